@@ -1,0 +1,52 @@
+# The two commands: `make demo` and `make test` do all set-up themselves, and are fast when nothing is missing.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+DEMO_ARGS ?=
+TEST_ARGS ?=
+
+.PHONY: help setup demo test test-fast test-slow test-cluster test-compiled lint bench engine engine-stop clean
+
+help:            ## show this help
+	@grep -hE '^[a-z-]+: *## |^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
+
+setup:           ## install what is missing (system packages as root only), build the node image and the server
+	@scripts/setup
+
+demo: setup      ## the main job on real servers; DEMO_ARGS="--nemesis hammer-time" passes on
+	@# A verdict is what the demo is for, whatever it says; only a harness that broke fails it.
+	@$(BIN)/harness run $(DEMO_ARGS); code=$$?; [ $$code -le 2 ] || exit $$code
+
+test: setup lint test-fast test-slow   ## all tests: lint, fast ones, then real five-node clusters
+
+test-fast:       ## tests that need no cluster
+	$(BIN)/pytest -m "not cluster and not slow" $(TEST_ARGS)
+
+test-slow:       ## the slow ones, and those that start real servers on docker and local nodes
+	$(BIN)/pytest -m "cluster or slow" $(TEST_ARGS)
+
+test-cluster:    ## tests that start real servers on docker and local nodes
+	$(BIN)/pytest -m cluster $(TEST_ARGS)
+
+test-compiled:   ## tests of the compiled searches, which are optional: installs the extra `fast` (Numba) first
+	$(BIN)/pip install -q --disable-pip-version-check -c requirements.lock -e '.[fast]'
+	$(BIN)/python -m checkers.linearizability.warm
+	$(BIN)/pytest tests/checkers $(TEST_ARGS)
+
+lint:            ## ruff, mypy, and the floors of docs/design.md
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench:           ## benchmarks, as ratios to a baseline of the same run
+	@for b in benchmarks/*.py; do echo "== $$b"; $(BIN)/python $$b || exit 1; done
+
+engine:          ## start a Docker engine of our own (root on Debian)
+	@$(BIN)/python -m infra.engine start
+
+engine-stop:     ## end the engine that `make engine` started
+	@$(BIN)/python -m infra.engine stop
+
+clean:           ## remove what earlier runs left on this machine (not the results)
+	@$(BIN)/harness clean

@@ -1,0 +1,43 @@
+"""What a checker is, and how several become one judgement."""
+
+from __future__ import annotations
+
+import time
+import traceback
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Protocol
+
+from results.record import RunRecord
+from results.verdict import CheckResult, Judgement, Verdict
+
+
+class Checker(Protocol):
+    """A function of a run's record alone: same record, same verdict, on any machine.
+
+    `check` returns `unknown` where it cannot decide (too little happened, a budget ran out), with the reason.
+    """
+
+    @property
+    def name(self) -> str: ...
+
+    def check(self, run: RunRecord) -> CheckResult: ...
+
+
+def judge(run: RunRecord, checkers: Sequence[Checker]) -> Judgement:
+    """Run every checker. One that raises gives `unknown`, its traceback in `stats["traceback"]`; the others go on."""
+    return Judgement([_safely(checker, run) for checker in checkers])
+
+
+def _safely(checker: Checker, run: RunRecord) -> CheckResult:
+    started = time.perf_counter()
+    try:
+        result = checker.check(run)
+    except Exception as problem:
+        result = CheckResult(
+            checker.name,
+            Verdict.UNKNOWN,
+            f"the checker itself failed: {type(problem).__name__}: {problem}",
+            stats={"traceback": traceback.format_exc()},
+        )
+    return replace(result, ms=(time.perf_counter() - started) * 1000)

@@ -1,0 +1,143 @@
+"""Does the service come back? `unavailable` and `never-recovered` (design.md, section 3).
+
+Judged on what happened before the servers were restarted for the final reads: within the limit of a heal (or of the
+last acknowledgement, where no fault was in force) an operation must be acknowledged, as long as a majority of the nodes
+is up and connected.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from checkers.evidence import nodes_at
+from checkers.impairment import majority_connected
+from results.bands import Band, bands
+from results.op import Op
+from results.record import RunRecord
+from results.verdict import Anomaly, CheckResult, Verdict
+
+_S = 1_000_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class _Outage:
+    """A silence while a majority was up and connected. Times in ns; `last`: to the end, past every heal."""
+
+    start: int
+    end: int
+    attempts: int
+    last: bool
+
+
+class Availability:
+    """`limit_s`: how long an acknowledgement may take. `nodes`: all nodes of the group.
+
+    `acknowledges` says which completions prove service (`harness.api.Workload.acknowledges`).
+    """
+
+    name = "availability"
+
+    def __init__(self, nodes: Sequence[str], limit_s: float, acknowledges: Callable[[Op], bool]) -> None:
+        self.nodes = tuple(nodes)
+        self.limit = int(limit_s * _S)
+        self.acknowledges = acknowledges
+
+    def check(self, run: RunRecord) -> CheckResult:
+        """`stats`: `longest_silence_s`, `acks`, and `recovery_s`: strike -> seconds from its heal to the next ack."""
+        ops = _before_restart(run)
+        end = ops[-1].time if ops else 0
+        acks = [op.time for op in ops if op.is_client and op.type != "invoke" and self.acknowledges(op)]
+        tries = [op.time for op in ops if op.is_client and op.type == "invoke"]
+        if not tries:
+            return CheckResult(self.name, Verdict.UNKNOWN, "no client op was invoked")
+        found = bands(run.history)
+        heals = sorted(s.end_ns for s in found if s.end_ns is not None and s.end_ns <= end)
+        gaps = list(zip([tries[0], *acks], [*acks, end], strict=True))
+        outages = [o for a, b in gaps for o in self._outages(found, tries, heals, a, b, b == end)]
+        recovery = {f"{s.fault} {s.id}": _recovery(s, acks) for s in found if s.end_ns is not None}
+        longest = max((b - a for a, b in gaps), default=0) / _S
+        stats = {"longest_silence_s": round(longest, 3), "acks": len(acks), "recovery_s": recovery}
+        if outages:
+            anomalies = [self._tell(run, o) for o in outages]
+            return CheckResult(self.name, Verdict.INVALID, anomalies[-1].summary, anomalies, stats)
+        if not acks:
+            return CheckResult(self.name, Verdict.UNKNOWN, "nothing was ever acknowledged", stats=stats)
+        if heals and acks[-1] < heals[-1]:
+            told = f"nothing acknowledged after the last heal, but only {(end - heals[-1]) / _S:.1f} s were watched"
+            return CheckResult(self.name, Verdict.UNKNOWN, told, stats=stats)
+        slowest = max((r for r in recovery.values() if r is not None), default=None)
+        told = "" if slowest is None else f"; slowest acknowledgement after a heal: {slowest:.1f} s"
+        return CheckResult(self.name, Verdict.VALID, f"longest silence {longest:.1f} s{told}", stats=stats)
+
+    def _outages(
+        self, found: Sequence[Band], tries: Sequence[int], heals: Sequence[int], a: int, b: int, at_end: bool
+    ) -> list[_Outage]:
+        """The maximal stretches of the silence [a, b] in which a majority was connected, as long as the limit."""
+        if b - a < self.limit:
+            return []
+        edges = sorted({a, *(t for s in found for t in (s.start_ns, s.end_ns) if t is not None and a < t < b)})
+        stretches: list[tuple[int, int]] = []
+        for left, right in zip(edges, [*edges[1:], b], strict=True):
+            active = [s for s in found if s.start_ns <= left and (s.end_ns is None or s.end_ns > left)]
+            if not majority_connected(self.nodes, active):
+                continue
+            if stretches and stretches[-1][1] == left:
+                stretches[-1] = (stretches[-1][0], right)
+            else:
+                stretches.append((left, right))
+        outages = []
+        for begin, right in stretches:
+            # The limit runs from a heal, and goes on running when a later fault leaves a majority connected; it runs
+            # from the last acknowledgement only where no fault explains the silence that followed.
+            troubled = any(s.start_ns < begin + self.limit and (s.end_ns is None or s.end_ns > begin) for s in found)
+            left = next((h for h in heals if begin < h < right), right) if troubled else begin
+            # Silence of clients that asked nothing says nothing of the servers.
+            attempts = bisect_right(tries, right) - bisect_left(tries, left)
+            if right - left >= self.limit and attempts:
+                last = at_end and right == b and (not heals or b - max(left, heals[-1]) >= self.limit)
+                outages.append(_Outage(left, right, attempts, last))
+        return outages
+
+    def _tell(self, run: RunRecord, outage: _Outage) -> Anomaly:
+        nodes = nodes_at(run, outage.end, self.nodes)
+        leaders = [f"{n} (term {said.get('term')})" for n, said in nodes.items() if said.get("role") == "leader"]
+        who = f"{' and '.join(leaders)} said it led" if leaders else "no node said it led"
+        seconds = (outage.end - outage.start) / _S
+        tail = ", up to the end of the run" if outage.last else ""
+        summary = (
+            f"nothing was acknowledged for {seconds:.1f} s from {_clock(outage.start)}{tail} (limit "
+            f"{self.limit / _S:g} s) although a majority of the nodes was up and connected; "
+            f"{outage.attempts} ops were tried; {who}"
+        )
+        tried = [op.index for op in run.history.clients if op.type != "invoke" and outage.start < op.time <= outage.end]
+        details: dict[str, Any] = {"nodes": nodes, "attempts": outage.attempts, "seconds": round(seconds, 3)}
+        return Anomaly(
+            "never-recovered" if outage.last else "unavailable",
+            summary,
+            ops=sorted({*tried[:3], *tried[-3:]}),
+            window=(outage.start, outage.end),
+            details=details,
+        )
+
+
+def _before_restart(run: RunRecord) -> list[Op]:
+    """The ops up to the restart of all servers (or the final phase), which is no longer the service's own recovery."""
+    ops: list[Op] = []
+    for op in run.history:
+        if op.f == "restart-all" or op.extra.get("phase") == "final":
+            break
+        ops.append(op)
+    return ops
+
+
+def _recovery(band: Band, acks: Sequence[int]) -> float | None:
+    healed = band.end_ns or 0
+    at = bisect_right(acks, healed)
+    return round((acks[at] - healed) / _S, 3) if at < len(acks) else None
+
+
+def _clock(ns: int) -> str:
+    return f"{ns // (60 * _S):02d}:{ns % (60 * _S) / _S:04.1f}"

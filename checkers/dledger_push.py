@@ -1,0 +1,74 @@
+"""DLedger's snapshot installation that never ends, told from the leader's own log.
+
+A leader's dispatcher for a peer goes COMPARE -> INSTALL_SNAPSHOT -> APPEND when the peer lacks what was compacted. In
+0.4.0 the peer may never answer the installation (it handles one in its process life) and the dispatcher goes round
+COMPARE -> INSTALL_SNAPSHOT -> COMPARE with a time-out each, for as long as it leads; meanwhile it appends nothing there
+(DLedgerEntryPusher.EntryDispatcher.changeState logs each step).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from checkers.evidence import stamped_lines
+from results.bands import Band
+from results.record import RunRecord
+from results.verdict import Anomaly
+
+_STEP = re.compile(r"\[Push-(?P<peer>\w+)\]Change state from (?P<old>\w+) to (?P<new>\w+)")
+_ROUNDS = 5
+"""Installations in a row, none followed by an append, that are called a loop. One takes 3 s when it times out."""
+
+
+@dataclass
+class _Rounds:
+    count: int = 0
+    first: int = 0
+    last: int = 0
+    lines: list[str] = field(default_factory=list)
+
+
+def install_loops(run: RunRecord, node: str, path: Path, found: Sequence[Band]) -> Iterator[Anomaly]:
+    """One anomaly per stretch in which `node` went on installing a snapshot on peers without ever appending to them.
+
+    Rounds while the peer or the node was under a fault do not count.
+    """
+    open_rounds: dict[str, _Rounds] = {}
+    loops: dict[str, _Rounds] = {}
+    for at, line in stamped_lines(path, run.environment):
+        step = _STEP.search(line)
+        if step is None or at is None:
+            continue
+        peer = step["peer"]
+        if step["new"] == "INSTALL_SNAPSHOT" and not _impaired(found, at, node, peer):
+            rounds = open_rounds.setdefault(peer, _Rounds(first=at))
+            rounds.count, rounds.last = rounds.count + 1, at
+            if len(rounds.lines) < 3:
+                rounds.lines.append(line[:300])
+            if rounds.count >= _ROUNDS:
+                loops[peer] = rounds
+        elif step["new"] == "APPEND":
+            open_rounds.pop(peer, None)
+            if peer in loops:
+                yield _tell(node, {peer: loops.pop(peer)})
+    if loops:
+        yield _tell(node, loops)
+
+
+def _impaired(found: Sequence[Band], at: int, node: str, peer: str) -> bool:
+    return any(s.covers(at, at) and (node in s.impairs or peer in s.impairs) for s in found)
+
+
+def _tell(node: str, loops: Mapping[str, _Rounds]) -> Anomaly:
+    first, last = min(r.first for r in loops.values()), max(r.last for r in loops.values())
+    told = ", ".join(f"{peer} {r.count} times" for peer, r in sorted(loops.items()))
+    return Anomaly(
+        "snapshot-install-loop",
+        f"{node} led and tried again and again to install a snapshot ({told} in {(last - first) / 1e9:.0f} s) on peers "
+        "that were up and connected, without ever getting to append to them: COMPARE -> INSTALL_SNAPSHOT -> COMPARE",
+        window=(max(0, first), max(0, last)),
+        details={"node": node, "log": [line for r in loops.values() for line in r.lines]},
+    )

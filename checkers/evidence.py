@@ -1,0 +1,56 @@
+"""What the nodes said of themselves around a moment: roles and terms from the observations, lines from their logs."""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from results.record import RunRecord
+
+_STAMP = re.compile(r"^(\d{4}-\d\d-\d\d)[ T](\d\d:\d\d:\d\d)[.,](\d{3})")
+_LINES = 12
+
+
+def nodes_at(run: RunRecord, time: int, nodes: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """node -> its last observation at or before `time` (ns) as plain data, plus `log`: its last lines until then."""
+    said: dict[str, dict[str, Any]] = {node: {} for node in nodes}
+    for seen in run.observations:
+        if seen.time <= time and seen.node in said:
+            said[seen.node] = {k: v for k, v in seen.to_json().items() if k != "node"}
+    for node in nodes:
+        said[node]["log"] = last_lines(run, node, time)
+    return said
+
+
+def last_lines(run: RunRecord, node: str, time: int, count: int = _LINES) -> list[str]:
+    """The last `count` lines of the node's server log that were written before `time` (ns since the start)."""
+    tail: deque[str] = deque(maxlen=count)
+    for path in run.logs.get(node, ()):
+        if path.name == "server.log":
+            for at, line in stamped_lines(path, run.environment):
+                if at is not None and at > time:
+                    break
+                tail.append(line[:300])
+    return list(tail)
+
+
+def stamped_lines(path: Path, environment: Mapping[str, Any]) -> Iterator[tuple[int | None, str]]:
+    """The lines of a log with their time in ns since the start of the run, or None where no stamp or start is known.
+
+    Lines start with `yyyy-mm-dd HH:MM:SS.mmm`, in UTC; `environment["started_at"]` is the run's start (ISO 8601, UTC).
+    """
+    begun = environment.get("started_at")
+    start = datetime.fromisoformat(str(begun)).replace(tzinfo=None) if begun else None
+    with path.open(errors="replace") as lines:
+        for raw in lines:
+            line = raw.rstrip("\n")
+            found = _STAMP.match(line)
+            if found and start:
+                at = datetime.fromisoformat(f"{found[1]}T{found[2]}.{found[3]}000")
+                yield int((at - start).total_seconds() * 1_000_000_000), line
+            else:
+                yield None, line

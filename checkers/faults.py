@@ -1,0 +1,57 @@
+"""Did the faults happen, and were they undone? A run whose faults had no effect proves nothing."""
+
+from __future__ import annotations
+
+from results.bands import bands
+from results.record import RunRecord
+from results.verdict import Anomaly, CheckResult, Verdict
+
+
+class Faults:
+    """`unknown` when faults were planned and none was seen to take effect, when clients did nothing while one was in
+    force, or when the history ends in mid-fault (Ctrl-C, `kill -9`: no heal is journalled then, though one takes
+    place); `harness-failure` when one could not be healed.
+    """
+
+    name = "faults"
+
+    def __init__(self, planned: bool) -> None:
+        self.planned = planned
+
+    def check(self, run: RunRecord) -> CheckResult:
+        """`stats`: `strikes`, `seen`, `healed`, and `idle`: strikes during which no client op was invoked."""
+        found = bands(run.history)
+        seen = [s for s in found if s.seen]
+        finished = any(op.extra.get("phase") == "final" for op in run.history)
+        open_ones = [s for s in found if s.end_ns is None]
+        unhealed = [s for s in open_ones if finished or s.error is not None]
+        cut = [s for s in open_ones if s not in unhealed]
+        end = run.history[-1].time if len(run.history) else 0
+        times = [op.time for op in run.history.clients if op.type == "invoke"]
+        idle = [
+            s.id for s in seen if not any(s.start_ns <= t <= (end if s.end_ns is None else s.end_ns) for t in times)
+        ]
+        stats = {"strikes": len(found), "seen": len(seen), "healed": len(found) - len(open_ones), "idle": idle}
+        if not self.planned and not found:
+            return CheckResult(self.name, Verdict.VALID, "none planned, none injected", stats=stats)
+        told = f"{len(seen)} of {len(found)} seen to take effect"
+        if unhealed:
+            names = ", ".join(f"{s.fault} {s.id}" for s in unhealed)
+            return CheckResult(
+                self.name,
+                Verdict.HARNESS_FAILURE,
+                f"{told}; not seen to be healed: {names}",
+                anomalies=[
+                    Anomaly("unhealed-fault", f"{s.fault} {s.id} was not seen to be healed", window=(s.start_ns, end))
+                    for s in unhealed
+                ],
+                stats=stats,
+            )
+        if cut:
+            names = ", ".join(f"{s.fault} {s.id}" for s in cut)
+            return CheckResult(self.name, Verdict.UNKNOWN, f"{told}; the history ends during {names}", stats=stats)
+        if not seen:
+            return CheckResult(self.name, Verdict.UNKNOWN, f"{told}: the run shows nothing about faults", stats=stats)
+        if idle:
+            return CheckResult(self.name, Verdict.UNKNOWN, f"{told}, but no client op during {idle}", stats=stats)
+        return CheckResult(self.name, Verdict.VALID, f"{told}, all healed", stats=stats)

@@ -1,0 +1,69 @@
+"""Linearizability: is there an order of all operations that respects real time and that the object could have taken?
+
+>>> from checkers.linearizability import CasRegister, Linearizable, check   # doctest: +SKIP
+>>> check(history.by_key["k1"], CasRegister()).verdict                      # doctest: +SKIP
+
+A history becomes integers (`encode`), the portfolio (`decide`) picks among a near-linear special case (`unique`), a
+depth-first scout (`scout`) and the complete search (`frontier`); every `valid` carries a witness that was replayed
+(`witness`), every `invalid` the op that cannot be placed and a small core of ops that contradict each other
+(`explain`).
+"""
+
+from checkers.linearizability import models
+from checkers.linearizability.budget import Budget
+from checkers.linearizability.check import LinearResult, check, check_keys
+from checkers.linearizability.checker import Linearizable
+from checkers.linearizability.encode import Problem, encode
+from checkers.linearizability.models import (
+    INCONSISTENT,
+    KV,
+    MODELS,
+    CasRegister,
+    Counter,
+    FencedLock,
+    FifoQueue,
+    GrowOnlySet,
+    Inconsistent,
+    Kind,
+    Log,
+    Model,
+    MultiRegister,
+    Mutex,
+    ReentrantLock,
+    Register,
+    Set,
+    Stack,
+    UnorderedQueue,
+)
+from checkers.linearizability.witness import verify_witness
+
+__all__ = [
+    "INCONSISTENT",
+    "KV",
+    "MODELS",
+    "Budget",
+    "CasRegister",
+    "Counter",
+    "FencedLock",
+    "FifoQueue",
+    "GrowOnlySet",
+    "Inconsistent",
+    "Kind",
+    "LinearResult",
+    "Linearizable",
+    "Log",
+    "Model",
+    "MultiRegister",
+    "Mutex",
+    "Problem",
+    "ReentrantLock",
+    "Register",
+    "Set",
+    "Stack",
+    "UnorderedQueue",
+    "check",
+    "check_keys",
+    "encode",
+    "models",
+    "verify_witness",
+]

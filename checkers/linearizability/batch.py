@@ -1,0 +1,174 @@
+"""Thousands of histories in one compiled call: what a Spark task, a fuzzer or a folder of short keys wants.
+
+All histories share one table, and lie one behind the other in arrays (`Packed`). What the fast path does not decide -
+too hard, too wide, a model without a closed table - goes through the same `decide` as a single history, so that both
+ways give the same verdict.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from checkers.linearizability import jit
+from checkers.linearizability.budget import Budget
+from checkers.linearizability.columns import LATE, MAX_CELLS, Bytes, Dense, Ints, close
+from checkers.linearizability.decide import decide
+from checkers.linearizability.encode import NEVER, Problem, Table, encode
+from checkers.linearizability.models import Model
+from results.history import Call, History
+from results.verdict import Verdict
+
+Longs = npt.NDArray[np.int64]
+
+INVALID: Final = 0
+VALID: Final = 1
+UNKNOWN: Final = 2
+
+VERDICTS: Final = (Verdict.INVALID, Verdict.VALID, Verdict.UNKNOWN)
+"""By the numbers of `BatchResult.verdict`."""
+
+_DEFAULT: Final = Budget()
+
+
+@dataclass(frozen=True, slots=True)
+class Packed:
+    """Many histories of one model, one behind the other.
+
+    table        what the kinds mean. Kinds that no history has may be in it too.
+    kind         kind of every op; -1 for an op that is not there.
+    call, ret    when it began and ended, on any clock of its history; `ret` is NEVER where the outcome is unknown. At
+                 equal times a call comes before a return: calls that touch are concurrent.
+    first        the ops of history h are `first[h]` to `first[h + 1]`.
+    source       index of each op's invocation, for people.
+    """
+
+    table: Table
+    kind: Ints
+    call: Longs
+    ret: Longs
+    first: Longs
+    source: Longs
+
+    def __len__(self) -> int:
+        return len(self.first) - 1
+
+    def problem(self, history: int) -> Problem:
+        """One of them, for the searches that take one."""
+        begin, end = int(self.first[history]), int(self.first[history + 1])
+        call, ret = self.call[begin:end], self.ret[begin:end]
+        stamped = [(int(call[op]), 0, 2 * op) for op in range(end - begin)]
+        stamped += [(int(ret[op]), 1, 2 * op + 1) for op in range(end - begin) if ret[op] != NEVER]
+        events = [event for _, _, event in sorted(stamped)]
+        return Problem(self.table, self.kind[begin:end].tolist(), self.source[begin:end].tolist(), events)
+
+
+@dataclass(frozen=True, slots=True)
+class BatchResult:
+    """verdict      INVALID, VALID or UNKNOWN a history; UNKNOWN too where it has no op at all: nothing was checked.
+    failing_op   index of the op whose return is the earliest proof, or NEVER.
+    work         steps spent in all.
+    """
+
+    verdict: Bytes
+    failing_op: Longs
+    work: int
+
+    def __getitem__(self, history: int) -> Verdict:
+        return VERDICTS[int(self.verdict[history])]
+
+
+def pack(histories: Iterable[Sequence[Call] | History], model: Model[Any]) -> Packed:
+    """Calls of one object each, as arrays with a shared table. Raises ValueError as `encode` does, with the history."""
+    table = Table(model)
+    kind: list[int] = []
+    call: list[int] = []
+    ret: list[int] = []
+    source: list[int] = []
+    first = [0]
+    for number, history in enumerate(histories):
+        calls = history.calls if isinstance(history, History) else history
+        try:
+            one = encode(calls, model, table)
+        except ValueError as problem:
+            raise ValueError(f"history {number}: {problem}") from None
+        kind += one.kind
+        call += one.call
+        ret += one.ret
+        source += one.source
+        first.append(len(kind))
+    table.close()
+    long = np.int64
+    return Packed(
+        table, np.array(kind, np.int32), np.array(call, long), np.array(ret, long), np.array(first, long),
+        np.array(source, long),
+    )  # fmt: skip
+
+
+def check_batch(
+    histories: Packed | Iterable[Sequence[Call] | History], model: Model[Any] | None = None, budget: Budget = _DEFAULT
+) -> BatchResult:
+    """Verdicts of many histories. `model` goes with calls; what is packed already has one.
+
+    >>> from checkers.linearizability.models import Register
+    >>> from results.op import Op
+    >>> def read(value): return [Call(Op(0, 0, 0, "invoke", "read", "k"), Op(1, 1, 0, "ok", "read", "k", value))]
+    >>> check_batch([read(None), read(5), []], Register()).verdict.tolist()
+    [1, 0, 2]
+    """
+    if isinstance(histories, Packed):
+        packed = histories
+    elif model is None:
+        raise ValueError("check_batch needs a model to read calls with")
+    else:
+        packed = pack(histories, model)
+    verdict = np.full(len(packed), UNKNOWN, np.uint8)
+    failing = np.full(len(packed), NEVER, np.int64)
+    work = 0
+    dense = close(packed.table, max_cells=MAX_CELLS) if jit.enabled() and len(packed) > 0 else None
+    if dense is not None:
+        work = _compiled(packed, dense, budget, verdict, failing)
+    for history in np.nonzero((verdict == UNKNOWN) & (np.diff(packed.first) > 0))[0]:
+        problem = packed.problem(int(history))
+        outcome = decide(problem, budget)
+        work += outcome.work
+        verdict[history] = VERDICTS.index(outcome.verdict)
+        if outcome.verdict == Verdict.INVALID:
+            failing[history] = _failing(problem, outcome.position)
+    return BatchResult(verdict, failing, work)
+
+
+def _failing(problem: Problem, position: int) -> int:
+    """The op that returns at `position`; where an algorithm names none, the earliest return that is refuted."""
+    from checkers.linearizability.explain import first_refuted
+
+    return problem.source[problem.events[position if position != NEVER else first_refuted(problem)] >> 1]
+
+
+def _compiled(packed: Packed, dense: Dense, budget: Budget, verdict: Bytes, failing: Longs) -> int:
+    """The fast path. Fills what it decides and returns the work."""
+    from checkers.linearizability.batch_kernel import walk_many
+    from checkers.linearizability.warm import ensure
+    from checkers.linearizability.workspace import workspace
+
+    if len(packed.kind) and not 0 <= int(packed.kind.min()) <= int(packed.kind.max()) < dense.step.shape[1]:
+        raise ValueError("a packed op has a kind that its table does not know")
+    if ((packed.ret != NEVER) & (packed.ret < packed.call)).any():
+        raise ValueError("a packed op ended before it began")
+    ensure()
+    space = workspace()
+    space.prepare(dense, budget.memory)
+    return int(
+        walk_many(
+            packed.kind, packed.call, packed.ret, packed.first, packed.source, dense, space.layout, space.guards,
+            space.words * space.capacity, space.front, space.todo, space.passed, space.tree, space.told,
+            verdict, failing,
+        )
+    )  # fmt: skip
+
+
+__all__ = ["INVALID", "LATE", "UNKNOWN", "VALID", "VERDICTS", "BatchResult", "Packed", "check_batch", "pack"]

@@ -1,0 +1,142 @@
+"""The loop over a batch, compiled: order the events, walk, write verdict and failing op down, next."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from checkers.linearizability.columns import LATE, PURE, Bytes, Columns, Dense, Ints, Words
+from checkers.linearizability.jit import compiled
+from checkers.linearizability.kernel import INVALID, POSITION, VALID, WORK, lay_out, walk, width_of
+from checkers.linearizability.rows import Longs, Rows
+from checkers.linearizability.scout_kernel import search
+
+_STEPS: Final = 1_000
+_STEPS_AN_EVENT: Final = 20
+"""What a history gets here. Harder ones go through the portfolio."""
+
+_STRAIGHT_ON: Final = 4
+"""Steps an event of the scout where no op is unknown."""
+
+_DENSE_CLOCK: Final = 4
+"""Times that are at most so many to an event are put in order by counting."""
+
+
+@compiled
+def _order(kind: Ints, call: Longs, ret: Longs, dense: Dense, events: Ints, late: Ints, slots: Longs) -> int:
+    """Fills `events` (see `Columns`) and `late` (position of the return, or LATE); how many events there are.
+
+    Unknown ops that can change nothing are left out.
+    """
+    count = 0
+    low, high = call[0], call[0]
+    for op in range(kind.shape[0]):
+        late[op] = LATE
+        if ret[op] < 0 and dense.flags[kind[op]] & PURE:
+            continue
+        count += 1 if ret[op] < 0 else 2
+        low, high = min(low, call[op]), max(high, call[op], ret[op])
+    span = high - low + 1
+    if span <= _DENSE_CLOCK * count and 2 * span + 1 <= slots.shape[0]:
+        slots[: 2 * span + 1] = 0
+        for op in range(kind.shape[0]):
+            if ret[op] >= 0:
+                slots[2 * (ret[op] - low) + 2] += 1
+            elif dense.flags[kind[op]] & PURE:
+                continue
+            slots[2 * (call[op] - low) + 1] += 1
+        for i in range(1, 2 * span + 1):
+            slots[i] += slots[i - 1]
+        for op in range(kind.shape[0]):
+            if ret[op] >= 0:
+                at = slots[2 * (ret[op] - low) + 1]
+                slots[2 * (ret[op] - low) + 1] += 1
+                events[at] = 2 * op + 1
+            elif dense.flags[kind[op]] & PURE:
+                continue
+            at = slots[2 * (call[op] - low)]
+            slots[2 * (call[op] - low)] += 1
+            events[at] = 2 * op
+    else:
+        stamps, which = np.zeros(count, np.int64), np.zeros(count, np.int32)
+        at = 0
+        for op in range(kind.shape[0]):
+            if ret[op] >= 0:
+                stamps[at], which[at] = 2 * (ret[op] - low) + 1, 2 * op + 1
+                at += 1
+            elif dense.flags[kind[op]] & PURE:
+                continue
+            stamps[at], which[at] = 2 * (call[op] - low), 2 * op
+            at += 1
+        ranks = np.argsort(stamps)
+        for i in range(count):
+            events[i] = which[ranks[i]]
+    for i in range(count):
+        if events[i] & 1:
+            late[events[i] >> 1] = i
+    return count
+
+
+@compiled
+def walk_many(
+    kind: Ints,
+    call: Longs,
+    ret: Longs,
+    first: Longs,
+    source: Longs,
+    dense: Dense,
+    layout: tuple[Ints, Ints, Ints],
+    guards: Words,
+    room: int,
+    front: Rows,
+    todo: Rows,
+    passed: Rows,
+    tree: Ints,
+    told: Longs,
+    verdict: Bytes,
+    failing: Longs,
+) -> int:
+    """Walks every history once; `verdict` and `failing` stay as they are where that decides nothing. Returns the work.
+
+    `room`: words of a set. A history whose smallest set of rows does not fit is left for later.
+    """
+    longest = 0
+    for history in range(first.shape[0] - 1):
+        longest = max(longest, first[history + 1] - first[history])
+    all_events, all_late = np.zeros(2 * longest + 1, np.int32), np.zeros(longest + 1, np.int32)
+    slots = np.zeros(4 * _DENSE_CLOCK * longest + 2, np.int64)
+    order = np.zeros(longest, np.int32)
+    work = 0
+    for history in range(first.shape[0] - 1):
+        begin, end = first[history], first[history + 1]
+        if begin == end:
+            continue
+        count = _order(kind[begin:end], call[begin:end], ret[begin:end], dense, all_events, all_late, slots)
+        columns = Columns(all_events[:count], kind[begin:end], all_late[: end - begin])
+        masks = max(1, (width_of(columns) + 63) >> 6)
+        unknown_kinds = 0
+        for event in columns.events:
+            if not event & 1 and columns.ret[event >> 1] == LATE:
+                unknown_kinds += 1
+        # A counter takes at most half a word, as there are fewer than 2 ** 31 ops.
+        if unknown_kinds > 2 * guards.shape[0]:
+            continue
+        # Most valid histories are decided by going straight on; many unknown ops are worth more of it.
+        steps = _STEPS + _STEPS_AN_EVENT * count if unknown_kinds else _STRAIGHT_ON * count
+        if search(columns, dense, steps, order)[0] == VALID:
+            verdict[history] = VALID
+            work += count
+            continue
+        words = lay_out(columns, dense.flags.shape[0], layout[0], layout[1], layout[2], guards)
+        if 64 * (1 + 2 * masks + words) > room:
+            continue
+        budget = _STEPS + _STEPS_AN_EVENT * count
+        code = walk(columns, dense, masks, words, layout, guards, 0, 0, budget, front, todo, passed, tree, told)
+        work += told[WORK]
+        if code == VALID:
+            verdict[history] = VALID
+        elif code == INVALID:
+            verdict[history] = INVALID
+            failing[history] = source[begin + (columns.events[told[POSITION]] >> 1)]
+    return work

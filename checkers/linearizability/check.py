@@ -1,0 +1,133 @@
+"""Is one object's history linearizable? The function everything else here serves."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from checkers.linearizability.budget import Budget
+from checkers.linearizability.decide import decide
+from checkers.linearizability.encode import NEVER, Problem, encode
+from checkers.linearizability.explain import explain, sentence
+from checkers.linearizability.models import Model, show
+from checkers.linearizability.outcome import Outcome
+from results.history import Call, History
+from results.verdict import Verdict
+
+_DEFAULT: Final = Budget()
+
+
+@dataclass(frozen=True, slots=True)
+class LinearResult:
+    """A verdict with its evidence. Ops are named by the index of their invocation in the history.
+
+    reason       one line, in plain words.
+    failing_op   the op that cannot be placed; its return is the earliest moment that proves the violation. Or None.
+    states       states (for people) that were possible just before that return; empty where not worked out.
+    core         acknowledged ops that contradict each other whatever became of the others, in order of invocation.
+    core_is_minimal   none of them can be spared (otherwise the budget ended the search for less).
+    final_paths  (state, last op linearized or None) of some orders that were possible until then.
+    witness      for `valid`: an order of ops that explains the history (replayed before it was believed). Else None.
+    window       (from, to) in ns around the core, or None.
+    checked      how far it got: ops that had returned by then. All of them unless the verdict is `unknown`.
+    work         steps spent (see `Budget`).
+    """
+
+    verdict: Verdict
+    reason: str
+    failing_op: int | None = None
+    states: Sequence[str] = ()
+    core: Sequence[int] = ()
+    core_is_minimal: bool = False
+    final_paths: Sequence[tuple[str, int | None]] = ()
+    witness: Sequence[int] | None = None
+    window: tuple[int, int] | None = None
+    algorithm: str = "none"
+    checked: int = 0
+    work: int = 0
+
+
+def check(calls: Sequence[Call] | History, model: Model[Any], budget: Budget = _DEFAULT) -> LinearResult:
+    """Check the calls of one object; the order of indices is taken for the order of time.
+
+    The nemesis' calls and ops that the model does not know are left out. Raises ValueError (one line) when the calls
+    belong to several keys - see `check_keys` - or make no sense.
+
+    >>> from results.op import Op
+    >>> stale = History([Op(0, 0, 0, "invoke", "write", "k", 1), Op(1, 1, 0, "ok", "write", "k", 1),
+    ...                  Op(2, 2, 0, "invoke", "read", "k"), Op(3, 3, 0, "ok", "read", "k", None)])
+    >>> from checkers.linearizability.models import Register
+    >>> print(check(stale, Register()).reason)  # doctest: +ELLIPSIS
+    op 2: read absent on key k cannot be placed: the register could only be 1 at that time; the initial value absent ...
+    """
+    chosen = calls.calls if isinstance(calls, History) else calls
+    known = [call for call in chosen if call.invoke.is_client and call.invoke.f in model.fs]
+    keys = {call.invoke.key for call in known}
+    if len(keys) > 1:
+        raise ValueError(f"these are ops of {len(keys)} keys; each is an object of its own (use check_keys)")
+    problem = encode(known, model)
+    completed = len(problem.completed)
+    if not known:
+        return LinearResult(Verdict.UNKNOWN, f"nothing checked: there is no op of a {model.name}")
+    outcome = decide(problem, budget)
+    if outcome.verdict == Verdict.VALID:
+        return LinearResult(
+            Verdict.VALID,
+            f"an order that explains all {completed} completed ops exists"
+            if completed
+            else f"nothing contradicts it: none of {len(known)} ops is known to have happened",
+            witness=[problem.source[op] for op in outcome.witness or ()],
+            algorithm=outcome.algorithm,
+            checked=completed,
+            work=outcome.work,
+        )
+    if outcome.verdict == Verdict.UNKNOWN:
+        return _undecided(problem, outcome)
+    return _violation(problem, outcome, budget, known, keys.pop())
+
+
+def check_keys(history: History, model: Model[Any], budget: Budget = _DEFAULT) -> Mapping[str | None, LinearResult]:
+    """`check` of every key that has ops of the model, short histories first."""
+    groups = {key: [call for call in calls if call.invoke.f in model.fs] for key, calls in history.by_key.items()}
+    order = sorted((key for key, calls in groups.items() if calls), key=lambda key: len(groups[key]))
+    return {key: check(groups[key], model, budget) for key in order}
+
+
+def _undecided(problem: Problem, outcome: Outcome) -> LinearResult:
+    """How far the search that got furthest came."""
+    total = len(problem.completed)
+    reached = sum(event & 1 for event in problem.events[: max(outcome.position, 0)])
+    if reached:
+        told = f"undecided after {outcome.work:,} steps: linearizable up to {reached:,} of {total:,} completed ops, "
+        told += f"then the {outcome.algorithm} gave up ({outcome.ran_out})"
+    else:
+        told = f"undecided after {outcome.work:,} steps, {total:,} completed ops: {outcome.ran_out}"
+    return LinearResult(Verdict.UNKNOWN, told, algorithm=outcome.algorithm, checked=reached, work=outcome.work)
+
+
+def _violation(
+    problem: Problem, outcome: Outcome, budget: Budget, calls: Sequence[Call], key: str | None
+) -> LinearResult:
+    found = explain(problem, outcome, budget)
+    by_index = {call.invoke.index: call for call in calls}
+    core = [problem.source[op] for op in found.core]
+    failing = problem.source[found.op]
+    ends = [by_index[index].end or 0 for index in (failing, *core)]
+    start = min(by_index[index].start for index in (failing, *core))
+    return LinearResult(
+        Verdict.INVALID,
+        sentence(problem, found, key),
+        failing_op=failing,
+        states=found.states,
+        core=core,
+        core_is_minimal=found.complete,
+        final_paths=[
+            (show(problem.table.states[state]), None if last == NEVER else problem.source[last])
+            for state, last in outcome.survivors
+        ],
+        window=(start, max(ends)),
+        algorithm=outcome.algorithm,
+        checked=len(problem.completed),
+        work=outcome.work,
+    )

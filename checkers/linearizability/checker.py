@@ -1,0 +1,117 @@
+"""Linearizability as a checker of runs: every key on its own, the worst verdict wins."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+from checkers.linearizability.budget import Budget
+from checkers.linearizability.check import LinearResult, check
+from checkers.linearizability.models import Model
+from results.history import Call
+from results.record import RunRecord
+from results.verdict import Anomaly, CheckResult, Verdict
+
+_DETAILED: Final = 20
+"""Bad keys that are explained; further ones are counted."""
+
+_TOTAL: Final = 40_000_000
+"""Steps for a whole run. Once they are gone, a key gets what `Budget.per_event` gives."""
+
+
+class Linearizable:
+    """Is every key a linearizable object of this model? Locality makes keys independent (Herlihy and Wing 1990).
+
+    `budget` is that of one key, `total_steps` that of all together; verdicts are the same on every machine.
+    """
+
+    name = "linearizability"
+
+    def __init__(self, model: Model[Any], budget: Budget = Budget(), total_steps: int = _TOTAL) -> None:  # noqa: B008 - frozen
+        self.model, self.budget, self.total_steps = model, budget, total_steps
+
+    def check(self, run: RunRecord) -> CheckResult:
+        """An anomaly `nonlinearizable` per bad key. Unknown when a budget ran out, or nothing was there to check.
+
+        `stats`: `keys`, `ops` (completed, checked), `invalid_keys`, `unknown_keys`, `slowest_key`, `slowest_key_ms`,
+        `work`, `algorithms` (how many keys each decided).
+        """
+        return self.examine(run)[0]
+
+    def examine(self, run: RunRecord) -> tuple[CheckResult, Mapping[str | None, LinearResult]]:
+        """The same with what was found for each key: witnesses, cores, paths."""
+        left = self.total_steps
+        results: dict[str | None, LinearResult] = {}
+        slowest, slowest_ms = None, 0.0
+        explained = 0
+        for key, calls in self._groups(run):
+            steps = min(self.budget.steps, max(left, 0))
+            budget = replace(self.budget, steps=steps, explain=self.budget.explain if explained < _DETAILED else 0)
+            started = time.perf_counter()
+            try:
+                result = check(calls, self.model, budget)
+            except ValueError as problem:
+                told = f"the history makes no sense to the model {self.model.name}: {_on(key)}{problem}"
+                return CheckResult(self.name, Verdict.UNKNOWN, told), results
+            ms = (time.perf_counter() - started) * 1000
+            if ms > slowest_ms:
+                slowest, slowest_ms = key, ms
+            left -= result.work
+            explained += result.verdict == Verdict.INVALID
+            results[key] = result
+        return self._merge(results, slowest, slowest_ms), results
+
+    def _groups(self, run: RunRecord) -> list[tuple[str | None, Sequence[Call]]]:
+        """Keys with ops of the model, short ones first: they refute cheaply."""
+        found = {
+            key: [call for call in calls if call.invoke.f in self.model.fs] for key, calls in run.history.by_key.items()
+        }
+        return sorted(((key, calls) for key, calls in found.items() if calls), key=lambda group: len(group[1]))
+
+    def _merge(self, results: dict[str | None, LinearResult], slowest: str | None, slowest_ms: float) -> CheckResult:
+        if not results:
+            told = f"nothing checked: no {' or '.join(sorted(self.model.fs))} is in the history"
+            return CheckResult(self.name, Verdict.UNKNOWN, told)
+        bad = {key: r for key, r in results.items() if r.verdict == Verdict.INVALID}
+        open_ = {key: r for key, r in results.items() if r.verdict == Verdict.UNKNOWN}
+        ops = sum(r.checked for r in results.values())
+        algorithms: dict[str, int] = {}
+        for result in results.values():
+            algorithms[result.algorithm] = algorithms.get(result.algorithm, 0) + 1
+        stats = {
+            "keys": len(results),
+            "ops": ops,
+            "invalid_keys": len(bad),
+            "unknown_keys": len(open_),
+            "slowest_key": slowest,
+            "slowest_key_ms": round(slowest_ms, 1),
+            "work": sum(r.work for r in results.values()),
+            "algorithms": algorithms,
+        }
+        anomalies = [self._anomaly(key, r) for key, r in list(bad.items())[:_DETAILED]]
+        counted = f"{len(results):,} key{'s' * (len(results) != 1)}, {ops:,} ops"
+        if bad:
+            more = f" ({len(bad)} of {len(results)} keys are not linearizable)" if len(results) > 1 else ""
+            return CheckResult(self.name, Verdict.INVALID, f"{anomalies[0].summary}{more}", anomalies, stats)
+        if open_:
+            key, result = next(iter(open_.items()))
+            told = f"{len(open_)} of {len(results):,} keys undecided, the first: {_on(key)}{result.reason}"
+            return CheckResult(self.name, Verdict.UNKNOWN, told, stats=stats)
+        return CheckResult(self.name, Verdict.VALID, counted, stats=stats)
+
+    def _anomaly(self, key: str | None, result: LinearResult) -> Anomaly:
+        details = {
+            "model": self.model.name,
+            "algorithm": result.algorithm,
+            "failing_op": result.failing_op,
+            "states": list(result.states),
+            "core_is_minimal": result.core_is_minimal,
+            "final_paths": [{"state": state, "last_op": last} for state, last in result.final_paths],
+        }
+        return Anomaly("nonlinearizable", result.reason, key, tuple(result.core), result.window, details)
+
+
+def _on(key: str | None) -> str:
+    return "" if key is None else f"key {key}: "

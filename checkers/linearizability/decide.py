@@ -1,0 +1,103 @@
+"""The portfolio: which algorithm, in which order, with how much.
+
+A special case first, if it applies. Else, when unknown mutators exist, a short scout (it finds the order of most valid
+histories at once), then the complete search, then the relaxed search (it refutes what drowns in unknown ops), then the
+scout again, then the complete search with all that is left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from checkers.linearizability import jit
+from checkers.linearizability.budget import Budget, Meter
+from checkers.linearizability.encode import NEVER, Problem
+from checkers.linearizability.frontier import Frontier
+from checkers.linearizability.outcome import Outcome
+from checkers.linearizability.scout import scout
+from checkers.linearizability.unique import unique_register
+from checkers.linearizability.witness import verify_witness
+from results.verdict import Verdict
+
+if TYPE_CHECKING:
+    from checkers.linearizability.compiled import Compiled
+
+Search = Callable[[Problem, Meter], Outcome]
+Stage = tuple[Search, int]
+
+
+def decide(problem: Problem, budget: Budget) -> Outcome:
+    """Valid (with a witness that was replayed), invalid, or unknown. `work` is that of all stages together."""
+    special = unique_register(problem)
+    if special is not None:
+        return _replayed(problem, special)
+    spent, allowed = 0, budget.steps + budget.per_event * len(problem.events)
+    furthest = Outcome(Verdict.UNKNOWN, "none", 0)
+    for run, steps in stages(problem, allowed):
+        meter = Meter(min(steps, allowed - spent), budget.memory)
+        outcome = run(problem, meter)
+        spent += outcome.work
+        if outcome.verdict != Verdict.UNKNOWN:
+            return _replayed(problem, replace(outcome, work=spent))
+        # (How far a relaxed search came says nothing, and it does not tell.)
+        if outcome.position >= furthest.position:
+            furthest = outcome
+        if spent >= allowed:
+            break
+    return replace(furthest, work=spent)
+
+
+def stages(problem: Problem, steps: int) -> Iterator[Stage]:
+    """What to try, in order, with the steps that each may take. Compiled where that is possible."""
+    fast = _compiled(problem)
+    if fast is not None:
+        yield from fast.stages(steps)
+        return
+    size = len(problem.events)
+    if any(problem.ret[op] == NEVER for op in problem.ops):
+        yield scout, 500 + 20 * size
+        yield frontier, 2_000 + 20 * size
+        yield relaxed, 2_000 + 20 * size
+        yield scout, 200 * size
+    yield frontier, steps // 2
+    yield scout, steps // 8
+    yield relaxed, steps // 8
+    yield frontier, steps
+
+
+def refuters(problem: Problem) -> Sequence[Search]:
+    """What can answer `invalid`, cheap ones first. They need not tell why."""
+    fast = _compiled(problem)
+    return (relaxed, frontier) if fast is None else fast.refuters()
+
+
+def _compiled(problem: Problem) -> Compiled | None:
+    if not jit.enabled():
+        return None
+    from checkers.linearizability.compiled import Compiled
+    from checkers.linearizability.warm import ensure
+
+    ensure()
+    return Compiled.of(problem)
+
+
+def frontier(problem: Problem, meter: Meter) -> Outcome:
+    return Frontier(problem, meter).run()
+
+
+def relaxed(problem: Problem, meter: Meter) -> Outcome:
+    outcome = Frontier(problem, meter, free_tokens=True).run()
+    return replace(outcome, position=NEVER) if outcome.verdict == Verdict.UNKNOWN else outcome
+
+
+def _replayed(problem: Problem, outcome: Outcome) -> Outcome:
+    """A verdict of valid stands only with its witness."""
+    if outcome.verdict != Verdict.VALID:
+        return outcome
+    wrong = "no witness" if outcome.witness is None else verify_witness(problem, outcome.witness)
+    if wrong is None:
+        return outcome
+    told = f"the checker's own witness failed its replay ({wrong}): a bug in the checker, please report"
+    return replace(outcome, verdict=Verdict.UNKNOWN, witness=None, ran_out=told)

@@ -1,0 +1,216 @@
+"""From calls to integers: what the searches work on.
+
+A history becomes a list of events (`2 * op` a call, `2 * op + 1` its return, in order of index) over ops that are
+nothing but a *kind* number; kinds and states are interned in a `Table`. No search ever looks at an `Op` again, so that
+it can be compiled without being rewritten.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Sequence
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, Final, NoReturn
+
+from checkers.linearizability.models import INCONSISTENT, Kind, Model
+from results.history import Call
+from results.op import FAIL, OK
+
+if TYPE_CHECKING:
+    from checkers.linearizability.columns import Dense
+
+NEVER: Final = -1
+"""Instead of a position: the event never came. An op without return may still happen at any later time."""
+
+ILLEGAL: Final = -1
+"""Instead of a state: the step cannot be taken."""
+
+
+class Table:
+    """A model as integers: `step(state, kind) -> state | ILLEGAL`, filled as a search asks.
+
+    Filling on demand keeps the cost to the transitions that a search really takes: a register of thousands of unique
+    values would have millions. There is thus no unfilled cell that could be taken for an illegal step.
+    """
+
+    def __init__(self, model: Model[Any]) -> None:
+        self.model = self.narrowed = model
+        self.kinds: list[Kind] = []
+        self.pure: list[bool] = []
+        self.blind: list[bool] = []
+        self._target: dict[int, int] = {}
+        self.states: list[Any] = [model.initial]
+        self._kind_ids: dict[Kind, int] = {}
+        self._state_ids: dict[Hashable, int] = {model.initial: 0}
+        self._cells: dict[tuple[int, int], int] = {}
+        self.dense: Dense | None = None  # all of it as arrays, once somebody closed it (`columns.close`)
+        self.larger_than: tuple[int, int] | None = None  # (kinds, states) that were too many to close it
+
+    def kind(self, kind: Kind) -> int:
+        """The number of a kind. Raises ValueError where the model does not accept it."""
+        try:
+            found = self._kind_ids.get(kind)
+        except TypeError:
+            raise ValueError(f"the value of a {kind.f} cannot be compared: {kind.value!r}") from None
+        if found is None:
+            self.model.accept(kind)
+            found = self._kind_ids[kind] = len(self.kinds)
+            self.kinds.append(kind)
+            self.pure.append(self.model.pure(kind))
+            self.blind.append(self.model.blind(kind))
+        return found
+
+    def close(self) -> None:
+        """No further kinds come, but for probes that read what is there: states may be merged (`Model.narrow`)."""
+        self.narrowed = self.model.narrow(self.kinds)
+
+    def step(self, state: int, kind: int) -> int:
+        """The state after, or ILLEGAL."""
+        cell = (state, kind)
+        found = self._cells.get(cell)
+        if found is None:
+            found = self._cells[cell] = self._ask(state, kind)
+        return found
+
+    def _ask(self, state: int, kind: int) -> int:
+        after = self.narrowed.step(self.states[state], self.kinds[kind])
+        if after is INCONSISTENT:
+            if self.blind[kind]:
+                self._broken(kind, "blind, but it cannot happen in every state")
+            return ILLEGAL
+        number = self.intern(after)
+        if self.pure[kind] and number != state:
+            self._broken(kind, "pure, but its step changes the state")
+        if self.blind[kind] and self._target.setdefault(kind, number) != number:
+            self._broken(kind, "blind, but its result depends on the state before")
+        return number
+
+    def intern(self, state: Any) -> int:
+        """The number of a state, a new one if need be."""
+        number = self._state_ids.get(state)
+        if number is None:
+            number = self._state_ids[state] = len(self.states)
+            self.states.append(state)
+        return number
+
+    def known(self, state: Any) -> int:
+        """The number of a state, or ILLEGAL when there is none such."""
+        return self._state_ids.get(state, ILLEGAL)
+
+    def _broken(self, kind: int, how: str) -> NoReturn:
+        raise ValueError(f"model {self.model.name} calls {self.model.describe(self.kinds[kind])!r} {how}")
+
+
+class Problem:
+    """One object's history as integers. Immutable; `relaxed` and `before` share its columns.
+
+    kind       kind number of every op.
+    source     index of every op's invocation in the history.
+    events     calls and returns, in order. What is not here does not exist for a search.
+    call, ret  position of every op's events in `events`, or NEVER.
+    """
+
+    __slots__ = ("call", "events", "kind", "ret", "source", "table")
+
+    def __init__(self, table: Table, kind: Sequence[int], source: Sequence[int], events: Sequence[int]) -> None:
+        self.table, self.kind, self.source, self.events = table, kind, source, events
+        self.call = [NEVER] * len(kind)
+        self.ret = [NEVER] * len(kind)
+        for position, event in enumerate(events):
+            (self.ret if event & 1 else self.call)[event >> 1] = position
+
+    @property
+    def ops(self) -> list[int]:
+        """The ops that are called, in order of call."""
+        return [event >> 1 for event in self.events if not event & 1]
+
+    @property
+    def completed(self) -> list[int]:
+        """The ops that return, in order of return."""
+        return [event >> 1 for event in self.events if event & 1]
+
+    def pure(self, op: int) -> bool:
+        return self.table.pure[self.kind[op]]
+
+    def what(self, op: int) -> Kind:
+        return self.table.kinds[self.kind[op]]
+
+    def before(self, position: int) -> Problem:
+        """What was known just before the event at `position`: ops still open are unknown, pure ones of them gone.
+
+        Sound: if this is not linearizable, neither is the whole.
+        """
+        returned = {event >> 1 for event in self.events[:position] if event & 1}
+        return self._with(e for e in self.events[:position] if e >> 1 in returned or not self.pure(e >> 1))
+
+    def relaxed(self, ops: Iterable[int]) -> Problem:
+        """The same without knowing whether `ops` happened: mutators become unknown, pure ones go. Sound as `before`.
+
+        Mutators are never dropped: their effect may be what makes the rest possible.
+        """
+        loose = set(ops)
+        return self._with(e for e in self.events if e >> 1 not in loose or not (e & 1 or self.pure(e >> 1)))
+
+    def without(self, op: int) -> Problem:
+        """The same as if `op` had never been asked for. Not a relaxation."""
+        return self._with(e for e in self.events if e >> 1 != op)
+
+    def then(self, kind: int) -> Problem:
+        """The same with one more op of that kind, called and answered after everything else."""
+        op = len(self.kind)
+        return Problem(self.table, [*self.kind, kind], [*self.source, NEVER], [*self.events, 2 * op, 2 * op + 1])
+
+    def _with(self, events: Iterable[int]) -> Problem:
+        return Problem(self.table, self.kind, self.source, list(events))
+
+
+def encode(calls: Sequence[Call], model: Model[Any], shared: Table | None = None) -> Problem:
+    """The calls that the model knows, as integers; the order of indices is the order of time.
+
+    `fail` is dropped (certainly no effect); an unknown pure op is dropped (it constrains
+    nothing); any other unknown op is called and never returns. Raises ValueError, naming the op, on input that makes no
+    sense.
+
+    `shared`: the table of several histories of the same model; who made it closes it once all of them are in.
+    """
+    table = Table(model) if shared is None else shared
+    kind: list[int] = []
+    source: list[int] = []
+    stamped: list[tuple[int, int]] = []
+    for call in calls:
+        invoke, completion = call.invoke, call.completion
+        if not invoke.is_client or invoke.f not in model.fs:
+            continue
+        outcome = call.outcome
+        if outcome == FAIL:
+            continue
+        kind_of = model.kind(call)
+        try:
+            number = table.kind(Kind(kind_of.f, freeze(kind_of.value), kind_of.known))
+        except ValueError as problem:
+            raise ValueError(f"op {invoke.index}: {problem}") from None
+        if outcome != OK and table.pure[number]:
+            continue
+        op = len(kind)
+        kind.append(number)
+        source.append(invoke.index)
+        stamped.append((invoke.index, 2 * op))
+        if outcome == OK and completion is not None:
+            if completion.index <= invoke.index:
+                raise ValueError(f"op {invoke.index}: completed at index {completion.index}, before it was invoked")
+            stamped.append((completion.index, 2 * op + 1))
+    if shared is None:
+        table.close()
+    stamped.sort()
+    for (index, _), (following, _) in pairwise(stamped):
+        if index == following:
+            raise ValueError(f"two events have the index {index}; indices are the order of time and must differ")
+    return Problem(table, kind, source, [event for _, event in stamped])
+
+
+def freeze(value: Any) -> Any:
+    """A JSON value as something hashable: lists become tuples, objects sorted tuples of pairs."""
+    if isinstance(value, (list, tuple)):
+        return tuple(freeze(v) for v in value)
+    if isinstance(value, dict):
+        return tuple(sorted((k, freeze(v)) for k, v in value.items()))
+    return value

@@ -1,0 +1,200 @@
+"""Why a history is not linearizable, as small as it can honestly be told.
+
+First the earliest return that proves it, and the states possible just before. Then the *core*: acknowledged ops that
+contradict each other whatever became of all the others. It is found by sound relaxations only - "perhaps this never
+happened" for a mutator, leaving out a pure op - each kept when the rest is still refuted. Since relaxing more never
+makes a valid history invalid, one pass down to single ops leaves a core of which no op can be spared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from checkers.linearizability.budget import Budget, Meter
+from checkers.linearizability.decide import refuters
+from checkers.linearizability.encode import NEVER, Problem
+from checkers.linearizability.models import Kind, Register, show
+from checkers.linearizability.outcome import Outcome
+from checkers.linearizability.unique import NAME as UNIQUE
+from checkers.linearizability.unique import unique_register
+from results.verdict import Verdict
+
+_NAMED: Final = 6
+"""Ops or states that a sentence names before it only counts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """op: the one that cannot be placed. states: values for people. core: op numbers by call, `op` among them.
+
+    `complete` is False when the budget ended the search for a smaller core.
+    """
+
+    op: int
+    states: Sequence[str]
+    core: Sequence[int]
+    complete: bool
+    story: str
+
+
+def explain(problem: Problem, outcome: Outcome, budget: Budget) -> Explanation:
+    """`outcome` is an invalid one of `problem`."""
+    position = outcome.position if outcome.position != NEVER else first_refuted(problem)
+    op = problem.events[position] >> 1
+    states = _states(problem, outcome, position, op, budget)
+    core, complete = _shrink(problem.before(position + 1), budget)
+    return Explanation(op, sorted(show(s) for s in states), core, complete, _story(problem, position, op, core))
+
+
+def first_refuted(problem: Problem) -> int:
+    """The earliest return up to which the unique-value register refutes the history (longer prefixes stay refuted)."""
+    returns = [position for position, event in enumerate(problem.events) if event & 1]
+    low, high = 0, len(returns) - 1
+    while low < high:
+        middle = (low + high) // 2
+        found = unique_register(problem.before(returns[middle] + 1))
+        if found is not None and found.verdict == Verdict.INVALID:
+            high = middle
+        else:
+            low = middle + 1
+    return returns[low]
+
+
+def _states(problem: Problem, outcome: Outcome, position: int, op: int, budget: Budget) -> list[object]:
+    """The states possible just before the failing return; none when that would cost more than the budget.
+
+    The search knows them. Otherwise every value is probed: could a read of it have been answered at that moment?
+    """
+    table = problem.table
+    if outcome.algorithm != UNIQUE:
+        return [table.states[s] for s in outcome.states]
+    earlier = problem.before(position).without(op)
+    began = max((earlier.call[o] for o in earlier.completed if not earlier.pure(o)), default=NEVER)
+    candidates = [table.model.initial]
+    for other in earlier.ops:
+        # A write that returned before another acknowledged one began is certainly overwritten.
+        if not earlier.pure(other) and (earlier.ret[other] == NEVER or earlier.ret[other] > began):
+            what = earlier.what(other)
+            candidates.append(what.value[1] if what.f == "cas" else what.value)
+    if len(candidates) * len(earlier.events) > budget.explain:
+        return []
+    possible = []
+    for value in candidates:
+        probe = unique_register(earlier.then(table.kind(Kind("read", value))))
+        if probe is not None and probe.verdict == Verdict.VALID:
+            possible.append(value)
+    return possible
+
+
+def _shrink(problem: Problem, budget: Budget) -> tuple[list[int], bool]:
+    """A small core of `problem`, and whether no op of it can be spared."""
+    left = budget.explain
+    core = problem.completed
+    size = max(1, len(core) // 2)
+    while True:
+        at = 0
+        while at < len(core):
+            if left <= 0:
+                return sorted(core, key=lambda op: problem.call[op]), False
+            trial = problem.relaxed(core[at : at + size])
+            refuted, work = _refuted(trial, min(left, 1_000 + 20 * len(trial.events)), budget.memory)
+            left -= work
+            if refuted:
+                problem = trial
+                del core[at : at + size]
+            else:
+                at += size
+        if size == 1:
+            return sorted(core, key=lambda op: problem.call[op]), True
+        size = size // 2
+
+
+def _refuted(problem: Problem, steps: int, memory: int) -> tuple[bool, int]:
+    """Certainly not linearizable? With the work it took."""
+    special = unique_register(problem)
+    if special is not None:
+        return special.verdict == Verdict.INVALID, special.work
+    work = len(problem.events)
+    for search in refuters(problem):
+        meter = Meter(steps, memory)
+        found = search(problem, meter)
+        work += meter.work
+        if found.verdict != Verdict.UNKNOWN:
+            return found.verdict == Verdict.INVALID, work
+    return False, work
+
+
+def _story(problem: Problem, position: int, op: int, core: Sequence[int]) -> str:
+    """What in particular is wrong, in one clause."""
+    told = _register_story(problem, position, op, core)
+    if told:
+        return told
+    others = [other for other in core if other != op]
+    if not others:
+        return "no state that could be reached allows it"
+    named = ", ".join(tell(problem, other) for other in others[:_NAMED])
+    more = f" and {len(others) - _NAMED} more" if len(others) > _NAMED else ""
+    return f"it contradicts {named}{more}"
+
+
+def _register_story(problem: Problem, position: int, op: int, core: Sequence[int]) -> str:
+    """Registers: what became of the value that the op saw."""
+    if not isinstance(problem.table.model, Register):
+        return ""
+    what = problem.what(op)
+    if what.f not in ("read", "cas"):
+        return ""
+    seen = what.value if what.f == "read" else what.value[0]
+    writers = [w for w in problem.before(position).ops if w != op and _leaves(problem.what(w)) == (seen,)]
+    if not writers and seen != problem.table.model.initial:
+        return f"nothing had written {show(seen)} until then"
+    if len(writers) > 1 or (writers and seen == problem.table.model.initial):
+        return ""
+    written = problem.ret[writers[0]] if writers else NEVER
+    if writers and written == NEVER:
+        return ""
+    gone = [
+        other
+        for other in core
+        if _shows(problem.what(other)) not in ((), (seen,))
+        and problem.call[other] > written
+        and problem.ret[other] < problem.call[op]
+    ]
+    if not gone:
+        return ""
+    origin = tell(problem, writers[0]) if writers else f"the initial value {show(seen)}"
+    by = "by" if _leaves(problem.what(gone[-1])) else "before"
+    return f"{origin} had been overwritten {by} {tell(problem, gone[-1])}"
+
+
+def _leaves(what: Kind) -> tuple[object, ...]:
+    """The value a register's op leaves behind, if it changes it at all."""
+    if what.f in ("read", "cas-refused"):
+        return ()
+    return (what.value[1] if what.f == "cas" else what.value,)
+
+
+def _shows(what: Kind) -> tuple[object, ...]:
+    """The value that a register certainly held at the end of this op, if it says so."""
+    return (what.value,) if what.f == "read" else _leaves(what)
+
+
+def tell(problem: Problem, op: int) -> str:
+    """`write 4 (op 80)`."""
+    return f"{problem.table.model.describe(problem.what(op))} (op {problem.source[op]})"
+
+
+def sentence(problem: Problem, found: Explanation, key: str | None) -> str:
+    """The violation in one sentence: which op, what the states were, what it contradicts."""
+    model = problem.table.model
+    on = "" if key is None else f" on key {key}"
+    if not found.states:
+        could = ""
+    elif len(found.states) > _NAMED:
+        could = f" the {model.noun} could be one of {len(found.states)} values at that time, this not among them;"
+    else:
+        could = f" the {model.noun} could only be {' or '.join(found.states)} at that time;"
+    told = model.describe(problem.what(found.op))
+    return f"op {problem.source[found.op]}: {told}{on} cannot be placed:{could} {found.story}"

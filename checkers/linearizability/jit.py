@@ -1,0 +1,81 @@
+"""The compiler, if there is one. Everything compiled is also written in plain Python; both give the same verdicts.
+
+Numba is optional (`pip install rocketmq-harness[fast]`). It is not even imported when it is missing, when
+`HARNESS_NO_JIT` is set, or inside `plain()`; the searches of `frontier` and `scout` then do the work.
+
+What Numba compiled is kept in `NUMBA_CACHE_DIR`, by default in the harness' own cache folder: an installation may be
+read-only. `python -m checkers.linearizability.warm` fills it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
+from functools import cache
+from pathlib import Path
+from typing import Any, Final, TypeVar, cast
+
+from infra.api import InfraError
+from infra.cache import cache_dir
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_ALLOWED: Final = ContextVar("compiled code is allowed", default=True)
+
+
+class State:
+    """Of this process. `ensured`: `warm.ensure` was called."""
+
+    ensured = False
+
+
+def enabled() -> bool:
+    """May compiled code be used right here?"""
+    return _ALLOWED.get() and not os.environ.get("HARNESS_NO_JIT") and _installed()
+
+
+@cache
+def _installed() -> bool:
+    return importlib.util.find_spec("numba") is not None
+
+
+@contextmanager
+def plain() -> Iterator[None]:
+    """Within it, the plain-Python specification does all the work."""
+    token = _ALLOWED.set(False)
+    try:
+        yield
+    finally:
+        _ALLOWED.reset(token)
+
+
+def compiled(function: F) -> F:
+    """Compiled at the first call, or read from the cache. Only modules that are imported when `enabled()` use it."""
+    import numba
+
+    return cast(F, numba.njit(cache=True, nogil=True, boundscheck=False)(function))
+
+
+def prepare_cache() -> None:
+    """Names the folder for compiled code, before Numba is imported. Where none can be made, Numba chooses its own.
+
+    The folder is named after the sources: Numba looks at a function's own file only, and would go on using code into
+    which an older version of another file was compiled.
+    """
+    digest = hashlib.sha256()
+    for source in sorted(Path(__file__).parent.glob("*.py")):
+        text = source.read_bytes()
+        if b"@compiled" in text:
+            digest.update(text)
+    name = f"numba-{digest.hexdigest()[:12]}"
+    with suppress(InfraError):
+        folder = Path(os.environ.get("NUMBA_CACHE_DIR") or cache_dir())
+        os.environ["NUMBA_CACHE_DIR"] = str(folder if folder.name == name else folder / name)
+
+
+if _installed():
+    prepare_cache()

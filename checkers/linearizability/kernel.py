@@ -1,0 +1,577 @@
+# ruff: noqa: SIM110 - what is compiled is loops
+"""The complete search, compiled: what `frontier` describes, on rows of 64-bit words, with one reduction more.
+
+*Gap placement.* A blind op that was open when a later blind one took effect can be put right in front of it. It then
+also serves every read that was open at that moment and wants its value. So a blind op is placed *now* only for the sake
+of the op that returns, or of one that changes the state; the k! orders of k overlapping writes are never tried.
+A row's `hidable` words hold the open ops, blind or pure, that were open at the last blind step and are not done.
+
+A walk records, if it is asked to, a tree of nodes `(before, step, position)`: the steps it took at the return at
+`position`. `step` is an op; `GAP + op`: put in front of the last blind step; `~kind`: an unknown op. Pure ops are not
+recorded: `replay` finds them again, as they are always taken as early as possible.
+
+Source: Lowe, "Testing for linearizability" (2017); Horn and Kroening (2015); Knossos' `linear`; the gaps are ours,
+fuzzed against brute force.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from checkers.linearizability.columns import BLIND, LATE, PURE, Bytes, Columns, Dense, Ints, Words
+from checkers.linearizability.jit import compiled
+from checkers.linearizability.rows import CAPACITY, CHAIN, COUNT, FULL, GONE, Longs, Rows, admit, empty
+
+INVALID: Final = 0
+VALID: Final = 1
+SPENT: Final = 2
+TOO_BIG: Final = 3
+"""The workspace is too small: more room and another try, or an end to it."""
+TOO_LONG: Final = 4
+"""The nodes are used up."""
+
+FREE: Final = 1
+"""Unknown ops may be used any number of times: only `INVALID` counts."""
+RECORD: Final = 2
+EVERY_STATE: Final = 4
+"""Do not skip states that are only detours: for naming all that was possible."""
+
+GAP: Final = 1 << 30
+
+WORK: Final = 0
+POSITION: Final = 1
+LEFT: Final = 2
+"""Indices in `told`: candidates tried; the event reached; configurations left (before `POSITION`, when invalid)."""
+
+_ONE: Final = np.uint64(1)
+_NONE: Final = np.uint64(0)
+_FULL_WORD: Final = np.uint64(0xFFFFFFFFFFFFFFFF)
+_UNSEEN: Final = np.uint64(1 << 32)
+_LOW: Final = np.uint64(0xFFFFFFFF)
+_SHIFT: Final = np.uint64(58)
+_DE_BRUIJN: Final = np.uint64(0x03F79D71B4CB0A89)
+_PLACES: Final = np.zeros(64, np.int64)
+for _i in range(64):
+    _PLACES[((1 << _i) * 0x03F79D71B4CB0A89 & 0xFFFFFFFFFFFFFFFF) >> 58] = _i
+
+
+@compiled
+def lowest(word: np.uint64) -> int:
+    """The number of the lowest bit of a word that has one (de Bruijn's sequence)."""
+    return _PLACES[(word & (~word + _ONE)) * _DE_BRUIJN >> _SHIFT]  # type: ignore[no-any-return]
+
+
+@compiled
+def width_of(history: Columns) -> int:
+    """The most completed ops that are open at a time."""
+    most = now = 0
+    for event in history.events:
+        if event & 1:
+            now -= 1
+        elif history.ret[event >> 1] != LATE:
+            now += 1
+            most = max(most, now)
+    return most
+
+
+@compiled
+def lay_out(history: Columns, kinds: int, word: Ints, shift: Ints, field: Ints, guards: Words) -> int:
+    """A field per kind of unknown op, with a guard bit on top, none across two words. How many words that takes."""
+    field[:] = 0
+    for event in history.events:
+        if not event & 1 and history.ret[event >> 1] == LATE:
+            field[history.kind[event >> 1]] += 1
+    words = used = 0
+    for kind in range(kinds):
+        if field[kind] == 0:
+            continue
+        bits = 1
+        while field[kind] >> bits:
+            bits += 1
+        if words == 0 or used + bits + 1 > 64:
+            words, used = words + 1, 0
+            guards[words - 1] = _NONE
+        word[kind], shift[kind], field[kind] = words - 1, used, (1 << bits) - 1
+        guards[words - 1] |= _ONE << np.uint64(used + bits)
+        used += bits + 1
+    return words
+
+
+@compiled
+def note(tree: Ints, used: Longs, before: int, step: int, position: int) -> int:
+    """A new node, or -1 when there is no room."""
+    at = used[0]
+    if 3 * at + 3 > tree.shape[0]:
+        return -1
+    tree[3 * at], tree[3 * at + 1], tree[3 * at + 2] = before, step, position
+    used[0] = at + 1
+    return at  # type: ignore[no-any-return]
+
+
+@compiled
+def absorb(row: Words, state: int, masks: int, readable: Words) -> None:
+    """Takes every open pure op that is legal in the state, and what is done cannot hide any more."""
+    for w in range(masks):
+        row[1 + w] |= readable[state * masks + w]
+        row[1 + masks + w] &= ~row[1 + w]
+
+
+@compiled
+def open_gap(row: Words, masks: int, classes: Words) -> None:
+    """A blind step was taken: everything blind or pure that is open and not done may go right in front of it."""
+    for w in range(masks):
+        row[1 + masks + w] = (classes[w] | classes[masks + w]) & ~row[1 + w]
+
+
+@compiled
+def serve(row: Words, target: int, masks: int, readable: Words) -> None:
+    """A hidden op that leaves `target` serves the reads in the same gap."""
+    for w in range(masks):
+        served = readable[target * masks + w] & row[1 + masks + w]
+        row[1 + w] |= served
+        row[1 + masks + w] &= ~served
+
+
+@compiled
+def waits(need: Words, slot: int, row: Words, at: int, masks: int) -> bool:
+    """Does an open op of the same kind return earlier, and is not placed yet?"""
+    for w in range(masks):
+        if need[slot * masks + w] & ~row[at + 1 + w]:
+            return True
+    return False
+
+
+@compiled
+def leads_on(state: int, base: Words, masks: int, movable: Words) -> bool:
+    """Is there an open op that changes `state` and is not placed in `base`?"""
+    for w in range(masks):
+        if movable[state * masks + w] & ~base[1 + w]:
+            return True
+    return False
+
+
+@compiled
+def token_leads_on(state: int, step: Ints, flags: Bytes, token: Ints, tokens: int) -> bool:
+    """Is there an unknown op that changes `state`, but not blindly?"""
+    for i in range(tokens):
+        if not flags[token[i]] & BLIND and step[state, token[i]] >= 0:
+            return True
+    return False
+
+
+@compiled
+def copy(source: Words, at: int, row: Words, width: int) -> None:
+    for w in range(width):
+        row[w] = source[at + w]
+
+
+@compiled
+def close_slot(
+    slot: int, kind: int, masks: int, dense: Dense, classes: Words, readable: Words, movable: Words, need: Words
+) -> None:
+    """The op in `slot` has returned."""
+    w, bit = slot >> 6, _ONE << np.uint64(slot & 63)
+    if not dense.flags[kind] & BLIND:
+        where = readable if dense.flags[kind] & PURE else movable
+        for i in range(dense.first[kind], dense.first[kind + 1]):
+            where[dense.legal[i] * masks + w] &= ~bit
+    if not dense.flags[kind] & PURE:
+        for other in range(masks):
+            left = classes[masks + other] | classes[2 * masks + other]
+            while left:
+                need[(64 * other + lowest(left)) * masks + w] &= ~bit
+                left &= left - _ONE
+    for group in range(3):
+        classes[group * masks + w] &= ~bit
+
+
+@compiled
+def open_slot(
+    op: int,
+    history: Columns,
+    masks: int,
+    dense: Dense,
+    classes: Words,
+    readable: Words,
+    movable: Words,
+    need: Words,
+    slot_op: Ints,
+) -> int:
+    """A slot for a completed op that is called now."""
+    kind = history.kind[op]
+    slot = 0
+    for w in range(masks):
+        free = ~(classes[w] | classes[masks + w] | classes[2 * masks + w])
+        if free:
+            slot = 64 * w + lowest(free)
+            break
+    word, bit = slot >> 6, _ONE << np.uint64(slot & 63)
+    slot_op[slot] = op
+    if not dense.flags[kind] & BLIND:
+        where = readable if dense.flags[kind] & PURE else movable
+        for i in range(dense.first[kind], dense.first[kind + 1]):
+            where[dense.legal[i] * masks + word] |= bit
+    if dense.flags[kind] & PURE:
+        classes[word] |= bit
+        return slot
+    group = 1 if dense.flags[kind] & BLIND else 2
+    for w in range(masks):
+        need[slot * masks + w] = _NONE
+    for w in range(masks):
+        left = classes[group * masks + w]
+        while left:
+            other = 64 * w + lowest(left)
+            left &= left - _ONE
+            if history.kind[slot_op[other]] == kind:
+                if history.ret[slot_op[other]] < history.ret[op]:
+                    need[slot * masks + w] |= _ONE << np.uint64(other & 63)
+                else:
+                    need[other * masks + word] |= bit
+    classes[group * masks + word] |= bit
+    return slot
+
+
+@compiled
+def walk(
+    history: Columns,
+    dense: Dense,
+    masks: int,
+    token_words: int,
+    layout: tuple[Ints, Ints, Ints],
+    guards: Words,
+    mode: int,
+    beam: int,
+    budget: int,
+    front: Rows,
+    todo: Rows,
+    passed: Rows,
+    tree: Ints,
+    told: Longs,
+) -> int:
+    """One walk over one history. Returns INVALID, VALID, SPENT, TOO_BIG or TOO_LONG; fills `told`.
+
+    `beam`: keep so many configurations after each return (0: all of them). With a beam `INVALID` says nothing.
+    """
+    states, kinds = dense.step.shape
+    token_word, token_shift, token_field = layout
+    free, record = mode & FREE != 0, mode & RECORD != 0
+    width = 1 + 2 * masks + token_words
+    slots = 64 * masks
+    classes = np.zeros(3 * masks + token_words, np.uint64)  # open ops: pure, blind, others; then guard bits
+    for w in range(token_words):
+        classes[3 * masks + w] = guards[w]
+    readable, movable = np.zeros(states * masks, np.uint64), np.zeros(states * masks, np.uint64)
+    table, flags, targets = dense.step, dense.flags, dense.target
+    front_words, todo_words, passed_words = front.words, todo.words, passed.words
+    front_links, todo_links, passed_links = front.links, todo.links, passed.links
+    nodes, todo_nodes = CHAIN + front_links[CAPACITY], CHAIN + todo_links[CAPACITY]
+    events, op_kind, op_ret = history.events, history.kind, history.ret
+    need = np.zeros(slots * masks, np.uint64)
+    slot_op, slot_kind = np.zeros(slots, np.int32), np.zeros(slots, np.int32)
+    slot_of = np.zeros(history.kind.shape[0], np.int32)
+    called = np.zeros(kinds, np.int32)
+    token = np.zeros(kinds, np.int32)
+    tokens = 0
+    row, base = np.zeros(width, np.uint64), np.zeros(width, np.uint64)
+    used = np.zeros(1, np.int64)
+    work, root = 0, -1
+    count = 1
+    front_words[:width] = _NONE
+    front_links[nodes + 0] = root
+    told[WORK] = told[POSITION] = told[LEFT] = 0
+    for position in range(events.shape[0]):
+        told[POSITION], told[WORK], told[LEFT] = position, work, count
+        op = events[position] >> 1
+        kind = int(op_kind[op])
+        pure, blind = flags[kind] & PURE != 0, flags[kind] & BLIND != 0
+        if not events[position] & 1:
+            if op_ret[op] == LATE:
+                if called[kind] == 0:
+                    token[tokens] = kind
+                    tokens += 1
+                called[kind] += 1
+                continue
+            slot = open_slot(op, history, masks, dense, classes, readable, movable, need, slot_op)
+            slot_of[op], slot_kind[slot] = slot, kind
+            if pure:
+                bit = _ONE << np.uint64(slot & 63)
+                for i in range(count):
+                    if table[int(np.int64(front_words[i * width])), kind] >= 0:
+                        front_words[i * width + 1 + (slot >> 6)] |= bit
+            continue
+        slot = int(slot_of[op])
+        place, bit = 1 + (slot >> 6), _ONE << np.uint64(slot & 63)
+        all_have_it = True
+        for i in range(count):
+            if not front_words[i * width + place] & bit:
+                all_have_it = False
+                break
+        if all_have_it:
+            for i in range(count):
+                front_words[i * width + place] &= ~bit
+            close_slot(slot, kind, masks, dense, classes, readable, movable, need)
+            continue
+        empty(todo_links)
+        empty(passed_links)
+        fits = True
+        for i in range(count):
+            node = front_links[nodes + i]
+            copy(front_words, i * width, base, width)
+            if base[place] & bit:
+                base[place] &= ~bit
+                base[place + masks] &= ~bit
+                fits = fits and admit(passed_words, passed_links, base, node, masks, width, classes) != FULL
+                continue
+            if base[place + masks] & bit:
+                if blind:
+                    copy(base, 0, row, width)
+                    serve(row, targets[kind], masks, readable)
+                    row[place + masks] &= ~bit
+                    following = note(tree, used, node, GAP + op, position) if record else -1
+                    fits = fits and admit(passed_words, passed_links, row, following, masks, width, classes) != FULL
+                elif pure:
+                    for w in range(masks):
+                        left = classes[masks + w] & base[1 + masks + w]
+                        while left:
+                            other = 64 * w + lowest(left)
+                            left &= left - _ONE
+                            work += 1
+                            target = targets[slot_kind[other]]
+                            if table[target, kind] < 0 or waits(need, other, base, 0, masks):
+                                continue
+                            copy(base, 0, row, width)
+                            row[1 + w] |= _ONE << np.uint64(other & 63)
+                            row[1 + masks + w] &= ~row[1 + w]
+                            serve(row, target, masks, readable)
+                            row[place] &= ~bit
+                            following = note(tree, used, node, GAP + slot_op[other], position) if record else -1
+                            fits = (
+                                fits
+                                and admit(passed_words, passed_links, row, following, masks, width, classes) != FULL
+                            )
+            fits = fits and admit(todo_words, todo_links, base, node, masks, width, classes) != FULL
+        this = 0
+        while fits and this < todo_links[COUNT]:
+            if todo_links[CHAIN + this] == GONE:
+                this += 1
+                continue
+            at, node = this * width, todo_links[todo_nodes + this]
+            this += 1
+            copy(todo_words, at, base, width)
+            state, unseen = int(np.int64(base[0] & _LOW)), base[0] & _UNSEEN != _NONE
+            base[0] &= _LOW
+            work += 1
+            if work > budget:
+                told[WORK] = work
+                return SPENT
+            # The op itself.
+            if not pure and not (unseen and blind) and not waits(need, slot, base, 0, masks):
+                after = table[state, kind]
+                if after >= 0:
+                    copy(base, 0, row, width)
+                    row[0] = np.uint64(after)
+                    row[place] |= bit
+                    absorb(row, after, masks, readable)
+                    if blind:
+                        open_gap(row, masks, classes)
+                    row[place] &= ~bit
+                    row[place + masks] &= ~bit
+                    following = note(tree, used, node, op, position) if record else -1
+                    fits = fits and admit(passed_words, passed_links, row, following, masks, width, classes) != FULL
+            # Another open op first.
+            for group in range(1, 3):
+                if group == 1 and unseen:
+                    continue
+                for w in range(masks):
+                    left = classes[group * masks + w] & ~base[1 + w]
+                    if group == 2:
+                        left &= movable[state * masks + w]
+                    if w == slot >> 6:
+                        left &= ~bit
+                    while left:
+                        other = 64 * w + lowest(left)
+                        left &= left - _ONE
+                        if waits(need, other, base, 0, masks):
+                            continue
+                        after = int(table[state, slot_kind[other]])
+                        if (
+                            group == 1
+                            and not mode & EVERY_STATE
+                            and not (table[after, kind] >= 0 and not blind)
+                            and not leads_on(after, base, masks, movable)
+                            and not (tokens and token_leads_on(after, table, flags, token, tokens))
+                        ):
+                            continue
+                        work += 1
+                        copy(base, 0, row, width)
+                        row[0] = np.uint64(after)
+                        row[1 + w] |= _ONE << np.uint64(other & 63)
+                        absorb(row, after, masks, readable)
+                        if group == 1:
+                            open_gap(row, masks, classes)
+                        following = note(tree, used, node, slot_op[other], position) if record else -1
+                        if row[place] & bit:
+                            row[place] &= ~bit
+                            row[place + masks] &= ~bit
+                            fits = (
+                                fits
+                                and admit(passed_words, passed_links, row, following, masks, width, classes) != FULL
+                            )
+                        else:
+                            if group == 1:
+                                row[0] |= _UNSEEN
+                            fits = fits and admit(todo_words, todo_links, row, following, masks, width, classes) != FULL
+            # An unknown op first.
+            for i in range(tokens):
+                other = int(token[i])
+                other_blind = flags[other] & BLIND != 0
+                work += 1
+                after = int(table[state, other])
+                if after < 0 or after == state or (other_blind and unseen):
+                    continue
+                copy(base, 0, row, width)
+                if not free:
+                    word, shift = 1 + 2 * masks + token_word[other], np.uint64(token_shift[other])
+                    spent = int(np.int64((base[word] >> shift) & np.uint64(token_field[other])))
+                    if spent >= called[other]:
+                        continue
+                    row[word] += _ONE << shift
+                row[0] = np.uint64(after)
+                absorb(row, after, masks, readable)
+                gained = False
+                for w in range(masks):
+                    if row[1 + w] != base[1 + w]:
+                        gained = True
+                if other_blind:
+                    if (
+                        not gained
+                        and not mode & EVERY_STATE
+                        and not (table[after, kind] >= 0 and not blind)
+                        and not leads_on(after, base, masks, movable)
+                        and not token_leads_on(after, table, flags, token, tokens)
+                    ):
+                        continue
+                    open_gap(row, masks, classes)
+                following = note(tree, used, node, ~other, position) if record else -1
+                if row[place] & bit:
+                    row[place] &= ~bit
+                    row[place + masks] &= ~bit
+                    fits = fits and admit(passed_words, passed_links, row, following, masks, width, classes) != FULL
+                else:
+                    if other_blind and not gained:
+                        row[0] |= _UNSEEN
+                    fits = fits and admit(todo_words, todo_links, row, following, masks, width, classes) != FULL
+            if record and 3 * used[0] + 3 > tree.shape[0]:
+                return TOO_LONG
+            if beam and todo_links[COUNT] > 32 * beam:
+                break
+        if not fits:
+            return TOO_BIG
+        kept = 0
+        for i in range(passed_links[COUNT]):
+            if passed_links[CHAIN + i] == GONE or (beam and kept >= beam):
+                continue
+            for w in range(width):
+                front_words[kept * width + w] = passed_words[i * width + w]
+            front_links[nodes + kept] = passed_links[CHAIN + passed_links[CAPACITY] + i]
+            kept += 1
+        if kept == 0:
+            told[WORK] = work
+            return INVALID
+        count = kept
+        close_slot(slot, kind, masks, dense, classes, readable, movable, need)
+    told[POSITION], told[WORK], told[LEFT] = events.shape[0], work, count
+    return VALID
+
+
+@compiled
+def replay(history: Columns, dense: Dense, tree: Ints, node: int, until: int, order: Ints) -> int:
+    """Fills `order` with the ops that the path to `node` took before or at the event `until`; how many.
+
+    Unknown ops are named by the order of their calls within their kind.
+    """
+    steps = 0
+    this = int(node)
+    while this >= 0:
+        steps += 1
+        this = int(tree[3 * this])
+    path = np.zeros(steps, np.int64)
+    this = int(node)
+    for i in range(steps - 1, -1, -1):
+        path[i] = this
+        this = int(tree[3 * this])
+    # Ops are linked in order; `gap` is what stands in front of the last blind step.
+    ops = history.kind.shape[0]
+    following = np.full(ops + 1, -1, np.int64)
+    last, gap = ops, -1
+    waiting, since = np.zeros(ops, np.int32), np.zeros(ops, np.int32)
+    pending = 0
+    unknown = np.full(ops, -1, np.int64)
+    first, newest = np.full(dense.flags.shape[0], -1, np.int64), np.full(dense.flags.shape[0], -1, np.int64)
+    state = 0
+    at = 0
+    gap_state = 0
+    gap_position = -1
+    for position in range(min(until + 1, history.events.shape[0])):
+        op = int(history.events[position] >> 1)
+        kind = int(history.kind[op])
+        if not history.events[position] & 1:
+            if history.ret[op] == LATE:
+                if first[kind] < 0:
+                    first[kind] = op
+                else:
+                    unknown[newest[kind]] = op
+                newest[kind] = op
+            elif dense.flags[kind] & PURE:
+                if dense.step[state, kind] >= 0:
+                    following[last], last = op, op
+                else:
+                    waiting[pending], since[pending] = op, position
+                    pending += 1
+            continue
+        while at < steps and tree[3 * path[at] + 2] == position:
+            step = int(tree[3 * path[at] + 1])
+            at += 1
+            hidden = step >= GAP
+            if hidden:
+                step -= GAP
+            elif step < 0:
+                other = ~step
+                step = first[other]
+                if step < 0:
+                    return -1
+                first[other] = unknown[step]
+            this_kind = int(history.kind[step])
+            if hidden:
+                following[step] = following[gap]
+                following[gap] = step
+                gap, gap_state = step, int(dense.target[this_kind])
+            else:
+                if dense.flags[this_kind] & BLIND:
+                    gap, gap_position = last, position
+                state = int(dense.step[state, this_kind])
+                following[last], last = step, step
+            kept = 0
+            for i in range(pending):
+                read = int(waiting[i])
+                if hidden:
+                    if since[i] < gap_position and dense.step[gap_state, history.kind[read]] >= 0:
+                        following[read] = following[gap]
+                        following[gap] = read
+                        gap = read
+                        continue
+                elif dense.step[state, history.kind[read]] >= 0:
+                    following[last], last = read, read
+                    continue
+                waiting[kept], since[kept] = read, since[i]
+                kept += 1
+            pending = kept
+    found = 0
+    this = int(following[ops])
+    while this >= 0:
+        order[found] = this
+        found += 1
+        this = int(following[this])
+    return found

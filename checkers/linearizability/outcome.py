@@ -1,0 +1,30 @@
+"""What an algorithm says of a problem."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from checkers.linearizability.encode import NEVER
+from results.verdict import Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """Ops and positions are the problem's own numbers.
+
+    position   the return at which nothing was possible any more (invalid), the event reached (unknown), or NEVER.
+    states     states possible just before `position`.
+    survivors  (state, last op linearized or NEVER) of the paths that lived until `position`; a few.
+    witness    order of ops that explains a valid history.
+    ran_out    which limit ended it, when unknown.
+    """
+
+    verdict: Verdict
+    algorithm: str
+    work: int
+    position: int = NEVER
+    states: Sequence[int] = ()
+    survivors: Sequence[tuple[int, int]] = ()
+    witness: Sequence[int] | None = None
+    ran_out: str = ""

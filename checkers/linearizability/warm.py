@@ -1,0 +1,81 @@
+"""Compile ahead of time: `python -m checkers.linearizability.warm`.
+
+The first check compiles for some ten seconds, and every process of a Spark job that starts with an empty cache would do
+the same at once. The set-up calls this instead; later processes read what it left.
+
+Numba numbers the variants of a function in its cache as they come. Two processes that fill an empty cache at the same
+time can each take the same number for another variant; a third one then runs code that was compiled for other types,
+and crashes. So compiled code is only used once `ensure` was called: it fills the cache under a lock, once.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from typing import Final
+
+from checkers.linearizability import jit
+from infra.api import InfraError
+from infra.cache import exclusive
+
+_READY: Final = "ready"
+"""A file beside the compiled code: all of it is there."""
+
+
+def ensure() -> None:
+    """All compiled code is in the cache, or this process is the one that puts it there. Cheap from the second time."""
+    # Kept elsewhere: run as a program, this module exists twice, and the second must not wait for the first's lock.
+    if jit.State.ensured:
+        return
+    jit.State.ensured = True
+    marker = Path(os.environ.get("NUMBA_CACHE_DIR", "")) / _READY
+    if marker.exists():
+        return
+    with ExitStack() as held:
+        # Without a folder to lock there is none to share either.
+        with suppress(InfraError, OSError):
+            held.enter_context(exclusive("numba"))
+        if not marker.exists():
+            _run_all()
+            with suppress(OSError):
+                marker.touch()
+
+
+def warm() -> str:
+    """Compiles everything that is not in the cache yet. Returns one line on what was done."""
+    if not jit.enabled():
+        return "nothing to compile: Numba is not installed, or switched off; checks run in plain Python"
+    began = time.perf_counter()
+    ensure()
+    folder = os.environ.get("NUMBA_CACHE_DIR", "Numba's own folder")
+    return f"the compiled checkers are ready after {time.perf_counter() - began:.1f} s, in {folder}"
+
+
+def _run_all() -> None:
+    """One small history through every compiled function, so that each has the one signature it is ever called with."""
+    from checkers.linearizability.batch import check_batch
+    from checkers.linearizability.budget import Meter
+    from checkers.linearizability.compiled import Compiled
+    from checkers.linearizability.encode import encode
+    from checkers.linearizability.models import CasRegister
+    from results.history import Call
+    from results.op import Op
+
+    calls = [
+        Call(Op(0, 0, 0, "invoke", "write", "k", 1), Op(4, 4, 0, "ok", "write", "k", 1)),
+        Call(Op(1, 1, 1, "invoke", "cas", "k", [1, 2]), None),
+        Call(Op(2, 2, 2, "invoke", "read", "k"), Op(3, 3, 2, "ok", "read", "k", 1)),
+    ]
+    problem = encode(calls, CasRegister())
+    fast = Compiled.of(problem)
+    if fast is None:
+        raise AssertionError("a register of two values has a closed table")
+    for run in (fast.scout, fast.frontier, fast.relaxed):
+        run(Meter(1_000, 1 << 24))
+    check_batch([calls], CasRegister())
+
+
+if __name__ == "__main__":
+    print(warm())

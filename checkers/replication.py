@@ -1,0 +1,98 @@
+"""Is every follower fed? A follower that is up and hears its leader must get what the leader commits.
+
+Read off what the nodes said of themselves while the load went on, before anything was restarted: a follower whose log
+stands still for longer than the limit although its leader commits on is starved. The group serves meanwhile, so that
+clients see nothing - until the next fault takes one of the followers that are still fed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from checkers.evidence import nodes_at
+from results.bands import Band, bands
+from results.record import Observation, RunRecord
+from results.verdict import Anomaly, CheckResult, Verdict
+
+_S = 1_000_000_000
+
+
+@dataclass
+class _Stand:
+    """A follower's log that stands still, since when, and beside which leader."""
+
+    since: int
+    end: int
+    leader: str
+    until: int = 0
+    committed: int = -1
+
+
+class Replication:
+    """`limit_s`: how long a follower's log may stand still while its leader commits on and both are connected."""
+
+    name = "replication"
+
+    def __init__(self, limit_s: float) -> None:
+        self.limit = int(limit_s * _S)
+
+    def check(self, run: RunRecord) -> CheckResult:
+        """`stats`: `longest_stand_s`: node -> the longest time for which it was starved."""
+        stop = next((op.time for op in run.history if op.f == "restart-all"), None)
+        seen = [o for o in run.observations if stop is None or o.time < stop]
+        if not any(o.role == "leader" for o in seen):
+            return CheckResult(self.name, Verdict.UNKNOWN, "no node was ever seen to lead")
+        stands = list(_stands(seen, bands(run.history)))
+        longest: dict[str, float] = {}
+        for node, stand in stands:
+            longest[node] = max(longest.get(node, 0.0), round((stand.until - stand.since) / _S, 1))
+        stats = {"longest_stand_s": longest}
+        starved = [_tell(run, node, s, self.limit) for node, s in stands if s.until - s.since >= self.limit]
+        if starved:
+            return CheckResult(self.name, Verdict.INVALID, starved[0].summary, starved, stats)
+        worst = max(longest.values(), default=0.0)
+        return CheckResult(
+            self.name, Verdict.VALID, f"no follower stood still for more than {worst:.1f} s", stats=stats
+        )
+
+
+def _stands(seen: Sequence[Observation], found: Sequence[Band]) -> Iterator[tuple[str, _Stand]]:
+    """Every stretch in which a node's log stood still beside a leader that had committed more."""
+    leader: Observation | None = None
+    standing: dict[str, _Stand] = {}
+    for o in seen:
+        if o.role == "leader" and (leader is None or (o.term or 0) >= (leader.term or 0)):
+            leader = o
+        stand = standing.get(o.node)
+        if leader is not None and o.end is not None and _starved(o, leader, found):
+            committed = leader.committed or -1
+            if stand is not None and (stand.end, stand.leader) == (o.end, leader.node):
+                stand.until, stand.committed = o.time, committed
+                continue
+            standing[o.node] = _Stand(o.time, o.end, leader.node, o.time, committed)
+        else:
+            standing.pop(o.node, None)
+        if stand is not None:
+            yield o.node, stand
+    yield from standing.items()
+
+
+def _starved(o: Observation, leader: Observation, found: Sequence[Band]) -> bool:
+    """Whether a node lacks what its leader has committed, although no fault stops either or keeps them apart."""
+    if o.node == leader.node or o.end is None or leader.committed is None or o.end >= leader.committed:
+        return False
+    pair = {o.node, leader.node}
+    active = [band for band in found if band.covers(o.time, o.time)]
+    return not any(pair.intersection(band.impairs.get(node, ())) for band in active for node in pair)
+
+
+def _tell(run: RunRecord, node: str, stand: _Stand, limit: int) -> Anomaly:
+    seconds = (stand.until - stand.since) / _S
+    return Anomaly(
+        "starved-follower",
+        f"{node}'s log stood at index {stand.end} for {seconds:.0f} s (limit {limit / _S:g} s) although it was up and "
+        f"connected to {stand.leader}, which led and committed up to {stand.committed} meanwhile",
+        window=(stand.since, stand.until),
+        details={"nodes": nodes_at(run, stand.until, [node, stand.leader])},
+    )

@@ -1,0 +1,26 @@
+"""A workload of one's own: the register test with nine writes to one read."""
+
+from collections.abc import Sequence
+from random import Random
+
+import harness.generator as gen
+from checkers.api import Checker
+from checkers.stats import Stats
+from harness.generator import Generator, Invocation
+from workloads.register import RegisterWorkload
+
+
+class WriteHeavy(RegisterWorkload):
+    name = "write-heavy"
+    summary = "the register test with nine writes to one read"
+
+    def generator(self, rng: Random, phase: str) -> Generator:
+        return gen.key_window(rng, 3, self.plan.ops_per_key, lambda key: lambda n: nth(key, n), prefix=f"{phase}.")
+
+    def checkers(self) -> Sequence[Checker]:
+        return [Stats(["read", "write"]) if c.name == "stats" else c for c in super().checkers()]
+
+
+def nth(key: str, n: int) -> Invocation:
+    """The n-th op on a key. No value is written twice, so that a read names the write it saw."""
+    return Invocation("read", key) if n % 10 == 9 else Invocation("write", key, n + 1)

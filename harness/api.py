@@ -1,0 +1,169 @@
+"""The contracts of plug-ins: clients, workloads, faults. Nothing here knows a concrete one.
+
+A workload is found through the entry point group `harness.workloads`, a fault through `harness.nemeses`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any, ClassVar, Protocol
+
+from checkers.api import Checker
+from harness.generator import Generator
+from harness.plan import Plan
+from infra.api import Cluster, Lease, Node, Topology
+from results.op import Op, OpType
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """What a client made of an invocation. See `results.op.Op` for what each type promises."""
+
+    type: OpType
+    value: Any = None
+    error: str | None = None
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Client(Protocol):
+    """One logical process's way to the servers. Asynchronous; it must never block the event loop
+    (`harness.clients.Blocking` wraps one that does).
+
+    `invoke` makes exactly one attempt. An exception it raises becomes `info`; so does a deadline that passes.
+    After an `info` the client is closed and a fresh one made for the next process of that thread.
+    """
+
+    async def open(self) -> None:
+        """Prepare. An exception here makes the process's ops `fail` with error `no-client: ...` (nothing was sent)."""
+
+    async def invoke(self, op: Op) -> Completion: ...
+
+    async def close(self) -> None: ...
+
+
+@dataclass(frozen=True)
+class Context:
+    """What a workload's clients may know: the running cluster and its topology."""
+
+    cluster: Cluster
+    topology: Topology
+
+
+class Workload(ABC):
+    """Topology + clients + generator + final phase + checkers. Constructed from the plan alone, so that a stored
+    run can be judged again without a cluster.
+    """
+
+    name: ClassVar[str]
+    summary: ClassVar[str]
+    """One line for `harness list`."""
+    topology: ClassVar[str]
+    """Name of the topology in `infra.topologies`."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+
+    @abstractmethod
+    def client(self, context: Context, thread: int) -> Client:
+        """A fresh client for a process that runs on `thread` (0 .. concurrency-1)."""
+
+    @abstractmethod
+    def generator(self, rng: Random, phase: str) -> Generator:
+        """The clients' ops of a phase; rate and time limit are put around it by the lifecycle.
+
+        `phase` is `main`, then `recovery` and `recovery-2`: the load that goes on after the last heal. Different
+        phases must use different keys, so that values stay unique per key.
+        """
+
+    @abstractmethod
+    def final(self, keys: Sequence[str], nodes: Sequence[str]) -> Generator:
+        """After everything was healed and restarted: the quiescent reads that show what is really there."""
+
+    @abstractmethod
+    def checkers(self) -> Sequence[Checker]:
+        """Judges, in the order in which they are shown. The well-formedness check is put first by the lifecycle."""
+
+    @abstractmethod
+    def acknowledges(self, op: Op) -> bool:
+        """Whether this completion proves that the service serves (an acknowledged write, a quorum read, ...)."""
+
+    def server_settings(self) -> Mapping[str, str]:
+        """Settings the workload's options imply (e.g. snapshot mode); `--set` has the last word."""
+        return {}
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What a probe saw: whether the effect is there, and the figures that show it (JSON values)."""
+
+    seen: bool
+    what: str
+
+
+@dataclass(frozen=True)
+class Site:
+    """The place a fault acts on: one node of a running topology."""
+
+    node: Node
+    topology: Topology
+    cluster: Cluster
+    notes: dict[str, Any] = field(default_factory=dict)
+    """What `inject` learned and `seen` and `healed` need (say, the process it killed): empty at first, and this
+    strike's and this node's own, so that two strikes that overlap never mix theirs."""
+
+    def peer(self, name: str) -> Node:
+        """Another node of the cluster by name."""
+        return next(n for n in self.cluster.nodes if n.name == name)
+
+
+class Nothing:
+    """The lease of an `inject` that found nothing to do (its target was dead already, say). The strike goes on
+    without this node; `seen` tells why, `healed` is not asked.
+    """
+
+    def heal(self, timeout_s: float = 30) -> None:
+        """Nothing was done, so nothing is undone."""
+
+
+class Fault(ABC):
+    """Something that goes wrong on nodes. Scheduling, targeting, leases' bookkeeping, journalling, the final heal
+    and the bands in the plots come from `harness.faults`.
+    """
+
+    name: ClassVar[str]
+    summary: ClassVar[str]
+    default_target: ClassVar[str] = "minority"
+    """What `--target` is when not given (see `NemesisPlan`); faults that aim themselves ignore it."""
+    destructive: ClassVar[bool] = True
+
+    @abstractmethod
+    def aim(self, nodes: Sequence[str], hit: Sequence[str], rng: Random) -> Mapping[str, Any]:
+        """Pure: node -> what to do there (JSON values), e.g. `{"n1": ["n2", "n3"], ...}` for a grudge.
+
+        `nodes` are all nodes, `hit` the nodes the target expression chose.
+        """
+
+    @abstractmethod
+    def inject(self, site: Site, detail: Any, ttl_s: float) -> Lease:
+        """Do it on one node and hold it under a lease. Runs in a thread; may block."""
+
+    @abstractmethod
+    def seen(self, site: Site, detail: Any) -> Evidence:
+        """Probe: is the effect there? Asked after every `inject` of the strike is done."""
+
+    @abstractmethod
+    def healed(self, site: Site, detail: Any) -> Evidence:
+        """Probe after the lease's heal: is everything as it was?"""
+
+    def impairs(self, nodes: Sequence[str], details: Mapping[str, Any]) -> Mapping[str, Sequence[str]]:
+        """For the availability check: node -> peers it cannot hear while this strike lasts; a node that maps to
+        itself is down or stopped. Default: every hit node is down.
+        """
+        return {node: [node] for node in details}
+
+    def told(self, details: Mapping[str, Any], leader: str | None) -> str:
+        """The strike in a few words for the live line, e.g. `n1 n4 (leader)`. `leader`: who led when it struck."""
+        return " ".join(f"{node} (leader)" if node == leader else node for node in details)

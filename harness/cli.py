@@ -1,0 +1,359 @@
+"""The command line: `harness run | check | list | doctor | clean | serve`.
+
+Exit codes (design.md, section 4): 0 valid, 1 invalid, 2 unknown, 3 harness failure, 64 usage.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Literal
+
+import click
+
+from harness import registry
+from harness.plan import NemesisPlan, Plan, PlanError, seconds
+from infra.api import InfraError
+from results.errors import HistoryError
+from results.store import Store, StoreError
+from results.verdict import Verdict
+
+USAGE = 64
+FAILURE = Verdict.HARNESS_FAILURE.exit_code
+DEFAULT_STORE = Path("results/runs")
+FORMATS = ("auto", "jsonl", "edn", "porcupine-etcd", "porcupine-kv", "parquet")
+"""As in `results.formats`, which takes its time to load."""
+
+
+def duration(text: str) -> float:
+    """`60`, `90s`, `2m` -> seconds."""
+    try:
+        return seconds(float(text) if text.replace(".", "", 1).isdigit() else text, "the time")
+    except PlanError as problem:
+        raise click.BadParameter(str(problem)) from None
+
+
+store_option = click.option(
+    "--store",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=DEFAULT_STORE,
+    show_default=True,
+    help="Where runs are kept.",
+)
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.version_option(package_name="rocketmq-harness", prog_name="harness")
+def cli() -> None:
+    """Fault-injection tests for Apache RocketMQ and DLedger: real servers, real faults, checked histories."""
+
+
+@cli.command()
+@click.option("--plan", "plan_file", type=click.Path(path_type=Path), help="A plan in TOML; options override it.")
+@click.option("--workload", help="What clients do and what must hold (harness list workloads).  [default: register]")
+@click.option(
+    "--nemesis", help="Faults, joined by commas, or none (harness list nemeses).  [default: partition-halves]"
+)
+@click.option("--target", help="Whom faults hit: one|minority|majority|leader|all|random|n1,n3.")
+@click.option(
+    "--interval",
+    type=duration,
+    metavar="TIME",
+    help="From the start of a fault to the start of the next.  [default: 20s]",
+)
+@click.option("--duration", type=duration, metavar="TIME", help="How long a fault lasts.  [default: 10s]")
+@click.option("--time-limit", type=duration, metavar="TIME", help="Length of the main phase.  [default: 60s]")
+@click.option("--rate", type=float, help="Operations per second, over all clients.  [default: 100]")
+@click.option("--concurrency", type=int, help="Number of clients.  [default: 10]")
+@click.option("--ops-per-key", type=int, help="Operations on one key before the next takes its place.  [default: 200]")
+@click.option(
+    "--op-deadline", type=duration, metavar="TIME", help="After this an operation's outcome is unknown.  [default: 4s]"
+)
+@click.option(
+    "--recovery-limit", type=duration, metavar="TIME", help="Silence longer than this is an anomaly.  [default: 30s]"
+)
+@click.option("--seed", type=int, help="Same seed: same operations, same fault schedule.  [default: drawn, and stored]")
+@click.option("--read-mode", help="log (linearizable) or unsafe (stale by design: must end invalid).  [default: log]")
+@click.option("--snapshot/--no-snapshot", default=None, help="RIP-59's snapshot mode (expect findings).")
+@click.option("--cluster", help="auto|docker|local|ssh, or a plug-in's.  [default: auto]")
+@click.option("--nodes", type=int, help="Number of nodes.  [default: 5]")
+@click.option("--node", "hosts", multiple=True, metavar="[USER@]HOST[:PORT]", help="ssh: an existing machine (repeat).")
+@click.option("--ssh-key", help="ssh: the private key file.")
+@click.option("--install", is_flag=True, default=None, help="ssh: missing software may be installed on the machines.")
+@click.option("--disposable", is_flag=True, default=None, help="ssh: destructive faults are allowed on the machines.")
+@click.option("--base-image", help="docker: build the node image on top of this one.")
+@click.option("--version", "version", help="Version of the servers.")
+@click.option("--server-jars", help="A folder of your own build, put in front of the class path.")
+@click.option("--jvm-option", "jvm_options", multiple=True, help="Added to the servers' JVM options (repeat).")
+@click.option(
+    "--set", "settings", multiple=True, metavar="KEY=VALUE", help="A server setting (dledger.KEY=VALUE; repeat)."
+)
+@click.option("--dry-run", is_flag=True, help="Check the plan, print it with all defaults, start nothing.")
+@store_option
+def run(store: Path, plan_file: Path | None, dry_run: bool, **options: Any) -> None:
+    """Run a workload under faults on a real cluster, and judge it.
+
+    \b
+    harness run
+    harness run --nemesis hammer-time,partition-halves --time-limit 120 --rate 100 --seed 7
+    harness run --snapshot --nemesis hammer-time
+    harness run --plan results/runs/latest/plan.toml
+    """
+    from harness import lifecycle
+    from harness.summary import summary
+
+    plan = override(Plan.read(plan_file) if plan_file else None, options)
+    if dry_run:
+        click.echo(plan.to_toml(), nl=False)
+        return
+    prepared = lifecycle.prepare(plan)
+    outcome = lifecycle.run(prepared, Store(store), click.echo)
+    click.echo(summary(outcome, plan))
+    sys.exit(outcome.judgement.verdict.exit_code)
+
+
+def override(plan: Plan | None, options: dict[str, Any]) -> Plan:
+    """A plan with what was given on the command line put over it; a seed is drawn when there is none at all."""
+    given = {k: v for k, v in options.items() if v not in (None, ())}
+    base = plan or Plan(seed=int.from_bytes(os.urandom(3), "big"))
+    plain = {
+        k.removesuffix("_s"): k
+        for k in ("workload", "seed", "time_limit_s", "rate", "concurrency", "ops_per_key", "op_deadline_s")
+    }
+    plain |= {"recovery_limit": "recovery_limit_s", "read_mode": "read_mode", "snapshot": "snapshot"}
+    cluster: dict[str, Any] = {
+        k: given[k] for k in ("nodes", "ssh_key", "base_image", "install", "disposable") if k in given
+    }
+    if "cluster" in given:
+        cluster["backend"] = given["cluster"]
+        if given["cluster"] in registry.OWN_MACHINES:
+            cluster["hosts"] = ()  # those of a plan that named some
+    if "hosts" in given:
+        cluster |= {"hosts": given["hosts"], "nodes": given.get("nodes", len(given["hosts"]))}
+        cluster.setdefault("backend", "ssh" if base.cluster.backend == "auto" else base.cluster.backend)
+    server: dict[str, Any] = {k: given[k] for k in ("version", "jvm_options") if k in given}
+    if "server_jars" in given:
+        server["jars"] = given["server_jars"]
+    if "settings" in given:
+        server["settings"] = {**base.server.settings, **dict(_pair(text) for text in given["settings"])}
+    return replace(
+        base,
+        **{field: given[option] for option, field in plain.items() if option in given},
+        cluster=replace(base.cluster, **cluster),
+        server=replace(base.server, **server),
+        nemeses=_nemeses(base, given),
+    )
+
+
+def _nemeses(base: Plan, given: dict[str, Any]) -> tuple[NemesisPlan, ...]:
+    chosen = base.nemeses
+    if "nemesis" in given:
+        names = [name.strip() for name in given["nemesis"].split(",") if name.strip()]
+        if "none" in names and len(names) > 1:
+            raise PlanError("--nemesis none stands alone; leave it out to combine the others")
+        chosen = tuple(NemesisPlan(registry.fault(name).name) for name in names if name != "none")
+    changes = {
+        field: given[option]
+        for option, field in (("interval", "every_s"), ("duration", "for_s"), ("target", "target"))
+        if option in given
+    }
+    return tuple(replace(n, **changes) for n in chosen)
+
+
+def _pair(text: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not equals or not key:
+        raise PlanError(f"--set {text!r}: KEY=VALUE is right, such as dledger.heartBeatTimeIntervalMs=500")
+    return key, value
+
+
+@cli.command("list")
+@click.argument("what", required=False, type=click.Choice(["workloads", "nemeses", "clusters"]))
+def list_(what: str | None) -> None:
+    """What there is: workloads, nemeses, clusters."""
+    if what in (None, "workloads"):
+        _table("workloads", {n: registry.workload_class(n).summary for n in registry.names(registry.WORKLOADS)})
+    if what in (None, "nemeses"):
+        faults = {n: registry.fault(n) for n in registry.names(registry.NEMESES)}
+        told = {n: f.summary if f.name == n else f"another name of {f.name}" for n, f in faults.items()}
+        _table("nemeses", {**told, "none": "no faults"})
+    if what in (None, "clusters"):
+        rows = {}
+        for name in registry.names(registry.CLUSTERS):
+            can = registry.backend(name).probe()
+            rows[name] = "available: " + can.reason if can.ok else "not here: " + registry.told(can)
+        _table("clusters", rows)
+
+
+def _table(title: str, rows: dict[str, str]) -> None:
+    click.echo(f"{title}:")
+    width = max((len(name) for name in rows), default=0)
+    for name, text in rows.items():
+        click.echo(f"  {name.ljust(width)}  {text}")
+
+
+@cli.command()
+@click.argument("paths", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option("--model", help="What the histories are of: register, cas-register, ... (some formats imply one).")
+@click.option(
+    "--models",
+    type=click.Path(path_type=Path),
+    metavar="FILE.csv",
+    help="Columns file,model[,verdict], a line a history; any verdict that is not as listed ends in exit code 1.",
+)
+@click.option(
+    "--format",
+    "format_",
+    type=click.Choice(FORMATS),
+    metavar="NAME",
+    default="auto",
+    show_default=True,
+    help="|".join(FORMATS),
+)
+@click.option("--json", "json_file", type=click.Path(path_type=Path), metavar="FILE", help="One JSON object a history.")
+@click.option("--explain", type=click.Path(path_type=Path), metavar="FILE.html", help="A picture of each violation.")
+@click.option("--witness", is_flag=True, help="For each valid history, an order of its ops that explains it.")
+@click.option(
+    "--budget-s",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="SECONDS",
+    help="Work for one history, at a million steps a second: the same verdict on a slow machine.",
+)
+@click.option("--memory-mb", type=click.IntRange(1), metavar="MB", help="Memory for one search.  [default: 256]")
+@click.option("--jobs", type=click.IntRange(1), default=1, show_default=True, help="Processes that check at a time.")
+@click.option("--no-jit", is_flag=True, help="Plain Python only: slower, the same verdicts.")
+@click.option(
+    "--failed-cas",
+    type=click.Choice(["nothing", "observed"]),
+    default="nothing",
+    show_default=True,
+    help="What a cas that failed says: nothing, or that the value was another.",
+)
+@click.option(
+    "--nil-reads",
+    type=click.Choice(["unset", "unrecorded"]),
+    help="What a read of nil saw: no value, or nobody knows.  [default: unrecorded in EDN, else unset]",
+)
+@click.option("--independent", is_flag=True, help="EDN: every value is [key value] (jepsen.independent).")
+def check(
+    paths: tuple[Path, ...],
+    format_: str,
+    budget_s: float | None,
+    memory_mb: int | None,
+    no_jit: bool,
+    witness: bool,
+    failed_cas: Literal["nothing", "observed"],
+    nil_reads: Literal["unset", "unrecorded"] | None,
+    independent: bool,
+    **options: Any,
+) -> None:
+    """Judge stored runs (folders), histories (files), or folders of them again, offline, one line each.
+
+    The exit code is the worst verdict's. docs/checking.md has the models, their operations, and how to write one.
+
+    \b
+    harness check results/runs/latest
+    harness check history.edn --model cas-register --explain out.html
+    harness check corpus --models corpus/verdicts.csv --json results.jsonl
+    """
+    from harness.examined import Asked
+    from harness.offline import check_paths
+    from results.formats import ReadOptions
+
+    asked = Asked(
+        format_,
+        ReadOptions(failed_cas, nil_reads, independent),
+        steps=None if budget_s is None else max(1, round(budget_s * 1_000_000)),
+        memory=None if memory_mb is None else memory_mb * 2**20,
+        jit=not no_jit,
+        witness=witness,
+        pictures=options["explain"] is not None,
+    )
+    sys.exit(check_paths(paths, click.echo, asked, **options))
+
+
+@cli.command()
+def doctor() -> None:
+    """What this machine can do, what it cannot, and the way out."""
+    from harness.doctor import examine
+
+    sys.exit(0 if examine(click.echo) else FAILURE)
+
+
+@cli.command()
+@click.option("--dry-run", is_flag=True, help="Only say what would be removed.")
+def clean(dry_run: bool) -> None:
+    """Remove what earlier runs left on this machine (containers, networks, namespaces, mounts); never results."""
+    from harness.doctor import clean_up
+
+    sys.exit(0 if clean_up(click.echo, dry_run) else FAILURE)
+
+
+@cli.command()
+@click.option("--port", type=click.IntRange(1, 65535), default=8080, show_default=True)
+@store_option
+def serve(port: int, store: Path) -> None:
+    """Show the runs in a browser, on 127.0.0.1 only."""
+    from results.web import serve as serve_store
+
+    try:
+        serve_store(store, port=port)
+    except OSError as problem:
+        raise InfraError(f"cannot listen on 127.0.0.1:{port}: {problem.strerror}; choose another --port") from None
+
+
+def main(argv: list[str] | None = None) -> None:
+    """The entry point. Every expected error is one line on stderr; the exit code says whose it was."""
+    logging.getLogger().addHandler(logging.NullHandler())
+    # What takes long (an image that is built, an engine that is started) is told as it happens.
+    progress = logging.StreamHandler()
+    progress.setFormatter(logging.Formatter("%(message)s"))
+    infra = logging.getLogger("infra")
+    infra.addHandler(progress)
+    infra.setLevel(logging.INFO)
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, _interrupt)
+    sys.exit(guarded(lambda: cli.main(argv, prog_name="harness", standalone_mode=False)))
+
+
+def _interrupt(signum: int, frame: object) -> None:
+    """Ctrl-C. Where Python's own handler is in place, asyncio puts one over it that only cancels the running task; a
+    task that is just about to end never notices, and the Ctrl-C is lost.
+    """
+    raise KeyboardInterrupt
+
+
+def guarded(command: Callable[[], object]) -> int:
+    """Run a command; turn errors into one line and an exit code."""
+    try:
+        command()
+        return 0
+    except SystemExit as left:
+        return left.code if isinstance(left.code, int) else 0
+    except click.UsageError as problem:
+        hint = f"  ({problem.ctx.command_path} --help)" if problem.ctx else ""
+        return _said(problem.format_message() + hint, USAGE)
+    except PlanError as problem:
+        return _said(str(problem), USAGE)
+    except HistoryError as problem:
+        return _said(str(problem), Verdict.UNKNOWN.exit_code)
+    except (InfraError, StoreError) as problem:
+        return _said(str(problem), FAILURE)
+    except (KeyboardInterrupt, click.Abort):
+        return _said("interrupted", 130)
+    except BrokenPipeError:
+        return 0
+
+
+def _said(line: str, code: int) -> int:
+    click.echo(f"harness: {line}", err=True)
+    return code
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,126 @@
+"""What a generator may know when it is asked for an operation: the time, and which threads are free.
+
+Threads are `0 .. concurrency-1`, and one more for the nemesis. A *process* is the logical client that runs on a
+thread: thread `i` starts as process `i`, and is process `p + concurrency` after process `p` crashed; so
+`process % concurrency` is the thread, for ever. (Jepsen's `generator/context.clj`.)
+
+Sets of threads are whole numbers, bit `i` for thread `i` and bit `concurrency` for the nemesis: to narrow a
+context to some threads, or to find a free one among a thousand, takes a fraction of a microsecond, and the value
+cannot change under a generator's feet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from results.op import NEMESIS
+
+
+class Crew(NamedTuple):
+    """Who runs on which thread. A new value after every crash; contexts share it in between.
+
+    clients, nemesis  sets of threads; `nemesis` is 0 where the run has none.
+    processes         thread -> process; the last one is the nemesis thread's.
+    """
+
+    concurrency: int
+    clients: int
+    nemesis: int
+    processes: tuple[int, ...]
+
+    @staticmethod
+    def of(concurrency: int, *, nemesis: bool) -> Crew:
+        """The crew at the start of a run: process `i` on thread `i`."""
+        if concurrency < 1:
+            raise ValueError(f"concurrency is {concurrency}; a run needs at least 1 client thread")
+        bit = 1 << concurrency
+        return Crew(concurrency, bit - 1, bit if nemesis else 0, (*range(concurrency), NEMESIS))
+
+    def reborn(self, thread: int) -> Crew:
+        """The crew after the process on a client's `thread` crashed."""
+        processes = list(self.processes)
+        processes[thread] += self.concurrency
+        return self._replace(processes=tuple(processes))
+
+    def thread_of(self, process: int) -> int:
+        """The thread on which a process runs, or ran."""
+        return self.concurrency if process == NEMESIS else process % self.concurrency
+
+
+class Context(NamedTuple):
+    """A moment of a run, as a generator sees it.
+
+    time     ns since the start of the run.
+    free     threads that wait for an op, as a set.
+    threads  threads this generator may use, as a set (`narrowed` by combinators such as `clients`).
+    turn     how many ops were invoked so far; `pick` starts looking there, so that all threads get their turn.
+    """
+
+    time: int
+    free: int
+    threads: int
+    turn: int
+    crew: Crew
+
+    @staticmethod
+    def start(concurrency: int, *, nemesis: bool = True) -> Context:
+        """A run's first moment: all threads free."""
+        crew = Crew.of(concurrency, nemesis=nemesis)
+        everyone = crew.clients | crew.nemesis
+        return Context(0, everyone, everyone, 0, crew)
+
+    def narrowed(self, threads: int) -> Context:
+        """The same moment for a generator that may use only `threads`."""
+        return Context(self.time, self.free & threads, self.threads & threads, self.turn, self.crew)
+
+    @property
+    def takers(self) -> int:
+        """Threads that an op without a process may go to: the clients'; the nemesis's only where it is alone."""
+        return self.threads & self.crew.clients or self.threads
+
+    @property
+    def free_takers(self) -> int:
+        """Those of `takers` that are free."""
+        return self.free & (self.threads & self.crew.clients or self.threads)
+
+    def pick(self) -> int:
+        """A free thread of `takers`, each in its turn. There must be one."""
+        return next_thread(self.free_takers, self.turn % self.crew.concurrency)
+
+    def process(self, thread: int) -> int:
+        """The process that runs on a thread now."""
+        return self.crew.processes[thread]
+
+    def is_free(self, process: int) -> bool:
+        """Whether this process is the one on its thread now, and waits for an op."""
+        return self.runs(process) and bool(self.free >> self.crew.thread_of(process) & 1)
+
+    def runs(self, process: int) -> bool:
+        """Whether this process is alive and its thread one of ours."""
+        crew = self.crew
+        thread = crew.concurrency if process == NEMESIS else process % crew.concurrency
+        return bool(self.threads >> thread & 1) and crew.processes[thread] == process
+
+    def bit(self, process: int) -> int:
+        """The set of threads that holds just this process's thread."""
+        return 1 << self.crew.thread_of(process)
+
+
+def next_thread(threads: int, start: int) -> int:
+    """The first thread of a set (not empty) at or after `start`, going round."""
+    later = threads >> start
+    if later:
+        return start + (later & -later).bit_length() - 1
+    return (threads & -threads).bit_length() - 1
+
+
+def members(threads: int, start: int = 0) -> Iterator[int]:
+    """The threads of a set, from `start` on, going round."""
+    later = threads >> start << start
+    for part in (later, threads ^ later):
+        left = part
+        while left:
+            low = left & -left
+            yield low.bit_length() - 1
+            left ^= low

@@ -1,0 +1,41 @@
+"""What a run ran on: git head, versions, kernel, machine. Stored with the run, so that a verdict can be placed."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+import subprocess
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+
+
+def describe(**more: str) -> dict[str, str]:
+    """Facts about the control node as text, plus `more`. `started_at` is now, ISO 8601 in UTC."""
+    facts = {
+        "started_at": datetime.now(UTC).isoformat(timespec="microseconds"),
+        "harness": importlib.metadata.version("rocketmq-harness"),
+        "git": _git_head(),
+        "command": " ".join(["harness", *sys.argv[1:]]),
+        "python": platform.python_version(),
+        "kernel": platform.release(),
+        "machine": f"{platform.machine()}, {os.cpu_count()} cores",
+    }
+    return {**facts, **more}
+
+
+def _git_head() -> str:
+    """Commit of the harness itself and whether its tree was touched, or why that is not known."""
+    here = Path(__file__).resolve().parent
+    try:
+        head = _git(here, "rev-parse", "--short=12", "HEAD")
+        dirty = bool(_git(here, "status", "--porcelain", "--untracked-files=no"))
+    except (OSError, subprocess.SubprocessError):
+        return "not run from a git checkout"
+    return head + (" (with uncommitted changes)" if dirty else "")
+
+
+def _git(folder: Path, *argv: str) -> str:
+    done = subprocess.run(["git", "-C", str(folder), *argv], capture_output=True, text=True, timeout=10, check=True)
+    return done.stdout.strip()

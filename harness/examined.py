@@ -1,0 +1,218 @@
+"""One history or one stored run, judged: what `harness check` does with each path, perhaps in a process of its own."""
+
+from __future__ import annotations
+
+import os
+import time
+import traceback
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from checkers.api import judge
+from checkers.linearizability import Budget, Linearizable, LinearResult
+from checkers.linearizability.models import MODELS
+from checkers.linearizability.picture import picture
+from checkers.wellformed import WellFormed
+from harness.plan import PlanError
+from results.errors import HistoryError, StoreError
+from results.formats import ReadOptions, read_history
+from results.record import RunRecord
+from results.verdict import CheckResult, Verdict
+
+_PICTURES = 20
+"""Violations of one history (one a key) that get a picture."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What to do with every path.
+
+    steps   work that a whole history may cost, None: the default of `Budget`. memory: bytes, the same.
+    """
+
+    format: str = "auto"
+    options: ReadOptions = field(default_factory=ReadOptions)
+    steps: int | None = None
+    memory: int | None = None
+    jit: bool = True
+    witness: bool = False
+    pictures: bool = False
+
+    def checker(self, model: str) -> Linearizable:
+        budget = Budget()
+        if self.memory is not None:
+            budget = replace(budget, memory=self.memory)
+        if self.steps is None:
+            return Linearizable(MODELS[model](), budget)
+        return Linearizable(MODELS[model](), replace(budget, steps=self.steps, per_event=0), self.steps)
+
+
+@dataclass(frozen=True)
+class Examined:
+    """What came of one path. `to_json` has the names that users see.
+
+    ops       events of clients in the history (an op that was asked and answered is two).
+    failing_op, core   indices of invocations in the history; of the key `key`, where there are several.
+    witness   for every key an order of all its ops that explains it: indices of invocations.
+    lines     what else is to be said of it.
+    pictures  one HTML page for each violation.
+    """
+
+    file: str
+    verdict: Verdict
+    reason: str
+    model: str | None = None
+    ops: int = 0
+    ms: float = 0.0
+    algorithm: str | None = None
+    anomaly: str | None = None
+    key: str | None = None
+    failing_op: int | None = None
+    core: Sequence[int] = ()
+    states: Sequence[str] = ()
+    witness: Mapping[str | None, Sequence[int]] | None = None
+    lines: Sequence[str] = ()
+    pictures: Sequence[str] = ()
+    stored_run: bool = False
+    notes: Sequence[str] = field(default_factory=tuple)
+
+    def to_json(self) -> dict[str, Any]:
+        found: dict[str, Any] = {
+            "file": self.file,
+            "model": self.model,
+            "verdict": self.verdict.value,
+            "reason": self.reason,
+            "ops": self.ops,
+            "ms": round(self.ms, 3),
+            "algorithm": self.algorithm,
+            "anomaly": self.anomaly,
+            "key": self.key,
+            "failing_op": self.failing_op,
+            "core": list(self.core),
+            "states": list(self.states),
+        }
+        if self.notes:
+            found["notes"] = list(self.notes)
+        if self.witness is not None:
+            found["witness"] = [{"key": key, "ops": list(ops)} for key, ops in self.witness.items()]
+        return found
+
+
+def examine(path: Path, shown: str, model: str | None, asked: Asked) -> Examined:
+    """Judge a file, or the folder of a stored run. Never raises for what is in it: an unreadable one is `unknown`.
+
+    Raises PlanError where a run's workload is not installed here, StoreError where its verdict cannot be written.
+    """
+    began = time.perf_counter()
+    try:
+        with nullcontext() if asked.jit else _plain_python():
+            found = _stored(path, shown) if path.is_dir() else _history(path, shown, model, asked)
+    except HistoryError as problem:
+        found = Examined(shown, Verdict.UNKNOWN, str(problem), model, stored_run=path.is_dir())
+    except MemoryError:
+        found = Examined(shown, Verdict.UNKNOWN, f"{path}: there is not enough memory for it", model)
+    except RecursionError:
+        found = Examined(shown, Verdict.UNKNOWN, f"{path}: a value in it is nested too deeply", model)
+    except (PlanError, StoreError):
+        raise
+    except Exception as problem:
+        # A bug in a reader or a checker must not keep the other histories from being checked, nor pass for a verdict.
+        told = f"{path}: the check itself failed ({type(problem).__name__}: {problem}): a bug, please report"
+        notes = tuple(traceback.format_exc().splitlines())
+        found = Examined(shown, Verdict.UNKNOWN, " ".join(told.split()), model, notes=notes)
+    return replace(found, ms=(time.perf_counter() - began) * 1000)
+
+
+@contextmanager
+def _plain_python() -> Iterator[None]:
+    """`--no-jit`, for this history only: the searches ask for the variable whenever they could use compiled code."""
+    before = os.environ.get("HARNESS_NO_JIT")
+    os.environ["HARNESS_NO_JIT"] = "1"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["HARNESS_NO_JIT"]
+        else:
+            os.environ["HARNESS_NO_JIT"] = before
+
+
+def _stored(path: Path, shown: str) -> Examined:
+    """A stored run, by its own plan and with all its workload's checkers; its verdict and report are written anew."""
+    # Only here: plots and reports take longer to load than a small history takes to check.
+    from harness.judging import judge_stored, write_results
+    from harness.summary import check_lines
+    from results.store import RunDir
+
+    began = time.perf_counter()
+    folder = RunDir(path)
+    record, judgement = judge_stored(folder)
+    write_results(folder, record, judgement, time.perf_counter() - began)
+    first = judgement.anomalies[0] if judgement.anomalies else None
+    return Examined(
+        shown,
+        judgement.verdict,
+        judgement.reason,
+        ops=int(judgement.results[0].stats.get("ops", 0)),
+        anomaly=first.name if first else None,
+        key=first.key if first else None,
+        core=first.ops if first else (),
+        lines=[line for result in judgement.results for line in check_lines(result)],
+        stored_run=True,
+    )
+
+
+def _history(path: Path, shown: str, model: str | None, asked: Asked) -> Examined:
+    foreign = read_history(path, asked.format, asked.options)
+    chosen = model or foreign.model
+    if chosen is None:
+        told = f"no model is implied; name one with --model ({', '.join(sorted(MODELS))})"
+        raise HistoryError(path, None, told)
+    record = RunRecord(foreign.history)
+    whole = Examined(shown, Verdict.UNKNOWN, "", chosen, ops=len(foreign.history.clients), notes=tuple(foreign.notes))
+    if not whole.ops:
+        return replace(whole, reason="nothing checked: no client did anything in this history")
+    formed = judge(record, [WellFormed()])
+    if formed.verdict != Verdict.VALID:
+        return replace(whole, verdict=formed.verdict, reason=formed.reason, anomaly=formed.anomalies[0].name)
+    result, keys = asked.checker(chosen).examine(record)
+    found = replace(whole, verdict=result.verdict, reason=result.reason, algorithm=_algorithms(result))
+    if result.verdict == Verdict.VALID:
+        orders = {key: tuple(r.witness or ()) for key, r in keys.items()} if asked.witness else None
+        return replace(found, witness=orders)
+    return _violations(found, record, keys, asked) if result.verdict == Verdict.INVALID else found
+
+
+def _violations(found: Examined, record: RunRecord, keys: Mapping[str | None, LinearResult], asked: Asked) -> Examined:
+    bad = [(key, r) for key, r in keys.items() if r.verdict == Verdict.INVALID]
+    key, first = bad[0]
+    pages: list[str] = []
+    if asked.pictures and found.model is not None:
+        model = MODELS[found.model]()
+        by_key = record.history.by_key
+        pages = [picture(by_key[k], model, r, f"{found.file}{_of(k)}") for k, r in bad[:_PICTURES]]
+    return replace(
+        found,
+        anomaly="nonlinearizable",
+        key=key,
+        failing_op=first.failing_op,
+        core=tuple(first.core),
+        states=tuple(first.states),
+        pictures=pages,
+    )
+
+
+def _algorithms(result: CheckResult) -> str:
+    """The algorithm that decided the most keys; `+` where there were others."""
+    counts: Mapping[str, int] = result.stats.get("algorithms", {})
+    if not counts:
+        return "none"
+    most = max(counts, key=lambda name: counts[name])
+    return most + "+" * (len(counts) > 1)
+
+
+def _of(key: str | None) -> str:
+    return "" if key is None else f", key {key}"

@@ -1,0 +1,258 @@
+"""One after the other, and how often: limits, repetition, barriers, "until it works"."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from harness.context import Context, Crew
+from harness.generator.base import (
+    EMPTY,
+    PENDING,
+    Generator,
+    GeneratorError,
+    Pending,
+    Source,
+    Step,
+    as_generator,
+    concat,
+    place,
+)
+from results.op import INVOKE, OK, Op
+
+
+def limit(n: int, source: Source) -> Generator:
+    """At most `n` ops."""
+    _whole(n, "limit")
+    return _Limit(n, as_generator(source)) if n else EMPTY
+
+
+def once(source: Source) -> Generator:
+    """Only the first op."""
+    return limit(1, source)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Limit(Generator):
+    left: int
+    gen: Generator
+
+    def op(self, ctx: Context) -> Step:
+        step = self.gen.op(ctx)
+        if step is None:
+            return None
+        what, rest = step
+        if isinstance(what, Pending):
+            return what, self if rest is self.gen else _Limit(self.left, rest)
+        return what, _Limit(self.left - 1, rest) if self.left > 1 else EMPTY
+
+    def update(self, ctx: Context, event: Op) -> Generator:
+        gen = self.gen.update(ctx, event)
+        return self if gen is self.gen else _Limit(self.left, gen)
+
+
+def repeat(source: Source, n: int | None = None) -> Generator:
+    """The first op of `source` again and again, for ever or `n` times: its state does not move on."""
+    if n is not None:
+        return limit(n, repeat(source))
+    return _Repeat(as_generator(source))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Repeat(Generator):
+    gen: Generator
+
+    def op(self, ctx: Context) -> Step:
+        step = self.gen.op(ctx)
+        if step is None:
+            return None
+        what, rest = step
+        if isinstance(what, Pending) and rest is not self.gen:
+            return what, _Repeat(rest)
+        return what, self
+
+    def update(self, ctx: Context, event: Op) -> Generator:
+        gen = self.gen.update(ctx, event)
+        return self if gen is self.gen else _Repeat(gen)
+
+
+def cycle(source: Source, n: int | None = None) -> Generator:
+    """All of `source`, and again from its beginning, for ever or `n` times in all. Ends if it has no op at all."""
+    if n is not None:
+        _whole(n, "cycle")
+    fresh = as_generator(source)
+    return _Cycle(fresh, fresh, n, barren=True)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Cycle(Generator):
+    """`barren`: this round has given no op yet."""
+
+    fresh: Generator
+    gen: Generator
+    left: int | None
+    barren: bool
+
+    def op(self, ctx: Context) -> Step:
+        if self.left == 0:
+            return None
+        left, gen, barren = self.left, self.gen, self.barren
+        step = gen.op(ctx)
+        while step is None:
+            left = None if left is None else left - 1
+            if left == 0 or barren:
+                return None
+            barren = True
+            step = self.fresh.op(ctx)
+        what, rest = step
+        return what, _Cycle(self.fresh, rest, left, barren and isinstance(what, Pending))
+
+    def update(self, ctx: Context, event: Op) -> Generator:
+        gen = self.gen.update(ctx, event)
+        return self if gen is self.gen else _Cycle(self.fresh, gen, self.left, self.barren)
+
+
+def synchronize(source: Source) -> Generator:
+    """Wait until every thread of the context is free, then `source`."""
+    return _Synchronize(as_generator(source))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Synchronize(Generator):
+    gen: Generator
+
+    def op(self, ctx: Context) -> Step:
+        return self.gen.op(ctx) if ctx.free == ctx.threads else (PENDING, self)
+
+    def update(self, ctx: Context, event: Op) -> Generator:
+        gen = self.gen.update(ctx, event)
+        return self if gen is self.gen else _Synchronize(gen)
+
+
+def phases(*sources: Source) -> Generator:
+    """Each in turn; the next begins when all ops of the one before have completed."""
+    return concat(*(synchronize(source) for source in sources))
+
+
+def then(first: Source, following: Source) -> Generator:
+    """`first`; when all its ops have completed, `following`. Also written `first >> following`."""
+    return concat(first, synchronize(following))
+
+
+def until(wanted: Callable[[Op], bool], source: Source) -> Generator:
+    """`source` until one of its own ops completes as `wanted` says. It gives no more then; ops may still be open.
+
+    For recovery: `time_limit(30, until(workload.acknowledges, writes))`.
+    """
+    return _Until(wanted, as_generator(source), 0)
+
+
+def until_ok(source: Source) -> Generator:
+    """`source` until one of its own ops is `ok`."""
+    return until(lambda op: op.type == OK, source)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Until(Generator):
+    """`mine`: threads with an open op of ours."""
+
+    wanted: Callable[[Op], bool]
+    gen: Generator
+    mine: int
+
+    def op(self, ctx: Context) -> Step:
+        step = self.gen.op(ctx)
+        if step is None:
+            return None
+        what, rest = step
+        if isinstance(what, Pending):
+            return what, self if rest is self.gen else _Until(self.wanted, rest, self.mine)
+        placed = place(what, ctx)
+        assert placed.process is not None
+        # Not EMPTY, even if nothing is left: whoever holds us still has to hear how it ends.
+        return placed, _Until(self.wanted, rest, self.mine | ctx.bit(placed.process))
+
+    def update(self, ctx: Context, event: Op) -> Generator:
+        gen, mine = self.gen.update(ctx, event), self.mine
+        if mine and event.type != INVOKE:
+            bit = ctx.bit(event.process)
+            if mine & bit:
+                if self.wanted(event):
+                    return EMPTY
+                mine ^= bit
+        return self if gen is self.gen and mine == self.mine else _Until(self.wanted, gen, mine)
+
+
+def concurrency_limit(n: int, source: Source) -> Generator:
+    """At most `n` ops of `source` open at a time."""
+    if n < 1:
+        raise GeneratorError(f"concurrency_limit is {n}; at least 1 op must be allowed")
+    return _ConcurrencyLimit(n, as_generator(source), 0)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _ConcurrencyLimit(Generator):
+    """`mine`: threads with an open op of ours."""
+
+    n: int
+    gen: Generator
+    mine: int
+
+    def op(self, ctx: Context) -> Step:
+        if self.mine.bit_count() >= self.n:
+            return PENDING, self
+        step = self.gen.op(ctx)
+        if step is None:
+            return None
+        what, rest = step
+        if isinstance(what, Pending):
+            return what, self if rest is self.gen else _ConcurrencyLimit(self.n, rest, self.mine)
+        placed = place(what, ctx)
+        assert placed.process is not None
+        return placed, _ConcurrencyLimit(self.n, rest, self.mine | ctx.bit(placed.process))
+
+    def update(self, ctx: Context, event: Op) -> Generator:
+        gen, mine = self.gen.update(ctx, event), self.mine
+        if mine and event.type != INVOKE:
+            mine &= ~ctx.bit(event.process)
+        return self if gen is self.gen and mine == self.mine else _ConcurrencyLimit(self.n, gen, mine)
+
+
+def process_limit(n: int, source: Source) -> Generator:
+    """`source` while at most `n` different processes could have taken its ops. Ends when a crash brings one more.
+
+    Bounds the state a checker has to carry, without the trickle that a limit per process would end in.
+    """
+    if n < 1:
+        raise GeneratorError(f"process_limit is {n}; at least 1 process must be allowed")
+    return _ProcessLimit(n, as_generator(source), frozenset(), None, 0)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _ProcessLimit(Generator):
+    """`seen`: processes that were possible so far; `crew` and `threads` are what it was last reckoned from."""
+
+    n: int
+    gen: Generator
+    seen: frozenset[int]
+    crew: Crew | None
+    threads: int
+
+    def op(self, ctx: Context) -> Step:
+        seen = self.seen
+        if ctx.crew is not self.crew or ctx.threads != self.threads:
+            takers = ctx.takers
+            seen |= {p for thread, p in enumerate(ctx.crew.processes) if takers >> thread & 1}
+        if len(seen) > self.n:
+            return None
+        step = self.gen.op(ctx)
+        return None if step is None else (step[0], _ProcessLimit(self.n, step[1], seen, ctx.crew, ctx.threads))
+
+    def update(self, ctx: Context, event: Op) -> Generator:
+        gen = self.gen.update(ctx, event)
+        return self if gen is self.gen else _ProcessLimit(self.n, gen, self.seen, self.crew, self.threads)
+
+
+def _whole(n: int, what: str) -> None:
+    if n < 0:
+        raise GeneratorError(f"{what} is {n}; a count from 0 is right")

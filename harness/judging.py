@@ -1,0 +1,54 @@
+"""From a record to a verdict and its files: the same functions for a fresh run, `harness check`, and batches."""
+
+from __future__ import annotations
+
+from checkers.api import judge
+from checkers.wellformed import WellFormed
+from harness import registry
+from harness.api import Workload
+from harness.plan import Plan
+from results.junit import write_junit
+from results.record import RunRecord
+from results.report import write_report
+from results.store import RunDir
+from results.verdict import CheckResult, Judgement, Verdict
+from results.verdict_file import write_verdict
+
+
+def judge_run(record: RunRecord, workload: Workload) -> Judgement:
+    """The workload's checkers on a run, the well-formedness check first.
+
+    A malformed history is a failure of the harness: it is judged no further. A run that was broken off, or whose
+    end is missing, is never `valid`; one that left a fault behind is a failure of the harness.
+    """
+    first = judge(record, [WellFormed()])
+    if first.verdict != Verdict.VALID:
+        return first
+    return Judgement([*first.results, *judge(record, workload.checkers()).results, *_ending(record)])
+
+
+def _ending(record: RunRecord) -> list[CheckResult]:
+    """What is to be said of how the run ended; nothing where it ended well."""
+    about = record.environment
+    said = []
+    if "interrupted" in about:
+        said.append(CheckResult("complete", Verdict.UNKNOWN, "the run was broken off before its end"))
+    elif not any(op.extra.get("phase") == "final" for op in record.history):
+        said.append(CheckResult("complete", Verdict.UNKNOWN, "the run has no final phase: it ended early"))
+    if "unhealed" in about:
+        said.append(CheckResult("healed", Verdict.HARNESS_FAILURE, f"could not heal: {about['unhealed']}"))
+    return said
+
+
+def judge_stored(folder: RunDir) -> tuple[RunRecord, Judgement]:
+    """Judge a stored run again, by its own plan. Raises PlanError when its workload is not installed here."""
+    record = folder.load()
+    plan = Plan.from_dict(record.plan, str(folder.plan))
+    return record, judge_run(record, registry.workload(plan))
+
+
+def write_results(folder: RunDir, record: RunRecord, judgement: Judgement, seconds: float) -> None:
+    """verdict.json first, then what is only drawn from it."""
+    write_verdict(judgement, folder.verdict)
+    write_junit(judgement, folder.junit, suite=folder.path.parent.name, seconds=seconds)
+    write_report(record, judgement, folder.report)

@@ -1,0 +1,370 @@
+"""One run, end to end (design.md, section 1).
+
+plan -> cluster up -> topology deployed -> main phase -> recovery phase -> restart -> final phase -> logs collected ->
+history sealed -> verdict -> report -> teardown. Nothing after the main phase may lose what came before it: the journal
+is on disk while the run goes, logs are fetched and the verdict is written before anything is torn down.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import signal
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+import harness.generator as gen
+from harness import environment, registry
+from harness.api import Completion, Context, Fault, Workload
+from harness.faults import FaultRunner, refuse_if_not_disposable
+from harness.faults import generator as fault_generator
+from harness.generator import Generator, Invocation
+from harness.interpreter import Interpreter
+from harness.judging import judge_run, write_results
+from harness.live import Live
+from harness.observer import Observer
+from harness.plan import Plan, PlanError
+from harness.schedule import strikes
+from infra.api import Backend, Cluster, ClusterSpec, InfraError, Node, ServerSettings, Topology
+from infra.topologies import TOPOLOGIES
+from results.durable import write_text
+from results.journal import Journal
+from results.observations import ObservationLog
+from results.op import Op
+from results.store import RunDir, Store
+from results.verdict import Judgement
+
+log = logging.getLogger("harness")
+
+SETTLE_S = 5.0
+"""Load goes on at least this long after the last heal: what returns may do harm only then."""
+
+READY_TIMEOUT_S = 120.0
+FINAL_LIMIT_S = 120.0
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a run came to."""
+
+    folder: RunDir
+    judgement: Judgement
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """Everything that can be wrong in a plan was looked at; nothing has been started yet."""
+
+    plan: Plan
+    workload: Workload
+    faults: dict[str, Fault]
+    backend: Backend
+    topology: Topology
+
+
+def prepare(plan: Plan) -> Prepared:
+    """Resolve the plan's names and check what can be checked without a machine. Raises PlanError or InfraError."""
+    workload = registry.workload(plan)
+    faults = {n.fault: registry.fault(n.fault) for n in plan.nemeses}
+    strikes(plan, faults)  # a wrong target is told now, not after the cluster is up
+    if workload.topology not in TOPOLOGIES:
+        known = ", ".join(sorted(TOPOLOGIES))
+        raise PlanError(f"workload {plan.workload!r} wants the topology {workload.topology!r}; there are: {known}")
+    settings = {**workload.server_settings(), **plan.server.settings}
+    topology = TOPOLOGIES[workload.topology](
+        ServerSettings(
+            version=plan.server.version,
+            settings=settings,
+            jars=Path(plan.server.jars) if plan.server.jars else None,
+            jvm_options=plan.server.jvm_options,
+        )
+    )
+    backend = registry.backend(plan.cluster.backend)
+    can = backend.probe()
+    if not can.ok:
+        raise InfraError(f"cluster {backend.name}: {registry.told(can)}")
+    refuse_if_not_disposable(plan, faults, backend.name)
+    _check_machines(plan, backend.name)
+    return Prepared(plan, workload, faults, backend, topology)
+
+
+def _check_machines(plan: Plan, backend: str) -> None:
+    """Raise PlanError where the machines that are named do not fit the rest of the plan."""
+    named, nodes = len(plan.cluster.hosts), plan.cluster.nodes
+    if named and backend in registry.OWN_MACHINES:
+        raise PlanError(f"--cluster {backend} makes its own machines; --node names some, which is for --cluster ssh")
+    if backend == "ssh" and not named:
+        raise PlanError("--cluster ssh needs machines: name each with --node [user@]host[:port]")
+    if backend == "ssh" and named != nodes:
+        raise PlanError(f"nodes is {nodes}, but {named} machines are named; one --node for each is right")
+
+
+LoopFactory = Callable[[], asyncio.AbstractEventLoop]
+
+
+def run(
+    prepared: Prepared, store: Store, say: Callable[[str], None], loop_factory: LoopFactory | None = None
+) -> Outcome:
+    """Run the plan. Raises InfraError or StoreError for what broke before there was a history to judge.
+
+    `loop_factory` makes the event loop whose clock the run goes by (tests: `harness.virtual_time`).
+    """
+    began = time.monotonic()
+    plan = prepared.plan
+    folder = store.create(plan.label, plan.to_toml(), datetime.now())
+    with _log_into(folder.log):
+        log.info("plan %s, seed %d, folder %s", plan.digest, plan.seed, folder.path)
+        shares = prepared.topology.shares()
+        spec = ClusterSpec(
+            run_id=f"h{time.time_ns():x}",
+            nodes=plan.cluster.nodes,
+            shares=shares,
+            control_log=folder.control,
+            hosts=plan.cluster.hosts,
+            ssh_key=Path(plan.cluster.ssh_key) if plan.cluster.ssh_key else None,
+            base_image=plan.cluster.base_image,
+            install=plan.cluster.install,
+            disposable=plan.cluster.disposable,
+        )
+        cluster = prepared.backend.provision(spec)
+        outcome: Outcome | None = None
+        try:
+            outcome = _on_cluster(prepared, cluster, folder, say, began, loop_factory)
+        finally:
+            # A second Ctrl-C must not leave half a cluster behind.
+            with _ignoring_sigint():
+                _tear_down(cluster, outcome)
+        return outcome
+
+
+def _tear_down(cluster: Cluster, outcome: Outcome | None) -> None:
+    """Raises InfraError, which says as well what the run had come to before."""
+    try:
+        cluster.destroy()
+    except InfraError as problem:
+        if outcome is None:
+            raise
+        verdict, report = outcome.judgement.verdict.value, outcome.folder.report
+        raise InfraError(f"the run ended {verdict} ({report}), but its machines: {problem}") from problem
+
+
+def _on_cluster(
+    prepared: Prepared,
+    cluster: Cluster,
+    folder: RunDir,
+    say: Callable[[str], None],
+    began: float,
+    loop_factory: LoopFactory | None,
+) -> Outcome:
+    topology = prepared.topology
+    topology.attach(cluster)
+    about = environment.describe(
+        plan=prepared.plan.digest, run_id=cluster.run_id, **cluster.facts, **topology.versions()
+    )
+    write_text(folder.environment, json.dumps(about, indent=2), "the environment")
+    started = time.monotonic()
+    try:
+        topology.start_all(READY_TIMEOUT_S)
+    except BaseException:
+        collect(topology, cluster.nodes, folder)
+        raise
+    about["ready_s"] = f"{time.monotonic() - started:.1f}"
+    version = topology.versions().get(topology.name, "")
+    names = f"{cluster.nodes[0].name}..{cluster.nodes[-1].name}"
+    say(
+        f"cluster   {cluster.backend}, {names}, {topology.name} {version}, servers ready in {about['ready_s']} s, "
+        f"first op {time.monotonic() - began:.1f} s after the command    plan {prepared.plan.digest}"
+    )
+    session = _Session(prepared, cluster, folder, about, say)
+    with asyncio.Runner(loop_factory=loop_factory) as runner:
+        runner.run(session.run())
+    # From here on a Ctrl-C must not cost the evidence; a second one ends the judging, and the journal is still there.
+    with _ignoring_sigint():
+        collect(topology, cluster.nodes, folder)
+    record = folder.load()
+    folder.seal(record)
+    judgement = judge_run(record, prepared.workload)
+    seconds = time.monotonic() - began
+    write_results(folder, record, judgement, seconds)
+    return Outcome(folder, judgement, seconds)
+
+
+class _Session:
+    """The part of a run during which clients talk to servers."""
+
+    def __init__(
+        self, prepared: Prepared, cluster: Cluster, folder: RunDir, about: dict[str, str], say: Callable[[str], None]
+    ) -> None:
+        self.plan, self.workload, self.topology = prepared.plan, prepared.workload, prepared.topology
+        self.cluster, self.folder, self.about, self.say = cluster, folder, about, say
+        self.keys: dict[str, None] = {}
+        self.stopping = False
+        self.unhealed: list[str] = []
+        self.observer: Observer
+        self.faults_by_name = prepared.faults
+
+    async def run(self) -> None:
+        """All phases. The journal is complete and closed in any case; the environment says how the run ended."""
+        context = Context(self.cluster, self.topology)
+        nodes = self.cluster.nodes
+        runner = FaultRunner(self.cluster, self.topology, self.faults_by_name, lambda: self.observer.leader)
+        self.runner = runner
+        journal = Journal(self.folder.journal)
+        observations = ObservationLog(self.folder.observations)
+        interpreter = Interpreter(
+            concurrency=self.plan.concurrency,
+            client=lambda thread: self.workload.client(context, thread),
+            nemesis=self,
+            journal=journal.append,
+            # A client ends its own op at the deadline; the interpreter ends only one that does not.
+            deadline_s=self.plan.op_deadline_s + 0.5,
+            on_event=self._on_event,
+        )
+        self.interpreter = interpreter
+        self.observer = Observer(self.topology, nodes, interpreter.now, observations.append)
+        self.live = Live(interpreter.now, lambda: runner.active, lambda: (self.observer.leader, self.observer.term))
+        self.about["started_at"] = datetime.now(UTC).isoformat(timespec="microseconds")
+        write_text(self.folder.environment, json.dumps(self.about, indent=2), "the environment")
+        asyncio.get_running_loop().add_signal_handler(signal.SIGINT, self._interrupt)
+        watchers = [asyncio.create_task(self.observer.watch()), asyncio.create_task(self.live.show())]
+        try:
+            await self._phases()
+        finally:
+            await self._heal()
+            for watcher in watchers:
+                watcher.cancel()
+            await asyncio.gather(*watchers, return_exceptions=True)
+            await interpreter.close()
+            journal.close()
+            observations.close()
+            # Whoever judges this run later must know it too.
+            if self.stopping:
+                self.about["interrupted"] = "broken off by the user"
+            if self.unhealed:
+                self.about["unhealed"] = "; ".join(self.unhealed)
+            write_text(self.folder.environment, json.dumps(self.about, indent=2), "the environment")
+
+    async def _heal(self) -> None:
+        self.unhealed = await self.runner.heal_all()
+        for problem in self.unhealed:
+            log.error("heal: %s", problem)
+            self.say(f"could not heal: {problem}")
+
+    async def invoke(self, op: Op) -> Completion:
+        """The nemesis: faults, and the restart of everything before the final reads."""
+        if op.f != "restart-all":
+            return await self.runner.invoke(op)
+        try:
+            await asyncio.to_thread(restart_all, self.topology, self.cluster.nodes)
+        except InfraError as problem:
+            return Completion("info", op.value, error=str(problem))
+        return Completion("info", op.value)
+
+    async def _phases(self) -> None:
+        plan, interpreter = self.plan, self.interpreter
+        found = strikes(plan, self.faults_by_name)
+        await interpreter.run(gen.any_(self._load("main", plan.time_limit_s), fault_generator(found)), "main")
+        if self.stopping:
+            return
+        await self._heal()
+        await interpreter.run(self._load("recovery", SETTLE_S), "recovery")
+        # The load goes on until it is served and every follower is fed; who is not by the limit is judged for it.
+        recovered = gen.until(self._recovered, self._load("recovery", plan.recovery_limit_s, part=2))
+        if not self.stopping:
+            await interpreter.run(recovered, "recovery")
+        if self.stopping:
+            return
+        self.live.wipe()
+        self.say(" restart everything, then read every key through the leader and from each replica")
+        await interpreter.run(gen.nemesis(Invocation("restart-all")), "final")
+        await self.observer.caught_up(plan.recovery_limit_s)
+        reads = self.workload.final(list(self.keys), [n.name for n in self.cluster.nodes])
+        await interpreter.run(gen.time_limit(FINAL_LIMIT_S, reads), "final")
+
+    def _load(self, phase: str, seconds: float, part: int = 1) -> Generator:
+        rng = self.plan.rng(f"generator/{phase}/{part}")
+        ops = self.workload.generator(rng, phase if part == 1 else f"{phase}-{part}")
+        return gen.clients(gen.time_limit(seconds, gen.rate(self.plan.rate, ops, rng=rng)))
+
+    def _recovered(self, op: Op) -> bool:
+        return self.workload.acknowledges(op) and self.observer.all_follow
+
+    def _on_event(self, op: Op) -> None:
+        self.live.on_event(op)
+        if op.is_client and op.key is not None and op.type == "invoke":
+            self.keys[op.key] = None
+        elif op.process < 0:
+            log.info("nemesis %s %s %s %s", op.type, op.f, op.value, op.error or "")
+
+    def _interrupt(self) -> None:
+        """Ctrl-C: stop asking, heal, keep the evidence, judge what there is."""
+        if self.stopping:
+            return
+        self.stopping = True
+        self.live.wipe()
+        self.say("interrupted: healing, collecting and judging what there is (the journal is on disk)")
+        self.interpreter.stop()
+
+
+def restart_all(topology: Topology, nodes: Sequence[Node]) -> None:
+    """Stop every server in an orderly way, start all again, wait until the group serves."""
+    with ThreadPoolExecutor(len(nodes)) as pool:
+        list(pool.map(topology.stop, nodes))
+    topology.start_all(READY_TIMEOUT_S)
+
+
+def collect(topology: Topology, nodes: Sequence[Node], folder: RunDir) -> None:
+    """Fetch every node's logs. A node that does not answer is noted, and the others are fetched all the same."""
+
+    def fetch(node: Node) -> None:
+        try:
+            topology.collect(node, folder.nodes / node.name)
+        except (InfraError, OSError) as problem:
+            log.error("logs of %s were not collected: %s", node.name, problem)
+
+    with ThreadPoolExecutor(len(nodes)) as pool:
+        list(pool.map(fetch, nodes))
+
+
+@contextlib.contextmanager
+def _ignoring_sigint() -> Iterator[None]:
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+class _Log(logging.FileHandler):
+    """A log that a full disk silences: that the disk is full is told by the journal, in one line."""
+
+    def handleError(self, record: logging.LogRecord) -> None:
+        """Leave the line out; logging's own way is a traceback on stderr for each."""
+
+
+@contextlib.contextmanager
+def _log_into(path: Path) -> Iterator[None]:
+    handler = _Log(path)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s %(message)s"))
+    root = logging.getLogger()
+    root.addHandler(handler)
+    level = root.level
+    root.setLevel(logging.INFO)
+    logging.getLogger("paramiko").setLevel(logging.WARNING)
+    try:
+        yield
+    finally:
+        root.removeHandler(handler)
+        root.setLevel(level)
+        with contextlib.suppress(OSError):  # the last lines found no room
+            handler.close()
+
+
+__all__ = ["Outcome", "Prepared", "collect", "prepare", "restart_all", "run"]

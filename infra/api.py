@@ -1,0 +1,258 @@
+"""The contracts of the machine room: backends, clusters, nodes, leases, topologies.
+
+`infra/` never knows why a server is stopped; those above never know how a command reaches a node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+
+class InfraError(Exception):
+    """Something about machines or servers went wrong. The text is one line: what, where, and the way out."""
+
+
+class NodeUnreachable(InfraError):
+    """A node did not take or finish a command in time: it may or may not have run."""
+
+
+class CommandFailed(InfraError):
+    """A command ended with another exit code than 0."""
+
+    def __init__(self, node: str, result: Completed) -> None:
+        self.node, self.result = node, result
+        said = (result.stderr or result.stdout).decode(errors="replace").strip().splitlines()
+        super().__init__(f"{node}: {shown(result.argv)} ended with {result.code}: {said[-1] if said else 'no output'}")
+
+
+def shown(argv: Sequence[str]) -> str:
+    """A command in a message: quoted, in one line, at most 120 characters. A shell script goes by its name (`$0`)."""
+    words = argv[3:] if list(argv[1:2]) == ["-c"] and len(argv) > 3 else argv
+    line = " ".join(" ".join(words).split())
+    return repr(line if len(line) <= 120 else line[:117] + "...")
+
+
+@dataclass(frozen=True)
+class Completed:
+    """A finished command. `stdout` and `stderr` are cut at 16 MiB each (`truncated` says so)."""
+
+    argv: Sequence[str]
+    code: int
+    stdout: bytes
+    stderr: bytes
+    ms: float
+    truncated: bool = False
+
+    @property
+    def text(self) -> str:
+        return self.stdout.decode(errors="replace")
+
+
+@dataclass(frozen=True)
+class ProcessId:
+    """A process on a node, never mistaken for a later one with its number: pid, and start time (ticks since boot)."""
+
+    pid: int
+    started: int
+
+
+class Lease(Protocol):
+    """A fault held on a node. It ends - the undo runs *on the node* - at `heal`, at the end of its time to live, or
+    as soon as the control program is gone (its SSH connection closes), whichever comes first.
+    """
+
+    def heal(self, timeout_s: float = 30) -> None:
+        """Run the undo now and wait for its success. Idempotent. Raises InfraError when the undo failed."""
+
+
+class Node(Protocol):
+    """One machine: `n1`, `n2`, ... All commands are argv lists; no shell ever sees a value."""
+
+    name: str
+    address: str
+    """As the other nodes and the control node reach it (IPv4)."""
+
+    def run(self, argv: Sequence[str], *, stdin: bytes = b"", timeout_s: float = 30, check: bool = True) -> Completed:
+        """Run to the end, stdout and stderr drained together. Raises CommandFailed (check) or NodeUnreachable.
+
+        The command is also ended on the node at the deadline (`timeout -k`).
+        """
+
+    def write(self, path: str, data: bytes, mode: int = 0o644) -> None:
+        """Write a file whole (temporary name, rename), its folder made if missing."""
+
+    def read(self, path: str, limit: int = 64 << 20) -> bytes: ...
+
+    def fetch(self, remote_dir: str, local_dir: Path, limit: int = 256 << 20) -> list[Path]:
+        """Copy a folder of plain files here (for logs), each file at most `limit` bytes (its tail), sub-folders too."""
+
+    def spawn(self, argv: Sequence[str], *, env: Mapping[str, str], log: str, pidfile: str) -> ProcessId:
+        """Start a daemon in a session of its own, stdout+stderr appended to `log`; it survives this connection."""
+
+    def process(self, pidfile: str) -> ProcessId | None:
+        """The running process that `spawn` noted in `pidfile`, or None when it is gone."""
+
+    def lease(self, inject: Sequence[Sequence[str]], undo: Sequence[Sequence[str]], *, ttl_s: float) -> Lease:
+        """Run the `inject` commands on the node and hold them; see `Lease`. All of `undo` run even if one fails.
+
+        Raises InfraError if an inject command failed (then the undo has run).
+        """
+
+    def close(self) -> None: ...
+
+
+@dataclass(frozen=True)
+class Share:
+    """A folder of the control node that every node sees read-only at `path` (bind mount, or copied by SFTP)."""
+
+    source: Path
+    path: str
+
+
+@dataclass(frozen=True)
+class ClusterSpec:
+    """What to provision. `control_log`: the file every command is noted in (`control.jsonl`: node, argv, code, ms)."""
+
+    run_id: str
+    nodes: int = 5
+    shares: Sequence[Share] = ()
+    control_log: Path | None = None
+    hosts: Sequence[str] = ()
+    """ssh only: `[user@]host[:port]`, one per node."""
+    ssh_key: Path | None = None
+    base_image: str | None = None
+    install: bool = False
+    """ssh only: software may be installed on the hosts."""
+    disposable: bool = False
+    """ssh only: destructive faults are allowed on the hosts."""
+
+
+@dataclass(frozen=True)
+class Capability:
+    """Whether this machine can do something, why not, and the way out."""
+
+    ok: bool
+    reason: str
+    remedy: str = ""
+
+
+@dataclass(frozen=True)
+class Leftover:
+    """Something an earlier run left on this machine. `alive`: its owner is still running, so hands off."""
+
+    backend: str
+    run_id: str
+    what: str
+    alive: bool
+
+
+class Cluster(Protocol):
+    """Provisioned nodes. `facts` goes to the run's environment (backend, image hash, engine version, ...)."""
+
+    backend: str
+    run_id: str
+    nodes: Sequence[Node]
+    facts: Mapping[str, str]
+    destructive: bool
+    """Whether faults that stop processes or cut networks are permitted here."""
+
+    def destroy(self) -> None:
+        """Remove everything of this cluster. Idempotent; safe when half provisioned."""
+
+
+class Backend(Protocol):
+    """A way to get machines. Found through the entry points `harness.clusters`; constructed without arguments."""
+
+    name: str
+
+    def probe(self) -> Capability: ...
+
+    def provision(self, spec: ClusterSpec) -> Cluster:
+        """Nodes up and reachable over SSH, or InfraError with everything cleaned up."""
+
+    def leftovers(self) -> list[Leftover]: ...
+
+    def clean(self, run_id: str) -> None:
+        """Remove what the (dead) run left. Idempotent."""
+
+
+@dataclass(frozen=True)
+class ServerSettings:
+    """How the servers of a topology are to be started.
+
+    version      of the published artifacts.
+    settings     server settings by their own names, as text (`--set dledger.heartBeatTimeIntervalMs=500`).
+    jars         a user's own build, put in front of the class path.
+    jvm_options  added after ours.
+    """
+
+    version: str | None = None
+    settings: Mapping[str, str] = field(default_factory=dict)
+    jars: Path | None = None
+    jvm_options: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class Status:
+    """What one node says of itself at one moment (the run stamps it and keeps it as `results.record.Observation`).
+
+    role    `leader`, `follower`, `candidate`, `starting`, or `silent` (did not answer in time).
+    term    Raft term, or None. leader: name of the node it takes for the leader, or None.
+    begin, end, committed, applied: log indices, or None where not said; -1 means "none yet".
+    """
+
+    role: str
+    term: int | None = None
+    leader: str | None = None
+    begin: int | None = None
+    end: int | None = None
+    committed: int | None = None
+    applied: int | None = None
+
+
+class Topology(Protocol):
+    """Which servers run on which node. Constructed as `T(settings: ServerSettings)`; `shares()` is asked before
+    the cluster is provisioned, `attach` gives it the cluster, then `start_all`.
+    """
+
+    name: str
+
+    def shares(self) -> Sequence[Share]:
+        """Fetch and build what is needed (cached), and say what every node must see."""
+
+    def attach(self, cluster: Cluster) -> None: ...
+
+    def start(self, node: Node) -> None:
+        """Start the node's server (asynchronous: readiness is asked for). No-op when it runs."""
+
+    def start_command(self, node: Node) -> Sequence[str]:
+        """An argv that starts the node's server *on the node itself*, without the control program (for leases)."""
+
+    def start_all(self, timeout_s: float = 120) -> None:
+        """Start every server, a few at a time, and wait until the group serves. InfraError has the last log lines."""
+
+    def await_serving(self, timeout_s: float) -> None:
+        """Wait until the group serves writes: asked for, never slept for."""
+
+    def stop(self, node: Node, timeout_s: float = 20) -> None:
+        """End the node's server in an orderly way (SIGTERM, then SIGKILL)."""
+
+    def process(self, node: Node) -> ProcessId | None:
+        """The node's server process, or None."""
+
+    def data_dirs(self, node: Node) -> Sequence[str]:
+        """Where the server keeps its data on the node."""
+
+    def endpoint(self, node: Node) -> tuple[str, int]: ...
+
+    async def observe(self, node: Node, timeout_s: float) -> Status:
+        """What the node says of itself now. Never raises: role `silent` instead."""
+
+    def collect(self, node: Node, into: Path) -> list[Path]:
+        """Copy logs, GC log, hs_err, effective settings from the node."""
+
+    def versions(self) -> Mapping[str, str]:
+        """Versions, checksums and JVM flags, for the run's environment."""

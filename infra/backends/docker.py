@@ -1,0 +1,324 @@
+"""The docker backend: nodes are containers with one capability more than usual (NET_ADMIN), and never privileged.
+
+Their network is `internal`: nothing routes it off the machine. The image is made here and imported (`infra.image`), or
+built on top of `--base-image`. Labels on everything tell the run and its owner.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import io
+import tarfile
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Final
+
+import docker
+import requests
+from docker.errors import APIError, BuildError, DockerException, ImageNotFound, NotFound
+from docker.types import IPAMConfig, IPAMPool, Mount
+
+from infra.api import Capability, Cluster, ClusterSpec, InfraError, Leftover
+from infra.backends.owned import (
+    HOST_KEY,
+    OwnedCluster,
+    give_up,
+    log,
+    make_nodes,
+    node_names,
+    reach,
+    slug,
+)
+from infra.cache import exclusive
+from infra.control_log import ControlLog
+from infra.engine import connect, engine_answers
+from infra.image import Say, dockerfile, ensure_tar, image_id
+from infra.janitor import Janitor
+from infra.keys import ClusterKeys, new_cluster_keys
+from infra.network import Subnet, seal_pool, subnets
+from infra.ownership import Owner, current, text_is_alive
+
+REPOSITORY: Final = "rocketmq-harness-node"
+RUN: Final = "rocketmq-harness.run"
+OWNER: Final = "rocketmq-harness.owner"
+LAYOUT: Final = "rocketmq-harness.layout"
+"""Labels. `layout` is the version of these labels and names, for those who must clean up after a later harness."""
+
+# Docker writes /etc/resolv.conf when the container starts, and its DNS makes unknown names hang for 10 to 20 s. Older
+# engines give a node of an internal network a default route all the same: packets for elsewhere die unanswered then.
+_COMMAND: Final = (
+    "echo nameserver 127.0.0.1 >/etc/resolv.conf; ip route del default 2>/dev/null; mkdir -p /run/sshd; "
+    f"exec /usr/sbin/sshd -D -e -h {HOST_KEY} -o UsePAM=no -o UseDNS=no -o PasswordAuthentication=no"
+    " -o MaxSessions=100 -o MaxStartups=100"
+)
+_GONE: Final = (404, 409)
+"""What the engine says of a container that is no more, or that somebody else is removing."""
+
+
+class DockerBackend:
+    """Five nodes in one to three seconds; needs a Docker engine on this machine. See `infra.api.Backend`."""
+
+    name = "docker"
+
+    def probe(self) -> Capability:
+        return engine_answers()
+
+    def provision(self, spec: ClusterSpec) -> Cluster:
+        names = node_names(spec)
+        client = connect()
+        with _one_line():
+            engine = client.version().get("Version", "?")
+            image = ensure_image(client, spec.base_image, log.info)
+        prefix = f"harness-{slug(spec.run_id)}"
+        labels = {RUN: spec.run_id, OWNER: str(current()), LAYOUT: "1"}
+        subnet: Subnet | None = None
+        janitor: Janitor | None = None
+        with _one_line():
+            for container in client.containers.list(all=True, filters={"label": f"{RUN}={spec.run_id}"}):
+                raise InfraError(f"run {spec.run_id} has {container.name} already: `harness clean` removes dead runs")
+
+        def tear_down() -> None:
+            _sweep(client, spec.run_id)
+            if subnet is not None:
+                subnet.release()
+            if janitor is not None:
+                janitor.dismiss()
+            client.close()
+
+        try:
+            janitor = Janitor.start(self.name, spec.run_id)
+            seal_pool()
+            keys = new_cluster_keys(names)
+            with _one_line():
+                subnet = _make_network(client, prefix, spec.run_id, labels)
+                addresses = {name: subnet.node(i) for i, name in enumerate(names)}
+                mounts = [Mount(s.path, str(s.source.resolve()), type="bind", read_only=True) for s in spec.shares]
+
+                def start(name: str) -> None:
+                    container = client.containers.create(
+                        image,
+                        ["sh", "-c", _COMMAND],
+                        name=f"{prefix}-{name}",
+                        hostname=name,
+                        init=True,
+                        cap_add=["NET_ADMIN"],
+                        labels=labels,
+                        mounts=mounts,
+                        network=prefix,
+                        networking_config={prefix: client.api.create_endpoint_config(ipv4_address=addresses[name])},
+                        extra_hosts=dict(addresses),
+                    )
+                    container.put_archive("/", _furniture(keys, name))
+                    container.start()
+
+                _in_parallel(start, names)
+            control_log = ControlLog(spec.control_log)
+            nodes = make_nodes(addresses, keys, control_log)
+            reach(nodes, lambda name: _why_not(client, f"{prefix}-{name}"))
+        except BaseException:
+            give_up(tear_down)
+            raise
+        facts = {"backend": self.name, "engine": engine, "image": image, "network": str(subnet.network)}
+        return OwnedCluster(self.name, spec.run_id, nodes, facts, control_log, tear_down)
+
+    def leftovers(self) -> list[Leftover]:
+        """Empty where no engine answers: what an engine holds cannot be seen while it is down."""
+        if not engine_answers().ok:
+            return []
+        with contextlib.closing(connect()) as client, _one_line():
+            things: dict[tuple[str, str], list[str]] = defaultdict(list)
+            for kind, thing in _things(client, RUN):
+                labels = _labels(thing)
+                things[labels.get(RUN, ""), labels.get(OWNER, "")].append(f"{kind} {thing.name}")
+        return [
+            Leftover(self.name, run_id, ", ".join(what), text_is_alive(owner))
+            for (run_id, owner), what in sorted(things.items())
+        ]
+
+    def clean(self, run_id: str) -> None:
+        if not engine_answers().ok:
+            return
+        with contextlib.closing(connect()) as client, _one_line():
+            for _, thing in _things(client, f"{RUN}={run_id}"):
+                owner = _labels(thing).get(OWNER, "")
+                if text_is_alive(owner):
+                    raise InfraError(f"run {run_id} still runs (process {Owner.parse(owner).pid}): end that first")
+        self.sweep(run_id)
+
+    def sweep(self, run_id: str) -> int:
+        """Remove what there is of a run, asking nobody; the number of things found."""
+        with contextlib.closing(connect()) as client:
+            return _sweep(client, run_id)
+
+
+def ensure_image(client: docker.DockerClient, base: str | None, say: Say) -> str:
+    """The node image's name at the engine; imported or built when it is not there. Raises InfraError."""
+    if base is not None:
+        return _build_on(client, base, say)
+    tag = f"{REPOSITORY}:{image_id()}"
+    with exclusive(f"import-{image_id()}"):
+        if not _has(client, tag):
+            tar = ensure_tar(say)
+            say(f"image: importing {tag} into the Docker engine")
+            client.api.import_image_from_file(str(tar), repository=REPOSITORY, tag=image_id())
+            if not _has(client, tag):
+                raise InfraError(f"the Docker engine did not import {tar}: see its log")
+    return tag
+
+
+def _build_on(client: docker.DockerClient, base: str, say: Say) -> str:
+    recipe = dockerfile(base)
+    tag = f"{REPOSITORY}:on-{hashlib.sha256(recipe.encode()).hexdigest()[:12]}"
+    with exclusive(f"build-{tag.rpartition(':')[2]}"):
+        if _has(client, tag):
+            return tag
+        if not _has(client, base):
+            say(f"image: pulling {base}")
+            try:
+                client.images.pull(base)
+            except APIError as e:
+                raise InfraError(
+                    f"cannot pull --base-image {base}: {e.explanation}; leave it out, and the image is made here"
+                ) from e
+        say(f"image: building {tag} on top of {base}")
+        try:
+            # The host's network: an engine of ours has no bridge that a build could reach a mirror through.
+            client.images.build(
+                fileobj=io.BytesIO(recipe.encode()), tag=tag, rm=True, forcerm=True, network_mode="host"
+            )
+        except BuildError as e:
+            said = [line.get("stream", "").strip() for line in e.build_log if line.get("stream", "").strip()]
+            raise InfraError(
+                f"cannot install the node's packages on --base-image {base} (it must be a Debian with openjdk-17): "
+                f"{said[-1] if said else e.msg}"
+            ) from e
+    return tag
+
+
+def _make_network(client: docker.DockerClient, name: str, run_id: str, labels: Mapping[str, str]) -> Subnet:
+    for subnet in subnets(run_id):
+        ipam = IPAMConfig(pool_configs=[IPAMPool(subnet=str(subnet.network), gateway=subnet.control)])
+        try:
+            client.networks.create(
+                name, driver="bridge", internal=True, ipam=ipam, labels=dict(labels), check_duplicate=True
+            )
+        except APIError as e:
+            subnet.release()
+            if "overlap" not in str(e).lower():
+                raise
+        except BaseException:
+            subnet.release()
+            raise
+        else:
+            return subnet
+    raise AssertionError("unreachable: subnets() raises when it runs out")
+
+
+def _furniture(keys: ClusterKeys, name: str) -> bytes:
+    """A tar of what a node gets before it starts: who may log in, and the key it shows."""
+    data = io.BytesIO()
+    with tarfile.open(fileobj=data, mode="w") as tar:
+        folder = tarfile.TarInfo("root/.ssh")
+        folder.type, folder.mode = tarfile.DIRTYPE, 0o700
+        tar.addfile(folder)
+        for path, content in (
+            ("root/.ssh/authorized_keys", keys.authorized_keys),
+            (HOST_KEY.lstrip("/"), keys.hosts[name].private),
+        ):
+            info = tarfile.TarInfo(path)
+            info.mode, info.size, info.mtime = 0o600, len(content), int(time.time())
+            tar.addfile(info, io.BytesIO(content))
+    return data.getvalue()
+
+
+def _why_not(client: docker.DockerClient, name: str) -> str | None:
+    """Why a container will never answer: it ended, with these last words."""
+    try:
+        container = client.containers.get(name)
+        if container.status in ("created", "running", "restarting"):
+            return None
+        said = container.logs(tail=1).decode(errors="replace").strip()
+    except (DockerException, requests.RequestException):
+        return None  # the engine is busy; the deadline judges
+    return f"its container is {container.status}: {said or 'it said nothing'}"
+
+
+def _things(client: docker.DockerClient, label: str) -> Iterator[tuple[str, Any]]:
+    """Containers, then networks, with a label (`KEY` or `KEY=VALUE`)."""
+    for container in client.containers.list(all=True, filters={"label": label}, ignore_removed=True):
+        yield "container", container
+    for network in client.networks.list(filters={"label": label}):
+        yield "network", network
+
+
+def _labels(thing: Any) -> Mapping[str, str]:
+    attrs: Mapping[str, Any] = thing.attrs
+    return attrs.get("Labels") or attrs.get("Config", {}).get("Labels") or {}
+
+
+def _sweep(client: docker.DockerClient, run_id: str) -> int:
+    """Remove the run's containers (whatever state they are in), then its networks; how many things there were."""
+    with _one_line():
+        found = list(_things(client, f"{RUN}={run_id}"))
+        containers = [thing for kind, thing in found if kind == "container"]
+        if containers:
+            _in_parallel(_remove_container, containers)
+        for kind, thing in found:
+            if kind == "network":
+                _remove_network(thing)
+    return len(found)
+
+
+def _remove_container(container: Any) -> None:
+    try:
+        container.remove(force=True, v=True)
+    except APIError as e:
+        if e.status_code not in _GONE:
+            raise
+        with contextlib.suppress(NotFound):
+            container.wait(condition="removed", timeout=30)
+
+
+def _remove_network(network: Any) -> None:
+    for attempt in range(10):
+        try:
+            network.remove()
+        except NotFound:
+            return
+        except APIError as e:
+            if "active endpoints" not in str(e) or attempt == 9:
+                raise
+            time.sleep(0.2)  # the last container's end of it is still being taken down
+        else:
+            return
+
+
+def _has(client: docker.DockerClient, image: str) -> bool:
+    try:
+        client.images.get(image)
+    except ImageNotFound:
+        return False
+    return True
+
+
+def _in_parallel(work: Callable[[Any], None], items: Sequence[Any]) -> None:
+    """All at once; every one is finished, or has failed, when this returns or raises (the first failure)."""
+    with ThreadPoolExecutor(len(items)) as pool:
+        futures = [pool.submit(work, item) for item in items]
+    for future in futures:
+        future.result()
+
+
+@contextlib.contextmanager
+def _one_line() -> Iterator[None]:
+    """What the engine refuses, or the loss of it, as InfraError."""
+    try:
+        yield
+    except APIError as e:
+        reason = " ".join(str(e.explanation or e).split())
+        raise InfraError(f"the Docker engine refuses: {reason}") from e
+    except (DockerException, requests.RequestException) as e:
+        raise InfraError(f"the Docker engine answers no more: {' '.join(str(e).split())}; see its log") from e

@@ -1,0 +1,56 @@
+"""`python -m infra.prepare`: everything that takes long and is needed only once, so that a run starts fast.
+
+An engine where none answers (root on Debian only), the node image, DLedger's jars and our server. Idempotent: a second
+or two when nothing is missing. What a machine cannot have is said, and is no error as long as one backend works.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import time
+
+from infra.api import InfraError, ServerSettings
+from infra.backends.docker import ensure_image
+from infra.backends.local import LocalBackend
+from infra.engine import connect, engine_answers, start_engine
+from infra.image import ensure_rootfs, ensure_tar
+from infra.topologies import TOPOLOGIES
+
+
+def say(line: str) -> None:
+    print(f"setup: {line}", flush=True)
+
+
+def prepare() -> None:
+    """Raises InfraError when no backend can work here, or when the servers cannot be fetched or built."""
+    began = time.monotonic()
+    for name, topology in sorted(TOPOLOGIES.items()):
+        topology(ServerSettings()).shares()
+        say(f"{name}: jars and server are there ({time.monotonic() - began:.1f} s)")
+    engine = engine_answers()
+    if not engine.ok and os.geteuid() == 0 and shutil.which("dockerd"):
+        say(f"{engine.reason}; starting an engine of our own (no default bridge)")
+        start_engine(say)
+        engine = engine_answers()
+    if engine.ok:
+        ensure_tar(say)
+        ensure_image(connect(), None, say)
+        say(f"docker: node image is there ({time.monotonic() - began:.1f} s)")
+    else:
+        say(f"docker: not here: {engine.reason} {engine.remedy}")
+    if os.geteuid() == 0:
+        ensure_rootfs(say)
+    local = LocalBackend().probe()
+    say(f"local: {'can be used' if local.ok else 'not here: ' + local.reason} ({time.monotonic() - began:.1f} s)")
+    if not engine.ok and not local.ok:
+        raise InfraError(f"neither docker ({engine.reason}) nor local nodes ({local.reason}) can be had here")
+
+
+if __name__ == "__main__":
+    try:
+        prepare()
+    except InfraError as problem:
+        print(f"setup: {problem}", file=sys.stderr)
+        sys.exit(3)

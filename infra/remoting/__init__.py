@@ -1,0 +1,1 @@
+"""RocketMQ's remoting protocol, spoken by ourselves: exact deadlines, one attempt, the raw answer code."""

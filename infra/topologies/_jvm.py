@@ -1,0 +1,80 @@
+"""Java servers on nodes: where their files lie, and the command line that starts one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from infra.api import Node, NodeUnreachable
+
+DATA: Final = "/var/lib/harness/data"
+"""All of a server's data, and nothing else: a file system of its own may be mounted here."""
+
+LOG: Final = "/var/lib/harness/log"
+"""Server log, GC logs, crash reports and settings: what `collect` takes."""
+
+LIB: Final = "/opt/harness/lib"
+SERVER_LIB: Final = "/opt/harness/server"
+USER_LIB: Final = "/opt/harness/user-lib"
+
+HEAP_MB: Final = 160
+"""Enough for a small group's server; five fit into 1 GiB (93-104 MB resident each)."""
+
+NO_PERF_FILE: Final = "-XX:+PerfDisableSharedMem"
+"""Or every JVM makes `/tmp/hsperfdata_USER/PID`, which only an orderly end removes."""
+
+OPTIONS: Final[Mapping[str, str]] = {
+    f"-Xmx{HEAP_MB}m": "five servers share a small machine",
+    "-XX:+UseSerialGC": "the other collectors' threads cost more than they give with so small a heap",
+    "-XX:TieredStopAtLevel=1": "ready a third sooner; the second compiler never pays within a run of minutes",
+    "-XX:+ExitOnOutOfMemoryError": (
+        "the heap is small by our choice: a process that is gone, with a line in its log, is an honest finding; one "
+        "that lives on with some of its threads dead is not DLedger's behaviour but ours"
+    ),
+    NO_PERF_FILE: "the JVM's statistics stay out of /tmp, where a killed one would leave them on somebody's machine",
+    f"-XX:ErrorFile={LOG}/hs_err_%p.log": "a crash of the JVM is evidence",
+    f"-Xlog:gc*:file={LOG}/gc.log:time,uptime:filecount=5,filesize=2m": (
+        "pauses of the collector explain lost leaderships; a restart moves the old file aside"
+    ),
+    "--add-opens=java.base/sun.nio.ch=ALL-UNNAMED": "dropping a mapped file needs it from JDK 16 on",
+    "--add-opens=java.base/java.nio=ALL-UNNAMED": (
+        "the same; without, the first snapshot that drops one stops the node's applies for good"
+    ),
+}
+"""The options of every JVM, each with its reason. A user's own come after them."""
+
+LOGGING: Final = (
+    "-Dorg.slf4j.simpleLogger.logFile=System.out",
+    "-Dorg.slf4j.simpleLogger.showDateTime=true",
+    "-Dorg.slf4j.simpleLogger.dateTimeFormat=yyyy-MM-dd HH:mm:ss.SSS",
+)
+"""slf4j-simple's settings: each line is stamped with the time and its thread."""
+
+
+@dataclass(frozen=True)
+class Launch:
+    """What a server is started under: environment, and a command in front of `java` that ends in running its arguments
+    (say libfaketime's). Neither: plain.
+    """
+
+    env: Mapping[str, str] = field(default_factory=dict)
+    wrapper: Sequence[str] = ()
+
+
+def java(
+    main: str, args: Sequence[str], *, class_path: Sequence[str], options: Sequence[str], launch: Launch
+) -> list[str]:
+    """The argv of a server. `class_path`: folders of jars on the node, the first wins."""
+    jars = ":".join(f"{folder}/*" for folder in class_path)
+    return [*launch.wrapper, "java", *OPTIONS, *LOGGING, *options, "-cp", jars, main, *args]
+
+
+def last_lines(node: Node, log: str, count: int = 5) -> str:
+    """The end of a log on a node, in one line, for error messages; never raises."""
+    try:
+        done = node.run(["tail", "-n", str(count), "--", log], check=False)
+    except NodeUnreachable as e:
+        return f"(its log cannot be read: {e})"
+    lines = [line.strip() for line in done.text.splitlines() if line.strip()]
+    return " | ".join(line[:200] for line in lines) or "(its log is empty)"

@@ -1,0 +1,293 @@
+"""One DLedger group: a register server (`infra/dledger/`) on every node, all in one Raft group."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from infra import dledger
+from infra.api import Cluster, InfraError, Node, ProcessId, ServerSettings, Share, Status
+from infra.maven import checksum_of, compile_jar, fetch_jars
+from infra.remoting.connection import RemotingError
+from infra.remoting.dledger import GROUP, RegisterClient, ask_status
+from infra.ssh import spawn_argv
+from infra.topologies._jvm import (
+    DATA,
+    LIB,
+    LOG,
+    LOGGING,
+    NO_PERF_FILE,
+    OPTIONS,
+    SERVER_LIB,
+    USER_LIB,
+    Launch,
+    java,
+    last_lines,
+)
+
+PORT: Final = 20911
+
+_PREFIX: Final = "dledger."
+_SETTINGS_FILE: Final = f"{LOG}/server.properties"
+_EFFECTIVE_FILE: Final = f"{LOG}/effective.properties"
+_SERVER_LOG: Final = f"{LOG}/server.log"
+_PIDFILE: Final = "/var/lib/harness/dledger.pid"
+_LOCK: Final = "/var/lib/harness/dledger.lock"
+
+_AT_ONCE: Final = 2
+"""JVMs started at one time: five at once starve one another on a small machine and are not ready sooner."""
+
+_READY_KEY: Final = "__ready__"
+"""A register that is only ever read: readiness is asked for without touching a workload's keys."""
+
+_STATUS_TIMEOUT_S: Final = 1.0
+_POLL_S: Final = 0.2
+_LOG_LIMIT: Final = 64 << 20
+"""Bytes of each log that are collected: a group that loops writes some 35 MB a minute."""
+
+
+@dataclass(frozen=True)
+class Default:
+    """A DLedger setting that we choose differently from the library, and why."""
+
+    value: str
+    why: str
+
+
+DEFAULTS: Final[Mapping[str, Default]] = {
+    "heartBeatTimeIntervalMs": Default("500", "the library's 2 s means elections of 7-12 s: longer than most faults"),
+    "mappedFileSizeForEntryData": Default(
+        str(16 << 20), "1 GiB files: dropping a prefix allocates a heap array as large as the prefix inside one file"
+    ),
+    "mappedFileSizeForEntryIndex": Default(str(4 << 20), "131,072 entries of 32 bytes; 160 MiB otherwise"),
+    "snapshotThreshold": Default(
+        "200", "applied entries between snapshots, where these are enabled: taken and installed in every run"
+    ),
+}
+
+_OURS: Final = ("group", "selfId", "peers", "storeBaseDir", "dataStorePath")
+"""What the topology itself decides."""
+
+
+class DledgerTopology:
+    """See `infra.api.Topology`. Settings: `dledger.NAME`, NAME being any option of DLedger's `DLedgerConfig`."""
+
+    name = "dledger"
+
+    def __init__(self, settings: ServerSettings, launch: Launch | None = None) -> None:
+        """Raises InfraError where the settings cannot be meant for this topology; whether DLedger has them, and takes
+        their values, is asked of DLedger itself in `shares`.
+        """
+        self._launch = launch or Launch()
+        self._options = list(settings.jvm_options)
+        self._user_jars = _jar_folder(settings.jars) if settings.jars is not None else None
+        self._settings = {name: default.value for name, default in DEFAULTS.items()} | _chosen(settings.settings)
+        self._checked = not settings.settings
+        if settings.version not in (None, dledger.VERSION):
+            raise InfraError(
+                f"DLedger {settings.version} is not pinned here, only {dledger.VERSION}; "
+                "run another build with --server-jars DIR"
+            )
+        self._nodes: list[Node] = []
+        self._java_version = ""
+
+    def shares(self) -> Sequence[Share]:
+        """The jars, fetched and compiled (15 s when cold, then a tenth of a second), and a user's own.
+
+        Raises InfraError, also for settings that DLedger does not know.
+        """
+        jars = fetch_jars(dledger.POM, dledger.LOCK)
+        server = compile_jar(dledger.SOURCES, jars, "register-server")
+        shares = [Share(jars, LIB), Share(server, SERVER_LIB)]
+        if self._user_jars is not None:
+            shares.append(Share(self._user_jars, USER_LIB))
+        if not self._checked:
+            self._check([share.source for share in reversed(shares)])
+            self._checked = True
+        return shares
+
+    def attach(self, cluster: Cluster) -> None:
+        """Write every node's settings; nothing is started."""
+        self._nodes = list(cluster.nodes)
+        peers = ";".join(f"{node.name}-{node.address}:{PORT}" for node in self._nodes)
+        for node in self._nodes:
+            own = {"group": GROUP, "selfId": node.name, "peers": peers, "storeBaseDir": DATA}
+            node.run(["mkdir", "-p", DATA, LOG])
+            node.write(_SETTINGS_FILE, _properties(self._settings | own))
+        said = self._nodes[0].run(["java", NO_PERF_FILE, "-version"], check=False)
+        if said.code != 0:
+            raise InfraError(f"{self._nodes[0].name}: there is no working java; install a JRE of version 17 there")
+        self._java_version = said.stderr.decode(errors="replace").splitlines()[0]
+
+    def start(self, node: Node) -> None:
+        node.run(self.start_command(node))
+
+    def start_command(self, node: Node) -> Sequence[str]:
+        """Whoever runs it twice at once gets one server all the same: `flock -o` keeps the lock from the server."""
+        class_path = [USER_LIB] if self._user_jars is not None else []
+        argv = java(
+            dledger.MAIN_CLASS,
+            [_SETTINGS_FILE, _EFFECTIVE_FILE],
+            class_path=[*class_path, SERVER_LIB, LIB],
+            options=self._options,
+            launch=self._launch,
+        )
+        spawn = spawn_argv(argv, env=self._launch.env, log=_SERVER_LOG, pidfile=_PIDFILE)
+        return ["flock", "-o", _LOCK, *spawn]
+
+    def start_all(self, timeout_s: float = 120) -> None:
+        deadline = time.monotonic() + timeout_s
+        for first in range(0, len(self._nodes), _AT_ONCE):
+            batch = self._nodes[first : first + _AT_ONCE]
+            for node in batch:
+                self.start(node)
+            for node in batch:
+                self._await_answer(node, deadline, timeout_s)
+        self.await_serving(max(1.0, deadline - time.monotonic()))
+
+    def await_serving(self, timeout_s: float) -> None:
+        """Until the leader has answered a read through the log, which takes a quorum. Raises InfraError that says what
+        each node was doing.
+        """
+        if not asyncio.run(self._serves(timeout_s)):
+            raise InfraError(f"the group did not serve within {timeout_s:.0f} s: {asyncio.run(self._told())}")
+
+    def stop(self, node: Node, timeout_s: float = 20) -> None:
+        deadline = time.monotonic() + timeout_s
+        for signal, until in (("TERM", deadline - timeout_s / 4), ("KILL", deadline)):
+            running = self.process(node)
+            if running is None:
+                return
+            node.run(["kill", "-s", signal, str(running.pid)], check=False)
+            while self.process(node) == running and time.monotonic() < until:
+                time.sleep(_POLL_S)
+        if self.process(node) is None:
+            return
+        raise InfraError(f"{node.name}: the server is still there {timeout_s:.0f} s after it was told to end")
+
+    def process(self, node: Node) -> ProcessId | None:
+        return node.process(_PIDFILE)
+
+    def data_dirs(self, node: Node) -> Sequence[str]:
+        return [DATA]
+
+    def endpoint(self, node: Node) -> tuple[str, int]:
+        return node.address, PORT
+
+    async def observe(self, node: Node, timeout_s: float) -> Status:
+        """`begin` is the first index the node's log may hold; `leader` may be a node that is none any more."""
+        try:
+            said = await ask_status(node.name, self.endpoint(node), timeout_s)
+        except RemotingError:
+            return Status("silent")
+        return Status(
+            role=said.role,
+            term=said.term,
+            leader=said.leader,
+            begin=said.before_begin + 1,
+            end=said.end,
+            committed=said.committed,
+            applied=said.applied,
+        )
+
+    def collect(self, node: Node, into: Path) -> list[Path]:
+        """Server log, GC logs, crash reports, settings as given and in force; of each file at most the last 64 MiB."""
+        return node.fetch(LOG, into, _LOG_LIMIT)
+
+    def versions(self) -> Mapping[str, str]:
+        out = {
+            "dledger": dledger.VERSION,
+            "dledger_jars": fetch_jars(dledger.POM, dledger.LOCK).name,
+            "java": self._java_version,
+            "jvm_options": " ".join([*OPTIONS, *LOGGING, *self._options]),
+            "server_settings": " ".join(f"{k}={v}" for k, v in sorted(self._settings.items())),
+        }
+        if self._user_jars is not None:
+            jars = sorted(self._user_jars.glob("*.jar"))
+            out["dledger"] += f" behind {len(jars)} jars of {self._user_jars}"
+            out["user_jars"] = " ".join(f"{jar.name}:{checksum_of(jar)}" for jar in jars)
+        return out
+
+    def _check(self, class_path: Sequence[Path]) -> None:
+        """Let the server itself look at the settings, here, before anything is provisioned."""
+        with tempfile.TemporaryDirectory() as folder:
+            file = Path(folder) / "server.properties"
+            file.write_bytes(_properties(self._settings))
+            jars = ":".join(f"{path}/*" for path in class_path)
+            argv = ["java", "-XX:TieredStopAtLevel=1", "-cp", jars, dledger.MAIN_CLASS, "--check", str(file)]
+            try:
+                done = subprocess.run(argv, check=False, capture_output=True, stdin=subprocess.DEVNULL, timeout=60)
+            except FileNotFoundError:
+                raise InfraError("java is not on the path; install a JDK (Debian: openjdk-17-jdk-headless)") from None
+        if done.returncode != 0:
+            said = done.stderr.decode(errors="replace").strip().splitlines() or ["no output"]
+            raise InfraError(f"server settings: {said[-1].removeprefix('RegisterServer: ')}")
+
+    def _await_answer(self, node: Node, deadline: float, timeout_s: float) -> None:
+        """Until the node's server answers at all. Raises InfraError with the end of its log."""
+        while asyncio.run(self.observe(node, _STATUS_TIMEOUT_S)).role == "silent":
+            if self.process(node) is None:
+                raise InfraError(f"{node.name}: the server ended at once; its log: {last_lines(node, _SERVER_LOG)}")
+            if time.monotonic() > deadline:
+                log = last_lines(node, _SERVER_LOG)
+                raise InfraError(f"{node.name}: the server did not answer within {timeout_s:.0f} s; its log: {log}")
+            time.sleep(_POLL_S)
+
+    async def _serves(self, timeout_s: float) -> bool:
+        deadline = time.monotonic() + timeout_s
+        endpoints = {node.name: self.endpoint(node) for node in self._nodes}
+        while (left := deadline - time.monotonic()) > 0:
+            client = RegisterClient(endpoints, deadline_s=min(left, 5.0))
+            try:
+                answer = await client.read(_READY_KEY)
+            finally:
+                await client.close()
+            if answer.outcome.type == "ok":
+                return True
+            await asyncio.sleep(_POLL_S)
+        return False
+
+    async def _told(self) -> str:
+        statuses = await asyncio.gather(*(self.observe(node, _STATUS_TIMEOUT_S) for node in self._nodes))
+        return "; ".join(
+            f"{node.name} {s.role}" + ("" if s.term is None else f", term {s.term}, log to {s.end}")
+            for node, s in zip(self._nodes, statuses, strict=True)
+        )
+
+
+def _chosen(settings: Mapping[str, str]) -> dict[str, str]:
+    """The user's settings without their prefix."""
+    chosen = {}
+    for key, value in settings.items():
+        name = key.removeprefix(_PREFIX)
+        if name == key or not name:
+            raise InfraError(f"setting {key!r}: settings of this topology are called {_PREFIX}NAME, as DLedgerConfig's")
+        if name in _OURS:
+            raise InfraError(f"setting {key!r} is the harness's own to decide")
+        if "\n" in value or "\r" in value:
+            raise InfraError(f"setting {key!r}: its value has more than one line")
+        chosen[name] = value
+    return chosen
+
+
+def _jar_folder(folder: Path) -> Path:
+    if not folder.is_dir() or not any(folder.glob("*.jar")):
+        raise InfraError(f"--server-jars {folder}: no folder with jars in it")
+    return folder.absolute()
+
+
+def _properties(settings: Mapping[str, str]) -> bytes:
+    """A Java properties file: backslashes and what is not ASCII are escaped."""
+
+    def escaped(text: str) -> str:
+        units = memoryview(text.encode("utf-16-be", "surrogatepass")).cast("B")
+        codes = (int.from_bytes(units[i : i + 2], "big") for i in range(0, len(units), 2))
+        return "".join(chr(c) if 0x20 < c < 0x7F and chr(c) not in "\\=:#!" else f"\\u{c:04x}" for c in codes)
+
+    return "".join(f"{escaped(name)}={escaped(value)}\n" for name, value in sorted(settings.items())).encode()

@@ -1,0 +1,1 @@
+"""What a run leaves behind: operations, history, journal, verdict, store, report. Floor 1: imports no other room."""

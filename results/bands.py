@@ -1,0 +1,136 @@
+"""Faults as intervals of time, read off the nemesis' ops: what plots shade and reports list.
+
+The harness journals `inject` and `heal`, each an invocation and a completion, with
+`value = {"fault": ..., "id": ..., "nodes": {node: detail}, "evidence": {node: what a probe saw}, "seen": bool}`.
+Histories of Jepsen's use `start...` and `stop...` instead, often as two ops of type `info`; those are read too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from results.history import History
+from results.op import INVOKE, Op
+
+
+@dataclass(frozen=True, slots=True)
+class Band:
+    """One fault as it happened.
+
+    start_ns  when its injection began; end_ns: when its heal was done, None: it was not (seen to be) healed.
+              Both in ns since the start of the run: the widest interval in which the fault may have been felt.
+    nodes     node -> what was done there (JSON values), in the order of the op.
+    impairs   node -> the peers it cannot hear; a node that names itself is down or stopped.
+    evidence  node -> what the probe saw after the injection; `after_heal`: the same after the heal.
+    seen      whether a probe saw the effect.
+    error     what went wrong with injection or heal, one line, or None.
+    """
+
+    fault: str
+    id: int
+    start_ns: int
+    end_ns: int | None
+    nodes: Mapping[str, Any] = field(default_factory=dict)
+    evidence: Mapping[str, str] = field(default_factory=dict)
+    seen: bool = False
+    after_heal: Mapping[str, str] = field(default_factory=dict)
+    error: str | None = None
+    impairs: Mapping[str, Sequence[str]] = field(default_factory=dict)
+
+    @property
+    def label(self) -> str:
+        """`#3 partition-halves n1 n2`."""
+        return " ".join([f"#{self.id}", self.fault, *self.nodes])
+
+    def covers(self, start_ns: int, end_ns: int | None) -> bool:
+        """Whether it overlaps the interval; an end of None is "for ever" on either side."""
+        return (end_ns is None or self.start_ns <= end_ns) and (self.end_ns is None or start_ns <= self.end_ns)
+
+
+def bands(history: History) -> list[Band]:
+    """The faults of a history in order of injection. Nemesis ops of any other kind are left out."""
+    found: dict[int, Band] = {}
+    for op in history.nemesis:
+        value: Mapping[str, Any] = op.value if isinstance(op.value, Mapping) else {}
+        if op.f == "inject":
+            number = _number(value, len(found) + 1)
+            found[number] = _injected(found.get(number), number, op, value)
+        elif op.f == "heal":
+            number = _number(value, -1)
+            if number in found:
+                found[number] = _healed(found[number], op, value)
+        elif op.f.startswith("start"):
+            _started(found, op)
+        elif op.f.startswith("stop"):
+            _stopped(found, op)
+    return list(found.values())
+
+
+def lanes(shown: Sequence[Band], end_ns: int) -> list[int]:
+    """A lane for each band (given in order of start), so that no two that overlap share one: as few as possible."""
+    free_at: list[int] = []
+    chosen: list[int] = []
+    for band in shown:
+        lane = next((i for i, free in enumerate(free_at) if free <= band.start_ns), len(free_at))
+        until = end_ns if band.end_ns is None else band.end_ns
+        free_at[lane : lane + 1] = [until]
+        chosen.append(lane)
+    return chosen
+
+
+def _injected(band: Band | None, number: int, op: Op, value: Mapping[str, Any]) -> Band:
+    if band is None:
+        band = Band(str(value.get("fault", "fault")), number, op.time, None)
+    return replace(
+        band,
+        nodes=_details(value.get("nodes")) or band.nodes,
+        evidence=_texts(value.get("evidence")) or band.evidence,
+        seen=bool(value.get("seen", band.seen)),
+        error=op.error or band.error,
+        impairs=_peers(value.get("impairs")) or band.impairs,
+    )
+
+
+def _healed(band: Band, op: Op, value: Mapping[str, Any]) -> Band:
+    if op.type == INVOKE:
+        return band
+    if op.error:
+        return replace(band, error=op.error)
+    return replace(band, end_ns=op.time, after_heal=_texts(value.get("evidence")))
+
+
+def _started(found: dict[int, Band], op: Op) -> None:
+    """`start-partition`, or plain `start`: opens a band, unless it is the completion of the one just opened."""
+    name = op.f.removeprefix("start").strip("-_ ") or "fault"
+    last = next((b for b in reversed(found.values()) if b.fault == name and b.end_ns is None), None)
+    if last is None:
+        found[len(found) + 1] = Band(name, len(found) + 1, op.time, None, seen=True, error=op.error)
+
+
+def _stopped(found: dict[int, Band], op: Op) -> None:
+    """Closes the latest band of that name; the completion of the stop moves its end."""
+    name = op.f.removeprefix("stop").strip("-_ ") or "fault"
+    last = next((b for b in reversed(found.values()) if b.fault == name), None)
+    if last is not None:
+        found[last.id] = replace(last, end_ns=op.time)
+
+
+def _number(value: Mapping[str, Any], otherwise: int) -> int:
+    number = value.get("id")
+    return number if isinstance(number, int) else otherwise
+
+
+def _details(value: object) -> dict[str, Any]:
+    if isinstance(value, Mapping):
+        return {str(node): detail for node, detail in value.items()}
+    return {str(node): None for node in value} if isinstance(value, list | tuple) else {}
+
+
+def _peers(value: object) -> dict[str, Sequence[str]]:
+    return {node: [str(p) for p in peers] for node, peers in _details(value).items() if isinstance(peers, list | tuple)}
+
+
+def _texts(value: object) -> dict[str, str]:
+    return {node: str(said) for node, said in _details(value).items()}

@@ -1,0 +1,56 @@
+"""The two ways in which what a run leaves can let one down. Each text is one line: where, what, what would be right."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+from pathlib import Path
+
+
+class StoreError(Exception):
+    """The store, or a file in it, cannot be written (also re-exported by `results.store`)."""
+
+
+class HistoryError(Exception):
+    """A history, or a file beside it, cannot be read (also re-exported by `results.formats`).
+
+    >>> str(HistoryError("etcd_003.log", 117, "process 4 completes a read that it never invoked"))
+    'etcd_003.log:117: process 4 completes a read that it never invoked'
+    """
+
+    def __init__(self, path: str | Path, line: int | None, what: str) -> None:
+        self.path, self.line, self.what = Path(path), line, " ".join(what.split())
+        where = str(path) if line is None else f"{path}:{line}"
+        super().__init__(f"{where}: {self.what}")
+
+
+def cannot_write(path: Path, what: str, problem: OSError) -> StoreError:
+    """The StoreError for an error of the operating system, with the free space where that is the trouble.
+
+    >>> str(cannot_write(Path("/nowhere/j"), "the journal", OSError(errno.EACCES, "Permission denied")))
+    '/nowhere/j: the journal cannot be written: Permission denied'
+    """
+    reason = problem.strerror or str(problem)
+    full = problem.errno in (errno.ENOSPC, errno.EDQUOT)
+    return StoreError(f"{path}: {what} cannot be written: {reason}{_free_near(path) if full else ''}")
+
+
+def _free_near(path: Path) -> str:
+    """`" (12 KiB free)"` of the file system that holds `path`, or nothing where that cannot be told."""
+    try:
+        return f" ({in_bytes(shutil.disk_usage(os.path.dirname(os.path.abspath(path))).free)} free)"
+    except OSError:
+        return ""
+
+
+def in_bytes(count: int) -> str:
+    """A number of bytes for people: `37 bytes`, `12.0 KiB`, `99.5 MiB`, `1.2 GiB`."""
+    if count < 1024:
+        return f"{count} bytes"
+    amount = float(count)
+    for unit in ("KiB", "MiB", "GiB"):
+        amount /= 1024
+        if amount < 1024:
+            return f"{amount:.1f} {unit}"
+    return f"{amount / 1024:.1f} TiB"

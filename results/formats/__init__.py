@@ -1,0 +1,36 @@
+"""Histories of other projects, read as ours, and ours written for them.
+
+>>> read_history(Path("etcd_003.log")).history            # doctest: +SKIP
+>>> write_edn(history, Path("history.edn"))               # doctest: +SKIP
+
+| format           | what it is                                                               |
+|------------------|--------------------------------------------------------------------------|
+| `jsonl`          | our journal; also JSON lines with `process, type, f` (and `value, key`)    |
+| `edn`            | Jepsen's `history.edn` and Knossos' data files                           |
+| `porcupine-etcd` | Porcupine's etcd logs (Jepsen's console log)                             |
+| `porcupine-kv`   | Porcupine's key-value logs (a map a line; `get`, `put`, `append`)        |
+| `parquet`        | our sealed history                                                       |
+
+Any of them may be compressed with gzip, Parquet apart. Where dialects disagree, `ReadOptions` names the choice.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from results.errors import HistoryError
+from results.formats.detect import FORMATS, read_history
+from results.formats.edn import write_edn
+from results.formats.foreign import ForeignHistory, ReadOptions
+from results.formats.jsonl import write_jsonl
+
+__all__ = [
+    "FORMATS",
+    "ForeignHistory",
+    "HistoryError",
+    "Path",
+    "ReadOptions",
+    "read_history",
+    "write_edn",
+    "write_jsonl",
+]

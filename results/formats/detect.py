@@ -1,0 +1,87 @@
+"""Which format is this? By the content alone; names lie."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import re
+import zlib
+from pathlib import Path
+from typing import IO, Final
+
+from results.bulk import making_many
+from results.errors import HistoryError
+from results.formats.edn import read_edn
+from results.formats.foreign import ForeignHistory, ReadOptions, implied_model
+from results.formats.jsonl import read_jsonl
+from results.formats.porcupine import read_etcd_log, read_kv_log
+from results.history import History
+from results.sealed import read_sealed
+
+FORMATS: Final = ("jsonl", "edn", "porcupine-etcd", "porcupine-kv", "parquet")
+
+_TEXT_READERS: Final = {"edn": read_edn, "porcupine-etcd": read_etcd_log, "porcupine-kv": read_kv_log}
+_HEAD: Final = 65_536
+_LOG_LINE: Final = re.compile(r"(?:.*\s)?(?:TRACE|DEBUG|INFO|WARN|ERROR|FATAL)\s+\S+\s+- ")
+_KV_LINE: Final = re.compile(r"\{[^{}]*:f :(?:get|put|append)\b[^{}]*:key [^{}]*\}")
+
+
+def read_history(path: Path, format: str = "auto", options: ReadOptions | None = None) -> ForeignHistory:
+    """The history in a file, as ours. `format` is one of `FORMATS`, or `auto`.
+
+    Raises HistoryError, with path and line, for a file that cannot be read, is of no known format, or is corrupt.
+    """
+    options = options or ReadOptions()
+    if format != "auto" and format not in FORMATS:
+        raise HistoryError(path, None, f"no format {format!r}; there are {', '.join(('auto', *FORMATS))}")
+    try:
+        with _opened(path) as file, making_many():
+            head = file.read(_HEAD)
+            file.seek(0)
+            return _read(path, file, detect(path, head) if format == "auto" else format, options)
+    except (OSError, EOFError, zlib.error) as problem:
+        raise HistoryError(path, None, f"cannot be read: {getattr(problem, 'strerror', None) or problem}") from None
+
+
+def detect(path: Path, head: bytes) -> str:
+    """The format of a file that begins with `head` (`path` is for the error). Raises HistoryError when it is none."""
+    if head[:4] == b"PAR1":
+        return "parquet"
+    text = head.decode("utf-8", errors="replace").lstrip("\ufeff \t\r\n")
+    if not text:
+        raise HistoryError(path, None, "the file is empty; a history has at least one operation")
+    if re.match(r'\{\s*"', text):
+        return "jsonl"
+    if _LOG_LINE.match(text):
+        return "porcupine-etcd"
+    if _KV_LINE.match(text):
+        return "porcupine-kv"
+    if re.match(r"[\[({;#]", text):
+        return "edn"
+    first = text.splitlines()[0]
+    raise HistoryError(path, 1, f"of no known format ({first[:80]!r}); there are {', '.join(FORMATS)}")
+
+
+def _opened(path: Path) -> IO[bytes]:
+    if path.is_dir():
+        raise HistoryError(path, None, "a folder, not a history")
+    file = path.open("rb")
+    magic = file.read(2)
+    file.seek(0)
+    return io.BufferedReader(gzip.GzipFile(fileobj=file)) if magic == b"\x1f\x8b" else file
+
+
+def _read(path: Path, file: IO[bytes], format_: str, options: ReadOptions) -> ForeignHistory:
+    if format_ == "parquet":
+        history = History(read_sealed(path))
+        return ForeignHistory(history, format_, implied_model(history))
+    if format_ == "jsonl":
+        return read_jsonl(path, file, options)
+    data = file.read()
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as problem:
+        number = data.count(b"\n", 0, problem.start) + 1
+        raise HistoryError(path, number, f"not UTF-8 text (byte {problem.start} is {data[problem.start]:#x})") from None
+    del data
+    return _TEXT_READERS[format_](path, text, options)

@@ -1,0 +1,314 @@
+"""EDN, as Jepsen and Knossos write it: a small reader for the whole notation, and a writer of histories.
+
+A history is either one vector or list of op maps (Knossos' data), or one map after another (Jepsen's `history.edn`,
+also tagged, `#jepsen.history.Op{...}`):
+
+    {:index 0, :time 5, :process 0, :type :invoke, :f :cas, :value [1 2]}
+
+EDN says more than JSON: keywords, symbols and characters become strings, sets and lists become lists, a tag is
+dropped, a ratio is kept as text (https://github.com/edn-format/edn). Atoms are looked up, not parsed, from their
+second occurrence on, and line numbers are only worked out once there is an error to tell.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable
+from itertools import islice
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from results.durable import replacing
+from results.errors import HistoryError
+from results.formats.foreign import Assembler, ForeignHistory, ReadOptions
+from results.op import INFO, INVOKE, NEMESIS, Op
+
+_TOKEN: Final = re.compile(
+    r"""(?:[\s,]++|;[^\n]*+)*+          # white space, commas, comments
+    (   "(?:[^"\\]++|\\[\s\S])*+"       # a string
+      | \\(?:[A-Za-z][a-z0-9A-F]*+|\S)  # a character
+      | \#\{ | \#_ | [\[\](){}]         # brackets, discard
+      | [^\s,;"\[\](){}\\]+             # a number, keyword, symbol, tag
+      | ["\\]                           # a string that never ends
+      | $)""",
+    re.VERBOSE,
+)
+_INT: Final = re.compile(r"[+-]?\d+N?")
+_FLOAT: Final = re.compile(r"[+-]?\d+(?:\.\d*)?(?:[eE][+-]?\d+)?M?")
+_RATIO: Final = re.compile(r"[+-]?\d+/\d+")
+_ESCAPE: Final = re.compile(r"\\(u[0-9a-fA-F]{4}|[0-7]{1,3}|.)", re.DOTALL)
+_ESCAPES: Final = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f", "\\": "\\", '"': '"', "'": "'", "/": "/"}
+_CHARACTERS: Final = {"newline": "\n", "space": " ", "tab": "\t", "return": "\r", "formfeed": "\f", "backspace": "\b"}
+_CLOSES: Final = {"(": ")", "[": "]", "{": "}", "#{": "}"}
+_KEYWORD: Final = re.compile(r"[A-Za-z*!_?][A-Za-z0-9*+!_?.-]*")
+_OP_FIELDS: Final = frozenset({"index", "time", "process", "type", "f", "key", "value", "error", "extra"})
+_MISSING: Final = object()
+_DEEPEST: Final = 200
+"""Brackets in brackets; whoever looks at values goes down into them by recursion."""
+
+
+class EdnError(ValueError):
+    """Text that is no EDN. `token`: the place of the offending token."""
+
+    def __init__(self, what: str, token: int) -> None:
+        super().__init__(what)
+        self.what, self.token = what, token
+
+
+def parse_edn(text: str) -> list[Any]:
+    """All forms of a text, as JSON values. Raises EdnError.
+
+    >>> parse_edn('{:f :cas, :value [1 nil]} ; a comment')
+    [{'f': 'cas', 'value': [1, None]}]
+    """
+    return _Forms(text).top
+
+
+def read_edn(
+    path: Path,
+    text: str,
+    options: ReadOptions,
+    *,
+    format_: str = "edn",
+    nil_reads: Literal["unset", "unrecorded"] = "unrecorded",
+) -> ForeignHistory:
+    """The history in a text. Raises HistoryError with the line. `nil_reads`: where the options leave it open."""
+    try:
+        forms = _Forms(text)
+    except EdnError as problem:
+        raise HistoryError(path, _line(text, problem.token), problem.what) from None
+    ops, depth = forms.top, 0
+    if len(ops) == 1 and isinstance(ops[0], list):
+        ops, depth = ops[0], 1
+    assembler = Assembler(options, nil_reads)
+    for place, op in enumerate(ops):
+        try:
+            _add(assembler, op, options.independent)
+        except ValueError as problem:
+            shown = write_value(op)[:200]
+            raise HistoryError(path, _line(text, forms.starts[depth][place]), f"{problem} ({shown})") from None
+    del forms, ops
+    return assembler.finish(format_, [])
+
+
+def _add(assembler: Assembler, op: Any, independent: bool) -> None:
+    if not isinstance(op, dict):
+        raise ValueError("an operation is a map")
+    for name in ("process", "type", "f"):
+        if name not in op:
+            raise ValueError(f"an operation needs :{name}")
+    extra = {name: value for name, value in op.items() if name not in _OP_FIELDS}
+    more = op.get("extra")
+    if isinstance(more, dict):
+        extra |= more
+    key, value = op.get("key"), op.get("value")
+    if independent and op["process"] != "nemesis":
+        if not (isinstance(value, list) and len(value) == 2):
+            raise ValueError("an independent value is [key value]")
+        key, value = value
+    assembler.add(
+        op["process"],
+        op["type"],
+        op["f"],
+        value,
+        key=key,
+        error=op.get("error"),
+        time=op.get("time"),
+        index=op.get("index"),
+        extra=extra,
+    )
+
+
+class _Forms:
+    """The parse of a text: `top`, its forms; `starts[d]`, the first token of each form at depth 0 and 1."""
+
+    def __init__(self, text: str) -> None:
+        self.top: list[Any] = []
+        self.starts: tuple[list[int], list[int]] = ([], [])
+        self._parse(_TOKEN.findall(text))
+
+    def _parse(self, tokens: list[str]) -> None:
+        known: dict[str, Any] = {}
+        # What is open: its bracket (or tag, or discard), the list around it, where it began.
+        stack: list[tuple[str, list[Any], int]] = []
+        items, depth, prefixed = self.top, 0, False
+        for at, token in enumerate(tokens):
+            value = known.get(token, _MISSING)
+            if value is _MISSING:
+                if token in _CLOSES:
+                    if len(stack) > _DEEPEST:
+                        raise EdnError(f"a value that is nested more than {_DEEPEST} deep", at)
+                    stack.append((token, items, at))
+                    items, depth, prefixed = [], depth + 1, False
+                    continue
+                if token in (")", "]", "}"):
+                    if not stack or _CLOSES.get(stack[-1][0]) != token:
+                        raise EdnError(f"{token!r} closes nothing{_opened(stack)}", at)
+                    bracket, around, start = stack.pop()
+                    value, items, depth = _whole(bracket, items, at), around, depth - 1
+                    prefixed = bool(stack) and stack[-1][0] not in _CLOSES
+                elif token.startswith("#") and not token.startswith("##"):
+                    stack.append((token, items, at))
+                    prefixed = True
+                    continue
+                elif not token:
+                    continue
+                else:
+                    value, start = known.setdefault(token, _atom(token, at)), at
+            else:
+                start = at
+            if prefixed:
+                kept = self._prefixes(stack)
+                prefixed = False
+                if not kept:
+                    prefixed = bool(stack) and stack[-1][0] not in _CLOSES
+                    continue
+            if depth < 2:
+                self.starts[depth].append(start)
+            items.append(value)
+        if stack:
+            raise EdnError(f"{stack[-1][0]!r} is never closed", stack[-1][2])
+
+    @staticmethod
+    def _prefixes(stack: list[tuple[str, list[Any], int]]) -> bool:
+        """A form has ended: take the tags off it. Returns False when a discard takes the form itself."""
+        while stack and stack[-1][0] not in _CLOSES:
+            if stack.pop()[0] == "#_":
+                return False
+        return True
+
+
+def _whole(bracket: str, items: list[Any], at: int) -> Any:
+    """The value of a bracket that has just been closed."""
+    if bracket != "{":
+        return items
+    if len(items) % 2:
+        raise EdnError("a map with a key that has no value", at)
+    names = [name if isinstance(name, str) else json.dumps(name) for name in items[::2]]
+    found = dict(zip(names, items[1::2], strict=True))
+    if len(found) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise EdnError(f"a map with the key {twice!r} twice", at)
+    return found
+
+
+def _atom(token: str, at: int) -> Any:
+    first = token[0]
+    if token in _CONSTANTS:
+        return _CONSTANTS[token]
+    if first == ":" and len(token) > 1:
+        return token[1:]
+    if first == '"':
+        return _string(token, at)
+    if first == "\\":
+        return _character(token, at)
+    if first.isdigit() or (first in "+-" and token[1:2].isdigit()):
+        return _number(token, at)
+    if first == ":":
+        raise EdnError("a keyword without a name", at)
+    return token
+
+
+_CONSTANTS: Final = {"nil": None, "true": True, "false": False, "##NaN": "NaN", "##Inf": "Inf", "##-Inf": "-Inf"}
+
+
+def _number(token: str, at: int) -> Any:
+    if _INT.fullmatch(token):
+        return int(token.rstrip("N"))
+    if _FLOAT.fullmatch(token):
+        return float(token.rstrip("M"))
+    if _RATIO.fullmatch(token):
+        return token
+    raise EdnError(f"{token!r} is no number", at)
+
+
+def _string(token: str, at: int) -> str:
+    if token == '"':
+        raise EdnError("a string that is never closed", at)
+    text = token[1:-1]
+    if "\\" not in text:
+        return text
+
+    def unescaped(found: re.Match[str]) -> str:
+        said = found[1]
+        if len(said) == 5:
+            return chr(int(said[1:], 16))
+        if said.isdecimal():
+            return chr(int(said, 8))
+        if said not in _ESCAPES:
+            raise EdnError(f"a string with the escape '\\{said}', which EDN does not have", at)
+        return _ESCAPES[said]
+
+    # Two \u of a surrogate pair are one character, as in Java.
+    return _ESCAPE.sub(unescaped, text).encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass")
+
+
+def _character(token: str, at: int) -> str:
+    name = token[1:]
+    if len(name) == 1:
+        return name
+    if name in _CHARACTERS:
+        return _CHARACTERS[name]
+    if re.fullmatch(r"u[0-9a-fA-F]{4}", name):
+        return chr(int(name[1:], 16))
+    raise EdnError(f"{token!r} is no character", at)
+
+
+def _opened(stack: list[tuple[str, list[Any], int]]) -> str:
+    return f"; {stack[-1][0]!r} is open" if stack else ""
+
+
+def _line(text: str, token: int) -> int:
+    """The line of the token with this number."""
+    found = next(islice(_TOKEN.finditer(text), token, None))
+    return text.count("\n", 0, found.start(1)) + 1
+
+
+def write_edn(ops: Iterable[Op], path: Path, *, independent: bool = False) -> None:
+    """A history as Jepsen writes its `history.edn`: a map a line. Whole or not at all; StoreError from the disk.
+
+    independent   Clients' values become `[key value]`, which `jepsen.independent` takes; else `:key` stands by itself.
+
+    The nemesis' invocations become `info`, as Jepsen has it. `ReadOptions(nil_reads="unset")` reads the same back.
+    """
+    with replacing(path, "the history") as draft, draft.open("w", encoding="utf-8", newline="\n") as file:
+        file.writelines(_op(op, independent) + "\n" for op in ops)
+
+
+def _op(op: Op, independent: bool) -> str:
+    nemesis = op.process == NEMESIS
+    type_ = INFO if nemesis and op.type == INVOKE else op.type
+    inside = independent and not nemesis
+    value = write_value([op.key, op.value] if inside else op.value)
+    fields = [f":index {op.index}", f":time {op.time}", f":process {':nemesis' if nemesis else op.process}"]
+    fields += [f":type :{type_}", f":f {_name(op.f)}"]
+    if op.key is not None and not inside:
+        fields.append(f":key {write_value(op.key)}")
+    fields.append(f":value {value}")
+    if op.error is not None:
+        fields.append(f":error {write_value(op.error)}")
+    fields += [f"{_name(name)} {write_value(more)}" for name, more in op.extra.items() if name not in _OP_FIELDS]
+    hidden = {name: more for name, more in op.extra.items() if name in _OP_FIELDS}
+    if hidden:
+        fields.append(f":extra {write_value(hidden)}")
+    return f"{{{', '.join(fields)}}}"
+
+
+def write_value(value: Any) -> str:
+    """A JSON value in EDN. Names in maps stay strings, so that nothing is lost on the way back.
+
+    >>> write_value({"a": [1, None, "x"]})
+    '{"a" [1 nil "x"]}'
+    """
+    if value is None:
+        return "nil"
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{json.dumps(str(name))} {write_value(inner)}" for name, inner in value.items()) + "}"
+    if isinstance(value, (list, tuple)):
+        return f"[{' '.join(write_value(inner) for inner in value)}]"
+    return json.dumps(value)
+
+
+def _name(text: str) -> str:
+    return f":{text}" if _KEYWORD.fullmatch(text) else json.dumps(text)

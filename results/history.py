@@ -1,0 +1,93 @@
+"""A history: all operations of one run in order of index, and the pairing of invocations with completions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from results.op import INVOKE, Op, OpType
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """An invocation and what became of it. No completion means unknown, exactly as `info` does."""
+
+    invoke: Op
+    completion: Op | None
+
+    @property
+    def outcome(self) -> OpType:
+        """`ok`, `fail` or `info`."""
+        return self.completion.type if self.completion is not None else "info"
+
+    @property
+    def start(self) -> int:
+        """When it was invoked, ns since the start of the run."""
+        return self.invoke.time
+
+    @property
+    def end(self) -> int | None:
+        """When its outcome was known (ns), or None when it never was."""
+        return self.completion.time if self.completion is not None else None
+
+
+class History(Sequence[Op]):
+    """The ops of one run, by index. Immutable; views share the ops.
+
+    >>> History([Op(0, 0, 0, "invoke", "read"), Op(1, 5, 0, "ok", "read", value=3)]).calls[0].outcome
+    'ok'
+    """
+
+    def __init__(self, ops: Iterable[Op]) -> None:
+        self._ops = tuple(ops)
+
+    def __len__(self) -> int:
+        return len(self._ops)
+
+    def __getitem__(self, i):  # type: ignore[no-untyped-def]
+        return self._ops[i]
+
+    def __iter__(self) -> Iterator[Op]:
+        return iter(self._ops)
+
+    def where(self, keep: Callable[[Op], bool]) -> History:
+        """The ops that `keep` accepts, with their original indices."""
+        return History(op for op in self._ops if keep(op))
+
+    @cached_property
+    def clients(self) -> History:
+        """The ops of the clients."""
+        return self.where(lambda op: op.process >= 0)
+
+    @cached_property
+    def nemesis(self) -> History:
+        """The ops of the nemesis."""
+        return self.where(lambda op: op.process < 0)
+
+    @cached_property
+    def calls(self) -> tuple[Call, ...]:
+        """Every invocation with its completion, in order of invocation.
+
+        The history is taken to be well-formed (`checkers.wellformed` says whether it is): a completion
+        belongs to the open invocation of its process; a stray completion is left out.
+        """
+        open_at: dict[int, int] = {}
+        found: list[Call] = []
+        for op in self._ops:
+            if op.type == INVOKE:
+                open_at[op.process] = len(found)
+                found.append(Call(op, None))
+            else:
+                at = open_at.pop(op.process, None)
+                if at is not None:
+                    found[at] = Call(found[at].invoke, op)
+        return tuple(found)
+
+    @cached_property
+    def by_key(self) -> dict[str | None, tuple[Call, ...]]:
+        """The clients' calls, by key, each in order of invocation."""
+        groups: dict[str | None, list[Call]] = {}
+        for call in self.clients.calls:
+            groups.setdefault(call.invoke.key, []).append(call)
+        return {key: tuple(calls) for key, calls in groups.items()}

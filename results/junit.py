@@ -1,0 +1,75 @@
+"""JUnit XML of a judgement, for CI systems: one test case a checker (the de-facto schema of Ant's junit task).
+
+`valid` passes; `invalid` is a failure; `unknown` and `harness-failure` are errors, since neither is a pass: the
+same line is drawn by the exit codes.
+"""
+
+from __future__ import annotations
+
+import re
+import xml.etree.ElementTree as ET
+from pathlib import Path
+from typing import Final
+
+from results.durable import replacing
+from results.verdict import CheckResult, Judgement, Verdict
+
+# What XML 1.0 (section 2.2, Char) cannot hold, not even escaped.
+_NO_XML: Final = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+_SHOWN: Final = 20
+
+
+def write_junit(judgement: Judgement, path: Path, suite: str, seconds: float = 0.0) -> None:
+    """Write it, whole or not at all; StoreError when the disk does not take it.
+
+    suite    name of the test suite, `<workload>-<nemesis>`; also each case's class name.
+    seconds  what the whole run took; a case's own time is its check's.
+    """
+    results = judgement.results or [CheckResult("verdict", Verdict.UNKNOWN, judgement.reason)]
+    failures = sum(result.verdict is Verdict.INVALID for result in results)
+    passed = sum(result.verdict is Verdict.VALID for result in results)
+    root = ET.Element(
+        "testsuite",
+        name=clean(suite),
+        tests=str(len(results)),
+        failures=str(failures),
+        errors=str(len(results) - failures - passed),
+        skipped="0",
+        time=f"{seconds:.3f}",
+    )
+    for result in results:
+        _case(root, result, suite)
+    ET.indent(root)
+    with replacing(path, "the JUnit file") as draft:
+        ET.ElementTree(root).write(draft, encoding="utf-8", xml_declaration=True)
+
+
+def clean(text: str) -> str:
+    """`text` without the characters that XML 1.0 cannot hold; a server's log line may well carry an escape code."""
+    return _NO_XML.sub("", text)
+
+
+def _case(root: ET.Element, result: CheckResult, suite: str) -> None:
+    case = ET.SubElement(
+        root, "testcase", classname=clean(suite), name=clean(result.checker), time=f"{result.ms / 1000:.3f}"
+    )
+    told = _told(result)
+    if result.verdict is Verdict.VALID:
+        if told:
+            ET.SubElement(case, "system-out").text = told
+        return
+    kind = "failure" if result.verdict is Verdict.INVALID else "error"
+    problem = ET.SubElement(case, kind, type=result.verdict.value, message=clean(result.reason))
+    problem.text = told
+
+
+def _told(result: CheckResult) -> str:
+    """The anomalies, a line each, the first `_SHOWN`."""
+    lines = [
+        f"{anomaly.name}{'' if anomaly.key is None else f' (key {anomaly.key})'}: {anomaly.summary}"
+        + (f" [legal here: {anomaly.legal}]" if anomaly.legal is not None else "")
+        for anomaly in result.anomalies[:_SHOWN]
+    ]
+    if len(result.anomalies) > _SHOWN:
+        lines.append(f"and {len(result.anomalies) - _SHOWN} more in verdict.json")
+    return clean("\n".join(lines))

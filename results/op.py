@@ -1,0 +1,103 @@
+"""One operation: the atom of every history (design.md, section 3; Jepsen's `history.clj`).
+
+An operation appears twice in a history: as an *invocation* (`invoke`) and, usually, as a *completion*
+(`ok`, `fail` or `info`). Both are `Op` values; they are paired by process (`results.history`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, Final, Literal
+
+OpType = Literal["invoke", "ok", "fail", "info"]
+
+INVOKE: Final = "invoke"
+OK: Final = "ok"
+FAIL: Final = "fail"
+INFO: Final = "info"
+OP_TYPES: Final[tuple[OpType, ...]] = ("invoke", "ok", "fail", "info")
+
+NEMESIS: Final = -1
+"""The process number of the nemesis. Clients are 0, 1, 2, ... (written `"nemesis"` in JSON)."""
+
+_NO_EXTRA: Final[Mapping[str, Any]] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class Op:
+    """One event of a history.
+
+    index    dense position in the history, from 0.
+    time     nanoseconds since the start of the run, monotonic clock of the control node.
+    process  logical client (a new number after every `info`), or `NEMESIS`.
+    type     `invoke`; `ok`: certainly happened; `fail`: certainly did not, and never will; `info`: unknown.
+    f        what was asked, e.g. `read`, `write`, `cas`, or `inject`, `heal` for the nemesis.
+    key      the independent object it touches, or None.
+    value    argument of an invocation; result of a completion (JSON values only).
+             A completion repeats the argument where there is no result (`write` -> what was written,
+             `cas` -> `[from, to]`), and carries the value seen by a `read`.
+    error    why it is not `ok`, one line in plain words, or None.
+    extra    anything else, JSON values only. Known keys: `node` (who was asked), `scheduled` (ns: when the
+             generator wanted the op; `time` of the invocation is when it really started), `phase`
+             (`main`, `recovery`, `final`), `code` (the protocol's answer code), `term`, `log_index`.
+    """
+
+    index: int
+    time: int
+    process: int
+    type: OpType
+    f: str
+    key: str | None = None
+    value: Any = None
+    error: str | None = None
+    extra: Mapping[str, Any] = field(default_factory=lambda: _NO_EXTRA)
+
+    @property
+    def is_client(self) -> bool:
+        return self.process >= 0
+
+    def to_json(self) -> dict[str, Any]:
+        """The op as a JSON object; `error` and `extra` only where they say something."""
+        out: dict[str, Any] = {
+            "index": self.index,
+            "time": self.time,
+            "process": "nemesis" if self.process == NEMESIS else self.process,
+            "type": self.type,
+            "f": self.f,
+            "key": self.key,
+            "value": self.value,
+        }
+        if self.error is not None:
+            out["error"] = self.error
+        if self.extra:
+            out["extra"] = dict(self.extra)
+        return out
+
+    @staticmethod
+    def from_json(data: Mapping[str, Any]) -> Op:
+        """The inverse of `to_json`. Raises ValueError that names the field that is missing or wrong."""
+        try:
+            process = data["process"]
+            op = Op(
+                index=data["index"],
+                time=data["time"],
+                process=NEMESIS if process == "nemesis" else process,
+                type=data["type"],
+                f=data["f"],
+                key=data.get("key"),
+                value=data.get("value"),
+                error=data.get("error"),
+                extra=data.get("extra") or _NO_EXTRA,
+            )
+        except KeyError as missing:
+            raise ValueError(f"an operation needs the field {missing.args[0]!r}") from None
+        if op.type not in OP_TYPES:
+            raise ValueError(f"type is {op.type!r}, not one of {', '.join(OP_TYPES)}")
+        for name in ("index", "time", "process"):
+            if not isinstance(getattr(op, name), int) or isinstance(getattr(op, name), bool):
+                raise ValueError(f"{name} is {getattr(op, name)!r}, not a whole number")
+        if not isinstance(op.f, str):
+            raise ValueError(f"f is {op.f!r}, not a string")
+        return op

@@ -1,0 +1,53 @@
+"""The record of a run, as the checkers and the report see it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from results.history import History
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """What one node said of itself at one moment (polled about once a second while a run goes).
+
+    time       ns since the start of the run.
+    role       `leader`, `follower`, `candidate`, `starting`, or `silent` (did not answer).
+    term       Raft term, or None.
+    leader     name of the node it takes for the leader, or None.
+    begin, end, committed, applied   log indices, or None where not said. -1 means "none yet".
+    """
+
+    time: int
+    node: str
+    role: str
+    term: int | None = None
+    leader: str | None = None
+    begin: int | None = None
+    end: int | None = None
+    committed: int | None = None
+    applied: int | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        return {k: v for k, v in asdict(self).items() if v is not None}
+
+
+@dataclass(frozen=True)
+class RunRecord:
+    """Everything a checker may look at: no machine, only what was written down.
+
+    plan         the effective plan as plain data (`plan.toml`), defaults filled in; {} for a foreign history.
+    observations roles and log positions of the nodes over time, in order of time.
+    logs         node name -> text files collected from it (server log, GC log, hs_err).
+    path         the run's folder in the store, or None.
+    """
+
+    history: History
+    plan: Mapping[str, Any] = field(default_factory=dict)
+    environment: Mapping[str, Any] = field(default_factory=dict)
+    observations: Sequence[Observation] = ()
+    logs: Mapping[str, Sequence[Path]] = field(default_factory=dict)
+    path: Path | None = None

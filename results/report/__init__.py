@@ -1,0 +1,23 @@
+"""The report of a run: one HTML file that opens from disk, without scripts or anything from elsewhere."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from results.durable import write_text
+from results.record import RunRecord
+from results.report.layout import lay_out
+from results.report.model import page
+from results.verdict import Judgement
+
+__all__ = ["render", "write_report"]
+
+
+def render(record: RunRecord, judgement: Judgement, path: Path) -> str:
+    """The report as HTML; `path` is where it will lie (links into the run's folder are relative to it)."""
+    return lay_out("report.html.j2", page=page(record, judgement, path))
+
+
+def write_report(record: RunRecord, judgement: Judgement, path: Path) -> None:
+    """Write the report to `path`, whole or not at all. Raises StoreError where it cannot be written."""
+    write_text(path, render(record, judgement, path), "the report")

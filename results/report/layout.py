@@ -1,0 +1,26 @@
+"""The templates of the report and of the web view: everything they print is escaped and visible."""
+
+from __future__ import annotations
+
+from functools import cache
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from results.report.words import visible
+
+
+@cache
+def _templates() -> Environment:
+    return Environment(
+        loader=PackageLoader("results.report"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=lambda value: visible(value) if type(value) is str else value,
+    )
+
+
+def lay_out(template: str, **values: object) -> str:
+    """A page as HTML, from the template of that name and what it shows."""
+    return _templates().get_template(template).render(**values)

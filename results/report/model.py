@@ -1,0 +1,461 @@
+"""What the report says, gathered from a run's record and the judgement on it; the template only lays it out."""
+
+from __future__ import annotations
+
+import os
+import re
+from bisect import bisect_left, bisect_right
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from markupsafe import Markup
+
+from results.bands import Band, bands
+from results.errors import in_bytes
+from results.history import Call
+from results.op import FAIL, INFO, OK
+from results.record import Observation, RunRecord
+from results.report import plots
+from results.report.story import Listed, Told, tell
+from results.report.words import clock, count, duration, flat, lines, number, shown_path, text
+from results.verdict import CheckResult, Judgement, Verdict
+
+FILES = 300
+"""How many files of the run's folder are linked."""
+ERRORS = 20
+
+Pair = tuple[str, str]
+
+
+@dataclass(frozen=True)
+class Checked:
+    """One checker's line, with its figures."""
+
+    name: str
+    verdict: str
+    reason: str
+    took: str
+    stats: Sequence[Pair]
+    traceback: str
+
+
+@dataclass(frozen=True)
+class Chart:
+    """A plot with what it shows in words."""
+
+    id: str
+    heading: str
+    caption: str
+    picture: Markup
+
+
+@dataclass(frozen=True)
+class FaultRow:
+    """One fault: where, when, how it is known, and how long the service took after its heal."""
+
+    id: int
+    fault: str
+    nodes: Sequence[Pair]
+    injected: str
+    healed: str
+    lasted: str
+    seen: bool
+    evidence: Sequence[Pair]
+    after_heal: Sequence[Pair]
+    error: str
+    during: str
+    back: str
+
+
+@dataclass(frozen=True)
+class Change:
+    """A node was first seen to lead in a term. `beside`: who else said so at that time."""
+
+    when: str
+    node: str
+    term: str
+    before: str
+    beside: str
+
+
+@dataclass(frozen=True)
+class StatsRow:
+    """Counts and latencies (of the acknowledged ones) of one kind of operation."""
+
+    f: str
+    calls: str
+    ok: str
+    fail: str
+    info: str
+    quantiles: Sequence[str]
+
+
+@dataclass(frozen=True)
+class ErrorRow:
+    """A kind of error: how often, the outcome, the kinds of operation, an example."""
+
+    times: str
+    type: str
+    fs: str
+    example: str
+
+
+@dataclass(frozen=True)
+class Link:
+    """A file of the run, relative to the report."""
+
+    name: str
+    href: str
+    size: str
+
+
+@dataclass(frozen=True)
+class Page:
+    """Everything on the page, in the order of the page."""
+
+    name: str
+    verdict: str
+    headline: str
+    reasons: Sequence[str]
+    facts: Sequence[Pair]
+    notes: Sequence[str]
+    commands: Sequence[Pair]
+    checkers: Sequence[Checked]
+    told: Sequence[Told]
+    listed: Sequence[Listed]
+    unlisted: int
+    charts: Sequence[Chart]
+    changes: Sequence[Change]
+    faults: Sequence[FaultRow]
+    stats: Sequence[StatsRow]
+    errors: Sequence[ErrorRow]
+    logs: Sequence[tuple[str, Sequence[Link]]]
+    files: Sequence[Link]
+    environment: Sequence[Pair]
+    plan: Sequence[Pair]
+
+
+def page(record: RunRecord, judgement: Judgement, report: Path) -> Page:
+    """The page of a run whose report will lie at `report` (links are relative to its folder)."""
+    faults = bands(record.history)
+    calls = record.history.clients.calls
+    last = max([record.history[-1].time if len(record.history) else 0, *(o.time for o in record.observations[-1:])])
+    on = plots.stage(faults, last)
+    told, listed, unlisted = tell(record, judgement, faults)
+    return Page(
+        name=_name(record),
+        verdict=judgement.verdict.value,
+        headline=_HEADLINES[judgement.verdict],
+        reasons=_reasons(judgement),
+        facts=list(_facts(record, calls, last)),
+        notes=list(_notes(record, calls, faults)),
+        commands=list(_commands(record)),
+        checkers=[_checked(r) for r in judgement.results],
+        told=told,
+        listed=listed,
+        unlisted=unlisted,
+        charts=list(_charts(record.observations, calls, on)),
+        changes=leader_changes(record.observations),
+        faults=_fault_rows(faults, calls, judgement, last),
+        stats=_stats(calls),
+        errors=_errors(calls),
+        logs=_logs(record, report.parent),
+        files=_files(record.path, report),
+        environment=list(flat(record.environment)),
+        plan=list(_plan(record.plan)),
+    )
+
+
+_HEADLINES = {
+    Verdict.VALID: "Everything that was checked holds.",
+    Verdict.INVALID: "A guarantee was broken.",
+    Verdict.UNKNOWN: "The run does not tell.",
+    Verdict.HARNESS_FAILURE: "The harness itself failed: this says nothing of the servers.",
+}
+
+
+def _reasons(judgement: Judgement) -> list[str]:
+    found = [r for r in judgement.results if r.verdict == judgement.verdict]
+    return [text(f"{r.checker}: {r.reason}", 800) for r in found] or [text(judgement.reason, 800)]
+
+
+def _name(record: RunRecord) -> str:
+    if not record.plan:
+        return text(record.path.name, 80) if record.path else "a history from elsewhere"
+    return " under ".join(
+        [text(record.plan.get("workload", "a workload"), 60), ", ".join(_nemeses(record.plan)) or "no faults"]
+    )
+
+
+def _nemeses(plan: Mapping[str, Any]) -> list[str]:
+    tables = plan.get("nemesis") or plan.get("nemeses") or []
+    return [text(t.get("fault", "?") if isinstance(t, Mapping) else t, 60) for t in tables]
+
+
+def _facts(record: RunRecord, calls: Sequence[Call], last: int) -> Iterator[Pair]:
+    plan, environment = record.plan, record.environment
+    if plan:
+        yield "workload", text(plan.get("workload", "?"), 80)
+        yield "nemesis", ", ".join(_nemeses(plan)) or "none"
+        yield "seed", text(plan.get("seed", "?"), 40)
+        cluster = plan.get("cluster") or {}
+        backend = environment.get("backend") or cluster.get("backend")
+        yield "cluster", text(f"{cluster.get('nodes', '?')} nodes" + (f", {backend}" if backend else ""), 80)
+    versions = [(k, v) for k, v in flat(environment) if "version" in k.lower() or k.lower() in {"dledger", "rocketmq"}]
+    yield from ((k.replace("_", " "), v) for k, v in versions[:3])
+    if environment.get("started_at"):
+        yield "started", _moment(environment["started_at"])
+    yield "length", duration(last)
+    tally = Counter(c.outcome if c.completion else "open" for c in calls)
+    said = ", ".join(f"{number(tally[o])} {o}" for o in (OK, FAIL, INFO, "open") if tally[o])
+    yield "operations", f"{number(len(calls))} ({said})" if calls else "none"
+
+
+def _moment(iso: object) -> str:
+    """`2026-11-21 06:12:44 UTC`; what is no ISO 8601 stays as it is."""
+    try:
+        at = datetime.fromisoformat(str(iso))
+    except ValueError:
+        return text(iso, 60)
+    return f"{at:%Y-%m-%d %H:%M:%S} {at.tzname() or ''}".rstrip()
+
+
+def _notes(record: RunRecord, calls: Sequence[Call], faults: Sequence[Band]) -> Iterator[str]:
+    """What a reader must know before the figures."""
+    opened = sum(1 for c in calls if c.completion is None)
+    unhealed = [b for b in faults if b.end_ns is None]
+    if record.environment.get("history"):
+        yield f"The history: {text(record.environment['history'])}."
+    if opened:
+        yield (
+            f"{count(opened, 'operation')} {'has' if opened == 1 else 'have'} no completion: the run was cut short, "
+            "or its history is. Nobody knows whether they took effect; they are treated as info."
+        )
+    if unhealed:
+        yield f"The history has no heal of {', '.join(text(b.label, 80) for b in unhealed[:5])}."
+    if not calls:
+        yield "No client operation is in the history."
+    if record.plan and not record.observations:
+        yield "The nodes were not observed, so there is nothing to say of leaders and log positions."
+
+
+def _commands(record: RunRecord) -> Iterator[Pair]:
+    if record.path is None:
+        return
+    if record.plan:
+        yield "the same run again", f"harness run --plan {shown_path(record.path / 'plan.toml')}"
+    yield "check its history again", f"harness check {shown_path(record.path)}"
+
+
+def _checked(result: CheckResult) -> Checked:
+    stats = {k: v for k, v in result.stats.items() if k != "traceback"}
+    traceback = result.stats.get("traceback")
+    return Checked(
+        text(result.checker, 80),
+        result.verdict.value,
+        text(result.reason, 800),
+        duration(result.ms * 1e6),
+        [(k, v[:600]) for k, v in flat(stats)][:80],
+        lines(traceback) if traceback else "",
+    )
+
+
+def _charts(observations: Sequence[Observation], calls: Sequence[Call], on: plots.Stage) -> Iterator[Chart]:
+    drawn = [
+        (
+            "latency",
+            "Latency",
+            "Each operation at the time of its invocation. Colour is the outcome, shape the kind of operation; "
+            "fail and info are larger. Shaded: faults, with their number in the table of faults.",
+            plots.latency(calls, on),
+        ),
+        (
+            "quantiles",
+            "Latency quantiles",
+            "Of acknowledged operations. A gap: nothing was acknowledged.",
+            plots.quantiles(calls, on),
+        ),
+        ("rate", "Rate", "Operations completed per second, by outcome.", plots.rate(calls, on)),
+        (
+            "leaders",
+            "Leaders and terms",
+            "What each node said of itself when asked, about once a second; the number is the leader's term.",
+            plots.leaders(observations, on),
+        ),
+        (
+            "positions",
+            "Log positions",
+            "Committed index of each node, and (thin) the last entry of its log. "
+            "Where a line falls, entries were cut off.",
+            plots.positions(observations, on),
+        ),
+        (
+            "lag",
+            "Entries behind",
+            "How far each node's committed index lies behind the last entry any node had spoken of.",
+            plots.lag(observations, on),
+        ),
+    ]
+    for id_, heading, caption, picture in drawn:
+        if picture is not None:
+            yield Chart(id_, heading, caption, picture)
+
+
+def leader_changes(observations: Sequence[Observation]) -> list[Change]:
+    """When a node was first seen to lead in a term, in order; and who else said it led at that moment."""
+    said: dict[str, Observation] = {}
+    led: dict[tuple[str, int | None], None] = {}
+    changes: list[Change] = []
+    for seen in observations:
+        if seen.role == "leader" and (seen.node, seen.term) not in led:
+            before = next(reversed(led)) if led else None
+            others = [o for o in said.values() if o.role == "leader" and o.node != seen.node]
+            changes.append(
+                Change(
+                    clock(seen.time),
+                    text(seen.node, 40),
+                    text(seen.term),
+                    text(f"{before[0]}, term {before[1]}", 60) if before else "none seen",
+                    "; ".join(text(f"{o.node} in term {o.term} (asked {clock(o.time)})", 80) for o in others),
+                )
+            )
+            led[seen.node, seen.term] = None
+        said[seen.node] = seen
+    return changes
+
+
+def _fault_rows(faults: Sequence[Band], calls: Sequence[Call], judgement: Judgement, last: int) -> list[FaultRow]:
+    acks = sorted(c.end for c in calls if c.outcome == OK and c.end is not None)
+    done = sorted((c.end, c.outcome) for c in calls if c.end is not None)
+    recovery: dict[str, Any] = {}
+    for result in judgement.results:
+        found = result.stats.get("recovery_s")
+        recovery.update(found if isinstance(found, Mapping) else {})
+    rows = []
+    for b in faults:
+        end = last if b.end_ns is None else b.end_ns
+        tally = Counter(o for _, o in done[bisect_left(done, (b.start_ns, "")) : bisect_right(done, (end, "~"))])
+        rows.append(
+            FaultRow(
+                b.id,
+                text(b.fault, 60),
+                [(text(node, 40), _detail(node, detail)) for node, detail in b.nodes.items()],
+                clock(b.start_ns),
+                clock(b.end_ns) if b.end_ns is not None else "not seen",
+                duration(end - b.start_ns),
+                b.seen,
+                [(text(k, 40), text(v)) for k, v in b.evidence.items()],
+                [(text(k, 40), text(v)) for k, v in b.after_heal.items()],
+                text(b.error) if b.error else "",
+                ", ".join(f"{number(tally[o])} {o}" for o in (OK, FAIL, INFO) if tally[o]) or "none",
+                _back(b, acks, recovery.get(f"{b.fault} {b.id}", ...)),
+            )
+        )
+    return rows
+
+
+def _detail(node: str, detail: object) -> str:
+    """What was done to a node; a list of peers is whom it cannot hear."""
+    if detail in (None, {}, [], "", True) or detail == node:
+        return ""
+    if isinstance(detail, list | tuple):
+        return "drops packets from " + " ".join(text(d, 40) for d in detail)
+    return ", ".join(f"{k} {v}" for k, v in flat(detail)) if isinstance(detail, Mapping) else text(detail, 120)
+
+
+def _back(band: Band, acks: Sequence[int], told: object) -> str:
+    """How long after the heal something was acknowledged: as the availability checker says, else the first `ok`."""
+    if band.end_ns is None:
+        return "–"
+    if isinstance(told, int | float):
+        return duration(told * 1e9)
+    at = bisect_right(acks, band.end_ns)
+    return duration(acks[at] - band.end_ns) if told is ... and at < len(acks) else "never"
+
+
+def _stats(calls: Sequence[Call]) -> list[StatsRow]:
+    groups: dict[str, list[Call]] = {}
+    for call in calls:
+        groups.setdefault(call.invoke.f, []).append(call)
+    if len(groups) > 1:
+        groups["all"] = list(calls)
+    rows = []
+    for f, group in groups.items():
+        took = sorted(float(c.end - c.start) for c in group if c.outcome == OK and c.end is not None)
+        shown = [duration(plots.quantile(took, q)) for q in (0.5, 0.95, 0.99, 1.0)] if took else ["–"] * 4
+        tally = Counter(c.outcome for c in group)
+        rows.append(
+            StatsRow(
+                text(f, 60), number(len(group)), number(tally[OK]), number(tally[FAIL]), number(tally[INFO]), shown
+            )
+        )
+    return rows
+
+
+_VARIES = re.compile(r"0x[0-9a-f]+|\d{2,}|\d+\.\d+")
+
+
+def _errors(calls: Sequence[Call]) -> list[ErrorRow]:
+    """Errors that differ in their numbers only are one kind."""
+    times: Counter[tuple[str, str]] = Counter()
+    example: dict[tuple[str, str], str] = {}
+    fs: dict[tuple[str, str], set[str]] = {}
+    for call in calls:
+        done = call.completion
+        if done is not None and done.type != OK:
+            said = done.error or "no reason given"
+            which = (done.type, _VARIES.sub("…", said[:300]))
+            times[which] += 1
+            example.setdefault(which, said)
+            fs.setdefault(which, set()).add(done.f)
+    return [
+        ErrorRow(number(n), which[0], text(", ".join(sorted(fs[which])), 80), text(example[which]))
+        for which, n in times.most_common(ERRORS)
+    ]
+
+
+def _logs(record: RunRecord, base: Path) -> list[tuple[str, Sequence[Link]]]:
+    nodes = record.path / "nodes" if record.path else None
+
+    def name(node: str, path: Path) -> str:
+        inside = nodes is not None and path.is_relative_to(nodes / node)
+        return str(path.relative_to(nodes / node)) if nodes is not None and inside else path.name
+
+    return [
+        (text(node, 40), [_link(p, name(node, p), base) for p in paths])
+        for node, paths in sorted(record.logs.items(), key=lambda entry: plots.natural(entry[0]))
+    ]
+
+
+def _files(folder: Path | None, report: Path) -> list[Link]:
+    """The plain files of the run's folder, but for the report itself; links are not followed."""
+    if folder is None or not folder.is_dir():
+        return []
+    found: list[Path] = []
+    for at, folders, names in os.walk(folder):
+        folders.sort()
+        found += [Path(at, n) for n in sorted(names)]
+        if len(found) > FILES:
+            break
+    plain = [p for p in found if p.is_file() and not p.is_symlink() and p.absolute() != report.absolute()]
+    return [_link(p, str(p.relative_to(folder)), report.parent) for p in plain[:FILES]]
+
+
+def _link(path: Path, name: str, base: Path) -> Link:
+    href = quote(os.path.relpath(path.absolute(), base.absolute()), errors="surrogateescape")
+    # A name such as `javascript:x` must stay a file's name.
+    return Link(text(name, 120), f"./{href}", in_bytes(path.stat().st_size) if path.is_file() else "missing")
+
+
+def _plan(plan: Mapping[str, Any]) -> Iterator[Pair]:
+    for key, value in plan.items():
+        if isinstance(value, list | tuple) and any(isinstance(v, Mapping) for v in value):
+            for i, entry in enumerate(value, start=1):
+                yield from flat(entry if isinstance(entry, Mapping) else {"": entry}, f"{key} {i}.")
+        else:
+            yield from flat({key: value})

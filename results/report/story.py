@@ -1,0 +1,237 @@
+"""The anomalies, told: each with the ops that prove it, a timeline, and what the nodes said of themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from markupsafe import Markup
+
+from results.bands import Band
+from results.history import Call
+from results.op import INVOKE, Op
+from results.record import RunRecord
+from results.report import timeline
+from results.report.words import call_text, clock, duration, flat, lines, op_text, precise, text
+from results.verdict import Anomaly, Judgement
+
+TOLD = 12
+"""How many anomalies are told in full, with a timeline."""
+LISTED = 300
+"""How many more get a line."""
+ROWS = 40
+"""How many ops of an anomaly's core its table shows."""
+
+Pair = tuple[str, str]
+
+
+@dataclass(frozen=True)
+class OpRow:
+    """One operation of the core: both of its ends in one line."""
+
+    index: str
+    invoked: str
+    completed: str
+    process: str
+    outcome: str
+    what: str
+    node: str
+    error: str
+    faults: str
+
+
+@dataclass(frozen=True)
+class NodeSaid:
+    """What a node said of itself around the anomaly: facts, and its last log lines as preformatted text."""
+
+    name: str
+    facts: Sequence[Pair]
+    log: str
+
+
+@dataclass(frozen=True)
+class Told:
+    """An anomaly in full. `also`: how many more ops prove it than the table shows."""
+
+    id: str
+    name: str
+    checker: str
+    summary: str
+    key: str | None
+    window: str
+    legal: str
+    picture: Markup | None
+    faults: Sequence[str]
+    rows: Sequence[OpRow]
+    also: int
+    nodes: Sequence[NodeSaid]
+    details: Sequence[Pair]
+
+
+@dataclass(frozen=True)
+class Listed:
+    """An anomaly in one line."""
+
+    name: str
+    checker: str
+    key: str
+    when: str
+    summary: str
+    legal: str
+
+
+def tell(record: RunRecord, judgement: Judgement, faults: Sequence[Band]) -> tuple[list[Told], list[Listed], int]:
+    """The first anomalies in full, the next in a line each, and how many are left out.
+
+    What fails the run comes before what the configuration permits; a name that has not been told yet before
+    another of a name that has: twelve stale reads must not hide the one lost write.
+    """
+    found = [(r.checker, a) for r in judgement.results for a in r.anomalies]
+    nth: dict[str, int] = {}
+    ranked: list[tuple[bool, int, str, Anomaly]] = []
+    for checker, anomaly in found:
+        nth[anomaly.name] = nth.get(anomaly.name, 0) + 1
+        ranked.append((anomaly.legal is not None, nth[anomaly.name] > 3, checker, anomaly))
+    ranked.sort(key=lambda entry: entry[:2])
+    index = _Index(record) if ranked else None
+    names = list(dict.fromkeys(b.fault for b in faults))
+    told = [
+        _told(f"anomaly-{i}", checker, anomaly, index, faults, names)
+        for i, (_, _, checker, anomaly) in enumerate(ranked[:TOLD], start=1)
+        if index is not None
+    ]
+    rest = ranked[TOLD:]
+    return told, [_listed(checker, anomaly) for _, _, checker, anomaly in rest[:LISTED]], max(0, len(rest) - LISTED)
+
+
+class _Index:
+    """Where the ops of a history are to be found by their index and key."""
+
+    def __init__(self, record: RunRecord) -> None:
+        history = record.history
+        self.calls = history.clients.calls
+        self.by_key = history.by_key
+        self.call_of: dict[int, Call] = {}
+        for call in history.calls:
+            self.call_of[call.invoke.index] = call
+            if call.completion is not None:
+                self.call_of[call.completion.index] = call
+        self.op_of: dict[int, Op] = {op.index: op for op in history}
+
+
+def _told(
+    id_: str, checker: str, anomaly: Anomaly, index: _Index, faults: Sequence[Band], names: Sequence[str]
+) -> Told:
+    ops = frozenset(anomaly.ops)
+    calls = index.by_key.get(anomaly.key, ()) if anomaly.key is not None else index.calls
+    scene = timeline.choose(calls, ops, anomaly.window)
+    picture = timeline.draw(scene, faults, names) if scene.calls and (ops or anomaly.window) else None
+    span = anomaly.window or ((scene.start, scene.end) if picture is not None else None)
+    rows = list(_rows(sorted(ops), index, faults))
+    return Told(
+        id=id_,
+        name=text(anomaly.name, 80),
+        checker=text(checker, 80),
+        summary=text(anomaly.summary, 2000),
+        key=text(anomaly.key, 120) if anomaly.key is not None else None,
+        window=_window(anomaly.window),
+        legal=text(anomaly.legal, 800) if anomaly.legal is not None else "",
+        picture=picture,
+        faults=[_in_force(b) for b in faults if span and b.covers(*span)],
+        rows=rows[:ROWS],
+        also=max(0, len(rows) - ROWS),
+        nodes=list(_nodes(anomaly.details.get("nodes"))),
+        details=list(_details(anomaly.details)),
+    )
+
+
+def _listed(checker: str, anomaly: Anomaly) -> Listed:
+    return Listed(
+        text(anomaly.name, 80),
+        text(checker, 80),
+        text(anomaly.key, 60) if anomaly.key is not None else "",
+        clock(anomaly.window[0]) if anomaly.window else "",
+        text(anomaly.summary, 300),
+        text(anomaly.legal, 200) if anomaly.legal is not None else "",
+    )
+
+
+def _window(window: tuple[int, int] | None) -> str:
+    if window is None:
+        return ""
+    return f"{clock(window[0])} to {clock(window[1])} ({duration(window[1] - window[0])})"
+
+
+def _in_force(band: Band) -> str:
+    until = f"healed {clock(band.end_ns)}" if band.end_ns is not None else "not healed in this history"
+    return text(f"{band.label}: injected {clock(band.start_ns)}, {until}", 200)
+
+
+def _rows(ops: Sequence[int], index: _Index, faults: Sequence[Band]) -> Iterator[OpRow]:
+    """A row per call; an op that belongs to no call (a stray completion) stands alone."""
+    shown: set[int] = set()
+    for number in ops:
+        call, op = index.call_of.get(number), index.op_of.get(number)
+        if call is not None and call.invoke.index not in shown:
+            shown.add(call.invoke.index)
+            yield _call_row(call, faults)
+        elif call is None and op is not None:
+            yield OpRow(
+                str(op.index),
+                precise(op.time) if op.type == INVOKE else "never",
+                precise(op.time) if op.type != INVOKE else "never",
+                _process(op),
+                op.type,
+                op_text(op),
+                text(op.extra.get("node") or "", 40),
+                text(op.error) if op.error else "",
+                _faults_at(faults, op.time, op.time),
+            )
+
+
+def _call_row(call: Call, faults: Sequence[Band]) -> OpRow:
+    done = call.completion
+    node = call.invoke.extra.get("node") or (done.extra.get("node") if done is not None else None)
+    return OpRow(
+        str(call.invoke.index) if done is None else f"{call.invoke.index}–{done.index}",
+        precise(call.start),
+        "never" if call.end is None else f"{precise(call.end)} ({duration(call.end - call.start)} later)",
+        _process(call.invoke),
+        call.outcome,
+        call_text(call),
+        text(node, 40) if node else "",
+        text(done.error) if done is not None and done.error else "",
+        _faults_at(faults, call.start, call.end if call.end is not None else call.start),
+    )
+
+
+def _process(op: Op) -> str:
+    return str(op.process) if op.is_client else "nemesis"
+
+
+def _faults_at(faults: Sequence[Band], start: int, end: int) -> str:
+    return ", ".join(text(f"#{b.id} {b.fault}", 60) for b in faults if b.covers(start, end))
+
+
+def _nodes(nodes: object) -> Iterator[NodeSaid]:
+    if not isinstance(nodes, Mapping):
+        return
+    for name, said in nodes.items():
+        facts = dict(said) if isinstance(said, Mapping) else {"said": said}
+        log = next((facts.pop(k) for k in ("log", "last_log_lines", "lines") if k in facts), None)
+        if isinstance(facts.get("time"), int):
+            facts["asked at"] = clock(facts.pop("time"))
+        yield NodeSaid(text(name, 40), [(k, v[:300]) for k, v in flat(facts)], lines(log, 8000) if log else "")
+
+
+def _details(details: Mapping[str, Any]) -> Iterator[Pair]:
+    """The rest of the details, each as text: short values on a line, others indented."""
+    for name, value in details.items():
+        if name == "nodes" and isinstance(value, Mapping):
+            continue
+        of_texts = isinstance(value, list | tuple) and any(isinstance(v, str) for v in value)
+        several = (of_texts and len(value) > 1) or (isinstance(value, str) and "\n" in value)
+        long = isinstance(value, Mapping | list | tuple) and len(text(value, 200)) > 110
+        said = lines(value, 8000) if several or long else text(value, 2000)
+        yield text(name, 80).replace("_", " "), said

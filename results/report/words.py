@@ -1,0 +1,132 @@
+"""How times, values and operations are written for people."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from results.history import Call
+from results.op import OK, Op
+
+SECOND = 1_000_000_000
+
+
+def clock(ns: int) -> str:
+    """Time since the start of the run: `01:58.4`, with minutes that go past 59."""
+    tenths = round(ns / (SECOND // 10))
+    sign, tenths = ("-", -tenths) if tenths < 0 else ("", tenths)
+    return f"{sign}{tenths // 600:02d}:{tenths % 600 // 10:02d}.{tenths % 10}"
+
+
+def precise(ns: int) -> str:
+    """Seconds since the start with milliseconds, where the order of ops matters: `118.402 s`."""
+    return f"{ns / SECOND:.3f} s"
+
+
+def duration(ns: float) -> str:
+    """`350 µs`, `12.3 ms`, `4.0 s`, `2 min 41 s`."""
+    seconds = ns / SECOND
+    if seconds < 0.001:
+        return f"{seconds * 1e6:.0f} µs"
+    if seconds < 1:
+        return f"{seconds * 1e3:.3g} ms" if seconds < 0.9995 else "1.0 s"
+    if seconds < 59.95:
+        return f"{seconds:.1f} s"
+    whole = round(seconds)
+    return f"{whole // 60} min {whole % 60:02d} s"
+
+
+def number(n: int) -> str:
+    """`14 902`, with thin spaces that do not break."""
+    return f"{n:,}".replace(",", _THIN_SPACE)
+
+
+def count(n: int, thing: str, things: str | None = None) -> str:
+    """`1 operation`, `12 operations`."""
+    return f"{number(n)} {thing if n == 1 else things or thing + 's'}"
+
+
+_THIN_SPACE = "\u202f"
+
+
+def visible(said: str, keep: str = f"\n\t{_THIN_SPACE}") -> str:
+    """The text with what cannot be seen (control characters, marks that turn the direction of writing) as escapes.
+
+    >>> visible("a\\x00b")
+    'a\\\\x00b'
+    """
+    if said.isprintable():
+        return said
+    return "".join(c if c.isprintable() or c in keep else c.encode("unicode_escape").decode() for c in said)
+
+
+def text(value: object, limit: int = 300) -> str:
+    """Any JSON value on one line, at most `limit` characters; what cannot be seen is written as an escape."""
+    if isinstance(value, str):
+        said = value
+    elif value is None:
+        said = "nil"
+    else:
+        said = json.dumps(value, ensure_ascii=False, default=str, separators=(", ", ": "))
+    # Cut first: a value may be megabytes. Escapes may lengthen it again, so cut twice.
+    said = visible(said[: limit + 1], keep="")
+    return said if len(said) <= limit else said[: limit - 1] + "…"
+
+
+def lines(value: object, limit: int = 20_000) -> str:
+    """A value as preformatted text: log lines stay lines, other JSON is indented. At most `limit` characters."""
+    if isinstance(value, str):
+        said = value
+    elif isinstance(value, list | tuple) and value and all(isinstance(v, str) for v in value):
+        said = "\n".join(value)
+    else:
+        said = json.dumps(value, ensure_ascii=False, default=str, indent=2)
+    cut = said if len(said) <= limit else said[:limit] + f"\n… ({number(len(said) - limit)} characters more)"
+    return visible(cut)
+
+
+def op_text(op: Op, limit: int = 80) -> str:
+    """What one op says: `write k3 := 17`, `read k3 → 12`, `cas k3 4 → 9`, `inject hammer-time #2 n4`."""
+    value = op.value
+    if not op.is_client and isinstance(value, Mapping):
+        nodes = value.get("nodes") or {}
+        names = " ".join(str(n) for n in nodes) if isinstance(nodes, Mapping | list) else ""
+        return text(f"{op.f} {value.get('fault', 'fault')} #{value.get('id', '?')} {names}".rstrip(), limit)
+    what = op.f if op.key is None else f"{op.f} {text(op.key, 24)}"
+    if op.f == "read":
+        return text(f"{what} → {text(value, 40)}" if op.type == OK else what, limit)
+    if op.f == "write":
+        return text(f"{what} := {text(value, 40)}", limit)
+    if op.f == "cas" and isinstance(value, list | tuple) and len(value) == 2:
+        return text(f"{what} {text(value[0], 24)} → {text(value[1], 24)}", limit)
+    return text(what if value is None else f"{what} {text(value, 40)}", limit)
+
+
+def call_text(call: Call, limit: int = 80) -> str:
+    """An operation with its result where it is known, else with its argument."""
+    done = call.completion
+    known = done is not None and (done.type == OK or done.value is not None)
+    said = op_text(done if done is not None and known else call.invoke, limit)
+    if call.invoke.f == "read" and call.outcome != OK:
+        said += " → ?"
+    return said
+
+
+def flat(table: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, str]]:
+    """Nested tables as dotted names and one-line texts, in their order."""
+    for key, value in table.items():
+        if isinstance(value, Mapping):
+            yield from flat(value, f"{prefix}{key}.")
+        elif value not in (None, "", [], ()):
+            said = ", ".join(map(text, value)) if isinstance(value, list | tuple) else text(value, 2000)
+            yield text(f"{prefix}{key}"), said
+
+
+def shown_path(path: Path) -> str:
+    """A path as one would type it: relative to where the program runs when it lies below, quoted for a shell."""
+    here = Path.cwd()
+    full = path.absolute()
+    return shlex.quote(str(full.relative_to(here) if full.is_relative_to(here) else full))

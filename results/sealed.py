@@ -1,0 +1,162 @@
+"""The sealed history: one Parquet file with a fixed schema, for years and for clusters (design.md, section 4).
+
+| column  | type                | holds                                                         |
+|---------|---------------------|---------------------------------------------------------------|
+| index   | int64               | dense, from 0                                                 |
+| time    | int64               | ns since the start of the run                                 |
+| process | int64               | -1 is the nemesis                                             |
+| type    | dictionary<string>  | invoke, ok, fail, info                                        |
+| f       | dictionary<string>  |                                                               |
+| key     | dictionary<string>  | null: none                                                    |
+| value   | string              | JSON; null: None                                              |
+| error   | string              | null: none                                                    |
+| extra   | string              | JSON object; null: nothing                                    |
+
+Compressed with zstd, in row groups of `ROW_GROUP` ops, so that a reader in Spark may split a long history and skip
+the columns it does not ask for. Facts about the run stand in the schema's key-value metadata, all as text.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
+from pathlib import Path
+from sys import intern
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from results.bulk import making_many
+from results.durable import replacing
+from results.errors import HistoryError
+from results.op import OP_TYPES, Op, OpType
+
+FORMAT: Final = "1"
+"""The version of this schema, stored as the metadata `harness.format`."""
+
+ROW_GROUP: Final = 65_536
+"""Ops held as columns at a time; a history of a million ops is never in memory a second time."""
+
+_TEXT: Final = pa.dictionary(pa.int32(), pa.string())
+SCHEMA: Final = pa.schema(
+    [
+        pa.field("index", pa.int64(), nullable=False),
+        pa.field("time", pa.int64(), nullable=False),
+        pa.field("process", pa.int64(), nullable=False),
+        pa.field("type", _TEXT, nullable=False),
+        pa.field("f", _TEXT, nullable=False),
+        pa.field("key", _TEXT),
+        pa.field("value", pa.string()),
+        pa.field("error", pa.string()),
+        pa.field("extra", pa.string()),
+    ]
+)
+_PREFIX: Final = "harness."
+_NO_EXTRA: Final[Mapping[str, Any]] = Op(0, 0, 0, "info", "").extra
+_dumps: Final = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
+
+
+def seal(ops: Iterable[Op], path: Path, metadata: Mapping[str, str] | None = None) -> None:
+    """Write the ops to `path`, whole or not at all. `metadata` keys are stored with the prefix `harness.`.
+
+    Text with lone surrogates (bytes that were no UTF-8), which Parquet cannot hold, is stored as `\\udc80`.
+    Raises StoreError when the disk does not take it.
+    """
+    about = {f"{_PREFIX}format": FORMAT}
+    about |= {_PREFIX + key: _utf8(text) for key, text in (metadata or {}).items()}
+    schema = SCHEMA.with_metadata(about)
+    rest = iter(ops)
+    with (
+        replacing(path, "the sealed history") as draft,
+        pq.ParquetWriter(draft, schema, compression="zstd") as writer,
+    ):
+        while chunk := list(islice(rest, ROW_GROUP)):
+            writer.write_batch(_columns(chunk, schema), row_group_size=ROW_GROUP)
+
+
+def read_sealed(path: Path) -> list[Op]:
+    """The ops of a sealed history. Raises HistoryError when the file is none, or damaged."""
+    with making_many():
+        return list(iterate_sealed(path))
+
+
+def iterate_sealed(path: Path) -> Iterator[Op]:
+    """`read_sealed` one op at a time."""
+    try:
+        with pq.ParquetFile(path) as file:
+            _insist_on_schema(path, file.schema_arrow)
+            for batch in file.iter_batches(batch_size=ROW_GROUP, columns=SCHEMA.names):
+                yield from _ops(path, batch)
+    except (OSError, pa.ArrowException) as problem:
+        raise HistoryError(path, None, f"not a sealed history, or damaged: {problem}") from None
+
+
+def sealed_metadata(path: Path) -> dict[str, str]:
+    """What `seal` was told about the run, and `format`."""
+    try:
+        found = pq.read_schema(path).metadata or {}
+    except (OSError, pa.ArrowException) as problem:
+        raise HistoryError(path, None, f"not a sealed history, or damaged: {problem}") from None
+    text = {key.decode(): value.decode() for key, value in found.items()}
+    return {key.removeprefix(_PREFIX): value for key, value in text.items() if key.startswith(_PREFIX)}
+
+
+def _columns(ops: list[Op], schema: pa.Schema) -> pa.RecordBatch:
+    columns = [
+        [op.index for op in ops],
+        [op.time for op in ops],
+        [op.process for op in ops],
+        [op.type for op in ops],
+        [_utf8(op.f) for op in ops],
+        [None if op.key is None else _utf8(op.key) for op in ops],
+        [None if op.value is None else _dumps(op.value) for op in ops],
+        [None if op.error is None else _utf8(op.error) for op in ops],
+        [_dumps(dict(op.extra)) if op.extra else None for op in ops],
+    ]
+    arrays = [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _ops(path: Path, batch: pa.RecordBatch) -> Iterator[Op]:
+    columns = {name: batch.column(name).to_pylist() for name in SCHEMA.names}
+    values = _parsed(path, columns, "value", "null")
+    extras = _parsed(path, columns, "extra", "{}")
+    rows = zip(*(columns[name] for name in SCHEMA.names[:6]), values, columns["error"], extras, strict=True)
+    for index, time, process, type_, f, key, value, error, extra in rows:
+        if type_ not in OP_TYPES:
+            raise HistoryError(path, None, f"op {index}: type is {type_!r}, not one of {', '.join(OP_TYPES)}")
+        kind: OpType = intern(type_)  # type: ignore[assignment]
+        name = key if key is None else intern(key)
+        yield Op(index, time, process, kind, intern(f), name, value, error, extra or _NO_EXTRA)
+
+
+def _parsed(path: Path, columns: Mapping[str, list[Any]], name: str, absent: str) -> list[Any]:
+    """A column of JSON texts, parsed as one array: quicker than one by one, and field names are shared."""
+    texts = [absent if text is None else text for text in columns[name]]
+    try:
+        found: list[Any] = json.loads(f"[{','.join(texts)}]")
+        if len(found) == len(texts):
+            return found
+        problem = f"{len(found)} values in {len(texts)} rows"
+    except ValueError as wrong:
+        problem = str(wrong)
+    first, last = columns["index"][0], columns["index"][-1]
+    raise HistoryError(path, None, f"ops {first} to {last}: column {name!r} is no JSON: {problem}")
+
+
+def _insist_on_schema(path: Path, found: pa.Schema) -> None:
+    """Names and kinds of the columns; Spark may hand a dictionary back as plain strings."""
+    for field in SCHEMA:
+        if field.name not in found.names:
+            raise HistoryError(path, None, f"no column {field.name!r}; a sealed history has {', '.join(SCHEMA.names)}")
+        kind = found.field(field.name).type
+        plain = kind.value_type if pa.types.is_dictionary(kind) else kind
+        text = pa.types.is_string(plain) or pa.types.is_large_string(plain)
+        if not (pa.types.is_integer(plain) if field.type == pa.int64() else text or pa.types.is_null(plain)):
+            raise HistoryError(path, None, f"column {field.name!r} is {kind}, not {field.type}")
+
+
+def _utf8(text: str) -> str:
+    return text if text.isascii() else text.encode("utf-8", errors="backslashreplace").decode("utf-8")

@@ -1,0 +1,283 @@
+"""The store: where runs lie, and how one is found and read again.
+
+    <root>/latest -> <name>/<time>            the newest run
+    <root>/<name>/latest -> <time>            the newest of its kind; <name> is `<workload>-<nemesis>`
+    <root>/<name>/2026-11-21T06-12-44/        a run (`-2`, `-3`, ... when the second is taken)
+        plan.toml  environment.json  journal.jsonl  history.parquet  observations.jsonl  control.jsonl
+        verdict.json  report.html  junit.xml  harness.log  plots/  nodes/<node>/
+
+Every reader here takes a run as it finds it: one that still goes, one that was killed, one half copied.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import re
+import shutil
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Final
+
+from results.durable import link, sync_folder, write_text
+from results.errors import HistoryError, StoreError, cannot_write, in_bytes
+from results.history import History
+from results.journal import read_journal
+from results.observations import read_observations
+from results.op import Op
+from results.record import Observation, RunRecord
+from results.sealed import read_sealed, seal
+from results.verdict import Verdict
+
+__all__ = ["MIN_FREE", "HistoryError", "RunDir", "RunSummary", "Store", "StoreError", "load"]
+
+MIN_FREE: Final = 100 * 1024 * 1024
+"""Bytes that must be free before a run is begun: a long history with every node's logs."""
+
+_TIME: Final = "%Y-%m-%dT%H-%M-%S"
+_RUN_NAME: Final = re.compile(r"(\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d)(?:-(\d+))?")
+_SAFE_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+,=@-]{0,199}")
+_LATEST: Final = "latest"
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class RunDir:
+    """A run's folder. The properties name its files, whether they are there or not."""
+
+    path: Path
+
+    @property
+    def plan(self) -> Path:
+        return self.path / "plan.toml"
+
+    @property
+    def environment(self) -> Path:
+        return self.path / "environment.json"
+
+    @property
+    def journal(self) -> Path:
+        return self.path / "journal.jsonl"
+
+    @property
+    def history(self) -> Path:
+        """The sealed history."""
+        return self.path / "history.parquet"
+
+    @property
+    def observations(self) -> Path:
+        return self.path / "observations.jsonl"
+
+    @property
+    def verdict(self) -> Path:
+        return self.path / "verdict.json"
+
+    @property
+    def control(self) -> Path:
+        """What was run on which node, with exit code and duration."""
+        return self.path / "control.jsonl"
+
+    @property
+    def nodes(self) -> Path:
+        """The folder with one folder per node: its logs."""
+        return self.path / "nodes"
+
+    @property
+    def report(self) -> Path:
+        return self.path / "report.html"
+
+    @property
+    def junit(self) -> Path:
+        return self.path / "junit.xml"
+
+    @property
+    def log(self) -> Path:
+        """The control program's own log."""
+        return self.path / "harness.log"
+
+    @property
+    def plots(self) -> Path:
+        return self.path / "plots"
+
+    def load(self) -> RunRecord:
+        """What the run left. The sealed history if it is there and whole, else the journal (a killed run has no other).
+
+        Where something was left out or another source was taken, `environment["history"]` says so.
+        Raises HistoryError when there is no run, or no history at all, or one that is broken in the middle.
+        """
+        if not self.path.is_dir():
+            raise HistoryError(self.path, None, "no such run; a folder of the store is right, <store>/<name>/<time>")
+        history, note = self._history()
+        environment = _read_mapping(self.environment)
+        if note:
+            log.warning("%s: %s", self.path, note)
+            environment["history"] = note
+        return RunRecord(
+            history=history,
+            plan=_read_plan(self.plan),
+            environment=environment,
+            observations=self._observations(),
+            logs=self._logs(),
+            path=self.path,
+        )
+
+    def seal(self, record: RunRecord) -> None:
+        """Write the sealed history from a loaded record, with plan and environment in the file's metadata.
+
+        The journal stays. Raises StoreError when the disk does not take it.
+        """
+        facts = {"plan": dict(record.plan), "environment": dict(record.environment)}
+        metadata = {name: json.dumps(data, default=str) for name, data in facts.items()}
+        seal(record.history, self.history, {**metadata, "run": f"{self.path.parent.name}/{self.path.name}"})
+
+    def _history(self) -> tuple[History, str | None]:
+        note = None
+        if self.history.exists():
+            try:
+                return History(read_sealed(self.history)), None
+            except HistoryError as problem:
+                if not self.journal.exists():
+                    raise
+                note = f"read from the journal, since {problem}"
+        if not self.journal.exists():
+            raise HistoryError(
+                self.path, None, "neither history.parquet nor journal.jsonl: the run ended before its first operation"
+            )
+        ops: list[Op]
+        ops, torn = read_journal(self.journal)
+        return History(ops), "; ".join(filter(None, (note, torn))) or None
+
+    def _observations(self) -> list[Observation]:
+        return read_observations(self.observations)
+
+    def _logs(self) -> dict[str, list[Path]]:
+        """Regular files below `nodes/<node>/`; a link that a node's archive brought along is not followed."""
+        found: dict[str, list[Path]] = {}
+        if self.nodes.is_dir():
+            for node in sorted(p for p in self.nodes.iterdir() if p.is_dir() and not p.is_symlink()):
+                files = (Path(where) / name for where, _, names in os.walk(node) for name in names)
+                found[node.name] = sorted(f for f in files if f.is_file() and not f.is_symlink())
+        return found
+
+
+def load(path: Path) -> RunRecord:
+    """`RunDir(path).load()`."""
+    return RunDir(path).load()
+
+
+@dataclass(frozen=True, slots=True)
+class RunSummary:
+    """One line of a list of runs.
+
+    name     `<workload>-<nemesis>`.
+    verdict  None: none was written (yet); `reason` then says so.
+    broken   the run's verdict is there but cannot be read.
+    """
+
+    path: Path
+    name: str
+    time: datetime
+    verdict: Verdict | None
+    reason: str
+    broken: bool = False
+
+
+class Store:
+    """All runs below one folder. `create` begins a run, `runs` lists them."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    def create(self, name: str, plan_toml: str, now: datetime) -> RunDir:
+        """A new run's folder with its plan, and both `latest` links on it.
+
+        Raises StoreError, as one line, when the store cannot be written or less than `MIN_FREE` is free.
+        """
+        if not _SAFE_NAME.fullmatch(name) or name == _LATEST:
+            raise StoreError(f"{name!r} cannot name a run's folder: letters, digits and ._+,=@- can, but 'latest'")
+        try:
+            (self.root / name).mkdir(parents=True, exist_ok=True)
+            free = shutil.disk_usage(self.root).free
+            if free < MIN_FREE:
+                raise StoreError(
+                    f"{self.root}: only {in_bytes(free)} free, and a run needs at least {in_bytes(MIN_FREE)}; "
+                    f"make room, or name another folder with --store"
+                )
+            run = RunDir(_new_folder(self.root / name, now.strftime(_TIME)))
+            run.nodes.mkdir()
+            sync_folder(run.path.parent)
+        except OSError as problem:
+            raise cannot_write(self.root / name, "the store", problem) from None
+        write_text(run.plan, plan_toml, "the plan")
+        link(self.root / name / _LATEST, run.path.name)
+        link(self.root / _LATEST, f"{name}/{run.path.name}")
+        return run
+
+    def runs(self) -> list[RunSummary]:
+        """All runs, the newest first. Folders that are no runs are passed over; a store that is not there has none."""
+        found: list[tuple[datetime, int, RunSummary]] = []
+        for kind in _folders(self.root):
+            for folder in _folders(kind):
+                if named := _RUN_NAME.fullmatch(folder.name):
+                    try:
+                        when = datetime.strptime(named[1], _TIME)
+                    except ValueError:
+                        continue
+                    found.append((when, int(named[2] or 1), _summary(folder, kind.name, when)))
+        found.sort(key=lambda one: (one[0], one[1], one[2].name), reverse=True)
+        return [summary for _, _, summary in found]
+
+
+def _new_folder(parent: Path, stamp: str) -> Path:
+    """`mkdir` decides who gets a name, so two runs begun in one second never share a folder."""
+    number = 1
+    while True:
+        path = parent / (stamp if number == 1 else f"{stamp}-{number}")
+        try:
+            path.mkdir()
+            return path
+        except FileExistsError:
+            number += 1
+
+
+def _folders(path: Path) -> list[Path]:
+    """Real folders in a folder (no links: `latest` would show a run twice)."""
+    try:
+        return [p for p in path.iterdir() if p.is_dir() and not p.is_symlink()]
+    except OSError:
+        return []
+
+
+def _summary(folder: Path, name: str, when: datetime) -> RunSummary:
+    path = RunDir(folder).verdict
+    try:
+        data = json.loads(path.read_bytes())
+        return RunSummary(folder, name, when, Verdict(data["verdict"]), str(data["reason"]))
+    except FileNotFoundError:
+        return RunSummary(folder, name, when, None, "no verdict: the run still goes, or was broken off")
+    except (OSError, ValueError, KeyError, TypeError) as problem:
+        return RunSummary(folder, name, when, None, f"verdict.json cannot be read: {problem}", broken=True)
+
+
+def _read_plan(path: Path) -> Mapping[str, Any]:
+    try:
+        return tomllib.loads(path.read_text("utf-8"))
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError) as problem:
+        raise HistoryError(path, None, f"the plan cannot be read: {problem}") from None
+
+
+def _read_mapping(path: Path) -> dict[str, Any]:
+    """A JSON object; {} when it is missing or was cut off while it was written (only facts to show are lost)."""
+    try:
+        data = json.loads(path.read_bytes())
+    except (OSError, ValueError) as problem:
+        log.warning("%s cannot be read: %s", path, problem)
+        return {}
+    return data if isinstance(data, dict) else {}

@@ -1,0 +1,113 @@
+"""`verdict.json`: a judgement for people, for scripts (`jq .verdict`), and for reading back."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence, Set
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+from results.durable import write_text
+from results.errors import HistoryError
+from results.verdict import Anomaly, CheckResult, Judgement, Verdict
+
+
+def write_verdict(judgement: Judgement, path: Path) -> None:
+    """Write it, whole or not at all; StoreError when the disk does not take it.
+
+    What is no JSON value (a path, a set, infinity) is written as its nearest one: a verdict is never lost to a detail.
+    """
+    text = json.dumps(judgement_to_json(judgement), indent=2, ensure_ascii=False)
+    write_text(path, text + "\n", "the verdict")
+
+
+def read_verdict(path: Path) -> Judgement:
+    """The inverse of `write_verdict`. Raises HistoryError when there is no whole verdict."""
+    try:
+        data = json.loads(path.read_bytes())
+        return judgement_from_json(data)
+    except OSError as problem:
+        raise HistoryError(path, None, f"no verdict can be read: {problem.strerror}") from None
+    except (ValueError, KeyError, TypeError, AttributeError) as problem:
+        raise HistoryError(path, None, f"not a verdict: {type(problem).__name__}: {problem}") from None
+
+
+def judgement_to_json(judgement: Judgement) -> dict[str, Any]:
+    """`{"verdict", "reason", "results": [{"checker", "verdict", "reason", "ms", "stats", "anomalies": [...]}]}`."""
+    return {
+        "verdict": judgement.verdict.value,
+        "reason": judgement.reason,
+        "results": [
+            {
+                "checker": result.checker,
+                "verdict": result.verdict.value,
+                "reason": result.reason,
+                "ms": round(result.ms, 3),
+                "stats": plain(result.stats),
+                "anomalies": [_anomaly_to_json(anomaly) for anomaly in result.anomalies],
+            }
+            for result in judgement.results
+        ],
+    }
+
+
+def judgement_from_json(data: Mapping[str, Any]) -> Judgement:
+    """The inverse. `verdict` and `reason` at the top follow from the results, and are not read."""
+    return Judgement(
+        tuple(
+            CheckResult(
+                checker=result["checker"],
+                verdict=Verdict(result["verdict"]),
+                reason=result["reason"],
+                anomalies=tuple(_anomaly_from_json(anomaly) for anomaly in result.get("anomalies", ())),
+                stats=result.get("stats", {}),
+                ms=result.get("ms", 0.0),
+            )
+            for result in data["results"]
+        )
+    )
+
+
+def plain(value: Any) -> Any:
+    """`value` as JSON values: mappings with text keys, lists, null for a float that is no number, text for the rest."""
+    if isinstance(value, Enum):
+        return plain(value.value)
+    if value is None or isinstance(value, (bool, int, str)):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {str(key): plain(inner) for key, inner in value.items()}
+    if isinstance(value, Set):
+        return sorted((plain(inner) for inner in value), key=str)
+    if isinstance(value, Sequence) and not isinstance(value, (bytes, bytearray)):
+        return [plain(inner) for inner in value]
+    return str(value)
+
+
+def _anomaly_to_json(anomaly: Anomaly) -> dict[str, Any]:
+    out: dict[str, Any] = {"name": anomaly.name, "summary": anomaly.summary}
+    if anomaly.key is not None:
+        out["key"] = anomaly.key
+    if anomaly.legal is not None:
+        out["legal"] = anomaly.legal
+    out["ops"] = plain(anomaly.ops)
+    if anomaly.window is not None:
+        out["window"] = list(anomaly.window)
+    out["details"] = plain(anomaly.details)
+    return out
+
+
+def _anomaly_from_json(data: Mapping[str, Any]) -> Anomaly:
+    window = data.get("window")
+    return Anomaly(
+        name=data["name"],
+        summary=data["summary"],
+        key=data.get("key"),
+        ops=tuple(data.get("ops", ())),
+        window=None if window is None else (window[0], window[1]),
+        details=data.get("details", {}),
+        legal=data.get("legal"),
+    )

@@ -1,0 +1,303 @@
+"""The runs of a store in a browser: a list to search and sort, folders, files, reports. It reads and never writes.
+
+What nodes wrote into their logs, and keys of foreign histories, are not to be trusted: only a run's own `report.html`
+is served as HTML, sandboxed and without scripts; all other files are plain text or a download. Paths are confined to
+the store, links included. A page of another site cannot reach it by a name of its own (DNS rebinding): the host
+asked for must be this machine's.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import secrets
+import socket
+import stat
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import quote, urlencode
+
+from flask import Flask, Response, abort, request
+from werkzeug.exceptions import HTTPException
+from werkzeug.serving import make_server
+
+from results.errors import in_bytes
+from results.report.layout import lay_out
+from results.report.words import text
+from results.store import RunSummary, Store
+
+log = logging.getLogger(__name__)
+
+PAGE: Final = 100
+"""Runs on a page."""
+INLINE_LIMIT: Final = 8 << 20
+"""Text files above so many bytes are downloads: no browser likes them."""
+ENTRIES: Final = 2000
+"""How many entries of a folder are listed."""
+
+_HOSTS: Final = frozenset({"127.0.0.1", "localhost", "[::1]"})
+_FILES: Final = "/files/"
+_STRICT: Final = "default-src 'none'; base-uri 'none'; frame-ancestors 'none'; "
+_SORTS: Final = ("time", "name", "verdict")
+
+
+@dataclass(frozen=True)
+class Row:
+    """A run in the list. `label`: `<workload>-<nemesis>`; `folder`: its path in the store, with slashes."""
+
+    time: str
+    label: str
+    verdict: str
+    reason: str
+    folder: str
+
+    def has(self, words: Sequence[str]) -> bool:
+        """Whether all words (in small letters) occur in what the list shows of it."""
+        said = f"{self.time} {self.label} {self.verdict} {self.reason}".casefold()
+        return all(word in said for word in words)
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A row with what only the rows of one page need: the plan is read, and it is seen whether there is a report."""
+
+    row: Row
+    workload: str
+    nemesis: str
+    folder: str
+    report: str | None
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A name in a folder; `href` is None for what is not served (a link that leaves the store, a socket)."""
+
+    name: str
+    href: str | None
+    size: str
+
+
+def create_app(store_root: Path, hosts: frozenset[str] = _HOSTS) -> Flask:
+    """The web view of a store. `hosts`: the names of this machine under which it may be asked."""
+    root = store_root.resolve()
+    app = Flask(__name__, static_folder=None)
+
+    @app.before_request
+    def only_this_machine() -> Response | None:
+        host = request.host.rsplit(":", 1)[0] if not request.host.endswith("]") else request.host
+        if host in hosts:
+            return None
+        return Response("This view answers under the address of this machine only.\n", 403, mimetype="text/plain")
+
+    @app.after_request
+    def headers(response: Response) -> Response:
+        response.headers["X-Content-Type-Options"] = "nosniff"
+        response.headers["Referrer-Policy"] = "no-referrer"
+        response.headers["Cache-Control"] = "no-cache"
+        response.headers.setdefault("Content-Security-Policy", _STRICT + "sandbox")
+        return response
+
+    @app.get("/")
+    def index() -> Response:
+        return _html("index.html.j2", **_index(root, request.args))
+
+    @app.get(_FILES, defaults={"relative": ""})
+    @app.get(_FILES + "<path:relative>")
+    def files(relative: str) -> Response:
+        found = confined(root, relative)
+        if found is None:
+            abort(404)
+        return _folder(root, found) if found.is_dir() else _file(found)
+
+    @app.errorhandler(HTTPException)
+    def refused(problem: HTTPException) -> Response:
+        said = {404: "There is no such run or file in the store.", 405: "This view only reads."}
+        code = problem.code or 500
+        return Response(f"{said.get(code, problem.name)}\n", code, mimetype="text/plain")
+
+    return app
+
+
+def serve(store_root: Path, host: str = "127.0.0.1", port: int = 8080) -> None:
+    """Serve until interrupted; the address is printed. Raises OSError where the port cannot be had."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.create_server((host, port), family=family) as listening:
+        named = f"[{host}]" if ":" in host else host
+        app = create_app(store_root, _HOSTS | {named})
+        server = make_server(host, port, app, threaded=True, fd=listening.fileno())
+        logging.getLogger("werkzeug").setLevel(logging.WARNING)
+        print(f"http://{named}:{listening.getsockname()[1]}/  (Ctrl-C ends it)", flush=True)
+        try:
+            server.serve_forever()
+        except KeyboardInterrupt:
+            pass
+        finally:
+            server.server_close()
+
+
+def confined(root: Path, relative: str) -> Path | None:
+    """The file or folder at a path in the store, all links resolved; None where it is not there or lies outside.
+
+    `root` must be resolved.
+    """
+    if "\0" in relative or ".." in relative.split("/"):
+        return None
+    try:
+        found = (root / relative.lstrip("/")).resolve(strict=True)
+    except (OSError, RuntimeError):
+        return None
+    return found if found.is_relative_to(root) else None
+
+
+def _rows(root: Path) -> list[Row]:
+    return [_row(root, run) for run in Store(root).runs()]
+
+
+def _row(root: Path, run: RunSummary) -> Row:
+    verdict = run.verdict.value if run.verdict else "unreadable" if run.broken else "unfinished"
+    folder = run.path.relative_to(root).as_posix()
+    return Row(f"{run.time:%Y-%m-%d %H:%M:%S}", text(run.name, 120), verdict, text(run.reason), folder)
+
+
+def _index(root: Path, asked: Mapping[str, str]) -> dict[str, Any]:
+    """What the list shows: the runs with all the words of `q`, sorted by `sort`, page `page` of them."""
+    query = asked.get("q", "")[:200]
+    sort = asked.get("sort", "time") if asked.get("sort") in _SORTS else "time"
+    up = asked.get("order", "asc" if sort != "time" else "desc") == "asc"
+    rows = _rows(root)
+    found = [row for row in rows if row.has(query.casefold().split())]
+    if sort == "time":
+        found = found[::-1] if up else found
+    else:
+        # Sorting is stable: among equals the newest stays first.
+        found.sort(key=lambda row: row.label if sort == "name" else row.verdict, reverse=not up)
+    pages = max(1, -(-len(found) // PAGE))
+    number = asked.get("page", "1")
+    page = min(max(int(number) if number.isdecimal() and len(number) < 9 else 1, 1), pages)
+
+    def link(**changes: object) -> str:
+        now = {"q": query, "sort": sort, "order": "asc" if up else "desc", "page": 1}
+        return "/?" + urlencode({k: v for k, v in {**now, **changes}.items() if v != ""}, errors="replace")
+
+    return {
+        "runs": [_shown(root, row) for row in found[(page - 1) * PAGE : page * PAGE]],
+        "total": len(rows),
+        "found": len(found),
+        "query": query,
+        "sort": sort,
+        "up": up,
+        "page": page,
+        "pages": pages,
+        "earlier": link(page=page - 1) if page > 1 else None,
+        "later": link(page=page + 1) if page < pages else None,
+        "sorted_by": {s: link(sort=s, order="desc" if s == sort and up else "asc") for s in _SORTS},
+    }
+
+
+def _shown(root: Path, row: Row) -> Shown:
+    workload, nemesis = row.label, ""
+    plan = confined(root, f"{row.folder}/plan.toml")
+    try:
+        if plan is not None and plan.is_file():
+            tables = tomllib.loads(plan.read_text("utf-8"))
+            workload = text(tables["workload"], 60)
+            nemesis = ", ".join(text(n["fault"], 60) for n in tables.get("nemesis", [])) or "none"
+    except (OSError, ValueError, KeyError, TypeError):
+        pass  # A plan that is not one of ours: the folder's name has to do.
+    report = confined(root, f"{row.folder}/report.html")
+    shown = _href(f"{row.folder}/report.html") if report is not None and report.is_file() else None
+    return Shown(row, workload, nemesis, _href(row.folder + "/"), shown)
+
+
+def _folder(root: Path, folder: Path) -> Response:
+    if not request.path.endswith("/"):
+        return Response("", 301, {"Location": _href(folder.relative_to(root).as_posix() + "/")})
+    here = folder.relative_to(root)
+    crumbs = [("runs", "/"), ("store", _FILES)]
+    crumbs += [(text(p.name, 80), _href(p.as_posix() + "/")) for p in [*reversed(here.parents), here] if p.name]
+    names = sorted(os.listdir(folder))
+    entries = [_entry(root, folder / name) for name in names[:ENTRIES]]
+    entries.sort(key=lambda e: not e.name.endswith("/"))
+    return _html(
+        "folder.html.j2",
+        name=text(folder.name, 120) if here.name else "store",
+        crumbs=crumbs,
+        entries=entries,
+        more=max(0, len(names) - ENTRIES),
+    )
+
+
+def _entry(root: Path, path: Path) -> Entry:
+    name = path.name
+    found = confined(root, path.relative_to(root).as_posix())
+    if found is None or not (found.is_dir() or found.is_file()):
+        return Entry(text(name, 200), None, "not served")
+    href = path.relative_to(root).as_posix()
+    if found.is_dir():
+        return Entry(text(name, 200) + "/", _href(href + "/"), "")
+    return Entry(text(name, 200), _href(href), in_bytes(found.stat().st_size))
+
+
+def _file(path: Path) -> Response:
+    """A plain file: the report as sandboxed HTML, small text as text, all else as a download."""
+    try:
+        # The path has no links any more; none may have taken the place of the file since. A pipe must not block.
+        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError:
+        abort(404)
+    about = os.fstat(fd)
+    if not stat.S_ISREG(about.st_mode):
+        os.close(fd)
+        abort(404)
+    head = os.pread(fd, 4096, 0)
+    response = Response(_read(fd, about.st_size), direct_passthrough=True)
+    response.call_on_close(lambda: os.close(fd))
+    response.content_length = about.st_size
+    if path.name == "report.html":
+        response.headers["Content-Type"] = "text/html; charset=utf-8"
+        response.headers["Content-Security-Policy"] = _STRICT + "style-src 'unsafe-inline'; sandbox"
+    elif about.st_size <= INLINE_LIMIT and _is_text(head):
+        response.headers["Content-Type"] = "text/plain; charset=utf-8"
+    else:
+        response.headers["Content-Type"] = "application/octet-stream"
+        named = quote(path.name, safe="", errors="replace")
+        response.headers["Content-Disposition"] = f"attachment; filename*=UTF-8''{named}"
+    return response
+
+
+def _read(fd: int, size: int) -> Iterator[bytes]:
+    """`size` bytes and no more: a journal may grow while it is read."""
+    at = 0
+    while at < size:
+        piece = os.pread(fd, min(1 << 18, size - at), at)
+        if not piece:
+            return
+        at += len(piece)
+        yield piece
+
+
+def _is_text(head: bytes) -> bool:
+    if b"\0" in head:
+        return False
+    try:
+        # The last character may have been cut in the middle.
+        head.decode() if len(head) < 4096 else head[:-4].decode(errors="strict")
+    except UnicodeDecodeError as problem:
+        return len(head) == 4096 and problem.start > 4080
+    return True
+
+
+def _href(relative: str) -> str:
+    return _FILES + quote(relative, errors="surrogateescape")
+
+
+def _html(template: str, **values: object) -> Response:
+    nonce = secrets.token_urlsafe(16)
+    response = Response(lay_out(template, nonce=nonce, **values).encode("utf-8", "backslashreplace"))
+    response.headers["Content-Type"] = "text/html; charset=utf-8"
+    allowed = f"style-src 'unsafe-inline'; script-src 'nonce-{nonce}'; connect-src 'self'; form-action 'self'"
+    response.headers["Content-Security-Policy"] = _STRICT + allowed
+    return response

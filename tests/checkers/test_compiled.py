@@ -1,0 +1,314 @@
+"""The compiled searches against brute force and against the plain ones, on the histories of the plain ones' fuzz."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import numpy as np
+import pytest
+from tiny_histories import FAMILIES, brute_force, calls, lived, problems, told
+
+from checkers.linearizability import (
+    INCONSISTENT,
+    Budget,
+    CasRegister,
+    Inconsistent,
+    Kind,
+    Model,
+    Register,
+    check,
+    encode,
+    verify_witness,
+)
+from checkers.linearizability.budget import Meter
+from checkers.linearizability.decide import decide
+from checkers.linearizability.frontier import Frontier
+from checkers.linearizability.jit import enabled, plain
+from results.history import Call
+from results.op import Op
+from results.verdict import Verdict
+
+if importlib.util.find_spec("numba") is None:
+    pytest.skip("Numba is not installed: the plain edition is all there is", allow_module_level=True)
+
+from checkers.linearizability import kernel
+from checkers.linearizability.batch import check_batch, pack
+from checkers.linearizability.columns import close, columns
+from checkers.linearizability.compiled import Compiled
+from checkers.linearizability.warm import ensure
+from checkers.linearizability.workspace import Workspace
+
+ensure()
+
+AMPLE = 10**7
+
+
+def meter() -> Meter:
+    return Meter(AMPLE, 10**8)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_compiled_stage_agrees_with_brute_force(family: str) -> None:
+    seen = set()
+    for problem in problems(family, seed=11):
+        truth = Verdict.VALID if brute_force(problem) else Verdict.INVALID
+        seen.add(truth)
+        fast = Compiled.of(problem)
+        assert fast is not None
+        full = fast.frontier(meter())
+        assert full.verdict == truth, told(problem)
+        assert fast.relaxed(meter()).verdict in (Verdict.UNKNOWN, truth), told(problem)
+        only_valid = truth if truth == Verdict.VALID else Verdict.UNKNOWN
+        deep, narrow = fast.scout(meter()), fast.beam(1, meter())
+        assert deep.verdict == only_valid, told(problem)
+        assert narrow.verdict in (Verdict.UNKNOWN, only_valid), told(problem)
+        for refute in fast.refuters():
+            assert refute(problem, meter()).verdict in (Verdict.UNKNOWN, truth), told(problem)
+        assert refute(problem, meter()).verdict == (truth if truth == Verdict.INVALID else Verdict.UNKNOWN)
+        for outcome in (full, deep, narrow):
+            if outcome.verdict == Verdict.VALID:
+                assert outcome.witness is not None
+                assert verify_witness(problem, outcome.witness) is None, told(problem)
+    assert seen == {Verdict.VALID, Verdict.INVALID}
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_compiled_and_plain_tell_the_same(family: str) -> None:
+    """Verdict, the event that proves it, and all states possible before."""
+    for problem in problems(family, seed=12, count=500):
+        fast = Compiled.of(problem)
+        assert fast is not None
+        one, other = fast.frontier(meter()), Frontier(problem, meter()).run()
+        assert one.verdict == other.verdict, told(problem)
+        if one.verdict == Verdict.INVALID:
+            assert (one.position, set(one.states)) == (other.position, set(other.states)), told(problem)
+            assert one.survivors
+            assert {state for state, _ in one.survivors} <= set(other.states)
+
+
+@pytest.mark.parametrize("crash", [0.0, 0.1, 0.4])
+def test_they_agree_on_longer_histories_too(crash: float) -> None:
+    rng = Random(f"longer/{crash}")
+    seen = set()
+    for _ in range(150):
+        problem = encode(lived(rng, crash, 60), CasRegister())
+        fast = decide(problem, Budget())
+        with plain():
+            slow = decide(problem, Budget())
+        assert fast.verdict == slow.verdict != Verdict.UNKNOWN, told(problem)
+        seen.add(fast.verdict)
+    assert seen == {Verdict.VALID, Verdict.INVALID}
+
+
+def burst(clients: int, rounds: int, rng: Random) -> list[Call]:
+    """Overlapping writes of so many clients, all of them read in a hidden order while they are open."""
+    made: list[Call] = []
+    index = 0
+    for _ in range(rounds):
+        values = [rng.randrange(1000) for _ in range(clients)]
+        writes = [Op(index + i, 0, i, "invoke", "write", "k", value) for i, value in enumerate(values)]
+        index += clients
+        order = rng.sample(values, clients)
+        for value in order:
+            read = Op(index, 0, clients, "invoke", "read", "k"), Op(index + 1, 0, clients, "ok", "read", "k", value)
+            made.append(Call(*read))
+            index += 2
+        for write in rng.sample(writes, clients):
+            made.append(Call(write, replace(write, index=index, type="ok")))
+            index += 1
+    return sorted(made, key=lambda call: call.invoke.index)
+
+
+def test_more_open_ops_than_a_word_has_bits() -> None:
+    calls = burst(90, 3, Random(1))
+    problem = encode(calls, CasRegister())
+    fast = Compiled.of(problem)
+    assert fast is not None
+    outcome = fast.frontier(meter())
+    assert outcome.verdict == Verdict.VALID
+    assert verify_witness(problem, outcome.witness or ()) is None
+    last = calls[-1].invoke.index + 10_000
+    stale = Call(Op(last, 0, 0, "invoke", "read", "k"), Op(last + 1, 0, 0, "ok", "read", "k", -1))
+    assert Compiled.of(encode([*calls, stale], CasRegister())).frontier(meter()).verdict == Verdict.INVALID  # type: ignore[union-attr]
+
+
+def test_unknown_ops_of_many_kinds_take_more_than_a_word_to_count() -> None:
+    calls = [Call(Op(i, 0, i, "invoke", "cas", "k", [i, i + 1]), None) for i in range(200)]
+    calls += [Call(Op(200, 0, 0, "invoke", "write", "k", 0), Op(201, 0, 0, "ok", "write", "k", 0))]
+    reads = [
+        Call(Op(300 + 2 * i, 0, 0, "invoke", "read", "k"), Op(301 + 2 * i, 0, 0, "ok", "read", "k", value))
+        for i, value in enumerate((50, 100, 200))
+    ]
+    for more, verdict in ((reads, Verdict.VALID), ([*reads, *map(_later, reads[:1])], Verdict.INVALID)):
+        fast = Compiled.of(encode([*calls, *more], CasRegister()))
+        assert fast is not None
+        assert fast.frontier(meter()).verdict == verdict
+
+
+def _later(call: Call) -> Call:
+    assert call.completion is not None
+    return Call(replace(call.invoke, index=900), replace(call.completion, index=901))
+
+
+class Counter(Model[int]):
+    """Has endlessly many states."""
+
+    name, noun, fs, observers = "counter", "counter", frozenset({"add", "read"}), frozenset({"read"})
+    initial = 0
+
+    def step(self, state: int, op: Kind) -> int | Inconsistent:
+        return state + 1 if op.f == "add" else state if op.value == state else INCONSISTENT
+
+
+def test_a_table_that_cannot_be_closed_never_reaches_compiled_code() -> None:
+    """The plain search fills what it needs; an unfilled cell taken for an impossible step would be a false verdict."""
+    calls = []
+    for i in range(20):
+        f, value = ("add", None) if i % 2 == 0 else ("read", i // 2 + 1)
+        calls.append(Call(Op(2 * i, 0, 0, "invoke", f, "k"), Op(2 * i + 1, 0, 0, "ok", f, "k", value)))
+    problem = encode(calls, Counter())
+    assert close(problem.table) is None
+    assert Compiled.of(problem) is None
+    assert check(calls, Counter()).verdict == Verdict.VALID
+
+
+class Subclass(Register):
+    """May mean something else, so that every cell is asked for."""
+
+
+def test_closing_is_bounded_in_cells_too() -> None:
+    calls = [
+        Call(Op(2 * i, 0, 0, "invoke", "write", "k", i), Op(2 * i + 1, 0, 0, "ok", "write", "k", i)) for i in range(50)
+    ]
+    problem = encode(calls, Subclass())
+    assert close(problem.table, max_cells=2_000) is None
+    assert close(problem.table, max_states=20) is None
+    dense = close(problem.table)
+    assert dense is not None
+    assert dense.step.shape == (51, 50)
+    by_rule = close(encode(calls, Register()).table)
+    assert by_rule is not None
+    assert all((one == other).all() for one, other in zip(dense, by_rule, strict=True))
+
+
+def test_memory_is_bounded_and_told() -> None:
+    """Ten unknown cas of ten kinds that all matter: thousands of configurations."""
+    calls = [Call(Op(i, 0, i, "invoke", "cas", "k", [i % 4, (i * 7 + 1) % 4]), None) for i in range(40)]
+    for i in range(30):
+        at = 100 + 2 * i
+        calls.append(Call(Op(at, 0, 99, "invoke", "read", "k"), Op(at + 1, 0, 99, "ok", "read", "k", i % 4)))
+    calls.insert(40, Call(Op(90, 0, 99, "invoke", "write", "k", 3), Op(91, 0, 99, "ok", "write", "k", 3)))
+    problem = encode(calls, CasRegister())
+    dense = close(problem.table)
+    assert dense is not None
+    history = columns(problem, dense)
+    space = Workspace()
+    for memory in (600_000, 1_500_000):
+        code = space.walk(history, dense, kernel.RECORD, 0, 10**9, memory)
+        assert space.bytes <= memory * 1.1
+        assert code in (kernel.VALID, kernel.INVALID, kernel.TOO_BIG, kernel.TOO_LONG)
+    small = Compiled(problem, dense, history).frontier(Meter(10**9, 300_000))
+    assert small.verdict in (Verdict.UNKNOWN, Verdict.INVALID)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_batch_gives_the_verdicts_of_single_checks(family: str) -> None:
+    model, draw, _ = FAMILIES[family]
+    rng = Random(f"batch/{family}")
+    histories: list[list[Call]] = [[]]
+    for _ in range(400):
+        crash = rng.choice((0, 0.1, 0.3))
+        histories.append(lived(rng, crash, 10) if draw is None else calls(rng, draw, crash))
+    found = check_batch(histories, model)
+    with plain():
+        slow = check_batch(histories, model)
+    assert found[0] == Verdict.UNKNOWN, "nothing was checked"
+    assert (found.verdict == slow.verdict).all()
+    for number, history in enumerate(histories):
+        problem = encode(history, model)
+        if problem.ops:
+            truth = brute_force(problem)
+            assert found[number] == (Verdict.VALID if truth else Verdict.INVALID), told(problem)
+            if not truth:
+                assert found.failing_op[number] == check(history, model).failing_op, told(problem)
+                assert found.failing_op[number] == slow.failing_op[number], told(problem)
+
+
+def test_a_batch_may_come_as_columns_on_any_clock() -> None:
+    """Times in nanoseconds, far apart or equal: calls that touch are concurrent."""
+    rng = Random(8)
+    histories = [lived(rng, 0.2, 20) for _ in range(200)]
+    packed = pack(histories, CasRegister())
+    known = packed.ret != -1
+    far = replace(
+        packed,
+        call=packed.call * 1_000_003 + 10**15,
+        ret=np.where(known, packed.ret * 1_000_003 + 10**15, -1),
+    )
+    assert (check_batch(far).verdict == check_batch(packed).verdict).all()
+    touching = [
+        Call(Op(0, 0, 0, "invoke", "write", "k", 1), Op(1, 0, 0, "ok", "write", "k", 1)),
+        Call(Op(2, 0, 0, "invoke", "read", "k"), Op(3, 0, 0, "ok", "read", "k", None)),
+    ]
+    one = pack([touching], CasRegister())
+    assert check_batch(one)[0] == Verdict.INVALID
+    for scale in (1, 10**12):
+        assert (
+            check_batch(replace(one, call=np.array([0, scale]), ret=np.array([scale, 3 * scale])))[0] == Verdict.VALID
+        )
+
+
+def test_a_batch_does_not_take_kinds_that_its_table_lacks() -> None:
+    packed = pack([lived(Random(1), 0, 5)], CasRegister())
+    with pytest.raises(ValueError, match="a kind that its table does not know"):
+        check_batch(replace(packed, kind=packed.kind + 1000))
+
+
+def test_a_batch_does_not_take_ops_that_end_before_they_begin() -> None:
+    packed = pack([lived(Random(1), 0, 5)], CasRegister())
+    with pytest.raises(ValueError, match="ended before it began"):
+        check_batch(replace(packed, ret=packed.call - 5))
+
+
+@pytest.mark.slow
+def test_warming_compiles_and_says_where(tmp_path: Path) -> None:
+    """In a process of its own, with an empty cache elsewhere; a second one finds everything there."""
+    environment = {k: v for k, v in os.environ.items() if k != "NUMBA_CACHE_DIR"} | {"HARNESS_CACHE": str(tmp_path)}
+    argv = [sys.executable, "-m", "checkers.linearizability.warm"]
+    told_ = subprocess.run(argv, env=environment, capture_output=True, text=True, check=True).stdout
+    assert f"in {tmp_path}/numba-" in told_
+    assert list(tmp_path.rglob("ready"))
+    compiled = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.nbc")}
+    assert compiled
+    subprocess.run(argv, env=environment, capture_output=True, check=True)
+    assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.nbc")} == compiled
+    off = subprocess.run(argv, env=environment | {"HARNESS_NO_JIT": "1"}, capture_output=True, text=True, check=True)
+    assert "nothing to compile" in off.stdout
+
+
+def test_it_can_be_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert enabled()
+    with plain():
+        assert not enabled()
+    monkeypatch.setenv("HARNESS_NO_JIT", "1")
+    assert not enabled()
+
+
+def test_work_is_counted_not_timed() -> None:
+    """The same history takes the same steps, again and again, and a smaller budget ends at the same event."""
+    rng = Random(5)
+    problem = encode(lived(rng, 0.3, 40), CasRegister())
+    fast = Compiled.of(problem)
+    assert fast is not None
+    first = fast.frontier(meter())
+    assert fast.frontier(meter()) == first
+    ended: list[Any] = [fast.frontier(Meter(first.work // 3, 10**8)) for _ in range(2)]
+    assert ended[0] == ended[1]
+    assert ended[0].verdict == Verdict.UNKNOWN

@@ -1,0 +1,278 @@
+"""The small judges: each catches what was planted and stays silent on what is good."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from checkers.availability import Availability
+from checkers.convergence import Convergence
+from checkers.faults import Faults
+from checkers.impairment import majority_connected
+from checkers.replication import Replication
+from checkers.stats import Stats
+from checkers.wellformed import WellFormed
+from results.bands import Band
+from results.history import History
+from results.op import NEMESIS, Op, OpType
+from results.record import Observation, RunRecord
+from results.verdict import Verdict
+
+S = 1_000_000_000
+NODES = ["n1", "n2", "n3", "n4", "n5"]
+
+
+class Story:
+    """Writes a history by hand: `at` in seconds."""
+
+    def __init__(self) -> None:
+        self.ops: list[Op] = []
+
+    def add(self, at: float, process: int, type_: OpType, f: str, **more: Any) -> None:
+        self.ops.append(Op(len(self.ops), int(at * S), process, type_, f, **more))
+
+    def write(self, at: float, type_: OpType = "ok", process: int = 0, **more: Any) -> None:
+        self.add(at, process, "invoke", "write", key="k", value=1, **more)
+        self.add(at + 0.01, process, type_, "write", key="k", value=1, **more)
+
+    def strike(
+        self, number: int, start: float, end: float | None, impairs: dict[str, list[str]], seen: bool = True
+    ) -> None:
+        what = {"fault": "hammer-time", "id": number}
+        self.add(start, NEMESIS, "invoke", "inject", value=what)
+        self.add(start, NEMESIS, "info", "inject", value={**what, "impairs": impairs, "seen": seen})
+        if end is not None:
+            self.add(end, NEMESIS, "invoke", "heal", value=what)
+            self.add(end, NEMESIS, "info", "heal", value=what)
+
+    def record(self, observations: Sequence[Observation] = ()) -> RunRecord:
+        order = sorted(self.ops, key=lambda op: op.time)
+        ops = [Op(i, o.time, o.process, o.type, o.f, o.key, o.value, o.error, o.extra) for i, o in enumerate(order)]
+        return RunRecord(History(ops), observations=observations)
+
+
+def availability() -> Availability:
+    return Availability(NODES, 30, lambda op: op.type == "ok" and op.f == "write")
+
+
+def steady(story: Story, start: float, end: float, type_: OpType = "ok") -> None:
+    for i in range(int(start), int(end)):
+        story.write(i + 0.1, type_, process=i if type_ == "info" else 0)
+
+
+def test_service_that_returns_is_available() -> None:
+    story = Story()
+    steady(story, 0, 10)
+    story.strike(1, 10, 20, {"n1": ["n1"]})
+    steady(story, 15, 60)
+    result = availability().check(story.record())
+    assert result.verdict == Verdict.VALID
+    assert result.stats["recovery_s"] == {"hammer-time 1": 0.11}
+
+
+def test_silence_after_a_heal_is_unavailable_and_to_the_end_never_recovered() -> None:
+    for until, name in ((80, "never-recovered"), (75, "unavailable")):
+        story = Story()
+        steady(story, 0, 10)
+        story.strike(1, 10, 20, {"n1": ["n1"], "n2": ["n2"], "n3": ["n3"]})
+        steady(story, 10, until, "info")
+        if name == "unavailable":
+            steady(story, 76, 80)
+        seen = [Observation(70 * S, "n4", "leader", term=8)]
+        result = availability().check(story.record(seen))
+        assert result.verdict == Verdict.INVALID
+        assert [a.name for a in result.anomalies] == [name]
+        assert result.anomalies[0].window is not None
+        assert result.anomalies[0].window[0] == 20 * S
+        assert "n4 (term 8)" in result.anomalies[0].summary
+
+
+def test_silence_without_a_connected_majority_is_no_anomaly() -> None:
+    story = Story()
+    steady(story, 0, 10)
+    story.strike(1, 10, 60, {"n1": ["n4", "n5"], "n2": ["n4", "n5"], "n3": ["n3"]})
+    steady(story, 10, 60, "info")
+    steady(story, 61, 70)
+    assert availability().check(story.record()).verdict == Verdict.VALID
+
+
+def test_minority_faults_do_not_excuse_silence() -> None:
+    story = Story()
+    steady(story, 0, 10)
+    for n in range(3):
+        story.strike(n, 10 + 20 * n, 20 + 20 * n, {f"n{n + 1}": [f"n{n + 1}"]})
+    steady(story, 10, 62, "info")
+    steady(story, 63, 70)
+    result = availability().check(story.record())
+    assert [a.name for a in result.anomalies] == ["unavailable"]
+
+
+def test_the_limit_runs_from_the_heal() -> None:
+    for back, verdict in ((45, Verdict.VALID), (51, Verdict.INVALID)):
+        story = Story()
+        steady(story, 0, 10)
+        story.strike(1, 9.5, 20, {"n1": ["n1"]})
+        steady(story, 10, back, "info")
+        steady(story, back, 60)
+        assert availability().check(story.record()).verdict == verdict
+
+
+def test_too_short_a_watch_is_unknown_and_the_restart_ends_the_judgement() -> None:
+    story = Story()
+    steady(story, 0, 10)
+    story.strike(1, 10, 20, {"n1": ["n1"]})
+    steady(story, 10, 35, "info")
+    story.add(36, NEMESIS, "invoke", "restart-all")
+    story.write(80, extra={"phase": "final"})
+    result = availability().check(story.record())
+    assert result.verdict == Verdict.UNKNOWN
+    assert "watched" in result.reason
+
+
+@pytest.mark.parametrize(
+    ("impairs", "connected"),
+    [
+        ([], True),
+        ([{"n1": ["n1"], "n2": ["n2"]}], True),
+        ([{"n1": ["n1"], "n2": ["n2"], "n3": ["n3"]}], False),
+        ([{"n1": ["n3", "n4", "n5"], "n2": ["n3", "n4", "n5"]}], True),
+        # The majorities ring: everyone hears a majority, but no three hear one another.
+        ([{"n1": ["n3", "n4"], "n2": ["n4", "n5"], "n3": ["n5", "n1"], "n4": ["n1", "n2"], "n5": ["n2", "n3"]}], False),
+        # A bridge: n3 hears both halves, and each half with it is a majority.
+        ([{"n1": ["n4", "n5"], "n2": ["n4", "n5"]}], True),
+        ([{"n1": ["n4", "n5"], "n2": ["n4", "n5"]}, {"n3": ["n3"]}], False),
+    ],
+)
+def test_majority(impairs: list[dict[str, list[str]]], connected: bool) -> None:
+    active = [Band("x", n, 0, None, impairs=what) for n, what in enumerate(impairs)]
+    assert majority_connected(NODES, active) is connected
+
+
+def test_faults_must_be_seen_healed_and_met_by_clients() -> None:
+    good = Story()
+    good.strike(1, 5, 10, {"n1": ["n1"]})
+    good.write(7)
+    assert Faults(planned=True).check(good.record()).verdict == Verdict.VALID
+    blind = Story()
+    blind.strike(1, 5, 10, {}, seen=False)
+    blind.write(7)
+    assert Faults(planned=True).check(blind.record()).verdict == Verdict.UNKNOWN
+    idle = Story()
+    idle.strike(1, 5, 10, {"n1": ["n1"]})
+    idle.write(12)
+    assert Faults(planned=True).check(idle.record()).verdict == Verdict.UNKNOWN
+    left = Story()
+    left.strike(1, 5, None, {"n1": ["n1"]})
+    left.write(7)
+    assert Faults(planned=True).check(left.record()).verdict == Verdict.UNKNOWN, "broken off in mid-fault"
+    left.write(20, extra={"phase": "final"})
+    assert Faults(planned=True).check(left.record()).verdict == Verdict.HARNESS_FAILURE
+    failed = Story()
+    failed.strike(1, 5, None, {"n1": ["n1"]})
+    failed.write(7)
+    failed.add(10, NEMESIS, "invoke", "heal", value={"fault": "hammer-time", "id": 1})
+    failed.add(11, NEMESIS, "info", "heal", value={"fault": "hammer-time", "id": 1}, error="it is still stopped")
+    assert Faults(planned=True).check(failed.record()).verdict == Verdict.HARNESS_FAILURE
+    assert Faults(planned=False).check(Story().record()).verdict == Verdict.VALID
+    assert Faults(planned=True).check(Story().record()).verdict == Verdict.UNKNOWN
+
+
+def test_stats_want_a_success_of_every_kind() -> None:
+    story = Story()
+    story.write(1)
+    assert Stats(["write"]).check(story.record()).verdict == Verdict.VALID
+    result = Stats(["write", "cas"]).check(story.record())
+    assert result.verdict == Verdict.UNKNOWN
+    assert "no cas succeeded" in result.reason
+
+
+def final_reads(values: dict[str, Any], quorum: Any = 5) -> RunRecord:
+    story = Story()
+    extra = {"phase": "final"}
+    story.add(1, 0, "invoke", "read", key="k", extra=extra)
+    story.add(1.1, 0, "ok", "read", key="k", value=quorum)
+    for i, (node, value) in enumerate(values.items()):
+        story.add(2 + i, 0, "invoke", "replica-read", key="k", extra={**extra, "node": node})
+        failed = value == "silent"
+        story.add(2.5 + i, 0, "fail" if failed else "ok", "replica-read", key="k", value=None if failed else value)
+    return story.record()
+
+
+def test_convergence() -> None:
+    judge = Convergence(NODES, 30)
+    assert judge.check(final_reads(dict.fromkeys(NODES, 5))).verdict == Verdict.VALID
+    bad = judge.check(final_reads({**dict.fromkeys(NODES, 5), "n3": 4}))
+    assert bad.verdict == Verdict.INVALID
+    assert "n3 4" in bad.anomalies[0].summary
+    assert judge.check(final_reads(dict.fromkeys(NODES, 5), quorum=6)).verdict == Verdict.INVALID
+    assert judge.check(final_reads({**dict.fromkeys(NODES, 5), "n3": "silent"})).verdict == Verdict.UNKNOWN
+    assert judge.check(Story().record()).verdict == Verdict.UNKNOWN
+
+
+def test_a_replica_that_stays_behind_is_told_as_such() -> None:
+    good = final_reads({**dict.fromkeys(NODES, 5), "n3": 4})
+    for applied, names in ((10, ["divergent-replicas"]), (9, ["replica-left-behind"])):
+        seen = [
+            Observation(1 * S, "n1", "leader", committed=10, applied=10),
+            Observation(40 * S, "n1", "leader", committed=12, applied=12),
+            Observation(40 * S, "n3", "follower", committed=-1, applied=applied),
+        ]
+        result = Convergence(NODES, 30).check(RunRecord(good.history, observations=seen))
+        assert [a.name for a in result.anomalies] == names
+        assert result.verdict == Verdict.INVALID
+
+
+GOOD = [Op(0, 0, 0, "invoke", "read"), Op(1, 5, 1, "invoke", "read"), Op(2, 6, 0, "info", "read")]
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ([], None),
+        ([Op(3, 9, 10, "invoke", "read")], None),
+        ([Op(4, 9, 10, "invoke", "read")], "position 3 has index 4"),
+        ([Op(3, 5, 10, "invoke", "read")], "earlier than"),
+        ([Op(3, 9, 1, "invoke", "read")], "still open"),
+        ([Op(3, 9, 0, "invoke", "read")], "after its `info`"),
+        ([Op(3, 9, 7, "ok", "read")], "never invoked"),
+        ([Op(3, 9, 1, "ok", "write")], "where process 1 had invoked"),
+    ],
+)
+def test_wellformed(more: list[Op], said: str | None) -> None:
+    result = WellFormed().check(RunRecord(History([*GOOD, *more])))
+    if said is None:
+        assert result.verdict == Verdict.VALID
+    else:
+        assert result.verdict == Verdict.HARNESS_FAILURE
+        assert said in result.reason
+
+
+def followed(stand: range, *, leader_moves: bool = True, strike: tuple[float, float] | None = None) -> RunRecord:
+    """A minute of n1 leading and n2 following, but for the seconds in `stand`, in which n2's log stands still."""
+    story = Story()
+    if strike is not None:
+        story.strike(1, *strike, {"n2": ["n1"], "n1": ["n2"]})
+    story.add(61, NEMESIS, "invoke", "restart-all")
+    seen, end = [], 0
+    for second in range(60):
+        committed = 10 * second if leader_moves else 5
+        end = end if second in stand else committed
+        seen.append(Observation(second * S, "n1", "leader", term=1, end=committed, committed=committed))
+        seen.append(Observation(second * S + 1, "n2", "follower", term=1, leader="n1", end=end, committed=end))
+    return story.record(seen)
+
+
+def test_a_follower_that_is_not_fed_is_starved() -> None:
+    assert Replication(30).check(followed(range(0))).verdict == Verdict.VALID
+    assert Replication(30).check(followed(range(10, 35))).verdict == Verdict.VALID
+    bad = Replication(30).check(followed(range(10, 45)))
+    assert [a.name for a in bad.anomalies] == ["starved-follower"]
+    assert "n2's log stood at index 90" in bad.reason
+    # Under a partition from its leader it cannot be fed: only what follows counts.
+    assert Replication(30).check(followed(range(10, 45), strike=(9, 20))).verdict == Verdict.VALID
+    assert Replication(30).check(followed(range(10, 58), strike=(9, 20))).verdict == Verdict.INVALID
+    # Where the leader commits nothing, there is nothing to get.
+    assert Replication(30).check(followed(range(10, 45), leader_moves=False)).verdict == Verdict.VALID
+    assert Replication(30).check(RunRecord(History([]))).verdict == Verdict.UNKNOWN

@@ -1,0 +1,230 @@
+"""The linearizability checker against brute force, against itself, and against its own weakened selves.
+
+Thousands of tiny random histories: short and long calls, results right and wrong, up to 60 % unknown ops.
+"""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+from tiny_histories import FAMILIES, brute_force, calls, problems, told
+
+from checkers.linearizability import (
+    Budget,
+    Problem,
+    encode,
+    unique,
+    verify_witness,
+)
+from checkers.linearizability.budget import Meter
+from checkers.linearizability.decide import decide
+from checkers.linearizability.encode import NEVER
+from checkers.linearizability.explain import explain
+from checkers.linearizability.frontier import Configurations, Entry, Frontier, Path
+from checkers.linearizability.scout import scout
+from results.history import Call
+from results.op import Op
+from results.verdict import Verdict
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_algorithm_agrees_with_brute_force(family: str) -> None:
+    seen = set()
+    for problem in problems(family, seed=1):
+        truth = Verdict.VALID if brute_force(problem) else Verdict.INVALID
+        seen.add(truth)
+        full = Frontier(problem, Meter(10**6, 10**9)).run()
+        relaxed = Frontier(problem, Meter(10**6, 10**9), free_tokens=True).run()
+        deep = scout(problem, Meter(10**6, 10**9))
+        special = unique.unique_register(problem)
+        assert decide(problem, Budget()).verdict == truth, told(problem)
+        assert full.verdict == truth, told(problem)
+        assert relaxed.verdict in (Verdict.UNKNOWN, truth), told(problem)
+        assert deep.verdict == (truth if truth == Verdict.VALID else Verdict.UNKNOWN), told(problem)
+        assert special is None or special.verdict == truth, told(problem)
+        for outcome in (full, deep, special):
+            if outcome is not None and outcome.verdict == Verdict.VALID:
+                assert outcome.witness is not None
+                assert verify_witness(problem, outcome.witness) is None, told(problem)
+    assert seen == {Verdict.VALID, Verdict.INVALID}
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_explanations_are_true_and_minimal(family: str) -> None:
+    """The failing return is the earliest proof; the core alone is refuted by brute force, and no op of it can go."""
+    found = 0
+    for problem in problems(family, seed=2, count=250):
+        outcome = decide(problem, Budget())
+        if outcome.verdict != Verdict.INVALID:
+            continue
+        found += 1
+        why = explain(problem, outcome, Budget())
+        end = problem.ret[why.op]
+        assert brute_force(problem.before(end)), told(problem)
+        whole = problem.before(end + 1)
+        core = whole.relaxed(set(whole.completed) - set(why.core))
+        assert not brute_force(core), told(problem)
+        assert why.complete
+        assert why.op in why.core
+        for op in why.core:
+            assert brute_force(core.relaxed([op])), told(problem)
+        if outcome.algorithm == "unique-value register":
+            # The states are exactly those that a read at that moment could have seen.
+            full = Frontier(problem, Meter(10**6, 10**9)).run()
+            assert {problem.table.states[s] for s in full.states} == {
+                None if state == "absent" else int(state) for state in why.states
+            }, told(problem)
+    assert found > 30
+
+
+def _valid(problem: Problem) -> bool:
+    return decide(problem, Budget()).verdict == Verdict.VALID
+
+
+@pytest.mark.parametrize("family", ["cas-register", "unique-values", "kv"])
+def test_what_must_not_change_a_verdict_does_not(family: str) -> None:
+    """Laws that need no oracle, on histories of up to 30 ops."""
+    model, draw, _ = FAMILIES[family]
+    assert draw is not None
+    follows = "put" if family == "kv" else "write"
+    rng = Random(3)
+    for _ in range(300):
+        made = calls(rng, draw, rng.choice((0, 0.2)), most=rng.choice((8, 30)))
+        problem = encode(made, model)
+        some = rng.sample(problem.completed, len(problem.completed) // 3)
+        if _valid(problem):
+            assert _valid(problem.relaxed(some)), "knowing less of a valid history keeps it valid"
+            assert _valid(problem.before(rng.randint(0, len(problem.events)))), "so does cutting its end"
+            assert _valid(_widened(problem, rng)), "so does a call that takes longer"
+        elif problem.completed:
+            end = 2 * len(made)
+            late = (Op(end, end, 99, "invoke", follows, "k", "z"), Op(end + 1, end, 99, "ok", follows, "k", "z"))
+            more = [*made, Call(*late)]
+            assert not _valid(encode(more, model)), "an invalid history stays so, whatever follows"
+        renamed = [Call(_process(c.invoke), None if c.completion is None else _process(c.completion)) for c in made]
+        assert _valid(encode(renamed, model)) == _valid(problem), "who asked does not matter"
+
+
+def _process(op: Op) -> Op:
+    return Op(op.index * 3, op.time * 7, 1000 - op.process, op.type, op.f, op.key, op.value)
+
+
+def _widened(problem: Problem, rng: Random) -> Problem:
+    """One return moves behind the event after it."""
+    events = list(problem.events)
+    returns = [i for i in range(len(events) - 1) if events[i] & 1]
+    if returns:
+        at = rng.choice(returns)
+        events[at], events[at + 1] = events[at + 1], events[at]
+    return Problem(problem.table, problem.kind, problem.source, events)
+
+
+class EndlessTokens(Frontier):
+    """Lets an unknown op happen as often as it likes."""
+
+    def _lay_out_tokens(self) -> None:
+        super()._lay_out_tokens()
+        self.token_shift = dict.fromkeys(self.token_shift, self.guards.bit_length() + 1)
+
+
+class NoTokens(Frontier):
+    """Takes unknown ops for failed ones."""
+
+    def _call(self, op: int) -> None:
+        if self.problem.ret[op] != NEVER:
+            super()._call(op)
+
+
+class TokensDoNotMatter(Frontier):
+    """Takes configurations that used different unknown ops for equal."""
+
+    def _admit(self, where: Configurations, state: int, mutators: int, entry: Entry) -> bool:
+        guards, self.guards = self.guards, 0
+        try:
+            return super()._admit(where, state, mutators, entry)
+        finally:
+            self.guards = guards
+
+
+class AbsorbsAnything(Frontier):
+    """Lets every open read see what it likes."""
+
+    def _absorbable(self, state: int) -> int:
+        return sum(self.open_pure.values())
+
+
+class HidesAnything(Frontier):
+    """Hides writes that were not open when the last one took effect."""
+
+    def _witness(self, path: Path | None) -> list[int]:
+        return [0]
+
+    def _settle(self, state: int, mutators: int, entry: Entry, blind: bool, op: int, bit: int, pure: bool) -> None:
+        done, _, used, path = entry
+        super()._settle(state, mutators, (done, self.open_blind & ~mutators, used, path), blind, op, bit, pure)
+
+
+class NeverOverwrites(Frontier):
+    """Skips overwriting a blind write although somebody saw it."""
+
+    def _settle(self, state: int, mutators: int, entry: Entry, blind: bool, op: int, bit: int, pure: bool) -> None:
+        super()._settle(state, mutators, entry, blind, op, bit, pure)
+        self.todo = [(s, m, e, True) for s, m, e, _ in self.todo]
+
+
+class OnlyTheReturning(Frontier):
+    """Never puts another open op in front of the one that returns."""
+
+    def _settle(self, state: int, mutators: int, entry: Entry, blind: bool, op: int, bit: int, pure: bool) -> None:
+        if not pure:
+            kind = self.problem.kind[op]
+            after = self.step(state, kind)
+            if after >= 0 and not mutators & bit:
+                super()._settle(after, mutators | bit, entry, False, op, bit, pure)
+                return
+        super()._settle(state, mutators, entry, blind, op, bit, pure)
+
+
+WEAKENED = [
+    EndlessTokens,
+    NoTokens,
+    TokensDoNotMatter,
+    AbsorbsAnything,
+    HidesAnything,
+    NeverOverwrites,
+    OnlyTheReturning,
+]
+
+
+@pytest.mark.parametrize("weakened", WEAKENED, ids=lambda w: w.__name__)
+def test_fuzz_notices_a_weakened_search(weakened: type[Frontier]) -> None:
+    assert any(
+        (_answer(weakened, problem) == Verdict.VALID) != brute_force(problem)
+        for family in ("lived", "cas-register", "unique-values")
+        for problem in problems(family, seed=4, count=5_000)
+    )
+
+
+def _answer(search: type[Frontier], problem: Problem) -> Verdict:
+    return search(problem, Meter(10**5, 10**9)).run().verdict
+
+
+def test_fuzz_notices_weakened_zones(monkeypatch: pytest.MonkeyPatch) -> None:
+    def noticed() -> bool:
+        for problem in problems("unique-values", seed=5, count=6_000):
+            outcome = unique.unique_register(problem)
+            if outcome is not None and (outcome.verdict == Verdict.VALID) != brute_force(problem):
+                return True
+        return False
+
+    assert not noticed()
+    with monkeypatch.context() as patch:
+        patch.setattr(unique._Chain, "forward", property(lambda chain: True))
+        assert noticed(), "zones that are all forward"
+    with monkeypatch.context() as patch:
+        patch.setattr(unique, "_wanted", lambda problem, values: set(values))
+        assert noticed(), "unknown writes that must have happened"
+    with monkeypatch.context() as patch:
+        patch.setattr(unique, "_order", lambda chains: [op for c in chains for group in c.groups for op in group])
+        assert noticed(), "zones that may overlap"

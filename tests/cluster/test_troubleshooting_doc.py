@@ -1,0 +1,42 @@
+"""docs/troubleshooting.md quotes what the code says. (A fast test: it needs no cluster.)"""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+DOC = (ROOT / "docs" / "troubleshooting.md").read_text()
+ROOMS = ("harness", "infra", "results", "checkers", "workloads", "nemesis")
+QUOTED = re.findall(r"^\| `([^`]+)` \|", DOC, re.MULTILINE)
+
+
+def texts() -> list[str]:
+    """Every text in the code; what an f-string fills in is `...`."""
+    found = []
+    for path in (path for room in ROOMS for path in (ROOT / room).rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.JoinedStr):
+                parts = [str(v.value) if isinstance(v, ast.Constant) else "..." for v in node.values]
+                found.append("".join(parts))
+            elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+                found.append(node.value)
+    return found
+
+
+SAID = texts()
+
+
+@pytest.mark.parametrize("quoted", QUOTED)
+def test_the_code_says_so(quoted: str) -> None:
+    """The words around the dots stand in one text of the code, in their order."""
+    words = [re.escape(part) for part in quoted.replace(" ...", "...").replace("... ", "...").split("...")]
+    pattern = re.compile(r"\s?(?:.*?)\s?".join(words), re.DOTALL)
+    assert any(pattern.search(text) for text in SAID), f"nothing in the code says: {quoted}"
+
+
+def test_there_is_something_to_compare() -> None:
+    assert len(QUOTED) > 25

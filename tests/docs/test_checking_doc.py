@@ -1,0 +1,53 @@
+"""docs/checking.md: every model with its operations, every option, and a model of one's own that works."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+from checkers import linearizability as lin
+from harness.cli import cli
+from results.history import History
+from results.op import Op
+from results.verdict import Verdict
+
+DOC = (Path(__file__).parents[2] / "docs" / "checking.md").read_text()
+
+
+def rows(heading: str) -> list[list[str]]:
+    """The first table under a heading, without its head."""
+    section = DOC.split(f"## {heading}\n", 1)[1]
+    table = re.search(r"((?:^\|.*\n)+)", section, re.MULTILINE)
+    assert table is not None
+    return [[cell.strip() for cell in line.strip("|").split(" | ")] for line in table[1].splitlines()[2:]]
+
+
+def test_every_model_is_there_with_its_operations() -> None:
+    told = dict(rows("Models"))
+    assert {name.strip("`") for name in told} == set(lin.MODELS)
+    for name, model in lin.MODELS.items():
+        words = set(re.findall(r"`([a-z-]+)`", told[f"`{name}`"]))
+        inherited = {"read", "write"} if name == "cas-register" else set()
+        assert words | inherited == model.fs, name
+
+
+def test_every_option_is_there() -> None:
+    """Of the command, and no other."""
+    told = set(re.findall(r"--[a-z-]+", " ".join(row[0] for row in rows("The command"))))
+    assert told == {option for parameter in cli.commands["check"].params for option in parameter.opts if "--" in option}
+
+
+def test_a_model_of_ones_own_works() -> None:
+    (code,) = re.findall(r"```python\n(class .*?)```", DOC, re.DOTALL)
+    found: dict[str, Any] = {"lin": lin}
+    exec(code, found)
+    ops = [("set", True), ("test", True), ("test", False)]
+    history = History(
+        Op(2 * i + end, i, 0, "ok" if end else "invoke", f, "k", value if end else None)
+        for i, (f, value) in enumerate(ops)
+        for end in (0, 1)
+    )
+    result = lin.check(history, found["Flag"]())
+    assert (result.verdict, result.failing_op) == (Verdict.INVALID, 4)
+    assert lin.check(history.calls[:2], found["Flag"]()).verdict == Verdict.VALID

@@ -1,0 +1,154 @@
+"""The nemesis and the workload of examples/own_plugins: they do what they say, and the judges still see bugs."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+import tomllib
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from random import Random
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from harness import lifecycle
+from harness.api import Client, Context, Fault, Site
+from harness.lifecycle import Outcome, Prepared
+from harness.plan import ClusterPlan, NemesisPlan, Plan
+from harness.virtual_time import VirtualTimeLoop
+from infra.api import ProcessId
+from results.store import Store
+from results.verdict import Verdict
+from sim.rig import SIM_FAULTS, SimBackend, SimClient, SimTopology
+from sim.service import Bug
+
+FOLDER = Path(__file__).parents[2] / "examples" / "own_plugins"
+
+
+def load(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(f"own_plugins_{name}", FOLDER / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+class Server:
+    """A topology of one node that remembers what was done to its server. Its guard keeps `undo` for the heal."""
+
+    def __init__(self) -> None:
+        self.name = "n1"
+        self.running: ProcessId | None = ProcessId(7, 1)
+        self.undo: Sequence[Sequence[str]] = ()
+        self.stubborn = False
+
+    def process(self, node: Any) -> ProcessId | None:
+        return self.running
+
+    def start_command(self, node: Any) -> Sequence[str]:
+        return ["start", node.name]
+
+    def stop(self, node: Any) -> None:
+        assert self.undo, "the guard must hold the start before the server is stopped"
+        if not self.stubborn:
+            self.running = None
+
+    def lease(self, inject: Sequence[Sequence[str]], undo: Sequence[Sequence[str]], *, ttl_s: float) -> Server:
+        assert not inject
+        self.undo = undo
+        return self
+
+    def heal(self, timeout_s: float = 30) -> None:
+        assert self.undo == [["start", "n1"]]
+        self.running = ProcessId(8, 2)
+
+
+@pytest.fixture
+def server() -> Server:
+    return Server()
+
+
+def site(server: Server) -> Site:
+    anything: Any = server
+    return Site(node=anything, topology=anything, cluster=anything)
+
+
+@pytest.fixture
+def restart() -> Fault:
+    made: Fault = load("restart_one").RestartOne()
+    return made
+
+
+def test_a_server_is_stopped_and_started_again(restart: Fault, server: Server) -> None:
+    here = site(server)
+    assert restart.aim(["n1", "n2"], ["n1"], Random(1)) == {"n1": "SIGTERM, start"}
+    assert not restart.seen(here, None).seen
+    lease = restart.inject(here, None, 60)
+    assert restart.seen(here, None).seen
+    assert restart.impairs(["n1", "n2"], {"n1": "SIGTERM, start"}) == {"n1": ["n1"]}
+    lease.heal()
+    assert restart.healed(here, None).seen
+
+
+def test_a_server_that_does_not_end_is_no_strike(restart: Fault, server: Server) -> None:
+    server.stubborn = True
+    restart.inject(site(server), None, 60)
+    evidence = restart.seen(site(server), None)
+    assert (evidence.seen, evidence.what) == (False, "process 7 still runs")
+
+
+def plan(**changes: Any) -> Plan:
+    given: Mapping[str, Any] = {
+        "seed": 5,
+        "workload": "write-heavy",
+        "time_limit_s": 30.0,
+        "cluster": ClusterPlan(backend="sim"),
+        "nemeses": (NemesisPlan("sim-partition", 12, 6, "minority"),),
+    }
+    return Plan(**{**given, **changes})
+
+
+def run(folder: Path, bug: Bug | None) -> Outcome:
+    """The workload as it is, on the simulated service."""
+
+    class Simulated(load("write_heavy").WriteHeavy):  # type: ignore[misc]
+        topology = "sim"
+
+        def client(self, context: Context, thread: int) -> Client:
+            service = context.topology.service  # type: ignore[attr-defined]
+            return SimClient(service, None if thread % 2 == 0 else service.nodes[thread // 2 % len(service.nodes)])
+
+    asked = plan()
+    prepared = Prepared(asked, Simulated(asked), SIM_FAULTS, SimBackend(), SimTopology(asked, bug))
+    return lifecycle.run(prepared, Store(folder), lambda line: None, VirtualTimeLoop)
+
+
+def test_nine_writes_to_one_read_and_no_value_twice() -> None:
+    nth = load("write_heavy").nth
+    ops = [nth("k", n) for n in range(100)]
+    assert Counter(op.f for op in ops) == {"write": 90, "read": 10}
+    written = [op.value for op in ops if op.f == "write"]
+    assert len(set(written)) == len(written)
+
+
+def test_a_good_service_is_valid_and_a_bad_one_is_not(tmp_path: Path) -> None:
+    good = run(tmp_path / "good", None)
+    assert good.judgement.verdict == Verdict.VALID, good.judgement.reason
+    asked = Counter(call.invoke.f for call in good.folder.load().history.clients.calls)
+    assert asked["write"] > 5 * asked["read"] > 0
+    assert run(tmp_path / "bad", Bug.LOST_WRITE).judgement.verdict == Verdict.INVALID
+
+
+def test_the_package_names_what_is_there() -> None:
+    project = tomllib.loads((FOLDER / "pyproject.toml").read_text())
+    assert project["project"]["dependencies"] == ["rocketmq-harness"]
+    found = {name: where for group in project["project"]["entry-points"].values() for name, where in group.items()}
+    for name, where in found.items():
+        module, _, attribute = where.partition(":")
+        assert module in project["tool"]["setuptools"]["py-modules"]
+        assert getattr(load(module), attribute).name == name

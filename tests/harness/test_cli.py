@@ -1,0 +1,101 @@
+"""The command line: wrong input is one clear line, the right exit code, and no traceback."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from harness.cli import cli, guarded
+from harness.plan import Plan
+
+
+def harness(capsys: pytest.CaptureFixture[str], *argv: str) -> tuple[int, str, str]:
+    code = guarded(lambda: cli.main(list(argv), prog_name="harness", standalone_mode=False))
+    said = capsys.readouterr()
+    return code, said.out, said.err
+
+
+@pytest.mark.parametrize(
+    ("argv", "said"),
+    [
+        (["run", "--nemesis", "partition-halfs"], "no nemesis 'partition-halfs'; did you mean 'partition-halves'?"),
+        (["run", "--nemesis", "none,bridge"], "--nemesis none stands alone"),
+        (["run", "--workload", "registr"], "no workload 'registr'; did you mean 'register'?"),
+        (["run", "--cluster", "dokcer"], "no cluster 'dokcer'; did you mean 'docker'?"),
+        (["run", "--nodes", "0"], "nodes is 0; 1 to 50"),
+        (["run", "--rate", "-1"], "rate is -1.0"),
+        (["run", "--rate", "many"], "'many' is not a valid float"),
+        (["run", "--time-limit", "soon"], "a duration is right"),
+        (["run", "--read-mode", "quick"], "log or unsafe is right"),
+        (["run", "--target", "n9"], "n9"),
+        (["run", "--target", "everybody"], "everybody"),
+        (["run", "--interval", "5", "--duration", "5"], "the interval must be longer"),
+        (["run", "--set", "heartbeat"], "KEY=VALUE is right"),
+        (["run", "--plan", "missing.toml"], "missing.toml: cannot be read"),
+        (["run", "--node", "localhost", "--cluster", "ssh", "--nodes", "3"], "--disposable"),
+        (["run", "--no-such"], "No such option"),
+        (["walk"], "No such command 'walk'"),
+        (["check", "nowhere"], "nowhere: no such file or folder"),
+        (["check", "--model", "registr", "pyproject.toml"], "no model 'registr'; did you mean 'register'?"),
+        (["serve", "--port", "0"], "0 is not in the range"),
+    ],
+)
+def test_usage_errors(argv: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    code, _, err = harness(capsys, *argv)
+    assert code == 64, err
+    assert said in err
+    assert "Traceback" not in err
+    assert err.startswith("harness: ")
+    assert len(err.strip().splitlines()) == 1
+
+
+def test_options_override_a_plan(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "p.toml").write_text('seed = 3\nrate = 7.0\n[server]\nset."dledger.a" = "1"\n')
+    options = ["--rate", "9", "--nemesis", "bridge,hammer-time", "--target", "leader", "--set", "dledger.b=2"]
+    code, out, _ = harness(capsys, "run", "--dry-run", "--plan", str(tmp_path / "p.toml"), *options)
+    assert code == 0
+    (tmp_path / "effective.toml").write_text(out)
+    plan = Plan.read(tmp_path / "effective.toml")
+    assert (plan.seed, plan.rate) == (3, 9.0)
+    assert [(n.fault, n.target) for n in plan.nemeses] == [("bridge", "leader"), ("hammer-time", "leader")]
+    assert plan.server.settings == {"dledger.a": "1", "dledger.b": "2"}
+
+
+def test_an_alias_is_stored_by_its_own_name(capsys: pytest.CaptureFixture[str]) -> None:
+    _, out, _ = harness(capsys, "run", "--dry-run", "--nemesis", "partition-random-halves")
+    assert 'fault = "partition-halves"' in out
+
+
+def test_list_names_what_there_is(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = harness(capsys, "list", "nemeses")
+    assert code == 0
+    for name in (
+        "partition-random-node",
+        "partition-halves",
+        "partition-majorities-ring",
+        "bridge",
+        "kill-random-processes",
+        "crash-random-nodes",
+        "hammer-time",
+        "none",
+    ):
+        assert f"  {name} " in out
+
+
+CORRUPT = '{"index": 0, "time": 1, "process": 0, "type": "invoke", "f": "read"}\n{"index": 1, "time"\n{"index": 2}\n'
+
+
+def test_a_corrupt_history_is_named_by_line_and_the_others_are_checked(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "bad.jsonl").write_text(CORRUPT)
+    good = [
+        '{"index": 0, "time": 1, "process": 0, "type": "invoke", "f": "write", "key": "k", "value": 1}',
+        '{"index": 1, "time": 2, "process": 0, "type": "ok", "f": "write", "key": "k", "value": 1}',
+    ]
+    (tmp_path / "good.jsonl").write_text("\n".join(good) + "\n")
+    code, out, _ = harness(capsys, "check", str(tmp_path), "--model", "register")
+    assert code == 2
+    assert "bad.jsonl:2" in out
+    assert "good.jsonl   valid" in out

@@ -1,0 +1,104 @@
+"""Machines that are named: what plan and options make of them, and what is said when they cannot be given back."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from harness import lifecycle, registry
+from harness.cli import override
+from harness.doctor import clean_up
+from harness.lifecycle import Prepared
+from harness.plan import ClusterPlan, Plan
+from harness.virtual_time import VirtualTimeLoop
+from infra.api import ClusterSpec, InfraError, Leftover
+from infra.backends.ssh import PROGRAMS, ROOTS
+from infra.topologies.dledger import PORT
+from results.store import Store
+from sim.rig import SIM_FAULTS, SimBackend, SimCluster, SimRegister, SimTopology
+
+DOC = (Path(__file__).parents[2] / "docs" / "existing-machines.md").read_text()
+
+
+def test_as_many_nodes_as_machines() -> None:
+    assert Plan.from_dict({"cluster": {"hosts": ["a", "b", "c"]}}).cluster.nodes == 3
+    assert Plan.from_dict({"cluster": {"hosts": ["a", "b", "c"], "nodes": 4}}).cluster.nodes == 4
+    assert Plan.from_dict({"cluster": {}}).cluster.nodes == 5
+
+
+def test_a_plan_of_existing_machines_on_nodes_of_our_own() -> None:
+    """`--plan` of a run over SSH, and `--cluster local`: the machines of the plan are not meant any more."""
+    stored = Plan(cluster=ClusterPlan("ssh", 3, ("a", "b", "c"), "key", disposable=True))
+    again = override(stored, {"cluster": "local"}).cluster
+    assert (again.backend, again.nodes, again.hosts) == ("local", 3, ())
+    assert override(stored, {"cluster": "ssh"}).cluster == stored.cluster
+    assert override(stored, {"cluster": "docker", "hosts": ("a",)}).cluster.hosts == ("a",), "refused later, and told"
+
+
+class Clinging(SimCluster):
+    """Machines that cannot be given back."""
+
+    def destroy(self) -> None:
+        raise InfraError("n3: no SSH at 198.18.0.13:22")
+
+
+class ClingingBackend(SimBackend):
+    def provision(self, spec: ClusterSpec) -> SimCluster:
+        return Clinging(spec.nodes)
+
+
+def test_a_verdict_is_not_lost_with_the_machines(tmp_path: Path) -> None:
+    plan = Plan(seed=1, time_limit_s=10, nemeses=(), cluster=ClusterPlan("sim"))
+    prepared = Prepared(plan, SimRegister(plan), SIM_FAULTS, ClingingBackend(), SimTopology(plan, None))
+    with pytest.raises(InfraError, match=r"^the run ended valid \(.*report\.html\), but its machines: n3: no SSH at"):
+        lifecycle.run(prepared, Store(tmp_path), lambda line: None, VirtualTimeLoop)
+    assert len(list(tmp_path.rglob("verdict.json"))) == 1
+
+
+class Left(SimBackend):
+    """Three dead runs, the first of them on a machine that is away."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.runs = ["away", "kept", "gone"]
+
+    def leftovers(self) -> list[Leftover]:
+        return [Leftover("sim", run, f"things of {run}", alive=False) for run in self.runs]
+
+    def clean(self, run_id: str) -> None:
+        if run_id == "away":
+            raise InfraError("no SSH at n1")
+        if run_id == "gone":
+            self.runs.remove(run_id)
+
+
+def test_clean_goes_on_after_a_machine_that_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    backend, said = Left(), list[str]()
+    monkeypatch.setattr(registry, "names", lambda group: ["sim"])
+    monkeypatch.setattr(registry, "backend", lambda name: backend)
+    assert clean_up(said.append, dry_run=False) is False
+    assert said == [
+        "sim: away removing: things of away",
+        "sim: away could not be removed: no SSH at n1",
+        "sim: kept removing: things of kept",
+        "sim: kept could not be removed: things of kept",
+        "sim: gone removing: things of gone",
+    ]
+
+
+def test_the_document_is_right(tmp_path: Path) -> None:
+    """Its plan can be run, and its command; programs, folders and port are the code's."""
+    toml = re.findall(r"^```toml\n(.*?)^```", DOC, re.MULTILINE | re.DOTALL)
+    (tmp_path / "plan.toml").write_text(toml[0])
+    plan = Plan.read(tmp_path / "plan.toml")
+    assert lifecycle.prepare(plan).backend.name == "ssh"
+    command: Mapping[str, str] = dict(re.findall(r"(--[a-z-]+) ([a-z-]+,[a-z-]+)", DOC))
+    assert override(None, {"nemesis": command["--nemesis"]}).nemeses
+    programs = re.search(r"\*\*Programs:\*\* (.*?) \(17\)", DOC, re.DOTALL)
+    assert programs is not None
+    assert set(re.split(r", | and |\s", programs[1])) == PROGRAMS.keys()
+    assert all(f"`{root}`" in DOC for root in ROOTS)
+    assert f"**Port {PORT} (TCP)**" in DOC

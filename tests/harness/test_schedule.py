@@ -1,0 +1,159 @@
+"""The schedule is a function of the plan; targets choose what they say."""
+
+from collections import Counter
+from itertools import pairwise
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harness.api import Fault
+from harness.plan import ClusterPlan, NemesisPlan, Plan, PlanError
+from harness.schedule import FIRST_S, LAST_S, Strike, strikes
+from harness.targets import resolve
+from nemesis.partition import Bridge, PartitionHalves, PartitionMajoritiesRing
+from nemesis.process import CrashRandomNodes, HammerTime, KillRandomProcesses
+
+NODES = ["n1", "n2", "n3", "n4", "n5"]
+FAULTS: dict[str, Fault] = {
+    fault.name: fault
+    for fault in (
+        PartitionHalves(),
+        PartitionMajoritiesRing(),
+        Bridge(),
+        HammerTime(),
+        KillRandomProcesses(),
+        CrashRandomNodes(),
+    )
+}
+
+nemeses = st.builds(
+    lambda fault, length, rest, target: NemesisPlan(fault, length + rest, length, target),
+    st.sampled_from(sorted(FAULTS)),
+    st.floats(0.5, 40),
+    st.floats(0.1, 40),
+    st.sampled_from([None, "one", "leader", "minority", "n1,n3"]),
+)
+plans = st.builds(
+    lambda seed, limit, chosen: Plan(seed=seed, time_limit_s=limit, nemeses=tuple(chosen)),
+    st.integers(0, 1000),
+    st.floats(1, 300),
+    st.lists(nemeses, min_size=1, max_size=4),
+)
+
+
+@given(plans)
+def test_every_schedule_keeps_its_promises(plan: Plan) -> None:
+    found = strikes(plan, FAULTS)
+    assert found == strikes(plan, FAULTS)
+    assert [strike.id for strike in found] == list(range(1, len(found) + 1))
+    assert [strike.start_s for strike in found] == sorted(strike.start_s for strike in found)
+    assert {strike.fault for strike in found} == {nemesis.fault for nemesis in plan.nemeses}
+    for strike in found:
+        assert 0 < strike.start_s < strike.end_s <= plan.time_limit_s + 0.001
+        if plan.time_limit_s >= 4:
+            assert strike.start_s <= plan.time_limit_s - LAST_S + 0.001
+
+
+@given(st.integers(0, 1000), st.floats(0.5, 40), st.floats(0.1, 40))
+def test_a_nemesis_ends_one_strike_before_the_next(seed: int, length: float, rest: float) -> None:
+    plan = Plan(seed=seed, time_limit_s=300, nemeses=(NemesisPlan("hammer-time", length + rest, length),))
+    found = strikes(plan, FAULTS)
+    assert all(a.end_s <= b.start_s + 0.001 for a, b in pairwise(found))
+
+
+def test_the_default_run() -> None:
+    found = strikes(Plan(seed=7), FAULTS)
+    assert [round(strike.start_s / 10) for strike in found] in ([0, 2, 4], [1, 3, 5])
+    assert all(FIRST_S <= strike.start_s - 20 * i <= FIRST_S + 1 for i, strike in enumerate(found))
+    assert all(9.99 < strike.end_s - strike.start_s < 10.01 for strike in found)
+    assert {strike.target for strike in found} <= set(NODES)
+
+
+def test_another_seed_is_another_schedule() -> None:
+    assert len({tuple(strikes(Plan(seed=seed), FAULTS)) for seed in range(20)}) == 20
+
+
+def test_a_longer_run_begins_like_the_shorter() -> None:
+    short = strikes(Plan(seed=3, time_limit_s=60), FAULTS)
+    long = strikes(Plan(seed=3, time_limit_s=600), FAULTS)
+    assert long[: len(short)] == short
+    assert len(long) == 30
+
+
+def test_two_nemeses_take_turns() -> None:
+    plan = Plan(time_limit_s=120, nemeses=(NemesisPlan("hammer-time"), NemesisPlan("partition-halves")))
+    found = strikes(plan, FAULTS)
+    assert [strike.fault for strike in found] == ["hammer-time", "partition-halves"] * 6
+    alone = strikes(Plan(time_limit_s=120, nemeses=(NemesisPlan("hammer-time"),)), FAULTS)
+    assert [s.seed for s in found if s.fault == "hammer-time"] == [s.seed for s in alone]
+
+
+def test_the_same_fault_twice_draws_twice() -> None:
+    plan = Plan(time_limit_s=120, nemeses=(NemesisPlan("hammer-time"), NemesisPlan("hammer-time")))
+    found = strikes(plan, FAULTS)
+    assert len({strike.seed for strike in found}) == len(found)
+
+
+def test_an_alias_is_journalled_by_its_name() -> None:
+    plan = Plan(nemeses=(NemesisPlan("partition-random-halves"),))
+    assert strikes(plan, {"partition-random-halves": PartitionHalves()})[0].fault == "partition-halves"
+
+
+def test_only_the_leader_is_left_open() -> None:
+    found = strikes(Plan(nemeses=(NemesisPlan("hammer-time", target="leader"),)), FAULTS)
+    assert {strike.target for strike in found} == {"leader"}
+    assert found[0] == Strike(1, "hammer-time", found[0].start_s, found[0].end_s, "leader", found[0].seed)
+
+
+@pytest.mark.parametrize(
+    ("expression", "size"),
+    [("one", 1), ("minority", 2), ("majority", 3), ("all", 5), ("leader", 0), ("n4, n2", 2), ("n1,n1", 1)],
+)
+def test_targets_choose_what_they_say(expression: str, size: int) -> None:
+    for seed in range(30):
+        chosen = resolve(expression, NODES, Random(seed))
+        assert len(chosen) == size
+        assert chosen == [node for node in NODES if node in chosen]
+
+
+def test_minority_and_majority_of_four() -> None:
+    assert len(resolve("minority", NODES[:4], Random(1))) == 1
+    assert len(resolve("majority", NODES[:4], Random(1))) == 3
+
+
+def test_random_is_never_empty_and_mostly_small() -> None:
+    rng = Random(5)
+    sizes = Counter(len(resolve("random", NODES, rng)) for _ in range(2000))
+    assert set(sizes) == {1, 2, 3, 4, 5}
+    assert sizes[1] > sizes[2] > sizes[3] > sizes[4] > sizes[5]
+
+
+def test_every_node_has_its_turn() -> None:
+    rng = Random(5)
+    assert {resolve("one", NODES, rng)[0] for _ in range(200)} == set(NODES)
+
+
+@pytest.mark.parametrize(
+    ("nemesis", "nodes", "said"),
+    [
+        (
+            NemesisPlan("hammer-time", target="leadr"),
+            5,
+            "target of hammer-time: no target 'leadr'; did you mean 'leader'",
+        ),
+        (NemesisPlan("hammer-time", target="n1,n9x"), 5, "no target 'n9x'"),
+        (NemesisPlan("hammer-time", target="n1,one"), 5, "'one' cannot stand in a list of nodes"),
+        (NemesisPlan("hammer-time", target=" , "), 5, "target of hammer-time is empty; one of one, minority"),
+        (NemesisPlan("hammer-time", target="minority"), 2, "2 nodes have no minority; 'one' is right"),
+        (NemesisPlan("partition-majorities-ring"), 2, "partition-majorities-ring has nothing to do on 2 nodes;"),
+        (NemesisPlan("partition-halves"), 1, "partition-halves has nothing to do on 1 node;"),
+        (NemesisPlan("hammertime"), 5, "no nemesis 'hammertime'; did you mean 'hammer-time'"),
+    ],
+)
+def test_what_is_wrong_is_said(nemesis: NemesisPlan, nodes: int, said: str) -> None:
+    with pytest.raises(PlanError) as problem:
+        strikes(Plan(cluster=ClusterPlan(nodes=nodes), nemeses=(nemesis,)), FAULTS)
+    assert said in str(problem.value)
+    assert "\n" not in str(problem.value)

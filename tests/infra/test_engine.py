@@ -1,0 +1,95 @@
+"""The engine: one clear line where none answers, and only our own is ever stopped."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from infra import engine
+from infra.api import InfraError
+from infra.engine import engine_answers, start_engine, started_here, stop_engine
+from infra.ownership import Owner, current
+
+
+@pytest.fixture(autouse=True)
+def nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cache of its own, and an engine that is not there."""
+    monkeypatch.setenv("HARNESS_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/docker.sock")
+
+
+def note(owner: Owner) -> None:
+    engine._state().write_text(json.dumps({"engine": str(owner)}))
+
+
+def test_no_engine_is_told_with_a_way_out(tmp_path: Path) -> None:
+    answer = engine_answers()
+    assert not answer.ok
+    assert answer.reason == f"no Docker engine answers at unix://{tmp_path}/docker.sock: there is no such socket"
+    assert answer.remedy
+
+
+def test_a_socket_nobody_listens_on(tmp_path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as dead:
+        dead.bind(str(tmp_path / "docker.sock"))
+    assert engine_answers().reason.endswith("connection refused")
+
+
+def test_somebody_elses_engine_is_not_replaced() -> None:
+    with pytest.raises(InfraError, match="DOCKER_HOST names that engine, so none is started here"):
+        start_engine(lambda _: None)
+
+
+def test_without_dockerd_or_root_it_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine, "_SOCKET", os.environ["DOCKER_HOST"])
+    monkeypatch.setattr("infra.engine.os.geteuid", lambda: 1000)
+    with pytest.raises(InfraError, match="needs root"):
+        start_engine(lambda _: None)
+    monkeypatch.setattr("infra.engine.os.geteuid", lambda: 0)
+    monkeypatch.setattr("infra.engine.shutil.which", lambda *_, **__: None)
+    with pytest.raises(InfraError, match=r"apt-get install docker\.io"):
+        start_engine(lambda _: None)
+
+
+def test_an_engine_that_ends_at_once_is_quoted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    dockerd = tmp_path / "dockerd"
+    dockerd.write_text("#!/bin/sh\necho starting\necho 'failed to start daemon: no space' >&2\nexit 1\n")
+    dockerd.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setattr(engine, "_SOCKET", os.environ["DOCKER_HOST"])
+    monkeypatch.setattr("infra.engine.os.geteuid", lambda: 0)
+    with pytest.raises(InfraError, match="dockerd ended with 1: failed to start daemon: no space"):
+        start_engine(lambda _: None)
+    assert started_here() is None
+
+
+def test_stop_ends_ours() -> None:
+    ours = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    owner = Owner.of(ours.pid)
+    assert owner is not None
+    note(owner)
+    assert started_here() == owner
+    assert stop_engine()
+    ours.communicate()
+    assert ours.returncode == -15
+    assert not stop_engine()
+
+
+def test_stop_spares_a_process_that_only_has_its_number() -> None:
+    note(replace(current(), started=1))
+    assert not stop_engine()
+    assert started_here() is None
+
+
+def test_the_command_says_that_none_answers() -> None:
+    done = CliRunner().invoke(engine.main, ["status"])
+    assert done.exit_code == 1
+    assert "no Docker engine answers" in done.output

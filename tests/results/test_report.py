@@ -1,0 +1,387 @@
+"""The report: it says what is known of any run, escapes everything, and stays small."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+import pytest
+from sample_run import FAULTS, MS, S, Story, sample_history, sample_judgement, sample_observations, sample_run
+
+from results.bands import Band, bands, lanes
+from results.errors import StoreError
+from results.history import Call, History
+from results.op import NEMESIS, Op
+from results.record import Observation, RunRecord
+from results.report import plots, render, svg, timeline, words, write_report
+from results.report.model import leader_changes
+from results.report.story import LISTED, TOLD
+from results.verdict import Anomaly, CheckResult, Judgement, Verdict
+
+VOID = {"meta", "link", "br", "img", "input", "hr"}
+HOSTILE = "<script>alert(1)</script>\"'&\x00\u202e\ud800]]>-->"
+
+
+class Outline(HTMLParser):
+    """What a browser would see: tags with attributes, visible text, and whether everything is closed in order."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.text: list[str] = []
+        self.open: list[str] = []
+        self.feed(html)
+        self.close()
+        assert not self.open, f"never closed: {self.open}"
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open, f"</{tag}> closes nothing"
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if not self.open or self.open[-1] != "style":
+            self.text.append(data)
+
+    @property
+    def said(self) -> str:
+        return re.sub(r"[ \n]+", " ", " ".join(self.text)).strip()
+
+
+def outline(
+    history: History,
+    judgement: Judgement,
+    plan: dict[str, Any] | None = None,
+    observations: Sequence[Observation] = (),
+) -> Outline:
+    record = RunRecord(history, plan or {}, observations=observations)
+    return Outline(render(record, judgement, Path("report.html")))
+
+
+def judged(*anomalies: Anomaly, verdict: Verdict = Verdict.INVALID) -> Judgement:
+    return Judgement([CheckResult("linearizability", verdict, "as it is", anomalies)])
+
+
+def call(i: int, start: int, end: int | None, f: str = "read", value: Any = None, type_: Any = "ok") -> Call:
+    done = None if end is None else Op(2 * i + 1, end, i, type_, f, "k", value)
+    return Call(Op(2 * i, start, i, "invoke", f, "k", None if f == "read" else value), done)
+
+
+# The whole page
+
+
+def test_report_of_a_full_run_answers_the_readers_questions(tmp_path: Path) -> None:
+    record, judgement = sample_run(tmp_path)
+    write_report(record, judgement, tmp_path / "report.html")
+    html = (tmp_path / "report.html").read_text()
+    seen = Outline(html)
+    for expected in [
+        "invalid A guarantee was broken.",
+        "linearizability: 1 of 30 keys",
+        "availability: nothing acknowledged for 33.1 s",
+        "nemesis partition-halves, hammer-time",
+        "operations 6\u202f000 (",
+        "started 2026-11-21 06:12:44 UTC",
+        f"harness run --plan {tmp_path}/plan.toml",
+        "Legal here, so it does not fail the run: read mode `unsafe` permits it",
+        "COMPARE -> INSTALL_SNAPSHOT for n1 n2 n3 n5",
+        "n3 in term 1 (asked 00:13.0)",
+        "drops packets from n1 n2 n5",
+        "after the heal, n1 answers again",
+        "not leader: refused before the append",
+        "KeyError: 'n9'",
+        "heartBeatTimeIntervalMs",
+        "6.1.0-27-amd64",
+    ]:
+        assert expected in seen.said, expected
+    headings = [a.get("id") for tag, a in seen.tags if tag == "h2"]
+    assert headings == [
+        *("anomalies", "latency", "quantiles", "rate", "leaders", "positions", "lag"),
+        *("changes", "faults", "operations", "errors", "files", "environment"),
+    ]
+    assert list(tmp_path.glob("*.tmp")) == list(tmp_path.glob(".*")) == []
+
+
+def test_report_needs_nothing_from_elsewhere(tmp_path: Path) -> None:
+    record, judgement = sample_run(tmp_path)
+    html = render(record, judgement, tmp_path / "report.html")
+    seen = Outline(html)
+    assert not [tag for tag, _ in seen.tags if tag in {"script", "link", "iframe", "object", "embed", "img", "base"}]
+    links = [a["href"] or "" for tag, a in seen.tags if tag == "a"]
+    assert links
+    ids = {a["id"] for _, a in seen.tags if a.get("id")}
+    for href in links:
+        if href.startswith("#"):
+            assert href[1:] in ids
+        else:
+            assert href.startswith("./")
+            assert (tmp_path / unquote(href)).is_file()
+    assert set(re.findall(r"(?:https?:)?//[a-z][^\s\"'<]*", html)) == {"http://www.w3.org/2000/svg"}
+    assert re.findall(r"url\(([^)]*)\)", html) == ["#fade"]
+
+
+def test_report_can_be_read_without_seeing_it(tmp_path: Path) -> None:
+    record, judgement = sample_run(tmp_path)
+    seen = Outline(render(record, judgement, tmp_path / "report.html"))
+    assert all(a.get("scope") in {"col", "row"} for tag, a in seen.tags if tag == "th")
+    pictures = [a for tag, a in seen.tags if tag == "svg"]
+    assert len(pictures) == 1 + 3 + 6  # the gradient, the timelines, the plots
+    assert all(a.get("aria-label") or a.get("aria-hidden") for a in pictures)
+    ids = [a["id"] for _, a in seen.tags if a.get("id")]
+    assert len(ids) == len(set(ids))
+
+
+def test_a_long_run_makes_a_small_report(tmp_path: Path) -> None:
+    record, judgement = sample_run(tmp_path, rate=500, length_s=60, concurrency=50)
+    assert len(record.history) > 60_000
+    assert len(render(record, judgement, tmp_path / "report.html").encode()) < 1_000_000
+
+
+@pytest.mark.parametrize(
+    "where", ["key", "value", "error", "f", "node", "fault", "summary", "reason", "plan", "detail"]
+)
+def test_whatever_a_run_holds_stays_text(where: str) -> None:
+    said = {name: HOSTILE if name == where else "x" for name in ("key", "value", "error", "f", "node", "fault")}
+    story = Story()
+    strike = {"fault": said["fault"], "id": 1, "nodes": {said["node"]: [said["node"]]}, "evidence": {said["node"]: "x"}}
+    story.add(0, NEMESIS, "invoke", "inject", value=strike)
+    story.add(1, NEMESIS, "info", "inject", value=strike, error=said["error"])
+    story.add(2, 0, "invoke", said["f"], key=said["key"], value=said["value"], extra={"node": said["node"]})
+    story.add(3, 0, "info", said["f"], key=said["key"], value=said["value"], error=said["error"])
+    text = HOSTILE if where in ("summary", "reason", "detail") else "x"
+    anomaly = Anomaly(text, text, said["key"], (0, 2), (0, 3), {text: text, "nodes": {text: {"log": text}}}, text)
+    judgement = Judgement([CheckResult(text, Verdict.INVALID, text, [anomaly], {text: text, "traceback": text})])
+    observations = [Observation(0, said["node"], "leader", 1, None, 0, 5, 5, 5)]
+    plan = {"workload": HOSTILE if where == "plan" else "register", "nemesis": [{"fault": said["fault"]}]}
+    record = RunRecord(story.history(), plan, {text: text}, observations, path=Path(text.replace("\0", "")))
+    html = render(record, judgement, Path("report.html"))
+    seen = Outline(html)
+    assert "script" not in {tag for tag, _ in seen.tags}
+    assert not any(name.startswith("on") for _, a in seen.tags for name in a)
+    assert "alert(1)" in seen.said or where == "plan"
+    assert not {"\0", "\u202e", "\ud800"} & set(html)
+
+
+def test_runs_that_hold_little_are_told_too() -> None:
+    nothing = outline(History([]), Judgement([]))
+    assert "unknown The run does not tell." in nothing.said
+    assert "No client operation is in the history." in nothing.said
+    assert "No checker has judged this run." in nothing.said
+    assert not [a for tag, a in nothing.tags if tag == "svg" and a.get("role") == "img"]
+
+    foreign = outline(History([Op(0, 5, 0, "invoke", "read"), Op(1, 9, 0, "ok", "read", value=3)]), judged())
+    assert "a history from elsewhere" in foreign.said
+    assert "operations 1 (1 ok)" in foreign.said
+    assert "seed" not in foreign.said
+
+    strike = {"fault": "hammer-time", "id": 1, "nodes": {"n1": "SIGSTOP"}}
+    killed = outline(
+        History([Op(0, 5, 0, "invoke", "write", "k", 1), Op(1, 6, NEMESIS, "invoke", "inject", None, strike)]),
+        judged(verdict=Verdict.UNKNOWN),
+        plan={"workload": "register"},
+    )
+    assert "1 operation has no completion" in killed.said
+    assert "no heal of #1 hammer-time n1" in killed.said
+    assert "not observed" in killed.said
+
+    quiet = outline(History([]), judged(), observations=sample_observations(10))
+    assert "leader 1" in quiet.said
+
+
+def test_what_fails_the_run_is_told_before_what_is_legal_and_each_name_before_many_of_one() -> None:
+    story = Story()
+    for i in range(3):
+        story.add(10 * i, 0, "invoke", "read", key="k")
+        story.add(10 * i + 5, 0, "ok", "read", key="k", value=i)
+    many = [Anomaly("stale-read", f"stale {i}", "k", (0,)) for i in range(TOLD + LISTED)]
+    seen = outline(
+        story.history(), judged(Anomaly("odd", "odd", legal="so configured"), *many, Anomaly("lost-write", "lost"))
+    )
+    names = re.findall(r"odd|stale-read|lost-write", seen.said)
+    assert names[0] == "stale-read"
+    assert "lost-write" in names[:TOLD]
+    assert sum(1 for tag, _ in seen.tags if tag == "article") == TOLD
+    assert "2 more are in verdict.json." in seen.said
+
+
+def test_a_report_that_cannot_be_written_is_one_clear_line(tmp_path: Path) -> None:
+    record, judgement = sample_run(tmp_path)
+    with pytest.raises(StoreError, match="the report cannot be written"):
+        write_report(record, judgement, tmp_path / "missing" / "report.html")
+
+
+# Faults as bands
+
+
+def test_bands_are_read_off_the_nemesis_ops() -> None:
+    found = bands(sample_history())
+    assert [(b.id, b.fault, b.start_ns, b.end_ns) for b in found] == [
+        (number, fault, int(start * S), int(end * S)) for number, fault, start, end, _ in FAULTS
+    ]
+    assert found[0].nodes == FAULTS[0][4]
+    assert found[0].evidence["n3"].endswith("packets dropped")
+    assert found[0].after_heal == {"n3": "answers again", "n4": "answers again", "n1": "answers again"}
+    assert all(b.seen and b.error is None for b in found)
+
+
+def test_a_heal_that_failed_ends_no_band_and_a_later_one_does() -> None:
+    what = {"fault": "bridge", "id": 4, "nodes": ["n1"]}
+    ops = [
+        Op(0, 1, NEMESIS, "invoke", "inject", value=what),
+        Op(1, 2, NEMESIS, "info", "inject", value={**what, "seen": False}, error="took no effect"),
+        Op(2, 5, NEMESIS, "invoke", "heal", value=what),
+        Op(3, 6, NEMESIS, "info", "heal", value=what, error="n1 did not answer"),
+    ]
+    (open_,) = bands(History(ops))
+    assert (open_.end_ns, open_.seen, open_.error, list(open_.nodes)) == (None, False, "n1 did not answer", ["n1"])
+    (closed,) = bands(History([*ops, Op(4, 9, NEMESIS, "info", "heal", value=what)]))
+    assert closed.end_ns == 9
+
+
+def test_bands_of_a_jepsen_history() -> None:
+    fs = ["start-partition", "start-partition", "stop-partition", "stop-partition", "start", "hello"]
+    ops = [Op(i, i * 10, NEMESIS, "info", f, value="grudge") for i, f in enumerate(fs)]
+    assert [(b.fault, b.start_ns, b.end_ns) for b in bands(History(ops))] == [("partition", 0, 30), ("fault", 40, None)]
+
+
+def test_bands_that_overlap_get_lanes_of_their_own() -> None:
+    def band(start: int, end: int | None) -> Band:
+        return Band("f", start, start, end)
+
+    assert lanes([band(0, 10), band(5, None), band(10, 12), band(11, 20)], 100) == [0, 1, 0, 2]
+
+
+# Plots
+
+
+def test_thinning_keeps_what_can_be_seen() -> None:
+    ok = [(i / 100, 50 + i % 7) for i in range(100_000)]
+    lone = [(3.0, 3.0)]
+    kept = plots.thinned({("ok", "read"): ok, ("fail", "read"): lone}, 2000)
+    assert kept["fail", "read"] == lone
+    assert 500 < len(kept["ok", "read"]) <= 2000
+    assert min(p[0] for p in kept["ok", "read"]) < 2
+    assert max(p[0] for p in kept["ok", "read"]) > 990
+
+
+def test_quantiles_are_values_that_occurred() -> None:
+    values = [float(i) for i in range(1, 101)]
+    assert [plots.quantile(values, q) for q in (0, 0.5, 0.95, 0.99, 1)] == [1, 50, 95, 99, 100]
+    assert plots.quantile([7.0], 0.99) == 7
+
+
+def test_spells_join_what_stays_the_same_and_leave_holes_where_nothing_was_heard() -> None:
+    def said(second: int, role: str, term: int) -> Observation:
+        return Observation(second * S, "n1", role, term)
+
+    found = plots.spells(
+        [said(0, "leader", 1), said(1, "leader", 1), said(2, "leader", 2), said(30, "silent", 2)], 31 * S
+    )
+    assert found == [
+        (0, 2 * S, "leader", 1),
+        (2 * S, 7 * S, "leader", 2),
+        (30 * S, 31 * S, "silent", 2),
+    ]
+
+
+def test_leader_changes_name_who_else_said_it_led() -> None:
+    changes = leader_changes(sample_observations())
+    assert [(c.when, c.node, c.term, c.before) for c in changes] == [
+        ("00:00.0", "n3", "1", "none seen"),
+        ("00:14.0", "n1", "2", "n3, term 1"),
+        ("00:34.0", "n5", "4", "n1, term 2"),
+        ("00:53.0", "n2", "5", "n5, term 4"),
+    ]
+    assert changes[1].beside.startswith("n3 in term 1")
+
+
+@pytest.mark.parametrize("last", [0, 1, 3 * MS, S, 90 * S, 7200 * S])
+def test_axes_are_round_and_few_at_any_length(last: int) -> None:
+    ticks = svg.time_ticks(0, last)
+    assert ticks[0] == 0
+    assert ticks[-1] <= last
+    assert len(ticks) <= 14
+    calls = [call(0, 0, last)]
+    on = plots.stage([], last)
+    for draw in (plots.latency, plots.quantiles, plots.rate):
+        assert draw(calls, on) is not None
+
+
+@pytest.mark.parametrize(("top", "last"), [(0, 1), (3, 3), (97, 100), (0.02, 0.02), (1e6, 1e6)])
+def test_value_ticks_reach_the_top(top: float, last: float) -> None:
+    assert svg.round_ticks(top)[-1] == pytest.approx(last)
+
+
+# Timeline
+
+
+def test_timeline_takes_the_core_and_its_neighbours_and_says_what_it_left_out() -> None:
+    calls = [call(i, i * MS, i * MS + 500) for i in range(1000)]
+    scene = timeline.choose(calls, {200, 1801}, (100 * MS, 900 * MS))
+    shown = [c.invoke.index // 2 for c in scene.calls]
+    assert scene.core == {200, 1800}
+    assert {100, 900} <= set(shown)
+    assert len(shown) == 46
+    assert all(min(abs(i - 100), abs(i - 900)) <= 12 for i in shown)
+    ((start, end, left_out),) = scene.cuts
+    assert 100 * MS < start < end < 900 * MS
+    assert left_out == end // MS - start // MS - 1
+
+
+def test_timeline_is_clipped_however_large_the_core() -> None:
+    calls = [call(i, i * MS, i * MS + 500) for i in range(1000)]
+    assert len(timeline.choose(calls, set(range(2000)), None).calls) == timeline.MOST
+    assert len(timeline.choose(calls, set(), (0, S)).calls) <= timeline.MOST
+    assert timeline.choose([], {1}, (0, S)).calls == []
+
+
+def test_timeline_shows_outcome_core_and_faults() -> None:
+    calls = [call(0, 0, 5, "write", 17), call(1, 2, None, "write", 18), call(2, 6, 9, "read", 12)]
+    scene = timeline.choose(calls, {0, 4}, None)
+    drawn = str(timeline.draw(scene, [Band("bridge", 3, 1, None, {"n2": None})], ["bridge"]))
+    assert "0: write k := 17" in drawn
+    assert "4: read k → 12" in drawn
+    assert drawn.count('class="bar ok core"') == 2
+    assert drawn.count('class="bar info"') == drawn.count('class="fade"') == 1
+    assert "#3 bridge n2" in drawn
+
+
+def test_a_process_that_follows_an_info_takes_its_lane_and_no_other_does() -> None:
+    calls = [call(0, 0, 5), call(1, 6, 8, "write", 1, "info"), call(2, 10, 12), call(3, 13, 14)]
+    drawn = str(timeline.draw(timeline.choose(calls, {0}, None), [], []))
+    assert re.findall(r'class="lane"><title>processes ([^<]*)</title>', drawn) == ["0", "1 2", "3"]
+
+
+# Words
+
+
+def test_words() -> None:
+    assert [words.clock(t) for t in (0, 118_400 * MS, 59_970 * MS, 3_600 * S)] == [
+        "00:00.0",
+        "01:58.4",
+        "01:00.0",
+        "60:00.0",
+    ]
+    assert [words.duration(t) for t in (350_000, 12.34 * MS, 999.9 * MS, 4 * S, 59.97 * S, 161 * S)] == [
+        *("350 µs", "12.3 ms", "1.0 s", "4.0 s", "1 min 00 s", "2 min 41 s"),
+    ]
+    assert words.text("a" * 1000, 10) == "aaaaaaaaa…"
+    assert words.text("a\nb\x1b") == "a\\nb\\x1b"
+    assert words.call_text(call(0, 0, 5, "cas", [4, 9])) == "cas k 4 → 9"
+    assert words.call_text(call(0, 0, 5, "read", None)) == "read k → nil"
+    assert words.call_text(call(0, 0, 5, "read", 7, "info")) == "read k → ?"
+
+
+def test_the_sample_is_judged_as_the_page_says() -> None:
+    assert sample_judgement(sample_history()).verdict == Verdict.INVALID

@@ -1,0 +1,102 @@
+"""A thousand good random runs, in virtual time: the judges stay silent on every one.
+
+Short runs under random plans - clients, rates, keys, one or two faults at a time - through the real generator,
+schedule, fault runner, interpreter and checkers. What is known to be right here: no op may be called nonlinearizable,
+no replica divergent, no service unavailable.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from random import Random
+
+import harness.generator as gen
+from checkers.api import judge
+from checkers.wellformed import WellFormed
+from harness import virtual_time
+from harness.api import Completion, Context
+from harness.faults import FaultRunner
+from harness.faults import generator as fault_generator
+from harness.generator import Invocation
+from harness.interpreter import Interpreter
+from harness.plan import ClusterPlan, NemesisPlan, Plan
+from harness.schedule import strikes
+from results.history import History
+from results.op import Op
+from results.record import RunRecord
+from results.verdict import Judgement, Verdict
+from sim.rig import SIM_FAULTS, SimCluster, SimRegister, SimTopology
+
+RUNS = 1000
+CATCHES_BUGS = {"availability", "linearizability", "convergence"}
+
+
+def random_plan(seed: int) -> Plan:
+    dice = Random(seed)
+    names = dice.choice([["sim-partition"], ["sim-pause"], ["sim-partition", "sim-pause"], []])
+    targets = ("one", "minority", "leader", "random")
+    return Plan(
+        seed=seed,
+        time_limit_s=dice.uniform(6, 9),
+        rate=dice.uniform(6, 14),
+        concurrency=dice.randint(2, 8),
+        ops_per_key=dice.randint(5, 60),
+        op_deadline_s=dice.uniform(0.3, 2),
+        cluster=ClusterPlan(backend="sim", nodes=dice.choice([3, 5, 7])),
+        nemeses=tuple(NemesisPlan(name, 4, dice.uniform(0.5, 3), dice.choice(targets)) for name in names),
+    )
+
+
+async def play(plan: Plan) -> RunRecord:
+    """The phases of a run without a store: load under faults, heal, restart, final reads."""
+    workload, cluster, topology = SimRegister(plan), SimCluster(plan.cluster.nodes), SimTopology(plan, None)
+    context = Context(cluster, topology)  # type: ignore[arg-type]
+    runner = FaultRunner(cluster, topology, SIM_FAULTS, lambda: topology.service.leader)  # type: ignore[arg-type]
+    ops: list[Op] = []
+    keys: dict[str, None] = {}
+
+    def note(op: Op) -> None:
+        if op.is_client and op.key is not None:
+            keys[op.key] = None
+
+    class Nemesis:
+        async def invoke(self, op: Op) -> Completion:
+            if op.f != "restart-all":
+                return await runner.invoke(op)
+            topology.service.restart()
+            return Completion("info")
+
+    interpreter = Interpreter(
+        concurrency=plan.concurrency,
+        client=lambda thread: workload.client(context, thread),
+        nemesis=Nemesis(),
+        journal=ops.append,
+        deadline_s=plan.op_deadline_s,
+        on_event=note,
+    )
+    load = gen.rate(plan.rate, workload.generator(plan.rng("generator"), "main"), rng=plan.rng("rate"))
+    main = gen.any_(gen.clients(gen.time_limit(plan.time_limit_s, load)), fault_generator(strikes(plan, SIM_FAULTS)))
+    await interpreter.run(main, "main")
+    assert await runner.heal_all() == []
+    await interpreter.run(gen.nemesis(Invocation("restart-all")), "final")
+    await asyncio.sleep(1)
+    await interpreter.run(workload.final(list(keys), topology.service.nodes), "final")
+    await interpreter.close()
+    return RunRecord(History(ops))
+
+
+def judged(plan: Plan) -> Judgement:
+    record = virtual_time.run(play(plan))
+    checkers = [c for c in SimRegister(plan).checkers() if c.name in CATCHES_BUGS]
+    assert len(checkers) == len(CATCHES_BUGS)
+    return judge(record, [WellFormed(), *checkers])
+
+
+def test_a_thousand_good_runs() -> None:
+    alarms = {}
+    for seed in range(RUNS):
+        judgement = judged(random_plan(seed))
+        bad = [r for r in judgement.results if r.verdict in (Verdict.INVALID, Verdict.HARNESS_FAILURE)]
+        if bad:
+            alarms[seed] = [f"{r.checker}: {r.reason}" for r in bad]
+    assert alarms == {}

@@ -1,0 +1,1 @@
+"""What clients do and what must hold. Floor 4."""

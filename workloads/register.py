@@ -1,0 +1,189 @@
+"""Linearizable registers, one per key, on a DLedger group: RIP-59's Jepsen test.
+
+Every written value is unique on its key, so that a read names the write it saw. Half of the clients look for the leader
+everywhere; each of the others has a home node and believes it alone, so that it goes on talking to a leader that was
+cut off or stopped for as long as its home does: the minority side of a partition is heard as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import islice
+from random import Random
+from typing import Any
+
+import harness.generator as gen
+from checkers.api import Checker
+from checkers.availability import Availability
+from checkers.convergence import Convergence
+from checkers.dledger import DledgerInvariants
+from checkers.faults import Faults
+from checkers.linearizability import Linearizable
+from checkers.linearizability.models import CasRegister
+from checkers.replication import Replication
+from checkers.server_logs import ServerLogs
+from checkers.stats import Stats
+from harness.api import Client, Completion, Context, Workload
+from harness.generator import Generator, Invocation
+from infra.remoting.dledger import Answer, ReadMode, RegisterClient
+from results.op import Op
+
+_ACTIVE_KEYS = 5
+"""Keys under load at one time: enough contention on each for the checker to have something to find."""
+
+_RECENT = 4
+"""A compare-and-set expects one of the last few values its key may hold, so that many succeed and some do not."""
+
+
+_FINAL_TRIES = 30
+
+
+class RegisterWorkload(Workload):
+    """Reads, writes and compare-and-sets on many keys; afterwards every key is read from every replica."""
+
+    name = "register"
+    summary = "linearizable registers on a DLedger group (RIP-59's test): read, write, cas on independent keys"
+    topology = "dledger"
+
+    def client(self, context: Context, thread: int) -> Client:
+        nodes = [node.name for node in context.cluster.nodes]
+        home = None if thread % 2 == 0 else nodes[thread // 2 % len(nodes)]
+        endpoints = {node.name: context.topology.endpoint(node) for node in context.cluster.nodes}
+        return RegisterOps(endpoints, home, self.plan.op_deadline_s, self.plan.read_mode)
+
+    def generator(self, rng: Random, phase: str) -> Generator:
+        seed = rng.getrandbits(32)
+        return gen.key_window(
+            rng,
+            width=_ACTIVE_KEYS,
+            per_key=self.plan.ops_per_key,
+            make=lambda key: lambda n: op_at(seed, key, n),
+            prefix="k" if phase == "main" else f"{phase}.",
+        )
+
+    def final(self, keys: Sequence[str], nodes: Sequence[str]) -> Generator:
+        """A quorum read of every key, asked again where it failed; then every key from each replica alone."""
+        quorum = [_until_answered(Invocation("read", key, extra={"mode": "log"})) for key in keys]
+        local = [Invocation("replica-read", key, extra={"node": node}) for key in keys for node in nodes]
+        return gen.phases(gen.clients(quorum), gen.clients(local))
+
+    def checkers(self) -> Sequence[Checker]:
+        nodes = [f"n{i + 1}" for i in range(self.plan.cluster.nodes)]
+        return [
+            Availability(nodes, self.plan.recovery_limit_s, self.acknowledges),
+            Linearizable(CasRegister()),
+            Convergence(nodes, self.plan.recovery_limit_s),
+            Replication(self.plan.recovery_limit_s),
+            DledgerInvariants(nodes, self.plan.snapshot),
+            ServerLogs(),
+            Faults(planned=bool(self.plan.nemeses)),
+            Stats(["read", "write", "cas"]),
+        ]
+
+    def acknowledges(self, op: Op) -> bool:
+        """A write, a compare-and-set (applied or refused by the state machine) or a read through the log."""
+        if op.f == "cas" and op.type == "fail":
+            return op.extra.get("applied") is False
+        return op.type == "ok" and (op.f in ("write", "cas") or (op.f == "read" and self.plan.read_mode == "log"))
+
+    def server_settings(self) -> Mapping[str, str]:
+        return {"dledger.enableSnapshot": "true"} if self.plan.snapshot else {}
+
+
+def op_at(seed: int, key: str, n: int) -> Invocation:
+    """The n-th op on a key: 2 reads, 2 writes and 1 cas in 5, a function of its arguments alone.
+
+    It writes the value n + 1, so no value is written twice on a key. A cas expects one of the `_RECENT` values that
+    were last to be written before it.
+    """
+    dice = Random(f"{seed}/{key}/{n}")
+    kind = _kind(dice)
+    if kind == "read":
+        return Invocation("read", key)
+    recent = [] if kind == "write" else _written_before(seed, key, n)
+    return Invocation("cas", key, [dice.choice(recent), n + 1]) if recent else Invocation("write", key, n + 1)
+
+
+def _kind(dice: Random) -> str:
+    return dice.choice(("read", "read", "write", "write", "cas"))
+
+
+def _written_before(seed: int, key: str, n: int) -> list[int]:
+    earlier = (m for m in reversed(range(n)) if _kind(Random(f"{seed}/{key}/{m}")) != "read")
+    return [m + 1 for m in islice(earlier, _RECENT)]
+
+
+class RegisterOps:
+    """One process's client: turns ops into single attempts of `RegisterClient`, and answers into completions."""
+
+    def __init__(
+        self, endpoints: Mapping[str, tuple[str, int]], home: str | None, deadline_s: float, read_mode: str
+    ) -> None:
+        self.endpoints, self.home, self.deadline_s, self.read_mode = endpoints, home, deadline_s, read_mode
+        self.main = RegisterClient(endpoints, home=home, deadline_s=deadline_s)
+        self.replicas: dict[str, RegisterClient] = {}
+
+    def _replica(self, node: str) -> RegisterClient:
+        """A client that asks this node alone, leader or not."""
+        if node not in self.replicas:
+            self.replicas[node] = RegisterClient(self.endpoints, pinned=node, deadline_s=self.deadline_s)
+        return self.replicas[node]
+
+    async def open(self) -> None:
+        """Connections are made by the first op that needs them."""
+
+    async def invoke(self, op: Op) -> Completion:
+        match op.f:
+            case "write":
+                return _completion(await self.main.write(_key(op), op.value), op.value)
+            case "cas":
+                expected, new = op.value
+                return _cas(await self.main.cas(_key(op), expected, new), op.value)
+            case "read" if self.home is not None and self._mode(op) == "unsafe":
+                answer = await self._replica(self.home).read(_key(op), mode="unsafe")
+                return _completion(answer, answer.value)
+            case "read":
+                answer = await self.main.read(_key(op), mode=self._mode(op))
+                return _completion(answer, answer.value)
+            case "replica-read":
+                answer = await self._replica(op.extra["node"]).read(_key(op), mode="unsafe")
+                return _completion(answer, answer.value)
+        raise ValueError(f"the register workload knows no {op.f!r}")
+
+    def _mode(self, op: Op) -> ReadMode:
+        """The final reads go through the log whatever the plan's read mode."""
+        return "log" if op.extra.get("mode", self.read_mode) == "log" else "unsafe"
+
+    async def close(self) -> None:
+        for client in (self.main, *self.replicas.values()):
+            await client.close()
+
+
+def _until_answered(read: Invocation) -> Generator:
+    """One read at a time until one is ok. Right after a restart a client may still ask the old leader."""
+    return gen.concurrency_limit(1, gen.limit(_FINAL_TRIES, gen.until_ok(gen.repeat(read))))
+
+
+def _key(op: Op) -> str:
+    if op.key is None:
+        raise ValueError(f"op {op.index}: {op.f} needs a key")
+    return op.key
+
+
+def _completion(answer: Answer, value: Any) -> Completion:
+    outcome = answer.outcome
+    said = {"node": answer.node, "term": answer.term, "log_index": answer.index, "code": answer.code}
+    extra = {k: v for k, v in said.items() if v is not None}
+    if outcome.type == "ok":
+        return Completion("ok", value, extra=extra)
+    return Completion(outcome.type, error=outcome.why, extra=extra)
+
+
+def _cas(answer: Answer, value: Any) -> Completion:
+    """A cas that the state machine refused certainly did not happen: `fail`."""
+    done = _completion(answer, value)
+    if done.type == "ok" and not answer.applied:
+        return Completion(
+            "fail", error="the register did not hold the expected value", extra={**done.extra, "applied": False}
+        )
+    return done
