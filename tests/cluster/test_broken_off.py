@@ -51,8 +51,10 @@ def test_ctrl_c_in_a_run_that_is_repeated(docker_run: Run, tmp_path: Path) -> No
         ended = started.wait()
 
     first, second = asked(docker_run.ops), asked(ended.ops)
-    assert len(second) > 100
-    assert second == first[: len(second)]
+    # How many operations fit into a run hangs on how fast the servers answered in it: either run may have got further.
+    common = min(len(first), len(second))
+    assert common > 100
+    assert second[:common] == first[:common]
     assert schedule(ended.ops) == schedule(docker_run.ops)[: len(schedule(ended.ops))]
     assert sum(is_inject(op) for op in ended.ops) == 2
 
