@@ -9,7 +9,8 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from types import MappingProxyType
+from typing import ClassVar, Final
 
 from infra import dledger
 from infra.api import Cluster, InfraError, Node, ProcessId, ServerSettings, Share, Status
@@ -32,6 +33,8 @@ from infra.topologies._jvm import (
 )
 
 PORT: Final = 20911
+SERVER: Final = "server"
+"""The only kind of server on a node."""
 
 _PREFIX: Final = "dledger."
 _SETTINGS_FILE: Final = f"{LOG}/server.properties"
@@ -79,6 +82,8 @@ class DledgerTopology:
     """See `infra.api.Topology`. Settings: `dledger.NAME`, NAME being any option of DLedger's `DLedgerConfig`."""
 
     name = "dledger"
+    profiles: ClassVar[Sequence[str]] = ()
+    roles: Mapping[str, str] = MappingProxyType({"leader": "leader", "follower": "follower"})
 
     def __init__(self, settings: ServerSettings, launch: Launch | None = None) -> None:
         """Raises InfraError where the settings cannot be meant for this topology; whether DLedger has them, and takes
@@ -94,6 +99,10 @@ class DledgerTopology:
                 f"DLedger {settings.version} is not pinned here, only {dledger.VERSION}; "
                 "run another build with --server-jars DIR"
             )
+        if settings.profile is not None:
+            raise InfraError(f"--profile {settings.profile}: the topology {self.name} has no profiles")
+        if settings.options:
+            raise InfraError(f"{', '.join(sorted(settings.options))}: the topology {self.name} has no such options")
         self._nodes: list[Node] = []
         self._java_version = ""
 
@@ -125,10 +134,28 @@ class DledgerTopology:
             raise InfraError(f"{self._nodes[0].name}: there is no working java; install a JRE of version 17 there")
         self._java_version = said.stderr.decode(errors="replace").splitlines()[0]
 
-    def start(self, node: Node) -> None:
-        node.run(self.start_command(node))
+    def servers(self, node: Node) -> Sequence[str]:
+        return [SERVER]
 
-    def start_command(self, node: Node) -> Sequence[str]:
+    def main(self, node: Node) -> str:
+        return SERVER
+
+    def groups(self) -> Mapping[str, Sequence[str]]:
+        return {GROUP: [node.name for node in self._nodes]}
+
+    def nameservers(self) -> Sequence[tuple[str, int]]:
+        return []
+
+    def controllers(self) -> Sequence[tuple[str, int]]:
+        return []
+
+    def permits(self) -> Mapping[str, str]:
+        return {}
+
+    def start(self, node: Node, server: str | None = None) -> None:
+        node.run(self.start_command(node, server))
+
+    def start_command(self, node: Node, server: str | None = None) -> Sequence[str]:
         """Whoever runs it twice at once gets one server all the same: `flock -o` keeps the lock from the server."""
         class_path = [USER_LIB] if self._user_jars is not None else []
         argv = java(
@@ -158,7 +185,7 @@ class DledgerTopology:
         if not asyncio.run(self._serves(timeout_s)):
             raise InfraError(f"the group did not serve within {timeout_s:.0f} s: {asyncio.run(self._told())}")
 
-    def stop(self, node: Node, timeout_s: float = 20) -> None:
+    def stop(self, node: Node, timeout_s: float = 20, server: str | None = None) -> None:
         deadline = time.monotonic() + timeout_s
         for signal, until in (("TERM", deadline - timeout_s / 4), ("KILL", deadline)):
             running = self.process(node)
@@ -171,13 +198,13 @@ class DledgerTopology:
             return
         raise InfraError(f"{node.name}: the server is still there {timeout_s:.0f} s after it was told to end")
 
-    def process(self, node: Node) -> ProcessId | None:
+    def process(self, node: Node, server: str | None = None) -> ProcessId | None:
         return node.process(_PIDFILE)
 
     def data_dirs(self, node: Node) -> Sequence[str]:
         return [DATA]
 
-    def endpoint(self, node: Node) -> tuple[str, int]:
+    def endpoint(self, node: Node, server: str | None = None) -> tuple[str, int]:
         return node.address, PORT
 
     async def observe(self, node: Node, timeout_s: float) -> Status:
