@@ -55,10 +55,11 @@ class Workspace:
         return int(self.front.links[CHAIN + int(self.front.links[CAPACITY]) + row])
 
     def reserve(self, capacity: int, words: int, states: int) -> None:
-        """At least that much; what is there already is kept."""
+        """At least that much. What there was is freed first, so that both are never held at a time."""
         if capacity > self.capacity or words > self.words or states > self.states:
             self.capacity, self.words = max(capacity, self.capacity), max(words, self.words)
             self.states = max(states, self.states, 64)
+            self.front = self.todo = self.passed = new_rows(1, 1, 1)
             self.front, self.todo, self.passed = (new_rows(self.capacity, self.words, self.states) for _ in range(3))
 
     def prepare(self, dense: Dense, memory: int) -> None:
@@ -74,19 +75,21 @@ class Workspace:
         self.reserve(capacity, words, states)
 
     def release(self, memory: int) -> None:
-        """Back to the beginning, if it is larger than `memory` bytes."""
+        """The sets and the tree back to the beginning, if they are larger than `memory` bytes."""
         if self.bytes > memory:
-            self.__init__()  # type: ignore[misc]
+            self.capacity = self.words = self.states = 0
+            self.front = self.todo = self.passed = new_rows(1, 1, 1)
+            self.tree = np.zeros(3 * _FEW_NODES, np.int32)
 
     def walk(self, history: Columns, dense: Dense, mode: int, beam: int, budget: int, memory: int) -> int:
         """`kernel.walk` with as much room as it takes, up to `memory` bytes (then TOO_BIG or TOO_LONG)."""
         states, kinds = dense.step.shape
         masks = max(1, -(-width_of(history) // 64))
+        self.release(memory)
         if kinds > self.layout[0].shape[0]:
             self.layout = _layout(2 * kinds)
         token_words = lay_out(history, kinds, *self.layout, self.guards)
         self.width = words = 1 + 2 * masks + token_words
-        self.release(memory)
         capacity = _SMALL
         while True:
             self.reserve(capacity, words, states)
@@ -101,7 +104,9 @@ class Workspace:
             elif code == TOO_LONG:
                 if self.bytes + self.tree.nbytes > memory:
                     return code
-                self.tree = np.zeros(2 * self.tree.shape[0], np.int32)
+                nodes = 2 * self.tree.shape[0]
+                self.tree = np.zeros(1, np.int32)
+                self.tree = np.zeros(nodes, np.int32)
             else:
                 return code
 

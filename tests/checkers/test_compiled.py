@@ -218,6 +218,21 @@ def test_memory_is_bounded_and_told() -> None:
     assert small.verdict in (Verdict.UNKNOWN, Verdict.INVALID)
 
 
+def test_memory_given_back_is_not_read_any_more() -> None:
+    """The layout of the counters once went with the rows: the walk then read, and wrote, wherever that pointed."""
+    problem = encode([Call(Op(i, 0, i, "invoke", "cas", "k", [i % 4, (i + 1) % 4]), None) for i in range(8)]
+                     + [Call(Op(20, 0, 9, "invoke", "write", "k", 0), Op(21, 0, 9, "ok", "write", "k", 0)),
+                        Call(Op(22, 0, 9, "invoke", "read", "k"), Op(23, 0, 9, "ok", "read", "k", 3))], CasRegister())  # fmt: skip
+    dense = close(problem.table)
+    assert dense is not None
+    space = Workspace()
+    space.reserve(1 << 14, 8, 64)
+    assert space.walk(columns(problem, dense), dense, kernel.RECORD, 0, 10**6, 300_000) == kernel.VALID
+    assert space.bytes <= 300_000
+    assert all(len(column) >= dense.step.shape[1] for column in space.layout), "the walk reads one of each kind"
+    assert space.guards.any(), "counters without guard bits cannot be compared"
+
+
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_batch_gives_the_verdicts_of_single_checks(family: str) -> None:
     model, draw, _ = FAMILIES[family]
