@@ -56,7 +56,7 @@ def breaches(history: object) -> Iterator[Anomaly]:
             if op.process in gone:
                 yield _breach(f"process {op.process} acts again (op {op.index}) after its `info`", op)
             open_ops[op.process] = op
-        else:
+        elif not op.is_event:
             invoked = open_ops.pop(op.process, None)
             if invoked is None:
                 yield _breach(f"process {op.process} completes a {op.f} that it never invoked (op {op.index})", op)

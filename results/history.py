@@ -78,7 +78,7 @@ class History(Sequence[Op]):
             if op.type == INVOKE:
                 open_at[op.process] = len(found)
                 found.append(Call(op, None))
-            else:
+            elif not op.is_event:
                 at = open_at.pop(op.process, None)
                 if at is not None:
                     found[at] = Call(found[at].invoke, op)

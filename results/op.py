@@ -22,6 +22,12 @@ OP_TYPES: Final[tuple[OpType, ...]] = ("invoke", "ok", "fail", "info")
 NEMESIS: Final = -1
 """The process number of the nemesis. Clients are 0, 1, 2, ... (written `"nemesis"` in JSON)."""
 
+SERVER_DIED: Final = "server-died"
+"""An event that nobody invoked: a server ended unasked. Type `info`, process `NEMESIS`, `value` with `node`, `server`
+(its kind), `pid` (None: it never came back) and `last` (the end of its log). It may stand between any two other events,
+those of a strike included.
+"""
+
 _NO_EXTRA: Final[Mapping[str, Any]] = MappingProxyType({})
 
 
@@ -57,6 +63,11 @@ class Op:
     @property
     def is_client(self) -> bool:
         return self.process >= 0
+
+    @property
+    def is_event(self) -> bool:
+        """Whether it stands for itself: it completes no invocation."""
+        return self.f == SERVER_DIED and self.process < 0
 
     def to_json(self) -> dict[str, Any]:
         """The op as a JSON object; `error` and `extra` only where they say something."""

@@ -18,7 +18,9 @@ class Observation:
     role       `leader`, `follower`, `candidate`, `starting`, or `silent` (did not answer).
     term       Raft term, or None.
     leader     name of the node it takes for the leader, or None.
-    begin, end, committed, applied   log indices, or None where not said. -1 means "none yet".
+    begin, end, committed, applied   log indices (brokers: bytes of the CommitLog), or None where not said. -1 means
+               "none yet".
+    extra      what else its servers said, JSON values: see `infra.api.Status`.
     """
 
     time: int
@@ -30,9 +32,10 @@ class Observation:
     end: int | None = None
     committed: int | None = None
     applied: int | None = None
+    extra: Mapping[str, Any] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
-        return {k: v for k, v in asdict(self).items() if v is not None}
+        return {k: v for k, v in asdict(self).items() if v is not None and (k != "extra" or v)}
 
 
 @dataclass(frozen=True)

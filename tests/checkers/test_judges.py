@@ -16,7 +16,7 @@ from checkers.stats import Stats
 from checkers.wellformed import WellFormed
 from results.bands import Band
 from results.history import History
-from results.op import NEMESIS, Op, OpType
+from results.op import NEMESIS, SERVER_DIED, Op, OpType
 from results.record import Observation, RunRecord
 from results.verdict import Verdict
 
@@ -276,3 +276,16 @@ def test_a_follower_that_is_not_fed_is_starved() -> None:
     # Where the leader commits nothing, there is nothing to get.
     assert Replication(30).check(followed(range(10, 45), leader_moves=False)).verdict == Verdict.VALID
     assert Replication(30).check(RunRecord(History([]))).verdict == Verdict.UNKNOWN
+
+
+def test_a_server_that_dies_is_an_event_that_nobody_invoked() -> None:
+    """It may come in the middle of a strike, and takes nothing from the strike's own pairing."""
+    strike = {"fault": "bridge", "id": 1}
+    ops = [
+        Op(0, 1, NEMESIS, "invoke", "inject", value=strike),
+        Op(1, 2, NEMESIS, "info", SERVER_DIED, value={"node": "n1", "server": "broker", "pid": 7, "last": ""}),
+        Op(2, 3, NEMESIS, "info", "inject", value=strike),
+    ]
+    history = History(ops)
+    assert WellFormed().check(RunRecord(history)).verdict == Verdict.VALID
+    assert [(call.invoke.index, call.completion and call.completion.index) for call in history.calls] == [(0, 2)]
