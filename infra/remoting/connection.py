@@ -1,4 +1,4 @@
-"""One connection to one server: asynchronous, one request at a time, exact deadlines, no retries.
+"""One connection to one server: asynchronous, one call at a time, exact deadlines, no retries.
 
 What an error says about the request is the point of this module:
 
@@ -15,10 +15,10 @@ import asyncio
 import itertools
 import os
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final
 
-from infra.remoting.frame import Decoder, Frame, FrameError, encode
+from infra.remoting.frame import ONE_WAY, Decoder, Frame, FrameError, encode
 
 _MAX_OPAQUE: Final = 1 << 31
 """`opaque` is a Java int."""
@@ -42,12 +42,13 @@ class TimedOut(RemotingError):
 
 class Connection(asyncio.Protocol):
     """Made by `connect`. `on_request` gets what the server asks of the client: RocketMQ's brokers do, DLedger does not.
-    Without one such requests are dropped.
+    Without one such requests are dropped. `version` is said with every request (`Frame.version`).
     """
 
-    def __init__(self, address: str, on_request: Callable[[Frame], None] | None = None) -> None:
+    def __init__(self, address: str, on_request: Callable[[Frame], None] | None = None, version: int = 0) -> None:
         self.address = address
         self._on_request = on_request
+        self._version = version
         self._decoder = Decoder()
         self._opaque = itertools.count(1)
         self._waiting: tuple[int, asyncio.Future[Frame]] | None = None
@@ -58,27 +59,22 @@ class Connection(asyncio.Protocol):
     def closed(self) -> bool:
         return self._ended is not None
 
-    async def call(self, code: int, body: bytes, timeout_s: float, *, ext: dict[str, str] | None = None) -> Frame:
+    async def call(self, code: int, body: bytes, timeout_s: float, *, ext: Mapping[str, str] | None = None) -> Frame:
         """Send one request and wait for its response. Raises Refused, Broken or TimedOut; then it is closed.
 
         `timeout_s` counts from now; cancelling the call closes the connection as well.
         """
-        if self._transport is None or self._ended is not None:
-            raise Refused(f"{self.address}: {self._ended or 'not connected'}")
+        transport = self._open_transport()
         if timeout_s <= 0:
             raise Refused(f"{self.address}: no time left for the request")
         if self._waiting is not None:
-            raise RuntimeError("a connection carries one request at a time")
-        opaque = next(self._opaque) % _MAX_OPAQUE
-        try:
-            data = encode(Frame(code, opaque, ext=ext or {}, body=body))
-        except FrameError as e:
-            raise Refused(f"{self.address}: {e}") from None
+            raise RuntimeError("a connection carries one call at a time")
+        opaque, data = self._encoded(code, body, ext)
         future: asyncio.Future[Frame] = asyncio.get_running_loop().create_future()
         self._waiting = (opaque, future)
         try:
             async with asyncio.timeout(timeout_s):
-                self._transport.write(data)
+                transport.write(data)
                 return await future
         except TimeoutError:
             self._end("closed after a call that timed out")
@@ -89,9 +85,30 @@ class Connection(asyncio.Protocol):
         finally:
             self._waiting = None
 
+    def post(self, code: int, body: bytes, *, ext: Mapping[str, str] | None = None) -> None:
+        """Send a request that is never answered (one-way), also while a call waits. Raises Refused: nothing was sent.
+
+        Whether the server got it, nobody says.
+        """
+        transport = self._open_transport()
+        transport.write(self._encoded(code, body, ext, flag=ONE_WAY)[1])
+
     def close(self) -> None:
         """Drop the connection at once. Idempotent."""
         self._end("closed")
+
+    def _open_transport(self) -> asyncio.Transport:
+        if self._transport is None or self._ended is not None:
+            raise Refused(f"{self.address}: {self._ended or 'not connected'}")
+        return self._transport
+
+    def _encoded(self, code: int, body: bytes, ext: Mapping[str, str] | None, flag: int = 0) -> tuple[int, bytes]:
+        """A new request's number and bytes."""
+        opaque = next(self._opaque) % _MAX_OPAQUE
+        try:
+            return opaque, encode(Frame(code, opaque, flag=flag, ext=ext or {}, body=body, version=self._version))
+        except FrameError as e:
+            raise Refused(f"{self.address}: {e}") from None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
@@ -129,14 +146,14 @@ class Connection(asyncio.Protocol):
 
 
 async def connect(
-    host: str, port: int, timeout_s: float, on_request: Callable[[Frame], None] | None = None
+    host: str, port: int, timeout_s: float, on_request: Callable[[Frame], None] | None = None, version: int = 0
 ) -> Connection:
     """Open a connection. Raises Refused, also when the time is up: no request was sent."""
     address = f"{host}:{port}"
     loop = asyncio.get_running_loop()
     try:
         async with asyncio.timeout(timeout_s):
-            _, connection = await loop.create_connection(lambda: Connection(address, on_request), host, port)
+            _, connection = await loop.create_connection(lambda: Connection(address, on_request, version), host, port)
     except TimeoutError:
         raise Refused(f"{address}: no connection within {timeout_s:.3g} s") from None
     except OSError as e:

@@ -22,7 +22,8 @@ MAX_FRAME: Final = 16 << 20
 
 _JSON: Final = 0
 _RESPONSE: Final = 1
-_ONE_WAY: Final = 2
+ONE_WAY: Final = 2
+"""Flag bit of a request that is never answered."""
 _HEAD: Final = struct.Struct(">II")
 _TYPES: Final = {0: "JSON", 1: "ROCKETMQ"}
 
@@ -39,6 +40,7 @@ class Frame:
     opaque  the number that pairs a response with its request, chosen by the requester.
     remark  what went wrong, in the server's words; responses only.
     ext     the header's string fields.
+    version the sender's RocketMQ, in its own count; servers turn features on by it. DLedger does not look at it.
     """
 
     code: int
@@ -47,6 +49,7 @@ class Frame:
     remark: str | None = None
     ext: Mapping[str, str] = field(default_factory=dict)
     body: bytes = b""
+    version: int = 0
 
     @property
     def is_response(self) -> bool:
@@ -54,7 +57,7 @@ class Frame:
 
     @property
     def is_one_way(self) -> bool:
-        return bool(self.flag & _ONE_WAY)
+        return bool(self.flag & ONE_WAY)
 
     def reply(self, code: int, body: bytes = b"", *, remark: str | None = None) -> Frame:
         """The response to this request."""
@@ -66,7 +69,7 @@ def encode(frame: Frame) -> bytes:
     fields: dict[str, Any] = {
         "code": frame.code,
         "language": "PYTHON",
-        "version": 0,
+        "version": frame.version,
         "opaque": frame.opaque,
         "flag": frame.flag,
         "serializeTypeCurrentRPC": "JSON",
@@ -123,6 +126,7 @@ def _decode(data: bytes) -> Frame:
     if not isinstance(header, dict):
         raise FrameError(f"header is a JSON {type(header).__name__}, not an object")
     ext = header.get("extFields") or {}
+    version = header.get("version")
     remark = header.get("remark")
     if not isinstance(ext, dict):
         raise FrameError(f"extFields is a JSON {type(ext).__name__}, not an object")
@@ -135,6 +139,7 @@ def _decode(data: bytes) -> Frame:
         remark=remark,
         ext=ext,
         body=data[4 + header_length :],
+        version=version if type(version) is int else 0,
     )
 
 
