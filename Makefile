@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 DEMO_ARGS ?=
 TEST_ARGS ?=
 
-.PHONY: help setup demo test test-fast test-slow test-cluster test-compiled lint bench engine engine-stop clean
+.PHONY: help setup demo test test-fast test-slow test-cluster lint bench engine engine-stop clean
 
 help:            ## show this help
 	@grep -hE '^[a-z-]+: *## |^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -27,11 +27,6 @@ test-slow:       ## the slow ones, and those that start real servers on docker a
 
 test-cluster:    ## tests that start real servers on docker and local nodes
 	$(BIN)/pytest -m cluster $(TEST_ARGS)
-
-test-compiled:   ## tests of the compiled searches, which are optional: installs the extra `fast` (Numba) first
-	$(BIN)/pip install -q --disable-pip-version-check -c requirements.lock -e '.[fast]'
-	$(BIN)/python -m checkers.linearizability.warm
-	$(BIN)/pytest tests/checkers $(TEST_ARGS)
 
 lint:            ## ruff, mypy, and the floors of docs/design.md
 	$(BIN)/ruff check .

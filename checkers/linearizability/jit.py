@@ -1,7 +1,7 @@
 """The compiler, if there is one. Everything compiled is also written in plain Python; both give the same verdicts.
 
-Numba is optional (`pip install rocketmq-harness[fast]`). It is not even imported when it is missing, when
-`HARNESS_NO_JIT` is set, or inside `plain()`; the searches of `frontier` and `scout` then do the work.
+Numba is not even imported when it is missing (it has no build for some machines), when `HARNESS_NO_JIT` is set, or
+inside `plain()`; the searches of `frontier` and `scout` then do the work.
 
 What Numba compiled is kept in `NUMBA_CACHE_DIR`, by default in the harness' own cache folder: an installation may be
 read-only. `python -m checkers.linearizability.warm` fills it.
@@ -64,12 +64,14 @@ def prepare_cache() -> None:
     """Names the folder for compiled code, before Numba is imported. Where none can be made, Numba chooses its own.
 
     The folder is named after the sources: Numba looks at a function's own file only, and would go on using code into
-    which an older version of another file was compiled.
+    which an older version of another file was compiled. Their place and time count too, as they do to Numba: a second
+    checkout must not take the first one's code for its own (`warm.ensure` would not see that it has none).
     """
     digest = hashlib.sha256()
     for source in sorted(Path(__file__).parent.glob("*.py")):
         text = source.read_bytes()
         if b"@compiled" in text:
+            digest.update(f"{source} {source.stat().st_mtime_ns}".encode())
             digest.update(text)
     name = f"numba-{digest.hexdigest()[:12]}"
     with suppress(InfraError):

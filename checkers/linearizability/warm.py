@@ -3,14 +3,16 @@
 The first check compiles for some ten seconds, and every process of a Spark job that starts with an empty cache would do
 the same at once. The set-up calls this instead; later processes read what it left.
 
-Numba numbers the variants of a function in its cache as they come. Two processes that fill an empty cache at the same
-time can each take the same number for another variant; a third one then runs code that was compiled for other types,
-and crashes. So compiled code is only used once `ensure` was called: it fills the cache under a lock, once.
+Numba numbers the variants of a function in its cache as they come, and writes the index and the code one after the
+other. Two processes that fill an empty cache at the same time can each take the same number for another variant; a
+third one then runs code that was compiled for other types. So compiled code is only used once `ensure` was called: it
+fills the cache under a lock, once, with every variant that there is (a test sees to that).
 """
 
 from __future__ import annotations
 
 import os
+import sys
 import time
 from contextlib import ExitStack, suppress
 from pathlib import Path
@@ -21,7 +23,7 @@ from infra.api import InfraError
 from infra.cache import exclusive
 
 _READY: Final = "ready"
-"""A file beside the compiled code: all of it is there."""
+"""A file beside the compiled code: all of it is there, for this Numba, this Python and this kind of processor."""
 
 
 def ensure() -> None:
@@ -30,7 +32,7 @@ def ensure() -> None:
     if jit.State.ensured:
         return
     jit.State.ensured = True
-    marker = Path(os.environ.get("NUMBA_CACHE_DIR", "")) / _READY
+    marker = _marker()
     if marker.exists():
         return
     with ExitStack() as held:
@@ -38,9 +40,20 @@ def ensure() -> None:
         with suppress(InfraError, OSError):
             held.enter_context(exclusive("numba"))
         if not marker.exists():
+            if sys.stderr.isatty():
+                print("compiling the checkers, which is needed once and takes some 20 s ...", file=sys.stderr)
             _run_all()
             with suppress(OSError):
                 marker.touch()
+
+
+def _marker() -> Path:
+    """A cache folder may be shared by machines (a home on a file server): each kind compiles for itself."""
+    import numba
+    from llvmlite.binding import get_host_cpu_name
+
+    made_by = f"{numba.__version__}-{sys.implementation.cache_tag}-{get_host_cpu_name()}"
+    return Path(os.environ.get("NUMBA_CACHE_DIR", "")) / f"{_READY}-{made_by}"
 
 
 def warm() -> str:
