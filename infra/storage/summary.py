@@ -1,0 +1,120 @@
+"""A stopped broker's store in a few facts that a judge can compare: what its log holds, and what its index names.
+
+Written as JSON lines: first a `Head`, then one list per message (`LINE`), then the entries of the index that lead to no
+message. A log of 100,000 messages takes about a second.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from infra.message_body import id_of
+from infra.storage.commitlog import Damage, Record, read_commit_log, read_dledger_log
+from infra.storage.consumequeue import Entry, consume_queues, read_consume_queue
+from infra.storage.epochs import read_epochs
+from infra.storage.errors import StorageError
+from infra.storage.identity import read_identity
+
+LINE: Final = ("topic", "queue", "offset", "physical", "id", "intact", "indexed", "store_host", "stored", "term")
+"""What a message's list holds.
+
+offset, physical   its place in the queue and in the log.
+id                 of the body (`infra.message_body.id_of`).
+intact             the body matches its checksum, and the record names the place at which it lies.
+indexed            the consume queue's entry for this offset leads to this record. Without, no reader ever sees it.
+store_host         `ip:port` of the broker that appended it first. stored: when, ms since 1970 on its clock.
+term               DLedger's term, else null.
+"""
+
+
+@dataclass(frozen=True)
+class Head:
+    """What concerns the store as a whole.
+
+    files     `commitlog` or `dledger`: which kind of log.
+    end       position after the last record.
+    epochs    [epoch, start] of each master's time in office, in controller mode.
+    identity  [cluster, broker name, id], in controller mode.
+    problems  what could not be read, one line each: a file that is damaged, bytes where a record should be.
+    """
+
+    files: str
+    end: int
+    epochs: list[list[int]]
+    identity: list[Any] | None
+    problems: list[str] = field(default_factory=list)
+
+
+def summarize(store: Path, topics: Collection[str]) -> Iterator[str]:
+    """The lines about one store; only messages of these topics are listed.
+
+    What is damaged is told in the head; only a store without any log raises StorageError.
+    """
+    problems: list[str] = []
+    logs = sorted(store.glob("dledger-*/data"))
+    if not logs and not (store / "commitlog").is_dir():
+        raise StorageError(store, "has neither a commitlog nor a dledger-* folder; is it a broker's store?")
+    index = _index(store / "consumequeue", topics, problems)
+    lines: list[str] = []
+    end = 0
+    try:
+        for found in read_dledger_log(logs[0]) if logs else read_commit_log(store / "commitlog"):
+            if isinstance(found, Damage):
+                problems.append(f"at {found.physical} of the log: {found.why}")
+                continue
+            end = found.physical + found.size
+            if found.topic in topics:
+                entry = index.get((found.topic, found.queue, found.offset))
+                indexed = entry is not None and (entry.physical, entry.size) == (found.physical, found.size)
+                if indexed:
+                    del index[found.topic, found.queue, found.offset]
+                lines.append(json.dumps(_line(found, indexed)))
+    except StorageError as problem:
+        problems.append(str(problem))
+    head = Head("dledger" if logs else "commitlog", end, _epochs(store, problems), _identity(store, problems), problems)
+    yield json.dumps({"head": vars(head)})
+    yield from lines
+    for (topic, queue, offset), entry in index.items():
+        yield json.dumps({"dangling": [topic, queue, offset, entry.physical, entry.size]})
+
+
+def _line(record: Record, indexed: bool) -> list[Any]:
+    intact = record.intact and record.claimed == record.physical
+    said = (record.topic, record.queue, record.offset, record.physical, id_of(record.body))
+    return [*said, intact, indexed, record.store_host, record.stored, record.term]
+
+
+def _index(folder: Path, topics: Collection[str], problems: list[str]) -> dict[tuple[str, int, int], Entry]:
+    found: dict[tuple[str, int, int], Entry] = {}
+    for topic, queue, path in consume_queues(folder):
+        if topic in topics:
+            try:
+                found.update(((topic, queue, entry.offset), entry) for entry in read_consume_queue(path))
+            except StorageError as problem:
+                problems.append(str(problem))
+    return found
+
+
+def _epochs(store: Path, problems: list[str]) -> list[list[int]]:
+    try:
+        return [[epoch.epoch, epoch.start] for epoch in read_epochs(store / "epochFileCheckpoint")]
+    except FileNotFoundError:
+        return []
+    except (StorageError, OSError, UnicodeDecodeError) as problem:
+        problems.append(str(problem))
+        return []
+
+
+def _identity(store: Path, problems: list[str]) -> list[Any] | None:
+    try:
+        identity = read_identity(store / "brokerIdentity")
+        return [identity.cluster, identity.name, identity.broker_id]
+    except FileNotFoundError:
+        return None
+    except (StorageError, OSError, UnicodeDecodeError) as problem:
+        problems.append(str(problem))
+        return None

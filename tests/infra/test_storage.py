@@ -1,0 +1,219 @@
+"""Files of real brokers (tests/data/rocketmq) are read whole, and every kind of damage to them is told."""
+
+from __future__ import annotations
+
+import json
+import struct
+import zipfile
+import zlib
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from infra.message_body import body_of, id_of
+from infra.storage.commitlog import MAGIC_V2, Damage, Record, read_commit_log, read_dledger_log
+from infra.storage.consumequeue import consume_queues, read_consume_queue
+from infra.storage.epochs import Epoch, read_epochs
+from infra.storage.errors import StorageError
+from infra.storage.identity import Identity, read_identity
+from infra.storage.summary import LINE, summarize
+
+STORES = Path(__file__).parent.parent / "data" / "rocketmq" / "stores-5.5.0.zip"
+SENT = [*range(1, 121), *range(201, 221), *range(301, 320), *range(401, 410)]
+
+
+@pytest.fixture
+def stores(tmp_path: Path) -> Path:
+    """What the brokers left behind, unpacked."""
+    with zipfile.ZipFile(STORES) as archive:
+        archive.extractall(tmp_path)
+    return tmp_path
+
+
+def records(folder: Path) -> list[Record]:
+    found = list(read_commit_log(folder))
+    assert all(isinstance(one, Record) for one in found), found[-1]
+    return [one for one in found if isinstance(one, Record)]
+
+
+@pytest.mark.parametrize("node", ["n1", "n2"])
+def test_a_commit_log_holds_every_message_in_order(stores: Path, node: str) -> None:
+    found = records(stores / "controller" / node / "commitlog")
+    assert [id_of(record.body) for record in found] == SENT
+    assert all(record.intact and record.claimed == record.physical for record in found)
+    assert {record.topic for record in found} == {"log-fixture", "big"}
+    assert {record.store_host for record in found[:140]} == {"127.0.0.1:25911"}
+    assert {record.store_host for record in found[140:]} == {"127.0.0.1:25921"}, "who took it, not who holds it"
+    assert found[4].properties["TAGS"] == "t"
+
+
+def test_the_log_goes_on_in_the_next_file(stores: Path) -> None:
+    found = records(stores / "controller" / "n1" / "commitlog")
+    assert found[0].physical < 65536 <= found[-1].physical
+    for before, after in pairwise(found):
+        assert after.physical == before.physical + before.size or after.physical == 65536
+
+
+def test_the_index_leads_to_every_message(stores: Path) -> None:
+    store = stores / "controller" / "n2"
+    by_place = {record.physical: record for record in records(store / "commitlog")}
+    seen = 0
+    for topic, queue, folder in consume_queues(store / "consumequeue"):
+        for n, entry in enumerate(read_consume_queue(folder)):
+            record = by_place[entry.physical]
+            assert (record.topic, record.queue, record.offset, record.size) == (topic, queue, entry.offset, entry.size)
+            assert entry.offset == n
+            seen += 1
+    assert seen == len(SENT)
+
+
+def test_a_dledger_log_holds_every_message(stores: Path) -> None:
+    found = list(read_dledger_log(stores / "dledger" / "n1" / "dledger-n0" / "data"))
+    assert [id_of(r.body) for r in found if isinstance(r, Record)] == list(range(1, 60))
+    assert all(isinstance(r, Record) and r.intact and r.claimed == r.physical and r.term == 1 for r in found)
+
+
+def test_epochs_and_identity(stores: Path) -> None:
+    store = stores / "controller" / "n2"
+    assert read_epochs(store / "epochFileCheckpoint") == [Epoch(1, 0), Epoch(2, 111681)]
+    assert read_identity(store / "brokerIdentity") == Identity("harness", "a", 2)
+    second = next(r for r in records(store / "commitlog") if id_of(r.body) == 301)
+    assert second.physical == 111681, "the epoch begins with the new master's first message"
+
+
+def test_a_flipped_bit_in_a_body_breaks_its_checksum(stores: Path) -> None:
+    file = stores / "controller" / "n1" / "commitlog" / f"{0:020}"
+    before = records(file.parent)[10]
+    data = bytearray(file.read_bytes())
+    data[data.index(b"11 xxxxxxxxxxx", before.physical)] ^= 1
+    file.write_bytes(data)
+    after = records(file.parent)
+    assert [n for n, record in enumerate(after) if not record.intact] == [10]
+
+
+def test_bytes_that_are_no_record_end_the_log_with_damage(stores: Path) -> None:
+    file = stores / "controller" / "n1" / "commitlog" / f"{0:020}"
+    third = records(file.parent)[3].physical
+    data = bytearray(file.read_bytes())
+    data[third + 4] ^= 0xFF
+    file.write_bytes(data)
+    *good, last = read_commit_log(file.parent)
+    assert len(good) == 3
+    assert isinstance(last, Damage)
+    assert last.physical == third
+
+
+def test_a_missing_file_in_the_middle_is_named(stores: Path) -> None:
+    folder = stores / "controller" / "n1" / "commitlog"
+    (folder / f"{65536:020}").rename(folder / f"{131072:020}")
+    with pytest.raises(StorageError, match="ends at 65536, but the next file begins at 131072"):
+        list(read_commit_log(folder))
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("2\n171637273\n1-0\n2-111682\n", "the CRC-32 of its entries is"),
+        ("3\n171637273\n1-0\n2-111681\n", "says that it has 3 entries and has 2"),
+        ("", "should begin with the number"),
+        ("1\n2319120921\nx\n", "CRC-32"),
+    ],
+)
+def test_a_damaged_epoch_file_is_told(tmp_path: Path, text: str, said: str) -> None:
+    path = tmp_path / "epochFileCheckpoint"
+    path.write_text(text)
+    with pytest.raises(StorageError, match=said):
+        read_epochs(path)
+
+
+def test_a_damaged_identity_is_told(tmp_path: Path) -> None:
+    (tmp_path / "brokerIdentity").write_text("harness#a")
+    with pytest.raises(StorageError, match="is not CLUSTER#NAME#ID"):
+        read_identity(tmp_path / "brokerIdentity")
+
+
+def message(topic: str, body: bytes, flags: int, physical: int, magic: int) -> bytes:
+    """A record as `MessageExtEncoder` writes it, from the layout alone."""
+
+    def host(v6: int) -> bytes:
+        return (b"\x01" * 16 if v6 else b"\x0a\x00\x00\x01") + struct.pack(">i", 10911)
+
+    name, properties = topic.encode(), b"KEYS\x01k\x02"
+    wide = magic == MAGIC_V2
+    rest = struct.pack(">qq", 7, physical) + struct.pack(">iq", flags, 1) + host(flags & 16)
+    rest += struct.pack(">q", 2) + host(flags & 32) + struct.pack(">iqi", 0, 0, len(body)) + body
+    rest += struct.pack(">H" if wide else ">B", len(name)) + name + struct.pack(">H", len(properties)) + properties
+    head = struct.pack(">iIii", magic, zlib.crc32(body) & 0x7FFFFFFF, 3, 0)
+    return struct.pack(">i", 4 + len(head) + len(rest)) + head + rest
+
+
+@given(
+    topic=st.text(st.sampled_from("abc-_%0"), min_size=128, max_size=250),
+    body=st.binary(max_size=50),
+    flags=st.sampled_from([0, 16, 32, 48]),
+)
+def test_long_topics_and_ipv6_hosts(
+    tmp_path_factory: pytest.TempPathFactory, topic: str, body: bytes, flags: int
+) -> None:
+    folder = tmp_path_factory.mktemp("log")
+    (folder / f"{0:020}").write_bytes(message(topic, body, flags, 0, MAGIC_V2) + bytes(64))
+    (found,) = records(folder)
+    assert (found.topic, found.body, found.queue, found.offset, found.version) == (topic, body, 3, 7, 2)
+    assert found.intact
+    assert found.store_host == ("[101:101:101:101:101:101:101:101]:10911" if flags & 32 else "10.0.0.1:10911")
+
+
+@given(cut=st.integers(0, 400), junk=st.binary(max_size=60))
+def test_a_torn_record_is_damage_and_never_an_exception(
+    tmp_path_factory: pytest.TempPathFactory, cut: int, junk: bytes
+) -> None:
+    folder = tmp_path_factory.mktemp("log")
+    whole = message("t" * 130, b"1 ....", 0, 0, MAGIC_V2)
+    (folder / f"{0:020}").write_bytes((whole[:cut] + junk)[: cut + len(junk)])
+    for found in read_commit_log(folder):
+        assert isinstance(found, Record | Damage)
+
+
+def test_a_summary_tells_what_the_index_does_not_name(stores: Path) -> None:
+    store = stores / "controller" / "n1"
+    queue = store / "consumequeue" / "log-fixture" / "0" / f"{0:020}"
+    data = bytearray(queue.read_bytes())
+    lost = struct.unpack_from(">q", data, 5 * 20)[0]
+    struct.pack_into(">q", data, 5 * 20, 999_999)
+    queue.write_bytes(data)
+    head, *rest = [json.loads(line) for line in summarize(store, {"log-fixture"})]
+    assert head["head"]["epochs"] == [[1, 0], [2, 111681]]
+    assert head["head"]["identity"] == ["harness", "a", 1]
+    assert head["head"]["problems"] == []
+    messages = [dict(zip(LINE, line, strict=True)) for line in rest if isinstance(line, list)]
+    assert len(messages) == len(SENT) - 20
+    assert [m["physical"] for m in messages if not m["indexed"]] == [lost]
+    assert [line["dangling"][:4] for line in rest if isinstance(line, dict)] == [["log-fixture", 0, 5, 999_999]]
+
+
+def test_a_summary_goes_on_where_a_file_is_damaged(stores: Path) -> None:
+    store = stores / "controller" / "n1"
+    (store / "epochFileCheckpoint").write_text("1\n1\n1-0\n")
+    head, *rest = [json.loads(line) for line in summarize(store, {"log-fixture"})]
+    assert "CRC-32" in head["head"]["problems"][0]
+    assert rest
+
+
+def test_a_folder_that_is_no_store(tmp_path: Path) -> None:
+    with pytest.raises(StorageError, match="neither a commitlog nor a dledger"):
+        list(summarize(tmp_path, {"t"}))
+
+
+@given(st.integers(1, 10**18 - 1), st.integers(0, 300))
+def test_a_body_names_its_id(message: int, size: int) -> None:
+    body = body_of(message, size)
+    assert id_of(body) == message
+    assert len(body) >= min(size, len(body))
+
+
+@pytest.mark.parametrize("body", [b"", b"x1", b"01 a", b"-1", b"\xff\x00"])
+def test_a_foreign_body_is_shown_as_such(body: bytes) -> None:
+    assert id_of(body) == f"?{body.hex()}"
