@@ -19,7 +19,7 @@ the columns it does not ask for. Facts about the run stand in the schema's key-v
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from sys import intern
@@ -73,7 +73,7 @@ def seal(ops: Iterable[Op], path: Path, metadata: Mapping[str, str] | None = Non
         pq.ParquetWriter(draft, schema, compression="zstd") as writer,
     ):
         while chunk := list(islice(rest, ROW_GROUP)):
-            writer.write_batch(_columns(chunk, schema), row_group_size=ROW_GROUP)
+            writer.write_batch(pa.RecordBatch.from_arrays(to_columns(chunk), schema=schema), row_group_size=ROW_GROUP)
 
 
 def read_sealed(path: Path) -> list[Op]:
@@ -86,9 +86,9 @@ def iterate_sealed(path: Path) -> Iterator[Op]:
     """`read_sealed` one op at a time."""
     try:
         with pq.ParquetFile(path) as file:
-            _insist_on_schema(path, file.schema_arrow)
+            insist_on_schema(path, file.schema_arrow)
             for batch in file.iter_batches(batch_size=ROW_GROUP, columns=SCHEMA.names):
-                yield from _ops(path, batch)
+                yield from ops_of(path, batch)
     except (OSError, pa.ArrowException) as problem:
         raise HistoryError(path, None, f"not a sealed history, or damaged: {problem}") from None
 
@@ -103,7 +103,8 @@ def sealed_metadata(path: Path) -> dict[str, str]:
     return {key.removeprefix(_PREFIX): value for key, value in text.items() if key.startswith(_PREFIX)}
 
 
-def _columns(ops: list[Op], schema: pa.Schema) -> pa.RecordBatch:
+def to_columns(ops: Sequence[Op]) -> list[pa.Array]:
+    """The columns of `SCHEMA`, in its order."""
     columns = [
         [op.index for op in ops],
         [op.time for op in ops],
@@ -115,11 +116,11 @@ def _columns(ops: list[Op], schema: pa.Schema) -> pa.RecordBatch:
         [None if op.error is None else _utf8(op.error) for op in ops],
         [_dumps(dict(op.extra)) if op.extra else None for op in ops],
     ]
-    arrays = [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)]
-    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+    return [pa.array(column, field.type) for column, field in zip(columns, SCHEMA, strict=True)]
 
 
-def _ops(path: Path, batch: pa.RecordBatch) -> Iterator[Op]:
+def ops_of(path: Path, batch: pa.RecordBatch | pa.Table) -> Iterator[Op]:
+    """The rows as ops. `path` is for the HistoryError where one of them is none."""
     columns = {name: batch.column(name).to_pylist() for name in SCHEMA.names}
     values = _parsed(path, columns, "value", "null")
     extras = _parsed(path, columns, "extra", "{}")
@@ -146,7 +147,7 @@ def _parsed(path: Path, columns: Mapping[str, list[Any]], name: str, absent: str
     raise HistoryError(path, None, f"ops {first} to {last}: column {name!r} is no JSON: {problem}")
 
 
-def _insist_on_schema(path: Path, found: pa.Schema) -> None:
+def insist_on_schema(path: Path, found: pa.Schema) -> None:
     """Names and kinds of the columns; Spark may hand a dictionary back as plain strings."""
     for field in SCHEMA:
         if field.name not in found.names:

@@ -1,0 +1,77 @@
+"""A Spark session: our own in this process, or the one that `spark-submit` prepared."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import sys
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
+
+from results.errors import StoreError
+
+if TYPE_CHECKING:
+    from pyspark import SparkContext
+
+EMBEDDED: Final[Mapping[str, str]] = {
+    # A short job has no use for the compilers and collectors of a long one: the session starts in half of the time.
+    "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
+    "spark.driver.memory": "512m",
+    # A view of the job for every browser that can reach this machine is not ours to open.
+    "spark.ui.enabled": "false",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+}
+"""For a session in this process (`local[...]`)."""
+
+
+class NoSpark(StoreError):
+    """Spark cannot be used here. One line: why, and the way out."""
+
+
+def submitted() -> bool:
+    """Whether `spark-submit` started this process, and with it has chosen the master."""
+    return "PYSPARK_GATEWAY_PORT" in os.environ
+
+
+def start(master: str, conf: Mapping[str, str], name: str) -> SparkContext:
+    """The session's context. Under `spark-submit` its master and its settings stand, and `master` is not looked at.
+
+    `conf` has the last word. Raises NoSpark where PySpark or Java are missing, or Spark refuses.
+    """
+    _insist_on_parts()
+    # Without this the workers run the `python3` of the PATH, which knows neither PySpark nor us.
+    if not submitted():
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    local = master.startswith("local") and not submitted()
+    if local:
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    from py4j.protocol import Py4JError
+    from pyspark import SparkConf, SparkContext
+    from pyspark.errors import PySparkException
+
+    settings = SparkConf().setAppName(name)
+    if not submitted():
+        settings.setMaster(master)
+        for key, value in EMBEDDED.items() if local else ():
+            settings.setIfMissing(key, value)
+    for key, value in conf.items():
+        settings.set(key, value)
+    try:
+        context = SparkContext.getOrCreate(settings)
+    except (Py4JError, PySparkException) as problem:
+        told = str(problem).strip().splitlines()
+        raise NoSpark(f"Spark does not start on {master}: {told[-1] if told else type(problem).__name__}") from None
+    context.setLogLevel("ERROR" if local else "WARN")
+    return context
+
+
+def _insist_on_parts() -> None:
+    if importlib.util.find_spec("pyspark") is None:
+        raise NoSpark("PySpark is not installed; `pip install rocketmq-harness[spark]` is right")
+    home = os.environ.get("JAVA_HOME")
+    if submitted() or (home and os.access(os.path.join(home, "bin", "java"), os.X_OK)) or shutil.which("java"):
+        return
+    raise NoSpark("no Java is installed, and Spark needs 17 or newer (Debian: openjdk-17-jre-headless)")

@@ -1,0 +1,115 @@
+"""Units of work, and portions of units that one task does.
+
+A unit is a history of its own: a stored run, a file, some row groups of an op table, or some keys of a long history.
+Its cost is estimated from what a listing shows, before anybody has opened it. A portion is what one Spark task does. A
+task costs the driver some 20 ms, so a portion is worth a second or more; but one long history behind many short ones
+would leave one executor alone with it, so the dear ones go first.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Final, Literal
+
+Kind = Literal["run", "history", "table"]
+
+PORTION_S: Final = 2.0
+"""Seconds of work that a portion is filled up to, by estimate."""
+
+PORTION_UNITS: Final = 2_000
+"""Units in a portion at most: their histories are held together while they are checked in one call."""
+
+_BYTE_S: Final[dict[str, float]] = {"text": 1.5e-7, "gzip": 1.5e-6, "parquet": 1e-6}
+_ROW_S: Final = 6e-7
+_UNIT_S: Final[dict[Kind, float]] = {"run": 0.03, "history": 0.002, "table": 0.005}
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """A piece of work that is done as a whole.
+
+    source   path or URI; of a run its folder.
+    name     the run, as the table calls it; for an op table the name of the file.
+    stamp    changes when what lies at `source` does (sizes and times of modification).
+    model    the model to check with, or None: the one that the operations imply.
+    groups   op table: parts `groups[0]` to `groups[1]` (exclusive) of it.
+    slice    op table: of the runs of those parts the i-th of n equal shares.
+    keys     a long history: of its keys the i-th of n shares; None: everything that is judged as a whole.
+    cost     seconds, estimated.
+    files    paths below `source` and their sizes: what has to be brought to a worker that cannot read `source` itself.
+    """
+
+    kind: Kind
+    source: str
+    name: str
+    stamp: str
+    model: str | None = None
+    groups: tuple[int, int] | None = None
+    slice: tuple[int, int] | None = None
+    keys: tuple[int, int] | None = None
+    cost: float = 0.0
+    files: tuple[str, ...] = ()
+
+    @property
+    def part(self) -> str:
+        """Which part of a history this is, for people; empty: all of it."""
+        return "" if self.keys is None else f"keys {self.keys[0] + 1} of {self.keys[1]}"
+
+    def fingerprint(self, question: str) -> str:
+        """What is the same as long as neither the unit nor the question (model, budgets, version) has changed."""
+        facts = asdict(replace(self, cost=0.0, files=()))
+        return hashlib.sha256(json.dumps([facts, question], sort_keys=True).encode()).hexdigest()[:24]
+
+    def halves(self) -> list[Unit]:
+        """The unit as two, where it can be divided without looking into it."""
+        if self.groups is None or self.groups[1] - self.groups[0] < 2:
+            return []
+        begin, end = self.groups
+        middle = (begin + end) // 2
+        return [replace(self, groups=part, cost=self.cost / 2) for part in ((begin, middle), (middle, end))]
+
+    def shares(self, count: int) -> list[Unit]:
+        """An op table's parts as `count` shares of their runs."""
+        return [replace(self, slice=(i, count), cost=self.cost / count) for i in range(count)]
+
+
+def file_cost(size: int, name: str) -> float:
+    """Seconds that a file of so many bytes may take."""
+    kind = "gzip" if name.endswith(".gz") else "parquet" if name.endswith(".parquet") else "text"
+    return size * _BYTE_S[kind]
+
+
+def unit_cost(kind: Kind, reading: float) -> float:
+    return _UNIT_S[kind] + reading
+
+
+def rows_cost(rows: int) -> float:
+    """Seconds that so many rows of an op table may take."""
+    return rows * _ROW_S
+
+
+def portions(units: Iterable[Unit], portion_s: float = PORTION_S) -> list[tuple[Unit, ...]]:
+    """The units as portions, the dearest first. A unit that is dear enough is a portion of its own."""
+    found: list[tuple[Unit, ...]] = []
+    filling: list[Unit] = []
+    filled = 0.0
+    for unit in sorted(units, key=lambda unit: -unit.cost):
+        if filling and (filled + unit.cost > portion_s or len(filling) >= PORTION_UNITS):
+            found.append(tuple(filling))
+            filling, filled = [], 0.0
+        filling.append(unit)
+        filled += unit.cost
+    if filling:
+        found.append(tuple(filling))
+    return found
+
+
+def waves(found: Sequence[tuple[Unit, ...]], cores: int) -> list[list[tuple[Unit, ...]]]:
+    """Portions in groups that are written together: enough to keep all cores busy, so few that a job which is killed
+    loses seconds. The dearest come first, and the last waves are short anyway.
+    """
+    size = max(4 * cores, 8)
+    return [list(found[i : i + size]) for i in range(0, len(found), size)]

@@ -1,0 +1,129 @@
+"""The op table: the histories of many runs in few Parquet files, one row an op (docs/batch.md).
+
+The columns are those of a sealed history (`results.sealed`) behind one more, `run`, which names the history. The rows
+of a run lie together, in order of index, in one file. Where the file's metadata says `harness.whole` = `1`, they lie in
+one row group, too: then any range of row groups can be read on its own, and a file is work for many hands.
+
+A folder per run (Hive's `run=.../`) would be a file per history: a million files of four kilobytes. A column with
+statistics lets a reader skip what it does not ask for just as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from results.bulk import making_many
+from results.durable import replacing
+from results.errors import HistoryError
+from results.op import Op
+from results.sealed import FORMAT, ROW_GROUP, SCHEMA, insist_on_schema, ops_of, to_columns
+
+RUN: Final = "run"
+OP_TABLE: Final = pa.schema([pa.field(RUN, pa.dictionary(pa.int32(), pa.string()), nullable=False), *SCHEMA])
+
+_WHOLE: Final = b"harness.whole"
+_ABOUT: Final = {b"harness.format": FORMAT.encode(), _WHOLE: b"1"}
+
+
+def write_op_table(histories: Iterable[tuple[str, Sequence[Op]]], path: Path, row_group: int = ROW_GROUP) -> int:
+    """Write named histories to one file, whole or not at all; returns their number.
+
+    A row group ends with the run that fills it to `row_group` rows, so that it is the larger of the two.
+    Raises StoreError when the disk does not take it.
+    """
+    schema = OP_TABLE.with_metadata(_ABOUT)
+    count = 0
+    with (
+        replacing(path, "the op table") as draft,
+        pq.ParquetWriter(draft, schema, compression="zstd") as writer,
+    ):
+        waiting: list[pa.RecordBatch] = []
+        for name, ops in histories:
+            waiting.append(_named(name, ops, schema))
+            count += 1
+            if sum(len(batch) for batch in waiting) >= row_group:
+                _flush(writer, waiting, schema)
+                waiting = []
+        if waiting:
+            _flush(writer, waiting, schema)
+    return count
+
+
+def _named(name: str, ops: Sequence[Op], schema: pa.Schema) -> pa.RecordBatch:
+    columns = to_columns(ops)
+    run = pa.DictionaryArray.from_arrays(pa.array([0] * len(ops), pa.int32()), pa.array([name], pa.string()))
+    return pa.RecordBatch.from_arrays([run, *columns], schema=schema)
+
+
+def _flush(writer: pq.ParquetWriter, batches: Sequence[pa.RecordBatch], schema: pa.Schema) -> None:
+    table = pa.Table.from_batches(batches, schema).unify_dictionaries()
+    writer.write_table(table, row_group_size=max(len(table), 1))
+
+
+def is_op_table(path: Path) -> bool:
+    """A Parquet file with a column `run`. Raises HistoryError where it is no Parquet file."""
+    try:
+        return RUN in pq.read_schema(path).names
+    except (OSError, pa.ArrowException) as problem:
+        raise HistoryError(path, None, f"not a Parquet file, or damaged: {problem}") from None
+
+
+def row_groups(path: Path) -> list[int]:
+    """The rows of each part of the file that can be read on its own: one part only where runs may cross row groups.
+
+    Raises HistoryError where it is no op table.
+    """
+    try:
+        with pq.ParquetFile(path) as file:
+            _insist(path, file.schema_arrow)
+            rows = [file.metadata.row_group(i).num_rows for i in range(file.num_row_groups)]
+            whole = (file.schema_arrow.metadata or {}).get(_WHOLE) == b"1"
+    except (OSError, pa.ArrowException) as problem:
+        raise HistoryError(path, None, f"not an op table, or damaged: {problem}") from None
+    return rows if whole else [sum(rows)]
+
+
+def read_part(path: Path, groups: tuple[int, int], columns: Sequence[str] | None = None) -> pa.Table:
+    """The rows of parts `groups[0]` to `groups[1]` (exclusive) of `row_groups`, with these columns (None: all)."""
+    try:
+        with pq.ParquetFile(path) as file:
+            _insist(path, file.schema_arrow)
+            whole = (file.schema_arrow.metadata or {}).get(_WHOLE) == b"1"
+            chosen = range(*groups) if whole else range(file.num_row_groups)
+            wanted = list(columns or OP_TABLE.names)
+            return file.read_row_groups(list(chosen), columns=wanted, use_threads=False)
+    except (OSError, pa.ArrowException) as problem:
+        raise HistoryError(path, None, f"not an op table, or damaged: {problem}") from None
+
+
+def runs_of(table: pa.Table) -> list[tuple[str, int, int]]:
+    """(name, first row, end) of each run in a table read by `read_part`, in order. A run that comes twice is listed
+    twice: that its indices do not begin at 0 again tells the checker of well-formedness.
+    """
+    column = table.column(RUN).combine_chunks()
+    if pa.types.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    if len(column) == 0:
+        return []
+    ends = pa.compute.run_end_encode(column)
+    stops = ends.run_ends.to_pylist()
+    return [(name, start, stop) for name, start, stop in zip(ends.values.to_pylist(), [0, *stops], stops, strict=False)]
+
+
+def histories_of(path: Path, table: pa.Table) -> Iterator[tuple[str, list[Op]]]:
+    """Each run's name and ops. `path` is for the HistoryError that a value which is no JSON raises."""
+    for name, start, stop in runs_of(table):
+        with making_many():
+            ops = list(ops_of(path, table.slice(start, stop - start)))
+        yield name, ops
+
+
+def _insist(path: Path, schema: pa.Schema) -> None:
+    if RUN not in schema.names:
+        raise HistoryError(path, None, f"no column {RUN!r}: a history, and not an op table")
+    insist_on_schema(path, schema)
