@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from infra.api import Node, NodeUnreachable
+from infra.api import InfraError, Node, NodeUnreachable
 
 DATA: Final = "/var/lib/harness/data"
 """All of a server's data, and nothing else: a file system of its own may be mounted here."""
@@ -18,31 +19,30 @@ LIB: Final = "/opt/harness/lib"
 SERVER_LIB: Final = "/opt/harness/server"
 USER_LIB: Final = "/opt/harness/user-lib"
 
-HEAP_MB: Final = 160
-"""Enough for a small group's server; five fit into 1 GiB (93-104 MB resident each)."""
-
 NO_PERF_FILE: Final = "-XX:+PerfDisableSharedMem"
 """Or every JVM makes `/tmp/hsperfdata_USER/PID`, which only an orderly end removes."""
 
-OPTIONS: Final[Mapping[str, str]] = {
-    f"-Xmx{HEAP_MB}m": "five servers share a small machine",
-    "-XX:+UseSerialGC": "the other collectors' threads cost more than they give with so small a heap",
-    "-XX:TieredStopAtLevel=1": "ready a third sooner; the second compiler never pays within a run of minutes",
-    "-XX:+ExitOnOutOfMemoryError": (
-        "the heap is small by our choice: a process that is gone, with a line in its log, is an honest finding; one "
-        "that lives on with some of its threads dead is not DLedger's behaviour but ours"
-    ),
-    NO_PERF_FILE: "the JVM's statistics stay out of /tmp, where a killed one would leave them on somebody's machine",
-    f"-XX:ErrorFile={LOG}/hs_err_%p.log": "a crash of the JVM is evidence",
-    f"-Xlog:gc*:file={LOG}/gc.log:time,uptime:filecount=5,filesize=2m": (
-        "pauses of the collector explain lost leaderships; a restart moves the old file aside"
-    ),
-    "--add-opens=java.base/sun.nio.ch=ALL-UNNAMED": "dropping a mapped file needs it from JDK 16 on",
-    "--add-opens=java.base/java.nio=ALL-UNNAMED": (
-        "the same; without, the first snapshot that drops one stops the node's applies for good"
-    ),
-}
-"""The options of every JVM, each with its reason. A user's own come after them."""
+
+def options(gc_log: str) -> dict[str, str]:
+    """What every JVM gets besides its heap, each option with its reason. `gc_log`: name of its file in `LOG`."""
+    return {
+        "-XX:+UseSerialGC": "the other collectors' threads cost more than they give with so small a heap",
+        "-XX:TieredStopAtLevel=1": "ready a third sooner; the second compiler never pays within a run of minutes",
+        "-XX:+ExitOnOutOfMemoryError": (
+            "the heap is small by our choice: a process that is gone, with a line in its log, is an honest finding; "
+            "one that lives on with some of its threads dead is not the server's behaviour but ours"
+        ),
+        NO_PERF_FILE: "the JVM's statistics stay out of /tmp, where a killed one would leave them for good",
+        f"-XX:ErrorFile={LOG}/hs_err_%p.log": "a crash of the JVM is evidence",
+        f"-Xlog:gc*:file={LOG}/{gc_log}:time,uptime:filecount=5,filesize=2m": (
+            "pauses of the collector explain lost leaderships; a restart moves the old file aside"
+        ),
+        "--add-opens=java.base/sun.nio.ch=ALL-UNNAMED": "dropping a mapped file needs it from JDK 16 on",
+        "--add-opens=java.base/java.nio=ALL-UNNAMED": (
+            "the same; without, the first snapshot of DLedger that drops one stops the node's applies for good"
+        ),
+    }
+
 
 LOGGING: Final = (
     "-Dorg.slf4j.simpleLogger.logFile=System.out",
@@ -50,6 +50,9 @@ LOGGING: Final = (
     "-Dorg.slf4j.simpleLogger.dateTimeFormat=yyyy-MM-dd HH:mm:ss.SSS",
 )
 """slf4j-simple's settings: each line is stamped with the time and its thread."""
+
+
+_POLL_S: Final = 0.2
 
 
 @dataclass(frozen=True)
@@ -67,7 +70,29 @@ def java(
 ) -> list[str]:
     """The argv of a server. `class_path`: folders of jars on the node, the first wins."""
     jars = ":".join(f"{folder}/*" for folder in class_path)
-    return [*launch.wrapper, "java", *OPTIONS, *LOGGING, *options, "-cp", jars, main, *args]
+    return [*launch.wrapper, "java", *options, "-cp", jars, main, *args]
+
+
+def end(node: Node, pidfile: str, timeout_s: float, what: str) -> None:
+    """SIGTERM, SIGKILL after three quarters of the time. Raises InfraError for a process that outlives both."""
+    deadline = time.monotonic() + timeout_s
+    for signal, until in (("TERM", deadline - timeout_s / 4), ("KILL", deadline)):
+        running = node.process(pidfile)
+        if running is None:
+            return
+        node.run(["kill", "-s", signal, str(running.pid)], check=False)
+        while node.process(pidfile) == running and time.monotonic() < until:
+            time.sleep(_POLL_S)
+    if node.process(pidfile) is not None:
+        raise InfraError(f"{node.name}: {what} is still there {timeout_s:.0f} s after it was told to end")
+
+
+def java_version(node: Node) -> str:
+    """The first line of `java -version` on a node. Raises InfraError where there is none."""
+    said = node.run(["java", NO_PERF_FILE, "-version"], check=False)
+    if said.code != 0:
+        raise InfraError(f"{node.name}: there is no working java; install a JRE of version 17 there")
+    return said.stderr.decode(errors="replace").splitlines()[0]
 
 
 def last_lines(node: Node, log: str, count: int = 5) -> str:

@@ -7,7 +7,6 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import ClassVar, Final
@@ -23,20 +22,22 @@ from infra.topologies._jvm import (
     LIB,
     LOG,
     LOGGING,
-    NO_PERF_FILE,
-    OPTIONS,
     SERVER_LIB,
     USER_LIB,
     Launch,
+    end,
     java,
+    java_version,
     last_lines,
+    options,
 )
+from infra.topologies._settings import Default, chosen, jar_folder, properties, values
 
 PORT: Final = 20911
 SERVER: Final = "server"
 """The only kind of server on a node."""
 
-_PREFIX: Final = "dledger."
+_PREFIX: Final = "dledger"
 _SETTINGS_FILE: Final = f"{LOG}/server.properties"
 _EFFECTIVE_FILE: Final = f"{LOG}/effective.properties"
 _SERVER_LOG: Final = f"{LOG}/server.log"
@@ -55,13 +56,11 @@ _LOG_LIMIT: Final = 64 << 20
 """Bytes of each log that are collected: a group that loops writes some 35 MB a minute."""
 
 
-@dataclass(frozen=True)
-class Default:
-    """A DLedger setting that we choose differently from the library, and why."""
-
-    value: str
-    why: str
-
+OPTIONS: Final[Mapping[str, str]] = {
+    "-Xmx160m": "enough for a small group's server; five fit into 1 GiB (93-104 MB resident each)",
+    **options("gc.log"),
+}
+"""The options of every server's JVM, each with its reason. A user's own come after them."""
 
 DEFAULTS: Final[Mapping[str, Default]] = {
     "heartBeatTimeIntervalMs": Default("500", "the library's 2 s means elections of 7-12 s: longer than most faults"),
@@ -91,8 +90,9 @@ class DledgerTopology:
         """
         self._launch = launch or Launch()
         self._options = list(settings.jvm_options)
-        self._user_jars = _jar_folder(settings.jars) if settings.jars is not None else None
-        self._settings = {name: default.value for name, default in DEFAULTS.items()} | _chosen(settings.settings)
+        self._user_jars = jar_folder(settings.jars) if settings.jars is not None else None
+        own = chosen(settings.settings, [_PREFIX], {_PREFIX: _OURS}, "DLedgerConfig's")
+        self._settings = values(DEFAULTS) | own[_PREFIX]
         self._checked = not settings.settings
         if settings.version not in (None, dledger.VERSION):
             raise InfraError(
@@ -128,11 +128,8 @@ class DledgerTopology:
         for node in self._nodes:
             own = {"group": GROUP, "selfId": node.name, "peers": peers, "storeBaseDir": DATA}
             node.run(["mkdir", "-p", DATA, LOG])
-            node.write(_SETTINGS_FILE, _properties(self._settings | own))
-        said = self._nodes[0].run(["java", NO_PERF_FILE, "-version"], check=False)
-        if said.code != 0:
-            raise InfraError(f"{self._nodes[0].name}: there is no working java; install a JRE of version 17 there")
-        self._java_version = said.stderr.decode(errors="replace").splitlines()[0]
+            node.write(_SETTINGS_FILE, properties(self._settings | own))
+        self._java_version = java_version(self._nodes[0])
 
     def servers(self, node: Node) -> Sequence[str]:
         return [SERVER]
@@ -162,7 +159,7 @@ class DledgerTopology:
             dledger.MAIN_CLASS,
             [_SETTINGS_FILE, _EFFECTIVE_FILE],
             class_path=[*class_path, SERVER_LIB, LIB],
-            options=self._options,
+            options=[*OPTIONS, *LOGGING, *self._options],
             launch=self._launch,
         )
         spawn = spawn_argv(argv, env=self._launch.env, log=_SERVER_LOG, pidfile=_PIDFILE)
@@ -186,17 +183,7 @@ class DledgerTopology:
             raise InfraError(f"the group did not serve within {timeout_s:.0f} s: {asyncio.run(self._told())}")
 
     def stop(self, node: Node, timeout_s: float = 20, server: str | None = None) -> None:
-        deadline = time.monotonic() + timeout_s
-        for signal, until in (("TERM", deadline - timeout_s / 4), ("KILL", deadline)):
-            running = self.process(node)
-            if running is None:
-                return
-            node.run(["kill", "-s", signal, str(running.pid)], check=False)
-            while self.process(node) == running and time.monotonic() < until:
-                time.sleep(_POLL_S)
-        if self.process(node) is None:
-            return
-        raise InfraError(f"{node.name}: the server is still there {timeout_s:.0f} s after it was told to end")
+        end(node, _PIDFILE, timeout_s, "the server")
 
     def process(self, node: Node, server: str | None = None) -> ProcessId | None:
         return node.process(_PIDFILE)
@@ -245,7 +232,7 @@ class DledgerTopology:
         """Let the server itself look at the settings, here, before anything is provisioned."""
         with tempfile.TemporaryDirectory() as folder:
             file = Path(folder) / "server.properties"
-            file.write_bytes(_properties(self._settings))
+            file.write_bytes(properties(self._settings))
             jars = ":".join(f"{path}/*" for path in class_path)
             argv = ["java", "-XX:TieredStopAtLevel=1", "-cp", jars, dledger.MAIN_CLASS, "--check", str(file)]
             try:
@@ -286,35 +273,3 @@ class DledgerTopology:
             f"{node.name} {s.role}" + ("" if s.term is None else f", term {s.term}, log to {s.end}")
             for node, s in zip(self._nodes, statuses, strict=True)
         )
-
-
-def _chosen(settings: Mapping[str, str]) -> dict[str, str]:
-    """The user's settings without their prefix."""
-    chosen = {}
-    for key, value in settings.items():
-        name = key.removeprefix(_PREFIX)
-        if name == key or not name:
-            raise InfraError(f"setting {key!r}: settings of this topology are called {_PREFIX}NAME, as DLedgerConfig's")
-        if name in _OURS:
-            raise InfraError(f"setting {key!r} is the harness's own to decide")
-        if "\n" in value or "\r" in value:
-            raise InfraError(f"setting {key!r}: its value has more than one line")
-        chosen[name] = value
-    return chosen
-
-
-def _jar_folder(folder: Path) -> Path:
-    if not folder.is_dir() or not any(folder.glob("*.jar")):
-        raise InfraError(f"--server-jars {folder}: no folder with jars in it")
-    return folder.absolute()
-
-
-def _properties(settings: Mapping[str, str]) -> bytes:
-    """A Java properties file: backslashes and what is not ASCII are escaped."""
-
-    def escaped(text: str) -> str:
-        units = memoryview(text.encode("utf-16-be", "surrogatepass")).cast("B")
-        codes = (int.from_bytes(units[i : i + 2], "big") for i in range(0, len(units), 2))
-        return "".join(chr(c) if 0x20 < c < 0x7F and chr(c) not in "\\=:#!" else f"\\u{c:04x}" for c in codes)
-
-    return "".join(f"{escaped(name)}={escaped(value)}\n" for name, value in sorted(settings.items())).encode()
