@@ -20,8 +20,8 @@ from typing import Any, Final, Self
 from infra.remoting.connection import Broken
 from infra.remoting.frame import Frame
 from infra.remoting.rocketmq import fastjson
-from infra.remoting.rocketmq.client import Link
 from infra.remoting.rocketmq.codes import Request, name_of
+from infra.remoting.rocketmq.link import Link
 
 Json = dict[str, Any]
 
@@ -52,7 +52,7 @@ class Server(Link):
         """The answer, if it is success. Raises AdminError and RemotingError."""
         frame = await self.ask(code, ext or {}, body)
         if frame.code != 0:
-            raise AdminError(f"{self.host}:{self.port}", code, frame.code, frame.remark)
+            raise AdminError(self.address, code, frame.code, frame.remark)
         return frame
 
     async def json(self, code: Request, ext: Mapping[str, str] | None = None, body: bytes = b"") -> Json:
@@ -61,9 +61,9 @@ class Server(Link):
         try:
             value = fastjson.loads(frame.body)
         except fastjson.FastjsonError as e:
-            raise Broken(f"{self.host}:{self.port}: {code.name}: {e}") from None
+            raise Broken(f"{self.address}: {code.name}: {e}") from None
         if not isinstance(value, dict):
-            raise Broken(f"{self.host}:{self.port}: {code.name}: a JSON {type(value).__name__}, not an object")
+            raise Broken(f"{self.address}: {code.name}: a JSON {type(value).__name__}, not an object")
         return value
 
     async def properties(self, code: Request) -> dict[str, str]:
@@ -169,8 +169,8 @@ class BrokerAdmin(Server):
         return {name: str(value) for name, value in table.items()}
 
     async def ha_status(self) -> Json:
-        """`master`; on one `masterCommitLogMaxOffset`, `inSyncSlaveNums`, `haConnectionInfo` (addr, slaveAckOffset, diff,
-        inSync); on a slave `haClientRuntimeInfo` (masterAddr, maxOffset, ...).
+        """`master`; on one `masterCommitLogMaxOffset`, `inSyncSlaveNums`, `haConnectionInfo` (addr, slaveAckOffset,
+        diff, inSync); on a slave `haClientRuntimeInfo` (masterAddr, maxOffset, ...).
         """
         return await self.json(Request.GET_BROKER_HA_STATUS)
 
@@ -228,8 +228,8 @@ class ReplicaInfo:
 
 
 class Controller(Server):
-    """One controller. All but `metadata` and `config` are answered by the leader alone (AdminError 2007), which does not
-    ask the others first: a deposed one may tell what is no longer so.
+    """One controller. All but `metadata` and `config` are answered by the leader alone (AdminError 2007), which does
+    not ask the others first: a deposed one may tell what is no longer so.
     """
 
     async def metadata(self) -> ControllerMetadata:
@@ -257,7 +257,7 @@ class Controller(Server):
                 in_sync_epoch=int(body.get("syncStateSetEpoch", -1)),
             )
         except (ValueError, AttributeError, TypeError) as e:
-            raise Broken(f"{self.host}:{self.port}: replica info that makes no sense: {e}") from None
+            raise Broken(f"{self.address}: replica info that makes no sense: {e}") from None
 
     async def sync_state(self, broker_names: Sequence[str]) -> Json:
         """Group -> `masterBrokerId`, `masterAddress`, `masterEpoch`, `syncStateSetEpoch`, `inSyncReplicas` and

@@ -140,7 +140,7 @@ def _cut(data: bytes, at: int, length: int) -> tuple[bytes, int]:
 def _host(data: bytes, at: int, v6: bool) -> tuple[str, int]:
     raw, at = _cut(data, at, 16 if v6 else 4)
     (port,) = struct.unpack_from(">I", data, at)
-    ip = f"[{ipaddress.IPv6Address(raw)}]" if v6 else "%d.%d.%d.%d" % tuple(raw)
+    ip = f"[{ipaddress.IPv6Address(raw)}]" if v6 else ".".join(map(str, raw))
     return f"{ip}:{port}", at + 4
 
 
@@ -187,7 +187,7 @@ def encode_batch(messages: Iterable[tuple[bytes, Mapping[str, str]]]) -> bytes:
 
 
 def offset_message_id(ip: str, port: int, physical: int) -> str:
-    """The id that names a place: ip, port (4 bytes), physical offset (8), in upper-case hex. 32 digits, with IPv6 56."""
+    """The id that names a place: ip, port (4 bytes), physical offset (8) in upper-case hex: 32 digits, with IPv6 56."""
     return (ipaddress.ip_address(ip).packed + struct.pack(">Iq", port, physical)).hex().upper()
 
 
