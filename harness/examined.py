@@ -108,7 +108,7 @@ def examine(path: Path, shown: str, model: str | None, asked: Asked) -> Examined
     """
     began = time.perf_counter()
     try:
-        with nullcontext() if asked.jit else _plain_python():
+        with nullcontext() if asked.jit else plain_python():
             found = _stored(path, shown) if path.is_dir() else _history(path, shown, model, asked)
     except HistoryError as problem:
         found = Examined(shown, Verdict.UNKNOWN, str(problem), model, stored_run=path.is_dir())
@@ -127,7 +127,7 @@ def examine(path: Path, shown: str, model: str | None, asked: Asked) -> Examined
 
 
 @contextmanager
-def _plain_python() -> Iterator[None]:
+def plain_python() -> Iterator[None]:
     """`--no-jit`, for this history only: the searches ask for the variable whenever they could use compiled code."""
     before = os.environ.get("HARNESS_NO_JIT")
     os.environ["HARNESS_NO_JIT"] = "1"
@@ -179,7 +179,7 @@ def _history(path: Path, shown: str, model: str | None, asked: Asked) -> Examine
     if formed.verdict != Verdict.VALID:
         return replace(whole, verdict=formed.verdict, reason=formed.reason, anomaly=formed.anomalies[0].name)
     result, keys = asked.checker(chosen).examine(record)
-    found = replace(whole, verdict=result.verdict, reason=result.reason, algorithm=_algorithms(result))
+    found = replace(whole, verdict=result.verdict, reason=result.reason, algorithm=algorithms(result))
     if result.verdict == Verdict.VALID:
         orders = {key: tuple(r.witness or ()) for key, r in keys.items()} if asked.witness else None
         return replace(found, witness=orders)
@@ -205,7 +205,7 @@ def _violations(found: Examined, record: RunRecord, keys: Mapping[str | None, Li
     )
 
 
-def _algorithms(result: CheckResult) -> str:
+def algorithms(result: CheckResult) -> str:
     """The algorithm that decided the most keys; `+` where there were others."""
     counts: Mapping[str, int] = result.stats.get("algorithms", {})
     if not counts:

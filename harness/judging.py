@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from checkers.api import judge
+from collections.abc import Sequence
+
+from checkers.api import Checker, judge
 from checkers.wellformed import WellFormed
 from harness import registry
 from harness.api import Workload
@@ -16,7 +18,12 @@ from results.verdict_file import write_verdict
 
 
 def judge_run(record: RunRecord, workload: Workload) -> Judgement:
-    """The workload's checkers on a run, the well-formedness check first.
+    """The workload's checkers on a run, the well-formedness check first."""
+    return judge_by(record, workload.checkers())
+
+
+def judge_by(record: RunRecord, checkers: Sequence[Checker]) -> Judgement:
+    """These checkers on a run, the well-formedness check first.
 
     A malformed history is a failure of the harness: it is judged no further. A run that was broken off, or whose
     end is missing, is never `valid`; one that left a fault behind is a failure of the harness.
@@ -24,7 +31,7 @@ def judge_run(record: RunRecord, workload: Workload) -> Judgement:
     first = judge(record, [WellFormed()])
     if first.verdict != Verdict.VALID:
         return first
-    return Judgement([*first.results, *judge(record, workload.checkers()).results, *_ending(record)])
+    return Judgement([*first.results, *judge(record, checkers).results, *_ending(record)])
 
 
 def _ending(record: RunRecord) -> list[CheckResult]:

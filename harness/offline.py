@@ -21,7 +21,7 @@ from harness.plan import PlanError, suggest
 from results.errors import cannot_write
 from results.verdict import Verdict, worst
 
-_HISTORY = re.compile(r"\.(jsonl|edn|log|txt|parquet)(\.gz)?$")
+HISTORY = re.compile(r"\.(jsonl|edn|log|txt|parquet)(\.gz)?$")
 _MODEL_WIDTH = len("cas-register")
 _MOST_SHOWN = 24
 """Ops of an order that the terminal shows."""
@@ -99,7 +99,7 @@ def _walk(folder: Path) -> Iterator[Path]:
             folders.clear()
             yield Path(here)
             continue
-        yield from (Path(here, name) for name in files if _HISTORY.search(name))
+        yield from (Path(here, name) for name in files if HISTORY.search(name))
 
 
 def _all_examined(tasks: Sequence[Task], asked: Asked, jobs: int) -> Iterator[Examined]:

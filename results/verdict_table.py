@@ -165,4 +165,3 @@ def latest(table: pa.Table) -> pa.Table:
     joined = joined.join(newest, names, join_type="inner")
     keep = joined.filter(pc.equal(joined["checked"], joined["checked_max"]))["row"]
     return table.take(keep.take(pc.array_sort_indices(keep)))
-

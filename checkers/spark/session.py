@@ -6,7 +6,9 @@ import importlib.util
 import os
 import shutil
 import sys
-from collections.abc import Mapping
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Final
 
 from results.errors import StoreError
@@ -20,10 +22,15 @@ EMBEDDED: Final[Mapping[str, str]] = {
     "spark.driver.memory": "512m",
     # A view of the job for every browser that can reach this machine is not ours to open.
     "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
 }
 """For a session in this process (`local[...]`)."""
+
+
+_LOG: Final = os.path.join(tempfile.gettempdir(), f"harness-spark-{os.getpid()}.log")
+"""What Java says, of an embedded session."""
 
 
 class NoSpark(StoreError):
@@ -60,12 +67,34 @@ def start(master: str, conf: Mapping[str, str], name: str) -> SparkContext:
     for key, value in conf.items():
         settings.set(key, value)
     try:
-        context = SparkContext.getOrCreate(settings)
+        with _aside() if local else nullcontext():
+            context = SparkContext.getOrCreate(settings)
     except (Py4JError, PySparkException) as problem:
-        told = str(problem).strip().splitlines()
-        raise NoSpark(f"Spark does not start on {master}: {told[-1] if told else type(problem).__name__}") from None
+        told = [line for line in str(problem).splitlines() if line.strip() and not line.lstrip().startswith("at ")]
+        what = told[-1].strip() if told else type(problem).__name__
+        raise NoSpark(f"Spark does not start on {master}: {what}{_log_of(local)}") from None
     context.setLogLevel("ERROR" if local else "WARN")
     return context
+
+
+@contextmanager
+def _aside() -> Iterator[None]:
+    """What Java says on its own, from here to its end, goes into a file: our lines are what the user reads."""
+    log = os.open(_LOG, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o600)
+    sys.stderr.flush()
+    ours = os.dup(2)
+    os.dup2(log, 2)
+    os.close(log)
+    try:
+        yield
+    finally:
+        sys.stderr.flush()
+        os.dup2(ours, 2)
+        os.close(ours)
+
+
+def _log_of(local: bool) -> str:
+    return f"  (all of it: {_LOG})" if local else ""
 
 
 def _insist_on_parts() -> None:

@@ -22,7 +22,7 @@ PORTION_S: Final = 2.0
 PORTION_UNITS: Final = 2_000
 """Units in a portion at most: their histories are held together while they are checked in one call."""
 
-_BYTE_S: Final[dict[str, float]] = {"text": 1.5e-7, "gzip": 1.5e-6, "parquet": 1e-6}
+_BYTE_S: Final[dict[str, float]] = {"text": 5e-7, "gzip": 5e-6, "parquet": 5e-6}
 _ROW_S: Final = 6e-7
 _UNIT_S: Final[dict[Kind, float]] = {"run": 0.03, "history": 0.002, "table": 0.005}
 

@@ -1,0 +1,104 @@
+"""The command `harness batch`. What it does is in `harness.batch_run`, which takes its time to load."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any, Literal
+
+import click
+
+from harness.plan import PlanError
+
+FORMATS = ("auto", "jsonl", "edn", "porcupine-etcd", "porcupine-kv", "parquet")
+
+
+@click.command()
+@click.option(
+    "--input",
+    "inputs",
+    multiple=True,
+    required=True,
+    metavar="URI",
+    help="A store, a folder of histories, a history, or an op table: a path, or any URI that Hadoop knows (repeat).",
+)
+@click.option("--output", default="results/verdicts", show_default=True, metavar="URI", help="Where the table is.")
+@click.option(
+    "--master",
+    default="local[*]",
+    show_default=True,
+    help="Spark's master. Under spark-submit, its own stands.",
+)
+@click.option("--conf", multiple=True, metavar="KEY=VALUE", help="A setting for Spark (repeat).")
+@click.option("--model", help="What the histories are of: register, cas-register, ... (some formats imply one).")
+@click.option(
+    "--models",
+    type=click.Path(path_type=Path),
+    metavar="FILE.csv",
+    help="Columns file,model[,verdict], a line a history; any verdict that is not as listed ends in exit code 1.",
+)
+@click.option(
+    "--format",
+    "format_",
+    type=click.Choice(FORMATS),
+    metavar="NAME",
+    default="auto",
+    show_default=True,
+    help="|".join(FORMATS),
+)
+@click.option(
+    "--budget-s",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="SECONDS",
+    help="Work for one history, at a million steps a second.",
+)
+@click.option("--memory-mb", type=click.IntRange(1), metavar="MB", help="Memory for one search.  [default: 256]")
+@click.option("--no-jit", is_flag=True, help="Plain Python only: slower, the same verdicts.")
+@click.option(
+    "--failed-cas", type=click.Choice(["nothing", "observed"]), default="nothing", help="As of `harness check`."
+)
+@click.option("--nil-reads", type=click.Choice(["unset", "unrecorded"]), help="As of `harness check`.")
+@click.option("--independent", is_flag=True, help="As of `harness check`.")
+@click.option("--again", is_flag=True, help="Check also what the same version has checked before.")
+def batch(
+    inputs: tuple[str, ...],
+    conf: tuple[str, ...],
+    format_: str,
+    budget_s: float | None,
+    memory_mb: int | None,
+    no_jit: bool,
+    failed_cas: Literal["nothing", "observed"],
+    nil_reads: Literal["unset", "unrecorded"] | None,
+    independent: bool,
+    **options: Any,
+) -> None:
+    """Judge every history of a store, a folder or an op table, in parallel, on Spark (docs/batch.md).
+
+    A second call checks only what is new, or was checked by another version. The exit code is the worst verdict's.
+
+    \b
+    harness batch --input results/runs
+    harness batch --input corpus --models corpus/verdicts.csv
+    spark-submit --master spark://host:7077 checkers/batch.py --input s3a://bucket/runs --output s3a://bucket/verdicts
+    """
+    from harness.batch_run import BatchPlan, run_batch
+    from harness.examined import Asked
+    from results.formats import ReadOptions
+
+    asked = Asked(
+        format_,
+        ReadOptions(failed_cas, nil_reads, independent),
+        steps=None if budget_s is None else max(1, round(budget_s * 1_000_000)),
+        memory=None if memory_mb is None else memory_mb * 2**20,
+        jit=not no_jit,
+    )
+    settings = dict(_pair(text) for text in conf)
+    sys.exit(run_batch(BatchPlan(inputs, asked=asked, conf=settings, **options), click.echo))
+
+
+def _pair(text: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not equals or not key:
+        # Not repeated as it is: a setting may be a password.
+        raise PlanError("--conf takes KEY=VALUE, such as spark.executor.memory=2g")
+    return key, value

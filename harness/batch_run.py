@@ -1,0 +1,224 @@
+"""`harness batch`, from the first listing to the exit code (docs/batch.md)."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from checkers.linearizability.models import MODELS
+from checkers.spark.files import Files, as_path, files_for, is_shared, join, refuse_secrets
+from checkers.spark.job import Job, Receipt, receipts_in
+from checkers.spark.session import start
+from checkers.spark.units import Unit, portions
+from harness.batch_input import checker_version, units_in
+from harness.batch_work import BatchWork
+from harness.examined import Asked
+from harness.listed import Listed, Row
+from harness.plan import PlanError, suggest
+from results.verdict import Verdict, worst
+
+if TYPE_CHECKING:
+    from pyspark import SparkContext
+
+_SHOWN = 20
+_EVERY_S = 10.0
+"""Between two lines of progress where there is no terminal."""
+
+
+@dataclass(frozen=True)
+class BatchPlan:
+    """What the command line says. `conf`: settings for Spark, put over its own."""
+
+    inputs: Sequence[str]
+    output: str
+    asked: Asked = field(default_factory=Asked)
+    model: str | None = None
+    models: Path | None = None
+    master: str = "local[*]"
+    conf: Mapping[str, str] = field(default_factory=dict)
+    again: bool = False
+
+
+def run_batch(plan: BatchPlan, say: Callable[[str], None]) -> int:
+    """Check everything; returns the exit code: that of the worst verdict, over what was checked now and before.
+
+    Raises PlanError, HistoryError and StoreError for what is wrong with the whole of it; a single history never does.
+    """
+    if plan.model is not None and plan.model not in MODELS:
+        known = ", ".join(sorted(MODELS))
+        raise PlanError(f"no model {plan.model!r}{suggest(plan.model, MODELS)}  (there are {known})")
+    for uri in (*plan.inputs, plan.output):
+        refuse_secrets(uri)
+    listed = None if plan.models is None else Listed(plan.models)
+    began = time.perf_counter()
+    context = start(plan.master, plan.conf, "harness batch")
+    try:
+        say(f"spark     {context.version} on {context.master}, ready in {time.perf_counter() - began:.1f} s")
+        return _checked(plan, listed, say, context)
+    finally:
+        context.stop()
+
+
+def _checked(plan: BatchPlan, listed: Listed | None, say: Callable[[str], None], context: SparkContext) -> int:
+    began = time.perf_counter()
+    output = os.path.abspath(as_path(plan.output)) if is_shared(plan.output) else plan.output
+    outputs = files_for(output, context)
+    version = checker_version()
+    work = BatchWork(plan.asked, version, _question(plan, version), time.time_ns())
+    todo: list[tuple[Files, list[Unit]]] = []
+    score = Score(listed)
+    done = {} if plan.again else {receipt.unit: receipt for receipt in receipts_in(output, outputs)}
+    before = 0
+    for root in plan.inputs:
+        files = files_for(root, context)
+        units = units_in(os.path.abspath(as_path(root)) if files.shared else root, files, plan.model, listed, output)
+        left = []
+        for unit in units:
+            receipt = done.get(unit.fingerprint(work.question))
+            if receipt is None:
+                left.append(unit)
+            else:
+                score.add([receipt])
+                before += 1
+        todo.append((files, left))
+    done.clear()
+    count = sum(len(units) for _, units in todo)
+    cost = sum(unit.cost for _, units in todo for unit in units)
+    say(
+        f"input     {_many(before + count, 'unit')}; {before:,} done before, {count:,} to check, about {cost:.0f} s of work"
+    )
+    progress = Progress(say, count, score)
+    name = f"{time.strftime('%Y%m%dT%H%M%S')}-{secrets.token_hex(4)}"
+    for number, (files, units) in enumerate(todo):
+        job = Job(context, files, output, outputs, work, f"{name}-{number}")
+        for receipts in job.run(portions(units)):
+            score.add(receipts)
+            progress.step(len(receipts))
+    progress.end()
+    score.told(say)
+    say(f"table     {join(plan.output, 'verdicts')}   {time.perf_counter() - began:.1f} s")
+    return score.exit_code()
+
+
+def _question(plan: BatchPlan, version: str) -> str:
+    """What decides a verdict besides the history: a unit is done when it was asked the same."""
+    asked = plan.asked
+    return json.dumps([asked.format, asdict(asked.options), asked.steps, asked.memory, version])
+
+
+class Score:
+    """The verdicts so far. It holds counts, and a few that are shown: nothing that grows with the histories, but for
+    those that are listed with a verdict.
+    """
+
+    def __init__(self, listed: Listed | None) -> None:
+        self.listed = listed
+        self.counts: Counter[Verdict] = Counter()
+        self.shown: list[tuple[str, str, str]] = []
+        self.agreed = 0
+        self.disagreements: list[str] = []
+        self.unlisted: Counter[Verdict] = Counter()
+        self._expected: dict[str, Row] = {}
+        if listed is not None:
+            self._expected = {str(path): row for path, row in listed.rows.items() if row.verdict is not None}
+
+    def add(self, receipts: Iterable[Receipt]) -> None:
+        for receipt in receipts:
+            counts = {Verdict(word): number for word, number in receipt.runs.items()}
+            self.counts.update(counts)
+            row = self._row(receipt)
+            if row is None:
+                self.unlisted.update(counts)
+                self.shown += [one for one in receipt.told if len(self.shown) < _SHOWN]
+            else:
+                self._compare(row, worst(counts), receipt)
+
+    def _row(self, receipt: Receipt) -> Row | None:
+        if not self._expected or not is_shared(receipt.source):
+            return next((row for row in self._expected.values() if row.file == receipt.name), None)
+        return self._expected.get(str(Path(as_path(receipt.source)).resolve()))
+
+    def _compare(self, row: Row, found: Verdict, receipt: Receipt) -> None:
+        reason = receipt.told[0][2] if receipt.told else ""
+        # With no operation at all there is nothing to be wrong: that is no objection to `valid` (docs/checking.md).
+        nothing = found == Verdict.UNKNOWN and reason.startswith("nothing checked")
+        if found == row.verdict or (nothing and row.verdict == Verdict.VALID):
+            self.agreed += 1
+        else:
+            self.disagreements.append(f"{receipt.name}: listed {row.verdict}, found {found}: {reason}")
+
+    def told(self, say: Callable[[str], None]) -> None:
+        for run, verdict, reason in self.shown:
+            say(f"{run}   {verdict}  {reason}")
+        bad = sum(number for verdict, number in self.unlisted.items() if verdict != Verdict.VALID)
+        if bad > len(self.shown):
+            more = _many(bad - len(self.shown), "history", "histories")
+            say(f"... and {more} more that are not valid: see the table")
+        if self.disagreements:
+            say(f"{len(self.disagreements)} verdicts are not as listed:")
+            for line in self.disagreements[:_SHOWN]:
+                say(f"  {line}")
+        for row in self._missing():
+            say(f"{row.file}   unknown  it is listed, but there is no such file")
+        compared = self.agreed + len(self.disagreements)
+        total = _many(sum(self.counts.values()), "history", "histories")
+        counts = ", ".join(f"{self.counts[v]:,} {v.value}" for v in Verdict if self.counts[v])
+        say(f"{total}: {counts}" + (f"; {self.agreed} of {compared} as listed" if compared else ""))
+
+    def exit_code(self) -> int:
+        judged = [verdict for verdict, number in self.unlisted.items() if number]
+        judged += [Verdict.VALID] * bool(self.agreed) + [Verdict.INVALID] * bool(self.disagreements)
+        judged += [Verdict.UNKNOWN] * bool(self._missing())
+        return worst(judged).exit_code
+
+    def _missing(self) -> Sequence[Row]:
+        return [] if self.listed is None else self.listed.missing()
+
+
+class Progress:
+    """One line that changes, on a terminal; else a line now and then."""
+
+    def __init__(self, say: Callable[[str], None], units: int, score: Score) -> None:
+        self.say, self.units, self.score = say, units, score
+        self.began = self.last = time.perf_counter()
+        self.done, self.before = 0, sum(score.counts.values())
+        self.terminal = sys.stderr.isatty()
+
+    def step(self, units: int) -> None:
+        self.done += units
+        now = time.perf_counter()
+        if self.terminal:
+            sys.stderr.write(f"\r\033[K{self._line(now)}")
+            sys.stderr.flush()
+        elif now - self.last >= _EVERY_S and self.done < self.units:
+            self.last = now
+            self.say(self._line(now))
+
+    def end(self) -> None:
+        if self.terminal and self.done:
+            sys.stderr.write("\r\033[K")
+            sys.stderr.flush()
+
+    def _line(self, now: float) -> str:
+        took = max(now - self.began, 1e-9)
+        counts = self.score.counts
+        histories = sum(counts.values()) - self.before
+        share = self.done / self.units if self.units else 1.0
+        bar = "#" * round(20 * share)
+        bad = counts[Verdict.INVALID]
+        return (
+            f" {int(took // 60):02}:{int(took % 60):02}  [{bar:<20}] {self.done:,} of {self.units:,} units  |  "
+            f"{histories:,} histories, {histories / took:,.0f}/s  |  {bad:,} invalid"
+        )
+
+
+def _many(count: int, one: str, many: str | None = None) -> str:
+    return f"{count:,} {one if count == 1 else many or one + 's'}"
