@@ -17,6 +17,7 @@ from typing import Any, Literal
 import click
 
 from harness import registry
+from harness.batch import batch
 from harness.plan import NemesisPlan, Plan, PlanError, seconds
 from infra.api import InfraError
 from results.errors import HistoryError
@@ -51,6 +52,9 @@ store_option = click.option(
 @click.version_option(package_name="rocketmq-harness", prog_name="harness")
 def cli() -> None:
     """Fault-injection tests for Apache RocketMQ and DLedger: real servers, real faults, checked histories."""
+
+
+cli.add_command(batch)
 
 
 @cli.command()
