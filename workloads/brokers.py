@@ -1,0 +1,166 @@
+"""What one client does at brokers for the workloads `log` and `queue`: single attempts, put into completions."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, Final
+
+from harness.api import Completion
+from infra.message_body import body_of, id_of
+from infra.remoting.outcomes import Outcome
+from infra.remoting.rocketmq.client import Broker, Pulled
+from infra.remoting.rocketmq.messages import Message
+from infra.remoting.rocketmq.outcomes import STATUSES
+from results.op import Op
+from workloads.masters import Masters
+from workloads.places import Places, Queue, queue_of
+
+BODY_SIZE: Final = 100
+"""Bytes of a message's body."""
+
+READ_DEADLINE_S: Final = 1.0
+"""A read has no effect, so nothing is lost with one that is given up early, and readers go on to the next node."""
+
+_REFUSED_PAUSE_S: Final = 0.05
+"""A client that was just sent away waits so long before its next send: while there is no master, a thousand refusals a
+second would tell nothing more than a hundred."""
+
+PULL_LIMIT: Final = 256
+"""Messages in an answer. The broker's own limit of 32 would let readers fall behind while some nodes do not answer."""
+
+_CHUNK: Final = 2048
+_CHUNK_S: Final = 1.5
+"""A final read's answer: at most so many messages, collected for so long."""
+
+
+class BrokerClient:
+    """One logical process's way to the brokers.
+
+    `steadfast` clients believe in the master they found until it says itself that it is none: neither a time-out nor an
+    uncertain answer moves them, nor what controllers and name servers say. So a master that was cut off, and goes on
+    acknowledging, is heard for as long as it does. The others look it up again after everything that is not `ok`.
+    """
+
+    def __init__(self, places: Places, masters: Masters, beliefs: dict[str, str], deadline_s: float, steadfast: bool):
+        self.places, self.masters, self.deadline_s = places, masters, deadline_s
+        self.steadfast = steadfast
+        self._beliefs = beliefs
+        """Group -> node. The thread's, so that a process that ends leaves its belief to the next one."""
+        self._doubts: dict[str, str] = {}
+        self._refused = False
+        self._links: dict[str, Broker] = {}
+
+    async def open(self) -> None:
+        """Connections are made by the first op that needs them."""
+
+    async def close(self) -> None:
+        for link in self._links.values():
+            await link.close()
+
+    def at(self, node: str) -> Broker:
+        """The link to a node's broker."""
+        if node not in self._links:
+            host, port = self.places.endpoints[node]
+            self._links[node] = Broker(host, port, deadline_s=self.deadline_s, topology=self.places.topology)
+        return self._links[node]
+
+    async def send(self, op: Op) -> Completion:
+        """One message to a queue at whom this client takes for the master: at most one attempt."""
+        queue = queue_of(op.key)
+        end = asyncio.get_running_loop().time() + self.deadline_s
+        if self._refused:
+            await asyncio.sleep(_REFUSED_PAUSE_S)
+        node = await self.master(queue.group)
+        left = end - asyncio.get_running_loop().time()
+        if node is None or left <= 0:
+            self._refused = True
+            return Completion("fail", op.value, "no-master: nobody names one; nothing was sent")
+        sent = await self.at(node).send(queue.topic, queue.number, body_of(op.value, BODY_SIZE), deadline_s=left)
+        self._learn(queue.group, node, sent.outcome)
+        extra: dict[str, Any] = {"node": node}
+        if sent.code is not None:
+            extra["code"] = sent.code
+        if sent.outcome.type == "ok":
+            if sent.offset is None:
+                return Completion("info", op.value, "acknowledged without an offset", extra)
+            return Completion("ok", [sent.offset, op.value], extra=extra)
+        if sent.outcome.type == "info" and (status := STATUSES.get(sent.code or 0)) is not None:
+            extra["status"] = status
+            if sent.offset is not None:
+                extra["offset"] = sent.offset
+        return Completion(sent.outcome.type, op.value, sent.outcome.why, extra)
+
+    async def master(self, group: str) -> str | None:
+        """Whom this client takes for the master of a group."""
+        believed = self._beliefs.get(group)
+        doubted = self._doubts.pop(group, None)
+        if believed is None or doubted is not None:
+            believed = await self.masters.find(group, doubted=doubted)
+            if believed is not None:
+                self._beliefs[group] = believed
+        return believed
+
+    def _learn(self, group: str, node: str, outcome: Outcome) -> None:
+        self._refused = outcome.type == "fail"
+        if self._refused or (outcome.type == "info" and not self.steadfast):
+            self._doubts[group] = node
+            self._beliefs.pop(group, None)
+
+    async def poll(self, op: Op) -> Completion:
+        """One pull from a node, whatever its role."""
+        queue, node = queue_of(op.key), op.extra["node"]
+        pulled = await self.pull(queue, node, op.value)
+        extra = {"node": node, "role": "master" if self.masters.known(queue.group) == node else "slave"}
+        return _read(pulled, pulled.messages, extra)
+
+    async def pull(self, queue: Queue, node: str, offset: int, group: str | None = None) -> Pulled:
+        deadline = min(READ_DEADLINE_S, self.deadline_s)
+        return await self.at(node).pull(
+            queue.topic,
+            queue.number,
+            offset,
+            group=group or self.places.readers,
+            max_messages=PULL_LIMIT,
+            deadline_s=deadline,
+        )
+
+    async def replica_read(self, op: Op) -> Completion:
+        """A stretch of a queue from one node, in as many pulls as it takes; `done` when its end was reached."""
+        queue, node, at = queue_of(op.key), op.extra["node"], op.value
+        until = asyncio.get_running_loop().time() + min(_CHUNK_S, self.deadline_s / 2)
+        found: list[Message] = []
+        while True:
+            pulled = await self.pull(queue, node, at)
+            if pulled.outcome.type != "ok":
+                break
+            found += pulled.messages
+            at = found[-1].offset + 1 if found else at
+            done = pulled.max is not None and at >= pulled.max
+            if not pulled.messages and not done and pulled.min is not None and at < pulled.min:
+                at = pulled.min  # older messages were deleted
+            elif done or not pulled.messages:
+                return _read(pulled, found, {"node": node, "done": done})
+            if len(found) >= _CHUNK or asyncio.get_running_loop().time() > until:
+                return _read(pulled, found, {"node": node, "done": False})
+        return _read(pulled, (), {"node": node})
+
+    async def edge(self, op: Op) -> Completion:
+        """`max-offset` or `min-offset` of a queue at a node."""
+        queue, node = queue_of(op.key), op.extra["node"]
+        broker = self.at(node)
+        ask = broker.max_offset if op.f == "max-offset" else broker.min_offset
+        answer = await ask(queue.topic, queue.number, deadline_s=min(READ_DEADLINE_S, self.deadline_s))
+        return Completion(answer.outcome.type, answer.value, answer.outcome.why or None, {"node": node})
+
+
+def _read(pulled: Pulled, messages: Any, extra: dict[str, Any]) -> Completion:
+    said = {"min": pulled.min, "max": pulled.max, "next": pulled.next, "code": pulled.code}
+    extra |= {name: value for name, value in said.items() if value is not None}
+    if pulled.outcome.type != "ok":
+        return Completion("fail", None, pulled.outcome.why, extra)
+    return Completion("ok", [[message.offset, _id(message)] for message in messages], extra=extra)
+
+
+def _id(message: Message) -> int | str:
+    """The message's id; a body that does not match its checksum is shown as what it is: nobody sent it."""
+    return id_of(message.body) if message.intact else f"?{message.body[:16].hex()}"

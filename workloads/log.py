@@ -1,0 +1,147 @@
+"""Messages to the queues of a topic, read back by offset from every replica: RocketMQ as a replicated log.
+
+Producers send to the master. Half of them follow it: they look it up (at the controllers, or at the name servers) after
+everything that is not an acknowledgement. The other half are steadfast: they stay with the master they know until it
+says itself that it is none, so that one that was cut off and goes on acknowledging is heard. Clients stand outside
+every partition.
+
+Readers poll by offset, each its share of the nodes, masters and slaves alike. At the end every replica is read through
+by its address.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import count
+from random import Random
+from typing import Final
+
+import harness.generator as gen
+from checkers.api import Checker
+from checkers.availability import Availability
+from checkers.faults import Faults
+from checkers.stats import Stats
+from harness.api import Client, Completion, Context, Workload
+from harness.generator import Generator, Invocation
+from harness.plan import Plan
+from results.op import Op
+from workloads.brokers import PULL_LIMIT, BrokerClient
+from workloads.masters import Masters
+from workloads.places import Places, make, places_of
+from workloads.reading import Polls, Through
+
+QUEUES: Final = 4
+"""Queues of the topic on each broker group."""
+
+POLL_SHARE: Final = 1 / 11
+"""Of all ops: 1,000 sends and 100 polls a second."""
+
+READERS: Final = 3
+"""Clients that read, at most; never more than a third of all."""
+
+PHASE: Final = 1_000_000_000
+"""Ids of a phase begin at a multiple of this, so that no two messages of a run have the same."""
+
+
+class LogWorkload(Workload):
+    """Sends and polls; afterwards every replica is read through."""
+
+    name = "log"
+    summary = "messages to the queues of a topic, read by offset from masters and slaves: nothing acknowledged is lost"
+    topologies = ("controller", "dledger-commitlog", "master-slave", "slave-acting-master")
+    default_rate = 1100.0
+    restart_before_final = False
+    reusable = True
+
+    def __init__(self, plan: Plan) -> None:
+        super().__init__(plan)
+        self._phases = count()
+        self._beliefs: dict[int, dict[str, str]] = {}
+        self._places: Places | None = None
+        self._masters: Masters | None = None
+
+    @property
+    def places(self) -> Places:
+        """Known once `setup` was called."""
+        assert self._places is not None, "setup comes first"
+        return self._places
+
+    async def setup(self, context: Context) -> None:
+        """Make the topic on every broker."""
+        self._places = places_of(context, f"log-{context.run}", QUEUES)
+        await make(self._places, QUEUES)
+        self._masters = Masters(self._places)
+
+    def client(self, context: Context, thread: int) -> Client:
+        assert self._masters is not None, "setup comes first"
+        beliefs = self._beliefs.setdefault(thread, {})
+        return LogOps(self.places, self._masters, beliefs, self.plan.op_deadline_s, steadfast=thread % 2 == 1)
+
+    def generator(self, rng: Random, phase: str) -> Generator:
+        first = next(self._phases) * PHASE + 1
+        keys = self.places.keys
+
+        def send(n: int) -> Invocation:
+            return Invocation("send", keys[n % len(keys)], first + n)
+
+        readers = reader_count(self.plan.concurrency)
+        rate = self.plan.rate or self.default_rate
+        polls = gen.rate(rate * POLL_SHARE, Polls(tours(self.places, readers)))
+        return gen.reserve(readers, polls, default=send)
+
+    def final(self, keys: Sequence[str], nodes: Sequence[str]) -> Generator:
+        """Every queue of every replica, from its start to its end."""
+        return gen.clients(
+            gen.any_(*(Through(q.key, n) for q in self.places.queues for n in self.places.groups[q.group]))
+        )
+
+    def server_settings(self) -> Mapping[str, str]:
+        return {"broker.maxTransferCountOnMessageInMemory": str(PULL_LIMIT)}
+
+    def checkers(self) -> Sequence[Checker]:
+        nodes = [f"n{i + 1}" for i in range(self.plan.cluster.nodes)]
+        return [
+            Availability(nodes, self.plan.recovery_limit_s, self.acknowledges),
+            Faults(planned=bool(self.plan.nemeses)),
+            Stats(["send", "poll"]),
+        ]
+
+    def acknowledges(self, op: Op) -> bool:
+        """A send that the master acknowledged as durable as configured."""
+        return op.f == "send" and op.type == "ok"
+
+
+def reader_count(concurrency: int) -> int:
+    """How many of the clients read. Raises ValueError where nobody would be left to send."""
+    if concurrency < 2:
+        raise ValueError("the workload needs at least 2 clients: one to send and one to read")
+    return min(READERS, max(1, concurrency // 3))
+
+
+def tours(places: Places, readers: int) -> list[list[tuple[str, str]]]:
+    """What each reader polls: its share of the nodes, each node's queues one after the other."""
+    stops = [
+        (queue.key, node)
+        for group, nodes in places.groups.items()
+        for node in nodes
+        for queue in places.queues
+        if queue.group == group
+    ]
+    nodes = list(dict.fromkeys(node for _, node in stops))
+    return [[stop for stop in stops if nodes.index(stop[1]) % readers == r] or stops for r in range(readers)]
+
+
+class LogOps(BrokerClient):
+    """The workload's client."""
+
+    async def invoke(self, op: Op) -> Completion:
+        match op.f:
+            case "send":
+                return await self.send(op)
+            case "poll":
+                return await self.poll(op)
+            case "replica-read":
+                return await self.replica_read(op)
+            case "max-offset" | "min-offset":
+                return await self.edge(op)
+        raise ValueError(f"the log workload knows no {op.f!r}")

@@ -1,0 +1,88 @@
+"""Who is master of a broker group, as the cluster says: looked up as clients do, cached, never trusted.
+
+With controllers their leader is asked (1004), else the name servers' routes (105). Asked are all at once, because some
+may be cut off; of several answers the one with the highest epoch counts, and without epochs the one most give.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Coroutine
+from typing import Any, Final, TypeVar
+
+from infra.remoting.connection import RemotingError
+from infra.remoting.rocketmq.admin import AdminError, Controller, NameServer
+from workloads.places import Places
+
+T = TypeVar("T")
+
+_ASK_S: Final = 0.8
+_GAP_S: Final = 0.1
+"""Looked up at most so often, however many clients are sent away at the same time."""
+
+
+class Masters:
+    """Shared by all clients of a run; one event loop."""
+
+    def __init__(self, places: Places) -> None:
+        self._places = places
+        self._known: dict[str, str] = {}
+        self._looked: dict[str, float] = {}
+        self._locks = {group: asyncio.Lock() for group in places.groups}
+        self._controllers = [Controller(*at, deadline_s=_ASK_S) for at in places.controllers]
+        self._name_servers = [NameServer(*at, deadline_s=_ASK_S) for at in places.nameservers]
+
+    def known(self, group: str) -> str | None:
+        """The node that is believed to be master, without asking."""
+        return self._known.get(group)
+
+    async def find(self, group: str, *, doubted: str | None = None) -> str | None:
+        """The master's node; None where nobody names one. `doubted`: the node that just refused to be it."""
+        known = self._known.get(group)
+        if known is not None and known != doubted:
+            return known
+        loop = asyncio.get_running_loop()
+        async with self._locks[group]:
+            known = self._known.get(group)
+            if known is not None and known != doubted:
+                return known  # somebody else found out meanwhile
+            wait = self._looked.get(group, float("-inf")) + _GAP_S - loop.time()
+            if wait > 0:
+                await asyncio.sleep(wait)
+            found = await self._ask(group)
+            self._looked[group] = loop.time()
+            if found is not None:
+                self._known[group] = found
+            return found
+
+    async def close(self) -> None:
+        for server in (*self._controllers, *self._name_servers):
+            await server.close()
+
+    async def _ask(self, group: str) -> str | None:
+        if self._controllers:
+            answers = await _all(controller.replica_info(group) for controller in self._controllers)
+            best = max(answers, key=lambda info: info.master_epoch, default=None)
+            return None if best is None else self._places.node_at(best.master_address)
+        routes = await _all(server.route(self._places.topic) for server in self._name_servers)
+        named: Counter[str] = Counter()
+        for route in routes:
+            for broker in (route or {}).get("brokerDatas", []):
+                address = (broker.get("brokerAddrs") or {}).get("0")
+                if broker.get("brokerName") == group and (node := self._places.node_at(address or "")):
+                    named[node] += 1
+        return named.most_common(1)[0][0] if named else None
+
+
+async def _all(questions: Any) -> list[Any]:
+    """The answers of those that gave one."""
+
+    async def one(question: Coroutine[Any, Any, T]) -> T | None:
+        try:
+            return await question
+        except (RemotingError, AdminError):
+            return None
+
+    answers = await asyncio.gather(*(one(question) for question in questions))
+    return [answer for answer in answers if answer is not None]

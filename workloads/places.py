@@ -1,0 +1,133 @@
+"""Where messages of a run go: its topic and reader group, made on every broker, and the queues as keys of the history.
+
+A key is `topic:broker group:queue`, such as `log-3f2a:a:0`: a topic of several broker groups has its queues on each.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from harness.api import Context
+from infra.api import InfraError
+from infra.remoting.connection import RemotingError
+from infra.remoting.rocketmq.admin import AdminError, BrokerAdmin, NameServer
+
+SETUP_LIMIT_S: Final = 60.0
+"""How long brokers and name servers may take to know a new topic: they serve already, so this is generous."""
+
+_ASK_S: Final = 5.0
+_PAUSE_S: Final = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class Queue:
+    """One queue of one broker group."""
+
+    topic: str
+    group: str
+    number: int
+
+    @property
+    def key(self) -> str:
+        return f"{self.topic}:{self.group}:{self.number}"
+
+
+def queue_of(key: str | None) -> Queue:
+    """The reverse of `Queue.key`."""
+    topic, group, number = (key or "").rsplit(":", 2)
+    return Queue(topic, group, int(number))
+
+
+@dataclass(frozen=True)
+class Places:
+    """What a run's clients need to know of the cluster.
+
+    topology     its name (outcomes differ).
+    groups       broker group -> names of its nodes.
+    endpoints    node -> host and port of its broker.
+    nameservers, controllers   host and port of each.
+    readers      the consumer group under which everything is read that moves no committed offset.
+    """
+
+    topology: str
+    topic: str
+    readers: str
+    queues: Sequence[Queue]
+    groups: Mapping[str, Sequence[str]]
+    endpoints: Mapping[str, tuple[str, int]]
+    nameservers: Sequence[tuple[str, int]]
+    controllers: Sequence[tuple[str, int]]
+
+    @property
+    def keys(self) -> list[str]:
+        return [queue.key for queue in self.queues]
+
+    def node_at(self, address: str) -> str | None:
+        """The node whose broker registered itself as `host:port`."""
+        host, _, port = address.rpartition(":")
+        return next((node for node, at in self.endpoints.items() if at == (host, int(port or 0))), None)
+
+
+def places_of(context: Context, topic: str, queues_per_group: int) -> Places:
+    """The places of a run; nothing is made yet."""
+    topology = context.topology
+    nodes = {node.name: node for node in context.cluster.nodes}
+    groups = topology.groups()
+    return Places(
+        topology=topology.name,
+        topic=topic,
+        readers=f"readers-{context.run}",
+        queues=[Queue(topic, group, n) for group in groups for n in range(queues_per_group)],
+        groups=groups,
+        endpoints={name: topology.endpoint(nodes[name]) for members in groups.values() for name in members},
+        nameservers=topology.nameservers(),
+        controllers=topology.controllers(),
+    )
+
+
+async def make(places: Places, queues_per_group: int, consumer_groups: Sequence[str] = ()) -> None:
+    """Make the topic and the groups on every broker, slaves as well, and wait until each name server has the route.
+
+    A slave would copy them by itself, but only every 10 to 60 s, and until then a reader of it is refused, which looks
+    like loss. Raises InfraError where it takes too long.
+    """
+    groups = (places.readers, *consumer_groups)
+    try:
+        async with asyncio.timeout(SETUP_LIMIT_S):
+            await asyncio.gather(*(_on_broker(places, node, queues_per_group, groups) for node in places.endpoints))
+            await asyncio.gather(*(_on_name_server(places, *server) for server in places.nameservers))
+    except TimeoutError:
+        raise InfraError(
+            f"the topic {places.topic} was not known to every broker and name server within {SETUP_LIMIT_S:g} s"
+        ) from None
+
+
+async def _on_broker(places: Places, node: str, queues: int, groups: Sequence[str]) -> None:
+    host, port = places.endpoints[node]
+    async with BrokerAdmin(host, port, deadline_s=_ASK_S) as broker:
+        while True:
+            try:
+                await broker.create_topic(places.topic, queues)
+                for group in groups:
+                    await broker.create_group(group)
+                if await broker.topic_exists(places.topic):
+                    return
+            except (RemotingError, AdminError):
+                pass  # it may be about to change its role; the time limit of `make` has the last word
+            await asyncio.sleep(_PAUSE_S)
+
+
+async def _on_name_server(places: Places, host: str, port: int) -> None:
+    async with NameServer(host, port, deadline_s=_ASK_S) as server:
+        while True:
+            try:
+                route = await server.route(places.topic)
+                known = {broker.get("brokerName") for broker in (route or {}).get("brokerDatas", [])}
+                if known >= set(places.groups):
+                    return
+            except (RemotingError, AdminError):
+                pass
+            await asyncio.sleep(_PAUSE_S)

@@ -1,0 +1,100 @@
+"""Generators that read queues by offset: they know how far each process has come, because the answers tell.
+
+`Polls` is load: each reader thread goes round its share of nodes and queues for ever. `Through` reads one queue of one
+replica to its end, once, after everything was healed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from harness.context import Context, members
+from harness.generator import EMPTY, PENDING, Generator, Invocation, Step
+from results.op import FAIL, INVOKE, OK, Op
+
+MOVED: Final = 21
+"""The answer's code when an offset is outside the queue (`PULL_OFFSET_MOVED`): go on where the broker says."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Polls(Generator):
+    """Polls of the threads it may use, each a `poll` of a queue (key) at a node, from where the process stopped before.
+
+    rounds  per reader: (key, node) in the order in which they are polled, again and again. Reader i is the i-th thread.
+    turns   thread -> how many polls it was given.
+    at      (process, key) -> the offset to ask for next. A process that is new begins at the queue's start.
+    anew    (process, key) whose next poll begins anew: the broker sent it elsewhere.
+    """
+
+    rounds: Sequence[Sequence[tuple[str, str]]]
+    turns: Mapping[int, int] = field(default_factory=dict)
+    at: Mapping[tuple[int, str], int] = field(default_factory=dict)
+    anew: frozenset[tuple[int, str]] = frozenset()
+
+    def op(self, ctx: Context) -> Step:
+        free = ctx.free_takers
+        if not free:
+            return PENDING, self
+        thread = ctx.pick()
+        readers = list(members(ctx.takers))
+        tour = self.rounds[readers.index(thread) % len(self.rounds)]
+        turn = self.turns.get(thread, 0)
+        key, node = tour[turn % len(tour)]
+        process = ctx.process(thread)
+        place = (process, key)
+        extra: dict[str, Any] = {"node": node}
+        if place not in self.at or place in self.anew:
+            extra["start"] = True
+        poll = Invocation("poll", key, self.at.get(place, 0), extra).by(process)
+        return poll, replace(self, turns={**self.turns, thread: turn + 1}, anew=self.anew - {place})
+
+    def update(self, ctx: Context, event: Op) -> Generator:
+        if event.f != "poll" or event.type == INVOKE or event.key is None:
+            return self
+        place = (event.process, event.key)
+        before = self.at.get(place, 0)
+        if event.type != OK:
+            # A position all the same: it has polled, so the next one does not start.
+            return self if place in self.at else replace(self, at={**self.at, place: before})
+        if event.value:
+            return replace(self, at={**self.at, place: event.value[-1][0] + 1})
+        if event.extra.get("code") == MOVED and event.extra.get("next") is not None:
+            moved = {**self.at, place: event.extra["next"]}
+            return replace(self, at=moved, anew=self.anew | {place})
+        return replace(self, at={**self.at, place: before})
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Through(Generator):
+    """One queue read at one node, from the start to the end, one `replica-read` after the other.
+
+    A read that fails is tried again, `tries` times in a row at most; then the queue stays unread there, which is for
+    the judges to notice.
+    """
+
+    key: str
+    node: str
+    tries: int = 10
+    at: int = 0
+    open: bool = False
+    failures: int = 0
+
+    def op(self, ctx: Context) -> Step:
+        if self.open or not ctx.free_takers:
+            return PENDING, self
+        return Invocation("replica-read", self.key, self.at, {"node": self.node}), replace(self, open=True)
+
+    def update(self, ctx: Context, event: Op) -> Generator:
+        mine = event.f == "replica-read" and event.key == self.key and event.extra.get("node") == self.node
+        if not mine or event.type == INVOKE:
+            return self
+        if event.type == OK:
+            if event.extra.get("done"):
+                return EMPTY
+            at = event.value[-1][0] + 1 if event.value else self.at
+            return replace(self, at=at, open=False, failures=0)
+        if event.type == FAIL and self.failures + 1 < self.tries:
+            return replace(self, open=False, failures=self.failures + 1)
+        return EMPTY
