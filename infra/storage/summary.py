@@ -67,11 +67,13 @@ def summarize(store: Path, topics: Collection[str]) -> Iterator[str]:
                 problems.append(f"at {found.physical} of the log: {found.why}")
                 continue
             end = found.physical + found.size
-            if found.topic in topics:
-                entry = index.get((found.topic, found.queue, found.offset))
+            message = found.message
+            if message.topic in topics:
+                place = (message.topic, message.queue, message.offset)
+                entry = index.get(place)
                 indexed = entry is not None and (entry.physical, entry.size) == (found.physical, found.size)
                 if indexed:
-                    del index[found.topic, found.queue, found.offset]
+                    del index[place]
                 lines.append(json.dumps(_line(found, indexed)))
     except StorageError as problem:
         problems.append(str(problem))
@@ -83,9 +85,9 @@ def summarize(store: Path, topics: Collection[str]) -> Iterator[str]:
 
 
 def _line(record: Record, indexed: bool) -> list[Any]:
-    intact = record.intact and record.claimed == record.physical
-    said = (record.topic, record.queue, record.offset, record.physical, id_of(record.body))
-    return [*said, intact, indexed, record.store_host, record.stored, record.term]
+    message = record.message
+    said = (message.topic, message.queue, message.offset, record.physical, id_of(message.body))
+    return [*said, record.intact, indexed, message.store_host, message.stored, record.term]
 
 
 def _index(folder: Path, topics: Collection[str], problems: list[str]) -> dict[tuple[str, int, int], Entry]:
