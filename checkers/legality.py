@@ -1,0 +1,89 @@
+"""What a configuration permits: seen and legal is shown with its count, and does not fail a run.
+
+The topology says it (`infra.api.Topology.permits`: name of an anomaly -> why), the run keeps it in its environment
+under `permits`, and judges read it there: a stored run is judged by what held when it was made.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from results.record import RunRecord
+from results.verdict import Anomaly, CheckResult, Verdict
+
+
+def permits(run: RunRecord) -> Mapping[str, str]:
+    """Name of an anomaly -> why the run's configuration permits it."""
+    said: Any = run.environment.get("permits") or {}
+    said = json.loads(said) if isinstance(said, str) else said
+    return {str(name): str(why) for name, why in said.items()}
+
+
+def count(anomaly: Anomaly) -> int:
+    """How many cases an anomaly stands for: `details["count"]`, or one."""
+    told = anomaly.details.get("count", 1)
+    return told if isinstance(told, int) else 1
+
+
+def counted(anomalies: Sequence[Anomaly]) -> str:
+    """`289 lost, 2 dirty-read`, in order of first mention."""
+    total: Counter[str] = Counter()
+    for anomaly in anomalies:
+        total[anomaly.name] += count(anomaly)
+    return ", ".join(f"{n:,} {name}" for name, n in total.items())
+
+
+def settled(
+    checker: str,
+    run: RunRecord,
+    found: Sequence[Anomaly],
+    stats: Mapping[str, Any],
+    valid: str,
+    unknown: str | None = None,
+) -> CheckResult:
+    """The result of a check that found these anomalies: invalid if one of them is not permitted.
+
+    valid    the reason where nothing stands against it; `unknown`: why the run does not show it, or None.
+    """
+    marked = _marked(found, permits(run))
+    wrong = [a for a in marked if a.legal is None]
+    legal = _told(marked)
+    if wrong:
+        return CheckResult(
+            checker, Verdict.INVALID, f"{counted(wrong)}; {valid}{legal}", [*wrong, *legal_ones(marked)], stats
+        )
+    if unknown is not None:
+        return CheckResult(checker, Verdict.UNKNOWN, f"{unknown}{legal}", marked, stats)
+    return CheckResult(checker, Verdict.VALID, f"{valid}{legal}", marked, stats)
+
+
+def applied(result: CheckResult, run: RunRecord) -> CheckResult:
+    """The result of any checker in the light of what is permitted: `invalid` for legal reasons alone is valid."""
+    allowed = permits(run)
+    if not any(a.legal is None and a.name in allowed for a in result.anomalies):
+        return result
+    marked = _marked(result.anomalies, allowed)
+    if result.verdict != Verdict.INVALID or any(a.legal is None for a in marked):
+        return replace(result, anomalies=marked)
+    return replace(result, verdict=Verdict.VALID, anomalies=marked, reason=f"{result.reason}{_told(marked)}")
+
+
+def legal_ones(anomalies: Sequence[Anomaly]) -> list[Anomaly]:
+    """Those that are permitted."""
+    return [a for a in anomalies if a.legal is not None]
+
+
+def _marked(found: Sequence[Anomaly], allowed: Mapping[str, str]) -> list[Anomaly]:
+    return [replace(a, legal=allowed[a.name]) if a.legal is None and a.name in allowed else a for a in found]
+
+
+def _told(marked: Sequence[Anomaly]) -> str:
+    legal = legal_ones(marked)
+    if not legal:
+        return ""
+    whys = "; ".join(dict.fromkeys(str(a.legal) for a in legal))
+    return f"; legal here: {counted(legal)} ({whys})"

@@ -1,0 +1,9 @@
+"""Judges of messages in queues: was anything lost, duplicated, reordered, shown too early; do the replicas agree?
+
+`facts` turns a history into columns, `readings` into what each replica holds in the end; `fates` and `order` hold the
+rules of what must not be, and the judges turn what these find into anomalies (`anomalies`, `replicas`, `linear`).
+"""
+
+from checkers.log.anomalies import LogAnomalies
+
+__all__ = ["LogAnomalies"]

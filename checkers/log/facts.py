@@ -1,0 +1,318 @@
+"""A history of sends and reads as columns: what every judge of logs works on.
+
+Histories have a million ops, and each read may show dozens of messages, so nothing here is an object per message:
+`Sends`, `Reads` and `Sightings` are numpy arrays of equal length, one row per call or per message that a read showed.
+Queues, nodes and ids that are no numbers are interned (`Facts.queues`, `Facts.nodes`, `Facts.strangers`).
+
+Moments are indices of ops, which are the order of time; `t0` and `t1` are the same moments in ns, for people.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any, Final
+from weakref import WeakKeyDictionary
+
+import numpy as np
+import numpy.typing as npt
+
+from results.history import Call, History
+
+Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+
+NEVER: Final = 2**62
+"""Instead of the moment of a completion that never came, or came as `info`: the send may still take effect."""
+
+NONE: Final = -1
+"""Instead of an offset, a node or a code that nobody said."""
+
+OK: Final = 0
+FAIL: Final = 1
+INFO: Final = 2
+_OUTCOMES: Final = {"ok": OK, "fail": FAIL, "info": INFO}
+
+POLL: Final = 0
+REPLICA_READ: Final = 1
+CONSUME: Final = 2
+POP: Final = 3
+_READS: Final = {"poll": POLL, "replica-read": REPLICA_READ, "consume": CONSUME, "pop": POP}
+
+
+@dataclass(frozen=True)
+class Sends:
+    """One row per `send`. `end` is NEVER unless it was acknowledged or refused; `offset` as the broker said it (an
+    `info` may carry one, too), `node` who answered, or was asked where nobody did.
+    """
+
+    start: Ints
+    end: Ints
+    t0: Ints
+    t1: Ints
+    outcome: Ints
+    id: Ints
+    queue: Ints
+    offset: Ints
+    node: Ints
+    process: Ints
+
+
+@dataclass(frozen=True)
+class Reads:
+    """One row per read that succeeded. What it showed are the sightings `first` to `first + count`.
+
+    f       POLL, REPLICA_READ, CONSUME or POP.
+    asked   the offset asked for; `min`, `max`, `next` as the server said them.
+    master  1: asked as the master, 0: as a slave, NONE: not said.
+    begins  1: the process starts anew with this read: it has no position that it could fall behind.
+    done    1: the read reached the end of the queue.
+    """
+
+    start: Ints
+    end: Ints
+    t0: Ints
+    t1: Ints
+    f: Ints
+    queue: Ints
+    node: Ints
+    process: Ints
+    asked: Ints
+    min: Ints
+    max: Ints
+    next: Ints
+    master: Ints
+    begins: Ints
+    done: Ints
+    first: Ints
+    count: Ints
+
+
+@dataclass(frozen=True)
+class Sightings:
+    """One row per message that a read showed, in the order of the answer. `read` is a row of `Reads`."""
+
+    read: Ints
+    queue: Ints
+    offset: Ints
+    id: Ints
+
+
+@dataclass(frozen=True)
+class Places:
+    """Every (queue, offset, id) that anybody saw, once; sorted by queue, offset, id.
+
+    first   the row of `Reads` that was the first to be answered; `last`: the one that was the last to be asked.
+    final   bit n: the final read-through of node n showed it.
+    """
+
+    queue: Ints
+    offset: Ints
+    id: Ints
+    first: Ints
+    last: Ints
+    final: Ints
+
+
+@dataclass(frozen=True)
+class Facts:
+    """All of it. `tried`: (queue, node) of every final read-through that was attempted."""
+
+    queues: Sequence[str]
+    nodes: Sequence[str]
+    strangers: Sequence[str]
+    sends: Sends
+    reads: Reads
+    sightings: Sightings
+    places: Places
+    tried: frozenset[tuple[int, int]]
+
+    def node(self, code: int) -> str:
+        """A node's name for people."""
+        return self.nodes[code] if code >= 0 else "an unknown node"
+
+    def name(self, identity: int) -> str:
+        """A message's id for people: its number, or the bytes of a body that is none of ours."""
+        if identity == NONE:
+            return "none"
+        return str(identity) if identity >= 0 else self.strangers[-2 - identity]
+
+
+_known: WeakKeyDictionary[History, Facts] = WeakKeyDictionary()
+
+
+def facts(history: History) -> Facts:
+    """The facts of a history; the judges of one run share them.
+
+    Raises ValueError (one line, with the op) where a value is not what docs/checking.md says of these ops.
+    """
+    found = _known.get(history)
+    if found is None:
+        found = _known[history] = _Gatherer().gather(history)
+    return found
+
+
+class _Names:
+    """Texts as small numbers, in order of first use."""
+
+    def __init__(self) -> None:
+        self.codes: dict[str, int] = {}
+
+    def code(self, text: Any) -> int:
+        if text is None:
+            return NONE
+        return self.codes.setdefault(str(text), len(self.codes))
+
+
+class _Gatherer:
+    def __init__(self) -> None:
+        self.queues, self.nodes, self.strangers = _Names(), _Names(), _Names()
+        self.sends: list[tuple[int, ...]] = []
+        self.reads: list[tuple[int, ...]] = []
+        self.shown: list[Sequence[Any]] = []
+        self.tried: set[tuple[int, int]] = set()
+
+    def gather(self, history: History) -> Facts:
+        for call in history.clients.calls:
+            f = call.invoke.f
+            if f == "send":
+                self._send(call)
+            elif f in _READS:
+                self._read(call, _READS[f])
+        sends = Sends(*_columns(self.sends, 10))
+        reads = Reads(*_columns(self.reads, 17))
+        sightings = self._sightings(reads)
+        places = _places(reads, sightings)
+        queues, nodes, strangers = (tuple(n.codes) for n in (self.queues, self.nodes, self.strangers))
+        return Facts(queues, nodes, strangers, sends, reads, sightings, places, frozenset(self.tried))
+
+    def _send(self, call: Call) -> None:
+        invoke, done = call.invoke, call.completion
+        if not isinstance(invoke.value, int) or invoke.value <= 0:
+            raise ValueError(f"op {invoke.index}: a send has a positive number as its id, not {invoke.value!r}")
+        outcome = _OUTCOMES[call.outcome]
+        extra = invoke.extra if done is None else done.extra
+        offset: Any = extra.get("offset")
+        if outcome == OK and done is not None:
+            try:
+                offset, _ = done.value
+            except (TypeError, ValueError):
+                raise ValueError(
+                    f"op {done.index}: a send is acknowledged as [offset, id], not {done.value!r}"
+                ) from None
+        row = (
+            invoke.index,
+            NEVER if done is None or outcome == INFO else done.index,
+            invoke.time,
+            invoke.time if done is None else done.time,
+            outcome,
+            invoke.value,
+            self.queues.code(invoke.key),
+            _number(offset),
+            self.nodes.code(extra.get("node") or invoke.extra.get("node")),
+            invoke.process,
+        )
+        self.sends.append(row)
+
+    def _read(self, call: Call, f: int) -> None:
+        invoke, done = call.invoke, call.completion
+        queue = self.queues.code(invoke.key) if f != POP else NONE
+        said: Mapping[str, Any] = {**invoke.extra, **done.extra} if done is not None else invoke.extra
+        node = self.nodes.code(said.get("node"))
+        if f == REPLICA_READ:
+            self.tried.add((queue, node))
+        if done is None or done.type != "ok":
+            return
+        value = done.value
+        if not isinstance(value, (list, tuple)):
+            raise ValueError(f"op {done.index}: a {invoke.f} shows a list of messages, not {value!r}")
+        if f == POP:
+            for held in value:
+                queue, offset, identity = self.queues.code(held[0]), held[1], held[2]
+                if not held[4]:
+                    self._row(call, f, queue, node, said, [(offset, identity)])
+            return
+        self._row(call, f, queue, node, said, value)
+
+    def _row(self, call: Call, f: int, queue: int, node: int, said: Mapping[str, Any], value: Sequence[Any]) -> None:
+        invoke, done = call.invoke, call.completion
+        assert done is not None
+        role, most, after = said.get("role"), _number(said.get("max")), NONE if not value else value[-1][0] + 1
+        finished = said.get("done")
+        row = (
+            invoke.index,
+            done.index,
+            invoke.time,
+            done.time,
+            f,
+            queue,
+            node,
+            invoke.process,
+            _number(invoke.value),
+            _number(said.get("min")),
+            most,
+            _number(said.get("next")),
+            NONE if role is None else int(role == "master"),
+            int(bool(said.get("start"))),
+            int(NONE < most <= max(after, _number(invoke.value)) if finished is None else bool(finished)),
+            len(self.shown),
+            len(value),
+        )
+        self.reads.append(row)
+        self.shown.extend(value)
+
+    def _sightings(self, reads: Reads) -> Sightings:
+        try:
+            flat = np.fromiter(chain.from_iterable(self.shown), dtype=np.int64)
+        except (ValueError, TypeError):
+            flat = np.fromiter(self._plain(), dtype=np.int64)
+        if len(flat) != 2 * len(self.shown):
+            raise ValueError("a read shows messages as [offset, id] pairs")
+        row = np.repeat(np.arange(len(reads.start)), reads.count)
+        return Sightings(row, reads.queue[row], flat[0::2], flat[1::2])
+
+    def _plain(self) -> Iterable[int]:
+        """Offsets and ids where some ids are texts: bodies that nobody of ours wrote. They get negative numbers from -2 on."""
+        for pair in self.shown:
+            offset, identity = pair
+            yield offset
+            yield identity if isinstance(identity, int) else -2 - self.strangers.code(identity)
+
+
+def _number(value: Any) -> int:
+    return value if isinstance(value, int) and not isinstance(value, bool) else NONE
+
+
+def _columns(rows: list[tuple[int, ...]], width: int) -> list[Ints]:
+    if not rows:
+        return [np.zeros(0, dtype=np.int64) for _ in range(width)]
+    table = np.fromiter(chain.from_iterable(rows), dtype=np.int64, count=len(rows) * width).reshape(-1, width)
+    return [np.ascontiguousarray(table[:, i]) for i in range(width)]
+
+
+def _places(reads: Reads, sightings: Sightings) -> Places:
+    empty = np.zeros(0, dtype=np.int64)
+    if not len(sightings.id):
+        return Places(empty, empty, empty, empty, empty, empty)
+    order = np.lexsort((sightings.id, sightings.offset, sightings.queue))
+    queue, offset, identity = sightings.queue[order], sightings.offset[order], sightings.id[order]
+    read = sightings.read[order]
+    fresh = np.empty(len(order), dtype=bool)
+    fresh[0] = True
+    fresh[1:] = (np.diff(queue) != 0) | (np.diff(offset) != 0) | (np.diff(identity) != 0)
+    at = np.nonzero(fresh)[0]
+    # Indices of ops are unique, so that the read with the earliest answer, or the latest question, is found from them.
+    by_end, by_start = _rank(reads.end), _rank(reads.start)
+    first = np.argsort(by_end, kind="stable")[np.minimum.reduceat(by_end[read], at)]
+    last = np.argsort(by_start, kind="stable")[np.maximum.reduceat(by_start[read], at)]
+    bit = np.where((reads.f == REPLICA_READ) & (reads.node >= 0), np.left_shift(1, np.clip(reads.node, 0, 62)), 0)
+    final = np.bitwise_or.reduceat(bit[read], at)
+    return Places(queue[at], offset[at], identity[at], first, last, final)
+
+
+def _rank(moments: Ints) -> Ints:
+    """0, 1, 2, ... in order of time; ties (the messages of one pop) by row."""
+    rank = np.empty(len(moments), dtype=np.int64)
+    rank[np.argsort(moments, kind="stable")] = np.arange(len(moments))
+    return rank

@@ -1,0 +1,183 @@
+"""Is the log in order? Inversions against real time, holes, and readers that were thrown back or forward.
+
+* *inversion*: send B was asked for after send A had been acknowledged, and stands in front of it. By one process it is
+  called *reordered*: a producer that waits for each acknowledgement relies on it. (Jepsen's G0-realtime and
+  `nonmonotonic-send`; here it is a suffix minimum over the offsets.)
+* *hole*: an answer goes on behind an offset that it does not show. Offsets of a queue are dense: a hole never fills.
+* *skip*: a reader is taken past messages that had been acknowledged before it asked.
+* *thrown back*: a reader gets what lies in front of what it asked for, or is given again what the same master, in the
+  same reign and without a fault in between, had given it before. A slave may lag, so elsewhere that is no violation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+
+from checkers.log.facts import INFO, NONE, OK, POLL, POP, Bools, Facts, Ints
+from checkers.log.fates import Fates
+
+
+class Inversion(NamedTuple):
+    """Rows of sends: `later` stands in front of `earlier`, which had been acknowledged when it was asked for."""
+
+    earlier: int
+    later: int
+    one_sender: bool
+
+
+class Gap(NamedTuple):
+    """Offsets `begin` to `end` (exclusive) that the read of this row does not show."""
+
+    read: int
+    begin: int
+    end: int
+
+
+class Back(NamedTuple):
+    """A read that shows `offset` again although `before`, a read of the same process, had come further. `before` is the
+    read itself where its answer lies below what it asked for.
+    """
+
+    read: int
+    before: int
+    offset: int
+
+
+def inversions(facts: Facts, fates: Fates) -> Iterator[Inversion]:
+    """Every send that stands in front of one that it follows, once. Lost messages stand nowhere."""
+    sends = facts.sends
+    place = standing(facts, fates)
+    rows = np.nonzero((place != NONE) & ~fates.is_lost)[0]
+    own = _behind(
+        facts, place, rows[np.lexsort((place[rows], sends.process[rows], sends.queue[rows]))], by_process=True
+    )
+    told = set()
+    for earlier, later in own:
+        told.add(later)
+        yield Inversion(earlier, later, True)
+    for earlier, later in _behind(facts, place, rows[np.lexsort((place[rows], sends.queue[rows]))], by_process=False):
+        if later not in told:
+            yield Inversion(earlier, later, False)
+
+
+def standing(facts: Facts, fates: Fates) -> Ints:
+    """The offset at which each send stands: in the final readings, else where it was acknowledged, else where it was
+    seen. NONE: nowhere, or unknown.
+    """
+    sends, places = facts.sends, facts.places
+    where = np.full(len(sends.id), NONE, dtype=np.int64)
+    known = fates.sender != NONE
+    home = known & (places.queue == _sent_to(facts, fates))
+    where[fates.sender[home]] = places.offset[home]
+    acked = (sends.outcome == OK) & (sends.offset != NONE)
+    where[acked] = sends.offset[acked]
+    final = home & (places.final != 0)
+    where[fates.sender[final]] = places.offset[final]
+    return where
+
+
+def _sent_to(facts: Facts, fates: Fates) -> Ints:
+    if not len(facts.sends.id):
+        return np.full(len(fates.sender), NONE, dtype=np.int64)
+    return np.where(fates.sender == NONE, NONE, facts.sends.queue[fates.sender])
+
+
+def _behind(facts: Facts, place: Ints, rows: Ints, by_process: bool) -> Iterator[tuple[int, int]]:
+    """(earlier, later) for rows sorted by group and offset: the smallest end among all that stand behind a send."""
+    sends = facts.sends
+    group = sends.queue[rows] * (2**40) + (sends.process[rows] if by_process else 0)
+    edges = np.concatenate([[0], np.nonzero(np.diff(group))[0] + 1, [len(rows)]])
+    end, start = sends.end[rows], sends.start[rows]
+    for a, b in pairwise(edges):
+        if b - a < 2:
+            continue
+        lowest = np.minimum.accumulate(end[a:b][::-1])[::-1]
+        for i in np.nonzero(lowest[1:] < start[a : b - 1])[0]:
+            behind = end[a + i + 1 : b]
+            witness = a + i + 1 + int(np.argmin(behind))
+            if place[rows[witness]] > place[rows[a + i]]:
+                yield int(rows[witness]), int(rows[a + i])
+
+
+def holes(facts: Facts) -> Iterator[Gap]:
+    """Gaps inside an answer, of reads that show a stretch of a queue."""
+    reads, seen = facts.reads, facts.sightings
+    if len(seen.id) < 2:
+        return
+    step = np.diff(seen.offset)
+    inside = (np.diff(seen.read) == 0) & (reads.f[seen.read[1:]] != POP)
+    for i in np.nonzero(inside & (step > 1))[0]:
+        yield Gap(int(seen.read[i]), int(seen.offset[i]) + 1, int(seen.offset[i + 1]))
+
+
+def leading_gaps(facts: Facts) -> Iterator[Gap]:
+    """Offsets between what was asked for and the first message shown, or, of an empty answer, the next to ask for.
+
+    Not where the server says that they were trimmed away (its `min` lies beyond them).
+    """
+    reads, seen = facts.reads, facts.sightings
+    if not len(reads.f):
+        return
+    empty = reads.count == 0
+    some = np.zeros(len(reads.f), dtype=np.int64)
+    some[~empty] = seen.offset[reads.first[~empty]]
+    to = np.where(empty, reads.next, some)
+    begin = np.maximum(reads.asked, reads.min)
+    for row in np.nonzero((reads.f != POP) & (reads.asked >= 0) & (to > begin))[0]:
+        yield Gap(int(row), int(begin[row]), int(to[row]))
+
+
+def skipped(facts: Facts, gap: Gap, place: Ints, lost: Bools) -> Ints:
+    """The sends that had been acknowledged inside a gap before its read was asked for, and are not lost."""
+    sends, reads = facts.sends, facts.reads
+    inside = (place >= gap.begin) & (place < gap.end) & (sends.queue == reads.queue[gap.read]) & ~lost
+    return np.nonzero(inside & (sends.outcome != INFO) & (sends.end < reads.start[gap.read]))[0]
+
+
+def thrown_back(facts: Facts, reigned: Callable[[int, int, int], bool]) -> Iterator[Back]:
+    """`reigned(node, from row, to row)`: was the node the same master, undisturbed, from one read to the other?"""
+    reads, seen = facts.reads, facts.sightings
+    down = np.zeros(len(reads.f), dtype=bool)
+    if len(seen.id):
+        step = (np.diff(seen.read) == 0) & (np.diff(seen.offset) <= 0) & (reads.f[seen.read[1:]] != POP)
+        down[seen.read[1:][step]] = True
+        with_any = (reads.count > 0) & (reads.f != POP)
+        down[with_any] |= seen.offset[reads.first[with_any]] < reads.asked[with_any]
+    for row in np.nonzero(down)[0]:
+        shown = seen.offset[reads.first[row] : reads.first[row] + reads.count[row]]
+        yield Back(int(row), int(row), int(shown.min()))
+    rows = np.nonzero((reads.f == POLL) & (reads.count > 0) & ~down)[0]
+    rows = rows[np.lexsort((reads.start[rows], reads.queue[rows], reads.process[rows]))]
+    yield from _sessions(facts, rows, reigned)
+
+
+def _sessions(facts: Facts, rows: Ints, reigned: Callable[[int, int, int], bool]) -> Iterator[Back]:
+    """Reads of one process and queue that fall behind an earlier one, and show the same messages once more."""
+    reads, seen = facts.reads, facts.sightings
+    furthest = NONE  # the read of this session that came furthest
+    top = NONE
+    before = (NONE, NONE)
+    for row in rows:
+        mine = (int(reads.process[row]), int(reads.queue[row]))
+        low, high = int(seen.offset[reads.first[row]]), int(seen.offset[reads.first[row] + reads.count[row] - 1])
+        if mine != before or reads.begins[row]:
+            before, furthest, top = mine, NONE, NONE
+        elif low <= top and _again(facts, furthest, int(row)):
+            node = int(reads.node[row])
+            mastered = node == reads.node[furthest] and reads.master[row] == reads.master[furthest] == 1
+            if mastered and reigned(node, furthest, int(row)):
+                yield Back(int(row), furthest, low)
+        if high > top:
+            furthest, top = int(row), high
+
+
+def _again(facts: Facts, before: int, row: int) -> bool:
+    """Whether a read shows a message that the one before had shown, at the same offset."""
+    seen, reads = facts.sightings, facts.reads
+    stretch = [slice(reads.first[r], reads.first[r] + reads.count[r]) for r in (before, row)]
+    first, second = (set(zip(seen.offset[s].tolist(), seen.id[s].tolist(), strict=True)) for s in stretch)
+    return bool(first & second)
