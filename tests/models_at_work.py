@@ -219,9 +219,9 @@ WORK: dict[str, Work] = {
 """What each model of `MODELS` is at work."""
 
 
-def lived(rng: Random, name: str, crash: float, most: int = 8) -> list[Call]:
+def lived(rng: Random, name: str, crash: float, most: int = 8, work: Work | None = None) -> list[Call]:
     """A true history of up to `most` ops. Each is its own client; unknown ones happened half of the time."""
-    work = WORK[name]
+    work = work or WORK[name]
     obj, count = work.make(), rng.randint(1, most)
     events: list[tuple[float, int, OpType | None, str, Any]] = []
     for op, moment in enumerate(sorted(rng.random() * count for _ in range(count))):
@@ -250,7 +250,7 @@ def assembled(events: Sequence[tuple[float, int, OpType | None, str, Any]]) -> l
     return list(calls.values())
 
 
-def falsified(rng: Random, name: str, calls: Sequence[Call]) -> list[Call]:
+def falsified(rng: Random, name: str, calls: Sequence[Call], work: Work | None = None) -> list[Call]:
     """The same with another answer to one op, which may happen to be as good."""
     known = [i for i, call in enumerate(calls) if call.outcome == "ok"]
     made = list(calls)
@@ -262,7 +262,7 @@ def falsified(rng: Random, name: str, calls: Sequence[Call]) -> list[Call]:
             # Their only answer is that it worked: let an op be the other one.
             other = "release" if invoke.f == "acquire" else "acquire"
             invoke = Op(invoke.index, invoke.time, invoke.process, "invoke", other, "k", invoke.value)
-        value = WORK[name].lie(rng, invoke.f, answer.value)
+        value = (work or WORK[name]).lie(rng, invoke.f, answer.value)
         made[at] = Call(invoke, Op(answer.index, answer.time, answer.process, "ok", invoke.f, "k", value))
     return made
 

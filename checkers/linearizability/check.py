@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from checkers.linearizability.budget import Budget
-from checkers.linearizability.decide import decide
+from checkers.linearizability.decide import decide, illustrated
 from checkers.linearizability.encode import NEVER, Problem, encode
 from checkers.linearizability.explain import explain, sentence
 from checkers.linearizability.models import Model, show
@@ -109,6 +109,7 @@ def _undecided(problem: Problem, outcome: Outcome) -> LinearResult:
 def _violation(
     problem: Problem, outcome: Outcome, budget: Budget, calls: Sequence[Call], key: str | None
 ) -> LinearResult:
+    outcome = illustrated(problem, outcome, budget)
     found = explain(problem, outcome, budget)
     by_index = {call.invoke.index: call for call in calls}
     core = [problem.source[op] for op in found.core]

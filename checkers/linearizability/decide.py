@@ -9,20 +9,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from checkers.linearizability import jit
 from checkers.linearizability.budget import Budget, Meter
 from checkers.linearizability.encode import NEVER, Problem
 from checkers.linearizability.frontier import Frontier
+from checkers.linearizability.monitors import monitor
 from checkers.linearizability.outcome import Outcome
 from checkers.linearizability.scout import scout
-from checkers.linearizability.unique import unique_register
 from checkers.linearizability.witness import verify_witness
 from results.verdict import Verdict
 
 if TYPE_CHECKING:
     from checkers.linearizability.compiled import Compiled
+
+_ILLUSTRATED: Final = 2_000
+"""Events of a history that the plain search goes through again."""
 
 Search = Callable[[Problem, Meter], Outcome]
 Stage = tuple[Search, int]
@@ -30,7 +33,7 @@ Stage = tuple[Search, int]
 
 def decide(problem: Problem, budget: Budget) -> Outcome:
     """Valid (with a witness that was replayed), invalid, or unknown. `work` is that of all stages together."""
-    special = unique_register(problem)
+    special = monitor(problem)
     if special is not None:
         return _replayed(problem, special)
     spent, allowed = 0, budget.steps + budget.per_event * len(problem.events)
@@ -47,6 +50,17 @@ def decide(problem: Problem, budget: Budget) -> Outcome:
         if spent >= allowed:
             break
     return replace(furthest, work=spent)
+
+
+def illustrated(problem: Problem, outcome: Outcome, budget: Budget) -> Outcome:
+    """What a monitor refuted, told as the search would: the earliest event, and the states possible before it.
+
+    Only where that is cheap; a monitor's own word is proof enough.
+    """
+    if outcome.states or len(problem.events) > _ILLUSTRATED:
+        return outcome
+    told = frontier(problem, Meter(budget.explain, budget.memory))
+    return replace(told, algorithm=outcome.algorithm, core=outcome.core) if told.verdict == Verdict.INVALID else outcome
 
 
 def stages(problem: Problem, steps: int) -> Iterator[Stage]:

@@ -16,6 +16,7 @@ from checkers.linearizability.budget import Budget, Meter
 from checkers.linearizability.decide import refuters
 from checkers.linearizability.encode import NEVER, Problem
 from checkers.linearizability.models import Kind, Register, show
+from checkers.linearizability.monitors import monitor
 from checkers.linearizability.outcome import Outcome
 from checkers.linearizability.unique import NAME as UNIQUE
 from checkers.linearizability.unique import unique_register
@@ -44,8 +45,22 @@ def explain(problem: Problem, outcome: Outcome, budget: Budget) -> Explanation:
     position = outcome.position if outcome.position != NEVER else first_refuted(problem)
     op = problem.events[position] >> 1
     states = _states(problem, outcome, position, op, budget)
-    core, complete = _shrink(problem.before(position + 1), budget)
+    core, complete = _shrink(_to_core(problem.before(position + 1), outcome, op), budget)
+    if op not in core:
+        # A monitor that had no rule for a shorter part: what the core proves, it proves when its last op returns.
+        op = max(core, key=lambda other: problem.ret[other])
+        position = problem.ret[op]
     return Explanation(op, sorted(show(s) for s in states), core, complete, _story(problem, position, op, core))
+
+
+def _to_core(problem: Problem, outcome: Outcome, op: int) -> Problem:
+    """The same with nothing acknowledged but what the algorithm blamed, if that is contradiction enough."""
+    if not outcome.core:
+        return problem
+    blamed = {*outcome.core, op}
+    trial = problem.relaxed(other for other in problem.completed if other not in blamed)
+    special = monitor(trial)
+    return trial if special is not None and special.verdict == Verdict.INVALID else problem
 
 
 def first_refuted(problem: Problem) -> int:
@@ -68,7 +83,7 @@ def _states(problem: Problem, outcome: Outcome, position: int, op: int, budget: 
     The search knows them. Otherwise every value is probed: could a read of it have been answered at that moment?
     """
     table = problem.table
-    if outcome.algorithm != UNIQUE:
+    if outcome.states or outcome.algorithm != UNIQUE:
         return [table.states[s] for s in outcome.states]
     earlier = problem.before(position).without(op)
     began = max((earlier.call[o] for o in earlier.completed if not earlier.pure(o)), default=NEVER)
@@ -113,7 +128,7 @@ def _shrink(problem: Problem, budget: Budget) -> tuple[list[int], bool]:
 
 def _refuted(problem: Problem, steps: int, memory: int) -> tuple[bool, int]:
     """Certainly not linearizable? With the work it took."""
-    special = unique_register(problem)
+    special = monitor(problem)
     if special is not None:
         return special.verdict == Verdict.INVALID, special.work
     work = len(problem.events)

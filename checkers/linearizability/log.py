@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from checkers.linearizability.specification import INCONSISTENT, UNSEEN, Inconsistent, Kind, Model, show
@@ -75,6 +75,29 @@ class Log(Model[Entries]):
             there = state.values[offset - state.first] if state.first <= offset < state.end else None
             return state if there == entry else INCONSISTENT
         return state if op.value == (state.first if op.f == "min-offset" else state.end) else INCONSISTENT
+
+    def replay(self, ops: Iterable[Kind]) -> int | None:
+        first, entries = self.initial.first, list(self.initial.values)
+        start = first
+        for place, op in enumerate(ops):
+            end = start + len(entries)
+            if op.f == "append":
+                entry, offset = op.value
+                possible = offset is None or offset == end
+                entries.append(entry)
+            elif op.f == "trim":
+                possible = op.value <= end
+                first = max(first, op.value)
+            elif not op.known:
+                continue
+            elif op.f == "read":
+                offset, entry = op.value
+                possible = entry == (entries[offset - start] if first <= offset < end else None)
+            else:
+                possible = op.value == (first if op.f == "min-offset" else end)
+            if not possible:
+                return place
+        return None
 
     def _kept(self, entry: Hashable, offset: int) -> Hashable:
         """What the state remembers of an entry."""

@@ -17,6 +17,7 @@ class Outcome:
     states     states possible just before `position`.
     survivors  (state, last op linearized or NEVER) of the paths that lived until `position`; a few.
     witness    order of ops that explains a valid history.
+    core       ops that contradict each other already, where the algorithm knows a few; not always the fewest.
     ran_out    which limit ended it, when unknown.
     """
 
@@ -27,4 +28,5 @@ class Outcome:
     states: Sequence[int] = ()
     survivors: Sequence[tuple[int, int]] = ()
     witness: Sequence[int] | None = None
+    core: Sequence[int] = ()
     ran_out: str = ""

@@ -15,7 +15,7 @@ States and values are compared with `==` and must be hashable; lists in values a
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, ClassVar, Final, Generic, TypeVar
@@ -87,6 +87,19 @@ class Model(ABC, Generic[S]):
         if completion is not None and completion.type == OK:
             return Kind(invoke.f, completion.value)
         return Kind(invoke.f, invoke.value, known=False)
+
+    def replay(self, ops: Iterable[Kind]) -> int | None:
+        """Ops one after the other, from the initial state: the place of the first that cannot happen, or None.
+
+        To be overridden where a step costs as much as the state is large, and an object that changes does not.
+        """
+        state = self.initial
+        for place, op in enumerate(ops):
+            after = self.step(state, op)
+            if isinstance(after, Inconsistent):
+                return place
+            state = after
+        return None
 
     def pure(self, op: Kind) -> bool:
         """Does this op never change a state? The search relies on it (and checks it at every step it takes)."""

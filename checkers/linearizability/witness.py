@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from checkers.linearizability.encode import NEVER, Problem
-from checkers.linearizability.models import INCONSISTENT
 
 
 def verify_witness(problem: Problem, order: Sequence[int]) -> str | None:
@@ -22,14 +21,10 @@ def verify_witness(problem: Problem, order: Sequence[int]) -> str | None:
     if not set(order) <= set(problem.ops):
         return "an op is placed that nobody called"
     latest_call = NEVER
-    state = problem.table.model.initial
     for op in order:
         returned = problem.ret[op]
         if returned != NEVER and returned < latest_call:
             return f"op {problem.source[op]} had returned before an op placed in front of it was called"
         latest_call = max(latest_call, problem.call[op])
-        after = problem.table.model.step(state, problem.table.kinds[problem.kind[op]])
-        if after is INCONSISTENT:
-            return f"op {problem.source[op]} cannot happen in state {state!r}"
-        state = after
-    return None
+    place = problem.table.model.replay(problem.table.kinds[problem.kind[op]] for op in order)
+    return None if place is None else f"op {problem.source[order[place]]} cannot happen behind those in front of it"

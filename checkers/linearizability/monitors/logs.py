@@ -1,0 +1,343 @@
+"""The append-only log, decided by its offsets: one queue of a RocketMQ topic with millions of messages.
+
+An acknowledged append says its offset, and a read at an offset shows which entry got it; so the order of the appends is
+known, and only their moments are not. Everything that a client saw is a bound of such a moment:
+
+* an append at offset o takes effect between its call and its return;
+* it does so before any read at o that shows the entry returns, and after any read at o that shows nothing is called;
+* a `max-offset` of v lies between the appends at v - 1 and at v.
+
+Groups (the append at 0, max-offsets of 1, the append at 1, ...) follow one another; each is placed as early as it can
+be, right behind the latest call in front of it. The history is linearizable iff no op had returned by then.
+
+Offsets below the end that nobody owns (*holes*) are filled by appends of which the offset is not known: unknown ones,
+of which each may stay out, and acknowledged ones, which must be somewhere. A hole takes ops called before whatever
+follows it has to be there; an acknowledged one must not have returned before the hole's turn. Both bounds grow with the
+offset, so the most urgent op of those that fit goes first (an exchange argument: two ops that were placed the other way
+round can change places).
+
+Not decided here: histories with `trim`, and values of which several appends could be the one that was read.
+The rules are ours; they were fuzzed against brute force and against the search.
+"""
+
+from __future__ import annotations
+
+import heapq
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from checkers.linearizability.encode import Problem
+from checkers.linearizability.log import Log
+from checkers.linearizability.monitors.times import LATE, Bools, Longs, Times, first_proof, times, until
+from checkers.linearizability.outcome import Outcome
+from results.verdict import Verdict
+
+NAME: Final = "log by offsets"
+
+APPEND: Final = 0
+READ: Final = 1
+MIN: Final = 2
+MAX: Final = 3
+
+NONE: Final = -1
+"""No entry there; no offset recorded."""
+
+_NUMBERS: Final[dict[str, int]] = {"append": APPEND, "read": READ, "min-offset": MIN, "max-offset": MAX}
+_LARGEST: Final = 1 << 60
+
+
+class LogOps(NamedTuple):
+    """Ops of one log. `entry`: equal numbers are equal entries. Offsets count from the log's first; negative ones other
+    than NONE lie in front of it.
+
+    f       APPEND, READ, MIN or MAX.
+    entry   of appends and reads; NONE: the read found nothing.
+    offset  of appends (NONE: not recorded) and reads, and what a MIN or MAX said.
+    when    calls and returns.
+    """
+
+    f: npt.NDArray[np.uint8]
+    entry: Longs
+    offset: Longs
+    when: Times
+
+    def chosen(self, keep: Bools, when: Times) -> LogOps:
+        return LogOps(self.f[keep], self.entry[keep], self.offset[keep], when)
+
+
+class Undecided(Exception):
+    """There is no rule for this history."""
+
+
+class Contradiction(Exception):
+    """No order exists. The argument: rows of a few ops that show it."""
+
+    def __init__(self, *rows: int) -> None:
+        self.rows = rows
+
+
+def log_by_offsets(problem: Problem) -> Outcome | None:
+    """Valid with a witness, invalid with the earliest proof, or None where this does not apply."""
+    ops = log_ops(problem)
+    if ops is None:
+        return None
+    work = len(problem.events)
+    try:
+        order = log_order(ops)
+    except Undecided:
+        return None
+    except Contradiction as found:
+        pure = ops.f != APPEND
+        position = first_proof(ops.when, pure, lambda keep, when: _refuted(ops.chosen(keep, when)) is not None)
+        known = ops.chosen(*until(ops.when, pure, position))
+        blamed = list((_refuted(known) or found).rows)
+        core = [int(op) for op in known.when.op[blamed] if 0 <= problem.ret[op] <= position]
+        return Outcome(Verdict.INVALID, NAME, work, position, core=core)
+    return Outcome(Verdict.VALID, NAME, work, witness=ops.when.op[order].tolist())
+
+
+def log_ops(problem: Problem) -> LogOps | None:
+    """The columns of a problem of the model `log`; None with a `trim`."""
+    model: Log = problem.table.model  # type: ignore[assignment]
+    first = model.initial.first
+    numbers: dict[Any, int] = {None: NONE}
+    kinds: list[tuple[int, int, int]] = []
+    for kind in problem.table.kinds:
+        number = _NUMBERS.get(kind.f)
+        if number is None:
+            kinds.append((255, NONE, NONE))
+            continue
+        if number == APPEND:
+            entry, offset = kind.value
+        elif number == READ:
+            offset, entry = kind.value
+        else:
+            entry, offset = None, kind.value
+        at = NONE
+        if offset is not None:
+            # One in front of the first offset is as good as another, and so is one beyond all that can be.
+            at = min(offset - first, _LARGEST) if offset >= first else NONE - 1
+        kinds.append((number, numbers.setdefault(entry, len(numbers)), at))
+    when = times(problem)
+    rows = np.array(kinds, dtype=np.int64).reshape(-1, 3)[np.array(problem.kind, dtype=np.int64)[when.op]]
+    if (rows[:, 0] == 255).any():
+        return None
+    return LogOps(rows[:, 0].astype(np.uint8), rows[:, 1].copy(), rows[:, 2].copy(), when)
+
+
+def _refuted(ops: LogOps) -> Contradiction | None:
+    try:
+        log_order(ops)
+    except Undecided:
+        return None
+    except Contradiction as found:
+        return found
+    return None
+
+
+def log_order(ops: LogOps) -> Longs:
+    """The rows of `ops` in an order that explains them. Raises Contradiction where there is none, or Undecided."""
+    f, offset, (_, call, ret) = ops.f, ops.offset, ops.when
+    _reject(np.nonzero((f == MIN) & (offset != 0) | (f == MAX) & (offset < 0))[0])
+    _reject(np.nonzero((f == READ) & (ops.entry != NONE) & (offset < 0))[0])
+    owner = _owners(ops)
+    seen = f == READ
+    seen &= ops.entry != NONE
+    end = 0
+    if len(owner.rows):
+        end = int(owner.offsets.max()) + 1
+    if (f == MAX).any():
+        end = max(end, int(offset[f == MAX].max()))
+    must = owner.free[ret[owner.free] < LATE]
+    if end - len(owner.rows) > len(owner.free) + len(owner.fixed):
+        raise Contradiction(*_reaching(ops, end))
+    slots = end + len(must)
+    # Groups: 2 * v are the max-offsets of v, 2 * o + 1 is the append at o.
+    latest = np.full(2 * slots + 2, -1, np.int64)
+    earliest = np.full(2 * slots + 2, LATE, np.int64)
+    latest[2 * owner.offsets + 1] = call[owner.rows]
+    earliest[2 * owner.offsets + 1] = ret[owner.rows]
+    empty = np.nonzero((f == READ) & ~seen & (offset >= 0) & (offset < slots))[0]
+    np.maximum.at(latest, 2 * offset[empty] + 1, call[empty])
+    shown = np.nonzero(seen)[0]
+    np.minimum.at(earliest, 2 * offset[shown] + 1, ret[shown])
+    counted = np.nonzero(f == MAX)[0]
+    np.maximum.at(latest, 2 * offset[counted], call[counted])
+    np.minimum.at(earliest, 2 * offset[counted], ret[counted])
+    _in_turn(latest, earliest, ops)
+    filled = _fill(ops, owner, must, end, latest, earliest)
+    return _placed(ops, owner, filled, latest, end)
+
+
+class _Owners(NamedTuple):
+    """Which append has which offset, as far as that is known.
+
+    rows, offsets  appends that certainly happened at an offset.
+    free           appends without an offset that nobody saw.
+    fixed          unknown appends that nobody saw, and that can only have happened at the offset they have.
+    """
+
+    rows: Longs
+    offsets: Longs
+    free: Longs
+    fixed: Longs
+
+
+def _owners(ops: LogOps) -> _Owners:
+    f, entry, offset, (_, _, ret) = ops.f, ops.entry, ops.offset, ops.when
+    append = f == APPEND
+    _reject(np.nonzero(append & (offset < NONE) & (ret < LATE))[0])
+    certain = np.nonzero(append & (offset >= 0) & (ret < LATE))[0]
+    certain = certain[np.argsort(offset[certain], kind="stable")]
+    twice = np.nonzero(offset[certain][1:] == offset[certain][:-1])[0]
+    if len(twice):
+        raise Contradiction(int(certain[twice[0]]), int(certain[twice[0] + 1]))
+    read = np.nonzero((f == READ) & (entry != NONE))[0]
+    read = read[np.argsort(offset[read], kind="stable")]
+    differ = np.nonzero((offset[read][1:] == offset[read][:-1]) & (entry[read][1:] != entry[read][:-1]))[0]
+    if len(differ):
+        raise Contradiction(int(read[differ[0]]), int(read[differ[0] + 1]))
+    # One read of each offset speaks for all of them.
+    read = read[np.concatenate(([True], offset[read][1:] != offset[read][:-1]))] if len(read) else read
+    place = np.searchsorted(offset[certain], offset[read])
+    owned = np.zeros(len(read), bool)
+    inside = place < len(certain)
+    owned[inside] = offset[certain[place[inside]]] == offset[read[inside]]
+    wrong = np.nonzero(entry[certain[place[owned]]] != entry[read[owned]])[0]
+    if len(wrong):
+        raise Contradiction(int(read[owned][wrong[0]]), int(certain[place[owned]][wrong[0]]))
+    loose = np.nonzero(append & ((offset == NONE) | (ret == LATE)) & (offset >= NONE))[0]
+    orphans = read[~owned]
+    if not len(orphans):
+        found = np.zeros(0, np.int64)
+    else:
+        loose_by_entry = loose[np.argsort(entry[loose], kind="stable")]
+        sorted_entries = entry[loose_by_entry]
+        low = np.searchsorted(sorted_entries, entry[orphans], "left")
+        high = np.searchsorted(sorted_entries, entry[orphans], "right")
+        if (low == high).any():
+            raise Contradiction(int(orphans[np.argmax(low == high)]))
+        if (high - low > 1).any():
+            raise Undecided
+        found = loose_by_entry[low]
+        elsewhere = (offset[found] != NONE) & (offset[found] != offset[orphans])
+        if elsewhere.any():
+            raise Contradiction(int(orphans[np.argmax(elsewhere)]))
+        again = np.argsort(found, kind="stable")
+        same = np.nonzero(found[again][1:] == found[again][:-1])[0]
+        if len(same):
+            raise Contradiction(int(orphans[again[same[0]]]), int(orphans[again[same[0] + 1]]))
+    rest = np.setdiff1d(loose, found, assume_unique=True)
+    return _Owners(
+        np.concatenate((certain, found)),
+        np.concatenate((offset[certain], offset[orphans])),
+        rest[offset[rest] == NONE],
+        rest[offset[rest] != NONE],
+    )
+
+
+def _reject(rows: npt.NDArray[np.intp]) -> None:
+    if len(rows):
+        raise Contradiction(int(rows[0]))
+
+
+def _reaching(ops: LogOps, end: int) -> list[int]:
+    """An op that says that the log reached `end`."""
+    says = (ops.f == MAX) & (ops.offset == end) | (ops.f != MAX) & (ops.offset == end - 1) & (ops.entry != NONE)
+    return np.nonzero(says)[0][:1].tolist()  # type: ignore[no-any-return]
+
+
+def _in_turn(latest: Longs, earliest: Longs, ops: LogOps) -> None:
+    """Raises Contradiction where an op returned before the turn of its group came."""
+    reached = np.maximum.accumulate(latest)
+    # The max-offsets of a group are in any order among themselves.
+    before = np.concatenate(([-1], reached[:-1]))
+    turn = np.where(np.arange(len(latest)) % 2 == 1, reached, before)
+    late = np.nonzero(turn > earliest)[0]
+    if len(late):
+        group = int(late[0])
+        blamed = np.nonzero((ops.when.ret == earliest[group]) | (ops.when.call == turn[group]))[0]
+        raise Contradiction(*blamed.tolist())
+
+
+def _fill(ops: LogOps, owner: _Owners, must: Longs, end: int, latest: Longs, earliest: Longs) -> tuple[Longs, Longs]:
+    """(rows, offsets) for the holes, and behind the end for acknowledged ops that are left. Raises as `log_order`."""
+    nothing = np.zeros(0, np.int64)
+    taken = np.zeros(end, bool)
+    taken[owner.offsets] = True
+    holes = np.nonzero(~taken)[0]
+    if not len(holes) and not len(must):
+        return nothing, nothing
+    call, ret = ops.when.call, ops.when.ret
+    # A hole's op has to be called before anything behind it has returned.
+    deadline = np.minimum.accumulate(earliest[::-1])[::-1]
+    rows, offsets = nothing, nothing
+    if len(owner.fixed) and len(holes):
+        if len(must):
+            raise Undecided
+        fits = owner.fixed[np.isin(ops.offset[owner.fixed], holes)]
+        fits = fits[call[fits] < deadline[2 * ops.offset[fits] + 1]]
+        fits = fits[np.unique(ops.offset[fits], return_index=True)[1]]
+        rows, offsets = fits, ops.offset[fits]
+        holes = np.setdiff1d(holes, offsets, assume_unique=True)
+    unknown = owner.free[ret[owner.free] == LATE]
+    unknown = unknown[np.argsort(call[unknown], kind="stable")]
+    if not len(must):
+        if len(unknown) < len(holes) or (call[unknown[: len(holes)]] > deadline[2 * holes + 1]).any():
+            raise Contradiction(*_reaching(ops, end))
+        return np.concatenate((rows, unknown[: len(holes)])), np.concatenate((offsets, holes))
+    return _fill_urgently(ops, owner.free, must, holes, end, latest, deadline)
+
+
+def _fill_urgently(
+    ops: LogOps, free: Longs, must: Longs, holes: npt.NDArray[np.intp], end: int, latest: Longs, deadline: Longs
+) -> tuple[Longs, Longs]:
+    call, ret = ops.when.call, ops.when.ret
+    reached = np.maximum.accumulate(latest)
+    coming = free[np.argsort(call[free], kind="stable")].tolist()[::-1]
+    waiting: list[tuple[int, int]] = []
+    rows, offsets = [], []
+    left = len(must)
+    for offset in (*holes.tolist(), *range(end, end + len(must))):
+        if offset >= end and not left:
+            break
+        group = 2 * offset + 1
+        while coming and call[coming[-1]] < deadline[group]:
+            row = coming.pop()
+            heapq.heappush(waiting, (int(ret[row]), row))
+        if not waiting:
+            raise Contradiction(*_reaching(ops, end))
+        last, row = heapq.heappop(waiting)
+        if reached[group] > last:
+            raise Contradiction(row, *np.nonzero(call == reached[group])[0].tolist())
+        left -= last < LATE
+        rows.append(row)
+        offsets.append(offset)
+    return np.array(rows, np.int64), np.array(offsets, np.int64)
+
+
+def _placed(ops: LogOps, owner: _Owners, filled: tuple[Longs, Longs], latest: Longs, end: int) -> Longs:
+    """All rows in order; unknown appends that are not needed are left out."""
+    f, offset, call = ops.f, ops.offset, ops.when.call
+    where = np.full(len(f), NONE, np.int64)
+    where[owner.rows] = owner.offsets
+    where[filled[0]] = filled[1]
+    appended = np.nonzero(where >= 0)[0]
+    np.maximum.at(latest, 2 * where[appended] + 1, call[appended])
+    reached = np.maximum.accumulate(latest)
+    moment, rank = call.copy(), np.full(len(f), -1, np.int64)
+    seen = np.nonzero((f == READ) & (ops.entry != NONE))[0]
+    for rows, group in ((appended, 2 * where[appended] + 1), (seen, 2 * offset[seen] + 1)):
+        moment[rows] = np.maximum(call[rows], reached[group])
+        rank[rows] = group
+    counted = np.nonzero(f == MAX)[0]
+    moment[counted] = np.maximum(call[counted], reached[2 * offset[counted] - 1] if len(counted) else 0)
+    rank[counted] = 2 * offset[counted]
+    first = counted[offset[counted] == 0]
+    moment[first] = call[first]
+    there = np.ones(len(f), bool)
+    there[(f == APPEND) & (where < 0)] = False
+    order = np.lexsort((f, rank, moment))
+    return order[there[order]]

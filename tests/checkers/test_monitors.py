@@ -1,0 +1,47 @@
+"""The monitors against brute force, on what real objects did with unique values, and with an answer falsified."""
+
+from __future__ import annotations
+
+import os
+from random import Random
+
+import pytest
+from fuzz.unique import UNIQUE, histories, model_of
+from models_at_work import brute_force, told
+
+from checkers.linearizability import check, encode, verify_witness
+from checkers.linearizability.budget import Meter
+from checkers.linearizability.frontier import Frontier
+from checkers.linearizability.monitors import monitor
+from results.verdict import Verdict
+
+EFFORT = int(os.environ.get("HARNESS_FUZZ", "1"))
+
+
+@pytest.mark.parametrize("family", UNIQUE)
+def test_a_monitor_agrees_with_brute_force(family: str) -> None:
+    rng, model = Random(f"monitors/{family}"), model_of(family)
+    decided = {Verdict.VALID: 0, Verdict.INVALID: 0, None: 0}
+    for _ in range(250 * EFFORT):
+        for calls in histories(family, rng):
+            problem = encode(calls, model)
+            outcome = monitor(problem)
+            decided[outcome.verdict if outcome else None] += 1  # type: ignore[index]
+            if outcome is None:
+                continue
+            truth = brute_force(calls, model)
+            assert (outcome.verdict == Verdict.VALID) == truth, told(calls)
+            if truth:
+                assert outcome.witness is not None
+                assert verify_witness(problem, outcome.witness) is None, told(calls)
+                continue
+            result = check(calls, model)
+            assert result.failing_op in result.core, told(calls)
+            spared = {call.invoke.index for call in calls if call.invoke.index not in result.core}
+            assert not brute_force(calls, model, perhaps=spared), told(calls)
+            # A monitor may be at a loss about a part of the history; it is never too early.
+            found = Frontier(problem, Meter(10**6, 10**9)).run()
+            assert outcome.position == -1 or found.position <= outcome.position, told(calls)
+    assert decided[Verdict.VALID] > 50 * EFFORT
+    assert decided[Verdict.INVALID] > 50 * EFFORT
+    assert decided[None] < 100 * EFFORT, "it hardly ever applies"
