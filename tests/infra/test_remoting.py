@@ -4,23 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from toy_servers import LONG, SHORT, Handler, free_port, garbage, hang_up, run, serving, silence
 
 from infra.remoting.connection import Broken, Refused, RemotingError, TimedOut, connect
 from infra.remoting.dledger import RegisterClient, ask_status
 from infra.remoting.frame import MAX_FRAME, Decoder, Frame, FrameError, encode
-
-SHORT = 0.05
-"""For calls that must run out of time."""
-LONG = 10.0
-"""For calls that must not."""
-
 
 # Frames
 
@@ -32,6 +27,7 @@ frames = st.builds(
     remark=st.none() | st.text(),
     ext=st.dictionaries(st.text(min_size=1), st.text()),
     body=st.binary(),
+    version=st.integers(0, 999),
 )
 
 
@@ -76,61 +72,11 @@ def test_a_frame_too_long_for_servers_is_not_sent() -> None:
         encode(Frame(1, 1, body=bytes(MAX_FRAME)))
 
 
-# Toy servers
-
-Handler = Callable[[Frame, asyncio.StreamWriter], Awaitable[None]]
-
-
-@asynccontextmanager
-async def serving(handle: Handler) -> AsyncIterator[tuple[str, int]]:
-    """A server that decodes frames and leaves the rest to `handle`; its address."""
-
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        decoder = Decoder()
-        try:
-            while data := await reader.read(65536):
-                for frame in decoder.feed(data):
-                    await handle(frame, writer)
-        except ConnectionError:
-            pass
-        finally:
-            writer.close()
-
-    server = await asyncio.start_server(serve, "127.0.0.1", 0)
-    try:
-        host, port = server.sockets[0].getsockname()
-        yield host, port
-    finally:
-        server.close()
-
-
-async def free_port() -> tuple[str, int]:
-    """An address where nobody listens."""
-    server = await asyncio.start_server(lambda r, w: None, "127.0.0.1", 0)
-    host, port = server.sockets[0].getsockname()
-    server.close()
-    await server.wait_closed()
-    return host, port
-
-
-def run(test: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    asyncio.run(test())
+# Connections
 
 
 async def echo(frame: Frame, writer: asyncio.StreamWriter) -> None:
     writer.write(encode(frame.reply(200, frame.body)))
-
-
-async def silence(frame: Frame, writer: asyncio.StreamWriter) -> None:
-    pass
-
-
-async def hang_up(frame: Frame, writer: asyncio.StreamWriter) -> None:
-    writer.close()
-
-
-async def garbage(frame: Frame, writer: asyncio.StreamWriter) -> None:
-    writer.write(b"SSH-2.0-OpenSSH_9.2\r\n")
 
 
 async def wrong_opaque(frame: Frame, writer: asyncio.StreamWriter) -> None:
@@ -226,6 +172,29 @@ def test_what_the_server_asks_goes_to_its_own_handler() -> None:
             assert (await connection.call(1, b"", LONG)).body == b"done"
             connection.close()
         assert asked == [39]
+
+    run(test)
+
+
+def test_a_request_without_an_answer_may_be_sent_while_a_call_waits() -> None:
+    async def test() -> None:
+        seen: list[Frame] = []
+
+        async def answer_the_first_after_the_second(frame: Frame, writer: asyncio.StreamWriter) -> None:
+            seen.append(frame)
+            if len(seen) == 2:
+                writer.write(encode(seen[0].reply(200)))
+
+        async with serving(answer_the_first_after_the_second) as address:
+            connection = await connect(*address, LONG, version=453)
+            call = asyncio.create_task(connection.call(1, b"", LONG))
+            await asyncio.sleep(0)
+            connection.post(37, b"", ext={"a": "b"})
+            assert (await call).code == 200
+            connection.close()
+            with pytest.raises(Refused, match="closed"):
+                connection.post(37, b"")
+        assert [(frame.code, frame.is_one_way, frame.version) for frame in seen] == [(1, False, 453), (37, True, 453)]
 
     run(test)
 

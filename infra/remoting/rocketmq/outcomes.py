@@ -5,9 +5,9 @@ where the refusal comes before anything is appended to the commit log; from then
 later time, whatever the client was told. RocketMQ also accepts less surely than it was asked to (10, 11, 12): the
 message is in the master's log, and a switch may still lose it, so these are `info`, with their offset.
 
-The first line that fits decides: an operation and a code, perhaps a word of the remark. What no line fits is `info` for
-a change, and `fail` for a read, which has no effect to be unsure of. Source names are classes of RocketMQ 5.3.3; "seen"
-are answers of a running 5.5.0.
+The first line that fits decides: an operation and a code, perhaps words of the remark; of two for different
+topologies the less sure one stands first. What no line fits is `info` for a change, and `fail` for a read, which has no
+effect to be unsure of. Source names are classes of RocketMQ 5.3.3; "seen" are answers of a running 5.5.0.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ CHANGES: Final[Set[Operation]] = frozenset({"send", "pop", "commit", "ack", "ext
 ALL: Final = READS | CHANGES
 
 DLEDGER: Final = "dledger-commitlog"
-"""The one topology in which `in-sync replicas not enough` comes after the append."""
+"""The topology in which the same words may mean something else: DLedger's refusals are translated into RocketMQ's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,20 +100,20 @@ OUTCOMES: Final[tuple[Line, ...]] = (
     Line(
         frozenset({"send"}),
         1,
-        "fail",
-        "too few replicas in sync: refused before the append",
-        "CommitLog.asyncPutMessage, before the lock, with controller or acting master; seen",
+        "info",
+        "appended on the leader, no quorum in time",
+        "DLedgerCommitLog.asyncPutMessage: WAIT_QUORUM_ACK_TIMEOUT",
         "in-sync replicas not enough",
-        frozenset({"controller", "slave-acting-master"}),
+        frozenset({DLEDGER}),
     ),
     Line(
         frozenset({"send"}),
         1,
-        "info",
-        "appended on the leader, no quorum in time",
-        "DLedgerCommitLog: WAIT_QUORUM_ACK_TIMEOUT becomes IN_SYNC_REPLICAS_NOT_ENOUGH",
+        "fail",
+        "too few replicas in sync: refused before the append",
+        "CommitLog.asyncPutMessage, in front of its locks; seen with a controller",
         "in-sync replicas not enough",
-        frozenset({DLEDGER}),
+        frozenset({"controller", "slave-acting-master"}),
     ),
     _refused(
         1,
@@ -136,13 +136,6 @@ OUTCOMES: Final[tuple[Line, ...]] = (
         "timerwheelenable",
         operations=SENDS | POPS,
     ),
-    _refused(
-        1,
-        "the store does not serve",
-        "PopMessageProcessor, checks in front",
-        "pop message is forbidden",
-        operations=POPS,
-    ),
     _unsure(1, "an error inside the broker, perhaps after the append", "SYSTEM_ERROR: any exception ends as this"),
     _refused(
         2, "the broker takes no such requests now", "NettyRemotingAbstract: rejectRequest; seen", "[rejectrequest]"
@@ -150,10 +143,19 @@ OUTCOMES: Final[tuple[Line, ...]] = (
     _refused(2, "its queue of requests is full", "NettyRemotingAbstract: RejectedExecutionException", "[overload]"),
     _refused(2, "it waited too long in the queue", _FAST_FAILURE, "[timeout_clean_queue]"),
     _refused(2, "the page cache is busy", _FAST_FAILURE, "[pcbusy_clean_queue]"),
+    Line(
+        SENDS,
+        2,
+        "info",
+        "refused by DLedger, for whatever reason: not the leader, too many pending, or a write that stopped half way",
+        "DLedgerCommitLog.asyncPutMessage: any position of -1 ends as OS_PAGE_CACHE_BUSY, DISK_ERROR too",
+        "[pc_synchronized]",
+        frozenset({DLEDGER}),
+    ),
     _refused(
         2,
-        "the page cache is busy, or DLedger has too many entries pending",
-        "HookUtils.checkBeforePutMessage and DLedgerServer.handleAppend, before the append",
+        "the page cache is busy",
+        "HookUtils.checkBeforePutMessage, a hook in front of the append",
         "[pc_synchronized]",
         operations=SENDS,
     ),
@@ -194,7 +196,7 @@ STATUSES: Final[Mapping[int, str]] = {10: "FLUSH_DISK_TIMEOUT", 11: "SLAVE_NOT_A
 
 def outcome_of(operation: Operation, code: int, remark: str | None, topology: str | None = None) -> Outcome:
     """The outcome of an operation that was answered. `topology`: what kind of cluster answers; None: not known, then
-    lines that hold only in some do not count.
+    the least sure of the lines counts.
     """
     line = line_of(operation, code, remark, topology)
     said = f" ({said})" if (said := _first_line(remark)) else ""
@@ -210,7 +212,7 @@ def line_of(operation: Operation, code: int, remark: str | None, topology: str |
     for line in OUTCOMES:
         if line.code != code or operation not in line.operations or line.remark not in text:
             continue
-        if not line.topologies or topology in line.topologies:
+        if not line.topologies or topology is None or topology in line.topologies:
             return line
     return None
 

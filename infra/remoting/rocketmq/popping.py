@@ -1,8 +1,8 @@
 """What consumers do that leave the bookkeeping to the broker: pop a message, acknowledge it, or ask for more time.
 
 A popped message is invisible for a while; unless it is acknowledged it comes back, as a new message of the group's
-retry topic. A *handle* names one delivery: eight words, of which the broker gives most with the messages and the client puts
-the rest together.
+retry topic. A *handle* names one delivery: eight words, most of them given with the messages, put together by the
+client.
 
 Source: `PopMessageProcessor`, `AckMessageProcessor`, `ChangeInvisibleTimeProcessor`, `ExtraInfoUtil` and
 `MQClientAPIImpl.processPopResponse`, 5.3.3; seen with 5.5.0.

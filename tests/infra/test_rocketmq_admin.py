@@ -1,0 +1,121 @@
+"""What administrators ask: the questions as they travel, the answers as they come from a 5.5.0, and refusals."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from toy_servers import LONG, ToyServer, free_port, hang_up, run, serving
+
+from infra.remoting.connection import Broken, Refused
+from infra.remoting.rocketmq.admin import (
+    AdminError,
+    BrokerAdmin,
+    Controller,
+    ControllerMetadata,
+    NameServer,
+    ReplicaInfo,
+)
+
+
+def test_name_servers() -> None:
+    async def test() -> None:
+        route = {"queueDatas": [{"brokerName": "a", "perm": 6}], "brokerDatas": []}
+        server = ToyServer(body=json.dumps(route).encode())
+        async with serving(server) as address, NameServer(*address, deadline_s=LONG) as names:
+            assert await names.route("t") == route
+            assert server.last.ext == {"topic": "t", "acceptStandardJsonOnly": "true"}
+            server.body = b'{"brokerAddrTable":{},"clusterAddrTable":{"c":["a"]}}'
+            assert (await names.cluster())["clusterAddrTable"] == {"c": ["a"]}
+            server.body = b'{"brokerMemberGroup":{"brokerAddrs":{0:"x:1",2:"y:2"},"brokerName":"a","cluster":"c"}}'
+            assert await names.member_group("c", "a") == {0: "x:1", 2: "y:2"}
+            server.body = b'{"brokerMemberGroup":{"brokerAddrs":{}}}'
+            assert await names.member_group("c", "nobody") == {}
+            server.body = b"#c\nlistenPort=9876\nempty=\nkvConfigPath=/a=b\n"
+            assert await names.config() == {"listenPort": "9876", "empty": "", "kvConfigPath": "/a=b"}
+            server.code = 17
+            assert await names.route("t") is None
+        assert [request.code for request in server.requests] == [105, 106, 901, 901, 319, 105]
+
+    run(test)
+
+
+def test_brokers() -> None:
+    async def test() -> None:
+        server = ToyServer(body=b'{"table":{"commitLogMaxOffset":"77","brokerVersion":485}}')
+        async with serving(server) as address, BrokerAdmin(*address, deadline_s=LONG) as broker:
+            assert await broker.runtime_info() == {"commitLogMaxOffset": "77", "brokerVersion": "485"}
+            await broker.create_topic("t", 4, message_type="FIFO")
+            asked = server.last.ext
+            assert (asked["topic"], asked["writeQueueNums"], asked["perm"]) == ("t", "4", "6")
+            assert asked["attributes"] == "+message.type=FIFO"
+            await broker.create_group("g", orderly=True)
+            assert json.loads(server.last.body)["groupName"] == "g"
+            assert json.loads(server.last.body)["consumeMessageOrderly"] is True
+            await broker.delete_topic("t")
+            await broker.set_config({"a": "1", "b": "2"})
+            assert server.last.body == b"a=1\nb=2\n"
+            server.body = b'{"offsetTable":{"t@g":{0:5,1:7},"%RETRY%g@g":{}}}'
+            assert await broker.consumer_offsets() == {"t@g": {0: 5, 1: 7}, "%RETRY%g@g": {}}
+            server.body = b'{"offsetTable":{2:9}}'
+            assert await broker.delay_offsets() == {2: 9}
+            server.body = b'{"consumerIdList":["c"]}'
+            assert await broker.consumers("g") == ["c"]
+            server.body = b'{"master":true,"inSyncSlaveNums":2}'
+            assert (await broker.ha_status())["inSyncSlaveNums"] == 2
+            assert await broker.topic_exists("t") is True
+            server.code = 17
+            assert await broker.topic_exists("t") is False
+            server.code = 1
+            with pytest.raises(AdminError, match="GET_TOPIC_CONFIG was answered with 1 SYSTEM_ERROR"):
+                await broker.topic_exists("t")
+
+    run(test)
+
+
+def test_controllers() -> None:
+    async def test() -> None:
+        leader = {"group": "g1", "controllerLeaderId": "n0", "controllerLeaderAddress": "x:9878", "isLeader": "false"}
+        server = ToyServer(**leader, peers="n0:x:9878")
+        async with serving(server) as address, Controller(*address, deadline_s=LONG) as controller:
+            assert await controller.metadata() == ControllerMetadata("g1", "n0", "x:9878", False, "n0:x:9878")
+            server.ext = {"masterBrokerId": "2", "masterAddress": "y:10911", "masterEpoch": "4"}
+            server.body = b'{"syncStateSet":[3,2],"syncStateSetEpoch":6}'
+            assert await controller.replica_info("a") == ReplicaInfo(2, "y:10911", 4, [2, 3], 6)
+            server.ext, server.body = {}, b""
+            assert await controller.replica_info("a") == ReplicaInfo(None, "", -1, [], -1)
+            server.body = b'{"syncStateSet":["x"]}'
+            with pytest.raises(Broken, match="makes no sense"):
+                await controller.replica_info("a")
+            server.body = b'{"replicasInfoTable":{"a":{"masterEpoch":4}}}'
+            assert await controller.sync_state(["a", "b"]) == {"a": {"masterEpoch": 4}}
+            assert json.loads(server.last.body) == ["a", "b"]
+            await controller.elect_master("c", "a", 2)
+            assert (server.last.ext["brokerId"], server.last.ext["designateElect"]) == ("2", "true")
+            server.code, server.remark = 2007, "the controller is not in leader state"
+            with pytest.raises(AdminError, match="2007 CONTROLLER_NOT_LEADER") as refusal:
+                await controller.sync_state(["a"])
+            assert refusal.value.code == 2007
+
+    run(test)
+
+
+@pytest.mark.parametrize("body", [b"", b"[]", b"{0:", b"\xff"])
+def test_a_body_without_sense(body: bytes) -> None:
+    async def test() -> None:
+        async with serving(ToyServer(body=body)) as address, BrokerAdmin(*address, deadline_s=LONG) as broker:
+            with pytest.raises(Broken, match=r"127\.0\.0\.1:\d+: GET_BROKER_HA_STATUS: "):
+                await broker.ha_status()
+
+    run(test)
+
+
+def test_no_answer() -> None:
+    async def test() -> None:
+        with pytest.raises(Refused):
+            await BrokerAdmin(*await free_port(), deadline_s=LONG).runtime_info()
+        async with serving(hang_up) as address:
+            with pytest.raises(Broken):
+                await BrokerAdmin(*address, deadline_s=LONG).runtime_info()
+
+    run(test)
