@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Protocol
 
+from checkers.legality import applied
 from results.record import RunRecord
 from results.verdict import CheckResult, Judgement, Verdict
 
@@ -25,14 +26,17 @@ class Checker(Protocol):
 
 
 def judge(run: RunRecord, checkers: Sequence[Checker]) -> Judgement:
-    """Run every checker. One that raises gives `unknown`, its traceback in `stats["traceback"]`; the others go on."""
+    """Run every checker. One that raises gives `unknown`, its traceback in `stats["traceback"]`; the others go on.
+
+    What the run's configuration permits (`checkers.legality`) is marked so, and fails nothing.
+    """
     return Judgement([_safely(checker, run) for checker in checkers])
 
 
 def _safely(checker: Checker, run: RunRecord) -> CheckResult:
     started = time.perf_counter()
     try:
-        result = checker.check(run)
+        result = applied(checker.check(run), run)
     except Exception as problem:
         result = CheckResult(
             checker.name,

@@ -5,5 +5,7 @@ rules of what must not be, and the judges turn what these find into anomalies (`
 """
 
 from checkers.log.anomalies import LogAnomalies
+from checkers.log.linear import LogLinearizable
+from checkers.log.replicas import Replicas
 
-__all__ = ["LogAnomalies"]
+__all__ = ["LogAnomalies", "LogLinearizable", "Replicas"]

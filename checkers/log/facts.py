@@ -273,7 +273,7 @@ class _Gatherer:
         return Sightings(row, reads.queue[row], flat[0::2], flat[1::2])
 
     def _plain(self) -> Iterable[int]:
-        """Offsets and ids where some ids are texts: bodies that nobody of ours wrote. They get negative numbers from -2 on."""
+        """Offsets and ids where some ids are texts (bodies that nobody of ours wrote): numbers from -2 down."""
         for pair in self.shown:
             offset, identity = pair
             yield offset

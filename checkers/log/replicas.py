@@ -1,0 +1,133 @@
+"""Do the replicas of every queue agree in the end? Each was read through alone, by address, after the last heal."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from checkers.legality import settled
+from checkers.log.facts import Facts, Ints, facts
+from checkers.log.readings import Reading, Readings
+from checkers.log.scene import Scene
+from results.record import RunRecord
+from results.verdict import Anomaly, CheckResult, Verdict
+
+_SHOWN = 20
+
+
+class Replicas:
+    """Compares the final readings of each queue, offset by offset, where two of them overlap.
+
+    `divergent-replicas` where they differ. One that merely ends earlier is behind (`stats["behind"]`; whether it comes
+    back is the matter of `checkers.sync_state`). `unknown` where a replica could not be read to its end, or none was.
+    """
+
+    name = "replicas"
+
+    def check(self, run: RunRecord) -> CheckResult:
+        """`stats`: `queues` compared, `messages` in the longest readings, `silent`: nodes that could not be read
+        through, `behind`: node -> how many messages it lacks at the end of its queues.
+        """
+        found = facts(run.history)
+        readings = Readings(found)
+        scene = Scene(run)
+        differ: dict[tuple[str, ...], list[tuple[int, int, Mapping[str, str]]]] = {}
+        behind: Counter[str] = Counter()
+        messages = queues = 0
+        nodes: set[int] = set()
+        for queue in range(len(found.queues)):
+            held = readings.of(queue)
+            if not held:
+                continue
+            queues += 1
+            longest = max(held, key=lambda r: r.end)
+            messages += len(longest.id)
+            nodes.update(r.node for r in held)
+            for reading in held:
+                behind[found.node(reading.node)] += longest.end - reading.end
+            for offset in _offsets_that_differ(held):
+                said = {found.node(r.node): _at(found, r, offset) for r in held if r.begin <= offset < r.end}
+                differ.setdefault(_odd(said), []).append((queue, offset, said))
+        silent = sorted({found.node(node) for _, node in readings.missing})
+        lacks = {node: n for node, n in sorted(behind.items()) if n}
+        stats = {"queues": queues, "messages": messages, "silent": silent, "behind": lacks}
+        anomalies = [_tell(run, found, scene, readings, odd, cases) for odd, cases in list(differ.items())[:_SHOWN]]
+        if not queues and not silent:
+            return CheckResult(self.name, Verdict.UNKNOWN, "no replica was read", stats=stats)
+        unknown = f"{', '.join(silent)} could not be read through" if silent else None
+        told = f"{messages:,} messages in {queues} queues alike on {', '.join(sorted(map(found.node, nodes)))}"
+        if lacks:
+            told += f"; behind: {', '.join(f'{node} {n:,} messages' for node, n in lacks.items())}"
+        return settled(self.name, run, anomalies, stats, f"{queues} queues read" if anomalies else told, unknown)
+
+
+def _offsets_that_differ(held: Sequence[Reading]) -> list[int]:
+    """Offsets that two readings cover and of which they say different things (a hole is another thing, too)."""
+    found: set[int] = set()
+    for i, a in enumerate(held):
+        for b in held[i + 1 :]:
+            begin, end = max(a.begin, b.begin), min(a.end, b.end)
+            first, second = _between(a, begin, end), _between(b, begin, end)
+            if not np.array_equal(first, second):
+                one, two = (set(map(tuple, rows.tolist())) for rows in (first, second))
+                found.update(offset for offset, _ in one ^ two)
+    return sorted(found)
+
+
+def _between(reading: Reading, begin: int, end: int) -> Ints:
+    """[[offset, id], ...] in order, between two offsets."""
+    inside = (reading.offset >= begin) & (reading.offset < end)
+    rows = np.column_stack([reading.offset[inside], reading.id[inside]])
+    return rows[np.lexsort((rows[:, 1], rows[:, 0]))]
+
+
+def _at(found: Facts, reading: Reading, offset: int) -> str:
+    ids = reading.id[reading.offset == offset]
+    return " and ".join(f"message {found.name(int(i))}" for i in ids) if len(ids) else "nothing"
+
+
+def _odd(said: Mapping[str, str]) -> tuple[str, ...]:
+    """The nodes that do not say what most say; all of them where there is no majority."""
+    common, votes = Counter(said.values()).most_common(1)[0]
+    if votes * 2 <= len(said):
+        return tuple(sorted(said))
+    return tuple(sorted(node for node, what in said.items() if what != common))
+
+
+def _tell(
+    run: RunRecord,
+    found: Facts,
+    scene: Scene,
+    readings: Readings,
+    odd: tuple[str, ...],
+    cases: Sequence[tuple[int, int, Mapping[str, str]]],
+) -> Anomaly:
+    queue, offset, said = cases[0]
+    name = found.queues[queue]
+    rows = [r for q, n in readings.all if q == queue and found.node(n) in said for r in readings.all[q, n].rows]
+    times = [int(t) for r in rows for t in (found.reads.t0[r], found.reads.t1[r])]
+    window = (min(times), max(times))
+    who = " and ".join(odd) if len(odd) < len(said) else "the replicas"
+    summary = (
+        f"in the end {who} {'differs' if len(odd) == 1 else 'differ'} at {len(cases):,} offsets of "
+        f"{len({q for q, _, _ in cases})} queues; at offset {offset} of {name}: "
+        f"{', '.join(f'{node} holds {what}' for node, what in sorted(said.items()))}"
+    )
+    listed = [{"queue": found.queues[q], "offset": o, **held} for q, o, held in cases[:50]]
+    details = {"count": len(cases), "first": listed, **scene.details(*window)}
+    ops = [int(found.reads.start[r]) for r in _showing(found, rows, offset)]
+    return Anomaly("divergent-replicas", summary, name, sorted(ops), window, details)
+
+
+def _showing(found: Facts, rows: Sequence[int], offset: int) -> list[int]:
+    """The reads whose stretch of the queue covers an offset."""
+    reads, seen = found.reads, found.sightings
+    covering = []
+    for row in rows:
+        if reads.count[row]:
+            last = int(seen.offset[reads.first[row] + reads.count[row] - 1])
+            if reads.asked[row] <= offset <= last:
+                covering.append(row)
+    return covering

@@ -1,0 +1,40 @@
+"""Did a server end that nobody had stopped? The harness watches every process and journals such an end."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from checkers.legality import settled
+from results.op import Op
+from results.record import RunRecord
+from results.verdict import Anomaly, CheckResult
+
+_LINES = 20
+
+
+class ServersDied:
+    """`server-died` for each op `server-died`: `value = {"node", "server", "pid", "last": its last lines}`."""
+
+    name = "servers"
+
+    def check(self, run: RunRecord) -> CheckResult:
+        """`stats["deaths"]`: node -> the kinds of servers that ended unasked."""
+        deaths = [op for op in run.history.nemesis if op.f == "server-died" and isinstance(op.value, dict)]
+        stats: dict[str, list[str]] = {}
+        for op in deaths:
+            stats.setdefault(str(op.value.get("node")), []).append(str(op.value.get("server")))
+        return settled(self.name, run, [_tell(op) for op in deaths], {"deaths": stats}, "no server ended unasked")
+
+
+def _tell(op: Op) -> Anomaly:
+    said: dict[str, Any] = op.value
+    raw = said.get("last") or []
+    last = raw.splitlines() if isinstance(raw, str) else [str(line) for line in raw]
+    why = f"; its last line: {last[-1][:200]}" if last else ""
+    return Anomaly(
+        "server-died",
+        f"the {said.get('server')} of {said.get('node')} (pid {said.get('pid')}) ended, and nobody had stopped it{why}",
+        ops=[op.index],
+        window=(op.time, op.time),
+        details={"nodes": {str(said.get("node")): {"server": said.get("server"), "log": last[-_LINES:]}}},
+    )

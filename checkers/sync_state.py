@@ -1,0 +1,96 @@
+"""Does every replica come back into the SyncStateSet? (RocketMQ's controller mode)
+
+The controllers' leader says who is in sync (`Observation.extra["in_sync"]`). A broker that is up and connected, and is
+not taken back within the limit, is one failure less that the group survives: with `allAckInSyncStateSet` nothing waits
+for it, and it cannot be elected.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from checkers.evidence import nodes_at
+from checkers.legality import settled
+from results.bands import Band, bands
+from results.record import Observation, RunRecord
+from results.verdict import Anomaly, CheckResult, Verdict
+
+_S = 1_000_000_000
+
+
+@dataclass
+class _Absence:
+    """A broker outside the set from one observation to another, with no fault in force."""
+
+    node: str
+    since: int
+    until: int
+    in_sync: Sequence[str]
+    epoch: int | None
+    at_end: bool = False
+
+
+class SyncState:
+    """`limit_s`: how long a broker may be out of the SyncStateSet while no fault is in force."""
+
+    name = "sync-state"
+
+    def __init__(self, limit_s: float) -> None:
+        self.limit = int(limit_s * _S)
+
+    def check(self, run: RunRecord) -> CheckResult:
+        """`stats`: `brokers`, and `out_s`: broker -> the longest time it was out while no fault was in force."""
+        brokers = sorted({o.node for o in run.observations if o.extra.get("broker_name") is not None})
+        told = [o for o in run.observations if isinstance(o.extra.get("in_sync"), list)]
+        if not brokers or not told:
+            return CheckResult(self.name, Verdict.UNKNOWN, "no controller ever said who is in sync")
+        found = bands(run.history)
+        absences = list(_absences(brokers, told, found))
+        longest: dict[str, float] = {}
+        for absence in absences:
+            longest[absence.node] = max(longest.get(absence.node, 0), round((absence.until - absence.since) / _S, 1))
+        stats = {"brokers": brokers, "out_s": longest}
+        left = [self._tell(run, a) for a in absences if a.until - a.since >= self.limit]
+        worst = max(longest.values(), default=0.0)
+        short = sorted({a.node for a in absences if a.at_end and a.until - a.since < self.limit})
+        unknown = None
+        if short:
+            unknown = f"{', '.join(short)} not in sync at the end, but watched for less than {self.limit / _S:g} s"
+        reason = f"{len(brokers)} brokers; none was out of the SyncStateSet for more than {worst:.1f} s without a fault"
+        return settled(self.name, run, left, stats, f"{len(brokers)} brokers" if left else reason, unknown)
+
+    def _tell(self, run: RunRecord, absence: _Absence) -> Anomaly:
+        seconds = (absence.until - absence.since) / _S
+        epoch = "" if absence.epoch is None else f", epoch {absence.epoch}"
+        tail = ", up to the end" if absence.at_end else ""
+        names = sorted({o.node for o in run.observations})
+        return Anomaly(
+            "replica-left-behind",
+            f"{absence.node} stayed outside the SyncStateSet ({', '.join(absence.in_sync) or 'empty'}{epoch}) for "
+            f"{seconds:.0f} s{tail} (limit {self.limit / _S:g} s), although it was up and no fault was in force",
+            window=(absence.since, absence.until),
+            details={"nodes": nodes_at(run, absence.until, names), "seconds": round(seconds, 1)},
+        )
+
+
+def _absences(brokers: Sequence[str], told: Sequence[Observation], found: Sequence[Band]) -> Iterator[_Absence]:
+    """Every stretch of observations in which a broker was out and no fault was in force. Groups of brokers have sets of
+    their own: an observation names its group, or speaks of all.
+    """
+    for node in brokers:
+        current: _Absence | None = None
+        for seen in told:
+            names = [str(n) for n in seen.extra["in_sync"]]
+            troubled = any(band.covers(seen.time, seen.time) for band in found)
+            if node in names or troubled or not names:
+                if current is not None:
+                    yield current
+                current = None
+            elif current is None:
+                current = _Absence(node, seen.time, seen.time, names, seen.extra.get("in_sync_epoch"))
+            else:
+                current.until, current.in_sync = seen.time, names
+        if current is not None:
+            current.at_end = True
+            yield current
