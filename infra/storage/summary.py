@@ -35,6 +35,7 @@ term               DLedger's term, else null.
 class Head:
     """What concerns the store as a whole.
 
+    group     the broker group (broker name).
     files     `commitlog` or `dledger`: which kind of log.
     end       position after the last record.
     epochs    [epoch, start] of each master's time in office, in controller mode.
@@ -42,6 +43,7 @@ class Head:
     problems  what could not be read, one line each: a file that is damaged, bytes where a record should be.
     """
 
+    group: str
     files: str
     end: int
     epochs: list[list[int]]
@@ -49,8 +51,8 @@ class Head:
     problems: list[str] = field(default_factory=list)
 
 
-def summarize(store: Path, topics: Collection[str]) -> Iterator[str]:
-    """The lines about one store; only messages of these topics are listed.
+def summarize(store: Path, group: str, topics: Collection[str]) -> Iterator[str]:
+    """The lines about the store of a broker of `group`; only messages of these topics are listed.
 
     What is damaged is told in the head; only a store without any log raises StorageError.
     """
@@ -77,7 +79,8 @@ def summarize(store: Path, topics: Collection[str]) -> Iterator[str]:
                 lines.append(json.dumps(_line(found, indexed)))
     except StorageError as problem:
         problems.append(str(problem))
-    head = Head("dledger" if logs else "commitlog", end, _epochs(store, problems), _identity(store, problems), problems)
+    files = "dledger" if logs else "commitlog"
+    head = Head(group, files, end, _epochs(store, problems), _identity(store, problems), problems)
     yield json.dumps({"head": vars(head)})
     yield from lines
     for (topic, queue, offset), entry in index.items():

@@ -159,7 +159,7 @@ def test_a_summary_tells_what_the_index_does_not_name(stores: Path) -> None:
     lost = struct.unpack_from(">q", data, 5 * 20)[0]
     struct.pack_into(">q", data, 5 * 20, 999_999)
     queue.write_bytes(data)
-    head, *rest = [json.loads(line) for line in summarize(store, {"log-fixture"})]
+    head, *rest = [json.loads(line) for line in summarize(store, "a", {"log-fixture"})]
     assert head["head"]["epochs"] == [[1, 0], [2, 111681]]
     assert head["head"]["identity"] == ["harness", "a", 1]
     assert head["head"]["problems"] == []
@@ -172,14 +172,14 @@ def test_a_summary_tells_what_the_index_does_not_name(stores: Path) -> None:
 def test_a_summary_goes_on_where_a_file_is_damaged(stores: Path) -> None:
     store = stores / "controller" / "n1"
     (store / "epochFileCheckpoint").write_text("1\n1\n1-0\n")
-    head, *rest = [json.loads(line) for line in summarize(store, {"log-fixture"})]
+    head, *rest = [json.loads(line) for line in summarize(store, "a", {"log-fixture"})]
     assert "CRC-32" in head["head"]["problems"][0]
     assert rest
 
 
 def test_a_folder_that_is_no_store(tmp_path: Path) -> None:
     with pytest.raises(StorageError, match="neither a commitlog nor a dledger"):
-        list(summarize(tmp_path, {"t"}))
+        list(summarize(tmp_path, "a", {"t"}))
 
 
 @given(st.integers(1, 10**18 - 1), st.integers(0, 300))

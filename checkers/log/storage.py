@@ -1,0 +1,226 @@
+"""The judge of the disks: what the stopped brokers' files hold, compared with one another and with the history.
+
+Clients see messages through indexes and caches; the files are what is left when the servers are gone. A message that
+readers miss may lie in the log without an entry in its index (`lost-by-index`), which is another bug than one that no
+disk has (`lost`). Read are the summaries that the run wrote (`FILE` of each node; `infra.storage.summary` tells their
+lines), so that a stored run can be judged again without its machines.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from checkers.legality import settled
+from results.op import Op
+from results.record import RunRecord
+from results.verdict import Anomaly, CheckResult, Verdict
+
+FILE: Final = "ground-truth.jsonl"
+"""In each node's folder of a run made with `--ground-truth`."""
+
+_SHOWN: Final = 20
+
+Place = tuple[str, int]
+"""Key of a queue (`topic:group:queue`) and an offset there."""
+
+Id = int | str
+
+
+@dataclass
+class Disk:
+    """One node's files.
+
+    index     place -> id, of messages that an index entry leads to: what readers can see.
+    hidden    id -> physical offset, of messages in the log that no index entry leads to.
+    corrupt   (place, physical) of indexed records that are damaged. dangling: index entries that lead to no message.
+    problems  what could not be read.
+    """
+
+    node: str
+    group: str
+    index: dict[Place, Id] = field(default_factory=dict)
+    hidden: dict[Id, int] = field(default_factory=dict)
+    corrupt: list[tuple[Place, int]] = field(default_factory=list)
+    dangling: list[Place] = field(default_factory=list)
+    problems: Sequence[str] = ()
+
+    def ends(self) -> dict[str, int]:
+        """Queue -> its highest offset with a message."""
+        found: dict[str, int] = {}
+        for key, offset in self.index:
+            found[key] = max(found.get(key, -1), offset)
+        return found
+
+
+class GroundTruth:
+    """Files against files, and files against the history. `unknown` where a node's files were not read."""
+
+    name = "ground-truth"
+
+    def check(self, run: RunRecord) -> CheckResult:
+        """`stats`: messages on each node's disk that readers can see, and that they cannot."""
+        disks = list(read_disks(run.path)) if run.path is not None else []
+        if not disks:
+            return CheckResult(self.name, Verdict.UNKNOWN, "no node's files were read")
+        found = [
+            *_gone(run, disks),
+            *(anomaly for disk in disks for anomaly in _damage(disk)),
+            *_divergent(disks),
+            *_unstored(run, disks),
+        ]
+        stats = {disk.node: {"visible": len(disk.index), "hidden": len(disk.hidden)} for disk in disks}
+        problems = [f"{disk.node}: {problem}" for disk in disks for problem in disk.problems]
+        most = max(len(disk.index) for disk in disks)
+        told = f"{len(disks)} nodes' files agree with the history, {most:,} messages on the fullest"
+        unknown = f"not everything on the disks could be read: {problems[0]}" if problems else None
+        return settled(self.name, run, found, {"disks": stats, "problems": problems}, told, unknown)
+
+
+def read_disks(folder: Path) -> Iterator[Disk]:
+    """What each node's summary says. Raises ValueError for a file that is no summary."""
+    for path in sorted(folder.glob(f"nodes/*/{FILE}")):
+        with path.open() as lines:
+            try:
+                head = json.loads(next(lines))["head"]
+                disk = Disk(path.parent.name, head["group"], problems=head["problems"])
+                for line in lines:
+                    _take(disk, json.loads(line))
+            except (StopIteration, KeyError, ValueError) as problem:
+                raise ValueError(f"{path}: no summary of a broker's files ({problem!r})") from None
+        yield disk
+
+
+def _take(disk: Disk, said: Any) -> None:
+    """One line of a summary."""
+    if isinstance(said, dict):
+        topic, queue, offset, _, _ = said["dangling"]
+        disk.dangling.append((f"{topic}:{disk.group}:{queue}", offset))
+        return
+    topic, queue, offset, physical, message, intact, indexed, _, _, _ = said
+    place = (f"{topic}:{disk.group}:{queue}", offset)
+    if not indexed:
+        disk.hidden[message] = physical
+        return
+    if intact:
+        disk.index[place] = message
+    else:
+        disk.corrupt.append((place, physical))
+
+
+def _gone(run: RunRecord, disks: Sequence[Disk]) -> Iterator[Anomaly]:
+    """Acknowledged messages that no reader can find on any disk."""
+    visible = {message for disk in disks for message in disk.index.values()}
+    hidden = {message: disk for disk in disks for message in disk.hidden}
+    lost: list[Op] = []
+    unseen: list[Op] = []
+    for op in run.history:
+        if op.f == "send" and op.type == "ok" and op.value[1] not in visible:
+            (unseen if op.value[1] in hidden else lost).append(op)
+    if lost:
+        names = ", ".join(disk.node for disk in disks)
+        yield Anomaly(
+            "lost",
+            f"{_many(lost, 'acknowledged message')} on no disk: neither the log nor the index of {names} has "
+            f"{_first(lost)}",
+            ops=[op.index for op in lost[:_SHOWN]],
+            window=(lost[0].time, lost[-1].time),
+            details={"count": len(lost), "ids": [op.value[1] for op in lost[:_SHOWN]]},
+        )
+    if unseen:
+        disk = hidden[unseen[0].value[1]]
+        yield Anomaly(
+            "lost-by-index",
+            f"{_many(unseen, 'acknowledged message')} in a log, but in no index, so that no reader will ever see "
+            f"{'it' if len(unseen) == 1 else 'them'}: {disk.node} holds {_first(unseen)} at byte "
+            f"{disk.hidden[unseen[0].value[1]]} of its log",
+            ops=[op.index for op in unseen[:_SHOWN]],
+            window=(unseen[0].time, unseen[-1].time),
+            details={"count": len(unseen), "ids": [op.value[1] for op in unseen[:_SHOWN]]},
+        )
+
+
+def _damage(disk: Disk) -> Iterator[Anomaly]:
+    """Records that do not match their checksum or their place, and index entries that lead nowhere."""
+    if disk.corrupt:
+        (key, offset), physical = disk.corrupt[0]
+        yield Anomaly(
+            "corrupt-message",
+            f"{disk.node}: {_many(disk.corrupt, 'message')} on the disk that do not match their checksum or do not lie "
+            f"where they say, the first at byte {physical} of the log, offset {offset} of {key}",
+            key,
+            details={"count": len(disk.corrupt), "physical": [at for _, at in disk.corrupt[:_SHOWN]]},
+        )
+    # A truncation leaves old entries behind the end of a queue; only those before it are wrong.
+    ends = disk.ends()
+    broken = [(key, offset) for key, offset in disk.dangling if offset < ends.get(key, -1)]
+    if broken:
+        key, offset = broken[0]
+        yield Anomaly(
+            "broken-index",
+            f"{disk.node}: {_many(broken, 'index entry', 'index entries')} lead to no message of the log, the first at "
+            f"offset {offset} of {key}",
+            key,
+            details={"count": len(broken), "places": [list(place) for place in broken[:_SHOWN]]},
+        )
+
+
+def _divergent(disks: Sequence[Disk]) -> Iterator[Anomaly]:
+    """Two replicas of a group with different messages at one place."""
+    for at, one in enumerate(disks):
+        for other in disks[at + 1 :]:
+            if one.group != other.group:
+                continue
+            differ = sorted(p for p, message in one.index.items() if other.index.get(p, message) != message)
+            if differ:
+                key, offset = differ[0]
+                yield Anomaly(
+                    "divergent-replicas",
+                    f"the disks of {one.node} and {other.node} hold different messages at {len(differ):,} places, the "
+                    f"first at offset {offset} of {key}: {one.index[differ[0]]} and {other.index[differ[0]]}",
+                    key,
+                    details={
+                        "count": len(differ),
+                        "nodes": [one.node, other.node],
+                        "places": [[*place, one.index[place], other.index[place]] for place in differ[:_SHOWN]],
+                    },
+                )
+
+
+def _unstored(run: RunRecord, disks: Sequence[Disk]) -> Iterator[Anomaly]:
+    """What a replica showed in the final reads, and does not have on its disk. It was stopped in an orderly way."""
+    by_node: Mapping[str, Disk] = {disk.node: disk for disk in disks}
+    found: dict[str, list[tuple[int, str, int, Id]]] = {}
+    for op in run.history:
+        if op.f != "replica-read" or op.type != "ok" or op.key is None:
+            continue
+        disk = by_node.get(op.extra["node"])
+        if disk is None:
+            continue
+        for offset, message in op.value:
+            if disk.index.get((op.key, offset)) != message:
+                found.setdefault(disk.node, []).append((op.index, op.key, offset, message))
+    for node, cases in found.items():
+        op, key, offset, message = cases[0]
+        yield Anomaly(
+            "unstored-read",
+            f"{node} showed {_many(cases, 'message')} in the final reads that its disk does not hold at that place, "
+            f"the first: {message} at offset {offset} of {key}; the disk has "
+            f"{by_node[node].index.get((key, offset), 'nothing')} there",
+            key,
+            ops=sorted({op for op, *_ in cases})[:_SHOWN],
+            details={"count": len(cases), "node": node},
+        )
+
+
+def _many(cases: Sequence[Any], one: str, more: str | None = None) -> str:
+    return f"1 {one}" if len(cases) == 1 else f"{len(cases):,} {more or one + 's'}"
+
+
+def _first(sends: Sequence[Op]) -> str:
+    op = sends[0]
+    node = op.extra.get("node", "a broker")
+    return f"message {op.value[1]}, which {node} acknowledged at offset {op.value[0]} of {op.key}"
