@@ -204,14 +204,14 @@ def _unstored(run: RunRecord, disks: Sequence[Disk]) -> Iterator[Anomaly]:
             if disk.index.get((op.key, offset)) != message:
                 found.setdefault(disk.node, []).append((op.index, op.key, offset, message))
     for node, cases in found.items():
-        op, key, offset, message = cases[0]
+        _, key, offset, message = cases[0]
         yield Anomaly(
             "unstored-read",
             f"{node} showed {_many(cases, 'message')} in the final reads that its disk does not hold at that place, "
             f"the first: {message} at offset {offset} of {key}; the disk has "
             f"{by_node[node].index.get((key, offset), 'nothing')} there",
             key,
-            ops=sorted({op for op, *_ in cases})[:_SHOWN],
+            ops=sorted({at for at, *_ in cases})[:_SHOWN],
             details={"count": len(cases), "node": node},
         )
 
