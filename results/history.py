@@ -73,16 +73,18 @@ class History(Sequence[Op]):
         belongs to the open invocation of its process; a stray completion is left out.
         """
         open_at: dict[int, int] = {}
-        found: list[Call] = []
+        invoked: list[Op] = []
+        completions: list[Op | None] = []
         for op in self._ops:
             if op.type == INVOKE:
-                open_at[op.process] = len(found)
-                found.append(Call(op, None))
+                open_at[op.process] = len(invoked)
+                invoked.append(op)
+                completions.append(None)
             elif not op.is_event:
                 at = open_at.pop(op.process, None)
                 if at is not None:
-                    found[at] = Call(found[at].invoke, op)
-        return tuple(found)
+                    completions[at] = op
+        return tuple(map(Call, invoked, completions))
 
     @cached_property
     def by_key(self) -> dict[str | None, tuple[Call, ...]]:

@@ -31,7 +31,7 @@ import pyarrow.parquet as pq
 from results.bulk import making_many
 from results.durable import replacing
 from results.errors import HistoryError
-from results.op import OP_TYPES, Op, OpType
+from results.op import NO_EXTRA, OP_TYPES, Op, OpType, make_op
 
 FORMAT: Final = "1"
 """The version of this schema, stored as the metadata `harness.format`."""
@@ -54,7 +54,6 @@ SCHEMA: Final = pa.schema(
     ]
 )
 _PREFIX: Final = "harness."
-_NO_EXTRA: Final[Mapping[str, Any]] = Op(0, 0, 0, "info", "").extra
 _dumps: Final = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
 
 
@@ -130,7 +129,7 @@ def ops_of(path: Path, batch: pa.RecordBatch | pa.Table) -> Iterator[Op]:
             raise HistoryError(path, None, f"op {index}: type is {type_!r}, not one of {', '.join(OP_TYPES)}")
         kind: OpType = intern(type_)  # type: ignore[assignment]
         name = key if key is None else intern(key)
-        yield Op(index, time, process, kind, intern(f), name, value, error, extra or _NO_EXTRA)
+        yield make_op(index, time, process, kind, intern(f), name, value, error, extra or NO_EXTRA)
 
 
 def _parsed(path: Path, columns: Mapping[str, list[Any]], name: str, absent: str) -> list[Any]:

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal
 
 from results.history import History
-from results.op import FAIL, INFO, INVOKE, NEMESIS, OK, OP_TYPES, Op
+from results.op import FAIL, INFO, INVOKE, NEMESIS, NO_EXTRA, OK, OP_TYPES, Op, make_op
 
 READS: Final = frozenset({"read", "get"})
 
@@ -80,37 +80,50 @@ class Assembler:
         error: Any = None,
         time: Any = None,
         index: Any = None,
-        extra: Mapping[str, Any] | None = None,
+        extra: Mapping[str, Any] = NO_EXTRA,
     ) -> None:
         """One event. `time` in ns, or None where the format has none; `index` as the file has it, or None."""
-        at = len(self._ops)
-        self._undated += time is None
+        if time is None:
+            self._undated += 1
+            time = len(self._ops)
+        if error is not None and type(error) is not str:
+            error = _text(error)
+        number = process if type(process) is int else _process(process)
         place = self._events if index is None else index
-        op = Op(
-            place, at if time is None else time, _process(process), type_, f, None, value, _text(error), extra or {}
-        )
-        self.take(op if key is None else replace(op, key=_text(key)))
+        self.take(make_op(place, time, number, type_, f, key, value, error, extra or NO_EXTRA))
 
     def take(self, op: Op) -> None:
         """One event that already is an op. It is kept as it is where nothing has to change: no copy is made."""
         number = op.process
         if op.type not in OP_TYPES:
             raise ValueError(f"type is {op.type!r}, not one of {', '.join(OP_TYPES)}")
-        if not isinstance(op.f, str):
+        if type(op.f) is not str:
             raise ValueError(f"f is {op.f!r}, not a name")
-        _process(number)
-        if number == NEMESIS and op.type == INFO:
-            op = self._nemesis(op)
-        self._renumbered += op.index != self._events
+        if type(number) is not int or number < 0:
+            _process(number)
+            if number == NEMESIS and op.type == INFO and not op.is_event:
+                op = self._nemesis(op)
+        if op.index != self._events:
+            self._renumbered += 1
         self._events += 1
         at = len(self._ops)
-        time, actor = self._clock(op.time), self._actor(number)
-        if (op.index, op.time, op.process) != (at, time, actor):
+        time, actor = op.time, number
+        if type(time) is int and time >= self._time:
+            self._time = time
+        else:
+            time = self._clock(time)
+        if number > self._highest:  # noqa: PLR1730 - a call of max for every event costs more
+            self._highest = number
+        if self._gone or self._alias:
+            actor = self._actor(number)
+        if op.index != at or op.time != time or number != actor:
             op = replace(op, index=at, time=time, process=actor)
-        if op.key is not None and not isinstance(op.key, str):
+        if op.key is not None and type(op.key) is not str:
             op = replace(op, key=_text(op.key))
         if op.type == INVOKE:
             self._invoke(op, number)
+        elif op.is_event:
+            self._ops.append(op)
         else:
             self._complete(op, number)
 
@@ -150,7 +163,6 @@ class Assembler:
 
     def _actor(self, number: int) -> int:
         """The process itself, or the stand-in (-2, -3, ...) of one that went on after its `info`."""
-        self._highest = max(self._highest, number)
         if number in self._gone:
             self._gone.discard(number)
             self._renamed += 1

@@ -18,27 +18,35 @@ from typing import Any, Final
 from results.errors import HistoryError
 from results.formats.edn import EdnError, parse_edn, read_edn
 from results.formats.foreign import Assembler, ForeignHistory, ReadOptions
+from results.op import INVOKE
 
-_EVENT: Final = re.compile(r"[A-Z]+\s+jepsen\.util - :?(\S+)\s+:(\w+)\s+:(\S+)\s*(.*)")
+_LOGGER: Final = ["jepsen.util", "-"]
 _OTHER_LOGGER: Final = re.compile(r"(?:.*\s)?(?:TRACE|DEBUG|INFO|WARN|ERROR|FATAL)\s+(?!jepsen\.util\b)\S+ +- ")
-_PLAIN_VALUE: Final = re.compile(r"nil|-?\d+")
 
 
 def read_etcd_log(path: Path, text: str, options: ReadOptions) -> ForeignHistory:
     """Read it all. Raises HistoryError with the line."""
     assembler = Assembler(options, nil_reads="unset")
+    known: dict[str, Any] = {}  # values are few, and each is written many times
     skipped = 0
     for number, line in enumerate(text.splitlines(), 1):
-        found = _EVENT.fullmatch(line.rstrip())
-        if found is None:
-            if line.strip() and not _OTHER_LOGGER.match(line):
+        fields = line.split(None, 6)
+        if fields[1:3] != _LOGGER or len(fields) < 6 or fields[4][0] != ":" or fields[5][0] != ":":
+            if fields and not _OTHER_LOGGER.match(line):
                 raise HistoryError(path, number, f"not a line of an etcd log ({_short(line)})")
-            skipped += bool(line.strip())
+            skipped += bool(fields)
             continue
-        process, type_, f, said = found.groups()
+        said = fields[6].rstrip() if len(fields) == 7 else ""
+        process, type_ = fields[3].removeprefix(":"), fields[4][1:]
+        error = None
         try:
-            value, error = _value(said, type_)
-            assembler.add(int(process) if process.isdecimal() else process, type_, f, value, error=error)
+            if said[:1] == ":" and type_ != INVOKE:
+                value, error = None, said[1:]
+            elif said in known:
+                value = known[said]
+            else:
+                value = known[said] = _value(said)
+            assembler.add(int(process) if process.isdecimal() else process, type_, fields[5][1:], value, error=error)
         except ValueError as problem:
             raise HistoryError(path, number, f"{problem} ({_short(line)})") from None
     return assembler.finish("porcupine-etcd", [f"{skipped} lines of other loggers are left out"] if skipped else [])
@@ -49,19 +57,17 @@ def read_kv_log(path: Path, text: str, options: ReadOptions) -> ForeignHistory:
     return read_edn(path, text, options, format_="porcupine-kv", nil_reads="unset")
 
 
-def _value(said: str, type_: str) -> tuple[Any, str | None]:
-    """(value, error) of the last field."""
-    if said.startswith(":") and type_ != "invoke":
-        return None, said[1:]
-    if _PLAIN_VALUE.fullmatch(said):
-        return (None if said == "nil" else int(said)), None
+def _value(said: str) -> Any:
+    """The value in the last field."""
+    if said == "nil":
+        return None
     try:
         forms = parse_edn(said)
     except EdnError as problem:
         raise ValueError(f"the value cannot be read: {problem.what}") from None
     if len(forms) > 1:
         raise ValueError(f"{len(forms)} values where one is right")
-    return (forms[0] if forms else None), None
+    return forms[0] if forms else None
 
 
 def _short(line: str) -> str:

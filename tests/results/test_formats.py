@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 
 from results.formats import FORMATS, ForeignHistory, HistoryError, ReadOptions, read_history, write_edn, write_jsonl
-from results.op import Op
+from results.op import SERVER_DIED, Op
 from results.sealed import seal
 
 ETCD = """\
@@ -141,6 +141,20 @@ def test_a_process_that_goes_on_after_info_gets_a_new_number(tmp_path: Path) -> 
     assert [op.process for op in found.history] == [1, 1, 5, 4, 5, 6]
     assert [op.value for op in found.history] == [1, 1, 2, None, 2, 3]
     assert "2 processes that went on after an info were given new numbers" in found.notes
+
+
+def test_what_nobody_invoked_stays_an_event(tmp_path: Path) -> None:
+    """A server that died on its own, while the nemesis had something open."""
+    ops = [
+        Op(0, 1, -1, "invoke", "kill", value="n1"),
+        Op(1, 2, -1, "info", SERVER_DIED, value={"node": "n2"}),
+        Op(2, 3, -1, "info", "kill", value="n1"),
+        Op(3, 4, -1, "info", SERVER_DIED, value={"node": "n1"}),
+    ]
+    for write in (write_jsonl, write_edn):
+        write(ops, tmp_path / "file")
+        found = read_history(tmp_path / "file")
+        assert (list(found.history), found.notes) == (ops, [])
 
 
 def test_a_nemesis_with_single_events(tmp_path: Path) -> None:
