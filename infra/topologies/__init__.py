@@ -6,6 +6,10 @@ from collections.abc import Callable
 from typing import Final
 
 from infra.api import ServerSettings, Topology
+from infra.topologies.controller import ControllerTopology
 from infra.topologies.dledger import DledgerTopology
 
-TOPOLOGIES: Final[dict[str, Callable[[ServerSettings], Topology]]] = {DledgerTopology.name: DledgerTopology}
+TOPOLOGIES: Final[dict[str, Callable[[ServerSettings], Topology]]] = {
+    ControllerTopology.name: ControllerTopology,
+    DledgerTopology.name: DledgerTopology,
+}

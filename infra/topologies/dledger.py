@@ -16,6 +16,7 @@ from infra.api import Cluster, InfraError, Node, ProcessId, ServerSettings, Shar
 from infra.maven import checksum_of, compile_jar, fetch_jars
 from infra.remoting.connection import RemotingError
 from infra.remoting.dledger import GROUP, RegisterClient, ask_status
+from infra.server_settings import Default, chosen, jar_folder, properties, values
 from infra.ssh import spawn_argv
 from infra.topologies._jvm import (
     DATA,
@@ -31,7 +32,6 @@ from infra.topologies._jvm import (
     last_lines,
     options,
 )
-from infra.topologies._settings import Default, chosen, jar_folder, properties, values
 
 PORT: Final = 20911
 SERVER: Final = "server"

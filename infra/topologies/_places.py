@@ -1,0 +1,52 @@
+"""What stands on which node of a RocketMQ cluster, and on which ports."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+CLUSTER: Final = "harness"
+"""The cluster's name in every broker's configuration."""
+
+NAMESRV_PORT: Final = 9876
+BROKER_PORT: Final = 10911
+HA_PORT: Final = 10912
+CONTROLLER_PORT: Final = 9878
+"""Of a DLedger controller: Raft and requests alike."""
+JRAFT_PORT: Final = 9880
+JRAFT_RPC_PORT: Final = 9770
+"""JRaft keeps requests apart from Raft."""
+PROXY_GRPC_PORT: Final = 8081
+PROXY_REMOTING_PORT: Final = 8080
+DLEDGER_PORT: Final = 40911
+
+SEATS: Final = 3
+"""Name servers and controllers stand on the first three nodes: the smallest number of controllers that outlives one."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """What one node holds.
+
+    kinds      of its server processes, in the order of their start.
+    group      name of its broker's group, None without a broker.
+    broker_id  where the configuration says it: 0 is the master; None: controllers or an election decide.
+    """
+
+    kinds: Sequence[str]
+    group: str | None = None
+    broker_id: int | None = None
+
+
+Layout = Mapping[str, Place]
+"""Name of a node -> what it holds."""
+
+
+def groups(layout: Layout) -> dict[str, list[str]]:
+    """Name of a broker group -> its nodes, in their order."""
+    found: dict[str, list[str]] = {}
+    for node, place in layout.items():
+        if place.group is not None:
+            found.setdefault(place.group, []).append(node)
+    return found

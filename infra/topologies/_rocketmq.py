@@ -1,0 +1,401 @@
+"""What all topologies of RocketMQ have in common: several servers on a node, how they are configured, started, watched.
+
+A topology of its own says what stands where (`_layout`), what its mode and profile add to the configuration (`_mode`),
+and what only it can know about a server (`_own`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from types import MappingProxyType
+from typing import ClassVar, Final
+
+from infra.api import Cluster, InfraError, Node, ProcessId, ServerSettings, Share, Status
+from infra.maven import checksum_of
+from infra.rocketmq import BROKER, CONTROLLER, MAIN_CLASSES, NAMESRV, PROXY, artifacts, jvm, settings
+from infra.server_settings import Default, chosen, jar_folder, properties, values
+from infra.ssh import spawn_argv
+from infra.topologies._jvm import DATA, LIB, LOG, USER_LIB, Launch, end, java, java_version, last_lines, options
+from infra.topologies._places import (
+    BROKER_PORT,
+    CLUSTER,
+    NAMESRV_PORT,
+    PROXY_GRPC_PORT,
+    PROXY_REMOTING_PORT,
+    Layout,
+    Place,
+    groups,
+)
+from infra.topologies._state import Addresses, answers, effective, look, missing
+
+_RUN: Final = "/var/lib/harness"
+_LOGBACK: Final = f"{LOG}/logback.xml"
+_LOG_LIMIT: Final = 64 << 20
+"""Bytes of each log that are collected."""
+
+_AT_ONCE: Final = 3
+"""JVMs started at one time: more of them starve one another on a small machine and are not ready sooner."""
+
+_POLL_S: Final = 0.25
+_ASK_S: Final = 2.0
+
+_STAGES: Final = ((NAMESRV, CONTROLLER), (BROKER,), (PROXY,))
+"""Brokers ask name servers and controllers at their start, and again only seconds later."""
+
+_OURS: Final[Mapping[str, Collection[str]]] = {
+    NAMESRV: ("listenPort", "rocketmqHome", "kvConfigPath", "configStorePath", "enableControllerInNamesrv"),
+    CONTROLLER: (
+        *("controllerType", "controllerStorePath", "controllerDLegerGroup", "controllerDLegerPeers"),
+        *("controllerDLegerSelfId", "jRaftGroupId", "jRaftServerId", "jRaftInitConf", "jRaftControllerRPCAddr"),
+        *("rocketmqHome", "configStorePath"),
+    ),
+    BROKER: (
+        *("brokerClusterName", "brokerName", "brokerId", "namesrvAddr", "brokerIP1", "brokerIP2", "listenPort"),
+        *("haListenPort", "storePathRootDir", "storePathCommitLog", "rocketmqHome", "controllerAddr"),
+        *("enableControllerMode", "enableDLegerCommitLog", "dLegerGroup", "dLegerPeers", "dLegerSelfId"),
+        "enableSlaveActingMaster",
+    ),
+    PROXY: ("rocketMQClusterName", "proxyClusterName", "namesrvAddr", "grpcServerPort", "remotingListenPort"),
+}
+"""What the topology itself decides, by kind of server."""
+
+
+class RocketmqTopology(ABC):
+    """See `infra.api.Topology`. Settings: `KIND.NAME`, KIND being a kind of server, NAME any of its settings.
+
+    Options: `proxy` (`true`): proxies for clients that speak gRPC.
+    """
+
+    name: str
+    profiles: ClassVar[Sequence[str]] = ("strict", "default")
+    roles: Mapping[str, str] = MappingProxyType({"leader": "master", "follower": "slave"})
+    known_options: ClassVar[Collection[str]] = ("proxy",)
+    changing: ClassVar[Collection[str]] = ()
+    """A broker's settings that the cluster changes by itself: not compared with what was asked for."""
+
+    def __init__(self, server_settings: ServerSettings, launch: Launch | None = None) -> None:
+        """Raises InfraError where the settings cannot be meant; whether the servers have them is asked in `shares`."""
+        given = server_settings
+        self.version = artifacts.known_version(given.version)
+        self.profile = given.profile or self.profiles[0]
+        if self.profile not in self.profiles:
+            raise InfraError(f"--profile {given.profile}: the topology {self.name} has {', '.join(self.profiles)}")
+        if unknown := sorted(given.options.keys() - set(self.known_options)):
+            raise InfraError(f"{unknown[0]} is no option of the topology {self.name}")
+        self._launch = launch or Launch()
+        self._options = given.options
+        self._jvm_options = list(given.jvm_options)
+        self._user_jars = jar_folder(given.jars) if given.jars is not None else None
+        self._chosen = chosen(given.settings, list(MAIN_CLASSES), _OURS, "the server's own configuration has them")
+        self._checked = not given.settings
+        self._nodes: list[Node] = []
+        self._places: Layout = {}
+        self._java_version = ""
+
+    # What a topology of its own says.
+
+    @abstractmethod
+    def _layout(self, nodes: Sequence[str]) -> Layout:
+        """What stands on which node. Raises InfraError where there are too few."""
+
+    @abstractmethod
+    def _mode(self, kind: str, place: Place) -> Mapping[str, Default]:
+        """What the mode and the profile add to, or change in, the configuration of a kind of server at a place."""
+
+    def _own(self, kind: str, node: Node) -> Mapping[str, str]:
+        """What only the topology knows of a server: addresses, names, paths."""
+        namesrv = ";".join(f"{host}:{port}" for host, port in self.nameservers())
+        place = self._places[node.name]
+        home = f"{DATA}/{kind}"
+        match kind:
+            case "namesrv":
+                return {"listenPort": str(NAMESRV_PORT)}
+            case "broker":
+                number = place.broker_id
+                assert place.group is not None
+                return {
+                    "brokerClusterName": CLUSTER,
+                    "brokerName": place.group,
+                    "brokerId": str(-1 if number is None else number),
+                    "namesrvAddr": namesrv,
+                    "brokerIP1": node.address,
+                    "brokerIP2": node.address,
+                    "listenPort": str(BROKER_PORT),
+                    "storePathRootDir": f"{home}/store",
+                    "storePathCommitLog": f"{home}/store/commitlog",
+                }
+            case "proxy":
+                return {
+                    "rocketMQClusterName": CLUSTER,
+                    "proxyClusterName": CLUSTER,
+                    "namesrvAddr": namesrv,
+                    "grpcServerPort": str(PROXY_GRPC_PORT),
+                    "remotingListenPort": str(PROXY_REMOTING_PORT),
+                }
+        return {}
+
+    @abstractmethod
+    def permits(self) -> Mapping[str, str]: ...
+
+    # The contract.
+
+    def shares(self) -> Sequence[Share]:
+        """The jars, fetched when missing, and a user's own. Raises InfraError, also for settings the servers refuse."""
+        jars = artifacts.fetch(self.version)
+        shares = [Share(jars, LIB)]
+        if self._user_jars is not None:
+            shares.append(Share(self._user_jars, USER_LIB))
+        if not self._checked:
+            artifacts.check_settings(self._chosen, [share.source for share in reversed(shares)])
+            self._checked = True
+        return shares
+
+    def attach(self, cluster: Cluster) -> None:
+        """Write every server's configuration; nothing is started. Raises InfraError for too few nodes, or too small."""
+        self._nodes = list(cluster.nodes)
+        self._places = self._layout([node.name for node in self._nodes])
+        logback = (artifacts.FOLDER / "logback.xml").read_bytes()
+
+        def furnish(node: Node) -> None:
+            kinds = self.servers(node)
+            node.run(["mkdir", "-p", LOG, *(f"{DATA}/{kind}" for kind in kinds)])
+            node.write(_LOGBACK, logback)
+            for kind in kinds:
+                node.write(_settings_file(kind), _rendered(kind, self.settings_of(kind, node)))
+
+        with ThreadPoolExecutor(len(self._nodes)) as pool:
+            list(pool.map(furnish, self._nodes))
+        self._java_version = java_version(self._nodes[0])
+
+    def servers(self, node: Node) -> Sequence[str]:
+        return self._places[node.name].kinds
+
+    def main(self, node: Node) -> str | None:
+        return BROKER if BROKER in self.servers(node) else None
+
+    def groups(self) -> Mapping[str, Sequence[str]]:
+        return groups(self._places)
+
+    def nameservers(self) -> Sequence[tuple[str, int]]:
+        return [(node.address, NAMESRV_PORT) for node in self._nodes if NAMESRV in self.servers(node)]
+
+    def controllers(self) -> Sequence[tuple[str, int]]:
+        return []
+
+    def proxies(self) -> Sequence[tuple[str, int]]:
+        """Where clients that speak gRPC go; empty without the option `proxy`."""
+        return [(node.address, PROXY_GRPC_PORT) for node in self._nodes if PROXY in self.servers(node)]
+
+    def settings_of(self, kind: str, node: Node) -> dict[str, str]:
+        """A server's configuration file: ours, the mode's, the profile's, the user's, and what is not to be chosen."""
+        base = {NAMESRV: settings.NAMESRV, BROKER: settings.BROKER, PROXY: settings.PROXY}.get(kind, {})
+        mode = self._mode(kind, self._places[node.name])
+        return values({**base, **mode}) | self._chosen[kind] | dict(self._own(kind, node))
+
+    def start(self, node: Node, server: str | None = None) -> None:
+        for kind in self.servers(node) if server is None else [self.carrier(server)]:
+            node.run(self.start_command(node, kind))
+
+    def start_command(self, node: Node, server: str | None = None) -> Sequence[str]:
+        """Whoever runs it twice at once gets one server all the same: `flock -o` keeps the lock from the server."""
+        kind = self._kind(node, server)
+        home = f"{DATA}/{kind}"
+        argv = java(
+            MAIN_CLASSES[kind],
+            ["-pm", "cluster", "-pc", _settings_file(kind)] if kind == PROXY else ["-c", _settings_file(kind)],
+            class_path=[*([USER_LIB] if self._user_jars is not None else []), LIB],
+            options=[
+                *self._heap(kind),
+                *jvm.COMMON,
+                *options(f"gc-{kind}.log"),
+                f"-Duser.home={home}",
+                f"-Drocketmq.home.dir={home}",
+                f"-Drmq.logback.configurationFile={_LOGBACK}",
+                *self._jvm_options,
+            ],
+            launch=self._launch,
+        )
+        spawn = spawn_argv(argv, env=self._launch.env, log=log_file(kind), pidfile=_pidfile(kind))
+        return ["flock", "-o", f"{_RUN}/{kind}.lock", *spawn]
+
+    def start_all(self, timeout_s: float = 120) -> None:
+        deadline = time.monotonic() + timeout_s
+        for stage in _STAGES:
+            servers = [(node, kind) for kind in stage for node in self._nodes if kind in self.servers(node)]
+            for first in range(0, len(servers), _AT_ONCE):
+                batch = servers[first : first + _AT_ONCE]
+                with ThreadPoolExecutor(len(batch)) as pool:
+                    list(pool.map(lambda server: self.start(*server), batch))
+                for node, kind in batch:
+                    self._await_answer(node, kind, deadline, timeout_s)
+        self.await_serving(max(1.0, deadline - time.monotonic()))
+        self._read_back()
+
+    def await_serving(self, timeout_s: float) -> None:
+        """Until every replica has joined its group, name servers know them all, and every master has stored a message.
+        Raises InfraError that says what is missing, and with the end of the log of a server that has ended.
+        """
+        deadline = time.monotonic() + timeout_s
+        while (what := asyncio.run(missing(self._addresses(), _ASK_S))) is not None:
+            for node in self._nodes:
+                for kind in self.servers(node):
+                    self._refuse_dead(node, kind)
+            if time.monotonic() > deadline:
+                raise InfraError(f"the cluster did not serve within {timeout_s:.0f} s: {what}")
+            time.sleep(_POLL_S)
+
+    def stop(self, node: Node, timeout_s: float = 20, server: str | None = None) -> None:
+        """In the reverse order of their start; the time is each server's."""
+        for kind in reversed(self.servers(node)) if server is None else [self.carrier(server)]:
+            end(node, _pidfile(kind), timeout_s, f"its {kind}")
+
+    def process(self, node: Node, server: str | None = None) -> ProcessId | None:
+        kind = self.main(node) if server is None else self.carrier(server)
+        return None if kind is None else node.process(_pidfile(kind))
+
+    def data_dirs(self, node: Node) -> Sequence[str]:
+        return [DATA]
+
+    def endpoint(self, node: Node, server: str | None = None) -> tuple[str, int]:
+        """A name server's, broker's, controller's or proxy's (gRPC) own port."""
+        ports = {NAMESRV: NAMESRV_PORT, BROKER: BROKER_PORT, PROXY: PROXY_GRPC_PORT, CONTROLLER: self.controller_port}
+        return node.address, ports[server or BROKER]
+
+    async def observe(self, node: Node, timeout_s: float) -> Status:
+        """See `_state.look`."""
+        return await look(self._addresses(), node.name, timeout_s)
+
+    def collect(self, node: Node, into: Path) -> list[Path]:
+        """Server logs, GC logs, crash reports, settings as given and in force; of each file at most its last 64 MiB."""
+        return node.fetch(LOG, into, _LOG_LIMIT)
+
+    def versions(self) -> Mapping[str, str]:
+        out = {
+            self.name: f"{self.profile}, RocketMQ {self.version}",
+            "rocketmq": self.version,
+            "rocketmq_jars": artifacts.fetch(self.version).name,
+            "profile": self.profile,
+            "java": self._java_version,
+            "jvm_options": " ".join([*jvm.COMMON, *self._jvm_options]),
+            "server_settings": " ".join(
+                f"{kind}.{name}={value}"
+                for kind, named in self._chosen.items()
+                for name, value in sorted(named.items())
+            ),
+        }
+        if self._user_jars is not None:
+            jars = sorted(self._user_jars.glob("*.jar"))
+            out["rocketmq"] += f" behind {len(jars)} jars of {self._user_jars}"
+            out["user_jars"] = " ".join(f"{jar.name}:{checksum_of(jar)}" for jar in jars)
+        return out
+
+    # The rest is for the topologies.
+
+    controller_port: int = 0
+
+    def carrier(self, server: str) -> str:
+        """The kind of process that a server runs in: its own."""
+        return server
+
+    def _kind(self, node: Node, server: str | None) -> str:
+        kind = self.main(node) if server is None else self.carrier(server)
+        if kind is None or kind not in self.servers(node):
+            raise InfraError(f"{node.name}: the topology {self.name} has no {server or BROKER} there")
+        return kind
+
+    def _heap(self, kind: str) -> Sequence[str]:
+        return list(jvm.HEAP[kind])
+
+    def _proxy_places(self, nodes: Sequence[str]) -> Collection[str]:
+        """The last two nodes, where neither name servers nor controllers stand: what strikes those leaves a proxy its
+        node, and what strikes one proxy leaves the other.
+        """
+        return nodes[-2:] if self._options.get("proxy") == "true" else ()
+
+    def _addresses(self) -> Addresses:
+        return Addresses(
+            mode=self.name,
+            nodes={node.name: node.address for node in self._nodes},
+            places=self._places,
+            nameservers=self.nameservers(),
+            controllers=self.controllers(),
+        )
+
+    def _await_answer(self, node: Node, kind: str, deadline: float, timeout_s: float) -> None:
+        """Until the server answers at all. Raises InfraError with the end of its log."""
+        host, port = self.endpoint(node, kind)
+        while not asyncio.run(answers(kind, host, port, _ASK_S)):
+            self._refuse_dead(node, kind)
+            if time.monotonic() > deadline:
+                log = last_lines(node, log_file(kind))
+                raise InfraError(f"{node.name}: the {kind} did not answer within {timeout_s:.0f} s; its log: {log}")
+            time.sleep(_POLL_S)
+
+    def _refuse_dead(self, node: Node, kind: str) -> None:
+        if node.process(_pidfile(kind)) is None:
+            raise InfraError(f"{node.name}: the {kind} ended at once; its log: {last_lines(node, log_file(kind))}")
+
+    def _read_back(self) -> None:
+        """Ask every server for its effective configuration, keep it on the node for `collect`, and compare it with what
+        was asked for. Raises InfraError for the first setting that did not take.
+        """
+
+        def one(node: Node) -> None:
+            for kind in self.servers(node):
+                if kind == PROXY:
+                    continue  # tells nobody
+                host, port = self.endpoint(node, kind)
+                said = asyncio.run(effective(kind, host, port, 5 * _ASK_S))
+                node.write(f"{LOG}/effective-{kind}.properties", properties(said))
+                for name, asked in self.settings_of(kind, node).items():
+                    got = said.get(name)
+                    if name in self.changing or (got is None and name not in self._chosen[kind]):
+                        continue  # an older version has no such setting
+                    if not _same(asked, got):
+                        raise InfraError(f"{node.name}: {kind}.{name}={asked} did not take: its {kind} has {got}")
+
+        with ThreadPoolExecutor(len(self._nodes)) as pool:
+            list(pool.map(one, self._nodes))
+
+
+def log_file(kind: str) -> str:
+    """Where a server's log lies on its node."""
+    return f"{LOG}/{kind}.log"
+
+
+def _pidfile(kind: str) -> str:
+    return f"{_RUN}/{kind}.pid"
+
+
+def _settings_file(kind: str) -> str:
+    return f"{LOG}/{kind}.{'json' if kind == PROXY else 'properties'}"
+
+
+def _rendered(kind: str, named: Mapping[str, str]) -> bytes:
+    """A configuration file: JSON for the proxy, properties for the others."""
+    if kind != PROXY:
+        return properties(named)
+    return json.dumps({name: _typed(value) for name, value in sorted(named.items())}, indent=1).encode()
+
+
+def _typed(value: str) -> bool | int | str:
+    if value in ("true", "false"):
+        return value == "true"
+    return int(value) if value.isascii() and value.isdigit() else value
+
+
+def _same(asked: str, got: str | None) -> bool:
+    if got is None:
+        return False
+    if asked.strip().lower() == got.strip().lower():
+        return True
+    try:
+        return float(asked) == float(got)
+    except ValueError:
+        return False
