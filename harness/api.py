@@ -8,6 +8,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from random import Random
 from typing import Any, ClassVar, Protocol
 
@@ -46,10 +47,15 @@ class Client(Protocol):
 
 @dataclass(frozen=True)
 class Context:
-    """What a workload's clients may know: the running cluster and its topology."""
+    """What a workload's clients may know: the running cluster and its topology.
+
+    run  a word of lower-case letters and digits that no other run has: names of topics and groups hold it, so that
+         runs that share a cluster (`--reuse`) never share those.
+    """
 
     cluster: Cluster
     topology: Topology
+    run: str = "run"
 
 
 class Workload(ABC):
@@ -60,11 +66,28 @@ class Workload(ABC):
     name: ClassVar[str]
     summary: ClassVar[str]
     """One line for `harness list`."""
-    topology: ClassVar[str]
-    """Name of the topology in `infra.topologies`."""
+    topologies: ClassVar[Sequence[str]]
+    """Names of the topologies (`infra.topologies`) it works on; the first is the default."""
+    clients: ClassVar[Sequence[str]] = ("remoting",)
+    """What `--client` may be."""
+    default_rate: ClassVar[float] = 100.0
+    """Ops per second over all clients, where the plan says nothing."""
+    restart_before_final: ClassVar[bool] = True
+    """Whether every server is restarted before the final phase, so that it shows what outlives a restart. If not, it
+    begins when all replicas have caught up, or have not within the recovery limit.
+    """
+    reusable: ClassVar[bool] = False
+    """Whether it may run on a cluster on which another run has been: all it writes lies under names with the run's own
+    word (`Context.run`) in them.
+    """
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
+
+    async def setup(self, context: Context) -> None:  # noqa: B027  (most have nothing to set up)
+        """Before the first op, once the servers are up: make topics and groups, say. An InfraError ends the run. It is
+        not asked when a stored run is judged again.
+        """
 
     @abstractmethod
     def client(self, context: Context, thread: int) -> Client:
@@ -93,6 +116,13 @@ class Workload(ABC):
     def server_settings(self) -> Mapping[str, str]:
         """Settings the workload's options imply (e.g. snapshot mode); `--set` has the last word."""
         return {}
+
+    def ground_truth(self, context: Context, folder: Path) -> None:
+        """With `--ground-truth`: asked after the final phase, once all servers were stopped in an orderly way. Reads
+        their files and leaves what they hold below `folder`/nodes/NODE. May block. Workloads without it refuse the
+        option.
+        """
+        raise NotImplementedError
 
 
 @dataclass(frozen=True)

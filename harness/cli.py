@@ -9,7 +9,7 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
@@ -63,7 +63,10 @@ cli.add_command(batch)
 @click.option(
     "--nemesis", help="Faults, joined by commas, or none (harness list nemeses).  [default: partition-halves]"
 )
-@click.option("--target", help="Whom faults hit: one|minority|majority|leader|all|random|n1,n3.")
+@click.option(
+    "--target",
+    help="Whom faults hit: one|minority|majority|all|random|n1,n3, leader|master|slaves|controller-leader|namesrv.",
+)
 @click.option(
     "--interval",
     type=duration,
@@ -72,7 +75,7 @@ cli.add_command(batch)
 )
 @click.option("--duration", type=duration, metavar="TIME", help="How long a fault lasts.  [default: 10s]")
 @click.option("--time-limit", type=duration, metavar="TIME", help="Length of the main phase.  [default: 60s]")
-@click.option("--rate", type=float, help="Operations per second, over all clients.  [default: 100]")
+@click.option("--rate", type=float, help="Operations per second, over all clients.  [default: the workload's own]")
 @click.option("--concurrency", type=int, help="Number of clients.  [default: 10]")
 @click.option("--ops-per-key", type=int, help="Operations on one key before the next takes its place.  [default: 200]")
 @click.option(
@@ -84,6 +87,13 @@ cli.add_command(batch)
 @click.option("--seed", type=int, help="Same seed: same operations, same fault schedule.  [default: drawn, and stored]")
 @click.option("--read-mode", help="log (linearizable) or unsafe (stale by design: must end invalid).  [default: log]")
 @click.option("--snapshot/--no-snapshot", default=None, help="RIP-59's snapshot mode (expect findings).")
+@click.option("--client", help="How clients talk to brokers: remoting|native|grpc.  [default: remoting]")
+@click.option("--consume", help="How the queue workload consumes: pull|pop.  [default: pull]")
+@click.option(
+    "--ground-truth/--no-ground-truth",
+    default=None,
+    help="At the end, read the stopped servers' files and compare them with the history.",
+)
 @click.option("--cluster", help="auto|docker|local|ssh, or a plug-in's.  [default: auto]")
 @click.option("--nodes", type=int, help="Number of nodes.  [default: 5]")
 @click.option("--node", "hosts", multiple=True, metavar="[USER@]HOST[:PORT]", help="ssh: an existing machine (repeat).")
@@ -91,11 +101,15 @@ cli.add_command(batch)
 @click.option("--install", is_flag=True, default=None, help="ssh: missing software may be installed on the machines.")
 @click.option("--disposable", is_flag=True, default=None, help="ssh: destructive faults are allowed on the machines.")
 @click.option("--base-image", help="docker: build the node image on top of this one.")
-@click.option("--version", "version", help="Version of the servers.")
+@click.option("--topology", help="Which servers run where (harness list topologies).  [default: the workload's own]")
+@click.option("--profile", help="What the servers promise: default|strict.  [default: strict]")
+@click.option("--controller-type", help="dledger|jraft|dledger-embedded|jraft-embedded.  [default: dledger]")
+@click.option("--brokers", type=int, help="How many nodes run a broker.  [default: all]")
+@click.option("--version", "version", help="Version of the servers (harness list versions).")
 @click.option("--server-jars", help="A folder of your own build, put in front of the class path.")
 @click.option("--jvm-option", "jvm_options", multiple=True, help="Added to the servers' JVM options (repeat).")
 @click.option(
-    "--set", "settings", multiple=True, metavar="KEY=VALUE", help="A server setting (dledger.KEY=VALUE; repeat)."
+    "--set", "settings", multiple=True, metavar="KEY=VALUE", help="A server setting, such as broker.KEY=VALUE (repeat)."
 )
 @click.option("--dry-run", is_flag=True, help="Check the plan, print it with all defaults, start nothing.")
 @store_option
@@ -109,9 +123,10 @@ def run(store: Path, plan_file: Path | None, dry_run: bool, **options: Any) -> N
     harness run --plan results/runs/latest/plan.toml
     """
     from harness import lifecycle
+    from harness.choices import decided
     from harness.summary import summary
 
-    plan = override(Plan.read(plan_file) if plan_file else None, options)
+    plan = decided(override(Plan.read(plan_file) if plan_file else None, options))
     if dry_run:
         click.echo(plan.to_toml(), nl=False)
         return
@@ -129,7 +144,8 @@ def override(plan: Plan | None, options: dict[str, Any]) -> Plan:
         k.removesuffix("_s"): k
         for k in ("workload", "seed", "time_limit_s", "rate", "concurrency", "ops_per_key", "op_deadline_s")
     }
-    plain |= {"recovery_limit": "recovery_limit_s", "read_mode": "read_mode", "snapshot": "snapshot"}
+    plain["recovery_limit"] = "recovery_limit_s"
+    plain |= {k: k for k in ("read_mode", "snapshot", "client", "consume", "ground_truth")}
     cluster: dict[str, Any] = {
         k: given[k] for k in ("nodes", "ssh_key", "base_image", "install", "disposable") if k in given
     }
@@ -140,7 +156,11 @@ def override(plan: Plan | None, options: dict[str, Any]) -> Plan:
     if "hosts" in given:
         cluster |= {"hosts": given["hosts"], "nodes": given.get("nodes", len(given["hosts"]))}
         cluster.setdefault("backend", "ssh" if base.cluster.backend == "auto" else base.cluster.backend)
-    server: dict[str, Any] = {k: given[k] for k in ("version", "jvm_options") if k in given}
+    server: dict[str, Any] = {
+        k: given[k]
+        for k in ("topology", "profile", "controller_type", "brokers", "version", "jvm_options")
+        if k in given
+    }
     if "server_jars" in given:
         server["jars"] = given["server_jars"]
     if "settings" in given:
@@ -172,20 +192,28 @@ def _nemeses(base: Plan, given: dict[str, Any]) -> tuple[NemesisPlan, ...]:
 def _pair(text: str) -> tuple[str, str]:
     key, equals, value = text.partition("=")
     if not equals or not key:
-        raise PlanError(f"--set {text!r}: KEY=VALUE is right, such as dledger.heartBeatTimeIntervalMs=500")
+        raise PlanError(f"--set {text!r}: KEY=VALUE is right, such as broker.minInSyncReplicas=2")
     return key, value
 
 
 @cli.command("list")
-@click.argument("what", required=False, type=click.Choice(["workloads", "nemeses", "clusters"]))
+@click.argument(
+    "what", required=False, type=click.Choice(["workloads", "nemeses", "topologies", "versions", "clusters"])
+)
 def list_(what: str | None) -> None:
-    """What there is: workloads, nemeses, clusters."""
+    """What there is: workloads, nemeses, topologies with their profiles, versions, clusters."""
+    from harness import choices
+
     if what in (None, "workloads"):
         _table("workloads", {n: registry.workload_class(n).summary for n in registry.names(registry.WORKLOADS)})
     if what in (None, "nemeses"):
         faults = {n: registry.fault(n) for n in registry.names(registry.NEMESES)}
         told = {n: f.summary if f.name == n else f"another name of {f.name}" for n, f in faults.items()}
         _table("nemeses", {**told, "none": "no faults"})
+    if what in (None, "topologies"):
+        _table("topologies", {name: choices.told(name) for name in choices.topologies()})
+    if what in (None, "versions"):
+        _table("versions", choices.versions())
     if what in (None, "clusters"):
         rows = {}
         for name in registry.names(registry.CLUSTERS):
@@ -194,7 +222,7 @@ def list_(what: str | None) -> None:
         _table("clusters", rows)
 
 
-def _table(title: str, rows: dict[str, str]) -> None:
+def _table(title: str, rows: Mapping[str, str]) -> None:
     click.echo(f"{title}:")
     width = max((len(name) for name in rows), default=0)
     for name, text in rows.items():

@@ -20,7 +20,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import harness.generator as gen
-from harness import environment, registry
+from harness import choices, environment, registry
 from harness.api import Completion, Context, Fault, Workload
 from harness.faults import FaultRunner, refuse_if_not_disposable
 from harness.faults import generator as fault_generator
@@ -31,8 +31,7 @@ from harness.live import Live
 from harness.observer import Observer
 from harness.plan import Plan, PlanError
 from harness.schedule import strikes
-from infra.api import Backend, Cluster, ClusterSpec, InfraError, Node, ServerSettings, Topology
-from infra.topologies import TOPOLOGIES
+from infra.api import Backend, Cluster, ClusterSpec, InfraError, Node, Topology
 from results.durable import write_text
 from results.journal import Journal
 from results.observations import ObservationLog
@@ -71,21 +70,11 @@ class Prepared:
 
 def prepare(plan: Plan) -> Prepared:
     """Resolve the plan's names and check what can be checked without a machine. Raises PlanError or InfraError."""
+    plan = choices.decided(plan)
     workload = registry.workload(plan)
     faults = {n.fault: registry.fault(n.fault) for n in plan.nemeses}
     strikes(plan, faults)  # a wrong target is told now, not after the cluster is up
-    if workload.topology not in TOPOLOGIES:
-        known = ", ".join(sorted(TOPOLOGIES))
-        raise PlanError(f"workload {plan.workload!r} wants the topology {workload.topology!r}; there are: {known}")
-    settings = {**workload.server_settings(), **plan.server.settings}
-    topology = TOPOLOGIES[workload.topology](
-        ServerSettings(
-            version=plan.server.version,
-            settings=settings,
-            jars=Path(plan.server.jars) if plan.server.jars else None,
-            jvm_options=plan.server.jvm_options,
-        )
-    )
+    topology = choices.make_topology(plan, workload)
     backend = registry.backend(plan.cluster.backend)
     can = backend.probe()
     if not can.ok:
@@ -183,11 +172,15 @@ def _on_cluster(
         f"first op {time.monotonic() - began:.1f} s after the command    plan {prepared.plan.digest}"
     )
     session = _Session(prepared, cluster, folder, about, say)
-    with asyncio.Runner(loop_factory=loop_factory) as runner:
-        runner.run(session.run())
-    # From here on a Ctrl-C must not cost the evidence; a second one ends the judging, and the journal is still there.
-    with _ignoring_sigint():
-        collect(topology, cluster.nodes, folder)
+    try:
+        with asyncio.Runner(loop_factory=loop_factory) as runner:
+            runner.run(session.run())
+        if prepared.plan.ground_truth and not session.stopping:
+            session.read_ground_truth()
+    finally:
+        # From here on a Ctrl-C must not cost the evidence; a second one ends the judging, and the journal is there.
+        with _ignoring_sigint():
+            collect(topology, cluster.nodes, folder)
     record = folder.load()
     folder.seal(record)
     judgement = judge_run(record, prepared.workload)
@@ -204,6 +197,7 @@ class _Session:
     ) -> None:
         self.plan, self.workload, self.topology = prepared.plan, prepared.workload, prepared.topology
         self.cluster, self.folder, self.about, self.say = cluster, folder, about, say
+        self.context = Context(cluster, self.topology, format(time.time_ns() // 1_000_000, "x"))
         self.keys: dict[str, None] = {}
         self.stopping = False
         self.unhealed: list[str] = []
@@ -212,7 +206,8 @@ class _Session:
 
     async def run(self) -> None:
         """All phases. The journal is complete and closed in any case; the environment says how the run ended."""
-        context = Context(self.cluster, self.topology)
+        context = self.context
+        await self.workload.setup(context)
         nodes = self.cluster.nodes
         runner = FaultRunner(self.cluster, self.topology, self.faults_by_name, lambda: self.observer.leader)
         self.runner = runner
@@ -251,6 +246,20 @@ class _Session:
                 self.about["unhealed"] = "; ".join(self.unhealed)
             write_text(self.folder.environment, json.dumps(self.about, indent=2), "the environment")
 
+    def read_ground_truth(self) -> None:
+        """Stop every server in an orderly way and let the workload read their files. What fails is told in the
+        environment: no ground truth is no verdict.
+        """
+        self.say(" stop everything, then read the servers' files")
+        try:
+            stop_all(self.topology, self.cluster.nodes)
+            self.workload.ground_truth(self.context, self.folder.path)
+        except (InfraError, OSError) as problem:
+            log.error("ground truth: %s", problem)
+            self.say(f"no ground truth: {problem}")
+            self.about["ground_truth"] = f"not read: {problem}"
+            write_text(self.folder.environment, json.dumps(self.about, indent=2), "the environment")
+
     async def _heal(self) -> None:
         self.unhealed = await self.runner.heal_all()
         for problem in self.unhealed:
@@ -282,16 +291,22 @@ class _Session:
         if self.stopping:
             return
         self.live.wipe()
-        self.say(" restart everything, then read every key through the leader and from each replica")
-        await interpreter.run(gen.nemesis(Invocation("restart-all")), "final")
-        await self.observer.caught_up(plan.recovery_limit_s)
+        if self.workload.restart_before_final:
+            self.say(" restart everything, then the final reads, also from each replica")
+            await interpreter.run(gen.nemesis(Invocation("restart-all")), "final")
+        else:
+            self.say(" wait until every replica has caught up, then the final reads, also from each replica")
+        if not await self.observer.caught_up(plan.recovery_limit_s):
+            log.warning("not every replica caught up within %g s: the final reads begin", plan.recovery_limit_s)
         reads = self.workload.final(list(self.keys), [n.name for n in self.cluster.nodes])
         await interpreter.run(gen.time_limit(FINAL_LIMIT_S, reads), "final")
 
     def _load(self, phase: str, seconds: float, part: int = 1) -> Generator:
         rng = self.plan.rng(f"generator/{phase}/{part}")
         ops = self.workload.generator(rng, phase if part == 1 else f"{phase}-{part}")
-        return gen.clients(gen.time_limit(seconds, gen.rate(self.plan.rate, ops, rng=rng)))
+        return gen.clients(
+            gen.time_limit(seconds, gen.rate(self.plan.rate or self.workload.default_rate, ops, rng=rng))
+        )
 
     def _recovered(self, op: Op) -> bool:
         return self.workload.acknowledges(op) and self.observer.all_follow
@@ -315,9 +330,14 @@ class _Session:
 
 def restart_all(topology: Topology, nodes: Sequence[Node]) -> None:
     """Stop every server in an orderly way, start all again, wait until the group serves."""
+    stop_all(topology, nodes)
+    topology.start_all(READY_TIMEOUT_S)
+
+
+def stop_all(topology: Topology, nodes: Sequence[Node]) -> None:
+    """Stop every server in an orderly way, all nodes at once."""
     with ThreadPoolExecutor(len(nodes)) as pool:
         list(pool.map(topology.stop, nodes))
-    topology.start_all(READY_TIMEOUT_S)
 
 
 def collect(topology: Topology, nodes: Sequence[Node], folder: RunDir) -> None:

@@ -13,6 +13,7 @@ A plan on disk looks like this; what is left out takes its default:
     backend = "docker"
 
     [server]
+    topology = "dledger"
     set."dledger.heartBeatTimeIntervalMs" = "500"
 
     [[nemesis]]
@@ -38,6 +39,9 @@ from typing import Any
 import tomli_w
 
 READ_MODES = ("log", "unsafe")
+CLIENTS = ("remoting", "native", "grpc")
+CONTROLLER_TYPES = ("dledger", "jraft", "dledger-embedded", "jraft-embedded")
+CONSUME = ("pull", "pop")
 _DURATION = re.compile(r"^\s*(\d+(?:\.\d+)?)\s*(ms|s|m|min|h)?\s*$")
 _UNIT_S = {"ms": 0.001, "s": 1.0, None: 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 
@@ -74,7 +78,7 @@ class NemesisPlan:
     every_s: float = 20.0
     for_s: float = 10.0
     target: str | None = None
-    """one | minority | majority | leader | all | random | n1,n3; None = the fault's own default."""
+    """A word of `harness.targets`, or nodes such as n1,n3; None = the fault's own default."""
 
 
 @dataclass(frozen=True)
@@ -92,8 +96,16 @@ class ClusterPlan:
 
 @dataclass(frozen=True)
 class ServerPlan:
-    """Servers: version of the published artifacts, a user's own jars, JVM options, settings by their own names."""
+    """Servers: which run where (`topology`) and with which promises (`profile`), version of the published artifacts, a
+    user's own jars, JVM options, settings by their own names. None: the workload or the topology decides.
+    """
 
+    topology: str | None = None
+    profile: str | None = None
+    controller_type: str | None = None
+    """One of `CONTROLLER_TYPES`, for topologies with controllers."""
+    brokers: int | None = None
+    """How many nodes run a broker; None: as many as the topology has room for."""
     version: str | None = None
     jars: str | None = None
     jvm_options: tuple[str, ...] = ()
@@ -102,12 +114,12 @@ class ServerPlan:
 
 @dataclass(frozen=True)
 class Plan:
-    """Times in seconds, `rate` in ops per second over all clients."""
+    """Times in seconds, `rate` in ops per second over all clients (None: the workload's own)."""
 
     workload: str = "register"
     seed: int = 0
     time_limit_s: float = 60.0
-    rate: float = 100.0
+    rate: float | None = None
     concurrency: int = 10
     ops_per_key: int = 200
     op_deadline_s: float = 4.0
@@ -115,18 +127,32 @@ class Plan:
     read_mode: str = "log"
     """`log` (through the Raft log, linearizable) or `unsafe` (any node's own state, stale by design)."""
     snapshot: bool = False
+    client: str = "remoting"
+    """How clients talk to brokers: our own remoting client, `native` (librocketmq) or `grpc` (through the proxy)."""
+    consume: str = "pull"
+    """How the queue workload consumes: `pull` and commit, or `pop` and ack."""
+    ground_truth: bool = False
+    """Whether the stopped servers' files are read at the end and compared with the history."""
     cluster: ClusterPlan = field(default_factory=ClusterPlan)
     server: ServerPlan = field(default_factory=ServerPlan)
     nemeses: tuple[NemesisPlan, ...] = (NemesisPlan("partition-halves"),)
 
     def __post_init__(self) -> None:
         _check(self.time_limit_s > 0, "time_limit", self.time_limit_s, "a time above 0")
-        _check(0 < self.rate <= 1e6, "rate", self.rate, "ops per second above 0")
+        _check(self.rate is None or 0 < self.rate <= 1e6, "rate", self.rate, "ops per second above 0")
         _check(1 <= self.concurrency <= 10_000, "concurrency", self.concurrency, "1 to 10000 clients")
         _check(self.ops_per_key >= 1, "ops_per_key", self.ops_per_key, "at least 1")
         _check(self.op_deadline_s > 0, "op_deadline", self.op_deadline_s, "a time above 0")
         _check(self.recovery_limit_s > 0, "recovery_limit", self.recovery_limit_s, "a time above 0")
         _check(self.read_mode in READ_MODES, "read_mode", self.read_mode, " or ".join(READ_MODES))
+        _check(self.client in CLIENTS, "client", self.client, " or ".join(CLIENTS))
+        _check(self.consume in CONSUME, "consume", self.consume, " or ".join(CONSUME))
+        kind, brokers = self.server.controller_type, self.server.brokers
+        _check(kind is None or kind in CONTROLLER_TYPES, "controller_type", kind, " or ".join(CONTROLLER_TYPES))
+        nodes = self.cluster.nodes
+        _check(
+            brokers is None or 1 <= brokers <= nodes, "brokers", brokers, f"1 to {nodes}, as many as there are nodes"
+        )
         _check(1 <= self.cluster.nodes <= 50, "nodes", self.cluster.nodes, "1 to 50 (RIP-59's test has 5)")
         for nemesis in self.nemeses:
             _check(nemesis.for_s > 0, f"'for' of {nemesis.fault}", nemesis.for_s, "a time above 0")
@@ -159,13 +185,16 @@ class Plan:
             "workload": self.workload,
             "seed": self.seed,
             "time_limit": _text(self.time_limit_s),
-            "rate": self.rate,
+            **_without_none(rate=self.rate),
             "concurrency": self.concurrency,
             "ops_per_key": self.ops_per_key,
             "op_deadline": _text(self.op_deadline_s),
             "recovery_limit": _text(self.recovery_limit_s),
             "read_mode": self.read_mode,
             "snapshot": self.snapshot,
+            "client": self.client,
+            "consume": self.consume,
+            "ground_truth": self.ground_truth,
             "cluster": _without_none(
                 backend=c.backend,
                 nodes=c.nodes,
@@ -176,7 +205,14 @@ class Plan:
                 disposable=c.disposable,
             ),
             "server": _without_none(
-                version=s.version, jars=s.jars, jvm_options=list(s.jvm_options), set=dict(s.settings)
+                topology=s.topology,
+                profile=s.profile,
+                controller_type=s.controller_type,
+                brokers=s.brokers,
+                version=s.version,
+                jars=s.jars,
+                jvm_options=list(s.jvm_options),
+                set=dict(s.settings),
             ),
             "nemesis": [
                 _without_none(fault=n.fault, every=_text(n.every_s), **{"for": _text(n.for_s)}, target=n.target)
@@ -196,19 +232,22 @@ class Plan:
         """The inverse of `to_dict`; missing keys take their defaults, unknown ones are a PlanError."""
         top = _Table(data, where, "", {f.name.removesuffix("_s") for f in fields(Plan)} - {"nemeses"} | {"nemesis"})
         cluster = top.table("cluster", {f.name for f in fields(ClusterPlan)})
-        server = top.table("server", {"version", "jars", "jvm_options", "set"})
+        server = top.table("server", {f.name for f in fields(ServerPlan)} - {"settings"} | {"set"})
         base, c, s = Plan(), ClusterPlan(), ServerPlan()
         return Plan(
             workload=top.get("workload", str, base.workload),
             seed=top.get("seed", int, base.seed),
             time_limit_s=top.seconds("time_limit", base.time_limit_s),
-            rate=top.get("rate", float, base.rate),
+            rate=top.get("rate", float, None),
             concurrency=top.get("concurrency", int, base.concurrency),
             ops_per_key=top.get("ops_per_key", int, base.ops_per_key),
             op_deadline_s=top.seconds("op_deadline", base.op_deadline_s),
             recovery_limit_s=top.seconds("recovery_limit", base.recovery_limit_s),
             read_mode=top.get("read_mode", str, base.read_mode),
             snapshot=top.get("snapshot", bool, base.snapshot),
+            client=top.get("client", str, base.client),
+            consume=top.get("consume", str, base.consume),
+            ground_truth=top.get("ground_truth", bool, base.ground_truth),
             cluster=ClusterPlan(
                 backend=cluster.get("backend", str, c.backend),
                 nodes=cluster.get("nodes", int, len(cluster.strings("hosts")) or c.nodes),
@@ -219,6 +258,10 @@ class Plan:
                 disposable=cluster.get("disposable", bool, c.disposable),
             ),
             server=ServerPlan(
+                topology=server.get("topology", str, None),
+                profile=server.get("profile", str, None),
+                controller_type=server.get("controller_type", str, None),
+                brokers=server.get("brokers", int, None),
                 version=server.get("version", str, None),
                 jars=server.get("jars", str, None),
                 jvm_options=server.strings("jvm_options"),

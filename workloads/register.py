@@ -43,7 +43,7 @@ class RegisterWorkload(Workload):
 
     name = "register"
     summary = "linearizable registers on a DLedger group (RIP-59's test): read, write, cas on independent keys"
-    topology = "dledger"
+    topologies = ("dledger",)
 
     def client(self, context: Context, thread: int) -> Client:
         nodes = [node.name for node in context.cluster.nodes]

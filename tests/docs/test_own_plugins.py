@@ -117,7 +117,7 @@ def run(folder: Path, bug: Bug | None) -> Outcome:
     """The workload as it is, on the simulated service."""
 
     class Simulated(load("write_heavy").WriteHeavy):  # type: ignore[misc]
-        topology = "sim"
+        topologies = ("sim",)
 
         def client(self, context: Context, thread: int) -> Client:
             service = context.topology.service  # type: ignore[attr-defined]

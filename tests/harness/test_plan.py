@@ -14,7 +14,10 @@ FULL = Plan(
     read_mode="unsafe",
     snapshot=True,
     cluster=ClusterPlan("ssh", 3, ("a", "root@b:2222", "c"), "key", "debian:12", True, True),
-    server=ServerPlan("0.4.0", "lib", ("-ea",), {"dledger.heartBeatTimeIntervalMs": "500"}),
+    client="native",
+    consume="pop",
+    ground_truth=True,
+    server=ServerPlan("controller", "strict", "jraft", 3, "5.5.0", "lib", ("-ea",), {"broker.a": "500"}),
     nemeses=(NemesisPlan("hammer-time", 30, 12.5, "leader"), NemesisPlan("bridge")),
 )
 
@@ -42,6 +45,11 @@ def test_settings_may_be_nested_or_dotted(tmp_path: Path) -> None:
         ("[[nemesis]]\nfault='x'\nevery=5\nfor=5", "leaves no time between"),
         ("seed = ", "not a plan in TOML"),
         ("read_mode = 'fast'", "log or unsafe is right"),
+        ("client = 'java'", "client is 'java'; remoting or native or grpc is right"),
+        ("consume = 'push'", "consume is 'push'; pull or pop is right"),
+        ("[server]\ncontroller_type = 'zab'", "controller_type is 'zab'; dledger or jraft or"),
+        ("[server]\nbrokers = 6", "brokers is 6; 1 to 5, as many as there are nodes is right"),
+        ("[server]\nprofil = 'strict'", "server: unknown key 'profil'; did you mean 'profile'?"),
         ("nemesis = 3", r"write \[\[nemesis\]\]"),
     ],
 )

@@ -118,7 +118,7 @@ class SimClient:
 class SimRegister(RegisterWorkload):
     """The register workload with its own generator, final phase and checkers, on the simulated service."""
 
-    topology: ClassVar[str] = "sim"
+    topologies: ClassVar[Sequence[str]] = ("sim",)
 
     def client(self, context: Context, thread: int) -> Client:
         service: Service = context.topology.service  # type: ignore[attr-defined]

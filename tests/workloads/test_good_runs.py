@@ -74,7 +74,7 @@ async def play(plan: Plan) -> RunRecord:
         deadline_s=plan.op_deadline_s,
         on_event=note,
     )
-    load = gen.rate(plan.rate, workload.generator(plan.rng("generator"), "main"), rng=plan.rng("rate"))
+    load = gen.rate(100, workload.generator(plan.rng("generator"), "main"), rng=plan.rng("rate"))
     main = gen.any_(gen.clients(gen.time_limit(plan.time_limit_s, load)), fault_generator(strikes(plan, SIM_FAULTS)))
     await interpreter.run(main, "main")
     assert await runner.heal_all() == []
