@@ -92,9 +92,7 @@ def _checked(plan: BatchPlan, listed: Listed | None, say: Callable[[str], None],
     done.clear()
     count = sum(len(units) for _, units in todo)
     cost = sum(unit.cost for _, units in todo for unit in units)
-    say(
-        f"input     {_many(before + count, 'unit')}; {before:,} done before, {count:,} to check, about {cost:.0f} s of work"
-    )
+    say(f"input     {_many(before + count, 'unit')}; {before:,} done before, {count:,} to check (about {cost:.0f} s)")
     progress = Progress(say, count, score)
     name = f"{time.strftime('%Y%m%dT%H%M%S')}-{secrets.token_hex(4)}"
     for number, (files, units) in enumerate(todo):

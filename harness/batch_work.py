@@ -14,11 +14,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
 
 from checkers.api import Checker, judge
 from checkers.linearizability import Linearizable, LinearResult
 from checkers.linearizability.batch import VALID, check_batch
-from checkers.linearizability.models import MODELS
+from checkers.linearizability.models import MODELS, CasRegister, Model
+from checkers.spark.columns import applies, foreign_runs, pack_part
 from checkers.spark.job import Done, Portion, Receipt
 from checkers.spark.units import Unit
 from checkers.wellformed import WellFormed
@@ -30,12 +36,13 @@ from results.errors import HistoryError
 from results.formats import read_history
 from results.formats.foreign import implied_model
 from results.history import Call, History
+from results.op import Op
 from results.op_table import histories_of, is_op_table, read_part, row_groups, runs_of
 from results.record import RunRecord
 from results.store import RunDir
 from results.verdict import CheckResult, Verdict, worst
 from results.verdict_file import plain
-from results.verdict_table import VerdictRow, to_table
+from results.verdict_table import VerdictRow, from_columns, to_table
 
 
 @dataclass(frozen=True)
@@ -71,7 +78,7 @@ class BatchWork:
             if unit.kind == "run":
                 _stored(look, place)
             elif unit.kind == "table" or (place.suffix == ".parquet" and is_op_table(place)):
-                _table(look, place)
+                _table(look, place, self.asked)
             else:
                 _foreign(look, place, self.asked)
         except HistoryError as problem:
@@ -90,7 +97,12 @@ class BatchWork:
             for row in look.rows:
                 row.source, row.unit, row.peak_mb = look.unit.source, look.unit.part, peak
                 row.checker_version, row.checked = self.version, self.checked
-        table = to_table(row for look in looks for row in look.rows)
+        tables = [to_table(row for look in looks for row in look.rows)]
+        about = {"checker_version": self.version, "checked": self.checked, "peak_mb": peak}
+        for look in looks:
+            constant = {**about, "source": look.unit.source, "unit": look.unit.part}
+            tables += [table for quick in look.quick for table in quick.tables(constant)]
+        table = pa.concat_tables(tables)
         return Done.of(table, [look.receipt(look.unit.fingerprint(self.question)) for look in looks])
 
 
@@ -114,13 +126,60 @@ class Open:
         self.keys = [(key, own) for key, calls in by_key.items() if (own := [c for c in calls if c.invoke.f in fs])]
 
 
+@dataclass(frozen=True)
+class Quick:
+    """Histories of an op table that were found valid from their columns.
+
+    names, good, events   of every history of the part: its name, whether it is one of these, and its rows.
+    owner, keys, completed, calls   of every object: its history's number, its key, its acknowledged and all its calls.
+    """
+
+    model: str
+    names: Sequence[str]
+    good: npt.NDArray[np.bool_]
+    events: npt.NDArray[np.int64]
+    owner: npt.NDArray[np.int64]
+    keys: Sequence[str | None]
+    completed: npt.NDArray[np.int64]
+    calls: npt.NDArray[np.int64]
+    wall_ms: float
+    cpu_ms: float
+
+    def tables(self, constant: Mapping[str, Any]) -> list[pa.Table]:
+        """Their rows: one a history (well-formed), and one an object."""
+        which = np.nonzero(self.good)[0]
+        events = self.events[which]
+        share = self.calls / max(int(self.calls.sum()), 1)
+        names = pa.array(self.names, pa.string())
+        formed = {
+            "run": names.take(pa.array(which)),
+            "reason": [f"{count} ops" for count in events.tolist()],
+            "ops": events,
+        }
+        judged = {
+            "run": names.take(pa.array(self.owner)),
+            "key": self.keys,
+            "reason": [f"an order that explains all {count} completed ops exists" for count in self.completed.tolist()],
+            "ops": 2 * self.calls,
+            "wall_ms": self.wall_ms * share,
+            "cpu_ms": self.cpu_ms * share,
+        }
+        valid = {**constant, "verdict": "valid"}
+        linear = {**valid, "checker": "linearizability", "model": self.model, "algorithm": "batch"}
+        return [
+            from_columns(len(which), formed, {**valid, "checker": "well-formed"}),
+            from_columns(len(self.owner), judged, linear),
+        ]
+
+
 @dataclass
 class Look:
-    """A unit and what was found in it: `rows` that are final, and histories that are `open`."""
+    """A unit and what was found in it: `rows` that are final, histories that are `open`, and many `quick` ones."""
 
     unit: Unit
     rows: list[VerdictRow] = field(default_factory=list)
     open: list[Open] = field(default_factory=list)
+    quick: list[Quick] = field(default_factory=list)
 
     def add(self, row: VerdictRow) -> None:
         self.rows.append(row)
@@ -141,7 +200,8 @@ class Look:
         by_run: dict[str, list[VerdictRow]] = {}
         for row in self.rows:
             by_run.setdefault(row.run, []).append(row)
-        counts: dict[str, int] = {}
+        quick = sum(int(one.good.sum()) for one in self.quick)
+        counts: dict[str, int] = {Verdict.VALID.value: quick} if quick else {}
         told: list[tuple[str, str, str]] = []
         for run, rows in by_run.items():
             verdict = worst(Verdict(row.verdict) for row in rows)
@@ -236,19 +296,61 @@ def _foreign(look: Look, place: Path, asked: Asked) -> None:
     _begin(look, look.unit.name, foreign.history, look.unit.model or foreign.model, clock)
 
 
-def _table(look: Look, place: Path) -> None:
+def _table(look: Look, place: Path, asked: Asked) -> None:
     """Some runs of an op table. One that is broken does not keep the others from being checked."""
     unit = look.unit
-    table = read_part(place, unit.groups or (0, len(row_groups(place))))
-    found = histories_of(place, table)
-    if unit.slice is not None:
-        spans = runs_of(table)
-        i, n = unit.slice
-        begin, end = len(spans) * i // n, len(spans) * (i + 1) // n
-        if begin == end:
-            return
-        first, last = spans[begin][1], spans[end - 1][2]
-        found = histories_of(place, table.slice(first, last - first))
+    parts = row_groups(place)
+    begin, end = unit.groups or (0, len(parts))
+    for group in range(begin, end):
+        table = read_part(place, (group, group + 1))
+        if unit.slice is not None:
+            table = _share(table, *unit.slice)
+        model = MODELS[unit.model]() if unit.model else CasRegister()
+        if asked.jit and applies(model):
+            table = _plain_ones(look, table, model, asked)
+        _singly(look, place, histories_of(place, table))
+
+
+def _share(table: pa.Table, number: int, count: int) -> pa.Table:
+    """Of the runs in the table one of `count` shares."""
+    spans = runs_of(table)
+    begin, end = len(spans) * number // count, len(spans) * (number + 1) // count
+    first = spans[begin][1] if begin < end else 0
+    return table.slice(first, spans[end - 1][2] - first if begin < end else 0)
+
+
+def _plain_ones(look: Look, table: pa.Table, model: Model[Any], asked: Asked) -> pa.Table:
+    """Judges the histories that can be judged from their columns alone, all in one call, and takes the valid ones out.
+
+    Where no model was named, a register is what their ops must imply.
+    """
+    clock = _Clock()
+    part = pack_part(table, model)
+    if part.packed is None:
+        return table
+    found = check_batch(part.packed, budget=asked.checker(model.name).budget)
+    left = np.zeros(len(part.spans), np.bool_)
+    left[list(part.odd)] = True
+    left[part.owner[found.verdict != VALID]] = True
+    if look.unit.model is None:
+        left |= foreign_runs(table, part.spans, model.fs)
+    sure = ~left[part.owner]
+    owner = part.owner[sure]
+    if len(owner):
+        keys = [key for key, good in zip(part.key, sure.tolist(), strict=True) if good]
+        events = np.array([end - start for _, start, end in part.spans])
+        names = [name for name, _, _ in part.spans]
+        wall, cpu = clock.read()
+        look.quick.append(
+            Quick(model.name, names, ~left, events, owner, keys, part.completed[sure], part.calls[sure], wall, cpu)
+        )
+    if not left.any():
+        return table.slice(0, 0)
+    return table.filter(pa.array(np.repeat(left, [end - start for _, start, end in part.spans])))
+
+
+def _singly(look: Look, place: Path, found: Iterator[tuple[str, list[Op]]]) -> None:
+    unit = look.unit
     while True:
         clock = _Clock()
         following = next(found, None)

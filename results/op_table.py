@@ -26,8 +26,8 @@ from results.sealed import FORMAT, ROW_GROUP, SCHEMA, insist_on_schema, ops_of, 
 RUN: Final = "run"
 OP_TABLE: Final = pa.schema([pa.field(RUN, pa.dictionary(pa.int32(), pa.string()), nullable=False), *SCHEMA])
 
-_WHOLE: Final = b"harness.whole"
-_ABOUT: Final = {b"harness.format": FORMAT.encode(), _WHOLE: b"1"}
+WHOLE: Final = b"harness.whole"
+_ABOUT: Final = {b"harness.format": FORMAT.encode(), WHOLE: b"1"}
 
 
 def write_op_table(histories: Iterable[tuple[str, Sequence[Op]]], path: Path, row_group: int = ROW_GROUP) -> int:
@@ -82,7 +82,7 @@ def row_groups(path: Path) -> list[int]:
         with pq.ParquetFile(path) as file:
             _insist(path, file.schema_arrow)
             rows = [file.metadata.row_group(i).num_rows for i in range(file.num_row_groups)]
-            whole = (file.schema_arrow.metadata or {}).get(_WHOLE) == b"1"
+            whole = (file.schema_arrow.metadata or {}).get(WHOLE) == b"1"
     except (OSError, pa.ArrowException) as problem:
         raise HistoryError(path, None, f"not an op table, or damaged: {problem}") from None
     return rows if whole else [sum(rows)]
@@ -93,7 +93,7 @@ def read_part(path: Path, groups: tuple[int, int], columns: Sequence[str] | None
     try:
         with pq.ParquetFile(path) as file:
             _insist(path, file.schema_arrow)
-            whole = (file.schema_arrow.metadata or {}).get(_WHOLE) == b"1"
+            whole = (file.schema_arrow.metadata or {}).get(WHOLE) == b"1"
             chosen = range(*groups) if whole else range(file.num_row_groups)
             wanted = list(columns or OP_TABLE.names)
             return file.read_row_groups(list(chosen), columns=wanted, use_threads=False)

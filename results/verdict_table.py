@@ -10,11 +10,12 @@ checked the same unit, the rows of the later check count.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Final
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -119,6 +120,28 @@ def _column(values: list[Any], field: pa.Field) -> pa.Array:
         return pa.array(
             [v.encode("utf-8", "backslashreplace").decode() if isinstance(v, str) else v for v in values], field.type
         )
+
+
+def from_columns(rows: int, columns: Mapping[str, Any], constant: Mapping[str, Any]) -> pa.Table:
+    """So many rows from whole columns, and from values that are the same in all of them. What is in neither is as in a
+    `VerdictRow` that nobody filled in.
+    """
+    blank = VerdictRow("", "", "", "")
+    arrays = []
+    for field in VERDICT_TABLE:
+        if field.name in columns:
+            arrays.append(pa.array(columns[field.name]).cast(field.type))
+            continue
+        value = constant.get(field.name, getattr(blank, field.name))
+        if pa.types.is_dictionary(field.type):
+            codes = pa.nulls(rows, pa.int32()) if value is None else pa.array(np.zeros(rows, np.int32))
+            words = pa.array([] if value is None else [value], pa.string())
+            arrays.append(pa.DictionaryArray.from_arrays(codes, words))
+        elif pa.types.is_list(field.type):
+            arrays.append(pa.ListArray.from_arrays(np.zeros(rows + 1, np.int32), pa.array([], field.type.value_type)))
+        else:
+            arrays.append(pa.repeat(pa.scalar(value, field.type), rows))
+    return pa.Table.from_arrays(arrays, schema=VERDICT_TABLE)
 
 
 def parquet_bytes(table: pa.Table) -> bytes:
