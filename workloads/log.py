@@ -20,7 +20,11 @@ import harness.generator as gen
 from checkers.api import Checker
 from checkers.availability import Availability
 from checkers.faults import Faults
+from checkers.log import LogAnomalies, LogLinearizable, Replicas
+from checkers.log.storage import GroundTruth
+from checkers.server_deaths import ServersDied
 from checkers.stats import Stats
+from checkers.sync_state import SyncState
 from harness.api import Client, Completion, Context, Workload
 from harness.generator import Generator, Invocation
 from harness.plan import Plan
@@ -100,8 +104,16 @@ class LogWorkload(Workload):
 
     def checkers(self) -> Sequence[Checker]:
         nodes = [f"n{i + 1}" for i in range(self.plan.cluster.nodes)]
+        limit = self.plan.recovery_limit_s
+        controlled = [SyncState(limit)] if self.plan.server.topology in (None, "controller") else []
         return [
-            Availability(nodes, self.plan.recovery_limit_s, self.acknowledges),
+            LogAnomalies(),
+            LogLinearizable(),
+            Replicas(),
+            *([GroundTruth()] if self.plan.ground_truth else []),
+            Availability(nodes, limit, self.acknowledges),
+            *controlled,
+            ServersDied(),
             Faults(planned=bool(self.plan.nemeses)),
             Stats(["send", "poll"]),
         ]
