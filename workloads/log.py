@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import count
+from pathlib import Path
 from random import Random
 from typing import Final
 
@@ -30,6 +31,7 @@ from harness.generator import Generator, Invocation
 from harness.plan import Plan
 from results.op import Op
 from workloads.brokers import PULL_LIMIT, BrokerClient
+from workloads.ground_truth import read_all
 from workloads.masters import Masters
 from workloads.places import Places, make, places_of
 from workloads.reading import Polls, Through
@@ -117,6 +119,10 @@ class LogWorkload(Workload):
             Faults(planned=bool(self.plan.nemeses)),
             Stats(["send", "poll"]),
         ]
+
+    def ground_truth(self, context: Context, folder: Path) -> None:
+        """The files of every broker."""
+        read_all(context, [self.places.topic], folder)
 
     def acknowledges(self, op: Op) -> bool:
         """A send that the master acknowledged as durable as configured."""
