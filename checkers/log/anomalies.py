@@ -13,8 +13,8 @@ import numpy as np
 
 from checkers.legality import settled
 from checkers.log.cases import Case, Cases, Told, times
-from checkers.log.facts import INFO, NONE, OK, REPLICA_READ, Facts, Ints, facts
-from checkers.log.fates import Fates
+from checkers.log.facts import INFO, NONE, OK, REPLICA_READ, Facts, Ints
+from checkers.log.fates import Fates, study
 from checkers.log.order import Gap, holes, inversions, leading_gaps, skipped, standing, thrown_back
 from checkers.log.readings import Readings
 from checkers.log.scene import Scene
@@ -36,13 +36,12 @@ class LogAnomalies:
         """`stats`: `sends`, `acked`, `unknown_outcome` and how many of those `appeared`; `queues`, `messages_seen`;
         `undecided`: acknowledged messages of which the run does not prove that they are kept.
         """
-        found = facts(run.history)
+        fates = study(run.history)
+        found, readings = fates.facts, fates.readings
         acked = int(np.count_nonzero(found.sends.outcome == OK))
         if not acked:
             told = "no message was sent" if not len(found.sends.id) else "no message was acknowledged"
             return CheckResult(self.name, Verdict.UNKNOWN, told)
-        readings = Readings(found)
-        fates = Fates(found, readings)
         decided = readings.decided(found.sends.queue, found.sends.offset)
         undecided = int(np.count_nonzero((found.sends.outcome == OK) & ~fates.kept & ~decided & ~fates.is_lost))
         teller = _Teller(run, found, readings, fates)
@@ -187,8 +186,8 @@ class _Teller:
         def say(group: Sequence[Case], where: str) -> tuple[str, dict[str, Any]]:
             first = group[0]
             return (
-                f"{_many(group, 'message')} that no producer had an acknowledgement for were shown to readers by "
-                f"{self.facts.node(first.node)} and are gone in the end ({where}): message {self._name(first)} was "
+                f"{_many(group, 'message')} shown to readers by {self.facts.node(first.node)}, never acknowledged to a "
+                f"producer, and gone in the end ({where}): message {self._name(first)} was "
                 f"read at offset {first.offset}; {self._instead(first)}",
                 {"replicas": self._replicas(first.queue)},
             )
@@ -212,9 +211,9 @@ class _Teller:
             )
             missing = sum(ends[c.queue, c.offset, c.node] - c.offset for c in group)
             return (
-                f"{self.facts.node(first.node)} shows queues with holes ({where}): it went on behind offset "
-                f"{first.offset} without a message at {_span(first.offset, end)}{elsewhere}. Offsets are dense, and a "
-                "hole never fills",
+                f"{self.facts.node(first.node)} shows holes in queues ({where}): no message at "
+                f"{_span(first.offset, end)}, and messages behind it{elsewhere}. Offsets are dense, and a hole never "
+                "fills",
                 {"offsets_missing": missing},
             )
 

@@ -13,7 +13,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any, Final
-from weakref import WeakKeyDictionary
 
 import numpy as np
 import numpy.typing as npt
@@ -139,18 +138,12 @@ class Facts:
         return str(identity) if identity >= 0 else self.strangers[-2 - identity]
 
 
-_known: WeakKeyDictionary[History, Facts] = WeakKeyDictionary()
-
-
 def facts(history: History) -> Facts:
-    """The facts of a history; the judges of one run share them.
+    """The facts of a history.
 
     Raises ValueError (one line, with the op) where a value is not what docs/checking.md says of these ops.
     """
-    found = _known.get(history)
-    if found is None:
-        found = _known[history] = _Gatherer().gather(history)
-    return found
+    return _Gatherer().gather(history)
 
 
 class _Names:

@@ -16,14 +16,25 @@ from __future__ import annotations
 from functools import cached_property
 from itertools import pairwise
 from typing import TypeVar
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import numpy.typing as npt
 
-from checkers.log.facts import FAIL, INFO, NONE, OK, POP, Bools, Facts, Ints
+from checkers.log.facts import FAIL, INFO, NONE, OK, POP, Bools, Facts, Ints, facts
 from checkers.log.readings import Readings
+from results.history import History
 
 Kind = TypeVar("Kind", bound=np.generic)
+
+
+def study(history: History) -> Fates:
+    """The fates of a history's messages; the judges of one run share them. Raises ValueError as `facts` does."""
+    found = _known.get(history)
+    if found is None:
+        columns = facts(history)
+        found = _known[history] = Fates(columns, Readings(columns))
+    return found
 
 
 class Fates:
@@ -124,12 +135,13 @@ class Fates:
 
     @cached_property
     def several(self) -> list[Ints]:
-        """For every id that was seen at more than one place: the rows of its places."""
+        """For every message of ours that was seen at more than one place: the rows of its places."""
         ids = self.facts.places.id
-        order = np.argsort(ids, kind="stable")
+        ours = np.nonzero(ids > 0)[0]
+        order = ours[np.argsort(ids[ours], kind="stable")]
         edges = np.nonzero(np.diff(ids[order]))[0] + 1
-        sizes = np.diff(np.concatenate([[0], edges, [len(ids)]]))
-        if not len(ids) or sizes.max() == 1:
+        sizes = np.diff(np.concatenate([[0], edges, [len(order)]]))
+        if sizes.max() <= 1:
             return []
         starts = np.concatenate([[0], edges])[sizes > 1]
         return [order[a : a + n] for a, n in zip(starts, sizes[sizes > 1], strict=True)]
@@ -229,3 +241,6 @@ class Fates:
 def _take(column: npt.NDArray[Kind], rows: Ints) -> npt.NDArray[Kind]:
     """`column[rows]`, and anything where a row is NONE."""
     return column[rows] if len(column) else np.zeros(len(rows), dtype=column.dtype)
+
+
+_known: WeakKeyDictionary[History, Fates] = WeakKeyDictionary()

@@ -23,9 +23,8 @@ from itertools import pairwise
 import numpy as np
 
 from checkers.legality import permits, settled
-from checkers.log.facts import INFO, NONE, OK, Facts, Ints, facts
-from checkers.log.fates import Fates
-from checkers.log.readings import Readings
+from checkers.log.facts import INFO, NONE, OK, Facts, Ints
+from checkers.log.fates import Fates, study
 from checkers.log.scene import Scene
 from results.record import RunRecord
 from results.verdict import Anomaly, CheckResult, Verdict
@@ -66,8 +65,8 @@ class LogLinearizable:
 
     def check(self, run: RunRecord) -> CheckResult:
         """An anomaly `nonlinearizable` per bad queue. `stats`: `queues`, `entries` and `invalid_queues`."""
-        found = facts(run.history)
-        fates = Fates(found, Readings(found))
+        fates = study(run.history)
+        found = fates.facts
         allowed = permits(run)
         entries = _entries(found, fates, "lost" in allowed, "dirty-read" in allowed)
         if not len(entries.id):

@@ -8,7 +8,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from checkers.legality import settled
-from checkers.log.facts import Facts, Ints, facts
+from checkers.log.facts import Facts, Ints
+from checkers.log.fates import study
 from checkers.log.readings import Reading, Readings
 from checkers.log.scene import Scene
 from results.record import RunRecord
@@ -30,8 +31,8 @@ class Replicas:
         """`stats`: `queues` compared, `messages` in the longest readings, `silent`: nodes that could not be read
         through, `behind`: node -> how many messages it lacks at the end of its queues.
         """
-        found = facts(run.history)
-        readings = Readings(found)
+        readings = study(run.history).readings
+        found = readings.facts
         scene = Scene(run)
         differ: dict[tuple[str, ...], list[tuple[int, int, Mapping[str, str]]]] = {}
         behind: Counter[str] = Counter()

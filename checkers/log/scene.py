@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from checkers.evidence import nodes_at
@@ -32,14 +33,29 @@ class Scene:
 
     def __init__(self, run: RunRecord) -> None:
         self.run = run
-        self.bands: Sequence[Band] = bands(run.history)
-        self._said: dict[str, list[tuple[int, str, int | None]]] = {}
-        self._groups: dict[str, str] = {}
-        for seen in run.observations:
-            self._said.setdefault(seen.node, []).append((seen.time, seen.role, seen.term))
-            if isinstance(seen.extra.get("broker_name"), str):
-                self._groups[seen.node] = seen.extra["broker_name"]
-        self.reigns = sorted(self._reigns(), key=lambda r: (r.since, r.node))
+
+    @cached_property
+    def bands(self) -> Sequence[Band]:
+        """The faults of the run."""
+        return bands(self.run.history)
+
+    @cached_property
+    def reigns(self) -> Sequence[Reign]:
+        """Who called itself master, in order of time."""
+        return sorted(self._reigns(), key=lambda r: (r.since, r.node))
+
+    @cached_property
+    def _said(self) -> dict[str, list[tuple[int, str, int | None]]]:
+        said: dict[str, list[tuple[int, str, int | None]]] = {}
+        for seen in self.run.observations:
+            said.setdefault(seen.node, []).append((seen.time, seen.role, seen.term))
+        return said
+
+    @cached_property
+    def _groups(self) -> dict[str, str]:
+        """node -> its broker group, where it said so."""
+        named = ((seen.node, seen.extra.get("broker_name")) for seen in self.run.observations)
+        return {node: group for node, group in named if isinstance(group, str)}
 
     def in_force(self, start: int, end: int) -> list[Band]:
         """The faults that may have been felt between two moments (ns)."""
