@@ -1,169 +1,220 @@
 """This checker beside Porcupine: same histories, same machine, interleaved, warm, one thread each.
 
-    python -m benchmarks.checker [--histories FOLDER] [--rounds 5] [--limit-s 5]
+    python -m benchmarks.checker [--histories FOLDER] [--whole] [--rounds 5] [--limit-s 5] [--only WORD]
 
-Needs Go (the product does not): Porcupine is taken through its module. `FOLDER` may hold Porcupine's etcd logs
-(`etcd_*.log`), which then make a family of their own. Both sides begin with columns in memory: neither parses, and both
-put the events in order. A line a family: milliseconds of all its histories together (fastest round), the ratio of the
-two per round as minimum, median and maximum, what each used at most, and on how many histories Porcupine ended without
-a verdict (its time then counts as the limit). Verdicts that differ are told, and end it with code 1.
+Needs Go (the product does not): Porcupine is taken through its module. `FOLDER` may hold Porcupine's own logs
+(`etcd_*.log`, `c10-ok.txt`), which then make families of their own. All times are of the processor, so that another
+load on the machine does less harm. A line a family: milliseconds of all its histories together (fastest round), the
+ratio of the two per round as minimum, median and maximum, the most memory that was resident in each process, and on how
+many histories Porcupine ended without a verdict (its time then counts as the limit).
+
+columns      both begin with columns in memory, neither parses, and both put the events in order
+parsed ops   both begin with parsed operations of many keys; we encode and partition, and stop at the first bad key
+raw text     we begin with the files, it with columns
+
+`--whole` adds what Porcupine cannot do: up to a million ops. At the end stand all histories that Porcupine solves in
+over a millisecond, counted, and those of them where we are slower. Verdicts that differ are told, and end it with 1.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
-import resource
 import shutil
-import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
-from random import Random
 from statistics import median
-from typing import IO, Any, NamedTuple
 
-from benchmarks.linearizability import Shape, merged, simulate
-from checkers.linearizability import CasRegister
+import numpy as np
+
+from benchmarks.checker.families import Family, Stores, families, logs, stores
+from benchmarks.checker.yardstick import Yardstick, build, of_register, of_store
+from checkers.linearizability import KV, Budget, CasRegister, encode
 from checkers.linearizability.batch import INVALID, VALID, Packed, check_batch, pack
-from checkers.linearizability.encode import NEVER
+from checkers.linearizability.decide import decide
 from results.formats import read_history
-from results.history import Call, History
+from results.history import Call
+from results.verdict import Verdict
 
-HERE = Path(__file__).parent
 TOLD = {"ok": VALID, "illegal": INVALID}
+WORTH_S = 0.001
+HEAD = (
+    f"{'family':62} {'ours ms':>9} {'Porcupine':>10} {'min':>8} {'median':>8} {'max':>8} {'MiB':>6} {'its':>6} gave up"
+)
 
 
-class Family(NamedTuple):
-    name: str
-    packed: Packed
+class Table:
+    """Prints the lines, and keeps what is told at the end."""
+
+    def __init__(self) -> None:
+        self.agreed = True
+        self.worth = 0
+        self.slower: list[str] = []
+
+    def line(self, name: str, ours: Sequence[float], theirs: Sequence[float], mib: int, its: int, gave_up: int) -> None:
+        ratios = sorted(one / other for one, other in zip(ours, theirs, strict=True))
+        told = f"{ratios[0]:8.4f} {median(ratios):8.4f} {ratios[-1]:8.4f}"
+        print(
+            f"{name:62} {min(ours) * 1e3:9.2f} {min(theirs) * 1e3:10.2f} {told} {mib:6} {its:6} {gave_up or '':>7}",
+            flush=True,
+        )
+
+    def history(self, name: str, ours: float, theirs: float) -> None:
+        """One that Porcupine solved."""
+        if theirs > WORTH_S:
+            self.worth += 1
+            if ours > theirs:
+                self.slower.append(f"  {name}: {ours * 1e3:.2f} ms, Porcupine {theirs * 1e3:.2f} ms")
+
+    def verdict(self, name: str, word: str, verdict: int) -> None:
+        if word in TOLD and verdict != TOLD[word]:
+            self.agreed = False
+            print(f"  {name}: Porcupine says {word}, we say {verdict}")
 
 
-def families(folder: Path | None) -> Iterator[Family]:
-    if folder is not None:
-        logs = sorted(folder.rglob("etcd_*.log"))
-        yield Family(f"{len(logs)} etcd logs", pack([read_history(log).history for log in logs], CasRegister()))
-    for clients, ops, values, crash, stale, many in (
-        (5, 100, 5, 0.0, 0.0, 200),
-        (5, 100, 5, 0.03, 0.0, 200),
-        (5, 100, 5, 0.0, 0.05, 200),
-        (10, 1_000, 5, 0.0, 0.0, 10),
-        (10, 800, 5, 0.05, 0.0, 10),
-        (20, 500, 5, 0.0, 0.0, 10),
-        (50, 250, 5, 0.0, 0.0, 3),
-        (50, 250, 5, 0.0, 0.05, 3),
-        (10, 1_000, None, 0.0, 0.0, 5),
-    ):
-        shape = Shape(ops, clients, values, crash, stale)
-        rng = Random(str(shape))
-        made: list[History | Sequence[Call]] = [merged(simulate(rng, shape, "k")) for _ in range(many)]
-        told = f"{many} x {ops} ops, {clients} clients, {values or 'unique'} values"
-        told += f", {crash:.0%} unknown" * (crash > 0) + f", {stale:.0%} stale" * (stale > 0)
-        yield Family(told, pack(made, CasRegister()))
+def timed(run: Callable[[], object]) -> float:
+    began = time.process_time()
+    run()
+    return time.process_time() - began
 
 
-def for_go(packed: Packed, history: int) -> dict[str, Any]:
-    """A history as the yardstick reads it: kinds by number, unknown ops end after everything else."""
+def peak_mib() -> int:
+    """The most memory that was resident in this process since `forget_peak`."""
+    with suppress(OSError):
+        for line in Path("/proc/self/status").read_text().splitlines():
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) // 1024
+    return -1
+
+
+def forget_peak() -> None:
+    with suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5")
+
+
+def alone(packed: Packed, history: int) -> Packed:
+    """A batch of one."""
     begin, end = int(packed.first[history]), int(packed.first[history + 1])
-    kinds = []
-    for kind in packed.table.kinds:
-        a, b = kind.value if isinstance(kind.value, tuple) else (kind.value, None)
-        a, b = (-1 if value is None else value for value in (a, b))
-        kinds.append({"f": kind.f, "A": a, "B": b, "Seen": a})
-    last = 1 + max((int(t) for t in (*packed.call[begin:end], *packed.ret[begin:end])), default=0)
-    ops = [
-        {
-            "Kind": int(packed.kind[op]),
-            "Call": int(packed.call[op]),
-            "Ret": last if packed.ret[op] == NEVER else int(packed.ret[op]),
-            "Unknown": bool(packed.ret[op] == NEVER),
-        }
-        for op in range(begin, end)
-        if packed.ret[op] != NEVER or packed.table.kinds[packed.kind[op]].f != "read"
-    ]
-    return {"Model": "register", "Kinds": kinds, "Ops": ops}
+    part = slice(begin, end)
+    first = np.array([0, end - begin], np.int64)
+    return Packed(packed.table, packed.kind[part], packed.call[part], packed.ret[part], first, packed.source[part])
 
 
-class Yardstick:
-    """The Go program, waiting for numbers of histories."""
+class Compared:
+    """Both sides on the histories of one family."""
 
-    def __init__(self, program: Path, histories: Sequence[dict[str, Any]], folder: Path) -> None:
-        path = folder / "histories.json"
-        path.write_text(json.dumps(histories))
-        self.process = subprocess.Popen([program, path], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    def __init__(self, histories: Sequence[Mapping[str, object]], given: argparse.Namespace, program: Path) -> None:
+        self.rounds, self.limit_ms, self.count = given.rounds, int(given.limit_s * 1000), len(histories)
+        self.folder = tempfile.TemporaryDirectory()
+        self.yardstick = Yardstick(program, histories, Path(self.folder.name))
 
-    def check(self, history: int, limit_ms: int) -> tuple[str, float, int]:
-        """What Porcupine says, seconds, and bytes it allocated on the way."""
-        asked, told = _pipes(self.process)
-        print(history, limit_ms, file=asked, flush=True)
-        word, nanoseconds, size = told.readline().split()
-        return word, int(nanoseconds) / 1e9, int(size)
+    def __enter__(self) -> Compared:
+        self.first = [self.yardstick.check(h, self.limit_ms, memory=True) for h in range(self.count)]
+        return self
 
-    def close(self) -> None:
-        _pipes(self.process)[0].close()
-        self.process.wait()
+    def __exit__(self, *_: object) -> None:
+        self.yardstick.close()
+        self.folder.cleanup()
+
+    def theirs(self) -> list[float]:
+        """Seconds for each history; what was without a verdict is not tried again."""
+        return [
+            self.yardstick.check(h, self.limit_ms).seconds if answer.word in TOLD else answer.seconds
+            for h, answer in enumerate(self.first)
+        ]
+
+    def run(self, table: Table, name: str, ours: Callable[[], object]) -> list[list[float]]:
+        """A line of the table. Returns Porcupine's seconds, by round and history."""
+        ours()
+        forget_peak()
+        ours()
+        mib = peak_mib()
+        pairs = [(timed(ours), self.theirs()) for _ in range(self.rounds)]
+        gave_up = sum(answer.word not in TOLD for answer in self.first)
+        its = max((answer.mib for answer in self.first), default=0)
+        table.line(name, [one for one, _ in pairs], [sum(other) for _, other in pairs], mib, its, gave_up)
+        return [other for _, other in pairs]
 
 
-def _pipes(process: subprocess.Popen[str]) -> tuple[IO[str], IO[str]]:
-    assert process.stdin is not None
-    assert process.stdout is not None
-    return process.stdin, process.stdout
-
-
-def compare(family: Family, program: Path, rounds: int, limit: float) -> bool:
-    """Prints the family's line; whether all verdicts agree."""
+def registers(table: Table, family: Family, given: argparse.Namespace, program: Path, files: Sequence[Path]) -> None:
     packed = family.packed
-    ours: list[float] = []
-    theirs: list[float] = []
-    largest = undecided = 0
-    agreed = True
-    with tempfile.TemporaryDirectory() as folder:
-        yardstick = Yardstick(program, [for_go(packed, h) for h in range(len(packed))], Path(folder))
-        check_batch(packed)
-        for number in range(rounds):
-            began = time.perf_counter()
-            found = check_batch(packed)
-            ours.append(time.perf_counter() - began)
-            total = 0.0
-            for history in range(len(packed)):
-                word, took, size = yardstick.check(history, int(limit * 1000))
-                total += took
-                largest = max(largest, size)
-                undecided += word == "unknown" and number == 0
-                ops = packed.first[history + 1] - packed.first[history]
-                if ops and word in TOLD and found.verdict[history] != TOLD[word]:
-                    agreed = False
-                    print(f"  history {history}: Porcupine says {word}, we say {found[history].value}")
-            theirs.append(total)
-        yardstick.close()
-    ratios = sorted(one / other for one, other in zip(ours, theirs, strict=True))
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    told = f"{ratios[0]:8.4f} {median(ratios):8.4f} {ratios[-1]:8.4f}"
-    memory = f"{peak:6.0f} {largest / 2**20:8.0f}"
-    print(
-        f"{family.name:58} {min(ours) * 1e3:9.2f} {min(theirs) * 1e3:10.2f} {told} {memory} {undecided:5}", flush=True
-    )
-    return agreed
+    if not family.bounded:
+        table_line_alone(family)
+        return
+    with Compared([of_register(packed, h) for h in range(len(packed))], given, program) as compared:
+        theirs = compared.run(table, f"{family.name}, columns", lambda: check_batch(packed))
+        if files:
+            compared.run(table, f"{family.name}, raw text", lambda: from_text(files))
+        found = check_batch(packed)
+        for h, answer in enumerate(compared.first):
+            if packed.first[h] == packed.first[h + 1]:
+                continue
+            table.verdict(f"{family.name}, {h}", answer.word, int(found.verdict[h]))
+            if answer.word in TOLD:
+                one = alone(packed, h)
+                ours = min(timed(lambda one=one: check_batch(one)) for _ in range(given.rounds))  # type: ignore[misc]
+                table.history(f"{family.name}, {h}", ours, min(seconds[h] for seconds in theirs))
+
+
+def table_line_alone(family: Family) -> None:
+    """Ours alone: milliseconds, memory and verdict."""
+    forget_peak()
+    found = check_batch(family.packed)
+    took = min(timed(lambda: check_batch(family.packed)) for _ in range(3))
+    told = f"{'skipped':>10}  {found[0].value}"
+    print(f"{family.name + ', columns':62} {took * 1e3:9.2f} {told:37} {peak_mib():6}", flush=True)
+
+
+def from_text(files: Sequence[Path]) -> object:
+    return check_batch(pack([read_history(file).history for file in files], CasRegister()))
+
+
+def many_keys(table: Table, family: Stores, given: argparse.Namespace, program: Path) -> None:
+    with Compared([of_store(keys) for keys in family.histories], given, program) as compared:
+        ours = lambda: [all_keys(keys) for keys in family.histories]  # noqa: E731
+        theirs = compared.run(table, f"{family.name}, parsed ops", ours)
+        for h, (keys, answer) in enumerate(zip(family.histories, compared.first, strict=True)):
+            table.verdict(f"{family.name}, {h}", answer.word, VALID if all_keys(keys) else INVALID)
+            took = min(timed(lambda keys=keys: all_keys(keys)) for _ in range(given.rounds))  # type: ignore[misc]
+            table.history(f"{family.name}, {h}", took, min(seconds[h] for seconds in theirs))
+
+
+def all_keys(keys: Mapping[str | None, Sequence[Call]]) -> bool:
+    """Short keys first, until one is bad."""
+    for calls in sorted(keys.values(), key=len):
+        if decide(encode(calls, KV()), Budget()).verdict != Verdict.VALID:
+            return False
+    return True
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--histories", type=Path, help="a folder with Porcupine's etcd logs")
+    parser.add_argument("--histories", type=Path, help="a folder with Porcupine's logs")
+    parser.add_argument("--whole", action="store_true", help="also up to a million ops, without Porcupine")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--limit-s", type=float, default=5.0, help="for Porcupine, a history (default 5)")
+    parser.add_argument("--only", default="", help="families with this in their name")
     given = parser.parse_args()
     if shutil.which("go") is None:
         print("this benchmark needs Go, to build Porcupine", file=sys.stderr)
         return 64
+    table = Table()
     with tempfile.TemporaryDirectory() as folder:
         program = Path(folder) / "yardstick"
-        subprocess.run(["go", "build", "-o", program, "."], cwd=HERE / "porcupine", check=True)
-        ratios = f"{'min':>8} {'median':>8} {'max':>8}"
-        print(f"{'family':58} {'ours ms':>9} {'Porcupine':>10} {ratios} {'MiB':>6} {'its MiB':>8} {'gave up'}")
-        agreed = [compare(f, program, given.rounds, given.limit_s) for f in families(given.histories)]
-    return 0 if all(agreed) else 1
+        build(program)
+        print(f"ours begins with {peak_mib()} MiB\n{HEAD}")
+        for family in families(given.histories, given.whole, given.only):
+            real = "etcd" in family.name
+            registers(table, family, given, program, logs(given.histories, "etcd_*.log") if real else [])
+        for store in stores(given.histories):
+            if given.only in store.name:
+                many_keys(table, store, given, program)
+    print(f"{table.worth} histories took Porcupine over a millisecond; on {len(table.slower)} of them we are slower")
+    print("\n".join(table.slower))
+    return 0 if table.agreed else 1
 
 
 if __name__ == "__main__":
