@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import Any, Final
 
 from harness.api import Completion
@@ -68,15 +69,14 @@ class BrokerClient:
         """One message to a queue at whom this client takes for the master: at most one attempt."""
         queue = queue_of(op.key)
         end = asyncio.get_running_loop().time() + self.deadline_s
-        if self._refused:
-            await asyncio.sleep(_REFUSED_PAUSE_S)
+        await self.pause()
         node = await self.master(queue.group)
         left = end - asyncio.get_running_loop().time()
         if node is None or left <= 0:
             self._refused = True
             return Completion("fail", op.value, "no-master: nobody names one; nothing was sent")
         sent = await self.at(node).send(queue.topic, queue.number, body_of(op.value, BODY_SIZE), deadline_s=left)
-        self._learn(queue.group, node, sent.outcome)
+        self.learn(queue.group, node, sent.outcome)
         extra: dict[str, Any] = {"node": node}
         if sent.code is not None:
             extra["code"] = sent.code
@@ -100,7 +100,13 @@ class BrokerClient:
                 self._beliefs[group] = believed
         return believed
 
-    def _learn(self, group: str, node: str, outcome: Outcome) -> None:
+    async def pause(self) -> None:
+        """A moment, if the last answer was a refusal."""
+        if self._refused:
+            await asyncio.sleep(_REFUSED_PAUSE_S)
+
+    def learn(self, group: str, node: str, outcome: Outcome) -> None:
+        """Take note of what came of asking a node as the master."""
         self._refused = outcome.type == "fail"
         if self._refused or (outcome.type == "info" and not self.steadfast):
             self._doubts[group] = node
@@ -111,7 +117,7 @@ class BrokerClient:
         queue, node = queue_of(op.key), op.extra["node"]
         pulled = await self.pull(queue, node, op.value)
         extra = {"node": node, "role": "master" if self.masters.known(queue.group) == node else "slave"}
-        return _read(pulled, pulled.messages, extra)
+        return read_completion(pulled, pulled.messages, extra)
 
     async def pull(self, queue: Queue, node: str, offset: int, group: str | None = None) -> Pulled:
         deadline = min(READ_DEADLINE_S, self.deadline_s)
@@ -139,10 +145,10 @@ class BrokerClient:
             if not pulled.messages and not done and pulled.min is not None and at < pulled.min:
                 at = pulled.min  # older messages were deleted
             elif done or not pulled.messages:
-                return _read(pulled, found, {"node": node, "done": done})
+                return read_completion(pulled, found, {"node": node, "done": done})
             if len(found) >= _CHUNK or asyncio.get_running_loop().time() > until:
-                return _read(pulled, found, {"node": node, "done": False})
-        return _read(pulled, (), {"node": node})
+                return read_completion(pulled, found, {"node": node, "done": False})
+        return read_completion(pulled, (), {"node": node})
 
     async def edge(self, op: Op) -> Completion:
         """`max-offset` or `min-offset` of a queue at a node."""
@@ -153,14 +159,15 @@ class BrokerClient:
         return Completion(answer.outcome.type, answer.value, answer.outcome.why or None, {"node": node})
 
 
-def _read(pulled: Pulled, messages: Any, extra: dict[str, Any]) -> Completion:
+def read_completion(pulled: Pulled, messages: Sequence[Message], extra: dict[str, Any]) -> Completion:
+    """A read's completion: the messages as [offset, id], and what the broker said beside them in `extra`."""
     said = {"min": pulled.min, "max": pulled.max, "next": pulled.next, "code": pulled.code}
     extra |= {name: value for name, value in said.items() if value is not None}
     if pulled.outcome.type != "ok":
         return Completion("fail", None, pulled.outcome.why, extra)
-    return Completion("ok", [[message.offset, _id(message)] for message in messages], extra=extra)
+    return Completion("ok", [[message.offset, shown_id(message)] for message in messages], extra=extra)
 
 
-def _id(message: Message) -> int | str:
+def shown_id(message: Message) -> int | str:
     """The message's id; a body that does not match its checksum is shown as what it is: nobody sent it."""
     return id_of(message.body) if message.intact else f"?{message.body[:16].hex()}"

@@ -11,7 +11,7 @@ by its address.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import count
 from pathlib import Path
 from random import Random
@@ -28,7 +28,7 @@ from checkers.stats import Stats
 from checkers.sync_state import SyncState
 from harness.api import Client, Completion, Context, Workload
 from harness.generator import Generator, Invocation
-from harness.plan import Plan
+from harness.plan import Plan, PlanError
 from results.op import Op
 from workloads.brokers import PULL_LIMIT, BrokerClient
 from workloads.ground_truth import read_all
@@ -58,9 +58,13 @@ class LogWorkload(Workload):
     default_rate = 1100.0
     restart_before_final = False
     reusable = True
+    prefix = "log"
+    """Of the topic's name."""
 
     def __init__(self, plan: Plan) -> None:
         super().__init__(plan)
+        if plan.concurrency < 2:
+            raise PlanError(f"concurrency is {plan.concurrency}; {self.name} needs 2 clients: one sends, one reads")
         self._phases = count()
         self._beliefs: dict[int, dict[str, str]] = {}
         self._places: Places | None = None
@@ -74,26 +78,34 @@ class LogWorkload(Workload):
 
     async def setup(self, context: Context) -> None:
         """Make the topic on every broker."""
-        self._places = places_of(context, f"log-{context.run}", QUEUES)
-        await make(self._places, QUEUES)
+        await self.make(context)
+
+    async def make(self, context: Context, consumer_groups: Sequence[str] = ()) -> None:
+        """Make the topic and the groups; know where everything is."""
+        self._places = places_of(context, f"{self.prefix}-{context.run}", QUEUES)
+        await make(self._places, QUEUES, consumer_groups)
         self._masters = Masters(self._places)
 
     def client(self, context: Context, thread: int) -> Client:
+        return LogOps(*self.client_arguments(thread))
+
+    def client_arguments(self, thread: int) -> tuple[Places, Masters, dict[str, str], float, bool]:
+        """What a `BrokerClient` on a thread is made of; every second is steadfast."""
         assert self._masters is not None, "setup comes first"
         beliefs = self._beliefs.setdefault(thread, {})
-        return LogOps(self.places, self._masters, beliefs, self.plan.op_deadline_s, steadfast=thread % 2 == 1)
+        return self.places, self._masters, beliefs, self.plan.op_deadline_s, thread % 2 == 1
 
-    def generator(self, rng: Random, phase: str) -> Generator:
+    def sends(self) -> Callable[[int], Invocation]:
+        """The sends of a phase, to all queues in turn, with ids that no other phase has."""
         first = next(self._phases) * PHASE + 1
         keys = self.places.keys
+        return lambda n: Invocation("send", keys[n % len(keys)], first + n)
 
-        def send(n: int) -> Invocation:
-            return Invocation("send", keys[n % len(keys)], first + n)
-
+    def generator(self, rng: Random, phase: str) -> Generator:
         readers = reader_count(self.plan.concurrency)
         rate = self.plan.rate or self.default_rate
         polls = gen.rate(rate * POLL_SHARE, Polls(tours(self.places, readers)))
-        return gen.reserve(readers, polls, default=send)
+        return gen.reserve(readers, polls, default=self.sends())
 
     def final(self, keys: Sequence[str], nodes: Sequence[str]) -> Generator:
         """Every queue of every replica, from its start to its end."""
@@ -112,13 +124,23 @@ class LogWorkload(Workload):
             LogAnomalies(),
             LogLinearizable(),
             Replicas(),
+            *self.group_checkers(),
             *([GroundTruth()] if self.plan.ground_truth else []),
             Availability(nodes, limit, self.acknowledges),
             *controlled,
             ServersDied(),
             Faults(planned=bool(self.plan.nemeses)),
-            Stats(["send", "poll"]),
+            Stats(self.needed),
         ]
+
+    def group_checkers(self) -> Sequence[Checker]:
+        """What is to be said of consumer groups."""
+        return []
+
+    @property
+    def needed(self) -> Sequence[str]:
+        """Kinds of ops without one of which that succeeds a run says nothing."""
+        return ["send", "poll"]
 
     def ground_truth(self, context: Context, folder: Path) -> None:
         """The files of every broker."""
@@ -130,9 +152,7 @@ class LogWorkload(Workload):
 
 
 def reader_count(concurrency: int) -> int:
-    """How many of the clients read. Raises ValueError where nobody would be left to send."""
-    if concurrency < 2:
-        raise ValueError("the workload needs at least 2 clients: one to send and one to read")
+    """How many of the clients read; the others send."""
     return min(READERS, max(1, concurrency // 3))
 
 

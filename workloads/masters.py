@@ -50,15 +50,16 @@ class Masters:
             wait = self._looked.get(group, float("-inf")) + _GAP_S - loop.time()
             if wait > 0:
                 await asyncio.sleep(wait)
-            found = await self._ask(group)
+            try:
+                found = await self._ask(group)
+            finally:
+                # Looked up rarely, so that a connection is not worth keeping; nobody would close it at the end.
+                for server in (*self._controllers, *self._name_servers):
+                    await server.close()
             self._looked[group] = loop.time()
             if found is not None:
                 self._known[group] = found
             return found
-
-    async def close(self) -> None:
-        for server in (*self._controllers, *self._name_servers):
-            await server.close()
 
     async def _ask(self, group: str) -> str | None:
         if self._controllers:

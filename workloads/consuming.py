@@ -1,0 +1,203 @@
+"""Generators of consumer groups that pull and commit: who holds which queue, where each has come to, when one crashes.
+
+The rules are those of RocketMQ's push consumer. A queue has one owner at a time; whoever gets it goes on from the
+committed offset, or from the start where nothing is committed; who gives it away commits first; who crashes does not,
+and forgets. The others take over the queues of one that is away, and give them back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from random import Random
+from typing import Any, Final
+
+from harness.context import Context, members
+from harness.generator import EMPTY, PENDING, Generator, Invocation, Pending, Step
+from results.op import FAIL, INFO, INVOKE, OK, Op
+from workloads.reading import MOVED
+
+COMMIT_AFTER: Final = 200
+"""Messages consumed from a queue before the next commit. The Java client commits every 5 s."""
+
+CRASH: Final = 0.01
+"""Of all ops of consumers: each of three crashes every 3 s at 100 ops a second."""
+
+AWAY_NS: Final = 1_000_000_000
+"""How long one that crashed is gone; so long the others have its queues."""
+
+OURS: Final = frozenset({"assign", "committed", "consume", "commit", "crash"})
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """One consumer since it joined.
+
+    held         its queues.
+    at           queue -> the offset it consumes next; missing: the committed one is not known yet.
+    uncommitted  queue -> messages consumed since the last commit.
+    turn         how often it consumed, for going round the queues.
+    away_until   ns: it crashed and is not back before.
+    """
+
+    held: tuple[str, ...] = ()
+    at: Mapping[str, int] = field(default_factory=dict)
+    uncommitted: Mapping[str, int] = field(default_factory=dict)
+    turn: int = 0
+    away_until: int = 0
+
+    def assigned(self, keys: Sequence[str]) -> Session:
+        """With these queues; positions of those it keeps stay."""
+        kept = {key: at for key, at in self.at.items() if key in keys}
+        counts = {key: n for key, n in self.uncommitted.items() if key in keys}
+        return replace(self, held=tuple(keys), at=kept, uncommitted=counts)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Consumers(Generator):
+    """One group on the threads it may use, for ever. `n` counts its ops; whether op n is a crash depends on `seed` and
+    n alone.
+    """
+
+    group: str
+    keys: Sequence[str]
+    seed: int
+    n: int = 0
+    sessions: Mapping[int, Session] = field(default_factory=dict)
+
+    def op(self, ctx: Context) -> Step:
+        wait: Pending = PENDING
+        for thread in members(ctx.free_takers, ctx.turn % ctx.crew.concurrency):
+            session = self.sessions.get(thread, Session())
+            if session.away_until > ctx.time:
+                wait = wait.or_at(session.away_until)
+                continue
+            found = self._next(ctx, thread, session)
+            if found is None:
+                continue
+            sessions = {**self.sessions, thread: replace(session, turn=session.turn + 1)}
+            return found.by(ctx.process(thread)), replace(self, n=self.n + 1, sessions=sessions)
+        return wait, self
+
+    def update(self, ctx: Context, event: Op) -> Generator:
+        if event.f not in OURS or event.type == INVOKE or event.extra.get("group", self.group) != self.group:
+            return self
+        thread = ctx.crew.thread_of(event.process)
+        session = self.sessions.get(thread, Session())
+        after = _after(session, event, ctx.time)
+        return self if after is session else replace(self, sessions={**self.sessions, thread: after})
+
+    def _next(self, ctx: Context, thread: int, session: Session) -> Invocation | None:
+        """What the consumer does now; None: nothing, for it has no queue."""
+        wanted = self._share(ctx, thread)
+        taken = {key for other, s in self.sessions.items() if other != thread for key in s.held}
+        for key in session.held:
+            if key not in wanted and session.uncommitted.get(key):
+                return self._op("commit", key, session.at[key])
+        keep = [key for key in session.held if key in wanted]
+        gain = [key for key in wanted if key not in session.held and key not in taken]
+        if gain or len(keep) < len(session.held):
+            return self._op("assign", None, keep + gain)
+        if not keep:
+            return None
+        for key in keep:
+            if key not in session.at:
+                return self._op("committed", key, None)
+            if session.uncommitted.get(key, 0) >= COMMIT_AFTER:
+                return self._op("commit", key, session.at[key])
+        if Random(f"{self.seed}/{self.n}").random() < CRASH:
+            return self._op("crash", None, None)
+        key = keep[session.turn % len(keep)]
+        return self._op("consume", key, session.at[key])
+
+    def _share(self, ctx: Context, thread: int) -> list[str]:
+        """The queues that are a consumer's, of those who are there: averaged, as `AllocateMessageQueueAveragely` does
+        in spirit.
+        """
+        there = [other for other in members(ctx.takers) if self.sessions.get(other, Session()).away_until <= ctx.time]
+        return [key for i, key in enumerate(self.keys) if there[i % len(there)] == thread]
+
+    def _op(self, f: str, key: str | None, value: Any) -> Invocation:
+        return Invocation(f, key, value, {"group": self.group})
+
+
+def _after(session: Session, event: Op, now: int) -> Session:
+    """A session after one of its ops completed."""
+    if event.type == INFO:
+        return Session()  # the process is gone, and what it knew with it
+    if event.type == FAIL:
+        return session
+    key = event.key or ""
+    match event.f:
+        case "assign":
+            return session.assigned(event.value)
+        case "committed":
+            return replace(session, at={**session.at, key: event.value or 0})
+        case "commit":
+            return replace(session, uncommitted={**session.uncommitted, key: 0})
+        case "crash":
+            return Session(away_until=now + AWAY_NS)
+    if event.value:
+        counts = {**session.uncommitted, key: session.uncommitted.get(key, 0) + len(event.value)}
+        return replace(session, at={**session.at, key: event.value[-1][0] + 1}, uncommitted=counts)
+    if event.extra.get("code") == MOVED and event.extra.get("next") is not None:
+        return replace(session, at={**session.at, key: event.extra["next"]})
+    return session
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Drain(Generator):
+    """One queue consumed by the group to its end, and the proof of it: `assign`, `committed`, `consume` until nothing
+    comes and the broker says that nothing is left, `commit`, `drain`. Ops that fail are tried again, `tries` in a row;
+    an `info` ends it, and then the queue is not proven to be drained.
+    """
+
+    group: str
+    key: str
+    tries: int = 20
+    step: str = "assign"
+    at: int = 0
+    process: int | None = None
+    open: bool = False
+    failures: int = 0
+
+    def op(self, ctx: Context) -> Step:
+        if self.open:
+            return PENDING, self
+        if self.process is None:
+            if not ctx.free_takers:
+                return PENDING, self
+            process = ctx.process(ctx.pick())
+        elif ctx.is_free(self.process):
+            process = self.process
+        else:
+            return (PENDING, self) if ctx.runs(self.process) else None
+        value: Any = {"assign": [self.key], "committed": None}.get(self.step, self.at)
+        key = None if self.step == "assign" else self.key
+        return Invocation(self.step, key, value, {"group": self.group}).by(process), replace(
+            self, open=True, process=process
+        )
+
+    def update(self, ctx: Context, event: Op) -> Generator:
+        if not self.open or event.type == INVOKE or event.process != self.process or event.f != self.step:
+            return self
+        if event.type == FAIL and self.failures + 1 < self.tries:
+            return replace(self, open=False, failures=self.failures + 1)
+        if event.type != OK:
+            return EMPTY
+        done = replace(self, open=False, failures=0)
+        match self.step:
+            case "assign":
+                return replace(done, step="committed")
+            case "committed":
+                return replace(done, step="consume", at=event.value or 0)
+            case "commit":
+                return replace(done, step="drain")
+            case "drain":
+                return EMPTY
+        if event.value:
+            return replace(done, at=event.value[-1][0] + 1)
+        if event.extra.get("code") == MOVED and event.extra.get("next") is not None:
+            return replace(done, at=event.extra["next"])
+        end = event.extra.get("max")
+        return replace(done, step="commit") if end is None or self.at >= end else done

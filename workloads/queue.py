@@ -1,0 +1,201 @@
+"""Messages to the queues of a topic, consumed by a group: what is committed stays, and nothing is passed over.
+
+Producers are those of `log`. Consumers pull at the master, commit, crash, and hand their queues to one another
+(`consuming`), or they pop and acknowledge (`popping`). At the end the group consumes every queue to its end, and the
+broker's own figures - the committed offset, and the end of the queue - say whether that is true; then every replica is
+read through by its address.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from random import Random
+from typing import Any, Final
+
+import harness.generator as gen
+from checkers.api import Checker
+from checkers.queue import Deliveries, Leases, Offsets
+from harness.api import Client, Completion, Context
+from harness.generator import Generator
+from harness.plan import Plan
+from infra.remoting.outcomes import Outcome
+from results.op import Op
+from workloads.brokers import READ_DEADLINE_S, BrokerClient, read_completion, shown_id
+from workloads.consuming import Consumers, Drain
+from workloads.log import LogWorkload, reader_count
+from workloads.places import Queue, queue_of
+from workloads.popping import PopDrain, Poppers
+from workloads.reading import Through
+
+CONSUMER_SHARE: Final = 1 / 11
+"""Of all ops: 1,000 sends and 100 of consumers a second."""
+
+POP_SHARE: Final = 0.6
+"""A pop brings a few messages, and each takes an acknowledgement of its own."""
+
+POP_BATCH: Final = 8
+"""Messages of one pop: few, so that their acknowledgements come well within the time they are invisible."""
+
+
+class QueueWorkload(LogWorkload):
+    """Sends, and a consumer group that pulls and commits, or pops; afterwards it drains the topic."""
+
+    name = "queue"
+    summary = (
+        "a consumer group that pulls and commits, or pops, crashes and rebalances: all is consumed, no offset lost"
+    )
+    prefix = "queue"
+
+    def __init__(self, plan: Plan) -> None:
+        super().__init__(plan)
+        self.group = ""
+        self.pops = plan.consume == "pop"
+
+    async def setup(self, context: Context) -> None:
+        """Make the topic and the group on every broker."""
+        self.group = f"consumers-{context.run}"
+        await self.make(context, [self.group])
+
+    def client(self, context: Context, thread: int) -> Client:
+        return QueueOps(*self.client_arguments(thread))
+
+    def generator(self, rng: Random, phase: str) -> Generator:
+        seed = rng.getrandbits(32)
+        rate = self.plan.rate or self.default_rate
+        if self.pops:
+            consumers = gen.rate(rate * POP_SHARE, Poppers(self.group, tuple(self._sources()), seed))
+        else:
+            consumers = gen.rate(rate * CONSUMER_SHARE, Consumers(self.group, self.places.keys, seed))
+        return gen.reserve(reader_count(self.plan.concurrency), consumers, default=self.sends())
+
+    def final(self, keys: Sequence[str], nodes: Sequence[str]) -> Generator:
+        """Every queue consumed to its end, then every queue of every replica read through."""
+        drains: list[Generator] = [Drain(self.group, queue.key) for queue in self.places.queues]
+        if self.pops:
+            drains = [PopDrain(self.group, source, tuple(keys)) for source, keys in self._sources().items()]
+        reads = [Through(q.key, node) for q in self.places.queues for node in self.places.groups[q.group]]
+        return gen.phases(gen.clients(gen.any_(*drains)), gen.clients(gen.any_(*reads)))
+
+    def _sources(self) -> dict[str, list[str]]:
+        """What is popped from: all queues of a broker group at once -> the keys of these queues."""
+        found: dict[str, list[str]] = {}
+        for queue in self.places.queues:
+            found.setdefault(replace(queue, number=-1).key, []).append(queue.key)
+        return found
+
+    def group_checkers(self) -> Sequence[Checker]:
+        return [Deliveries(), Leases() if self.pops else Offsets()]
+
+    @property
+    def needed(self) -> Sequence[str]:
+        return ["send", "pop", "ack"] if self.pops else ["send", "consume", "commit"]
+
+
+class QueueOps(BrokerClient):
+    """The workload's client: sends, and what a consumer asks of the master."""
+
+    async def invoke(self, op: Op) -> Completion:
+        match op.f:
+            case "send":
+                return await self.send(op)
+            case "replica-read":
+                return await self.replica_read(op)
+            case "assign" | "crash":
+                return Completion("ok", op.value, extra={"group": op.extra["group"]})
+            case "consume" | "commit" | "committed" | "drain" | "pop" | "ack" | "extend":
+                return await self._at_master(op)
+        raise ValueError(f"the queue workload knows no {op.f!r}")
+
+    async def _at_master(self, op: Op) -> Completion:
+        """One attempt at whom this client takes for the master of the queue's group."""
+        queue, group = queue_of(op.key), op.extra["group"]
+        extra: dict[str, Any] = {"group": group}
+        await self.pause()
+        node = await self.master(queue.group)
+        if node is None:
+            self.learn(queue.group, "", Outcome("fail", ""))
+            return Completion("fail", op.value, "no-master: nobody names one; nothing was sent", extra)
+        extra["node"] = node
+        match op.f:
+            case "consume":
+                pulled = await self.pull(queue, node, op.value, group)
+                self.learn(queue.group, node, pulled.outcome)
+                return read_completion(pulled, pulled.messages, extra)
+            case "pop":
+                return await self._pop(op, queue, node, extra)
+            case "ack" | "extend":
+                return await self._settle(op, queue, node, extra)
+            case "drain":
+                return await self._drain(op, queue, node, extra)
+        broker, where = self.at(node), (queue.topic, queue.number, group)
+        if op.f == "commit":
+            answer = await broker.commit_offset(*where, op.value)
+        else:
+            answer = await broker.committed_offset(*where, deadline_s=min(READ_DEADLINE_S, self.deadline_s))
+        self.learn(queue.group, node, answer.outcome)
+        value = answer.value if op.f == "committed" else op.value
+        return _completion(answer.outcome, op.value, value, answer.code, extra)
+
+    async def _drain(self, op: Op, queue: Queue, node: str, extra: dict[str, Any]) -> Completion:
+        """The broker's own account: what the group has committed, and where the queue ends. One who pops has no offset
+        of its own to hold against these: then what the broker counts as popped stands for it.
+        """
+        broker, deadline = self.at(node), min(READ_DEADLINE_S, self.deadline_s)
+        committed = await broker.committed_offset(queue.topic, queue.number, extra["group"], deadline_s=deadline)
+        end = await broker.max_offset(queue.topic, queue.number, deadline_s=deadline)
+        for answer in (committed, end):
+            if answer.outcome.type != "ok":
+                self.learn(queue.group, node, answer.outcome)
+                return Completion("fail", op.value, answer.outcome.why, extra)
+        reached = committed.value if op.value is None else op.value
+        return Completion("ok", {"committed": committed.value, "max": end.value, "consumed_to": reached}, extra=extra)
+
+    async def _pop(self, op: Op, queue: Queue, node: str, extra: dict[str, Any]) -> Completion:
+        popped = await self.at(node).pop(
+            queue.topic,
+            queue.number,
+            group=op.extra["group"],
+            broker_name=queue.group,
+            invisible_ms=op.extra["invisible_ms"],
+            max_messages=POP_BATCH,
+            poll_s=op.extra["wait_s"],
+        )
+        self.learn(queue.group, node, popped.outcome)
+        value = [
+            [
+                Queue(message.topic, queue.group, message.queue).key,
+                message.offset,
+                shown_id(message),
+                handle.text,
+                int(handle.retry != 0),
+                handle.popped_ms + handle.invisible_ms,
+            ]
+            for message, handle in popped.messages
+        ]
+        return _completion(popped.outcome, op.value, value, popped.code, extra)
+
+    async def _settle(self, op: Op, queue: Queue, node: str, extra: dict[str, Any]) -> Completion:
+        """Acknowledge a delivery, or ask for more time for it: the topic is the one popped from, whatever the key."""
+        extra |= {name: op.extra[name] for name in ("queue", "offset", "id")}
+        broker, topic, group = self.at(node), self.places.topic, op.extra["group"]
+        if op.f == "ack":
+            acked = await broker.ack(topic, op.value[0], group=group)
+            self.learn(queue.group, node, acked.outcome)
+            return _completion(acked.outcome, op.value, op.value, acked.code, extra)
+        handle, more_ms = op.value
+        extended = await broker.change_invisible_time(topic, handle, more_ms, group=group)
+        self.learn(queue.group, node, extended.outcome)
+        if extended.outcome.type == "ok" and extended.handle is None:
+            return Completion("info", op.value, "granted without a new handle", extra)
+        value = [extended.handle.text] if extended.handle is not None else op.value
+        return _completion(extended.outcome, op.value, value, extended.code, extra)
+
+
+def _completion(outcome: Outcome, asked: Any, value: Any, code: int | None, extra: dict[str, Any]) -> Completion:
+    """`value` if it is ok, else what was asked, and why not."""
+    if code is not None:
+        extra["code"] = code
+    if outcome.type == "ok":
+        return Completion("ok", value, extra=extra)
+    return Completion(outcome.type, asked, outcome.why, extra)
