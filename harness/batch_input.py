@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from importlib.metadata import entry_points, version
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Final
 
 from checkers.spark.files import Files, Found, as_path, join
 from checkers.spark.units import PORTION_S, Unit, file_cost, rows_cost, unit_cost
@@ -14,7 +16,11 @@ from harness.listed import Listed, Row
 from harness.offline import HISTORY
 from harness.registry import WORKLOADS
 from results.errors import HistoryError
+from results.formats.foreign import implied_model
+from results.history import History
+from results.op import Op
 from results.op_table import is_op_table, row_groups
+from results.sealed import distinct, row_count
 
 _JUDGED_FROM = (
     "checkers",
@@ -26,6 +32,9 @@ _JUDGED_FROM = (
 
 _DERIVED = frozenset({"verdict.json", "report.html", "junit.xml"})
 """Files of a run that follow from the others, and are written anew by every check."""
+
+
+Tell = Callable[[str], None]
 
 
 def checker_version() -> str:
@@ -49,7 +58,9 @@ def _sources(module: str) -> list[Path]:
     return [Path(spec.origin)] if spec.origin else []
 
 
-def units_in(root: str, files: Files, model: str | None, listed: Listed | None, output: str) -> list[Unit]:
+def units_in(
+    root: str, files: Files, model: str | None, listed: Listed | None, output: str, tell: Tell = lambda line: None
+) -> list[Unit]:
     """All units at `root`: stored runs (folders with a `plan.toml`), histories, and op tables in parts worth a task.
 
     What lies below `output` is left out: tables of ours are no histories. Raises HistoryError where there is nothing.
@@ -69,8 +80,10 @@ def units_in(root: str, files: Files, model: str | None, listed: Listed | None, 
         if run is not None:
             of_run[run].append(file)
         elif HISTORY.search(file.path or root) or (files.shared and str(_resolved(root, file)) in listed_here):
-            units += _history_units(root, file, files, model, _row(listed, root, file, files))
-    units += [_run_unit(root, run, own) for run, own in of_run.items()]
+            units += _history_units(root, file, files, model, _row(listed, root, file, files), tell)
+    for run, own in of_run.items():
+        unit = _run_unit(root, run, own)
+        units += spread(unit, Path(unit.source, "history.parquet"), tell) if files.shared else [unit]
     if not units:
         raise HistoryError(root, None, "neither a run nor a history lies here")
     return units
@@ -128,7 +141,9 @@ def _run_unit(root: str, run: str, own: list[Found]) -> Unit:
     )
 
 
-def _history_units(root: str, file: Found, files: Files, model: str | None, row: Row | None) -> Iterator[Unit]:
+def _history_units(
+    root: str, file: Found, files: Files, model: str | None, row: Row | None, tell: Tell
+) -> Iterator[Unit]:
     source = join(root, file.path)
     name = file.path or root.rpartition("/")[2]
     chosen = row.model if row and row.model else model
@@ -136,13 +151,13 @@ def _history_units(root: str, file: Found, files: Files, model: str | None, row:
     if not (files.shared and name.endswith(".parquet")):
         yield plain
         return
+    if not is_op_table(Path(source)):
+        yield from spread(plain, Path(source), tell)
+        return
     try:
-        table = is_op_table(Path(source))
-        parts = row_groups(Path(source)) if table else []
+        parts = row_groups(Path(source))
     except HistoryError:
-        table = False  # The worker says in its row what is wrong with the file.
-    if not table:
-        yield plain
+        yield plain  # The worker says in its row what is wrong with the file.
         return
     begin, rows = 0, 0
     for number, count in enumerate(parts):
@@ -151,3 +166,39 @@ def _history_units(root: str, file: Found, files: Files, model: str | None, row:
             cost = unit_cost("table", rows_cost(rows))
             yield Unit("table", source, name, _stamp([file]), chosen, groups=(begin, number + 1), cost=cost)
             begin, rows = number + 1, 0
+
+
+LONG: Final = 400_000
+"""Rows from which on a history is spread over the executors, key by key."""
+SHARE: Final = 150_000
+"""Rows of such a history that are worth a task, and what is not judged by keys another."""
+SMALL: Final = 1 << 20
+"""A Parquet file below this is not looked into: so few bytes are no long history."""
+
+
+def spread(unit: Unit, sealed: Path, tell: Tell) -> list[Unit]:
+    """A long history with several keys as shares of them, and the rest; anything else as it is."""
+    try:
+        if not sealed.is_file() or sealed.stat().st_size < SMALL:
+            return [unit]
+        rows = row_count(sealed)
+        if rows < LONG:
+            return [unit]
+        keys = len(distinct(sealed, "key"))
+        model = unit.model or _implied(sealed)
+    except HistoryError:
+        return [unit]  # The worker says in its row what is wrong with the file.
+    unit = replace(unit, cost=unit_cost(unit.kind, rows * _ROW_OF_A_LONG_S))
+    if keys < 2:
+        tell(f"{unit.name}: {rows:,} rows without keys to spread them by: one task")
+    if keys < 2 or (unit.kind == "history" and model is None):
+        return [unit]
+    return replace(unit, model=model if unit.kind == "history" else None).by_keys(min(-(-rows // SHARE), keys))
+
+
+def _implied(sealed: Path) -> str | None:
+    """The model that the names of the ops imply, where these are enough."""
+    return implied_model(History(Op(0, 0, 0, "invoke", f) for f in distinct(sealed, "f")))
+
+
+_ROW_OF_A_LONG_S: Final = 1e-5

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from checkers.linearizability.models import MODELS
 from checkers.spark.files import Files, as_path, files_for, is_shared, join, refuse_secrets
-from checkers.spark.job import Job, Receipt, receipts_in
+from checkers.spark.job import Job, Receipt, Work, receipts_in
 from checkers.spark.session import start
 from checkers.spark.units import Unit, portions
 from harness.batch_input import checker_version, units_in
@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 _SHOWN = 20
 _EVERY_S = 10.0
 """Between two lines of progress where there is no terminal."""
+
+
+Wrap = Callable[[BatchWork], Work]
 
 
 @dataclass(frozen=True)
@@ -57,29 +60,32 @@ def run_batch(plan: BatchPlan, say: Callable[[str], None]) -> int:
         raise PlanError(f"no model {plan.model!r}{suggest(plan.model, MODELS)}  (there are {known})")
     for uri in (*plan.inputs, plan.output):
         refuse_secrets(uri)
-    listed = None if plan.models is None else Listed(plan.models)
     began = time.perf_counter()
     context = start(plan.master, plan.conf, "harness batch")
     try:
         say(f"spark     {context.version} on {context.master}, ready in {time.perf_counter() - began:.1f} s")
-        return _checked(plan, listed, say, context)
+        return check_on(context, plan, say)
     finally:
         context.stop()
 
 
-def _checked(plan: BatchPlan, listed: Listed | None, say: Callable[[str], None], context: SparkContext) -> int:
+def check_on(context: SparkContext, plan: BatchPlan, say: Callable[[str], None], wrap: Wrap | None = None) -> int:
+    """`run_batch` in a session that is there. `wrap`: what to put around the work, for tests of what goes wrong."""
+    listed = None if plan.models is None else Listed(plan.models)
     began = time.perf_counter()
     output = os.path.abspath(as_path(plan.output)) if is_shared(plan.output) else plan.output
     outputs = files_for(output, context)
     version = checker_version()
     work = BatchWork(plan.asked, version, _question(plan, version), time.time_ns())
+    does: Work = work if wrap is None else wrap(work)
     todo: list[tuple[Files, list[Unit]]] = []
     score = Score(listed)
     done = {} if plan.again else {receipt.unit: receipt for receipt in receipts_in(output, outputs)}
     before = 0
-    for root in plan.inputs:
-        files = files_for(root, context)
-        units = units_in(os.path.abspath(as_path(root)) if files.shared else root, files, plan.model, listed, output)
+    for uri in plan.inputs:
+        files = files_for(uri, context)
+        root = os.path.abspath(as_path(uri)) if files.shared else uri
+        units = units_in(root, files, plan.model, listed, output, say)
         left = []
         for unit in units:
             receipt = done.get(unit.fingerprint(work.question))
@@ -90,17 +96,21 @@ def _checked(plan: BatchPlan, listed: Listed | None, say: Callable[[str], None],
                 before += 1
         todo.append((files, left))
     done.clear()
+    todo = [(files, [unit for unit in units if not score.has_ended(unit)]) for files, units in todo]
     count = sum(len(units) for _, units in todo)
     cost = sum(unit.cost for _, units in todo for unit in units)
     say(f"input     {_many(before + count, 'unit')}; {before:,} done before, {count:,} to check (about {cost:.0f} s)")
     progress = Progress(say, count, score)
     name = f"{time.strftime('%Y%m%dT%H%M%S')}-{secrets.token_hex(4)}"
     for number, (files, units) in enumerate(todo):
-        job = Job(context, files, output, outputs, work, f"{name}-{number}")
-        for receipts in job.run(portions(units)):
-            score.add(receipts)
-            progress.step(len(receipts))
+        # What stops a history stops it whole: its keys are asked after once the rest of it has been looked at.
+        for now, what in (("whole", [u for u in units if u.keys is None]), ("keys", [u for u in units if u.keys])):
+            job = Job(context, files, output, outputs, does, f"{name}-{number}-{now}")
+            for receipts in job.run(portions(unit for unit in what if not score.has_ended(unit))):
+                score.add(receipts)
+                progress.step(len(receipts))
     progress.end()
+    score.whole()
     score.told(say)
     say(f"table     {join(plan.output, 'verdicts')}   {time.perf_counter() - began:.1f} s")
     return score.exit_code()
@@ -124,20 +134,42 @@ class Score:
         self.agreed = 0
         self.disagreements: list[str] = []
         self.unlisted: Counter[Verdict] = Counter()
+        self._ended: set[str] = set()
+        self._parts: dict[str, list[Receipt]] = {}
         self._expected: dict[str, Row] = {}
         if listed is not None:
             self._expected = {str(path): row for path, row in listed.rows.items() if row.verdict is not None}
 
+    def has_ended(self, unit: Unit) -> bool:
+        """Whether the history is known to be malformed, and its keys are not to be judged."""
+        return unit.keys is not None and unit.source in self._ended
+
     def add(self, receipts: Iterable[Receipt]) -> None:
         for receipt in receipts:
-            counts = {Verdict(word): number for word, number in receipt.runs.items()}
-            self.counts.update(counts)
-            row = self._row(receipt)
-            if row is None:
-                self.unlisted.update(counts)
-                self.shown += [one for one in receipt.told if len(self.shown) < _SHOWN]
+            if receipt.part is not None:
+                self._parts.setdefault(receipt.source, []).append(receipt)
+                if receipt.ended:
+                    self._ended.add(receipt.source)
             else:
-                self._compare(row, worst(counts), receipt)
+                self._take(receipt)
+
+    def whole(self) -> None:
+        """Histories that were judged in parts have the worst verdict of these."""
+        for source, parts in self._parts.items():
+            found = worst(Verdict(word) for part in parts for word, count in part.runs.items() if count)
+            told = [one for part in parts for one in part.told if one[1] == found]
+            self._take(Receipt("", parts[0].name, source, {found.value: 1}, told[:1]))
+        self._parts.clear()
+
+    def _take(self, receipt: Receipt) -> None:
+        counts = {Verdict(word): number for word, number in receipt.runs.items()}
+        self.counts.update(counts)
+        row = self._row(receipt)
+        if row is None:
+            self.unlisted.update(counts)
+            self.shown += [one for one in receipt.told if len(self.shown) < _SHOWN]
+        else:
+            self._compare(row, worst(counts), receipt)
 
     def _row(self, receipt: Receipt) -> Row | None:
         if not self._expected or not is_shared(receipt.source):

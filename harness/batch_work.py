@@ -1,27 +1,23 @@
-"""What a worker does with a portion of a batch: the very functions of `harness check`, and rows of the verdict table.
-
-Histories without a plan are judged in one call of the engine for the whole portion; one that is not found valid there
-is judged once more by itself, for its reason and its core. A stored run is judged by its own workload's checkers.
+"""What a worker does with a portion of a batch: it reads, judges by the very functions of `harness check`, and hands
+back rows of the verdict table. A stored run is judged by its own workload's checkers, anything else against a model.
 """
 
 from __future__ import annotations
 
-import json
 import resource
 import time
-import traceback
-from collections.abc import Iterator, Mapping, Sequence
+import tomllib
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from checkers.api import Checker, judge
-from checkers.linearizability import Linearizable, LinearResult
+from checkers.linearizability import Linearizable
 from checkers.linearizability.batch import VALID, check_batch
 from checkers.linearizability.models import MODELS, CasRegister, Model
 from checkers.spark.columns import applies, foreign_runs, pack_part
@@ -29,20 +25,22 @@ from checkers.spark.job import Done, Portion, Receipt
 from checkers.spark.units import Unit
 from checkers.wellformed import WellFormed
 from harness import registry
-from harness.examined import Asked, algorithms, plain_python
+from harness.batch_judge import Open, decide_all, failed_row
+from harness.batch_rows import Clock, Quick, Watched, key_rows, rows_of
+from harness.examined import Asked, plain_python
 from harness.judging import judge_by
 from harness.plan import Plan, PlanError
+from results.bulk import making_many
 from results.errors import HistoryError
 from results.formats import read_history
 from results.formats.foreign import implied_model
-from results.history import Call, History
-from results.op import Op
-from results.op_table import histories_of, is_op_table, read_part, row_groups, runs_of
+from results.history import History
+from results.op_table import is_op_table, read_part, row_groups, runs_of
 from results.record import RunRecord
+from results.sealed import ops_of, sealed_keys
 from results.store import RunDir
-from results.verdict import CheckResult, Verdict, worst
-from results.verdict_file import plain
-from results.verdict_table import VerdictRow, from_columns, to_table
+from results.verdict import Verdict, worst
+from results.verdict_table import VerdictRow, to_table
 
 
 @dataclass(frozen=True)
@@ -56,9 +54,9 @@ class BatchWork:
 
     def __call__(self, portion: Portion, places: Mapping[str, Path]) -> Done:
         _forget_peak()
-        looks = [self._look(unit, places[unit.source]) for unit in portion]
         with nullcontext() if self.asked.jit else plain_python():
-            _decide([history for look in looks for history in look.open], self.asked)
+            looks = [self._look(unit, places[unit.source]) for unit in portion]
+            decide_all([history for look in looks for history in look.open], self.asked)
         peak = _peak_mb()
         return self._done(looks, peak)
 
@@ -75,7 +73,9 @@ class BatchWork:
         """Reads a unit, and judges what is judged history by history. Never raises for what is in it."""
         look = Look(unit)
         try:
-            if unit.kind == "run":
+            if unit.keys is not None:
+                _some_keys(look, place, self.asked)
+            elif unit.kind == "run":
                 _stored(look, place)
             elif unit.kind == "table" or (place.suffix == ".parquet" and is_op_table(place)):
                 _table(look, place, self.asked)
@@ -93,6 +93,9 @@ class BatchWork:
     def _done(self, looks: Sequence[Look], peak: float) -> Done:
         for look in looks:
             for history in look.open:
+                for row in history.rows:
+                    if row.checker == "reader":
+                        row.reason = f"{look.unit.source}: {row.reason}"
                 look.rows += history.rows
             for row in look.rows:
                 row.source, row.unit, row.peak_mb = look.unit.source, look.unit.part, peak
@@ -106,70 +109,8 @@ class BatchWork:
         return Done.of(table, [look.receipt(look.unit.fingerprint(self.question)) for look in looks])
 
 
-@dataclass
-class Open:
-    """A history that still has to be judged against a model."""
-
-    run: str
-    record: RunRecord
-    model: str
-    ops: int
-    read_ms: tuple[float, float]
-    rows: list[VerdictRow] = field(default_factory=list)
-    keys: list[tuple[str | None, list[Call]]] = field(default_factory=list)
-    sure: bool = True
-    """All its keys were found valid in the common call."""
-
-    def group(self) -> None:
-        fs = MODELS[self.model].fs
-        by_key = self.record.history.by_key
-        self.keys = [(key, own) for key, calls in by_key.items() if (own := [c for c in calls if c.invoke.f in fs])]
-
-
-@dataclass(frozen=True)
-class Quick:
-    """Histories of an op table that were found valid from their columns.
-
-    names, good, events   of every history of the part: its name, whether it is one of these, and its rows.
-    owner, keys, completed, calls   of every object: its history's number, its key, its acknowledged and all its calls.
-    """
-
-    model: str
-    names: Sequence[str]
-    good: npt.NDArray[np.bool_]
-    events: npt.NDArray[np.int64]
-    owner: npt.NDArray[np.int64]
-    keys: Sequence[str | None]
-    completed: npt.NDArray[np.int64]
-    calls: npt.NDArray[np.int64]
-    wall_ms: float
-    cpu_ms: float
-
-    def tables(self, constant: Mapping[str, Any]) -> list[pa.Table]:
-        """Their rows: one a history (well-formed), and one an object."""
-        which = np.nonzero(self.good)[0]
-        events = self.events[which]
-        share = self.calls / max(int(self.calls.sum()), 1)
-        names = pa.array(self.names, pa.string())
-        formed = {
-            "run": names.take(pa.array(which)),
-            "reason": [f"{count} ops" for count in events.tolist()],
-            "ops": events,
-        }
-        judged = {
-            "run": names.take(pa.array(self.owner)),
-            "key": self.keys,
-            "reason": [f"an order that explains all {count} completed ops exists" for count in self.completed.tolist()],
-            "ops": 2 * self.calls,
-            "wall_ms": self.wall_ms * share,
-            "cpu_ms": self.cpu_ms * share,
-        }
-        valid = {**constant, "verdict": "valid"}
-        linear = {**valid, "checker": "linearizability", "model": self.model, "algorithm": "batch"}
-        return [
-            from_columns(len(which), formed, {**valid, "checker": "well-formed"}),
-            from_columns(len(self.owner), judged, linear),
-        ]
+ENDS = ("reader", "well-formed")
+"""What these object to is judged no further."""
 
 
 @dataclass
@@ -185,15 +126,8 @@ class Look:
         self.rows.append(row)
 
     def failed(self, run: str, problem: Exception) -> None:
-        """A bug in a reader or a checker must not keep the others from being checked, nor pass for a verdict."""
-        if isinstance(problem, MemoryError):
-            told = "there is not enough memory for it"
-        elif isinstance(problem, RecursionError):
-            told = "a value in it is nested too deeply"
-        else:
-            told = f"the check itself failed ({type(problem).__name__}: {problem}): a bug, please report"
-        row = VerdictRow(run, "reader", Verdict.UNKNOWN, " ".join(f"{self.unit.source}: {told}".split()))
-        row.figures = json.dumps({"traceback": traceback.format_exc()})
+        row = failed_row(run, problem)
+        row.reason = f"{self.unit.source}: {row.reason}"
         self.add(row)
 
     def receipt(self, fingerprint: str) -> Receipt:
@@ -208,20 +142,8 @@ class Look:
             counts[verdict.value] = counts.get(verdict.value, 0) + 1
             if verdict != Verdict.VALID and len(told) < 5:
                 told.append((run, verdict.value, next(row.reason for row in rows if row.verdict == verdict)))
-        return Receipt(fingerprint, self.unit.name, self.unit.source, counts, told, self.unit.part or None)
-
-
-class _Watched:
-    """A linearizability checker that keeps what it found for each key."""
-
-    def __init__(self, checker: Linearizable) -> None:
-        self.checker = checker
-        self.name = checker.name
-        self.keys: Mapping[str | None, LinearResult] = {}
-
-    def check(self, run: RunRecord) -> CheckResult:
-        result, self.keys = self.checker.examine(run)
-        return result
+        ended = any(row.checker in ENDS and row.verdict != Verdict.VALID for row in self.rows)
+        return Receipt(fingerprint, self.unit.name, self.unit.source, counts, told, self.unit.part or None, ended)
 
 
 def _stored(look: Look, place: Path) -> None:
@@ -229,19 +151,22 @@ def _stored(look: Look, place: Path) -> None:
     folder = RunDir(place)
     record = folder.load()
     plan = Plan.from_dict(record.plan, str(folder.plan))
-    watched = [_Watched(c) if isinstance(c, Linearizable) else c for c in registry.workload(plan).checkers()]
+    checkers = registry.workload(plan).checkers()
+    if look.unit.rest:
+        checkers = [c for c in checkers if not isinstance(c, Linearizable)]
+    watched = [Watched(c) if isinstance(c, Linearizable) else c for c in checkers]
     began = time.process_time(), time.perf_counter()
     judgement = judge_by(record, watched)
     cpu_share = (time.process_time() - began[0]) / max(time.perf_counter() - began[1], 1e-9)
     about = {
         "workload": plan.workload,
         "nemesis": ",".join(n.fault for n in plan.nemeses) or "none",
-        "version": str(record.environment.get("version") or plan.server.version or "") or None,
+        "version": record.environment.get("rocketmq") or record.environment.get("dledger") or plan.server.version,
         "began": look.unit.source.rstrip("/").rpartition("/")[2],
     }
     for result in judgement.results:
         checker: Checker | None = next((c for c in watched if c.name == result.checker), None)
-        for row in _rows_of(look.unit.name, result, checker):
+        for row in rows_of(look.unit.name, result, checker):
             row.cpu_ms = row.wall_ms * cpu_share
             row.ops = row.ops or len(record.history.clients)
             for name, value in about.items():
@@ -249,49 +174,29 @@ def _stored(look: Look, place: Path) -> None:
             look.add(row)
 
 
-def _rows_of(run: str, result: CheckResult, checker: Checker | None) -> Iterator[VerdictRow]:
-    """A row for each key that was judged by itself, else one for the run."""
-    if isinstance(checker, _Watched) and checker.keys:
-        yield from _key_rows(run, checker.checker.model.name, checker.keys, result.ms)
-        if worst(r.verdict for r in checker.keys.values()) == result.verdict:
-            return
-    first = result.anomalies[0] if result.anomalies else None
-    yield VerdictRow(
-        run,
-        result.checker,
-        result.verdict,
-        result.reason,
-        key=first.key if first else None,
-        anomaly=first.name if first else None,
-        core=tuple(first.ops) if first else (),
-        wall_ms=result.ms,
-        anomalies=list(dict.fromkeys(a.name for a in result.anomalies)),
-        figures=json.dumps(plain(result.stats)),
-    )
-
-
-def _key_rows(run: str, model: str, keys: Mapping[str | None, LinearResult], ms: float) -> Iterator[VerdictRow]:
-    total = sum(r.checked for r in keys.values()) or 1
-    for key, found in keys.items():
-        bad = found.verdict == Verdict.INVALID
-        yield VerdictRow(
-            run,
-            "linearizability",
-            found.verdict,
-            found.reason,
-            key=key,
-            model=model,
-            anomaly="nonlinearizable" if bad else None,
-            core=tuple(found.core),
-            ops=2 * found.checked,
-            wall_ms=ms * found.checked / total,
-            algorithm=found.algorithm,
-            anomalies=["nonlinearizable"] if bad else [],
-        )
+def _some_keys(look: Look, place: Path, asked: Asked) -> None:
+    """Some keys of a long history that is well-formed: the other units of it say so, and judge the rest."""
+    unit = look.unit
+    assert unit.keys is not None
+    if unit.kind == "run":
+        folder = RunDir(place)
+        plan = Plan.from_dict(tomllib.loads(folder.plan.read_text("utf-8")), str(folder.plan))
+        judges = [c for c in registry.workload(plan).checkers() if isinstance(c, Linearizable)]
+        history = History(sealed_keys(folder.history, *unit.keys))
+    else:
+        history = History(sealed_keys(place, *unit.keys))
+        judges = [asked.checker(unit.model or implied_model(history) or "")]
+    for judge_ in judges:
+        clock = Clock()
+        _, keys = judge_.examine(RunRecord(history))
+        wall, cpu = clock.read()
+        for row in key_rows(unit.name, judge_.model.name, keys, wall):
+            row.cpu_ms = row.wall_ms * cpu / max(wall, 1e-9)
+            look.add(row)
 
 
 def _foreign(look: Look, place: Path, asked: Asked) -> None:
-    clock = _Clock()
+    clock = Clock()
     foreign = read_history(place, asked.format, asked.options)
     _begin(look, look.unit.name, foreign.history, look.unit.model or foreign.model, clock)
 
@@ -308,7 +213,7 @@ def _table(look: Look, place: Path, asked: Asked) -> None:
         model = MODELS[unit.model]() if unit.model else CasRegister()
         if asked.jit and applies(model):
             table = _plain_ones(look, table, model, asked)
-        _singly(look, place, histories_of(place, table))
+        _singly(look, place, table)
 
 
 def _share(table: pa.Table, number: int, count: int) -> pa.Table:
@@ -324,7 +229,7 @@ def _plain_ones(look: Look, table: pa.Table, model: Model[Any], asked: Asked) ->
 
     Where no model was named, a register is what their ops must imply.
     """
-    clock = _Clock()
+    clock = Clock()
     part = pack_part(table, model)
     if part.packed is None:
         return table
@@ -349,16 +254,13 @@ def _plain_ones(look: Look, table: pa.Table, model: Model[Any], asked: Asked) ->
     return table.filter(pa.array(np.repeat(left, [end - start for _, start, end in part.spans])))
 
 
-def _singly(look: Look, place: Path, found: Iterator[tuple[str, list[Op]]]) -> None:
+def _singly(look: Look, place: Path, table: pa.Table) -> None:
     unit = look.unit
-    while True:
-        clock = _Clock()
-        following = next(found, None)
-        if following is None:
-            return
-        run, ops = following
+    for run, start, end in runs_of(table):
+        clock = Clock()
         try:
-            history = History(ops)
+            with making_many():
+                history = History(ops_of(place, table.slice(start, end - start)))
             _begin(look, run, history, unit.model or implied_model(history), clock)
         except HistoryError as problem:
             look.add(VerdictRow(run, "reader", Verdict.UNKNOWN, str(problem).replace(str(place), unit.source)))
@@ -366,7 +268,7 @@ def _singly(look: Look, place: Path, found: Iterator[tuple[str, list[Op]]]) -> N
             look.failed(run, problem)
 
 
-def _begin(look: Look, run: str, history: History, model: str | None, clock: _Clock) -> None:
+def _begin(look: Look, run: str, history: History, model: str | None, clock: Clock) -> None:
     """Well-formed? Then it is open for its model."""
     source = look.unit.source
     if model is None:
@@ -378,82 +280,20 @@ def _begin(look: Look, run: str, history: History, model: str | None, clock: _Cl
         return
     record = RunRecord(history)
     formed = judge(record, [WellFormed()])
-    for row in _rows_of(run, formed.results[0], None):
+    for row in rows_of(run, formed.results[0], None):
         row.ops = ops
         row.wall_ms, row.cpu_ms = clock.read()
         look.add(row)
-    if formed.verdict == Verdict.VALID:
+    if formed.verdict != Verdict.VALID:
+        return
+    if not look.unit.rest:
         one = Open(run, record, model, ops, clock.read())
         one.group()
         look.open.append(one)
-
-
-def _decide(histories: Sequence[Open], asked: Asked) -> None:
-    """The histories' rows: those of one model in one call, then each that is not valid by itself."""
-    for model in dict.fromkeys(history.model for history in histories):
-        own = [history for history in histories if history.model == model]
-        _together([history for history in own if history.keys], model, asked)
-        for history in own:
-            if not history.sure or not history.keys:
-                _by_itself(history, asked)
-
-
-def _together(histories: Sequence[Open], model: str, asked: Asked) -> None:
-    flat = [(history, key, calls) for history in histories for key, calls in history.keys]
-    if not flat:
-        return
-    clock = _Clock()
-    try:
-        found = check_batch([calls for _, _, calls in flat], MODELS[model](), asked.checker(model).budget)
-    except ValueError:
-        # One of them makes no sense to the model; by themselves, it is the only one that suffers.
-        for history in histories:
-            history.sure = False
-        return
-    wall, cpu = clock.read()
-    total = sum(len(calls) for _, _, calls in flat) or 1
-    for number, (history, key, calls) in enumerate(flat):
-        if found.verdict[number] != VALID:
-            history.sure = False
-            continue
-        share = len(calls) / total
-        completed = sum(call.outcome == "ok" for call in calls)
-        history.rows.append(
-            VerdictRow(
-                history.run,
-                "linearizability",
-                Verdict.VALID,
-                f"an order that explains all {completed} completed ops exists",
-                key=key,
-                model=model,
-                ops=2 * len(calls),
-                wall_ms=wall * share,
-                cpu_ms=cpu * share,
-                algorithm="batch",
-            )
+    elif not any(op.f in MODELS[model].fs for op in history.clients):
+        look.add(
+            VerdictRow(run, "linearizability", Verdict.UNKNOWN, "nothing checked: no op of the model", model=model)
         )
-
-
-def _by_itself(history: Open, asked: Asked) -> None:
-    clock = _Clock()
-    result, keys = asked.checker(history.model).examine(history.record)
-    wall, cpu = clock.read()
-    history.rows = list(_key_rows(history.run, history.model, keys, wall))
-    for row in history.rows:
-        row.cpu_ms = row.wall_ms * cpu / max(wall, 1e-9)
-    if not keys or worst(r.verdict for r in keys.values()) != result.verdict:
-        row = next(_rows_of(history.run, result, None))
-        row.model, row.ops, row.algorithm, row.cpu_ms = history.model, history.ops, algorithms(result), cpu
-        history.rows.append(row)
-
-
-class _Clock:
-    def __init__(self) -> None:
-        self.wall, self.cpu = time.perf_counter(), time.process_time()
-
-    def read(self) -> tuple[float, float]:
-        """Milliseconds of wall and of processor since it was made."""
-        return (time.perf_counter() - self.wall) * 1e3, (time.process_time() - self.cpu) * 1e3
 
 
 def _forget_peak() -> None:

@@ -10,18 +10,17 @@ statistics lets a reader skip what it does not ask for just as well.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from results.bulk import making_many
 from results.durable import replacing
 from results.errors import HistoryError
 from results.op import Op
-from results.sealed import FORMAT, ROW_GROUP, SCHEMA, insist_on_schema, ops_of, to_columns
+from results.sealed import FORMAT, ROW_GROUP, SCHEMA, insist_on_schema, to_columns
 
 RUN: Final = "run"
 OP_TABLE: Final = pa.schema([pa.field(RUN, pa.dictionary(pa.int32(), pa.string()), nullable=False), *SCHEMA])
@@ -66,11 +65,11 @@ def _flush(writer: pq.ParquetWriter, batches: Sequence[pa.RecordBatch], schema: 
 
 
 def is_op_table(path: Path) -> bool:
-    """A Parquet file with a column `run`. Raises HistoryError where it is no Parquet file."""
+    """A Parquet file with a column `run`. A damaged file is none: who reads it as a history is told what is wrong."""
     try:
         return RUN in pq.read_schema(path).names
-    except (OSError, pa.ArrowException) as problem:
-        raise HistoryError(path, None, f"not a Parquet file, or damaged: {problem}") from None
+    except (OSError, pa.ArrowException):
+        return False
 
 
 def row_groups(path: Path) -> list[int]:
@@ -113,14 +112,6 @@ def runs_of(table: pa.Table) -> list[tuple[str, int, int]]:
     ends = pa.compute.run_end_encode(column)
     stops = ends.run_ends.to_pylist()
     return [(name, start, stop) for name, start, stop in zip(ends.values.to_pylist(), [0, *stops], stops, strict=False)]
-
-
-def histories_of(path: Path, table: pa.Table) -> Iterator[tuple[str, list[Op]]]:
-    """Each run's name and ops. `path` is for the HistoryError that a value which is no JSON raises."""
-    for name, start, stop in runs_of(table):
-        with making_many():
-            ops = list(ops_of(path, table.slice(start, stop - start)))
-        yield name, ops
 
 
 def _insist(path: Path, schema: pa.Schema) -> None:

@@ -19,6 +19,7 @@ the columns it does not ask for. Facts about the run stand in the schema's key-v
 from __future__ import annotations
 
 import json
+import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
@@ -26,6 +27,7 @@ from sys import intern
 from typing import Any, Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from results.bulk import making_many
@@ -89,6 +91,44 @@ def iterate_sealed(path: Path) -> Iterator[Op]:
             for batch in file.iter_batches(batch_size=ROW_GROUP, columns=SCHEMA.names):
                 yield from ops_of(path, batch)
     except (OSError, pa.ArrowException) as problem:
+        raise HistoryError(path, None, f"not a sealed history, or damaged: {problem}") from None
+
+
+def sealed_keys(path: Path, share: int, of: int) -> Iterator[Op]:
+    """The clients' ops of some of the keys, with their indices in the whole: of the keys that fall into share `share`
+    (from 0) when all are dealt out to `of` shares. Raises HistoryError as `iterate_sealed` does.
+    """
+    try:
+        with pq.ParquetFile(path) as file:
+            insist_on_schema(path, file.schema_arrow)
+            for batch in file.iter_batches(batch_size=ROW_GROUP, columns=SCHEMA.names):
+                keys = batch.column("key")
+                keys = keys if pa.types.is_dictionary(keys.type) else keys.dictionary_encode()
+                mine = [zlib.crc32((key or "").encode()) % of == share for key in keys.dictionary.to_pylist()]
+                chosen = pa.array([*mine, zlib.crc32(b"") % of == share]).take(keys.indices.fill_null(len(mine)))
+                kept = pc.and_(chosen, pc.greater_equal(batch.column("process"), 0))
+                yield from ops_of(path, batch.filter(kept))
+    except (OSError, pa.ArrowException) as problem:
+        raise HistoryError(path, None, f"not a sealed history, or damaged: {problem}") from None
+
+
+def row_count(path: Path) -> int:
+    """How many ops there are, from the file's own directory. Raises HistoryError where that cannot be read."""
+    try:
+        rows: int = pq.read_metadata(path).num_rows
+        return rows
+    except (OSError, pa.ArrowException) as problem:
+        raise HistoryError(path, None, f"not a sealed history, or damaged: {problem}") from None
+
+
+def distinct(path: Path, column: str) -> list[str]:
+    """The different texts in a column, such as `key`. Raises HistoryError where that cannot be read."""
+    try:
+        found: list[str] = (
+            pq.read_table(path, columns=[column], partitioning=None)[column].unique().drop_null().to_pylist()
+        )
+        return found
+    except (OSError, KeyError, pa.ArrowException) as problem:
         raise HistoryError(path, None, f"not a sealed history, or damaged: {problem}") from None
 
 

@@ -37,6 +37,7 @@ class Receipt:
 
     unit      its fingerprint. runs: how many of each verdict. told: (run, verdict, reason) of some that are not valid.
     part      which part of the run `name` this is; None: all of it.
+    ended     the history could not be read or is malformed: it is judged no further.
     """
 
     unit: str
@@ -45,6 +46,7 @@ class Receipt:
     runs: Mapping[str, int]
     told: Sequence[tuple[str, str, str]] = ()
     part: str | None = None
+    ended: bool = False
 
     def line(self) -> str:
         return json.dumps(
@@ -55,6 +57,7 @@ class Receipt:
                 "runs": dict(self.runs),
                 "told": [list(one) for one in self.told[:_SHOWN]],
                 **({"part": self.part} if self.part else {}),
+                **({"ended": True} if self.ended else {}),
             }
         )
 
@@ -62,7 +65,9 @@ class Receipt:
     def read(line: str) -> Receipt:
         data = json.loads(line)
         told = [(run, verdict, reason) for run, verdict, reason in data["told"]]
-        return Receipt(data["unit"], data["name"], data["source"], data["runs"], told, data.get("part"))
+        return Receipt(
+            data["unit"], data["name"], data["source"], data["runs"], told, data.get("part"), data.get("ended", False)
+        )
 
 
 @dataclass(frozen=True)
@@ -237,7 +242,7 @@ class Job:
 
 
 def _in_place(portion: Portion) -> dict[str, Path]:
-    return {unit.source: Path(as_path(unit.source)) for unit in portion}
+    return {unit.source: Path(unit.sealed or as_path(unit.source)) for unit in portion}
 
 
 def _bare(uri: str) -> str:

@@ -37,7 +37,9 @@ class Unit:
     model    the model to check with, or None: the one that the operations imply.
     groups   op table: parts `groups[0]` to `groups[1]` (exclusive) of it.
     slice    op table: of the runs of those parts the i-th of n equal shares.
-    keys     a long history: of its keys the i-th of n shares; None: everything that is judged as a whole.
+    keys     a long history: only its keys, and of them the i-th of n shares.
+    rest     a long history: only what is not judged key by key.
+    sealed   where `source` lies as a sealed history, that was made from it for the sake of its length.
     cost     seconds, estimated.
     files    paths below `source` and their sizes: what has to be brought to a worker that cannot read `source` itself.
     """
@@ -50,12 +52,16 @@ class Unit:
     groups: tuple[int, int] | None = None
     slice: tuple[int, int] | None = None
     keys: tuple[int, int] | None = None
+    rest: bool = False
+    sealed: str | None = None
     cost: float = 0.0
     files: tuple[str, ...] = ()
 
     @property
     def part(self) -> str:
         """Which part of a history this is, for people; empty: all of it."""
+        if self.rest:
+            return "all but the keys"
         return "" if self.keys is None else f"keys {self.keys[0] + 1} of {self.keys[1]}"
 
     def fingerprint(self, question: str) -> str:
@@ -70,6 +76,11 @@ class Unit:
         begin, end = self.groups
         middle = (begin + end) // 2
         return [replace(self, groups=part, cost=self.cost / 2) for part in ((begin, middle), (middle, end))]
+
+    def by_keys(self, count: int) -> list[Unit]:
+        """A long history as so many shares of its keys, and the rest."""
+        keys = [replace(self, keys=(i, count), cost=self.cost / count) for i in range(count)]
+        return [replace(self, rest=True, cost=self.cost / 2), *keys]
 
     def shares(self, count: int) -> list[Unit]:
         """An op table's parts as `count` shares of their runs."""

@@ -1,0 +1,386 @@
+"""`harness batch`, but for Spark itself (tests/cluster/test_spark.py): what is checked and written, and when."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+from models_at_work import falsified, lived
+from sample_run import sample_history
+from spark_double import Context, Killed
+
+from checkers.spark.job import Done, Portion, Stopped
+from checkers.spark.units import Unit
+from harness import batch_input
+from harness.batch_run import BatchPlan, check_on, run_batch
+from harness.batch_work import BatchWork
+from harness.examined import Asked, examine
+from harness.judging import judge_stored
+from harness.plan import PlanError
+from results.errors import HistoryError
+from results.formats import write_edn, write_jsonl
+from results.history import Call, History
+from results.op import Op
+from results.op_table import read_part, row_groups, runs_of, write_op_table
+from results.sealed import seal
+from results.store import RunDir
+from results.verdict import Verdict, worst
+from results.verdict_table import RECEIPTS, VERDICTS, VerdictRow, read_verdicts, to_table
+
+PLAIN = Asked(jit=False)
+"""No waiting for a compiler: that both ways of the engine agree is tested where the engine is."""
+
+
+def history(calls: Sequence[Call]) -> History:
+    events = [event for call in calls for event in (call.invoke, call.completion) if event is not None]
+    ordered = sorted(events, key=lambda op: op.index)
+    return History(Op(i, i, op.process, op.type, op.f, op.key, op.value) for i, op in enumerate(ordered))
+
+
+def some(name: str, seed: int, keys: int = 1, most: int = 8) -> History:
+    """A history of a model; of odd seeds one answer is falsified."""
+    events: list[Op] = []
+    for key in range(keys):
+        rng = Random(f"{name}/{seed}/{key}")
+        calls = lived(rng, name, 0.1, most)
+        own = history(falsified(rng, name, calls) if seed % 2 else calls)
+        first = 1000 * key
+        events += [Op(0, 0, first + op.process, op.type, op.f, f"k{key}", op.value) for op in own]
+    return History(Op(i, i, op.process, op.type, op.f, op.key, op.value) for i, op in enumerate(events))
+
+
+def table(output: Path) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = read_verdicts(output).to_pylist()
+    return rows
+
+
+def verdicts(output: Path) -> dict[str, Verdict]:
+    """By run, the worst of its rows."""
+    by_run: dict[str, list[str]] = {}
+    for row in table(output):
+        by_run.setdefault(row["run"], []).append(row["verdict"])
+    return {run: worst(map(Verdict, words)) for run, words in by_run.items()}
+
+
+def batch(root: Path, output: Path, context: Context | None = None, **plan: Any) -> tuple[int, list[str]]:
+    said: list[str] = []
+    wrap = plan.pop("wrap", None)
+    asked = plan.pop("asked", PLAIN)
+    code = check_on(
+        context or Context(),
+        BatchPlan([str(root)], str(output), asked, **plan),
+        said.append,
+        wrap,  # type: ignore[arg-type]
+    )
+    return code, said
+
+
+@pytest.fixture
+def corpus(tmp_path: Path) -> Path:
+    """Histories of every format and several models, good and bad, and some that cannot be read."""
+    root = tmp_path / "corpus"
+    (root / "deep").mkdir(parents=True)
+    for seed in range(4):
+        write_jsonl(some("cas-register", seed, keys=2), root / f"cas{seed}.jsonl")
+        write_edn(some("mutex", seed), root / "deep" / f"mutex{seed}.edn")
+        seal(some("kv", seed, keys=3), root / f"kv{seed}.parquet")
+    (root / "README.md").write_text("no history")
+    (root / "empty.log").write_text("")
+    (root / "cut.edn").write_text("[{:process 0, :type :invoke, :f :read}\n {:process 0")
+    (root / "nobody.jsonl").write_text('{"process": "nemesis", "type": "info", "f": "start"}\n')
+    (root / "no-model.jsonl").write_text('{"process": 0, "type": "invoke", "f": "jump"}\n')
+    (root / "damaged.parquet").write_bytes(b"PAR1 and nothing behind it")
+    return root
+
+
+def test_the_verdicts_are_those_of_harness_check(corpus: Path, tmp_path: Path) -> None:
+    code, said = batch(corpus, tmp_path / "out")
+    files = [path for path in corpus.rglob("*") if path.is_file() and path.suffix != ".md"]
+    expected = {str(path.relative_to(corpus)): examine(path, str(path), None, PLAIN) for path in files}
+    assert verdicts(tmp_path / "out") == {name: found.verdict for name, found in expected.items()}
+    assert {Verdict.VALID, Verdict.INVALID, Verdict.UNKNOWN} <= {found.verdict for found in expected.values()}
+    assert code == 1
+    assert said[-2].startswith(f"{len(files)} histories: ")
+    for name, found in expected.items():
+        bad = [row for row in table(tmp_path / "out") if row["run"] == name and row["verdict"] != "valid"]
+        if found.verdict == Verdict.INVALID:
+            first = next(row for row in bad if row["key"] == found.key)
+            assert found.reason.startswith(first["reason"])
+            assert (first["core"], first["anomaly"]) == (list(found.core), found.anomaly)
+        elif bad:
+            assert bad[0]["reason"] == found.reason
+
+
+def test_what_cannot_be_read_is_one_row_with_file_and_line(corpus: Path, tmp_path: Path) -> None:
+    batch(corpus, tmp_path / "out")
+    [row] = [row for row in table(tmp_path / "out") if row["run"] == "cut.edn"]
+    assert (row["checker"], row["verdict"], row["line"]) == ("reader", "unknown", 2)
+    assert row["reason"].startswith(f"{corpus}/cut.edn:2: ")
+
+
+def test_a_second_call_checks_only_what_is_new_or_was_checked_by_another_version(
+    corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code, _ = batch(corpus, tmp_path / "out")
+    again = Context()
+    assert batch(corpus, tmp_path / "out", again)[0] == code
+    assert again.jobs == 0
+    write_jsonl(some("cas-register", 11), corpus / "new.jsonl")
+    os.utime(corpus / "cas0.jsonl", (1, 1))
+    _, said = batch(corpus, tmp_path / "out")
+    assert " 2 to check" in said[0]
+    assert "new.jsonl" in verdicts(tmp_path / "out")
+    before = len(table(tmp_path / "out"))
+    monkeypatch.setattr("harness.batch_run.checker_version", lambda: "another")
+    _, said = batch(corpus, tmp_path / "out")
+    assert " 0 done before" in said[0]
+    rows = table(tmp_path / "out")
+    assert len(rows) == before
+    assert {row["checker_version"] for row in rows} == {"another"}
+    # Another question is another check; asked again for its own sake, all is checked.
+    assert " 0 done before" in batch(corpus, tmp_path / "out", asked=Asked(jit=False, steps=1_000))[1][0]
+    assert " 0 done before" in batch(corpus, tmp_path / "out", again=True)[1][0]
+
+
+class Dying(Context):
+    """The driver is killed when it asks for its n-th job."""
+
+    def __init__(self, jobs: int) -> None:
+        super().__init__()
+        self.left = jobs
+
+    def parallelize(self, items: Sequence[Any], slices: int) -> Any:
+        if not self.left:
+            raise KeyboardInterrupt
+        self.left -= 1
+        return super().parallelize(items, slices)
+
+
+def test_a_driver_that_is_killed_loses_nothing_that_was_written(
+    corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("checkers.spark.job.waves", lambda found, cores: [[one] for one in found])
+    monkeypatch.setattr("checkers.spark.units.PORTION_UNITS", 3)
+    with pytest.raises(KeyboardInterrupt):
+        batch(corpus, tmp_path / "out", Dying(2))
+    kept = verdicts(tmp_path / "out")
+    assert kept
+    # What was being written when it died: rows without a receipt, and a receipt that was cut.
+    receipts = sorted((tmp_path / "out" / RECEIPTS).iterdir())
+    whole = receipts[0].read_text()
+    receipts[0].write_text(whole[: len(whole) // 2])
+    _, said = batch(corpus, tmp_path / "out")
+    assert " 0 done before" not in said[0]
+    assert verdicts(tmp_path / "out") == {**kept, **verdicts(tmp_path / "out")}
+    fresh = batch(corpus, tmp_path / "fresh")
+    assert verdicts(tmp_path / "fresh") == verdicts(tmp_path / "out")
+    assert fresh[1][-2] == said[-2]
+
+
+def test_two_jobs_on_one_output_do_not_disturb_each_other(corpus: Path, tmp_path: Path) -> None:
+    class Second(Context):
+        """While the first job goes, another one does all of the same."""
+
+        def parallelize(self, items: Sequence[Any], slices: int) -> Any:
+            if not self.jobs:
+                batch(corpus, tmp_path / "out")
+            return super().parallelize(items, slices)
+
+    batch(corpus, tmp_path / "out", Second())
+    assert len(list((tmp_path / "out" / VERDICTS).iterdir())) == 2
+    batch(corpus, tmp_path / "alone")
+    shown = [
+        sorted((row["run"], row["key"] or "", row["checker"], row["verdict"], row["reason"]) for row in table(out))
+        for out in (tmp_path / "out", tmp_path / "alone")
+    ]
+    assert shown[0] == shown[1]
+
+
+@dataclass(frozen=True)
+class Deadly:
+    """Work during which the process is killed whenever it has one of these histories before it."""
+
+    work: BatchWork
+    deadly: Callable[[Unit, Path], bool]
+
+    def __call__(self, portion: Portion, places: Mapping[str, Path]) -> Done:
+        if any(self.deadly(unit, places[unit.source]) for unit in portion):
+            raise Killed
+        return self.work(portion, places)
+
+    def lost(self, unit: Unit, reason: str) -> Done:
+        return self.work.lost(unit, reason)
+
+    def runs_in(self, unit: Unit, place: Path) -> int:
+        return self.work.runs_in(unit, place)
+
+
+def test_a_worker_that_dies_costs_its_history_and_not_the_job(corpus: Path, tmp_path: Path) -> None:
+    code, _ = batch(
+        corpus, tmp_path / "out", wrap=lambda work: Deadly(work, lambda unit, _: unit.name == "kv2.parquet")
+    )
+    batch(corpus, tmp_path / "fine")
+    found, fine = verdicts(tmp_path / "out"), verdicts(tmp_path / "fine")
+    assert {run for run in fine if fine[run] != found[run]} == {"kv2.parquet"}
+    assert code == 1
+    [row] = [row for row in table(tmp_path / "out") if row["run"] == "kv2.parquet"]
+    assert row["verdict"] == "unknown"
+    assert row["reason"].endswith("the process that checked it was killed (was the machine out of memory?)")
+
+
+def test_in_an_op_table_too_a_death_costs_one_history(tmp_path: Path) -> None:
+    named = [(f"h{seed}", some("cas-register", seed)) for seed in range(20)]
+    (tmp_path / "in").mkdir()
+    write_op_table(named, tmp_path / "in" / "ops.parquet", row_group=40)
+
+    def deadly(unit: Unit, place: Path) -> bool:
+        rows = read_part(place, unit.groups or (0, 0), ["run"])
+        runs = [run for run, _, _ in runs_of(rows)]
+        number, of = unit.slice or (0, 1)
+        return "h7" in runs[len(runs) * number // of : len(runs) * (number + 1) // of]
+
+    batch(tmp_path / "in", tmp_path / "out", wrap=lambda work: Deadly(work, deadly))
+    found = verdicts(tmp_path / "out")
+    assert [row["reason"].rpartition(": ")[2] for row in table(tmp_path / "out") if row["checker"] == "reader"] == [
+        "the process that checked it was killed (was the machine out of memory?)"
+    ]
+    assert {name for name, _ in named} - set(found) == {"h7"}
+    for name, one in named:
+        if name != "h7":
+            path = tmp_path / f"{name}.jsonl"
+            write_jsonl(one, path)
+            assert found[name] == examine(path, name, None, PLAIN).verdict
+    assert len(row_groups(tmp_path / "in" / "ops.parquet")) > 2
+
+
+def test_a_session_that_ends_is_no_word_about_a_history(corpus: Path, tmp_path: Path) -> None:
+    class Ended(Context):
+        def parallelize(self, items: Sequence[Any], slices: int) -> Any:
+            self.stopped = True
+            raise Killed
+
+    with pytest.raises(Stopped):
+        batch(corpus, tmp_path / "out", Ended())
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_list_with_verdicts_turns_the_question_round(tmp_path: Path) -> None:
+    write_jsonl(some("cas-register", 0), tmp_path / "good.jsonl")
+    bad = next(seed for seed in range(1, 99, 2) if _verdict(some("cas-register", seed), tmp_path) == Verdict.INVALID)
+    write_jsonl(some("cas-register", bad), tmp_path / "bad.jsonl")
+    (tmp_path / "scratch.jsonl").unlink()
+    listed = tmp_path / "listed.csv"
+    listed.write_text("file,model,verdict\ngood.jsonl,register,valid\nbad.jsonl,cas-register,invalid\n")
+    code, said = batch(tmp_path, tmp_path / "out", models=listed)
+    assert code == 0
+    assert said[-2].endswith("; 2 of 2 as listed")
+    listed.write_text("file,model,verdict\ngood.jsonl,,invalid\nbad.jsonl,cas-register,invalid\ngone.jsonl,,valid\n")
+    code, said = batch(tmp_path, tmp_path / "out", models=listed)
+    assert code == 1
+    assert "1 verdicts are not as listed:" in said
+    assert "gone.jsonl   unknown  it is listed, but there is no such file" in said
+
+
+def _verdict(one: History, folder: Path) -> Verdict:
+    write_jsonl(one, folder / "scratch.jsonl")
+    return examine(folder / "scratch.jsonl", "", None, PLAIN).verdict
+
+
+def _run(folder: Path, **options: Any) -> Path:
+    """A stored run, of the register workload."""
+    folder.mkdir(parents=True)
+    (folder / "plan.toml").write_text('workload = "register"\nseed = 7\n\n[[nemesis]]\nfault = "hammer-time"\n')
+    (folder / "environment.json").write_text('{"dledger": "0.4.0"}')
+    seal(sample_history(**options), folder / "history.parquet")
+    (folder / "nodes").mkdir()
+    return folder
+
+
+def test_a_stored_run_is_judged_by_all_checkers_of_its_workload(tmp_path: Path) -> None:
+    run = _run(tmp_path / "runs" / "register-hammer-time" / "2026-11-21T06-12-44", length_s=10)
+    batch(tmp_path / "runs", tmp_path / "out")
+    _, judgement = judge_stored(RunDir(run))
+    rows = table(tmp_path / "out")
+    expected = {r.checker: r.verdict.value for r in judgement.results}
+    assert {row["checker"]: row["verdict"] for row in rows if row["checker"] != "linearizability"} == {
+        name: verdict for name, verdict in expected.items() if name != "linearizability"
+    }
+    keys = [row for row in rows if row["checker"] == "linearizability"]
+    assert worst(Verdict(row["verdict"]) for row in keys) == expected["linearizability"]
+    assert len(keys) > 5
+    assert {(row["workload"], row["nemesis"], row["version"], row["began"]) for row in rows} == {
+        ("register", "hammer-time", "0.4.0", "2026-11-21T06-12-44")
+    }
+    assert verdicts(tmp_path / "out") == {"register-hammer-time/2026-11-21T06-12-44": judgement.verdict}
+    # What the run's folder holds was read, and nothing in it written: a verdict drawn from it is no new evidence.
+    assert sorted(p.name for p in run.iterdir()) == ["environment.json", "history.parquet", "nodes", "plan.toml"]
+    (run / "verdict.json").write_text("{}")
+    assert " 1 done before, 0 to check" in batch(tmp_path / "runs", tmp_path / "out")[1][0]
+
+
+def test_a_long_history_is_spread_by_key_with_the_same_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "in").mkdir()
+    seal(some("cas-register", 3, keys=12), tmp_path / "in" / "long.parquet")
+    seal(some("cas-register", 2, most=40), tmp_path / "in" / "one-key.parquet")
+    _run(tmp_path / "in" / "register-none" / "2026-11-21T06-12-44", length_s=5)
+    broken = [*some("cas-register", 0, keys=12)]
+    broken[5:6] = []
+    seal(broken, tmp_path / "in" / "malformed.parquet")
+    batch(tmp_path / "in", tmp_path / "whole")
+    for name, value in (("LONG", 10), ("SHARE", 20), ("SMALL", 0)):
+        monkeypatch.setattr(batch_input, name, value)
+    _, said = batch(tmp_path / "in", tmp_path / "parts")
+    assert any("one-key.parquet" in line and "one task" in line for line in said)
+    rows = [
+        sorted((r["run"], r["key"] or "", r["checker"], r["verdict"], r["anomaly"] or "") for r in table(out))
+        for out in (tmp_path / "whole", tmp_path / "parts")
+    ]
+    assert rows[0] == rows[1]
+    assert said[-2] == f"4 histories: {_counts(tmp_path / 'whole')}"
+    parts = {row["unit"] for row in table(tmp_path / "parts") if row["run"] == "long.parquet"}
+    assert len(parts) > 3
+    assert "all but the keys" in parts
+    assert {row["unit"] for row in table(tmp_path / "parts") if row["run"] == "malformed.parquet"} == {
+        "all but the keys"
+    }
+    assert any(" 0 to check" in line for line in batch(tmp_path / "in", tmp_path / "parts")[1])
+
+
+def _counts(output: Path) -> str:
+    found = list(verdicts(output).values())
+    return ", ".join(f"{found.count(v)} {v.value}" for v in Verdict if v in found)
+
+
+def test_what_is_wrong_with_the_whole_of_it_is_said_in_one_line(tmp_path: Path) -> None:
+    with pytest.raises(HistoryError, match=r"nowhere: no such file or folder"):
+        batch(tmp_path / "nowhere", tmp_path / "out")
+    with pytest.raises(HistoryError, match=r"neither a run nor a history lies here"):
+        batch(tmp_path, tmp_path / "out")
+    with pytest.raises(PlanError, match=r"no model 'regster'; did you mean 'register'\?"):
+        run_batch(BatchPlan([str(tmp_path)], str(tmp_path / "out"), model="regster"), print)
+
+
+def test_a_password_in_a_uri_is_refused_and_not_repeated(tmp_path: Path) -> None:
+    with pytest.raises(HistoryError) as refused:
+        run_batch(BatchPlan(["s3a://key:sEcReT@bucket/runs"], str(tmp_path)), print)
+    assert "sEcReT" not in str(refused.value)
+    assert "spark.hadoop.fs.s3a" in str(refused.value)
+
+
+def test_the_tables_of_an_output_inside_of_the_input_are_no_histories(corpus: Path) -> None:
+    batch(corpus, corpus / "verdicts")
+    before = verdicts(corpus / "verdicts")
+    assert " 0 to check" in batch(corpus, corpus / "verdicts")[1][0]
+    assert verdicts(corpus / "verdicts") == before
+
+
+def test_a_text_that_is_no_unicode_does_not_cost_the_row() -> None:
+    [row] = to_table([VerdictRow("caf\udce9", "reader", "unknown", "a \udc80 in it")]).to_pylist()
+    assert row["run"] == "caf\\udce9"
+    assert json.dumps(row)
