@@ -123,6 +123,7 @@ ACTING_NAMESRV: Final[Mapping[str, Default]] = {
 
 ACTING: Final[Mapping[str, Default]] = {
     **REPLICATED,
+    "brokerRole": Default("SYNC_MASTER", "acknowledged when replicated"),
     "enableSlaveActingMaster": Default("true", "the mode (RIP-32)"),
     "enableRemoteEscape": Default("true", "what an acting master may not store goes to the other group"),
     "lockInStrictMode": Default("true", "a lock takes a majority of the group"),

@@ -13,6 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Event
 from types import MappingProxyType
 from typing import ClassVar, Final
 
@@ -39,8 +40,8 @@ _LOGBACK: Final = f"{LOG}/logback.xml"
 _LOG_LIMIT: Final = 64 << 20
 """Bytes of each log that are collected."""
 
-_AT_ONCE: Final = 3
-"""JVMs started at one time: more of them starve one another on a small machine and are not ready sooner."""
+_AT_ONCE: Final = 4
+"""JVMs that start at one time; the next one follows as soon as one of them answers. More starve one another."""
 
 _POLL_S: Final = 0.25
 _ASK_S: Final = 2.0
@@ -119,7 +120,7 @@ class RocketmqTopology(ABC):
             case "broker":
                 number = place.broker_id
                 assert place.group is not None
-                return {
+                return ({"brokerRole": "SLAVE"} if number else {}) | {
                     "brokerClusterName": CLUSTER,
                     "brokerName": place.group,
                     "brokerId": str(-1 if number is None else number),
@@ -228,12 +229,20 @@ class RocketmqTopology(ABC):
         deadline = time.monotonic() + timeout_s
         for stage in _STAGES:
             servers = [(node, kind) for kind in stage for node in self._nodes if kind in self.servers(node)]
-            for first in range(0, len(servers), _AT_ONCE):
-                batch = servers[first : first + _AT_ONCE]
-                with ThreadPoolExecutor(len(batch)) as pool:
-                    list(pool.map(lambda server: self.start(*server), batch))
-                for node, kind in batch:
-                    self._await_answer(node, kind, deadline, timeout_s)
+            given_up = Event()
+
+            def bring_up(server: tuple[Node, str], given_up: Event = given_up) -> None:
+                if given_up.is_set():
+                    return
+                try:
+                    self.start(*server)
+                    self._await_answer(*server, deadline, timeout_s, given_up)
+                except BaseException:
+                    given_up.set()
+                    raise
+
+            with ThreadPoolExecutor(_AT_ONCE) as pool:
+                list(pool.map(bring_up, servers))
         self.await_serving(max(1.0, deadline - time.monotonic()))
         self._read_back()
 
@@ -259,8 +268,11 @@ class RocketmqTopology(ABC):
         kind = self.main(node) if server is None else self.carrier(server)
         return None if kind is None else node.process(_pidfile(kind))
 
-    def data_dirs(self, node: Node) -> Sequence[str]:
-        return [DATA]
+    def data_dirs(self, node: Node, server: str | None = None) -> Sequence[str]:
+        return [DATA] if server is None else [f"{DATA}/{self.carrier(server)}"]
+
+    def last_words(self, node: Node, server: str) -> str:
+        return last_lines(node, log_file(self.carrier(server)))
 
     def endpoint(self, node: Node, server: str | None = None) -> tuple[str, int]:
         """A name server's, broker's, controller's or proxy's (gRPC) own port."""
@@ -327,10 +339,10 @@ class RocketmqTopology(ABC):
             controllers=self.controllers(),
         )
 
-    def _await_answer(self, node: Node, kind: str, deadline: float, timeout_s: float) -> None:
-        """Until the server answers at all. Raises InfraError with the end of its log."""
+    def _await_answer(self, node: Node, kind: str, deadline: float, timeout_s: float, given_up: Event) -> None:
+        """Until the server answers at all, or another was given up. Raises InfraError with the end of its log."""
         host, port = self.endpoint(node, kind)
-        while not asyncio.run(answers(kind, host, port, _ASK_S)):
+        while not asyncio.run(answers(kind, host, port, _ASK_S)) and not given_up.is_set():
             self._refuse_dead(node, kind)
             if time.monotonic() > deadline:
                 log = last_lines(node, log_file(kind))

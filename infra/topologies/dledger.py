@@ -188,8 +188,11 @@ class DledgerTopology:
     def process(self, node: Node, server: str | None = None) -> ProcessId | None:
         return node.process(_PIDFILE)
 
-    def data_dirs(self, node: Node) -> Sequence[str]:
+    def data_dirs(self, node: Node, server: str | None = None) -> Sequence[str]:
         return [DATA]
+
+    def last_words(self, node: Node, server: str) -> str:
+        return last_lines(node, _SERVER_LOG)
 
     def endpoint(self, node: Node, server: str | None = None) -> tuple[str, int]:
         return node.address, PORT

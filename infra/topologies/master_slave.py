@@ -1,0 +1,38 @@
+"""Masters that stay masters, with slaves that copy: no failover. A group whose master is gone takes no sends."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from infra.rocketmq import BROKER, NAMESRV, PROXY, settings
+from infra.server_settings import Default
+from infra.topologies._places import SEATS, Layout, Place, groups
+from infra.topologies._rocketmq import RocketmqTopology
+
+
+class MasterSlaveTopology(RocketmqTopology):
+    """Pairs of nodes, `a`, `b`, ...: a master and its slave; a last node without a partner is a master alone."""
+
+    name = "master-slave"
+
+    def _layout(self, nodes: Sequence[str]) -> Layout:
+        proxies = self._proxy_places(nodes)
+        return {
+            node: Place(
+                kinds=(
+                    *((NAMESRV,) if i < SEATS else ()),
+                    BROKER,
+                    *((PROXY,) if node in proxies else ()),
+                ),
+                group=chr(ord("a") + i // 2),
+                broker_id=i % 2,
+            )
+            for i, node in enumerate(nodes)
+        }
+
+    def _mode(self, kind: str, place: Place) -> Mapping[str, Default]:
+        pair = kind == BROKER and place.group is not None and len(groups(self._places)[place.group]) > 1
+        return settings.SYNC_PAIR if pair and self.profile == "strict" else {}
+
+    def permits(self) -> Mapping[str, str]:
+        return {}
