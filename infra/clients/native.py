@@ -11,15 +11,18 @@ ends under it (the process dies, and is started again).
 
 from __future__ import annotations
 
-import os
+import asyncio
+import contextlib
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, Final
 
 from infra.api import InfraError
-from infra.clients.packages import native_folder
 from infra.clients.worker import NotStarted, Worker, WorkerError
 from infra.remoting.outcomes import Outcome
 from infra.remoting.rocketmq.sending import PRODUCERS, Sent
+
+_CHILD: Final = "infra.clients.native_child"
 
 _ATTEMPTS: Final = 3
 """Sends behind one `send_sync` (`DefaultMQProducerImpl`: retryTimes 2); the C interface has no setting for it."""
@@ -45,27 +48,41 @@ _STATUS_CODES: Final[Mapping[str, int]] = {
 class NativeProducer:
     """One producer in one process. It sends to a topic, and the library chooses the queue: give topics one queue each
     where that matters. Deadlines are kept by ending the process.
+
+    packages  the folder that `packages.native_folder` made.
     """
 
-    def __init__(self, nameservers: Sequence[tuple[str, int]], *, deadline_s: float, group: str = PRODUCERS) -> None:
+    def __init__(
+        self, packages: Path, nameservers: Sequence[tuple[str, int]], *, deadline_s: float, group: str = PRODUCERS
+    ) -> None:
+        self.packages = packages
         self.nameservers = ";".join(f"{host}:{port}" for host, port in nameservers)
         self.deadline_s = deadline_s
         self.group = group
         self._worker: Worker | None = None
 
+    async def open(self) -> None:
+        """Start the process, so that the first send need not wait for it; where that fails, the send tries again.
+        Raises InfraError for a library that is too old.
+        """
+        with contextlib.suppress(NotStarted):
+            await self._ready()
+
     async def send(self, topic: str, body: bytes, *, deadline_s: float | None = None) -> Sent:
-        """Send a message. Raises ValueError for a body that would arrive cut off, InfraError without the packages."""
+        """Send a message. Raises ValueError for a body that would arrive cut off."""
         if b"\0" in body:
             raise ValueError("the native client cuts a body off at its first NUL byte")
-        deadline = self.deadline_s if deadline_s is None else deadline_s
+        loop = asyncio.get_running_loop()
+        until = loop.time() + (self.deadline_s if deadline_s is None else deadline_s)
+        request = {"do": "send", "topic": topic, "body": body.decode()}
         try:
-            await self._ready(deadline)
-            assert self._worker is not None
-            said = await self._worker.ask({"do": "send", "topic": topic, "body": body.decode()}, deadline)
+            worker = await self._ready()
+            if (left := until - loop.time()) <= 0:
+                raise NotStarted("the client's process took all of the time to start")
+            said = await worker.ask(request, left)
         except NotStarted as e:
             return Sent(Outcome("fail", f"nothing was sent: {e}"))
         except WorkerError as e:
-            await self.close()
             return Sent(Outcome("info", str(e)))
         return _sent(said)
 
@@ -75,16 +92,16 @@ class NativeProducer:
             await self._worker.close()
             self._worker = None
 
-    async def _ready(self, deadline_s: float) -> None:
+    async def _ready(self) -> Worker:
         """A process with a started producer. Raises NotStarted."""
         if self._worker is not None and self._worker.alive:
-            return
+            return self._worker
         await self.close()
-        worker = Worker("infra.clients.native_child", str(native_folder()))
+        worker = Worker(_CHILD, str(self.packages))
         try:
             await worker.start()
             await refuse_what_is_missing(worker)
-            timeout_ms = max(1, int(deadline_s * 1000 * _MARGIN / _ATTEMPTS))
+            timeout_ms = max(1, int(self.deadline_s * 1000 * _MARGIN / _ATTEMPTS))
             request = {"nameservers": self.nameservers, "group": self.group, "timeout_ms": timeout_ms}
             said = await worker.ask({"do": "produce", **request}, _SETTING_UP_S)
             if "error" in said:
@@ -96,26 +113,28 @@ class NativeProducer:
             await worker.close()
             raise
         self._worker = worker
+        return worker
 
 
 async def refuse_what_is_missing(worker: Worker) -> None:
     """Raises InfraError that names what librocketmq lacks of that which a producer needs."""
     library = await worker.ask({"do": "library"}, _SETTING_UP_S)
     if lacks := sorted(set(_NEEDED) & set(library["missing"])):
-        raise InfraError(f"{library['path']} lacks {', '.join(lacks)}: too old, or no librocketmq, for --client native")
+        raise InfraError(f"{library['path']} lacks {', '.join(lacks)}: no librocketmq that --client native can use")
 
 
-async def native_library() -> tuple[str, list[str]]:
-    """The path of librocketmq and the functions that it lacks, by name. Raises InfraError where there is none."""
-    worker = Worker("infra.clients.native_child", str(native_folder()))
+async def native_library(packages: Path) -> tuple[str, list[str]]:
+    """The path of librocketmq, and by name the functions that it lacks. Raises InfraError where it cannot be used."""
+    worker = Worker(_CHILD, str(packages))
     try:
         await worker.start()
+        await refuse_what_is_missing(worker)
         library = await worker.ask({"do": "library"}, _SETTING_UP_S)
     except WorkerError as e:
         raise InfraError(f"the native client cannot be used here: {e}") from None
     finally:
         await worker.close()
-    return os.fspath(library["path"]), list(library["missing"])
+    return str(library["path"]), list(library["missing"])
 
 
 def _sent(said: Mapping[str, Any]) -> Sent:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import sys
 from collections.abc import Mapping
+from importlib import import_module
 from typing import Any
 
 from infra.clients.child import Handler, serve
@@ -37,7 +38,7 @@ def tolerate_missing_functions() -> None:
 def open_() -> Mapping[str, Handler]:
     sys.path.insert(0, sys.argv[1])
     tolerate_missing_functions()
-    from rocketmq import client, ffi  # type: ignore[import-not-found]
+    client, ffi = import_module("rocketmq.client"), import_module("rocketmq.ffi")
 
     producers: list[Any] = []
 

@@ -14,16 +14,26 @@ import subprocess
 import sys
 import tempfile
 import zipfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
 from infra.api import InfraError
 from infra.cache import cache_dir, exclusive
 
-_FOLDER: Final = Path(__file__).parent
-NATIVE: Final = _FOLDER / "requirements-native.txt"
-LIBRARY: Final = _FOLDER / "requirements-librocketmq.txt"
-PROXY: Final = _FOLDER / "requirements-proxy.txt"
+NATIVE: Final = (
+    "rocketmq-client-python==2.0.0 --hash=sha256:692324adaa8107eebd0369117043871d90035ddb1562f9999c5681136f16f738",
+)
+LIBRARY: Final = ("rocketmq==0.4.4 --hash=sha256:19a10219f5074d1050e88cdbdfed3903a374b3f83c0dd2c8773e1e93e33ad02d",)
+PROXY: Final = (
+    "rocketmq-python-client==5.1.2",
+    "grpcio==1.85.1",
+    "protobuf==7.36.2",
+    "typing_extensions==4.16.0",
+)
+"""Requirements as pip takes them. The last ones without checksums: grpcio and protobuf have a file for each kind of
+machine.
+"""
 
 _PIP_TIMEOUT_S: Final = 600
 
@@ -33,34 +43,33 @@ def native_folder() -> Path:
     `rocketmq` 0.4.4 carries (manylinux x86_64). Raises InfraError. 40 s the first time, then nothing.
     """
     system = ctypes.util.find_library("rocketmq")
-    return _made("native-system" if system else "native", NATIVE, None if system else LIBRARY)
+    return _made("native-system" if system else "native", NATIVE, () if system else LIBRARY)
 
 
 def proxy_folder() -> Path:
     """rocketmq-python-client's protocol code with grpcio and protobuf. Raises InfraError. 20 s the first time."""
-    return _made("proxy", PROXY, None)
+    return _made("proxy", PROXY, ())
 
 
-def _made(name: str, requirements: Path, library: Path | None) -> Path:
-    digest = hashlib.sha256(requirements.read_bytes() + (library.read_bytes() if library else b""))
-    digest.update(sys.version.encode())
-    folder = cache_dir() / "clients" / f"{name}-{digest.hexdigest()[:16]}"
+def _made(name: str, packages: Sequence[str], library: Sequence[str]) -> Path:
+    digest = hashlib.sha256("\n".join([sys.version, *packages, *library]).encode()).hexdigest()[:16]
+    folder = cache_dir() / "clients" / f"{name}-{digest}"
     with exclusive("clients"):
         if folder.is_dir():
             return folder
         folder.parent.mkdir(exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=".making-", dir=folder.parent) as temporary:
             making = Path(temporary) / "packages"
-            _pip("install", requirements, "--target", str(making))
-            if library is not None:
+            _pip("install", packages, "--target", str(making))
+            if library:
                 _add_library(library, making / "rocketmq", Path(temporary))
             making.rename(folder)
     return folder
 
 
-def _add_library(requirements: Path, package: Path, temporary: Path) -> None:
+def _add_library(library: Sequence[str], package: Path, temporary: Path) -> None:
     """librocketmq.so and the libz beside it, into the folder where the package looks first."""
-    _pip("download", requirements, "--dest", str(temporary))
+    _pip("download", library, "--dest", str(temporary))
     (wheel,) = temporary.glob("*.whl")
     with zipfile.ZipFile(wheel) as archive:
         for entry in archive.namelist():
@@ -71,17 +80,21 @@ def _add_library(requirements: Path, package: Path, temporary: Path) -> None:
                     shutil.copyfileobj(source, out)
 
 
-def _pip(command: str, requirements: Path, *args: str) -> None:
-    """Run pip on pinned requirements. Raises InfraError with its last line of error."""
-    quiet = ("--quiet", "--disable-pip-version-check", "--no-input", "--no-deps")
-    argv = [sys.executable, "-m", "pip", command, *quiet, "--requirement", str(requirements), *args]
-    try:
-        done = subprocess.run(
-            argv, check=False, capture_output=True, stdin=subprocess.DEVNULL, text=True, timeout=_PIP_TIMEOUT_S
-        )
-    except subprocess.TimeoutExpired:
-        raise InfraError(f"pip did not end within {_PIP_TIMEOUT_S} s: {' '.join(argv[2:])[:200]}") from None
+def _pip(command: str, requirements: Sequence[str], *args: str) -> None:
+    """Run pip on pinned requirements, and on nothing that they require. Raises InfraError with its line of error."""
+    what = ", ".join(requirement.split()[0] for requirement in requirements)
+    with tempfile.NamedTemporaryFile("w", suffix=".txt") as file:
+        file.write("\n".join(requirements))
+        file.flush()
+        quiet = ("--quiet", "--disable-pip-version-check", "--no-input", "--no-deps")
+        argv = [sys.executable, "-m", "pip", command, *quiet, "--requirement", file.name, *args]
+        try:
+            done = subprocess.run(
+                argv, check=False, capture_output=True, stdin=subprocess.DEVNULL, text=True, timeout=_PIP_TIMEOUT_S
+            )
+        except subprocess.TimeoutExpired:
+            raise InfraError(f"pip did not bring {what} within {_PIP_TIMEOUT_S} s") from None
     if done.returncode != 0:
         errors = [line for line in done.stderr.splitlines() if line.strip()] or ["no output"]
         said = next((line for line in errors if "ERROR" in line or "No module" in line), errors[-1])
-        raise InfraError(f"{requirements.name}: pip ended with {done.returncode}: {said.strip()[:300]}")
+        raise InfraError(f"pip did not bring {what}: {said.strip()[:300]}")
