@@ -11,7 +11,7 @@ Processes are Python generators that yield how long they sleep; a history of a h
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from itertools import count
@@ -66,10 +66,20 @@ class Node:
 
 
 class Sim:
-    """`planted`: how often the bug struck."""
+    """`strikes_at`: when the master is killed, and nothing else happens; None: random faults all the time.
+    `planted`: how often the bug struck.
+    """
 
-    def __init__(self, seed: int, bug: Bug | None = None, strict: bool = True, consumers: int = 0) -> None:
+    def __init__(
+        self,
+        seed: int,
+        bug: Bug | None = None,
+        strict: bool = True,
+        consumers: int = 0,
+        strikes_at: Sequence[float] | None = None,
+    ) -> None:
         self.rng = Random(seed)
+        self.strikes_at = strikes_at
         self.bug, self.strict = bug, strict
         self.now = 0.0
         self.nodes = {name: Node(name) for name in NODES}
@@ -99,13 +109,15 @@ class Sim:
             self._spawn(self._producer(NODES[n % 3] if n >= 2 else None))
         for n in range(3):
             self._spawn(self._reader(NODES[n] if n else None))
-        self.assigned: dict[int, list[str]] = {n: [] for n in range(self.consumers)}
         for n in range(self.consumers):
             self._spawn(self._consumer(n))
         self._until(seconds)
         self.stop = True
         self._until(seconds + 3)
         self.heap.clear()
+        if self.consumers:
+            self._spawn(self._drain())
+            self._until(seconds + 13)
         self._spawn(self._final())
         self._until(seconds + 30)
         return RunRecord(History(self.ops), observations=self.seen)
@@ -237,14 +249,17 @@ class Sim:
     # What goes wrong.
 
     def _faults(self, seconds: float) -> Process:
+        planned = list(self.strikes_at or ())
         for number in count(1):
-            yield self.rng.uniform(0.4, 1.2)
+            if self.strikes_at is not None and not planned:
+                return
+            yield planned.pop(0) - self.now if planned else self.rng.uniform(0.4, 1.2)
             if self.now > seconds - 1:
                 return
             struck = self.nodes[self.master or self.rng.choice(NODES)]
-            if self.rng.random() < 0.3:
+            if self.strikes_at is None and self.rng.random() < 0.3:
                 struck = self.nodes[self.rng.choice(NODES)]
-            kill = self.rng.random() < 0.5
+            kill = self.strikes_at is not None or self.rng.random() < 0.5
             others = [n for n in NODES if n != struck.name]
             peers = [struck.name] if kill else others
             what = {"fault": "kill" if kill else "partition", "id": number, "nodes": {struck.name: "struck"}}
@@ -430,16 +445,94 @@ class Sim:
                     said = {"node": name, "role": role, "min": 0, "max": top, "done": done, "next": at}
                     self.note(process, "ok", "replica-read", queue, found, **said)
 
-    # Consumers of a group.
+    # Consumers of a group. Each owns some queues; one that crashes forgets how far it was, and asks the broker.
 
     def _consumer(self, me: int) -> Process:
-        yield 0.0
+        process = self._number()
+        mine = [queue for i, queue in enumerate(QUEUES) if i % self.consumers == me]
+        at: dict[str, int] = {}
+        self._now(process, "assign", None, mine, mine)
+        while not self.stop:
+            yield self.rng.expovariate(10)
+            queue, node = self.rng.choice(mine), self.nodes[self.believed]
+            if self.rng.random() < 0.02:
+                self._now(process, "crash", None, None, None)
+                at.clear()
+            if queue not in at:
+                found = yield from self._ask(process, "committed", queue, None, node, lambda n, q: n.committed.get(q))
+                if isinstance(found, _Unanswered):
+                    continue
+                at[queue] = found or 0
+                continue
+            shown = yield from self._ask(process, "consume", queue, at[queue], node, self._delivery(at[queue]))
+            if isinstance(shown, _Unanswered):
+                continue
+            at[queue] = shown[-1][0] + 1 if shown else min(at[queue], self._shown(node, queue))
+            if self.rng.random() < 0.6 and node.acting:
+                lost = self.rng.random()
+                if lost < 0.03:
+                    self.note(process, "invoke", "commit", queue, at[queue], group="g", node=node.name)
+                    yield 0.5
+                    if lost < 0.015 and node.up:
+                        node.committed = {**node.committed, queue: at[queue]}
+                    self.note(process, "info", "commit", queue, at[queue], "no answer", group="g", node=node.name)
+                    process = self._number()
+                else:
+                    yield from self._ask(process, "commit", queue, at[queue], node, self._commit(at[queue]))
+
+    def _now(self, process: int, f: str, key: str | None, asked: Any, got: Any, **extra: Any) -> None:
+        self.note(process, "invoke", f, key, asked, group="g", **extra)
+        self.note(process, "ok", f, key, got, group="g", **extra)
+
+    def _ask(
+        self, process: int, f: str, queue: str, asked: Any, node: Node, serve: Callable[[Node, str], Any]
+    ) -> Generator[float, None, Any]:
+        self.note(process, "invoke", f, queue, asked, group="g", node=node.name)
+        yield self.travel()
+        if not node.up or (f == "commit" and not node.acting):
+            self.note(process, "fail", f, queue, asked, "refused", group="g", node=node.name)
+            return _Unanswered()
+        found = serve(node, queue)
+        self.note(process, "ok", f, queue, found, group="g", node=node.name)
+        return found
+
+    def _delivery(self, offset: int) -> Callable[[Node, str], Any]:
+        def show(node: Node, queue: str) -> list[list[Any]]:
+            found = self._messages(node, queue, offset, self._shown(node, queue))
+            return found[1:] if self.bug is Bug.FORGET and len(found) > 1 and self._plants(0.2) else found
+
+        return show
+
+    def _commit(self, offset: int) -> Callable[[Node, str], Any]:
+        def store(node: Node, queue: str) -> int:
+            more = 3 if self.bug is Bug.SKIP_COMMITS and self._plants(0.1) else 0
+            node.committed = {**node.committed, queue: offset + more}
+            return offset
+
+        return store
+
+    def _drain(self) -> Process:
+        """The rest of every queue is consumed, from where the broker says the group is."""
+        process, node = self._number(), self.nodes[self.master or NODES[0]]
+        for queue in QUEUES:
+            at = yield from self._ask(process, "committed", queue, None, node, lambda n, q: n.committed.get(q))
+            at = at or 0
+            while at < len(node.logs[queue]):
+                shown = yield from self._ask(process, "consume", queue, at, node, self._delivery(at))
+                at = shown[-1][0] + 1 if shown else len(node.logs[queue])
+            yield from self._ask(process, "commit", queue, at, node, self._commit(at))
+            said = {"committed": at, "max": len(node.logs[queue]), "consumed_to": at}
+            self._now(process, "drain", queue, None, said, node=node.name, phase="final")
 
 
-def simulate(seed: int, bug: Bug | None = None, strict: bool = True, consumers: int = 0) -> tuple[RunRecord, Sim]:
-    """A run, and the simulation it came from (for what was planted)."""
-    sim = Sim(seed, bug, strict, consumers)
-    return sim.run(), sim
+class _Unanswered:
+    """Instead of an answer."""
+
+
+def simulate(seed: int, bug: Bug | None = None, seconds: float = 4.0, **how: Any) -> tuple[RunRecord, Sim]:
+    """A run, and the simulation it came from (for what was planted). `how`: see `Sim`."""
+    sim = Sim(seed, bug, **how)
+    return sim.run(seconds), sim
 
 
 def names(results: Sequence[Any]) -> set[str]:

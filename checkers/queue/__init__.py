@@ -1,0 +1,7 @@
+"""Judges of consumer groups: committed offsets, what was delivered and how often, leases of popped messages."""
+
+from checkers.queue.deliveries import Deliveries
+from checkers.queue.leases import Leases
+from checkers.queue.offsets import Offsets
+
+__all__ = ["Deliveries", "Leases", "Offsets"]

@@ -1,0 +1,216 @@
+"""Was every message delivered to every group, and how often?
+
+RocketMQ promises at-least-once: a message may be delivered again at any time, so redelivery is counted and shown, and
+breaks nothing. Not at all is another thing: when the group is drained - its position and the end of the queue agree, by
+the broker's own account - what was acknowledged and is still there must have been delivered.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from checkers.legality import permits, settled
+from checkers.log.facts import NONE, OK
+from checkers.log.fates import Fates, study
+from checkers.log.scene import Scene, clock, group_of
+from results.history import Call, History
+from results.record import RunRecord
+from results.verdict import Anomaly, CheckResult, Verdict
+
+_AT_LEAST_ONCE = "RocketMQ promises to deliver at least once"
+_LISTED = 50
+_OPS = 12
+
+
+@dataclass
+class Consumption:
+    """What one group did on one queue.
+
+    deliveries  offset -> the deliveries of it, in order; `ids` of all messages delivered, also from a retry topic.
+    commits     (index of the acknowledgement, offset).
+    end         the offset up to which the drain is proven complete, or None.
+    """
+
+    deliveries: dict[int, list[Call]] = field(default_factory=dict)
+    ids: set[Any] = field(default_factory=set)
+    commits: list[tuple[int, int]] = field(default_factory=list)
+    end: int | None = None
+
+
+class Deliveries:
+    """`lost-to-group`, `redelivered`; unknown where a drain is not proven complete."""
+
+    name = "deliveries"
+
+    def check(self, run: RunRecord) -> CheckResult:
+        """`stats`: `groups`, `deliveries`, `messages` delivered, `again`: deliveries beyond the first, `after_commit`:
+        those of them that followed a commit which covered the message.
+        """
+        groups = _consumption(run.history)
+        total = sum(len(calls) for c in groups.values() for calls in c.deliveries.values())
+        if not total:
+            return CheckResult(self.name, Verdict.UNKNOWN, "nothing was delivered to any group")
+        fates, scene = study(run.history), Scene(run)
+        distinct = sum(len(c.deliveries) for c in groups.values())
+        again = {at: _again(c) for at, c in groups.items()}
+        stats = {
+            "groups": sorted({group for group, _ in groups}),
+            "deliveries": total,
+            "messages": distinct,
+            "again": total - distinct,
+            "after_commit": sum(map(len, again.values())),
+        }
+        found = [*_lost(run, scene, fates, groups), *_redelivered(scene, again)]
+        open_ = sorted({f"{group} on {queue}" for (group, queue), c in groups.items() if c.end is None})
+        unknown = None
+        if open_:
+            unknown = f"not proven that everything was consumed: no complete drain of {', '.join(open_[:4])}"
+            unknown += f" and {len(open_) - 4} more" if len(open_) > 4 else ""
+        told = f"{distinct:,} messages delivered, {total - distinct:,} times again"
+        return settled(self.name, run, found, stats, told, unknown)
+
+
+def _consumption(history: History) -> dict[tuple[str, str], Consumption]:
+    found: dict[tuple[str, str], Consumption] = {}
+    for call in history.clients.calls:
+        f, done = call.invoke.f, call.completion
+        if f not in ("consume", "commit", "drain", "pop", "assign") or done is None or done.type != "ok":
+            continue
+        group = str({**call.invoke.extra, **done.extra}.get("group"))
+        if f == "assign":
+            for queue in done.value or ():
+                found.setdefault((group, str(queue)), Consumption())
+        elif f == "pop":
+            for queue, offset, identity, _, retried, *_ in done.value:
+                of = found.setdefault((group, str(queue)), Consumption())
+                of.ids.add(identity)
+                if not retried:
+                    of.deliveries.setdefault(offset, []).append(call)
+        elif call.invoke.key is not None:
+            _note(found.setdefault((group, call.invoke.key), Consumption()), call, f, done.value, done.index)
+    return found
+
+
+def _note(of: Consumption, call: Call, f: str, value: Any, index: int) -> None:
+    if f == "consume":
+        for offset, identity in value:
+            of.ids.add(identity)
+            of.deliveries.setdefault(offset, []).append(call)
+    elif f == "commit":
+        of.commits.append((index, value))
+    elif isinstance(value, Mapping):
+        end, reached = value.get("max"), value.get("consumed_to")
+        if isinstance(end, int) and isinstance(reached, int) and reached >= end:
+            of.end = max(of.end or 0, end)
+
+
+def _lost(
+    run: RunRecord, scene: Scene, fates: Fates, groups: Mapping[tuple[str, str], Consumption]
+) -> Iterator[Anomaly]:
+    """Messages that were acknowledged, are there, lie below the end of a complete drain, and were never delivered.
+
+    Where another message had been delivered from the same offset, and is gone, the loss of that one is the cause: it
+    is legal where that is.
+    """
+    allowed = permits(run)
+    why = allowed.get("lost", allowed.get("dirty-read"))
+    for group in sorted({name for name, _ in groups}):
+        mine = {queue: of for (name, queue), of in groups.items() if name == group}
+        delivered: set[Any] = set().union(*(of.ids for of in mine.values()))
+        missed = [m for queue, of in mine.items() for m in _missed(fates, queue, of, delivered)]
+        yield from _told_lost(run, scene, fates, group, [m for m in missed if not m.reused], None)
+        yield from _told_lost(run, scene, fates, group, [m for m in missed if m.reused], why)
+
+
+class _Missed(NamedTuple):
+    """`send`: its row. `reused`: the group was given another message from this offset."""
+
+    queue: str
+    offset: int
+    send: int
+    reused: bool
+
+
+def _missed(fates: Fates, queue: str, of: Consumption, delivered: Set[Any]) -> Iterator[_Missed]:
+    facts = fates.facts
+    if of.end is None or queue not in facts.queues:
+        return
+    code = facts.queues.index(queue)
+    places = facts.places
+    below = (places.queue == code) & (places.offset < of.end) & (fates.sender != NONE)
+    for row in np.nonzero(below & (fates.outcome == OK))[0]:
+        kept = places.final[row] or not fates.readings.of(code)
+        if kept and int(places.id[row]) not in delivered:
+            offset = int(places.offset[row])
+            yield _Missed(queue, offset, int(fates.sender[row]), offset in of.deliveries)
+
+
+def _told_lost(
+    run: RunRecord, scene: Scene, fates: Fates, group: str, missed: Sequence[_Missed], legal: str | None
+) -> Iterator[Anomaly]:
+    if not missed:
+        return
+    sends = fates.facts.sends
+    first = missed[0]
+    acker = fates.facts.node(int(sends.node[first.send]))
+    window = (min(int(sends.t1[m.send]) for m in missed), run.history[-1].time)
+    broker_group = group_of(first.queue)
+    cause = "; the group had been given another message from that offset, which is gone" if first.reused else ""
+    yield Anomaly(
+        "lost-to-group",
+        f"{len(missed):,} messages were never delivered to group {group}, although it is drained and they are there: "
+        f"message {sends.id[first.send]}, acknowledged by {acker} at {clock(int(sends.t1[first.send]))}, stands at "
+        f"offset {first.offset} of {first.queue}{cause}.{scene.told(window[0], window[0], broker_group)}",
+        first.queue if len({m.queue for m in missed}) == 1 else None,
+        sorted(int(sends.start[m.send]) for m in missed[:_OPS]),
+        window,
+        {
+            "count": len(missed),
+            "first": [{"queue": m.queue, "offset": m.offset, "id": int(sends.id[m.send])} for m in missed[:_LISTED]],
+            **scene.details(*window, broker_group),
+        },
+        legal=legal,
+    )
+
+
+def _again(of: Consumption) -> list[tuple[int, Call, int]]:
+    """(offset, delivery, index of the commit) for deliveries asked for after a commit that covers the message."""
+    first: list[tuple[int, int]] = []  # (offset, index) of commits that reach further than all before them
+    for index, offset in sorted(of.commits):
+        if not first or offset > first[-1][0]:
+            first.append((offset, index))
+    offsets = np.array([offset for offset, _ in first], dtype=np.int64)
+    found = []
+    for offset, calls in of.deliveries.items():
+        at = int(np.searchsorted(offsets, offset, side="right"))
+        if at < len(first) and len(calls) > 1:
+            commit = first[at][1]
+            found += [(offset, call, commit) for call in calls[1:] if call.invoke.index > commit]
+    return found
+
+
+def _redelivered(scene: Scene, again: Mapping[tuple[str, str], Sequence[tuple[int, Call, int]]]) -> Iterator[Anomaly]:
+    """One for each group: what was consumed again after the group had committed past it."""
+    for group in sorted({name for name, _ in again}):
+        cases = [(queue, *case) for (name, queue), found in again.items() if name == group for case in found]
+        if not cases:
+            continue
+        cases.sort(key=lambda case: case[2].start)
+        queue, offset, call, _ = cases[0]
+        window = (cases[0][2].start, max(c[2].end or c[2].start for c in cases))
+        per_queue = Counter(case[0] for case in cases)
+        yield Anomaly(
+            "redelivered",
+            f"{len(cases):,} deliveries to group {group} of messages that it had consumed and committed: offset "
+            f"{offset} of {queue} again at {clock(call.start)}.{scene.told(window[0], window[0], group_of(queue))}",
+            queue if len(per_queue) == 1 else None,
+            sorted({i for c in cases[: _OPS // 2] for i in (c[2].invoke.index, c[3])}),
+            window,
+            {"count": len(cases), "per_queue": dict(per_queue), **scene.details(window[0], window[0], group_of(queue))},
+            legal=_AT_LEAST_ONCE,
+        )

@@ -1,0 +1,197 @@
+"""Pop: every popped message is leased for a while, and is acknowledged, or comes back.
+
+Per group and message a machine: ready -> leased -> acknowledged, or ready again when the lease runs out. Leases run by
+the broker's clock, from some moment between the pop's invocation and its answer, so that only what is certain counts:
+a lease lasts at least from the answer to the invocation plus the invisible time, and at most until the answer plus
+that time.
+
+Pop progress and acknowledgements reach slaves with the consumer offsets (`checkers.queue.offsets`), so a change of
+master may bring back what was taken or acknowledged shortly before: that is at-least-once, shown and legal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any
+
+from checkers.legality import settled
+from checkers.log.scene import Scene, clock, group_of
+from results.history import Call, History
+from results.record import RunRecord
+from results.verdict import Anomaly, CheckResult, Verdict
+
+_S = 1_000_000_000
+_MS = 1_000_000
+_AFTER_A_FAULT = "a change of master may bring back what was popped or acknowledged shortly before (at least once)"
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """One delivery. `sure`: it certainly lasts until then; `over`: it is certainly over then (ns)."""
+
+    call: Call
+    queue: str
+    offset: int
+    sure: int
+    over: int
+
+    @property
+    def node(self) -> str:
+        """Who delivered it."""
+        done = self.call.completion
+        return str((done.extra if done is not None else {}).get("node") or self.call.invoke.extra.get("node"))
+
+
+@dataclass
+class _Held:
+    """The life of one message in one group. `acked`: (index, ns) of the first acknowledgement that was answered."""
+
+    leases: list[Lease] = field(default_factory=list)
+    acked: Call | None = None
+    perhaps: bool = False
+    """An acknowledgement of unknown outcome, or a lease whose end was moved."""
+
+
+class Leases:
+    """`limit_s`: how long after the end of its lease a message may take to come back. `copied_within_s` as in
+    `checkers.queue.Offsets`.
+    """
+
+    name = "leases"
+
+    def __init__(self, limit_s: float = 60, copied_within_s: float = 15) -> None:
+        self.limit, self.slack = int(limit_s * _S), int(copied_within_s * _S)
+
+    def check(self, run: RunRecord) -> CheckResult:
+        """`leased-twice`, `acked-redelivered`, `never-returned`. `stats`: `messages`, `leases`, `acked`."""
+        held, last_pop = _lives(run.history)
+        leases = sum(len(life.leases) for life in held.values())
+        if not leases:
+            return CheckResult(self.name, Verdict.UNKNOWN, "nothing was popped")
+        scene = Scene(run)
+        stats = {
+            "messages": len(held),
+            "leases": leases,
+            "acked": sum(life.acked is not None for life in held.values()),
+        }
+        twice, after, gone = [], [], []
+        for (group, identity), life in held.items():
+            twice += [(group, identity, a, b) for a, b in _overlaps(life)]
+            after += [(group, identity, a, b) for a, b in _after_ack(life)]
+            last = life.leases[-1]
+            if life.acked is None and not life.perhaps and last_pop.get(group, 0) > last.over + self.limit:
+                gone.append((group, identity, last))
+        found = [
+            *self._told_twice(scene, twice),
+            *self._told_after(scene, after),
+            *_told_gone(scene, gone, self.limit),
+        ]
+        return settled(self.name, run, found, stats, f"{len(held):,} messages popped, {leases:,} leases")
+
+    def _told_twice(self, scene: Scene, cases: Sequence[tuple[str, int, Lease, Lease]]) -> Iterator[Anomaly]:
+        for legal in (False, True):
+            some = [c for c in cases if self._forgotten(scene, c[2].call.start, c[3]) == legal]
+            if some:
+                group, identity, a, b = some[0]
+                told = (
+                    f"{len(some):,} messages were leased twice at once in group {group}: message {identity} (offset "
+                    f"{a.offset} of {a.queue}) by {a.node} at {clock(a.call.end or 0)}, for at least "
+                    f"{(a.sure - (a.call.end or 0)) / _S:.1f} s more, and again by {b.node} at {clock(b.call.end or 0)}"
+                )
+                yield _anomaly("leased-twice", told, scene, [(a, b) for _, _, a, b in some], legal)
+
+    def _told_after(self, scene: Scene, cases: Sequence[tuple[str, int, Call, Lease]]) -> Iterator[Anomaly]:
+        for legal in (False, True):
+            some = [c for c in cases if self._forgotten(scene, c[2].end or 0, c[3]) == legal]
+            if some:
+                group, identity, ack, lease = some[0]
+                told = (
+                    f"{len(some):,} messages were delivered to group {group} after their acknowledgement had been "
+                    f"accepted: message {identity} (offset {lease.offset} of {lease.queue}), acknowledged at "
+                    f"{clock(ack.end or 0)}, again by {lease.node} at {clock(lease.call.end or 0)}"
+                )
+                yield _anomaly("acked-redelivered", told, scene, [(a, b) for _, _, a, b in some], legal)
+
+    def _forgotten(self, scene: Scene, since: int, again: Lease) -> bool:
+        """Whether a fault may have made the brokers forget what happened at `since` (ns) before `again`."""
+        until = again.call.end or again.call.start
+        return any(band.start_ns <= until and since >= band.start_ns - self.slack for band in scene.bands)
+
+
+def _lives(history: History) -> tuple[dict[tuple[str, int], _Held], dict[str, int]]:
+    """(group, id) -> its life, and group -> when its last pop that was answered was asked for."""
+    held: dict[tuple[str, int], _Held] = {}
+    last: dict[str, int] = {}
+    for call in history.clients.calls:
+        f, done = call.invoke.f, call.completion
+        said: dict[str, Any] = {**call.invoke.extra, **(done.extra if done is not None else {})}
+        group = str(said.get("group"))
+        if f == "pop" and done is not None and done.type == "ok":
+            last[group] = call.start
+            time = int(said.get("invisible_ms") or 0) * _MS
+            for queue, offset, identity, *_ in done.value:
+                lease = Lease(call, str(queue), int(offset), call.start + time, done.time + time)
+                held.setdefault((group, identity), _Held()).leases.append(lease)
+        elif f in ("ack", "extend") and call.outcome != "fail":
+            life = held.get((group, said.get("id", 0)))
+            if life is None:
+                continue
+            if f == "ack" and call.outcome == "ok":
+                life.acked = life.acked or call
+            else:
+                life.perhaps = True
+    return held, last
+
+
+def _overlaps(life: _Held) -> Iterator[tuple[Lease, Lease]]:
+    """Neighbouring leases that were certainly both running when the later one was known."""
+    if life.perhaps:
+        return
+    order = sorted(life.leases, key=lambda lease: lease.call.start)
+    for a, b in pairwise(order):
+        both = max(a.call.end or 0, b.call.end or 0)
+        acked = life.acked is not None and life.acked.start < both
+        if both < a.sure and both < b.sure and not acked:
+            yield a, b
+
+
+def _after_ack(life: _Held) -> Iterator[tuple[Call, Lease]]:
+    """Deliveries asked for after an acknowledgement had been accepted while its lease certainly ran."""
+    ack = life.acked
+    if ack is None or ack.end is None:
+        return
+    before = [lease for lease in life.leases if (lease.call.end or 0) <= ack.start]
+    if not before or ack.end >= max(lease.sure for lease in before):
+        return
+    for lease in life.leases:
+        if lease.call.start > ack.end:
+            yield ack, lease
+
+
+def _told_gone(scene: Scene, gone: Sequence[tuple[str, int, Lease]], limit: int) -> Iterator[Anomaly]:
+    if not gone:
+        return
+    group, identity, lease = gone[0]
+    told = (
+        f"{len(gone):,} messages of group {group} were popped, never acknowledged, and did not come back within "
+        f"{limit / _S:g} s after their leases: message {identity} (offset {lease.offset} of {lease.queue}), popped "
+        f"from {lease.node} at {clock(lease.call.end or 0)}, lease over at {clock(lease.over)} at the latest"
+    )
+    yield _anomaly("never-returned", told, scene, [(lease, lease) for _, _, lease in gone], False)
+
+
+def _anomaly(name: str, told: str, scene: Scene, pairs: Sequence[tuple[Call | Lease, Lease]], legal: bool) -> Anomaly:
+    calls = [(a.call if isinstance(a, Lease) else a, b.call) for a, b in pairs]
+    window = (calls[0][0].start, max(b.end or b.start for _, b in calls))
+    key = pairs[0][1].queue
+    return Anomaly(
+        name,
+        f"{told}.{scene.told(window[0], calls[0][1].end or window[1], group_of(key))}",
+        key if len({b.queue for _, b in pairs}) == 1 else None,
+        sorted({call.invoke.index for pair in calls[:6] for call in pair}),
+        window,
+        {"count": len(pairs), **scene.details(*window, group_of(key))},
+        legal=_AFTER_A_FAULT if legal else None,
+    )

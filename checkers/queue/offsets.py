@@ -1,0 +1,271 @@
+"""Does a group's committed offset stay where it was put?
+
+Per group and queue a committed offset is a register: a query sees the last commit, or one that is concurrent or of
+unknown outcome. RocketMQ weakens that in one place: slaves copy the offsets only now and then (every 10 s in
+controller and DLedger mode, every 60 s otherwise; `BrokerController`, `SlaveSynchronize`), and a broker writes them to
+disk every 5 s. So a broker that has just become master, or has come back, may know the state of a while ago - but no
+older one, and from then on its own commits bind it.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import accumulate
+from typing import Any
+
+from checkers.legality import settled
+from checkers.log.scene import Scene, clock, group_of
+from results.history import Call, History
+from results.record import RunRecord
+from results.verdict import Anomaly, CheckResult, Verdict
+
+_S = 1_000_000_000
+_FOREVER = 2**62
+_SHOWN = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """`end`: index of the acknowledgement, or for ever; `acked`: when, in ns."""
+
+    start: int
+    end: int
+    acked: int
+    offset: int
+    node: str
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """`offset` None: the broker knows of none."""
+
+    start: int
+    end: int
+    asked: int
+    answered: int
+    offset: int | None
+    node: str
+
+
+@dataclass
+class Ledger:
+    """The commits and queries of one group and queue, in order of time."""
+
+    commits: list[Commit] = field(default_factory=list)
+    queries: list[Query] = field(default_factory=list)
+
+    @cached_property
+    def starts(self) -> list[int]:
+        """Where each commit begins."""
+        return [commit.start for commit in self.commits]
+
+    @cached_property
+    def latest(self) -> list[int]:
+        """The latest end among each commit and all before it."""
+        return list(accumulate((commit.end for commit in self.commits), max))
+
+
+@dataclass(frozen=True, slots=True)
+class _Breach:
+    group: str
+    queue: str
+    query: Query
+    last: Commit
+    back: bool
+
+
+class Offsets:
+    """`copied_within_s`: how old a new master's copy of the offsets may be: 10 s between two copies in controller and
+    DLedger mode (60 s elsewhere), and room for their being made and for our seeing the change.
+    """
+
+    name = "offsets"
+
+    def __init__(self, copied_within_s: float = 15) -> None:
+        self.slack = int(copied_within_s * _S)
+
+    def check(self, run: RunRecord) -> CheckResult:
+        """`committed-offset-regression` where a broker knows less than was committed, `committed-offset-jump` where it
+        knows more. `stats`: `commits`, `queries`, `at_slaves` (queries not judged), `oldest_copy_s`: the age of the
+        oldest state that a new master was allowed to have.
+        """
+        ledgers = _ledgers(run.history)
+        queries = sum(len(ledger.queries) for ledger in ledgers.values())
+        commits = sum(len(ledger.commits) for ledger in ledgers.values())
+        if not queries or not commits:
+            told = "no offset was committed" if not commits else "no committed offset was ever asked for"
+            return CheckResult(self.name, Verdict.UNKNOWN, told)
+        scene = Scene(run)
+        memory = _Memory(scene, self.slack)
+        breaches: list[_Breach] = []
+        slaves = 0
+        for (group, queue), ledger in ledgers.items():
+            for query in ledger.queries:
+                since = memory.since(query, ledger)
+                if since is None:
+                    slaves += 1
+                    continue
+                wrong = _wrong(ledger, query, since, memory.inherited(since))
+                if wrong is not None:
+                    breaches.append(_Breach(group, queue, query, *wrong))
+        stats = {"commits": commits, "queries": queries, "at_slaves": slaves}
+        return settled(
+            self.name,
+            run,
+            list(_told(scene, breaches)),
+            stats,
+            f"{queries:,} queries of committed offsets, {commits:,} commits",
+            "committed offsets were only ever asked of slaves" if slaves == queries else None,
+        )
+
+
+class _Memory:
+    """What a master must remember, from who was master when.
+
+    A master that took over at T has a copy that is at most `slack` old. When the master before it had begun earlier
+    than that, it is a copy of that one's table: its own commits until T - slack, and what it had inherited. Otherwise
+    it may be a copy of a table that was hardly begun: then only what that one had inherited is sure. So changes in
+    quick succession add up.
+    """
+
+    def __init__(self, scene: Scene, slack: int) -> None:
+        self.scene, self.slack = scene, slack
+        first: str | None = scene.reigns[0].node if scene.reigns else None
+        # A fault on the master counts as a change of its own: what it had not yet written to disk may be gone.
+        hit = [(band.start_ns, node) for band in scene.bands for node in {*band.impairs, *band.nodes}]
+        self.changes: list[tuple[int, str | None]] = [(0, first), *((r.since, r.node) for r in scene.reigns[1:])]
+        self.changes += [(at, node) for at, node in hit if self._master(at) == node]
+        self.changes.sort(key=lambda change: change[0])
+        self._inherited: dict[int, list[tuple[int, int, str | None]]] = {}
+
+    def since(self, query: Query, ledger: Ledger) -> int | None:
+        """Since when (ns) the broker that answers has been master without a break; None: it is none."""
+        scene = self.scene
+        if scene.reigns:
+            near = (r for r in reversed(scene.reigns) if r.node == query.node and r.since - 2 * _S <= query.asked)
+            reign = next((r for r in near if r.until + 2 * _S >= query.asked), None)
+            if reign is None:
+                return None
+            begun = 0 if reign == scene.reigns[0] else reign.since
+        else:
+            others = (c.acked for c in ledger.commits if c.node != query.node and c.end < query.start)
+            begun = max(others, default=0)
+        broken = [b.start_ns for b in scene.bands if query.node in b.impairs or query.node in b.nodes]
+        return max([begun, *(at for at in broken if at <= query.answered)])
+
+    def inherited(self, since: int) -> list[tuple[int, int, str | None]]:
+        """(from, to, node): what this master acknowledged in these times, whoever took over at `since` must know."""
+        found = self._inherited.get(since)
+        if found is None:
+            found = self._inherited[since] = []
+            begun = since
+            for at, node in reversed(self.changes):
+                if at < begun:
+                    if at <= begun - self.slack:
+                        found.append((at, begun - self.slack, node))
+                    begun = at
+        return found
+
+    def _master(self, time: int) -> str | None:
+        return next((node for at, node in reversed(self.changes) if at <= time), None)
+
+
+def _ledgers(history: History) -> dict[tuple[str, str], Ledger]:
+    found: dict[tuple[str, str], Ledger] = {}
+    for call in history.clients.calls:
+        f, key = call.invoke.f, call.invoke.key
+        if key is None or f not in ("commit", "committed"):
+            continue
+        said = {**call.invoke.extra, **(call.completion.extra if call.completion is not None else {})}
+        ledger = found.setdefault((str(said.get("group")), key), Ledger())
+        node = str(said.get("node"))
+        if f == "commit" and call.outcome != "fail":
+            ledger.commits.append(_commit(call, node))
+        elif f == "committed" and call.outcome == "ok" and call.completion is not None:
+            done = call.completion
+            offset = done.value if isinstance(done.value, int) and done.value >= 0 else None
+            times = (call.invoke.time, done.time)
+            ledger.queries.append(Query(call.invoke.index, done.index, *times, offset, node))
+    return found
+
+
+def _commit(call: Call, node: str) -> Commit:
+    done = call.completion
+    known = done is not None and done.type == "ok"
+    end, acked = (done.index, done.time) if done is not None and known else (_FOREVER, _FOREVER)
+    if not isinstance(call.invoke.value, int):
+        raise ValueError(f"op {call.invoke.index}: a commit has an offset, not {call.invoke.value!r}")
+    return Commit(call.invoke.index, end, acked, call.invoke.value, node)
+
+
+def _wrong(
+    ledger: Ledger, query: Query, since: int, inherited: Sequence[tuple[int, int, str | None]]
+) -> tuple[Commit, bool] | None:
+    """(the commit that was forgotten, whether the answer lies below it), or None where the answer is right.
+
+    A commit binds the broker when it was acknowledged before the query, by itself in this reign, or is among what it
+    inherited. An answer is right when no binding commit began after the commit it
+    comes from had ended.
+    """
+    known = bisect_left(ledger.starts, query.end)
+    last = next((c for c in reversed(ledger.commits[:known]) if _binds(c, query, since, inherited)), None)
+    from_ = 0 if last is None else last.start
+    if not query.offset and last is None:
+        return None  # brokers say 0 of a group that has committed nothing, or that they know none
+    # Commits are made one after the other, so that few of those begun before `last` ended after its beginning.
+    at = known
+    while at and ledger.latest[at - 1] >= from_:
+        at -= 1
+        commit = ledger.commits[at]
+        if commit.offset == query.offset and commit.end >= from_:
+            return None
+    blamed = last if last is not None else ledger.commits[known - 1] if known else None
+    return None if blamed is None else (blamed, query.offset is None or query.offset < blamed.offset)
+
+
+def _binds(commit: Commit, query: Query, since: int, inherited: Sequence[tuple[int, int, str | None]]) -> bool:
+    if commit.end >= query.start:
+        return False
+    if commit.node == query.node and commit.acked >= since:
+        return True
+    return any(a <= commit.acked <= b and node in (None, commit.node) for a, b, node in inherited)
+
+
+def _told(scene: Scene, breaches: Sequence[_Breach]) -> Iterator[Anomaly]:
+    """One anomaly for each group of consumers, answering broker, and reign; the worst case of each in full."""
+    by: dict[tuple[str, str, bool], list[_Breach]] = {}
+    for breach in breaches:
+        by.setdefault((breach.group, breach.query.node, breach.back), []).append(breach)
+    for (group, node, back), cases in list(by.items())[:_SHOWN]:
+        worst = max(cases, key=lambda b: abs(b.last.offset - (b.query.offset or 0)))
+        query, last = worst.query, worst.last
+        start = min(b.last.acked if b.last.acked < _FOREVER else b.query.asked for b in cases)
+        window = (start, max(b.query.answered for b in cases))
+        said = "no offset at all" if query.offset is None else f"offset {query.offset}"
+        queues = len({b.queue for b in cases})
+        told = (
+            f"{node} said {said} for group {group} on {worst.queue} at {clock(query.answered)}, although {last.offset} "
+            f"had been committed and acknowledged by {last.node} at {clock(last.acked)} ({len(cases)} such answers on "
+            f"{queues} queues).{scene.told(*window, group_of(worst.queue))}"
+        )
+        details: dict[str, Any] = {
+            "count": len(cases),
+            "first": [
+                {"queue": b.queue, "said": b.query.offset, "committed": b.last.offset, "at": clock(b.query.answered)}
+                for b in cases[:50]
+            ],
+            **scene.details(*window, group_of(worst.queue)),
+        }
+        ops = sorted({i for b in [worst, *cases[:5]] for i in (b.last.start, b.query.start)})
+        yield _anomaly(
+            "committed-offset-regression" if back else "committed-offset-jump", told, worst.queue, ops, window, details
+        )
+
+
+def _anomaly(
+    name: str, told: str, key: str, ops: Sequence[int], window: tuple[int, int], details: dict[str, Any]
+) -> Anomaly:
+    return Anomaly(name, told, key, ops, window, details)
