@@ -6,7 +6,7 @@ A workload is found through the entry point group `harness.workloads`, a fault t
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
@@ -15,6 +15,7 @@ from typing import Any, ClassVar, Protocol
 from checkers.api import Checker
 from harness.generator import Generator
 from harness.plan import Plan
+from harness.scene import Scene
 from infra.api import Cluster, Lease, Node, Topology
 from results.op import Op, OpType
 
@@ -117,6 +118,10 @@ class Workload(ABC):
         """Settings the workload's options imply (e.g. snapshot mode); `--set` has the last word."""
         return {}
 
+    def permits(self) -> Mapping[str, str]:
+        """Anomaly -> why its clients, rather than the servers, may cause it: shown with its count, not failed."""
+        return {}
+
     def ground_truth(self, context: Context, folder: Path) -> None:
         """With `--ground-truth`: asked after the final phase, once all servers were stopped in an orderly way. Reads
         their files and leaves what they hold below `folder`/nodes/NODE. May block. Workloads without it refuse the
@@ -158,6 +163,10 @@ class Nothing:
         """Nothing was done, so nothing is undone."""
 
 
+class NoTarget(Exception):
+    """A fault finds nobody to strike as things stand. The text says why, in one line."""
+
+
 class Fault(ABC):
     """Something that goes wrong on nodes. Scheduling, targeting, leases' bookkeeping, journalling, the final heal
     and the bands in the plots come from `harness.faults`.
@@ -175,6 +184,14 @@ class Fault(ABC):
 
         `nodes` are all nodes, `hit` the nodes the target expression chose.
         """
+
+    def aim_at(self, scene: Scene, hit: Sequence[str], role: str | None, rng: Random) -> Mapping[str, Any]:
+        """As `aim`, and called in its place: for faults that must know who is who. Pure.
+
+        `role`: the role that the target expression named (`harness.targets.ROLES`), None for nodes. Raises NoTarget
+        where there is nobody to strike.
+        """
+        return self.aim(scene.nodes, hit, rng)
 
     @abstractmethod
     def inject(self, site: Site, detail: Any, ttl_s: float) -> Lease:
@@ -194,6 +211,20 @@ class Fault(ABC):
         """
         return {node: [node] for node in details}
 
-    def told(self, details: Mapping[str, Any], leader: str | None) -> str:
-        """The strike in a few words for the live line, e.g. `n1 n4 (leader)`. `leader`: who led when it struck."""
-        return " ".join(f"{node} (leader)" if node == leader else node for node in details)
+    def downs(self, nodes: Sequence[str], details: Mapping[str, Any]) -> Mapping[str, Collection[str]]:
+        """Node -> the kinds of servers that end or stand still there while this strike lasts; `*` is all of them. A
+        server that ends otherwise died by itself. Default: all servers of the nodes that are down (`impairs`).
+        """
+        return {node: "*" for node, peers in self.impairs(nodes, details).items() if node in peers}
+
+    def told(self, details: Mapping[str, Any], labels: Mapping[str, str]) -> str:
+        """The strike in a few words for the live line, e.g. `n1 n4 (leader)`.
+
+        `labels`: node -> its role when it struck, for those that led.
+        """
+        return " ".join(labelled(node, labels) for node in details)
+
+
+def labelled(node: str, labels: Mapping[str, str]) -> str:
+    """`n4 (master)`, or just `n5`."""
+    return f"{node} ({labels[node]})" if node in labels else node

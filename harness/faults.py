@@ -13,20 +13,22 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from functools import partial
 from random import Random
 from threading import Event, Lock
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 import harness.generator as gen
-from harness.api import Completion, Evidence, Fault, Nothing, Site
+from harness.api import Completion, Evidence, Fault, NoTarget, Nothing, Site
 from harness.generator import Generator, Invocation
 from harness.plan import Plan, PlanError
+from harness.scene import Scene
 from harness.schedule import Strike
-from harness.targets import LEADER
+from harness.targets import ROLES
 from infra.api import Cluster, InfraError, Lease, Topology
 from results.op import INFO, Op
 
@@ -47,8 +49,8 @@ class Limits:
     """Between two attempts to heal."""
     lease_slack_s: float = 60.0
     """A lease lasts so much longer than its strike: the schedule ends a strike, the lease only if nobody else does."""
-    leader_s: float = 5.0
-    """How long a strike at the leader waits for one to be known."""
+    role_s: float = 5.0
+    """How long a strike at a role waits for somebody to have it."""
 
 
 @dataclass(eq=False)
@@ -75,13 +77,14 @@ class _Force:
     fault: Fault
     told: str
     holds: list[_Hold]
+    downs: Mapping[str, Collection[str]]
     healing_failed: bool = False
 
 
 class FaultRunner:
     """The nemesis of a run, as the interpreter's client: `inject` and `heal` ops in, what came of them out.
 
-        inject  {"fault", "id", "target", "seed", "for_s"}     target: `leader` or node names, `n1,n3`
+        inject  {"fault", "id", "target", "seed", "for_s"}     target: a role, or node names: `n1,n3`
         heal    {"fault", "id"}
 
     Completions are `info`. Their value repeats `fault` and `id` and adds `nodes` (node -> detail), `evidence`
@@ -94,15 +97,20 @@ class FaultRunner:
         cluster: Cluster,
         topology: Topology,
         faults: Mapping[str, Fault],
-        leader: Callable[[], str | None],
+        scene: Callable[[], Scene],
         limits: Limits = Limits(),
+        words: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
-        """`leader`: asked when a strike aims at it. Raises PlanError where the cluster permits no such fault."""
+        """`scene`: who is who, asked when a fault strikes; `words`: `infra.api.Topology.roles`, for people. Raises
+        PlanError where the cluster permits no such fault.
+        """
         if not cluster.destructive:
             _refuse(faults.values())
-        self._cluster, self._topology, self._leader, self._limits = cluster, topology, leader, limits
+        self._cluster, self._topology, self._scene, self._limits = cluster, topology, scene, limits
+        self._words = words
         self._faults = {**faults, **{fault.name: fault for fault in faults.values()}}
         self._force: dict[int, _Force] = {}
+        self._past: list[tuple[Mapping[str, Collection[str]], float]] = []
         self._stragglers: list[tuple[Future[Any], str]] = []
         self._late: list[str] = []
         self._one_at_a_time = Lock()
@@ -115,6 +123,12 @@ class FaultRunner:
         """What is in force now, for the live line: `hammer-time n4 (leader)`."""
         return [f"{f.fault.name} {f.told}{' (not healed)' * f.healing_failed}" for f in list(self._force.values())]
 
+    def downed(self, node: str, server: str, since: float) -> bool:
+        """Whether a strike that was in force at or after `since` (of `time.monotonic`) ends or stops this server."""
+        past = [downs for downs, end in list(self._past) if end >= since]
+        hit = [downs.get(node, ()) for downs in (*past, *(force.downs for force in list(self._force.values())))]
+        return any(server in kinds or "*" in kinds for kinds in hit)
+
     async def invoke(self, op: Op) -> Completion:
         """Carry out an `inject` or a `heal` op. Never raises but when it is cancelled."""
         asked = op.value if isinstance(op.value, Mapping) else {}
@@ -125,8 +139,8 @@ class FaultRunner:
         try:
             if op.f == "heal":
                 return await self._conduct(lambda: self._heal(asked))
-            leader = await self._known_leader(asked)
-            return await self._conduct(lambda: self._inject(asked, fault, leader, given_up))
+            scene = await self._known(asked)
+            return await self._conduct(lambda: self._inject(asked, fault, scene, given_up))
         except asyncio.CancelledError:
             given_up.set()
             raise
@@ -148,34 +162,40 @@ class FaultRunner:
 
         return await asyncio.get_running_loop().run_in_executor(self._conductor, alone)
 
-    async def _known_leader(self, asked: Mapping[str, Any]) -> str | None:
-        """Who leads now; a strike that aims at the leader waits a moment for one."""
+    async def _known(self, asked: Mapping[str, Any]) -> Scene:
+        """Who is who now; a strike that aims at a role waits a moment for somebody to have it."""
+        role = _role(asked)
         now = asyncio.get_running_loop().time
-        deadline = now() + self._limits.leader_s
-        while (leader := self._leader()) is None and asked.get("target") == LEADER and now() < deadline:
+        deadline = now() + self._limits.role_s
+        while (scene := self._scene()) and role and not scene.cast(role, Random(0)) and now() < deadline:
             await asyncio.sleep(0.2)
-        return leader
+        return scene
 
     # What follows runs in the conductor's thread, one op at a time.
 
-    def _inject(self, asked: Mapping[str, Any], fault: Fault, leader: str | None, given_up: Event) -> Completion:
+    def _inject(self, asked: Mapping[str, Any], fault: Fault, scene: Scene, given_up: Event) -> Completion:
         value = {"fault": fault.name, "id": asked["id"]}
         nothing = {**value, "nodes": {}, "evidence": {}, "impairs": {}, "seen": False}
         if given_up.is_set():
             return Completion(INFO, nothing, error="broken off before anything was injected")
         if asked["id"] in self._force:
             return Completion(INFO, nothing, error=f"strike {asked['id']} is in force already; nothing was injected")
-        if asked.get("target") == LEADER and leader is None:
-            return Completion(INFO, nothing, error="no leader is known, so nothing was struck")
         nodes = [node.name for node in self._cluster.nodes]
-        hit = [leader] if asked.get("target") == LEADER and leader else str(asked.get("target", "")).split(",")
-        details = dict(fault.aim(nodes, hit, Random(asked.get("seed", 0))))
+        role, rng = _role(asked), Random(asked.get("seed", 0))
+        hit = scene.cast(role, rng) if role else str(asked.get("target", "")).split(",")
+        if not hit:
+            return Completion(INFO, nothing, error=f"no {role} is known, so nothing was struck")
+        try:
+            details = dict(fault.aim_at(scene, hit, role, rng))
+        except NoTarget as why:
+            return Completion(INFO, nothing, error=f"{why}, so nothing was struck")
         strangers = [name for name in details if name not in nodes]
         if strangers:
             return Completion(INFO, nothing, error=f"{fault.name} aims at {', '.join(strangers)}: no such node")
         sites = {n.name: Site(n, self._topology, self._cluster) for n in self._cluster.nodes if n.name in details}
         holds = [_Hold(sites[name], detail) for name, detail in details.items()]
-        force = _Force(asked["id"], fault, fault.told(details, leader), holds)
+        told = fault.told(details, scene.labels(self._words))
+        force = _Force(asked["id"], fault, told, holds, fault.downs(nodes, details))
         self._force[force.id] = force
         ttl_s = float(asked.get("for_s", 0)) + self._limits.lease_slack_s
 
@@ -250,6 +270,7 @@ class FaultRunner:
         ]
         force.healing_failed = bool(problems)
         if not problems:
+            self._past.append((force.downs, time.monotonic()))
             self._force.pop(force.id, None)
         for problem in problems:
             log.error("not healed: %s", problem)
@@ -313,6 +334,11 @@ def generator(found: Iterable[Strike]) -> Generator:
         ops.append((strike.end_s, 0, Invocation("heal", value=value)))
     ops.sort(key=lambda entry: entry[:2])
     return gen.nemesis(gen.script([(at, invocation) for at, _, invocation in ops]))
+
+
+def _role(asked: Mapping[str, Any]) -> str | None:
+    target = asked.get("target")
+    return target if target in ROLES else None
 
 
 def refuse_if_not_disposable(plan: Plan, faults: Mapping[str, Fault], backend: str) -> None:

@@ -101,6 +101,7 @@ class Interpreter:
         self._ledger = Ledger(concurrency, nemesis=nemesis is not None)
         self._desks = [_Desk(thread) for thread in range(concurrency + 1)]
         self._done: deque[tuple[int, _Desk, Op, Completion]] = deque()
+        self._events: deque[tuple[str, Any]] = deque()
         # All clients' ops have the same deadline, so these are in order of time; the same for the nemesis's.
         self._expiries: tuple[deque[tuple[int, _Desk, Op]], ...] = (deque(), deque())
         self._background: set[asyncio.Task[None]] = set()
@@ -128,6 +129,13 @@ class Interpreter:
         if self._stop_at is None:
             self._stop_at = self.now() + round(grace_s * 1e9)
             self._rouse()
+
+    def event(self, f: str, value: Any) -> None:
+        """Write down something that nobody invoked (`results.op.Op.is_event`), stamped when that is done: at once while
+        a phase runs, else at the start of the next, or at the end. Call it in the loop's thread.
+        """
+        self._events.append((f, value))
+        self._rouse()
 
     async def run(self, generator: Source, phase: str = MAIN) -> None:
         """Do all that `generator` says, and wait for what is open then. Returns at once after `stop`.
@@ -195,6 +203,10 @@ class Interpreter:
 
     def _note(self, op: Op) -> None:
         """Write an event down, then tell who listens, then the generator. Before anything else comes of it."""
+        self._write(op)
+        self._ledger.tell(op)
+
+    def _write(self, op: Op) -> None:
         try:
             self._journal(op)
             if self._on_event is not None:
@@ -202,7 +214,6 @@ class Interpreter:
         except Exception as problem:
             self._broken = problem
             raise
-        self._ledger.tell(op)
 
     async def _serve(self, desk: _Desk, op: Op) -> None:
         """A process at work: one op after the other, until it ends with an `info` or is given up."""
@@ -261,6 +272,8 @@ class Interpreter:
             time, desk, op, completion = done.popleft()
             if desk.op is op:
                 self._complete(desk, op, completion, time)
+        while self._events:
+            self._write(self._ledger.event(self.now(), *self._events.popleft()))
         now = self.now()
         for expiries in self._expiries:
             while expiries and (expiries[0][0] <= now or expiries[0][1].op is not expiries[0][2]):
@@ -345,8 +358,10 @@ class Interpreter:
             wake.set_result(None)
 
     async def _wait(self, until: int | None) -> None:
-        """Until something completes, `stop` is called, or the first of `until` and all deadlines has come."""
-        if self._done:
+        """Until something completes or is to be written down, `stop` is called, or the first of `until` and all
+        deadlines has come.
+        """
+        if self._done or self._events:
             return
         moments = [expiries[0][0] for expiries in self._expiries if expiries]
         if until is not None:
@@ -380,6 +395,8 @@ class Interpreter:
 
     async def close(self) -> None:
         """Close all clients, none awaited longer than its deadline. Nothing may be run after this."""
+        if self._broken is None:
+            self._drain()
         if self._alarm is not None:
             self._alarm.cancel()
             self._alarm = None

@@ -116,6 +116,12 @@ class Ledger:
             self.crew = self.crew.reborn(thread)
         return op
 
+    def event(self, now: int, f: str, value: Any) -> Op:
+        """Something that nobody invoked and that frees no thread (`results.op.Op.is_event`). It is not told."""
+        op = Op(self._index, now, NEMESIS, INFO, f, None, value)
+        self._index += 1
+        return op
+
     def tell(self, event: Op) -> None:
         """Let the generator hear of an event that was entered. Apart from entering it, so that a generator that breaks
         here breaks no history.

@@ -30,12 +30,15 @@ from harness.judging import judge_run, write_results
 from harness.live import Live
 from harness.observer import Observer
 from harness.plan import Plan, PlanError
+from harness.scene import Scene
 from harness.schedule import strikes
+from harness.targets import ROLES
+from harness.watch import Watch
 from infra.api import Backend, Cluster, ClusterSpec, InfraError, Node, Topology
 from results.durable import write_text
 from results.journal import Journal
 from results.observations import ObservationLog
-from results.op import Op
+from results.op import SERVER_DIED, Op
 from results.store import RunDir, Store
 from results.verdict import Judgement
 
@@ -93,6 +96,14 @@ def _check_machines(plan: Plan, backend: str) -> None:
         raise PlanError("--cluster ssh needs machines: name each with --node [user@]host[:port]")
     if backend == "ssh" and named != nodes:
         raise PlanError(f"nodes is {nodes}, but {named} machines are named; one --node for each is right")
+
+
+def _check_roles(plan: Plan, scene: Scene) -> None:
+    """Raise PlanError where a nemesis aims at a role that nobody here can have."""
+    for nemesis in plan.nemeses:
+        why = scene.lacks(nemesis.target) if nemesis.target in ROLES else None
+        if why:
+            raise PlanError(f"target of {nemesis.fault}: nobody is {nemesis.target!r} here; {why}")
 
 
 LoopFactory = Callable[[], asyncio.AbstractEventLoop]
@@ -154,8 +165,13 @@ def _on_cluster(
 ) -> Outcome:
     topology = prepared.topology
     topology.attach(cluster)
+    _check_roles(prepared.plan, Scene.of(topology, cluster.nodes))
     about = environment.describe(
-        plan=prepared.plan.digest, run_id=cluster.run_id, **cluster.facts, **topology.versions()
+        plan=prepared.plan.digest,
+        run_id=cluster.run_id,
+        **cluster.facts,
+        **topology.versions(),
+        permits=json.dumps({**topology.permits(), **prepared.workload.permits()}),
     )
     write_text(folder.environment, json.dumps(about, indent=2), "the environment")
     started = time.monotonic()
@@ -209,7 +225,8 @@ class _Session:
         context = self.context
         await self.workload.setup(context)
         nodes = self.cluster.nodes
-        runner = FaultRunner(self.cluster, self.topology, self.faults_by_name, lambda: self.observer.leader)
+        words = self.topology.roles
+        runner = FaultRunner(self.cluster, self.topology, self.faults_by_name, lambda: self.observer.scene, words=words)
         self.runner = runner
         journal = Journal(self.folder.journal)
         observations = ObservationLog(self.folder.observations)
@@ -224,11 +241,17 @@ class _Session:
         )
         self.interpreter = interpreter
         self.observer = Observer(self.topology, nodes, interpreter.now, observations.append)
-        self.live = Live(interpreter.now, lambda: runner.active, lambda: (self.observer.leader, self.observer.term))
+        self.live = Live(
+            interpreter.now,
+            lambda: runner.active,
+            lambda: (self.observer.leaders, self.observer.term),
+            words.get("leader", "leader"),
+        )
+        self.watch = Watch(self.topology, nodes, runner.downed, lambda said: interpreter.event(SERVER_DIED, said))
         self.about["started_at"] = datetime.now(UTC).isoformat(timespec="microseconds")
         write_text(self.folder.environment, json.dumps(self.about, indent=2), "the environment")
         asyncio.get_running_loop().add_signal_handler(signal.SIGINT, self._interrupt)
-        watchers = [asyncio.create_task(self.observer.watch()), asyncio.create_task(self.live.show())]
+        watchers = [asyncio.create_task(w) for w in (self.observer.watch(), self.live.show(), self.watch.watch())]
         try:
             await self._phases()
         finally:
@@ -270,10 +293,13 @@ class _Session:
         """The nemesis: faults, and the restart of everything before the final reads."""
         if op.f != "restart-all":
             return await self.runner.invoke(op)
+        self.watch.pause()
         try:
             await asyncio.to_thread(restart_all, self.topology, self.cluster.nodes)
         except InfraError as problem:
             return Completion("info", op.value, error=str(problem))
+        finally:
+            self.watch.resume()
         return Completion("info", op.value)
 
     async def _phases(self) -> None:

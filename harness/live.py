@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TextIO
 
 from results.op import Op
@@ -22,10 +22,12 @@ class Live:
         self,
         now: Callable[[], int],
         faults: Callable[[], list[str]],
-        leader: Callable[[], tuple[str | None, int | None]],
+        leader: Callable[[], tuple[Sequence[str], int | None]],
+        word: str = "leader",
         out: TextIO = sys.stdout,
     ) -> None:
-        self._now, self._faults, self._leader, self._out = now, faults, leader, out
+        """`leader`: who leads, one for each group, and the first one's term; `word`: what a leader is called."""
+        self._now, self._faults, self._leader, self._word, self._out = now, faults, leader, word, out
         self._terminal = out.isatty()
         self.counts: Counter[str] = Counter()
         self._marks: deque[tuple[int, int]] = deque([(0, 0)])
@@ -68,8 +70,9 @@ class Live:
         since, before = self._marks[0]
         rate = (total - before) / max(1e-9, (now - since) / 1e9)
         seconds = now // 1_000_000_000
-        leader, term = self._leader()
-        who = f"leader {leader}, term {term}" if leader else "no leader"
+        leaders, term = self._leader()
+        number = f", {'term' if self._word == 'leader' else 'epoch'} {term}" if term is not None else ""
+        who = f"{self._word} {' '.join(leaders)}{number}" if leaders else f"no {self._word}"
         fault = ", ".join(self._faults()) or "none"
         c = self.counts
         return (

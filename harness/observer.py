@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 
+from harness.scene import Scene
 from infra.api import Node, Status, Topology
 from results.record import Observation
 
@@ -16,16 +18,20 @@ _FOLLOW_ROUNDS = 4
 
 
 class Observer:
-    """Polls every node; `leader` and `term` say who is believed to lead now: the leader with the highest term."""
+    """Polls every node. Who leads a replica group is who says so with the highest term (a master: with the highest
+    epoch); `term` is that of the first group.
+    """
 
     def __init__(
         self, topology: Topology, nodes: Sequence[Node], now: Callable[[], int], keep: Callable[[Observation], None]
     ) -> None:
         self._topology, self._nodes, self._now, self._keep = topology, nodes, now, keep
-        self.leader: str | None = None
+        self._stage = Scene.of(topology, nodes)
+        self.scene = self._stage
+        """Who is who, as of the last round."""
         self.term: int | None = None
         self.latest: dict[str, Observation] = {}
-        self._committed: deque[int] = deque(maxlen=_FOLLOW_ROUNDS)
+        self._goals: dict[str, deque[int]] = {group: deque(maxlen=_FOLLOW_ROUNDS) for group in self._stage.groups}
 
     async def watch(self) -> None:
         """Until cancelled."""
@@ -37,11 +43,26 @@ class Observer:
     async def look(self) -> None:
         """One round over all nodes at once; a node that does not answer costs no more than the interval."""
         await asyncio.gather(*(self._ask(node) for node in self._nodes))
-        leading = [o for o in self.latest.values() if o.role == "leader"]
-        best = max(leading, key=lambda o: o.term or 0, default=None)
-        self.leader, self.term = (best.node, best.term) if best else (None, None)
-        if best is not None and best.committed is not None:
-            self._committed.append(best.committed)
+        leaders = {}
+        self.term = None
+        for group in self._stage.groups:
+            said = [o for o in self._members(group) if o.role == "leader"]
+            best = max(said, key=lambda o: o.term or 0, default=None)
+            if best is None:
+                continue
+            leaders[group] = best.node
+            self.term = best.term if self.term is None else self.term
+            if (goal := _stored(best)) is not None:
+                self._goals[group].append(goal)
+        leading = [o for o in self.latest.values() if o.extra.get("controller") == "leader"]
+        # One that was cut off may say for a while that it leads; its knowledge of who is in sync is older.
+        told = max(leading, key=lambda o: o.extra.get("in_sync_epoch") or 0, default=None)
+        self.scene = replace(
+            self._stage,
+            leaders=leaders,
+            controller_leader=told.node if told else None,
+            in_sync=[str(node) for node in told.extra.get("in_sync") or []] if told else None,
+        )
 
     async def _ask(self, node: Node) -> None:
         said: Status = await self._topology.observe(node, INTERVAL_S * 0.8)
@@ -55,25 +76,62 @@ class Observer:
             end=said.end,
             committed=said.committed,
             applied=said.applied,
+            extra=said.extra,
         )
         self.latest[node.name] = seen
         self._keep(seen)
 
     @property
+    def leaders(self) -> list[str]:
+        """Who leads, a node for each group that has a leader."""
+        return list(self.scene.leaders.values())
+
+    @property
     def all_follow(self) -> bool:
-        """Whether every node now holds what the leader had committed a few seconds ago: nobody is left behind."""
-        goal = self._committed[0] if len(self._committed) == _FOLLOW_ROUNDS else None
-        return goal is not None and all((o.end if o.end is not None else -1) >= goal for o in self.latest.values())
+        """Whether every node now holds what its leader had committed a few seconds ago, and is in sync where somebody
+        says who is: nobody is left behind.
+        """
+        for group, goals in self._goals.items():
+            if len(goals) < _FOLLOW_ROUNDS:
+                return False
+            if any((o.end if o.end is not None else -1) < goals[0] for o in self._members(group)):
+                return False
+        return self._all_in_sync
 
     async def caught_up(self, timeout_s: float) -> bool:
-        """Wait until every node has applied what the leader had committed when asked; False when the time is up."""
+        """Wait until every node has applied what its leader had committed when asked, and all are in sync; False when
+        the time is up.
+        """
         deadline = asyncio.get_running_loop().time() + timeout_s
         while asyncio.get_running_loop().time() < deadline:
             await self.look()
-            goal = self.latest[self.leader].committed if self.leader else None
-            if goal is not None and all(
-                (o.applied if o.applied is not None else -1) >= goal for o in self.latest.values()
-            ):
+            if all(self._applied(group) for group in self._goals) and self._all_in_sync:
                 return True
             await asyncio.sleep(0.3)
         return False
+
+    def _applied(self, group: str) -> bool:
+        leader = self.scene.leaders.get(group)
+        goal = _stored(self.latest[leader]) if leader else None
+        return goal is not None and all(
+            (o.applied if o.applied is not None else -1) >= goal for o in self._members(group)
+        )
+
+    @property
+    def _all_in_sync(self) -> bool:
+        """True where nobody says who is in sync, and nobody is there to say it."""
+        if not any("controller" in o.extra for o in self.latest.values()):
+            return True
+        held = self.scene.in_sync
+        return held is not None and set(self._stage.main) <= set(held)
+
+    def _members(self, group: str) -> Iterator[Observation]:
+        """The latest of the nodes of a group that hold data."""
+        for node in self._stage.groups[group]:
+            if node in self._stage.main and node in self.latest:
+                yield self.latest[node]
+
+
+def _stored(leader: Observation) -> int | None:
+    """What a leader knows to be safe; where it does not say, all that it has."""
+    return leader.end if leader.committed is None else leader.committed

@@ -1,8 +1,8 @@
 """The fault schedule: which fault strikes whom and when, as a pure function of the plan.
 
-Only one thing is left open until a fault strikes: who leads then (`leader`). All else - the moment, the nodes, the
-seed from which a grudge is drawn - comes from the plan's seed, one stream per strike, so that a longer time limit or
-another nemesis beside it changes neither whom the strikes hit that were there before, nor how.
+Only one thing is left open until a fault strikes: who has a role then (`leader`, `slaves`). All else - the moment, the
+nodes, the seed from which a grudge is drawn - comes from the plan's seed, one stream per strike, so that a longer time
+limit or another nemesis beside it changes neither whom the strikes hit that were there before, nor how.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import Any
 
-from harness.api import Fault
+from harness.api import Fault, NoTarget
 from harness.plan import NemesisPlan, Plan, PlanError, suggest
-from harness.targets import LEADER, RANDOM, resolve
+from harness.targets import RANDOM, ROLES, resolve
 
 FIRST_S = 5.0
 """When the first fault strikes: clients have had their way before. In a run below 20 s, after a quarter of it."""
@@ -27,7 +27,7 @@ _JITTER_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Strike:
-    """One fault at one time. Seconds since the main phase began; `target` is `leader` or names the nodes: `n1,n4`.
+    """One fault at one time. Seconds since the main phase began; `target` is a role or names the nodes: `n1,n4`.
 
     id      from 1, in order of `start_s`.
     fault   the fault's own name (`Fault.name`, whatever alias the plan used).
@@ -82,23 +82,30 @@ def _of_one(
         start = round(min(first + number * nemesis.every_s + rng.uniform(0, jitter), latest), 3)
         hit = _target(nemesis, fault, nodes, rng)
         end = round(min(start + nemesis.for_s, limit), 3)
-        found.append(Strike(0, fault.name, start, end, ",".join(hit) or LEADER, rng.getrandbits(32)))
+        target = ",".join(hit) or _expression(nemesis, fault)
+        found.append(Strike(0, fault.name, start, end, target, rng.getrandbits(32)))
         number += 1
     return found
 
 
 def _target(nemesis: NemesisPlan, fault: Fault, nodes: Sequence[str], rng: Random) -> list[str]:
-    expression = nemesis.target or fault.default_target
-    return resolve(expression, nodes, rng, where=f"target of {nemesis.fault}")
+    return resolve(_expression(nemesis, fault), nodes, rng, where=f"target of {nemesis.fault}")
+
+
+def _expression(nemesis: NemesisPlan, fault: Fault) -> str:
+    return (nemesis.target or fault.default_target).strip()
 
 
 def _check(nemesis: NemesisPlan, fault: Fault, nodes: Sequence[str]) -> None:
     """Raise PlanError when the fault would do nothing, however the dice fall. (`random` may hit all nodes, or one.)"""
     rng = Random(0)
     hit = _target(nemesis, fault, nodes, rng)
-    if (nemesis.target or fault.default_target).strip() in (LEADER, RANDOM):
+    if _expression(nemesis, fault) in (*ROLES, RANDOM):
         hit = list(nodes[:1])
-    aimed: Mapping[str, Any] = fault.aim(nodes, hit, rng)
+    try:
+        aimed: Mapping[str, Any] = fault.aim(nodes, hit, rng)
+    except NoTarget:
+        aimed = {}
     if not aimed:
         asked = f" with target {nemesis.target!r}" if nemesis.target else ""
         raise PlanError(

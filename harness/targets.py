@@ -5,10 +5,19 @@
 | `one`      | one random node                                                                       |
 | `minority` | the largest minority, chosen at random: 2 of 5, 1 of 4                                |
 | `majority` | the smallest majority, chosen at random: 3 of 5, 3 of 4                               |
-| `leader`   | the node that leads when the fault strikes                                            |
 | `all`      | every node                                                                            |
 | `random`   | a random non-empty set, mostly small: k nodes half as often as k-1 (as in Jepsen)     |
 | `n1,n3`    | these                                                                                 |
+
+Roles mean whoever has them when the fault strikes. A fault of processes then hits that role's server alone, and all
+servers of a node otherwise.
+
+| role                | who                                                                          |
+|---------------------|------------------------------------------------------------------------------|
+| `leader`, `master`  | the broker (or DLedger server) that leads; of several groups, one at random  |
+| `slaves`            | all brokers that follow a master                                             |
+| `controller-leader` | the controller that leads the controllers                                    |
+| `namesrv`           | a random name server                                                         |
 """
 
 from __future__ import annotations
@@ -20,18 +29,23 @@ from typing import Final
 from harness.plan import PlanError, suggest
 
 LEADER: Final = "leader"
+MASTER: Final = "master"
+SLAVES: Final = "slaves"
+CONTROLLER_LEADER: Final = "controller-leader"
+NAMESRV: Final = "namesrv"
+ROLES: Final = (LEADER, MASTER, SLAVES, CONTROLLER_LEADER, NAMESRV)
 RANDOM: Final = "random"
-WORDS: Final = ("one", "minority", "majority", LEADER, "all", RANDOM)
+WORDS: Final = ("one", "minority", "majority", "all", RANDOM, *ROLES)
 
 
 def resolve(expression: str, nodes: Sequence[str], rng: Random, where: str = "target") -> list[str]:
-    """The nodes that an expression chooses, in the order of `nodes`; `[]` for `leader`, known only when it strikes.
+    """The nodes that an expression chooses, in the order of `nodes`; `[]` for a role, known only when it strikes.
 
     Raises PlanError, which begins with `where`, for an unknown word or node, or an expression that chooses nobody.
     """
     count = len(nodes)
     match expression.strip():
-        case "leader":
+        case role if role in ROLES:
             return []
         case "one":
             size = 1

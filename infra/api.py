@@ -280,11 +280,14 @@ class Topology(Protocol):
     def process(self, node: Node, server: str | None = None) -> ProcessId | None:
         """The process of a server (None: the main one), or None when it does not run."""
 
-    def data_dirs(self, node: Node) -> Sequence[str]:
-        """Where the servers keep their data on the node."""
+    def data_dirs(self, node: Node, server: str | None = None) -> Sequence[str]:
+        """Where a server keeps its data on the node (None: all of them)."""
 
     def endpoint(self, node: Node, server: str | None = None) -> tuple[str, int]:
         """Where clients reach a server (None: the main one)."""
+
+    def last_words(self, node: Node, server: str) -> str:
+        """The end of a server's log, in one line; never raises."""
 
     async def observe(self, node: Node, timeout_s: float) -> Status:
         """What the node says of itself now. Never raises: role `silent` instead."""

@@ -72,6 +72,25 @@ set -- ${stat##*) }         # field 3 of proc(5)'s stat and what follows; the st
 exit 0
 """
 
+_AWAIT_END = (
+    PROCESS_OF
+    + """
+rounds=$1
+shift
+for i in $(seq "$rounds"); do
+    ended= pid=
+    for word; do    # pairs of pid and start time
+        [ -n "$pid" ] || { pid=$word; continue; }
+        [ "$(started_of "$pid")" = "$word" ] || ended="$ended $pid"
+        pid=
+    done
+    [ -z "$ended" ] || break
+    sleep 1
+done
+echo $ended
+"""
+)
+
 _PROBE = 'printf harness > "/dev/udp/$1/$2"'
 
 # Per file, so that only this node's pages go (/proc/sys/vm/drop_caches empties the whole machine's). dd's manual names
@@ -173,6 +192,14 @@ def stop_process(node: Node, process: ProcessId, ttl_s: float) -> Lease:
 def process_state(node: Node, process: ProcessId) -> str:
     """The letter of proc(5): `R`, `S`, `D` run or wait, `T` is stopped, `Z` is dead but not reaped; "" is gone."""
     return node.run(_argv(_STATE, "state", process)).text.strip()
+
+
+def await_end(node: Node, processes: Sequence[ProcessId], within_s: float) -> list[ProcessId]:
+    """Wait on the node until one of the processes has ended, at most so long: those that have. One command in all."""
+    words = [str(word) for process in processes for word in (process.pid, process.started)]
+    rounds = str(max(1, round(within_s)))
+    said = node.run(["sh", "-c", _AWAIT_END, "await-end", rounds, *words], timeout_s=within_s + 30).text.split()
+    return [process for process in processes if str(process.pid) in said]
 
 
 def kill_process(node: Node, process: ProcessId) -> None:

@@ -11,7 +11,8 @@ from collections.abc import Mapping, Sequence
 from random import Random
 from typing import Any, ClassVar
 
-from harness.api import Evidence, Fault, Site
+from harness.api import Evidence, Fault, NoTarget, Site, labelled
+from harness.scene import CONTROLLER, NAME_SERVER, Scene
 from infra import faults as primitives
 from infra.api import Lease
 from nemesis import grudge
@@ -67,11 +68,11 @@ class Partition(Fault):
     def impairs(self, nodes: Sequence[str], details: Mapping[str, Any]) -> Mapping[str, Sequence[str]]:
         return {node: list(dropped) for node, dropped in details.items()}
 
-    def told(self, details: Mapping[str, Any], leader: str | None) -> str:
+    def told(self, details: Mapping[str, Any], labels: Mapping[str, str]) -> str:
         """The sides of the cut: `n1 n4 | n2 n3 (leader) n5`; nodes with one grudge stand on one side."""
         sides: dict[tuple[str, ...], list[str]] = {}
         for node, dropped in details.items():
-            sides.setdefault(tuple(dropped), []).append(f"{node} (leader)" if node == leader else node)
+            sides.setdefault(tuple(dropped), []).append(labelled(node, labels))
         between = " | " if len(sides) == 2 else " "
         return between.join(" ".join(side) for side in sides.values())
 
@@ -117,6 +118,48 @@ class Bridge(Partition):
         # The bridge is the first node of the larger half: see `grudge.bridge`.
         place = len(nodes) // 2
         return _in_order(grudge.bridge([*others[:place], middle, *others[place:]]), nodes)
+
+
+class PartitionLeader(PartitionRandomNode):
+    """Who leads (a master, or a Raft group's leader) against the rest."""
+
+    name = "partition-leader"
+    summary = "the master (or the leader) hears nobody, and nobody hears it"
+    default_target: ClassVar[str] = "leader"
+
+
+class PartitionLeaderMinority(Partition):
+    """Who leads and one of its followers against the rest.
+
+    The follower is chosen so that most controllers and most name servers are on the other side, if possible the leader
+    of the controllers too, so that they can elect another master; a follower that is in sync comes first, so that the
+    cut-off side believes longest that it is well.
+    """
+
+    name = "partition-leader-minority"
+    summary = "the master and one slave against the rest, which has most controllers and name servers"
+    default_target: ClassVar[str] = "leader"
+
+    def aim(self, nodes: Sequence[str], hit: Sequence[str], rng: Random) -> Mapping[str, Any]:
+        return self.aim_at(Scene(nodes, groups={"": nodes}, leaders={"": hit[0]}), hit, None, rng)
+
+    def aim_at(self, scene: Scene, hit: Sequence[str], role: str | None, rng: Random) -> Mapping[str, Any]:
+        """Raises NoTarget where every choice would leave the other side without a majority."""
+        leader = hit[0]
+        followers = [node for node in scene.group_of(leader) if node != leader]
+        rng.shuffle(followers)
+        fit = [node for node in followers if self._leaves_majorities(scene, {leader, node})]
+        if not fit:
+            raise NoTarget(f"no follower of {leader} leaves the other side most nodes, controllers and name servers")
+        in_sync = scene.in_sync or followers
+        mate = min(fit, key=lambda node: (node == scene.controller_leader, node not in in_sync))
+        side = [node for node in scene.nodes if node in (leader, mate)]
+        return _in_order(grudge.complete_grudge([side, [n for n in scene.nodes if n not in side]]), scene.nodes)
+
+    @staticmethod
+    def _leaves_majorities(scene: Scene, side: set[str]) -> bool:
+        everybody = [scene.nodes, scene.having(CONTROLLER), scene.having(NAME_SERVER)]
+        return all(2 * len(side.intersection(who)) < len(who) for who in everybody if who)
 
 
 def _shuffled(nodes: Sequence[str], first: Sequence[str], rng: Random) -> list[str]:

@@ -1,27 +1,36 @@
 """Faults of processes: killed, killed with a cold cache, stopped. RIP-59's three, by its names.
 
-Each acts on the server process that runs on a node when the fault strikes. Where none runs (an overlapping fault has
-killed it already, or it died by itself) nothing is done, and the evidence says so.
+Each acts on the server processes that run on a node when the fault strikes: on all of them, or, where the target is a
+role, on the server that has it. Where none runs (an overlapping fault has killed it already, or it died by itself)
+nothing is done, and the evidence says so.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 from random import Random
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
-from harness.api import Evidence, Fault, Nothing, Site
+from harness.api import Evidence, Fault, NoTarget, Nothing, Site, labelled
+from harness.scene import Scene
 from infra import faults as primitives
-from infra.api import Lease, ProcessId
+from infra.api import InfraError, Lease, ProcessId
 from nemesis.patience import eventually
 
-_STOPPED = "T"
+STOPPED: Final = "T"
+"""The state of a stopped process (proc(5))."""
 _GONE = ("", "Z")
 """No such process; or dead, and only its exit code waits to be collected (proc(5))."""
 
 
+MAIN_SERVERS: Final = ("broker", "server")
+"""Without them a node serves nobody: it is down. Without one of its other servers it is not."""
+
+
 class ProcessFault(Fault):
-    """What all process faults share; the detail of a node says what is done to its server."""
+    """What all process faults share; the detail of a node says what is done to which of its servers."""
 
     action: ClassVar[str]
     patience_s: ClassVar[float] = 5.0
@@ -30,16 +39,37 @@ class ProcessFault(Fault):
     """How long a restarted server's process may take to appear. (Whether it then *serves* is judged, not awaited.)"""
 
     def aim(self, nodes: Sequence[str], hit: Sequence[str], rng: Random) -> Mapping[str, Any]:
-        return dict.fromkeys(hit, self.action)
+        return self.aim_at(Scene(nodes, servers=dict.fromkeys(nodes, ("server",))), hit, None, rng)
+
+    def aim_at(self, scene: Scene, hit: Sequence[str], role: str | None, rng: Random) -> Mapping[str, Any]:
+        """A node's servers, all of them, or just the one that has the role."""
+        aimed = {node: dict.fromkeys(scene.kinds(node, role), self.action) for node in hit}
+        if not any(aimed.values()):
+            raise NoTarget(f"no server runs on {', '.join(hit)}")
+        return {node: servers for node, servers in aimed.items() if servers}
+
+    def impairs(self, nodes: Sequence[str], details: Mapping[str, Any]) -> Mapping[str, Sequence[str]]:
+        return {node: [node] for node, servers in details.items() if any(kind in servers for kind in MAIN_SERVERS)}
+
+    def downs(self, nodes: Sequence[str], details: Mapping[str, Any]) -> Mapping[str, Collection[str]]:
+        return {node: tuple(servers) for node, servers in details.items()}
+
+    def told(self, details: Mapping[str, Any], labels: Mapping[str, str]) -> str:
+        """The nodes, and behind those that have other servers as well which of them are hit."""
+        return " ".join(
+            labelled(node, labels) + (f" [{' '.join(servers)}]" if not set(servers) & set(MAIN_SERVERS) else "")
+            for node, servers in details.items()
+        )
 
     @staticmethod
-    def struck(site: Site) -> ProcessId | None:
-        """The process this strike acted on at this node, or None when there was nothing to do."""
-        return site.notes.get("struck")
+    def struck(site: Site) -> dict[str, ProcessId]:
+        """The processes this strike acted on at this node, by kind of server; empty where there was nothing to do."""
+        found: dict[str, ProcessId] = site.notes.setdefault("struck", {})
+        return found
 
 
 class KillRandomProcesses(ProcessFault):
-    """SIGKILL; the server is started again at the end."""
+    """SIGKILL; the servers are started again at the end."""
 
     name = "kill-random-processes"
     summary = "servers of random nodes are killed (SIGKILL) and started again"
@@ -47,33 +77,54 @@ class KillRandomProcesses(ProcessFault):
     action: ClassVar[str] = "SIGKILL, restart"
 
     def inject(self, site: Site, detail: Any, ttl_s: float) -> Lease:
-        process = site.topology.process(site.node)
-        if process is None:
-            return Nothing()
-        site.notes["struck"] = process
-        return primitives.kill_and_restart(site.node, process, site.topology.start_command(site.node), ttl_s)
+        leases = Leases()
+        for kind in detail:
+            process = site.topology.process(site.node, kind)
+            if process is None:
+                continue
+            self.struck(site)[kind] = process
+            start = site.topology.start_command(site.node, kind)
+            leases.take(partial(primitives.kill_and_restart, site.node, process, start, ttl_s))
+        return leases if leases else Nothing()
 
     def seen(self, site: Site, detail: Any) -> Evidence:
-        process = self.struck(site)
-        if process is None:
+        left = dict(self.struck(site))
+        if not left:
             return Evidence(False, "no server was running, so none was killed")
-        gone = eventually(lambda: primitives.process_state(site.node, process) in _GONE, self.patience_s)
-        return Evidence(gone, f"process {process.pid} {'is gone' if gone else 'outlived SIGKILL'}")
+
+        def all_gone() -> bool:
+            for kind in list(left):
+                if primitives.process_state(site.node, left[kind]) in _GONE:
+                    del left[kind]
+            return not left
+
+        eventually(all_gone, self.patience_s)
+        said = (
+            f"{named(kind, process)} {'outlived SIGKILL' if kind in left else 'is gone'}"
+            for kind, process in self.struck(site).items()
+        )
+        return Evidence(not left, "; ".join(said))
 
     def healed(self, site: Site, detail: Any) -> Evidence:
-        """Another process than the one that was killed runs."""
-        process = site.notes["struck"]
-        found: list[ProcessId] = []
+        """For each server another process than the one that was killed runs."""
+        found: dict[str, ProcessId] = {}
 
         def returned() -> bool:
-            now = site.topology.process(site.node)
-            if now is not None and now != process:
-                found.append(now)
-            return bool(found)
+            for kind, before in self.struck(site).items():
+                if kind not in found:
+                    now = site.topology.process(site.node, kind)
+                    if now is not None and now != before:
+                        found[kind] = now
+            return len(found) == len(self.struck(site))
 
-        if eventually(returned, self.return_s):
-            return Evidence(True, f"process {found[0].pid} runs")
-        return Evidence(False, f"no server process {self.return_s:g} s after the restart; its log tells why")
+        back = eventually(returned, self.return_s)
+        said = (
+            f"{named(kind, found[kind])} runs"
+            if kind in found
+            else f"no {kind} process {self.return_s:g} s after the restart; its log tells why"
+            for kind in self.struck(site)
+        )
+        return Evidence(back, "; ".join(said))
 
 
 class CrashRandomNodes(KillRandomProcesses):
@@ -92,10 +143,10 @@ class CrashRandomNodes(KillRandomProcesses):
 
     def inject(self, site: Site, detail: Any, ttl_s: float) -> Lease:
         lease = super().inject(site, detail, ttl_s)
-        if self.struck(site) is None:
+        if not self.struck(site):
             return lease
         try:
-            dirs = site.topology.data_dirs(site.node)
+            dirs = self._dirs(site)
             site.notes["cached"] = primitives.cached_bytes(site.node, dirs)
             primitives.drop_file_cache(site.node, dirs)
         except BaseException:
@@ -105,11 +156,16 @@ class CrashRandomNodes(KillRandomProcesses):
 
     def seen(self, site: Site, detail: Any) -> Evidence:
         killed = super().seen(site, detail)
-        if self.struck(site) is None:
+        if not self.struck(site):
             return killed
-        left = primitives.cached_bytes(site.node, site.topology.data_dirs(site.node))
+        left = primitives.cached_bytes(site.node, self._dirs(site))
         told = f"{killed.what}; {_mib(site.notes['cached'])} of its data were cached, now {_mib(left)}"
         return Evidence(killed.seen and left <= self.left_bytes, told)
+
+    def _dirs(self, site: Site) -> list[str]:
+        """The data of the servers that were killed: what others on the node have mapped stays cached."""
+        dirs = (place for kind in self.struck(site) for place in site.topology.data_dirs(site.node, kind))
+        return list(dict.fromkeys(dirs))
 
 
 class HammerTime(ProcessFault):
@@ -120,36 +176,89 @@ class HammerTime(ProcessFault):
     action: ClassVar[str] = "SIGSTOP, SIGCONT"
 
     def inject(self, site: Site, detail: Any, ttl_s: float) -> Lease:
-        process = site.topology.process(site.node)
-        if process is None:
-            return Nothing()
-        if primitives.process_state(site.node, process) == _STOPPED:
-            # Its first SIGCONT would end both strikes: the one that came first keeps it.
-            site.notes["already"] = process
-            return Nothing()
-        site.notes["struck"] = process
-        return primitives.stop_process(site.node, process, ttl_s)
+        leases = Leases()
+        for kind in detail:
+            process = site.topology.process(site.node, kind)
+            if process is None:
+                continue
+            if primitives.process_state(site.node, process) == STOPPED:
+                # Its first SIGCONT would end both strikes: the one that came first keeps it.
+                site.notes["already"] = process
+                continue
+            self.struck(site)[kind] = process
+            leases.take(partial(primitives.stop_process, site.node, process, ttl_s))
+        return leases if leases else Nothing()
 
     def seen(self, site: Site, detail: Any) -> Evidence:
-        process = self.struck(site)
-        if process is None:
+        left = dict(self.struck(site))
+        if not left:
             already = "already" in site.notes
             return Evidence(False, "was stopped already" if already else "no server was running, so none was stopped")
-        stopped = eventually(lambda: primitives.process_state(site.node, process) == _STOPPED, self.patience_s)
-        return Evidence(stopped, f"process {process.pid} is {'' if stopped else 'not '}stopped")
+
+        def all_stopped() -> bool:
+            for kind in list(left):
+                if primitives.process_state(site.node, left[kind]) == STOPPED:
+                    del left[kind]
+            return not left
+
+        eventually(all_stopped, self.patience_s)
+        said = (
+            f"{named(kind, process)} is {'not ' if kind in left else ''}stopped"
+            for kind, process in self.struck(site).items()
+        )
+        return Evidence(not left, "; ".join(said))
 
     def healed(self, site: Site, detail: Any) -> Evidence:
-        """The process is not stopped: it runs, or it is gone (an overlapping fault killed it)."""
-        process = site.notes["struck"]
-        state = [""]
+        """No process is stopped: it runs, or it is gone (an overlapping fault killed it)."""
+        state: dict[str, str] = {}
 
-        def runs() -> bool:
-            state[0] = primitives.process_state(site.node, process)
-            return state[0] != _STOPPED
+        def all_run() -> bool:
+            for kind, process in self.struck(site).items():
+                if state.get(kind, STOPPED) == STOPPED:
+                    state[kind] = primitives.process_state(site.node, process)
+            return STOPPED not in state.values()
 
-        if not eventually(runs, self.patience_s):
-            return Evidence(False, f"process {process.pid} is still stopped")
-        return Evidence(True, f"process {process.pid} {'was killed meanwhile' if state[0] in _GONE else 'goes on'}")
+        well = eventually(all_run, self.patience_s)
+        words = {STOPPED: "is still stopped", **dict.fromkeys(_GONE, "was killed meanwhile")}
+        said = (
+            f"{named(kind, process)} {words.get(state[kind], 'goes on')}" for kind, process in self.struck(site).items()
+        )
+        return Evidence(well, "; ".join(said))
+
+
+class Leases:
+    """Several leases of one node as one: its servers, each held on its own."""
+
+    def __init__(self) -> None:
+        self._held: list[Lease] = []
+
+    def __bool__(self) -> bool:
+        return bool(self._held)
+
+    def take(self, inject: Callable[[], Lease]) -> None:
+        """One more. Where it fails, those that are held are healed, and what it raised is raised."""
+        try:
+            self._held.append(inject())
+        except BaseException:
+            self.heal()
+            raise
+
+    def heal(self, timeout_s: float = 30) -> None:
+        """All of them, in the order in which they were taken, even if one fails. Raises InfraError for the first."""
+        deadline = time.monotonic() + timeout_s
+        problems: list[InfraError] = []
+        for lease in self._held:
+            try:
+                lease.heal(max(1.0, deadline - time.monotonic()))
+            except InfraError as problem:
+                problems.append(problem)
+        if problems:
+            raise problems[0]
+
+
+def named(kind: str, process: ProcessId) -> str:
+    """`broker process 184`; the only server of a node needs no kind."""
+    return f"process {process.pid}" if kind == "server" else f"{kind} process {process.pid}"
 
 
 def _mib(size: int) -> str:

@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from random import Random
 from types import SimpleNamespace
@@ -12,13 +13,14 @@ import pytest
 from harness.api import Completion, Evidence, Fault, Nothing, Site
 from harness.faults import FaultRunner, Limits, generator, refuse_if_not_disposable
 from harness.plan import ClusterPlan, Plan, PlanError
+from harness.scene import Scene
 from harness.schedule import Strike
 from harness.simulate import simulate
 from infra.api import InfraError
 from results.op import NEMESIS, Op
 
 NODES = ["n1", "n2", "n3"]
-QUICK = Limits(inject_s=5, probe_s=5, heal_s=1, pause_s=0.01, leader_s=0)
+QUICK = Limits(inject_s=5, probe_s=5, heal_s=1, pause_s=0.01, role_s=0)
 
 
 class Lease:
@@ -82,7 +84,12 @@ class Rig:
         cluster: Any = SimpleNamespace(nodes=[SimpleNamespace(name=name) for name in NODES], destructive=destructive)
         topology: Any = None
         self.leader = leader
-        self.runner = FaultRunner(cluster, topology, {"alias": Trouble(self.world)}, lambda: self.leader, limits)
+        self.runner = FaultRunner(cluster, topology, {"alias": Trouble(self.world)}, self.scene, limits)
+
+    def scene(self) -> Scene:
+        servers = dict.fromkeys(NODES, ("namesrv", "broker"))
+        led = {"a": self.leader} if self.leader else {}
+        return Scene(NODES, servers, dict.fromkeys(NODES, "broker"), {"a": NODES}, led)
 
     def op(self, f: str, number: int, target: str = "n1,n3") -> Op:
         value = {"fault": "trouble", "id": number}
@@ -142,7 +149,7 @@ def test_without_a_leader_nothing_is_struck() -> None:
 
 
 def test_a_strike_waits_for_a_leader() -> None:
-    rig = Rig(Limits(leader_s=60), leader=None)
+    rig = Rig(Limits(role_s=60), leader=None)
 
     async def elected_meanwhile() -> Completion:
         strike = asyncio.create_task(rig.runner.invoke(rig.op("inject", 1, "leader")))
@@ -151,6 +158,28 @@ def test_a_strike_waits_for_a_leader() -> None:
         return await strike
 
     assert asyncio.run(elected_meanwhile()).value["nodes"] == {"n1": "n1!"}
+
+
+def test_a_role_is_whoever_has_it() -> None:
+    rig = Rig(leader="n2")
+    assert rig.do("inject", 1, "master").value["nodes"] == {"n2": "n2!"}
+    assert set(rig.do("inject", 2, "slaves").value["nodes"]) == {"n1", "n3"}
+    assert len(rig.do("inject", 3, "namesrv").value["nodes"]) == 1
+    done = rig.do("inject", 4, "controller-leader")
+    assert done.error == "no controller-leader is known, so nothing was struck"
+
+
+def test_a_server_under_a_fault_does_not_die_by_itself() -> None:
+    """Deaths are excused by a strike in force, and by one that ended after the process was seen to run."""
+    rig = Rig()
+    assert not rig.runner.downed("n1", "broker", 0)
+    rig.do("inject", 1, "n1")
+    before = time.monotonic()
+    assert rig.runner.downed("n1", "broker", before)
+    assert not rig.runner.downed("n2", "broker", before)
+    rig.do("heal", 1)
+    assert rig.runner.downed("n1", "broker", before)
+    assert not rig.runner.downed("n1", "broker", time.monotonic())
 
 
 def test_strikes_overlap_and_end_on_their_own() -> None:

@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 from harness.api import Fault
 from harness.plan import ClusterPlan, NemesisPlan, Plan, PlanError
 from harness.schedule import FIRST_S, LAST_S, Strike, strikes
-from harness.targets import resolve
-from nemesis.partition import Bridge, PartitionHalves, PartitionMajoritiesRing
+from harness.targets import ROLES, resolve
+from nemesis.partition import Bridge, PartitionHalves, PartitionLeaderMinority, PartitionMajoritiesRing
 from nemesis.process import CrashRandomNodes, HammerTime, KillRandomProcesses
+from nemesis.sequence import PauseSlavesKillMaster
 
 NODES = ["n1", "n2", "n3", "n4", "n5"]
 FAULTS: dict[str, Fault] = {
@@ -22,6 +23,8 @@ FAULTS: dict[str, Fault] = {
         PartitionHalves(),
         PartitionMajoritiesRing(),
         Bridge(),
+        PartitionLeaderMinority(),
+        PauseSlavesKillMaster(),
         HammerTime(),
         KillRandomProcesses(),
         CrashRandomNodes(),
@@ -101,6 +104,12 @@ def test_an_alias_is_journalled_by_its_name() -> None:
     assert strikes(plan, {"partition-random-halves": PartitionHalves()})[0].fault == "partition-halves"
 
 
+@pytest.mark.parametrize("role", ROLES)
+def test_a_role_is_left_open(role: str) -> None:
+    found = strikes(Plan(nemeses=(NemesisPlan("hammer-time", target=role),)), FAULTS)
+    assert {strike.target for strike in found} == {role}
+
+
 def test_only_the_leader_is_left_open() -> None:
     found = strikes(Plan(nemeses=(NemesisPlan("hammer-time", target="leader"),)), FAULTS)
     assert {strike.target for strike in found} == {"leader"}
@@ -149,6 +158,8 @@ def test_every_node_has_its_turn() -> None:
         (NemesisPlan("hammer-time", target="minority"), 2, "2 nodes have no minority; 'one' is right"),
         (NemesisPlan("partition-majorities-ring"), 2, "partition-majorities-ring has nothing to do on 2 nodes;"),
         (NemesisPlan("partition-halves"), 1, "partition-halves has nothing to do on 1 node;"),
+        (NemesisPlan("partition-leader-minority"), 4, "partition-leader-minority has nothing to do on 4 nodes;"),
+        (NemesisPlan("pause-slaves-kill-master"), 1, "pause-slaves-kill-master has nothing to do on 1 node;"),
         (NemesisPlan("hammertime"), 5, "no nemesis 'hammertime'; did you mean 'hammer-time'"),
     ],
 )

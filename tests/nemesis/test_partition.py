@@ -150,4 +150,4 @@ def test_it_impairs_who_is_not_heard() -> None:
     fault = PartitionHalves()
     aim = fault.aim(NODES, ["n1"], Random(3))
     assert fault.impairs(NODES, aim) == aim
-    assert set(fault.told(aim, "n1").split()) == {*NODES, "|", "(leader)"}
+    assert set(fault.told(aim, {"n1": "leader"}).split()) == {*NODES, "|", "(leader)"}

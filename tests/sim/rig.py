@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from random import Random
+from types import MappingProxyType
 from typing import Any, ClassVar
 
 from harness.api import Client, Completion, Context, Evidence, Fault, Site
@@ -61,6 +62,8 @@ class SimBackend:
 
 class SimTopology:
     name = "sim"
+    profiles: ClassVar[Sequence[str]] = ()
+    roles: Mapping[str, str] = MappingProxyType({"leader": "leader", "follower": "follower"})
 
     def __init__(self, plan: Plan, bug: Bug | None) -> None:
         names = [f"n{i + 1}" for i in range(plan.cluster.nodes)]
@@ -79,6 +82,21 @@ class SimTopology:
 
     def stop(self, node: Any, timeout_s: float = 0) -> None:
         self.restarted = True
+
+    def servers(self, node: Any) -> Sequence[str]:
+        return ["server"]
+
+    def main(self, node: Any) -> str:
+        return "server"
+
+    def groups(self) -> Mapping[str, Sequence[str]]:
+        return {"sim": self.service.nodes}
+
+    def permits(self) -> Mapping[str, str]:
+        return {}
+
+    def process(self, node: Any, server: str | None = None) -> None:
+        """There is none to watch."""
 
     def endpoint(self, node: Any) -> tuple[str, int]:
         return node.address, 1

@@ -8,6 +8,7 @@ no replica divergent, no service unavailable.
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from random import Random
 
 import harness.generator as gen
@@ -20,6 +21,7 @@ from harness.faults import generator as fault_generator
 from harness.generator import Invocation
 from harness.interpreter import Interpreter
 from harness.plan import ClusterPlan, NemesisPlan, Plan
+from harness.scene import Scene
 from harness.schedule import strikes
 from results.history import History
 from results.op import Op
@@ -51,7 +53,13 @@ async def play(plan: Plan) -> RunRecord:
     """The phases of a run without a store: load under faults, heal, restart, final reads."""
     workload, cluster, topology = SimRegister(plan), SimCluster(plan.cluster.nodes), SimTopology(plan, None)
     context = Context(cluster, topology)  # type: ignore[arg-type]
-    runner = FaultRunner(cluster, topology, SIM_FAULTS, lambda: topology.service.leader)  # type: ignore[arg-type]
+    stage = Scene.of(topology, cluster.nodes)  # type: ignore[arg-type]
+
+    def scene() -> Scene:
+        leader = topology.service.leader
+        return replace(stage, leaders={"sim": leader} if leader else {})
+
+    runner = FaultRunner(cluster, topology, SIM_FAULTS, scene)  # type: ignore[arg-type]
     ops: list[Op] = []
     keys: dict[str, None] = {}
 
