@@ -1,0 +1,136 @@
+"""The judges of messages against a simulated broker group: silent on good runs, and every planted bug by its name."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+
+from checkers.api import Checker, judge
+from checkers.legality import count
+from checkers.log import LogAnomalies, LogLinearizable, Replicas
+from checkers.queue import Deliveries, Offsets
+from checkers.sync_state import SyncState
+from checkers.wellformed import WellFormed
+from results.record import RunRecord
+from results.verdict import CheckResult, Judgement, Verdict
+from sim.rocketmq import Bug, Sim, names, simulate
+
+LOG: Sequence[Checker] = (LogAnomalies(), LogLinearizable(), Replicas())
+# The simulated slaves copy the offsets every second.
+QUEUE: Sequence[Checker] = (LogAnomalies(), Replicas(), Offsets(copied_within_s=3), Deliveries())
+PERMITTED = {"lost": "acknowledged before it is replicated", "dirty-read": "read before it is replicated"}
+
+NAME = {
+    Bug.LOSE: "lost",
+    Bug.SPLIT_BRAIN: "lost",
+    Bug.DUPLICATE: "duplicated",
+    Bug.SWAP: "inconsistent-offsets",
+    Bug.SHIFT: "inconsistent-offsets",
+    Bug.STALE: "nonmonotonic-poll",
+    Bug.SKIP: "poll-skip",
+    Bug.HOLE: "hole",
+    Bug.DIVERGE: "divergent-replicas",
+    Bug.DIRTY: "dirty-read",
+    Bug.PHANTOM: "phantom",
+    Bug.STRAY: "never-sent",
+    Bug.REGRESS: "committed-offset-regression",
+    Bug.SKIP_COMMITS: "committed-offset-jump",
+    Bug.FORGET: "lost-to-group",
+}
+OF_GROUPS = (Bug.REGRESS, Bug.SKIP_COMMITS, Bug.FORGET)
+WITHOUT_FAULTS = (Bug.STALE, Bug.SKIP, Bug.SKIP_COMMITS, Bug.FORGET)
+SEEDS = 8
+
+
+def told(results: Sequence[CheckResult], name: str) -> int:
+    return sum(count(a) for r in results for a in r.anomalies if a.name == name)
+
+
+def lossy(record: RunRecord) -> RunRecord:
+    return replace(record, environment={"permits": PERMITTED})
+
+
+def alarms(seed: int, record: RunRecord, checkers: Sequence[Checker]) -> list[str]:
+    found = judge(record, [WellFormed(), *checkers])
+    return [f"seed {seed}, {r.checker}: {r.reason}" for r in found.results if r.verdict != Verdict.VALID]
+
+
+def test_nine_hundred_good_runs_of_producers_and_readers() -> None:
+    wrong: list[str] = []
+    for seed in range(450):
+        wrong += alarms(seed, simulate(seed, seconds=3)[0], [*LOG, SyncState(limit_s=4)])
+        wrong += alarms(seed, lossy(simulate(seed, seconds=3, strict=False)[0]), LOG)
+    assert wrong == []
+
+
+def test_a_hundred_good_runs_of_consumers() -> None:
+    wrong: list[str] = []
+    for seed in range(50):
+        wrong += alarms(seed, simulate(seed, seconds=5, consumers=2)[0], QUEUE)
+        wrong += alarms(seed, lossy(simulate(seed, seconds=5, consumers=2, strict=False)[0]), QUEUE)
+    assert wrong == []
+
+
+def planted(bug: Bug, seed: int) -> tuple[Sim, Sequence[CheckResult]]:
+    if bug in OF_GROUPS:
+        record, sim = simulate(seed, bug, 14, consumers=2, strikes_at=[8.0] if bug is Bug.REGRESS else ())
+        return sim, judge(record, QUEUE).results
+    record, sim = simulate(seed, bug, strikes_at=() if bug in WITHOUT_FAULTS else None)
+    return sim, judge(record, LOG).results
+
+
+def really(sim: Sim) -> bool:
+    """Whether the bug had an effect that a client can see."""
+    if sim.bug in (Bug.LOSE, Bug.SPLIT_BRAIN):
+        return bool(sim.lost)
+    return bool(sim.dirty) if sim.bug is Bug.DIRTY else sim.planted > 0
+
+
+@pytest.mark.parametrize("bug", NAME)
+def test_a_planted_bug_is_called_by_its_name(bug: Bug) -> None:
+    struck = 0
+    for seed in range(SEEDS):
+        sim, results = planted(bug, seed)
+        assert (NAME[bug] in names(results)) == really(sim), f"seed {seed}: {names(results)}"
+        struck += really(sim)
+        if really(sim) and bug not in (Bug.STALE, Bug.SKIP, Bug.PHANTOM, *OF_GROUPS, Bug.STRAY):
+            assert "nonlinearizable" in names(results), f"seed {seed}"
+    assert struck >= SEEDS // 3
+
+
+def test_a_message_in_front_of_one_acknowledged_before_is_an_inversion() -> None:
+    struck = 0
+    for seed in range(SEEDS):
+        sim, results = planted(Bug.INVERT, seed)
+        assert bool({"reordered", "realtime-inversion"} & names(results)) == (sim.planted > 0), f"seed {seed}"
+        struck += sim.planted > 0
+    assert struck >= SEEDS // 3
+
+
+@pytest.mark.parametrize("bug", [None, Bug.LOSE, Bug.SPLIT_BRAIN, Bug.DIRTY, Bug.HOLE])
+def test_every_lost_message_is_counted_and_no_other(bug: Bug | None) -> None:
+    lost = dirty = 0
+    for seed in range(12):
+        record, sim = simulate(seed, bug, strict=bug is not None)
+        results = [checker.check(record) for checker in LOG]
+        assert told(results, "lost") == len(sim.lost), f"seed {seed}"
+        assert told(results, "dirty-read") == len(sim.dirty), f"seed {seed}"
+        lost, dirty = lost + len(sim.lost), dirty + len(sim.dirty)
+    assert dirty if bug is Bug.DIRTY else lost
+
+
+def test_what_the_configuration_permits_is_shown_with_its_count_and_fails_nothing() -> None:
+    record, sim = next(run for run in (simulate(seed, strict=False) for seed in range(9)) if run[1].lost)
+    strict, lenient = LogAnomalies().check(record), LogAnomalies().check(lossy(record))
+    assert strict.verdict == Verdict.INVALID
+    assert lenient.verdict == Verdict.VALID
+    assert f"legal here: {len(sim.lost)} lost" in lenient.reason
+    assert "acknowledged before it is replicated" in lenient.reason
+    assert all(a.legal for a in lenient.anomalies)
+
+
+def test_the_whole_of_a_lossy_run_is_invalid_where_nothing_is_permitted() -> None:
+    record = next(run for run in (simulate(seed, strict=False) for seed in range(9)) if run[1].lost)[0]
+    assert Judgement([c.check(record) for c in LOG]).verdict == Verdict.INVALID
