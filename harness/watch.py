@@ -85,7 +85,8 @@ class Watch:
                 missing.clear()
                 told.clear()
                 now = time.monotonic()
-                found = await self._processes(node)
+                while not (found := await self._processes(node)) and self._topology.servers(node):
+                    await asyncio.sleep(_PAUSE_S)
                 alive = {kind: _Seen(process, now) for kind, process in found.items() if process is not None}
             ended = await self._ended(node, [seen.process for seen in alive.values()])
             if restarts != self._restarts:

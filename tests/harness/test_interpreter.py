@@ -24,7 +24,7 @@ from harness.generator import PENDING, Generator, GeneratorError, Invocation, So
 from harness.interpreter import Interpreter
 from harness.simulate import invocations, simulate
 from results.journal import Journal, read_journal
-from results.op import FAIL, INFO, INVOKE, NEMESIS, OK, Op
+from results.op import FAIL, INFO, INVOKE, NEMESIS, OK, SERVER_DIED, Op
 
 S = 1_000_000_000
 READS = gen.repeat(Invocation("read"))
@@ -681,3 +681,46 @@ def test_blocking_clients_run_in_threads_and_may_hang(tmp_path: Path) -> None:
     ]
     assert set(threads) == {"blocking-client", "closed"}
     assert threads.count("closed") == len(clients)
+
+
+# Events that nobody invoked
+
+
+def test_an_event_stands_where_it_happened_also_within_a_strike_and_after_the_last_phase() -> None:
+    async def slowly(op: Op) -> Completion:
+        await asyncio.sleep(3)
+        return Completion(INFO, op.value)
+
+    async def dying(interpreter: Interpreter) -> None:
+        await asyncio.sleep(2)
+        interpreter.event(SERVER_DIED, {"node": "n1"})
+        await asyncio.sleep(60)
+        interpreter.event(SERVER_DIED, {"node": "n2"})
+
+    world = World()
+    load = gen.any_(gen.clients(gen.time_limit(10, gen.rate(5, READS))), gen.nemesis(Invocation("inject")))
+    history = world.run(("main", load), nemesis=slowly, meanwhile=dying)
+    assert list(breaches(history)) == []
+    died = [op for op in history if op.is_event]
+    assert [op.value["node"] for op in died] == ["n1"]
+    assert died[0].time == 2 * S
+    inject = [op.index for op in history if op.f == "inject"]
+    assert inject[0] < died[0].index < inject[1]
+
+
+def test_an_event_between_phases_is_written_down_with_the_next_and_at_the_end() -> None:
+    async def main() -> list[Op]:
+        world = World()
+        interpreter = Interpreter(
+            concurrency=2, client=world.client, nemesis=None, journal=world.history.append, deadline_s=4
+        )
+        await interpreter.run(gen.clients(gen.limit(3, READS)))
+        interpreter.event(SERVER_DIED, {"node": "n1"})
+        await interpreter.run(gen.clients(gen.limit(3, READS)), "final")
+        interpreter.event(SERVER_DIED, {"node": "n2"})
+        await interpreter.close()
+        return world.history
+
+    history = virtual_time.run(main())
+    assert list(breaches(history)) == []
+    assert [(op.index, op.value["node"]) for op in history if op.is_event] == [(6, "n1"), (13, "n2")]
