@@ -1,0 +1,282 @@
+"""The workloads `log` and `queue` in virtual time: their generators against brokers in memory, judged by their judges.
+
+What generators know, they know from answers, so the contract between them and the judges is only seen where both meet.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+import pytest
+
+import harness.generator as gen
+from checkers.api import judge
+from checkers.wellformed import WellFormed
+from harness import virtual_time
+from harness.api import Completion
+from harness.interpreter import Interpreter
+from harness.plan import Plan, PlanError
+from results.history import History
+from results.op import Op
+from results.record import RunRecord
+from results.verdict import Judgement, Verdict
+from workloads.log import PHASE, LogWorkload, tours
+from workloads.places import Places, Queue, queue_of
+from workloads.queue import QueueWorkload
+
+NODES = ("n1", "n2", "n3")
+JUDGES = {"log", "linearizability", "replicas", "deliveries", "offsets", "leases", "well-formed"}
+
+
+def places() -> Places:
+    endpoints = {node: (f"198.18.0.{i}", 10911) for i, node in enumerate(NODES)}
+    queues = [Queue("t", "a", n) for n in range(4)]
+    return Places("controller", "t", "readers", queues, {"a": NODES}, endpoints, [], [])
+
+
+class Brokers:
+    """One right group, with a moment for every answer. Some answers are lost; what was asked has happened, or not.
+
+    `forgetful`: every now and then the committed offsets are gone, as at a new master that never got them.
+    """
+
+    def __init__(self, rng: Random, trouble: float, forgetful: bool) -> None:
+        self.rng, self.trouble, self.forgetful = rng, trouble, forgetful
+        self.queues: dict[str, list[Any]] = {}
+        self.committed: dict[tuple[str, str], int] = {}
+        self.popped: dict[str, int] = {}
+        self.leased: dict[str, tuple[float, list[Any]]] = {}
+
+    async def invoke(self, op: Op) -> Completion:
+        await asyncio.sleep(self.rng.uniform(0.001, 0.02))
+        if op.f in ("assign", "crash"):
+            return Completion("ok", op.value)
+        luck = self.rng.random()
+        change = op.f in ("send", "commit", "pop", "ack", "extend")
+        if luck < self.trouble / 2:
+            return Completion("fail", op.value, "refused", {"node": "n1"})
+        if luck < self.trouble and change:
+            if self.rng.random() < 0.5:
+                self.do(op)
+            return Completion("info", op.value, "no answer", {"node": "n1"})
+        done = self.do(op)
+        if op.f == "pop" and not done.value:
+            await asyncio.sleep(op.extra["wait_s"])
+        return done
+
+    def do(self, op: Op) -> Completion:
+        now = asyncio.get_running_loop().time()
+        extra = {"node": op.extra.get("node", "n1"), "group": op.extra.get("group"), "code": 0}
+        queue = self.queues.setdefault(op.key or "", [])
+        place = (op.extra.get("group", ""), op.key or "")
+        if self.forgetful and self.rng.random() < 0.003:
+            self.committed.clear()
+        match op.f:
+            case "send":
+                queue.append(op.value)
+                return Completion("ok", [len(queue) - 1, op.value], extra=extra)
+            case "poll" | "consume" | "replica-read":
+                shown = [[at, queue[at]] for at in range(op.value, min(op.value + 20, len(queue)))]
+                said = {"min": 0, "max": len(queue), "next": op.value + len(shown)}
+                done = {"done": op.value + len(shown) >= len(queue)} if op.f == "replica-read" else {}
+                return Completion("ok", shown, extra=extra | said | done)
+            case "commit":
+                self.committed[place] = op.value
+                return Completion("ok", op.value, extra=extra)
+            case "committed":
+                return Completion("ok", self.committed.get(place), extra=extra)
+            case "drain":
+                committed = self.popped.get(op.key or "", 0) if op.value is None else self.committed.get(place)
+                reached = committed if op.value is None else op.value
+                return Completion(
+                    "ok", {"committed": committed, "max": len(queue), "consumed_to": reached}, extra=extra
+                )
+            case "pop":
+                return Completion("ok", self.pop(queue_of(op.key), now, op.extra["invisible_ms"]), extra=extra)
+            case "ack":
+                self.leased.pop(op.value[0], None)
+                return Completion("ok", op.value, extra=extra)
+            case "extend":
+                handle, more_ms = op.value
+                entry = self.leased.pop(handle, None)
+                if entry is None:
+                    return Completion("fail", op.value, "spent", extra)
+                renewed = f"{handle}+"
+                self.leased[renewed] = (now + more_ms / 1000, entry[1])
+                return Completion("ok", [renewed], extra=extra)
+        raise ValueError(op.f)
+
+    def pop(self, source: Queue, now: float, invisible_ms: int) -> list[Any]:
+        """Messages whose lease is over first, as retries; then new ones."""
+        found = []
+        for handle, (until, entry) in list(self.leased.items()):
+            if until < now and len(found) < 8:
+                del self.leased[handle]
+                found.append(["%RETRY%g_t:a:0", entry[1] + 1000, entry[2], handle + "'", 1])
+        for key in (queue.key for queue in places().queues):
+            queue = self.queues.get(key, [])
+            while self.popped.get(key, 0) < len(queue) and len(found) < 8:
+                at = self.popped.get(key, 0)
+                self.popped[key] = at + 1
+                found.append([key, at, queue[at], f"{key}/{at}", 0])
+        until = now + invisible_ms / 1000
+        self.leased |= {entry[3]: (until, entry) for entry in found}
+        return found
+
+    async def open(self) -> None:
+        """Nothing to open."""
+
+    async def close(self) -> None:
+        """Nothing to close."""
+
+
+def play(workload: LogWorkload, brokers: Brokers, seconds: float = 8) -> RunRecord:
+    """Load, recovery, final phase."""
+    workload._places = places()
+    if isinstance(workload, QueueWorkload):
+        workload.group = "g"
+    ops: list[Op] = []
+
+    async def phases() -> None:
+        interpreter = Interpreter(
+            concurrency=workload.plan.concurrency, client=lambda thread: brokers, journal=ops.append, deadline_s=4
+        )
+        for phase in ("main", "recovery"):
+            rng = workload.plan.rng(phase)
+            load = gen.rate(workload.plan.rate or 1, workload.generator(rng, phase), rng=rng)
+            await interpreter.run(gen.clients(gen.time_limit(seconds, load)), phase)
+        brokers.trouble, brokers.forgetful = 0, False
+        await interpreter.run(gen.time_limit(60, workload.final([], NODES)), "final")
+        await interpreter.close()
+
+    virtual_time.run(phases())
+    return RunRecord(History(ops))
+
+
+def judged(workload: LogWorkload, record: RunRecord) -> Judgement:
+    return judge(record, [WellFormed(), *(c for c in workload.checkers() if c.name in JUDGES)])
+
+
+def plan(seed: int, **more: Any) -> Plan:
+    dice = Random(seed)
+    return Plan(seed=seed, rate=dice.uniform(80, 200), concurrency=dice.randint(2, 9), **more)
+
+
+Make = Callable[[int], LogWorkload]
+WORKLOADS: dict[str, Make] = {
+    "log": lambda seed: LogWorkload(plan(seed, workload="log")),
+    "pull": lambda seed: QueueWorkload(plan(seed, workload="queue")),
+    "pop": lambda seed: QueueWorkload(plan(seed, workload="queue", consume="pop")),
+}
+
+
+@pytest.mark.parametrize("name", WORKLOADS)
+def test_good_brokers_raise_no_alarm(name: str) -> None:
+    for seed in range(6):
+        workload = WORKLOADS[name](seed)
+        record = play(workload, Brokers(Random(seed), trouble=0.03 * (seed % 3), forgetful=False))
+        judgement = judged(workload, record)
+        assert judgement.verdict == Verdict.VALID, (seed, judgement.reason)
+
+
+def test_lost_committed_offsets_are_found() -> None:
+    workload = WORKLOADS["pull"](1)
+    judgement = judged(workload, play(workload, Brokers(Random(1), trouble=0, forgetful=True)))
+    assert "committed-offset-regression" in {anomaly.name for anomaly in judgement.anomalies}, judgement.reason
+
+
+@pytest.mark.parametrize("name", WORKLOADS)
+def test_ids_are_unique_over_all_phases(name: str) -> None:
+    record = play(WORKLOADS[name](3), Brokers(Random(3), trouble=0.02, forgetful=False))
+    sent = [op.value for op in record.history if op.f == "send" and op.type == "invoke"]
+    assert len(sent) == len(set(sent))
+    assert {message // PHASE for message in sent} == {0, 1}, "each phase has ids of its own"
+
+
+def test_every_kind_of_op_takes_place() -> None:
+    for name, kinds in {
+        "log": {"send", "poll", "replica-read"},
+        "pull": {"send", "assign", "committed", "consume", "commit", "crash", "drain", "replica-read"},
+        "pop": {"send", "pop", "ack", "extend", "drain", "replica-read"},
+    }.items():
+        record = play(WORKLOADS[name](4), Brokers(Random(4), trouble=0, forgetful=False), seconds=15)
+        assert {op.f for op in record.history} == kinds
+
+
+def test_a_poll_goes_on_where_its_process_stopped() -> None:
+    record = play(WORKLOADS["log"](5), Brokers(Random(5), trouble=0.05, forgetful=False))
+    at: dict[tuple[int, str], int] = {}
+    polls = [op for op in record.history if op.f == "poll"]
+    for op in polls:
+        place = (op.process, str(op.key))
+        if op.type == "invoke" and op.extra.get("start"):
+            at[place] = op.value
+        elif op.type == "invoke":
+            assert op.value == at[place], op
+        elif op.type == "ok" and op.value:
+            at[place] = op.value[-1][0] + 1
+    asked = Counter(op.extra["node"] for op in polls if op.type == "invoke")
+    assert set(asked) == set(NODES), "masters and slaves alike"
+
+
+def test_a_queue_has_one_owner_at_a_time() -> None:
+    record = play(WORKLOADS["pull"](6), Brokers(Random(6), trouble=0.04, forgetful=False), seconds=20)
+    held: dict[int, set[str]] = {}
+    main = [op for op in record.history if "phase" not in op.extra]
+    for op in main:
+        if op.f == "assign" and op.type == "ok":
+            held[op.process] = set(op.value)
+        elif op.type == "info" or (op.f == "crash" and op.type == "ok"):
+            held.pop(op.process, None)
+        owners = Counter(key for keys in held.values() for key in keys)
+        assert not owners or max(owners.values()) == 1, op
+
+
+def test_whoever_gives_a_queue_away_has_committed_it() -> None:
+    record = play(WORKLOADS["pull"](7), Brokers(Random(7), trouble=0, forgetful=False), seconds=20)
+    consumed: dict[tuple[int, str], int] = {}
+    committed: dict[tuple[int, str], int] = {}
+    held: dict[int, set[str]] = {}
+    for op in (op for op in record.history if op.type == "ok"):
+        if op.f == "consume" and op.value:
+            consumed[op.process, str(op.key)] = op.value[-1][0] + 1
+        elif op.f == "commit":
+            committed[op.process, str(op.key)] = op.value
+        elif op.f == "crash":
+            held.pop(op.process, None)
+            for place in [place for place in consumed if place[0] == op.process]:
+                del consumed[place]
+        elif op.f == "assign":
+            for key in held.get(op.process, set()) - set(op.value):
+                place = (op.process, key)
+                assert place not in consumed or committed.get(place) == consumed[place], op
+            held[op.process] = set(op.value)
+
+
+def test_readers_share_the_nodes() -> None:
+    for readers in (1, 2, 3, 5):
+        shares = tours(places(), readers)
+        assert len(shares) == readers
+        assert {stop for share in shares for stop in share} == {(q.key, n) for q in places().queues for n in NODES}
+
+
+@pytest.mark.parametrize("name", ["log", "queue"])
+def test_a_single_client_is_refused_in_one_line(name: str) -> None:
+    workload = {"log": LogWorkload, "queue": QueueWorkload}[name]
+    with pytest.raises(PlanError, match=f"{name} needs 2 clients"):
+        workload(Plan(workload=name, concurrency=1))
+
+
+def test_keys_name_topic_group_and_queue() -> None:
+    assert queue_of("%RETRY%g_t:a:3") == Queue("%RETRY%g_t", "a", 3)
+    assert queue_of(Queue("t", "b", -1).key) == Queue("t", "b", -1)
+
+
+def test_an_address_leads_to_its_node() -> None:
+    assert places().node_at("198.18.0.1:10911") == "n2"
+    assert places().node_at("198.18.0.1:10912") is None
+    assert places().node_at("") is None
