@@ -33,8 +33,11 @@ Draw = Callable[[Random, int], tuple[str, Any, Any]]
 """(rng, number of the op) -> f, argument, what an acknowledgement says."""
 
 
-def brute_force(problem: Problem) -> bool:
-    """Straight from the definition: some order of all completed and any unknown ops fits both time and model."""
+def brute_force(problem: Problem, *beginning: Any) -> bool:
+    """Straight from the definition: some order of all completed and any unknown ops fits both time and model.
+
+    `beginning`: the state before it, where that is not the model's initial one.
+    """
     model, kinds = problem.table.model, problem.table.kinds
     completed = frozenset(problem.completed)
     hopeless: set[tuple[frozenset[int], Any]] = set()
@@ -53,7 +56,7 @@ def brute_force(problem: Problem) -> bool:
         hopeless.add((placed, state))
         return False
 
-    return possible(frozenset(), model.initial)
+    return possible(frozenset(), *beginning or (model.initial,))
 
 
 def calls(rng: Random, draw: Draw, crash: float, most: int = MAX_OPS) -> list[Call]:

@@ -27,6 +27,8 @@ class LinearResult:
     states       states (for people) that were possible just before that return; empty where not worked out.
     core         acknowledged ops that contradict each other whatever became of the others, in order of invocation.
     core_is_minimal   none of them can be spared (otherwise the budget ended the search for less).
+    core_starts_anywhere   they do so whatever the state was when the first of them was called; what had returned by
+                 then is over (`core`). Otherwise: whatever became of all ops that are not in it.
     final_paths  (state, last op linearized or None) of some orders that were possible until then.
     witness      for `valid`: an order of ops that explains the history (replayed before it was believed). Else None.
     window       (from, to) in ns around the core, or None.
@@ -40,6 +42,7 @@ class LinearResult:
     states: Sequence[str] = ()
     core: Sequence[int] = ()
     core_is_minimal: bool = False
+    core_starts_anywhere: bool = False
     final_paths: Sequence[tuple[str, int | None]] = ()
     witness: Sequence[int] | None = None
     window: tuple[int, int] | None = None
@@ -112,7 +115,7 @@ def _violation(
     outcome = illustrated(problem, outcome, budget)
     found = explain(problem, outcome, budget)
     by_index = {call.invoke.index: call for call in calls}
-    core = [problem.source[op] for op in found.core]
+    core = [problem.source[op] for op in found.core.ops]
     failing = problem.source[found.op]
     ends = [by_index[index].end or 0 for index in (failing, *core)]
     start = min(by_index[index].start for index in (failing, *core))
@@ -122,7 +125,8 @@ def _violation(
         failing_op=failing,
         states=found.states,
         core=core,
-        core_is_minimal=found.complete,
+        core_is_minimal=found.core.complete,
+        core_starts_anywhere=found.core.anywhere,
         final_paths=[
             (show(problem.table.states[state]), None if last == NEVER else problem.source[last])
             for state, last in outcome.survivors

@@ -1,9 +1,7 @@
 """Why a history is not linearizable, as small as it can honestly be told.
 
-First the earliest return that proves it, and the states possible just before. Then the *core*: acknowledged ops that
-contradict each other whatever became of all the others. It is found by sound relaxations only - "perhaps this never
-happened" for a mutator, leaving out a pure op - each kept when the rest is still refuted. Since relaxing more never
-makes a valid history invalid, one pass down to single ops leaves a core of which no op can be spared.
+First the earliest return that proves it, and the states possible just before. Then the *core*, acknowledged ops that
+contradict each other already (`core`), and one sentence on both.
 """
 
 from __future__ import annotations
@@ -12,8 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from checkers.linearizability.budget import Budget, Meter
-from checkers.linearizability.decide import refuters
+from checkers.linearizability.budget import Budget
+from checkers.linearizability.core import Core, core_of
 from checkers.linearizability.encode import NEVER, Problem
 from checkers.linearizability.models import Kind, Register, show
 from checkers.linearizability.monitors import monitor
@@ -28,15 +26,11 @@ _NAMED: Final = 6
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """op: the one that cannot be placed. states: values for people. core: op numbers by call, `op` among them.
-
-    `complete` is False when the budget ended the search for a smaller core.
-    """
+    """op: the one that cannot be placed, `core.ops` has it too. states: values for people. story: one clause."""
 
     op: int
     states: Sequence[str]
-    core: Sequence[int]
-    complete: bool
+    core: Core
     story: str
 
 
@@ -45,31 +39,21 @@ def explain(problem: Problem, outcome: Outcome, budget: Budget) -> Explanation:
     position = outcome.position if outcome.position != NEVER else first_refuted(problem)
     op = problem.events[position] >> 1
     states = _states(problem, outcome, position, op, budget)
-    core, complete = _shrink(_to_core(problem.before(position + 1), outcome, op), budget)
-    if op not in core:
+    core = core_of(problem.before(position + 1), budget, {*outcome.core, op} if outcome.core else ())
+    if op not in core.ops:
         # A monitor that had no rule for a shorter part: what the core proves, it proves when its last op returns.
-        op = max(core, key=lambda other: problem.ret[other])
+        op = max(core.ops, key=lambda other: problem.ret[other])
         position = problem.ret[op]
-    return Explanation(op, sorted(show(s) for s in states), core, complete, _story(problem, position, op, core))
-
-
-def _to_core(problem: Problem, outcome: Outcome, op: int) -> Problem:
-    """The same with nothing acknowledged but what the algorithm blamed, if that is contradiction enough."""
-    if not outcome.core:
-        return problem
-    blamed = {*outcome.core, op}
-    trial = problem.relaxed(other for other in problem.completed if other not in blamed)
-    special = monitor(trial)
-    return trial if special is not None and special.verdict == Verdict.INVALID else problem
+    return Explanation(op, sorted(show(s) for s in states), core, _story(problem, position, op, core))
 
 
 def first_refuted(problem: Problem) -> int:
-    """The earliest return up to which the unique-value register refutes the history (longer prefixes stay refuted)."""
+    """The earliest return up to which the monitor refutes the history (longer prefixes stay refuted)."""
     returns = [position for position, event in enumerate(problem.events) if event & 1]
     low, high = 0, len(returns) - 1
     while low < high:
         middle = (low + high) // 2
-        found = unique_register(problem.before(returns[middle] + 1))
+        found = monitor(problem.before(returns[middle] + 1))
         if found is not None and found.verdict == Verdict.INVALID:
             high = middle
         else:
@@ -103,55 +87,18 @@ def _states(problem: Problem, outcome: Outcome, position: int, op: int, budget: 
     return possible
 
 
-def _shrink(problem: Problem, budget: Budget) -> tuple[list[int], bool]:
-    """A small core of `problem`, and whether no op of it can be spared."""
-    left = budget.explain
-    core = problem.completed
-    size = max(1, len(core) // 2)
-    while True:
-        at = 0
-        while at < len(core):
-            if left <= 0:
-                return sorted(core, key=lambda op: problem.call[op]), False
-            trial = problem.relaxed(core[at : at + size])
-            refuted, work = _refuted(trial, min(left, 1_000 + 20 * len(trial.events)), budget.memory)
-            left -= work
-            if refuted:
-                problem = trial
-                del core[at : at + size]
-            else:
-                at += size
-        if size == 1:
-            return sorted(core, key=lambda op: problem.call[op]), True
-        size = size // 2
-
-
-def _refuted(problem: Problem, steps: int, memory: int) -> tuple[bool, int]:
-    """Certainly not linearizable? With the work it took."""
-    special = monitor(problem)
-    if special is not None:
-        return special.verdict == Verdict.INVALID, special.work
-    work = len(problem.events)
-    for search in refuters(problem):
-        meter = Meter(steps, memory)
-        found = search(problem, meter)
-        work += meter.work
-        if found.verdict != Verdict.UNKNOWN:
-            return found.verdict == Verdict.INVALID, work
-    return False, work
-
-
-def _story(problem: Problem, position: int, op: int, core: Sequence[int]) -> str:
+def _story(problem: Problem, position: int, op: int, core: Core) -> str:
     """What in particular is wrong, in one clause."""
-    told = _register_story(problem, position, op, core)
+    told = _register_story(problem, position, op, core.ops)
     if told:
         return told
-    others = [other for other in core if other != op]
+    others = [other for other in core.ops if other != op]
     if not others:
         return "no state that could be reached allows it"
     named = ", ".join(tell(problem, other) for other in others[:_NAMED])
     more = f" and {len(others) - _NAMED} more" if len(others) > _NAMED else ""
-    return f"it contradicts {named}{more}"
+    since = f", whatever the {problem.table.model.noun} held before" if core.anywhere else ""
+    return f"it contradicts {named}{more}{since}"
 
 
 def _register_story(problem: Problem, position: int, op: int, core: Sequence[int]) -> str:

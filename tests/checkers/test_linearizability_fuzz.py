@@ -6,11 +6,13 @@ Thousands of tiny random histories: short and long calls, results right and wron
 from __future__ import annotations
 
 from random import Random
+from typing import Any
 
 import pytest
 from tiny_histories import FAMILIES, brute_force, calls, problems, told
 
 from checkers.linearizability import (
+    INCONSISTENT,
     Budget,
     Problem,
     encode,
@@ -18,10 +20,12 @@ from checkers.linearizability import (
     verify_witness,
 )
 from checkers.linearizability.budget import Meter
+from checkers.linearizability.core import Purse, without_past
 from checkers.linearizability.decide import decide
 from checkers.linearizability.encode import NEVER
 from checkers.linearizability.explain import explain
 from checkers.linearizability.frontier import Configurations, Entry, Frontier, Path
+from checkers.linearizability.monitors import zones
 from checkers.linearizability.scout import scout
 from results.history import Call
 from results.op import Op
@@ -63,11 +67,12 @@ def test_explanations_are_true_and_minimal(family: str) -> None:
         end = problem.ret[why.op]
         assert brute_force(problem.before(end)), told(problem)
         whole = problem.before(end + 1)
-        core = whole.relaxed(set(whole.completed) - set(why.core))
+        core = whole.relaxed(set(whole.completed) - set(why.core.ops))
         assert not brute_force(core), told(problem)
-        assert why.complete
-        assert why.op in why.core
-        for op in why.core:
+        assert why.core.complete
+        assert not why.core.anywhere
+        assert why.op in why.core.ops
+        for op in why.core.ops:
             assert brute_force(core.relaxed([op])), told(problem)
         if outcome.algorithm == "unique-value register":
             # The states are exactly those that a read at that moment could have seen.
@@ -76,6 +81,48 @@ def test_explanations_are_true_and_minimal(family: str) -> None:
                 None if state == "absent" else int(state) for state in why.states
             }, told(problem)
     assert found > 30
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_core_without_a_past_is_true_and_minimal(family: str) -> None:
+    """From every state, with nothing but what was called or still open when the core begins."""
+    found = 0
+    for problem in problems(family, seed=6, count=250):
+        outcome = decide(problem, Budget())
+        if outcome.verdict != Verdict.INVALID:
+            continue
+        end = problem.ret[explain(problem, outcome, Budget()).op]
+        whole = problem.before(end + 1)
+        cut = without_past(whole, Purse(Budget()))
+        states = reachable(problem)
+        if cut is None:
+            # Not even all of it is refuted from every state; or there are too many states.
+            assert len(states) > 64 or any(brute_force(whole, state) for state in states), told(problem)
+            continue
+        found += 1
+        assert cut.complete
+        assert cut.anywhere
+        assert problem.events[end] >> 1 in cut.ops
+        begin = min(whole.call[op] for op in cut.ops)
+        over = {op for op in whole.completed if whole.ret[op] < begin}
+        rest = Problem(whole.table, whole.kind, whole.source, [e for e in whole.events if e >> 1 not in over])
+        core = rest.relaxed(set(rest.completed) - set(cut.ops))
+        assert not any(brute_force(core, state) for state in states), told(problem)
+        for op in cut.ops:
+            assert any(brute_force(core.relaxed([op]), state) for state in states), told(problem)
+    assert found > 10
+
+
+def reachable(problem: Problem) -> set[Any]:
+    """The states that any sequence of the history's ops leads to, short sequences first, where there is no end."""
+    model, kinds = problem.table.model, problem.table.kinds
+    found, todo = {model.initial}, [model.initial]
+    while todo and len(found) < 150:
+        state = todo.pop(0)
+        after = {model.step(state, kind) for kind in kinds} - {INCONSISTENT} - found
+        found |= after
+        todo += after
+    return found
 
 
 def _valid(problem: Problem) -> bool:
@@ -220,11 +267,11 @@ def test_fuzz_notices_weakened_zones(monkeypatch: pytest.MonkeyPatch) -> None:
 
     assert not noticed()
     with monkeypatch.context() as patch:
-        patch.setattr(unique._Chain, "forward", property(lambda chain: True))
+        patch.setattr(zones.Chain, "forward", property(lambda chain: True))
         assert noticed(), "zones that are all forward"
     with monkeypatch.context() as patch:
         patch.setattr(unique, "_wanted", lambda problem, values: set(values))
         assert noticed(), "unknown writes that must have happened"
     with monkeypatch.context() as patch:
-        patch.setattr(unique, "_order", lambda chains: [op for c in chains for group in c.groups for op in group])
+        patch.setattr(unique, "in_order", lambda chains: [op for c in chains for group in c.groups for op in group])
         assert noticed(), "zones that may overlap"
