@@ -112,7 +112,7 @@ class Brokers:
 
     def pop(self, source: Queue, now: float, invisible_ms: int) -> list[Any]:
         """Messages whose lease is over first, as retries; then new ones."""
-        found = []
+        found: list[list[Any]] = []
         for handle, (until, entry) in list(self.leased.items()):
             if until < now and len(found) < 8:
                 del self.leased[handle]
