@@ -40,7 +40,7 @@ class Packed:
     """Many histories of one model, one behind the other.
 
     table        what the kinds mean. Kinds that no history has may be in it too.
-    kind         kind of every op; -1 for an op that is not there.
+    kind         kind of every op.
     call, ret    when it began and ended, on any clock of its history; `ret` is NEVER where the outcome is unknown. At
                  equal times a call comes before a return: calls that touch are concurrent.
     first        the ops of history h are `first[h]` to `first[h + 1]`.
@@ -58,13 +58,14 @@ class Packed:
         return len(self.first) - 1
 
     def problem(self, history: int) -> Problem:
-        """One of them, for the searches that take one."""
+        """One of them, for the searches that take one. Unknown ops that change nothing are left out, as in `encode`."""
         begin, end = int(self.first[history]), int(self.first[history + 1])
-        call, ret = self.call[begin:end], self.ret[begin:end]
-        stamped = [(int(call[op]), 0, 2 * op) for op in range(end - begin)]
-        stamped += [(int(ret[op]), 1, 2 * op + 1) for op in range(end - begin) if ret[op] != NEVER]
+        kind, call, ret = (column[begin:end].tolist() for column in (self.kind, self.call, self.ret))
+        pure = self.table.pure
+        stamped = [(call[op], 0, 2 * op) for op in range(end - begin) if ret[op] != NEVER or not pure[kind[op]]]
+        stamped += [(ret[op], 1, 2 * op + 1) for op in range(end - begin) if ret[op] != NEVER]
         events = [event for _, _, event in sorted(stamped)]
-        return Problem(self.table, self.kind[begin:end].tolist(), self.source[begin:end].tolist(), events)
+        return Problem(self.table, kind, self.source[begin:end].tolist(), events)
 
 
 @dataclass(frozen=True, slots=True)

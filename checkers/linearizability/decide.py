@@ -17,6 +17,7 @@ from checkers.linearizability.encode import NEVER, Problem
 from checkers.linearizability.frontier import Frontier
 from checkers.linearizability.monitors import monitor
 from checkers.linearizability.outcome import Outcome
+from checkers.linearizability.parts import merged, parts
 from checkers.linearizability.scout import scout
 from checkers.linearizability.witness import verify_witness
 from results.verdict import Verdict
@@ -36,6 +37,9 @@ def decide(problem: Problem, budget: Budget) -> Outcome:
     special = monitor(problem)
     if special is not None:
         return _replayed(problem, special)
+    several = parts(problem)
+    if several:
+        return _replayed(problem, _each(problem, several, budget))
     spent, allowed = 0, budget.steps + budget.per_event * len(problem.events)
     furthest = Outcome(Verdict.UNKNOWN, "none", 0)
     for run, steps in stages(problem, allowed):
@@ -50,6 +54,25 @@ def decide(problem: Problem, budget: Budget) -> Outcome:
         if spent >= allowed:
             break
     return replace(furthest, work=spent)
+
+
+def _each(problem: Problem, several: Sequence[Problem], budget: Budget) -> Outcome:
+    """Invalid as soon as a part is; valid when all are. `budget` is that of all together."""
+    left, work = budget.steps, 0
+    orders: list[Sequence[int]] = []
+    unknown: Outcome | None = None
+    for part in several:
+        outcome = decide(part, replace(budget, steps=max(left, 0)))
+        left, work = left - outcome.work, work + outcome.work
+        if outcome.verdict == Verdict.INVALID:
+            position = NEVER if outcome.position == NEVER else problem.ret[part.events[outcome.position] >> 1]
+            return Outcome(Verdict.INVALID, outcome.algorithm, work, position, core=part.completed)
+        if outcome.verdict == Verdict.UNKNOWN:
+            unknown = unknown or outcome
+        orders.append(outcome.witness or ())
+    if unknown is not None:
+        return replace(unknown, work=work, position=NEVER)
+    return Outcome(Verdict.VALID, "search of each element", work, witness=merged(problem, orders))
 
 
 def illustrated(problem: Problem, outcome: Outcome, budget: Budget) -> Outcome:

@@ -1,16 +1,11 @@
 """Registers whose values are all different: decided in near-linear time, however many clients or unknown ops.
 
 When no value is written twice, a read names its write. All ops of one value form a *cluster*; a cas joins the cluster
-of the value it expects to that of the value it leaves, so clusters grow into *chains* in a known order. With
-`first` = the earliest return in a chain and `last` = its latest call:
-
-* `first < last`: at `first` the chain has begun, at `last` it is not over, so the register is its own all through
-  [first, last] (a *forward* zone);
-* otherwise every op of the chain is open all through [last, first], and the chain fits at any one point there
-  (a *backward* zone).
+of the value it expects to that of the value it leaves, so clusters grow into *chains* in a known order. `zones` says
+when chains fit beside each other.
 
 Linearizable iff every value read has one writer, every chain can follow its own order (no op returns before one that
-precedes it in the chain is called), no two forward zones overlap, and no backward zone lies inside a forward one.
+precedes it in the chain is called), and the chains fit.
 The initial value is a write before everything. Unknown writers count (with no return) when somebody saw their value,
 and are left out otherwise: what nobody saw need not have happened.
 
@@ -22,17 +17,15 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from dataclasses import dataclass, field
-from itertools import pairwise
-from typing import Any, Final
+from typing import Any
 
 from checkers.linearizability.encode import NEVER, Problem
 from checkers.linearizability.models import CasRegister, Register
+from checkers.linearizability.monitors.zones import Chain, in_order
 from checkers.linearizability.outcome import Outcome
 from results.verdict import Verdict
 
 NAME = "unique-value register"
-
-_FOREVER: Final = float("inf")
 
 
 @dataclass(slots=True)
@@ -43,19 +36,6 @@ class _Value:
     comes_from: Any = None
     swaps: list[tuple[int, Any]] = field(default_factory=list)
     reads: list[int] = field(default_factory=list)
-
-
-@dataclass(slots=True)
-class _Chain:
-    """Groups of ops in the only order they can have; ops of a group (reads of one value) in any."""
-
-    groups: list[list[int]]
-    first: float = _FOREVER
-    last: float = -1
-
-    @property
-    def forward(self) -> bool:
-        return self.first <= self.last
 
 
 def unique_register(problem: Problem) -> Outcome | None:
@@ -69,7 +49,7 @@ def unique_register(problem: Problem) -> Outcome | None:
     work = len(problem.events)
     invalid = Outcome(Verdict.INVALID, NAME, work)
     wanted = _wanted(problem, values)
-    chains: list[_Chain] = []
+    chains: list[Chain] = []
     placed = 0
     for value, node in values.items():
         is_initial = value == model.initial
@@ -83,7 +63,7 @@ def unique_register(problem: Problem) -> Outcome | None:
     # A wanted value that no chain reaches was never written, or only by a cas that expects what it leaves behind.
     if placed != sum(len(values[v].reads) + (values[v].writer != NEVER) for v in wanted):
         return invalid
-    order = _order(chains)
+    order = in_order(chains)
     return invalid if order is None else Outcome(Verdict.VALID, NAME, work, witness=order)
 
 
@@ -133,49 +113,19 @@ def _wanted(problem: Problem, values: dict[Hashable, _Value]) -> set[Hashable]:
 
 def _follow(
     problem: Problem, values: dict[Hashable, _Value], wanted: set[Hashable], value: Hashable, is_initial: bool
-) -> _Chain | None:
+) -> Chain | None:
     """The chain that begins with this value, or None when it cannot be in its own order."""
-    chain = _Chain([])
+    chain = Chain([])
     if is_initial:
         chain.first = chain.last = -1
-    running = -1.0
     while True:
         node = values[value]
         for group in ([node.writer] if node.writer != NEVER else [], node.reads):
-            if not group:
-                continue
-            calls = max(problem.call[op] for op in group)
-            returns = min(_FOREVER if problem.ret[op] == NEVER else problem.ret[op] for op in group)
-            if returns < running:
+            if not chain.add(problem, group):
                 return None
-            running = max(running, calls)
-            chain.first, chain.last = min(chain.first, returns), max(chain.last, calls)
-            chain.groups.append(group)
         swaps = [new for _, new in node.swaps if new in wanted]
         if len(swaps) > 1:
             return None
         if not swaps:
             return chain
         value = swaps[0]
-
-
-def _order(chains: list[_Chain]) -> list[int] | None:
-    """All ops in an order that explains them, or None when two chains need the register at the same time."""
-    forward = sorted((c for c in chains if c.forward), key=lambda c: c.first)
-    for earlier, later in pairwise(forward):
-        if later.first <= earlier.last:
-            return None
-    # A backward zone goes to its beginning, or right behind the forward zone that holds it there.
-    places = [(c.first, c) for c in forward]
-    at = 0
-    for chain in sorted((c for c in chains if not c.forward), key=lambda c: c.last):
-        while at < len(forward) and forward[at].last < chain.last:
-            at += 1
-        place = chain.last
-        if at < len(forward) and forward[at].first < chain.last:
-            if forward[at].last > chain.first:
-                return None
-            place = forward[at].last + 0.5
-        places.append((place, chain))
-    places.sort(key=lambda p: p[0])
-    return [op for _, chain in places for group in chain.groups for op in group]

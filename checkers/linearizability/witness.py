@@ -27,4 +27,4 @@ def verify_witness(problem: Problem, order: Sequence[int]) -> str | None:
             return f"op {problem.source[op]} had returned before an op placed in front of it was called"
         latest_call = max(latest_call, problem.call[op])
     place = problem.table.model.replay(problem.table.kinds[problem.kind[op]] for op in order)
-    return None if place is None else f"op {problem.source[order[place]]} cannot happen behind those in front of it"
+    return None if place is None else f"op {problem.source[order[place]]} cannot happen where it is placed"

@@ -167,7 +167,7 @@ def test_witness_judge_finds_what_is_wrong() -> None:
     assert verify_witness(problem, [1, 0]) == "op 0 had returned before an op placed in front of it was called"
     assert verify_witness(problem, [0]) == "op 2 completed and is not placed"
     assert verify_witness(problem, [0, 1, 1]) == "an op is placed twice"
-    assert verify_witness(encode(STALE.calls, Register()), [0, 1, 2]) == "op 4 cannot happen behind those in front of it"
+    assert verify_witness(encode(STALE.calls, Register()), [0, 1, 2]) == "op 4 cannot happen where it is placed"
 
 
 @pytest.mark.parametrize(

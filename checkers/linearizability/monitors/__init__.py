@@ -12,16 +12,44 @@ from typing import Any, Final
 
 from checkers.linearizability.encode import Problem
 from checkers.linearizability.log import Log
-from checkers.linearizability.models import CasRegister, Model, Register
+from checkers.linearizability.models import (
+    KV,
+    CasRegister,
+    FifoQueue,
+    GrowOnlySet,
+    Model,
+    Mutex,
+    Register,
+)
+from checkers.linearizability.monitors.locks import mutex_by_deadlines
 from checkers.linearizability.monitors.logs import log_by_offsets
+from checkers.linearizability.monitors.queues import unique_fifo
+from checkers.linearizability.monitors.registers import written_once
+from checkers.linearizability.monitors.sets import growing_set
+from checkers.linearizability.monitors.strings import unique_tokens
 from checkers.linearizability.outcome import Outcome
 from checkers.linearizability.unique import unique_register
 
 Monitor = Callable[[Problem], Outcome | None]
 
+_MANY: Final = 2_000
+"""Events from which on arrays are worth their overhead."""
+
+
+def register(problem: Problem) -> Outcome | None:
+    """Both ways give the same verdict."""
+    if len(problem.events) >= _MANY and not any(kind.f.startswith("cas") for kind in problem.table.kinds):
+        return written_once(problem)
+    return unique_register(problem)
+
+
 MONITORS: Final[dict[type[Model[Any]], Monitor]] = {
-    Register: unique_register,
-    CasRegister: unique_register,
+    Register: register,
+    CasRegister: register,
+    KV: unique_tokens,
+    GrowOnlySet: growing_set,
+    FifoQueue: unique_fifo,
+    Mutex: mutex_by_deadlines,
     Log: log_by_offsets,
 }
 """By the very class: a subclass may mean something else."""

@@ -30,9 +30,18 @@ import numpy.typing as npt
 
 from checkers.linearizability.encode import Problem
 from checkers.linearizability.log import Log
-from checkers.linearizability.monitors.times import LATE, Bools, Longs, Times, first_proof, times, until
+from checkers.linearizability.monitors.base import (
+    LATE,
+    Bools,
+    Contradiction,
+    Longs,
+    Times,
+    Undecided,
+    judged,
+    reject,
+    times,
+)
 from checkers.linearizability.outcome import Outcome
-from results.verdict import Verdict
 
 NAME: Final = "log by offsets"
 
@@ -67,35 +76,10 @@ class LogOps(NamedTuple):
         return LogOps(self.f[keep], self.entry[keep], self.offset[keep], when)
 
 
-class Undecided(Exception):
-    """There is no rule for this history."""
-
-
-class Contradiction(Exception):
-    """No order exists. The argument: rows of a few ops that show it."""
-
-    def __init__(self, *rows: int) -> None:
-        self.rows = rows
-
-
 def log_by_offsets(problem: Problem) -> Outcome | None:
     """Valid with a witness, invalid with the earliest proof, or None where this does not apply."""
     ops = log_ops(problem)
-    if ops is None:
-        return None
-    work = len(problem.events)
-    try:
-        order = log_order(ops)
-    except Undecided:
-        return None
-    except Contradiction as found:
-        pure = ops.f != APPEND
-        position = first_proof(ops.when, pure, lambda keep, when: _refuted(ops.chosen(keep, when)) is not None)
-        known = ops.chosen(*until(ops.when, pure, position))
-        blamed = list((_refuted(known) or found).rows)
-        core = [int(op) for op in known.when.op[blamed] if 0 <= problem.ret[op] <= position]
-        return Outcome(Verdict.INVALID, NAME, work, position, core=core)
-    return Outcome(Verdict.VALID, NAME, work, witness=ops.when.op[order].tolist())
+    return None if ops is None else judged(problem, NAME, ops, ops.f != APPEND, log_order)
 
 
 def log_ops(problem: Problem) -> LogOps | None:
@@ -127,21 +111,11 @@ def log_ops(problem: Problem) -> LogOps | None:
     return LogOps(rows[:, 0].astype(np.uint8), rows[:, 1].copy(), rows[:, 2].copy(), when)
 
 
-def _refuted(ops: LogOps) -> Contradiction | None:
-    try:
-        log_order(ops)
-    except Undecided:
-        return None
-    except Contradiction as found:
-        return found
-    return None
-
-
 def log_order(ops: LogOps) -> Longs:
     """The rows of `ops` in an order that explains them. Raises Contradiction where there is none, or Undecided."""
     f, offset, (_, call, ret) = ops.f, ops.offset, ops.when
-    _reject(np.nonzero((f == MIN) & (offset != 0) | (f == MAX) & (offset < 0))[0])
-    _reject(np.nonzero((f == READ) & (ops.entry != NONE) & (offset < 0))[0])
+    reject(np.nonzero((f == MIN) & (offset != 0) | (f == MAX) & (offset < 0))[0])
+    reject(np.nonzero((f == READ) & (ops.entry != NONE) & (offset < 0))[0])
     owner = _owners(ops)
     seen = f == READ
     seen &= ops.entry != NONE
@@ -188,7 +162,7 @@ class _Owners(NamedTuple):
 def _owners(ops: LogOps) -> _Owners:
     f, entry, offset, (_, _, ret) = ops.f, ops.entry, ops.offset, ops.when
     append = f == APPEND
-    _reject(np.nonzero(append & (offset < NONE) & (ret < LATE))[0])
+    reject(np.nonzero(append & (offset < NONE) & (ret < LATE))[0])
     certain = np.nonzero(append & (offset >= 0) & (ret < LATE))[0]
     certain = certain[np.argsort(offset[certain], kind="stable")]
     twice = np.nonzero(offset[certain][1:] == offset[certain][:-1])[0]
@@ -236,11 +210,6 @@ def _owners(ops: LogOps) -> _Owners:
         rest[offset[rest] == NONE],
         rest[offset[rest] != NONE],
     )
-
-
-def _reject(rows: npt.NDArray[np.intp]) -> None:
-    if len(rows):
-        raise Contradiction(int(rows[0]))
 
 
 def _reaching(ops: LogOps, end: int) -> list[int]:

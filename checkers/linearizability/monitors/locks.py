@@ -1,0 +1,51 @@
+"""A mutex that does not know its holder, in n log n: acquires and releases alternate, and that is all there is to it.
+
+An op is placed when it has to be, at its return. Where the state forbids it, an open op of the other kind goes first:
+the one that returns first, for the others can wait longer; unknown ones can wait for ever. Placing ops any earlier
+would be wrong, as one cannot know yet which of them are going to be needed in between.
+
+Fuzzed against brute force; owned and fenced locks are other models.
+"""
+
+from __future__ import annotations
+
+import heapq
+from typing import Final
+
+from checkers.linearizability.encode import NEVER, Problem
+from checkers.linearizability.monitors.base import LATE
+from checkers.linearizability.outcome import Outcome
+from results.verdict import Verdict
+
+NAME: Final = "mutex by deadlines"
+
+
+def mutex_by_deadlines(problem: Problem) -> Outcome:
+    """Valid with a witness, or invalid with the earliest proof. Always applies."""
+    release = [kind.f == "release" for kind in problem.table.kinds]
+    waiting: tuple[list[tuple[int, int]], list[tuple[int, int]]] = ([], [])  # open acquires and releases, by return
+    placed = [False] * len(problem.kind)
+    order: list[int] = []
+    held = False
+    for position, event in enumerate(problem.events):
+        op = event >> 1
+        frees = release[problem.kind[op]]
+        if not event & 1:
+            last = problem.ret[op]
+            heapq.heappush(waiting[frees], (LATE if last == NEVER else last, op))
+            continue
+        if placed[op]:
+            continue
+        if frees != held:
+            others = waiting[held]
+            while others and placed[others[0][1]]:
+                heapq.heappop(others)
+            if not others:
+                return Outcome(Verdict.INVALID, NAME, len(problem.events), position)
+            _, first = heapq.heappop(others)
+            placed[first] = True
+            order.append(first)
+        placed[op] = True
+        order.append(op)
+        held = not frees
+    return Outcome(Verdict.VALID, NAME, len(problem.events), witness=order)

@@ -1,0 +1,267 @@
+"""FIFO queues of elements that are all different, decided without a search.
+
+Of each element the enqueue and the dequeue are known, an interval each; a dequeue that never came has no end. The
+history is linearizable iff none of these is found (Henzinger, Sezgin and Vafeiadis 2013; Bouajjani et al. 2015):
+
+* an element is dequeued twice, without being enqueued, or before its enqueue is called;
+* x is enqueued before y, and y dequeued before x is (or x never is);
+* a dequeue finds the queue empty, and at each moment of it some element is certainly inside.
+
+An unknown enqueue counts when somebody dequeued its element. An unknown dequeue takes whatever has to go: each element
+that blocks another one has a deadline, and the unknown dequeues, in order of their calls, take these by deadline (a
+matching of points on a line). Together with dequeues that find nothing there is no rule, and nothing is decided.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from checkers.linearizability.encode import Problem
+from checkers.linearizability.monitors.base import (
+    LATE,
+    Bools,
+    Contradiction,
+    Longs,
+    Times,
+    Undecided,
+    judged,
+    reject,
+    times,
+)
+from checkers.linearizability.outcome import Outcome
+
+NAME: Final = "FIFO queue of unique elements"
+
+ENQUEUE: Final = 0
+DEQUEUE: Final = 1
+EMPTY: Final = 2
+"""A dequeue that found nothing."""
+LOST: Final = 3
+"""A dequeue of unknown outcome."""
+
+
+class QueueOps(NamedTuple):
+    """Ops of one queue. `element`: equal numbers (from 0) are equal elements; no matter what for EMPTY and LOST."""
+
+    f: npt.NDArray[np.uint8]
+    element: Longs
+    when: Times
+
+    def chosen(self, keep: Bools, when: Times) -> QueueOps:
+        return QueueOps(self.f[keep], self.element[keep], when)
+
+
+class Elements(NamedTuple):
+    """The elements that matter, by number. Rows are -1 where there is no such op, calls and returns LATE.
+
+    enqueue, dequeue   rows.
+    called, inside     when the enqueue was called; when it was over, at the latest when the dequeue was.
+    taken, gone        when the dequeue was called, at the earliest when the enqueue was; when it was over.
+    """
+
+    enqueue: Longs
+    dequeue: Longs
+    called: Longs
+    inside: Longs
+    taken: Longs
+    gone: Longs
+
+
+def unique_fifo(problem: Problem) -> Outcome | None:
+    """Valid with a witness, invalid with the earliest proof, or None where this does not apply."""
+    ops = queue_ops(problem)
+    return judged(problem, NAME, ops, ops.f == EMPTY, queue_order)
+
+
+def queue_ops(problem: Problem) -> QueueOps:
+    """The columns of a problem of the model `fifo-queue`."""
+    numbers: dict[Any, int] = {}
+    kinds = []
+    for kind in problem.table.kinds:
+        f = ENQUEUE if kind.f == "enqueue" else LOST if not kind.known else EMPTY if kind.value is None else DEQUEUE
+        kinds.append((f, numbers.setdefault(kind.value, len(numbers)) if f in (ENQUEUE, DEQUEUE) else 0))
+    when = times(problem)
+    rows = np.array(kinds, dtype=np.int64).reshape(-1, 2)[np.array(problem.kind, dtype=np.int64)[when.op]]
+    return QueueOps(rows[:, 0].astype(np.uint8), rows[:, 1].copy(), when)
+
+
+def check_queue(ops: QueueOps) -> tuple[Elements, Longs]:
+    """The elements, and for each EMPTY (in order of rows) a moment at which the queue was. Raises as `judged` says."""
+    found = _elements(ops)
+    lost = np.nonzero(ops.f == LOST)[0]
+    empty = np.nonzero(ops.f == EMPTY)[0]
+    if len(lost) and len(empty):
+        raise Undecided
+    size = 2 + max(int(ops.when.call.max(initial=0)), int(ops.when.ret[ops.when.ret < LATE].max(initial=0)))
+    found = _in_order(ops, found, lost, size)
+    return found, _moments(ops, found, empty, size)
+
+
+def _elements(ops: QueueOps) -> Elements:
+    f, element, (_, call, ret) = ops.f, ops.element, ops.when
+    count = int(element.max(initial=-1)) + 1
+    enqueue, dequeue = np.full(count, -1, np.int64), np.full(count, -1, np.int64)
+    put, took = np.nonzero(f == ENQUEUE)[0], np.nonzero(f == DEQUEUE)[0]
+    enqueue[element[put]] = put
+    if (enqueue[element[put]] != put).any():
+        raise Undecided
+    certain = took[ret[took] < LATE]
+    dequeue[element[certain]] = certain
+    again = certain[dequeue[element[certain]] != certain]
+    if len(again):
+        raise Contradiction(int(again[0]), int(dequeue[element[again[0]]]))
+    reject(certain[enqueue[element[certain]] < 0])
+    reject(certain[ret[certain] < call[enqueue[element[certain]]]])
+    # One that may have happened, and is known by what it would have taken: the first called of an element will do.
+    perhaps = took[(ret[took] == LATE) & (enqueue[element[took]] >= 0)][::-1]
+    perhaps = perhaps[dequeue[element[perhaps]] < 0]
+    dequeue[element[perhaps]] = perhaps
+    called = np.where(enqueue >= 0, call[enqueue], LATE)
+    ended = np.where(enqueue >= 0, ret[enqueue], LATE)
+    gone = np.where(dequeue >= 0, ret[dequeue], LATE)
+    taken = np.where(dequeue >= 0, np.maximum(call[dequeue], called), LATE)
+    return Elements(enqueue, dequeue, called, np.minimum(ended, gone), taken, gone)
+
+
+def _in_order(ops: QueueOps, found: Elements, lost: Longs, size: int) -> Elements:
+    """Raises Contradiction where elements overtake others, or get lost; what a LOST one took is no longer there."""
+    # The earliest end of a dequeue of anything enqueued from a position on.
+    ends = np.full(size + 1, LATE, np.int64)
+    known = np.nonzero(found.gone < LATE)[0]
+    ends[found.called[known]] = found.gone[known]
+    deadline = np.minimum.accumulate(ends[::-1])[::-1]
+    put = np.nonzero((found.enqueue >= 0) & (found.inside < LATE))[0]
+    due = deadline[found.inside[put]]
+    overtaken = put[due < found.taken[put]]
+    late = overtaken[found.gone[overtaken] < LATE]
+    if len(late):
+        raise Contradiction(*_overtaking(ops, found, int(late[0]), deadline))
+    if not len(overtaken):
+        return found
+    # Elements that nobody is known to have taken, and that others have overtaken.
+    by_deadline = overtaken[np.argsort(deadline[found.inside[overtaken]], kind="stable")]
+    takers = lost[: len(by_deadline)]
+    fits = ops.when.call[takers] < deadline[found.inside[by_deadline[: len(takers)]]]
+    if len(takers) < len(by_deadline) or not fits.all():
+        blocked = by_deadline[: np.argmin(fits) + 1 if not fits.all() else len(takers) + 1]
+        rows = [row for one in blocked.tolist() for row in _overtaking(ops, found, one, deadline)]
+        raise Contradiction(*dict.fromkeys(rows))
+    dequeue, taken = found.dequeue.copy(), found.taken.copy()
+    dequeue[by_deadline] = takers
+    taken[by_deadline] = np.maximum(ops.when.call[takers], found.called[by_deadline])
+    return found._replace(dequeue=dequeue, taken=taken)
+
+
+def _overtaking(ops: QueueOps, found: Elements, x: int, deadline: Longs) -> list[int]:
+    """The ops that show that another element overtook x: its enqueue and dequeue, those of x."""
+    other = np.nonzero((found.gone == deadline[found.inside[x]]) & (found.gone < LATE))[0][:1]
+    rows = [int(found.enqueue[x]), int(found.dequeue[x])]
+    rows += [int(row) for one in other for row in (found.enqueue[one], found.dequeue[one])]
+    return [row for row in rows if row >= 0]
+
+
+def _moments(ops: QueueOps, found: Elements, empty: Longs, size: int) -> Longs:
+    """For each dequeue that found nothing a position right behind which nothing is certainly inside."""
+    if not len(empty):
+        return np.zeros(0, np.int64)
+    held = np.nonzero((found.inside < LATE) & (found.inside < found.taken))[0]
+    change = np.zeros(size + 1, np.int64)
+    np.add.at(change, found.inside[held], 1)
+    np.add.at(change, np.minimum(found.taken[held], size), -1)
+    free = np.cumsum(change) == 0
+    # The first free position from each one on.
+    positions = np.where(free, np.arange(size + 1), LATE)
+    following = np.minimum.accumulate(positions[::-1])[::-1]
+    moment = following[ops.when.call[empty]]
+    covered = empty[moment >= ops.when.ret[empty]]
+    if len(covered):
+        row = int(covered[0])
+        within = (found.inside < ops.when.ret[row]) & (found.taken > ops.when.call[row])
+        rows = [int(r) for x in np.nonzero(within)[0] for r in (found.enqueue[x], found.dequeue[x]) if r >= 0]
+        raise Contradiction(row, *rows)
+    return moment
+
+
+def queue_order(ops: QueueOps) -> Longs:
+    """The rows in an order that explains them. Raises as `judged` says."""
+    found, moments = check_queue(ops)
+    distinct = np.unique(moments)
+    found = _settled(found, distinct)
+    order = _elements_in_order(found, distinct)
+    # By moment, then by phase, then by place in the queue; between two phases are those that found nothing.
+    bounds = [0, *distinct.tolist()]
+    rows: list[tuple[int, int, int, int]] = []
+    put = took = 0
+    for place, (phase, x) in enumerate(order):
+        put = max(put, int(found.called[x]), bounds[phase])
+        rows.append((put, 2 * phase, 2 * place, int(found.enqueue[x])))
+        if found.dequeue[x] >= 0:
+            took = max(took, put, int(found.taken[x]))
+            rows.append((took, 2 * phase, 2 * place + 1, int(found.dequeue[x])))
+    empty = np.nonzero(ops.f == EMPTY)[0]
+    phases = np.searchsorted(distinct, moments).tolist()
+    rows += zip(moments.tolist(), (2 * phase + 1 for phase in phases), [0] * len(empty), empty.tolist(), strict=True)
+    return np.array([row for _, _, _, row in sorted(rows)], np.int64)
+
+
+def _settled(found: Elements, moments: Longs) -> Elements:
+    """Dequeues that may have happened did so only where they have to, and then as soon as they have to."""
+    ends = np.full(int(found.called[found.called < LATE].max(initial=0)) + 2, LATE, np.int64)
+    known = np.nonzero(found.gone < LATE)[0]
+    ends[found.called[known]] = found.gone[known]
+    deadline = np.minimum.accumulate(ends[::-1])[::-1]
+    due = np.where(found.inside < len(deadline), deadline[np.minimum(found.inside, len(deadline) - 1)], LATE)
+    last = int(moments.max(initial=-1))
+    perhaps = (found.dequeue >= 0) & (found.gone == LATE)
+    needed = perhaps & ((due < LATE) | (found.inside <= last))
+    spared = perhaps & ~needed
+    return found._replace(
+        gone=np.where(needed, due, found.gone),
+        dequeue=np.where(spared, -1, found.dequeue),
+        taken=np.where(spared, LATE, found.taken),
+    )
+
+
+def _elements_in_order(found: Elements, moments: Longs) -> list[tuple[int, int]]:
+    """(phase, element): an order of the queue that fits all enqueues and all dequeues. Phases lie between `moments`.
+
+    The one that comes next is called, with both its ops, before any op of the others is over. There is one, or there
+    would be a violation.
+    """
+    there = np.nonzero(found.dequeue >= 0)[0]
+    left = np.nonzero((found.dequeue < 0) & (found.inside < LATE))[0]
+    keys = [found.called, found.taken, found.inside, found.gone]
+    called, taken, inside, gone = (key.tolist() for key in keys)
+    by_called, by_taken, by_inside, by_gone = (there[np.argsort(key[there], kind="stable")].tolist() for key in keys)
+    done, half = set[int](), set[int]()
+    order: list[int] = []
+    nth_called = nth_taken = nth_inside = nth_gone = 0
+    while len(order) < len(there):
+        while by_inside[nth_inside] in done:
+            nth_inside += 1
+        while by_gone[nth_gone] in done:
+            nth_gone += 1
+        first_inside, first_gone = inside[by_inside[nth_inside]], gone[by_gone[nth_gone]]
+        before = len(order)
+        ready: list[int] = []
+        while nth_called < len(there) and called[by_called[nth_called]] < first_inside:
+            ready.append(by_called[nth_called])
+            nth_called += 1
+        while nth_taken < len(there) and taken[by_taken[nth_taken]] < first_gone:
+            ready.append(by_taken[nth_taken])
+            nth_taken += 1
+        for x in ready:
+            if x in half:
+                order.append(x)
+                done.add(x)
+            else:
+                half.add(x)
+        if len(order) == before:
+            raise Undecided
+    # What is never taken comes behind everything, in order of its enqueues.
+    rest = left[np.argsort(found.called[left], kind="stable")].tolist()
+    phase = [np.searchsorted(moments, found.inside[part]).tolist() for part in (order, rest)]
+    return sorted(zip(phase[0], order, strict=True), key=lambda one: one[0]) + list(zip(phase[1], rest, strict=True))
