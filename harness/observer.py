@@ -13,8 +13,11 @@ from results.record import Observation
 
 INTERVAL_S = 1.0
 
-_FOLLOW_ROUNDS = 4
-"""A follower may be this many rounds behind its leader, less one, and still follow."""
+ANSWER_S = 2.5
+"""A node that says nothing for so long is silent. On a busy machine an answer may take a second."""
+
+FOLLOW_S = 3.0
+"""A follower may be so far behind its leader and still follow."""
 
 
 class Observer:
@@ -31,18 +34,28 @@ class Observer:
         """Who is who, as of the last round."""
         self.term: int | None = None
         self.latest: dict[str, Observation] = {}
-        self._goals: dict[str, deque[int]] = {group: deque(maxlen=_FOLLOW_ROUNDS) for group in self._stage.groups}
+        self._goals: dict[str, deque[tuple[int, int]]] = {group: deque() for group in self._stage.groups}
+        """Group -> when its leader said what it held. The first is the newest that is older than `FOLLOW_S`."""
 
     async def watch(self) -> None:
-        """Until cancelled."""
+        """Until cancelled. Each node has its own round, so that one that does not answer delays no other."""
+        await asyncio.gather(*(self._watch(node) for node in self._nodes))
+
+    async def _watch(self, node: Node) -> None:
+        now = asyncio.get_running_loop().time
         while True:
-            began = asyncio.get_running_loop().time()
-            await self.look()
-            await asyncio.sleep(max(0.05, INTERVAL_S - (asyncio.get_running_loop().time() - began)))
+            began = now()
+            await self._ask(node)
+            self._conclude()
+            await asyncio.sleep(max(0.05, INTERVAL_S - (now() - began)))
 
     async def look(self) -> None:
-        """One round over all nodes at once; a node that does not answer costs no more than the interval."""
+        """One round over all nodes at once."""
         await asyncio.gather(*(self._ask(node) for node in self._nodes))
+        self._conclude()
+
+    def _conclude(self) -> None:
+        """Who is who, from what each node said last."""
         leaders = {}
         self.term = None
         for group in self._stage.groups:
@@ -52,8 +65,7 @@ class Observer:
                 continue
             leaders[group] = best.node
             self.term = best.term if self.term is None else self.term
-            if (goal := _stored(best)) is not None:
-                self._goals[group].append(goal)
+            self._aspire(group, best)
         leading = [o for o in self.latest.values() if o.extra.get("controller") == "leader"]
         # One that was cut off may say for a while that it leads; its knowledge of who is in sync is older.
         told = max(leading, key=lambda o: o.extra.get("in_sync_epoch") or 0, default=None)
@@ -64,8 +76,16 @@ class Observer:
             in_sync=[str(node) for node in told.extra.get("in_sync") or []] if told else None,
         )
 
+    def _aspire(self, group: str, leader: Observation) -> None:
+        goals, held = self._goals[group], _stored(leader)
+        if held is not None and (not goals or goals[-1][0] != leader.time):
+            goals.append((leader.time, held))
+        before = self._now() - int(FOLLOW_S * 1e9)
+        while len(goals) > 1 and goals[1][0] <= before:
+            goals.popleft()
+
     async def _ask(self, node: Node) -> None:
-        said: Status = await self._topology.observe(node, INTERVAL_S * 0.8)
+        said: Status = await self._topology.observe(node, ANSWER_S)
         seen = Observation(
             time=self._now(),
             node=node.name,
@@ -92,9 +112,9 @@ class Observer:
         says who is: nobody is left behind.
         """
         for group, goals in self._goals.items():
-            if len(goals) < _FOLLOW_ROUNDS:
+            if not goals or goals[0][0] > self._now() - int(FOLLOW_S * 1e9):
                 return False
-            if any((o.end if o.end is not None else -1) < goals[0] for o in self._members(group)):
+            if any((o.end if o.end is not None else -1) < goals[0][1] for o in self._members(group)):
                 return False
         return self._all_in_sync
 

@@ -27,7 +27,7 @@ class PauseSlavesKillMaster(KillRandomProcesses):
     """
 
     name = "pause-slaves-kill-master"
-    summary = "all slaves stop; a second later their master is killed, the slaves go on, and one of them takes over"
+    summary = "all slaves stop; a second later their master is killed, and the slaves go on"
     default_target: ClassVar[str] = "leader"
     action: ClassVar[str] = "SIGKILL, restart"
 

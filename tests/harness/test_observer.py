@@ -1,0 +1,125 @@
+"""Who is who, who follows, who has caught up: from what the nodes say of themselves, in virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+from harness import virtual_time
+from harness.observer import ANSWER_S, FOLLOW_S, Observer
+from infra.api import Node, Status
+from results.record import Observation
+
+NODES = ["n1", "n2", "n3", "n4"]
+
+
+class Cluster:
+    """Two groups of brokers, and a controller on n4. `said` is what each node says; None: it is silent."""
+
+    def __init__(self) -> None:
+        self.said: dict[str, Status | None] = {
+            "n1": Status("leader", term=3, end=100, committed=90, applied=100),
+            "n2": Status("follower", term=3, end=100, applied=100),
+            "n3": Status("leader", term=7, end=50, applied=50),
+            "n4": Status("follower", extra={"controller": "leader", "in_sync": ["n1", "n2", "n3"]}),
+        }
+
+    def servers(self, node: Node) -> Sequence[str]:
+        return ("broker",) if node.name != "n4" else ("controller",)
+
+    def main(self, node: Node) -> str | None:
+        return "broker" if node.name != "n4" else None
+
+    def groups(self) -> Mapping[str, Sequence[str]]:
+        return {"a": ["n1", "n2"], "b": ["n3"]}
+
+    async def observe(self, node: Node, timeout_s: float) -> Status:
+        said = self.said[node.name]
+        if said is None:
+            await asyncio.sleep(timeout_s)
+        return said or Status("silent")
+
+    def says(self, node: str, **changes: Any) -> None:
+        said = self.said[node]
+        assert said is not None
+        self.said[node] = replace(said, **changes)
+
+
+def play(story: Callable[[Cluster, Observer, list[Observation]], Coroutine[Any, Any, None]]) -> None:
+    async def main() -> None:
+        kept: list[Observation] = []
+        topology: Any = Cluster()
+        nodes: Any = [SimpleNamespace(name=name) for name in NODES]
+        now = asyncio.get_running_loop().time
+        observer = Observer(topology, nodes, lambda: round(now() * 1e9), kept.append)
+        watching = asyncio.create_task(observer.watch())
+        await asyncio.sleep(0.5)
+        await story(topology, observer, kept)
+        watching.cancel()
+        await asyncio.gather(watching, return_exceptions=True)
+
+    virtual_time.run(main())
+
+
+def test_who_is_who() -> None:
+    async def story(cluster: Cluster, observer: Observer, kept: list[Observation]) -> None:
+        assert observer.leaders == ["n1", "n3"]
+        assert observer.term == 3
+        assert observer.scene.controller_leader == "n4"
+        assert observer.scene.in_sync == ["n1", "n2", "n3"]
+        assert observer.scene.having("controller") == ["n4"]
+        cluster.says("n2", role="leader", term=4)
+        await asyncio.sleep(1.1)
+        assert observer.leaders == ["n2", "n3"]
+        assert {o.node for o in kept} == set(NODES)
+
+    play(story)
+
+
+def test_a_silent_node_delays_no_other() -> None:
+    async def story(cluster: Cluster, observer: Observer, kept: list[Observation]) -> None:
+        cluster.said["n1"] = None
+        await asyncio.sleep(ANSWER_S + 1.1)
+        assert observer.scene.leaders == {"b": "n3"}
+        begun = len([o for o in kept if o.node == "n2"])
+        await asyncio.sleep(5)
+        assert len([o for o in kept if o.node == "n2"]) >= begun + 4
+
+    play(story)
+
+
+def test_all_follow_when_all_hold_what_was_committed_and_are_in_sync() -> None:
+    async def story(cluster: Cluster, observer: Observer, kept: list[Observation]) -> None:
+        assert not observer.all_follow, "nothing is known of the last seconds yet"
+        await asyncio.sleep(FOLLOW_S + 1.1)
+        assert observer.all_follow
+        cluster.says("n2", end=89)
+        await asyncio.sleep(1.1)
+        assert not observer.all_follow
+        cluster.says("n2", end=90)
+        await asyncio.sleep(1.1)
+        assert observer.all_follow
+        cluster.says("n4", extra={"controller": "leader", "in_sync": ["n1", "n3"]})
+        await asyncio.sleep(1.1)
+        assert not observer.all_follow
+        cluster.says("n4", extra={})
+        await asyncio.sleep(1.1)
+        assert observer.all_follow, "nobody says who is in sync: the offsets decide"
+
+    play(story)
+
+
+def test_caught_up_is_applied_everywhere() -> None:
+    async def story(cluster: Cluster, observer: Observer, kept: list[Observation]) -> None:
+        assert await observer.caught_up(5)
+        cluster.says("n2", applied=80)
+        assert not await observer.caught_up(5)
+        asyncio.get_running_loop().call_later(2, lambda: cluster.says("n2", applied=90))
+        assert await observer.caught_up(5)
+        cluster.says("n3", role="follower")
+        assert not await observer.caught_up(5), "a group without a leader has nobody to catch up with"
+
+    play(story)
