@@ -59,6 +59,14 @@ FORMATS = ("auto", "jsonl", "edn", "porcupine-etcd", "porcupine-kv", "parquet")
 )
 @click.option("--nil-reads", type=click.Choice(["unset", "unrecorded"]), help="As of `harness check`.")
 @click.option("--independent", is_flag=True, help="As of `harness check`.")
+@click.option(
+    "--portion-s",
+    type=click.FloatRange(min=0, min_open=True),
+    default=2.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="Work of one Spark task, by estimate.",
+)
 @click.option("--again", is_flag=True, help="Check also what the same version has checked before.")
 def batch(
     inputs: tuple[str, ...],

@@ -17,7 +17,7 @@ from checkers.linearizability.models import MODELS
 from checkers.spark.files import Files, as_path, files_for, is_shared, join, refuse_secrets
 from checkers.spark.job import Job, Receipt, Work, receipts_in
 from checkers.spark.session import start
-from checkers.spark.units import Unit, portions
+from checkers.spark.units import PORTION_S, Unit, portions
 from harness.batch_input import checker_version, units_in
 from harness.batch_work import BatchWork
 from harness.examined import Asked
@@ -38,7 +38,7 @@ Wrap = Callable[[BatchWork], Work]
 
 @dataclass(frozen=True)
 class BatchPlan:
-    """What the command line says. `conf`: settings for Spark, put over its own."""
+    """What the command line says. `conf`: settings for Spark, put over its own. `portion_s`: work for one task."""
 
     inputs: Sequence[str]
     output: str
@@ -48,6 +48,7 @@ class BatchPlan:
     master: str = "local[*]"
     conf: Mapping[str, str] = field(default_factory=dict)
     again: bool = False
+    portion_s: float = PORTION_S
 
 
 def run_batch(plan: BatchPlan, say: Callable[[str], None]) -> int:
@@ -85,7 +86,7 @@ def check_on(context: SparkContext, plan: BatchPlan, say: Callable[[str], None],
     for uri in plan.inputs:
         files = files_for(uri, context)
         root = os.path.abspath(as_path(uri)) if files.shared else uri
-        units = units_in(root, files, plan.model, listed, output, say)
+        units = units_in(root, files, plan.model, listed, output, say, plan.portion_s)
         left = []
         for unit in units:
             receipt = done.get(unit.fingerprint(work.question))
@@ -106,7 +107,7 @@ def check_on(context: SparkContext, plan: BatchPlan, say: Callable[[str], None],
         # What stops a history stops it whole: its keys are asked after once the rest of it has been looked at.
         for now, what in (("whole", [u for u in units if u.keys is None]), ("keys", [u for u in units if u.keys])):
             job = Job(context, files, output, outputs, does, f"{name}-{number}-{now}")
-            for receipts in job.run(portions(unit for unit in what if not score.has_ended(unit))):
+            for receipts in job.run(portions((u for u in what if not score.has_ended(u)), plan.portion_s)):
                 score.add(receipts)
                 progress.step(len(receipts))
     progress.end()

@@ -4,6 +4,7 @@ back rows of the verdict table. A stored run is judged by its own workload's che
 
 from __future__ import annotations
 
+import json
 import resource
 import time
 import tomllib
@@ -35,10 +36,12 @@ from results.errors import HistoryError
 from results.formats import read_history
 from results.formats.foreign import implied_model
 from results.history import History
+from results.impact import impacts
 from results.op_table import is_op_table, read_part, row_groups, runs_of
 from results.record import RunRecord
 from results.sealed import ops_of, sealed_keys
 from results.store import RunDir
+from results.trends import IMPACT
 from results.verdict import Verdict, worst
 from results.verdict_table import VerdictRow, to_table
 
@@ -169,9 +172,14 @@ def _stored(look: Look, place: Path) -> None:
         for row in rows_of(look.unit.name, result, checker):
             row.cpu_ms = row.wall_ms * cpu_share
             row.ops = row.ops or len(record.history.clients)
-            for name, value in about.items():
-                setattr(row, name, value)
             look.add(row)
+    if not look.unit.keys:
+        felt = json.dumps([one.to_json() for one in impacts(record.history)])
+        told = "no judge: what clients felt of the faults, for trends"
+        look.add(VerdictRow(look.unit.name, IMPACT, Verdict.VALID, told, figures=felt))
+    for row in look.rows:
+        for name, value in about.items():
+            setattr(row, name, value)
 
 
 def _some_keys(look: Look, place: Path, asked: Asked) -> None:

@@ -19,6 +19,7 @@ import click
 from harness import registry
 from harness.batch import batch
 from harness.plan import NemesisPlan, Plan, PlanError, seconds
+from harness.trends import trends
 from infra.api import InfraError
 from results.errors import HistoryError
 from results.store import Store, StoreError
@@ -55,6 +56,7 @@ def cli() -> None:
 
 
 cli.add_command(batch)
+cli.add_command(trends)
 
 
 @cli.command()

@@ -24,10 +24,12 @@ from flask import Flask, Response, abort, request
 from werkzeug.exceptions import HTTPException
 from werkzeug.serving import make_server
 
-from results.errors import in_bytes
+from results.errors import HistoryError, in_bytes
 from results.report.layout import lay_out
+from results.report.trends import trends_page
 from results.report.words import text
 from results.store import RunSummary, Store
+from results.trends import read_trends
 
 log = logging.getLogger(__name__)
 
@@ -103,6 +105,10 @@ def create_app(store_root: Path, hosts: frozenset[str] = _HOSTS) -> Flask:
     @app.get("/")
     def index() -> Response:
         return _html("index.html.j2", **_index(root, request.args))
+
+    @app.get("/trends")
+    def trends() -> Response:
+        return _trends(root)
 
     @app.get(_FILES, defaults={"relative": ""})
     @app.get(_FILES + "<path:relative>")
@@ -212,6 +218,16 @@ def _shown(root: Path, row: Row) -> Shown:
     return Shown(row, workload, nemesis, _href(row.folder + "/"), shown)
 
 
+def _trends(root: Path) -> Response:
+    """What `harness batch` found, where its table lies beside the store, as by default."""
+    try:
+        found = read_trends(root.parent / "verdicts")
+    except HistoryError:
+        told = "There is no verdict table beside the store; `harness batch` makes one.\n"
+        return Response(told, 404, mimetype="text/plain")
+    return _page(trends_page(found))
+
+
 def _folder(root: Path, folder: Path) -> Response:
     if not request.path.endswith("/"):
         return Response("", 301, {"Location": _href(folder.relative_to(root).as_posix() + "/")})
@@ -296,7 +312,11 @@ def _href(relative: str) -> str:
 
 def _html(template: str, **values: object) -> Response:
     nonce = secrets.token_urlsafe(16)
-    response = Response(lay_out(template, nonce=nonce, **values).encode("utf-8", "backslashreplace"))
+    return _page(lay_out(template, nonce=nonce, **values), nonce)
+
+
+def _page(html: str, nonce: str = "none") -> Response:
+    response = Response(html.encode("utf-8", "backslashreplace"))
     response.headers["Content-Type"] = "text/html; charset=utf-8"
     allowed = f"style-src 'unsafe-inline'; script-src 'nonce-{nonce}'; connect-src 'self'; form-action 'self'"
     response.headers["Content-Security-Policy"] = _STRICT + allowed

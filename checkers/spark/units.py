@@ -119,8 +119,12 @@ def portions(units: Iterable[Unit], portion_s: float = PORTION_S) -> list[tuple[
 
 
 def waves(found: Sequence[tuple[Unit, ...]], cores: int) -> list[list[tuple[Unit, ...]]]:
-    """Portions in groups that are written together: enough to keep all cores busy, so few that a job which is killed
-    loses seconds. The dearest come first, and the last waves are short anyway.
+    """Portions in groups that are written together: so many that all cores are busy, so few that a job which is killed
+    loses seconds. The first ones are small: who waits sees early that it goes well, and what it finds.
     """
-    size = max(4 * cores, 8)
-    return [list(found[i : i + size]) for i in range(0, len(found), size)]
+    waves: list[list[tuple[Unit, ...]]] = []
+    at, size = 0, cores
+    while at < len(found):
+        waves.append(list(found[at : at + size]))
+        at, size = at + size, min(2 * size, 4 * cores)
+    return waves

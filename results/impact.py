@@ -1,0 +1,93 @@
+"""What clients felt of each fault: how much succeeded, how fast, and how long nothing did."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from itertools import pairwise
+from typing import Any
+
+from results.bands import Band, bands
+from results.history import Call, History
+from results.op import OK
+
+_MS = 1_000_000
+_S = 1_000_000_000
+
+CALM = "(no fault)"
+"""The name of what was felt while no fault was there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Impact:
+    """What was felt of all strikes of one kind of fault in a run.
+
+    times     how often it struck. seconds: how long in all.
+    ops, ok   calls of clients that began meanwhile, and those of them that were acknowledged.
+    p50_ms, p99_ms   latency of the acknowledged ones; None where there is none.
+    silence_s   the longest time within a strike in which nothing was acknowledged.
+    """
+
+    fault: str
+    times: int
+    seconds: float
+    ops: int
+    ok: int
+    p50_ms: float | None
+    p99_ms: float | None
+    silence_s: float
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def impacts(history: History) -> list[Impact]:
+    """By fault in order of its first strike, and then what was felt without any."""
+    calls = [call for call in history.clients.calls if call.invoke.extra.get("phase", "main") != "final"]
+    if not calls:
+        return []
+    end = max(call.end or call.start for call in calls)
+    shown = bands(history)
+    found = []
+    for fault in dict.fromkeys(band.fault for band in shown):
+        own = [(band.start_ns, min(end, band.end_ns or end)) for band in shown if band.fault == fault]
+        found.append(_felt(fault, [(a, b) for a, b in own if b > a], calls))
+    found.append(_felt(CALM, _gaps(shown, min(call.start for call in calls), end), calls))
+    return [one for one in found if one.times]
+
+
+def _felt(fault: str, spans: Sequence[tuple[int, int]], calls: Sequence[Call]) -> Impact:
+    starts = [call.start for call in calls]
+    chosen: list[Call] = []
+    silence = 0
+    acks = sorted(call.end for call in calls if call.outcome == OK and call.end is not None)
+    for begin, end in spans:
+        chosen += calls[bisect_left(starts, begin) : bisect_left(starts, end)]
+        within = [begin, *acks[bisect_left(acks, begin) : bisect_right(acks, end)], end]
+        silence = max(silence, *(later - earlier for earlier, later in pairwise(within)))
+    took = sorted((call.end - call.start) / _MS for call in chosen if call.outcome == OK and call.end is not None)
+    return Impact(
+        fault,
+        len(spans),
+        round(sum(end - begin for begin, end in spans) / _S, 3),
+        len(chosen),
+        len(took),
+        _quantile(took, 0.5),
+        _quantile(took, 0.99),
+        round(silence / _S, 3),
+    )
+
+
+def _gaps(shown: Sequence[Band], begin: int, end: int) -> list[tuple[int, int]]:
+    """The times in which no fault was there."""
+    gaps, at = [], begin
+    for band in sorted(shown, key=lambda band: band.start_ns):
+        if band.start_ns > at:
+            gaps.append((at, min(band.start_ns, end)))
+        at = max(at, end if band.end_ns is None else band.end_ns)
+    return [(a, b) for a, b in [*gaps, (at, end)] if b > a]
+
+
+def _quantile(took: Sequence[float], q: float) -> float | None:
+    return round(took[min(len(took) - 1, int(q * len(took)))], 3) if took else None

@@ -1,0 +1,142 @@
+"""What many runs show together, from the verdict table: verdicts by version, workload and nemesis; what clients felt of
+each fault; when each anomaly was seen first and last (docs/batch.md).
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+from results.verdict import Verdict, worst
+from results.verdict_table import read_verdicts
+
+_COLUMNS: Final = (
+    "run", "source", "checker", "verdict", "anomalies", "workload", "nemesis", "version", "began", "checked", "figures",
+)  # fmt: skip
+
+IMPACT: Final = "impact"
+"""The rows whose figures are a list of `results.impact.Impact`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Runs of one version, workload and nemesis; histories from elsewhere have none of these."""
+
+    version: str
+    workload: str
+    nemesis: str
+
+
+@dataclass(frozen=True)
+class RunTrend:
+    """A run or history. when: when it began, or, where that is not known, was checked; ISO 8601, to the second."""
+
+    run: str
+    group: Group
+    when: str
+    verdict: Verdict
+    anomalies: frozenset[str]
+    felt: Sequence[Mapping[str, Any]]
+
+
+@dataclass
+class FaultTrend:
+    """A kind of fault over all runs of a version. silence_s: the worst run's; p99_ms: the median run's."""
+
+    runs: int = 0
+    times: int = 0
+    ops: int = 0
+    ok: int = 0
+    silence_s: float = 0.0
+    p50s: list[float] = field(default_factory=list)
+    p99s: list[float] = field(default_factory=list)
+
+
+@dataclass
+class Seen:
+    """An anomaly: in how many runs, and the first and the last of them by time."""
+
+    runs: int
+    first: RunTrend
+    last: RunTrend
+
+
+@dataclass(frozen=True)
+class Trends:
+    """Everything, with the runs in order of time."""
+
+    runs: Sequence[RunTrend]
+
+    @property
+    def groups(self) -> dict[Group, Counter[Verdict]]:
+        """How many runs of each verdict, sorted by name."""
+        found: dict[Group, Counter[Verdict]] = {}
+        for run in self.runs:
+            found.setdefault(run.group, Counter())[run.verdict] += 1
+        return dict(sorted(found.items(), key=lambda item: (item[0].workload, item[0].nemesis, item[0].version)))
+
+    @property
+    def faults(self) -> dict[tuple[str, str], FaultTrend]:
+        """By (version, fault), sorted by fault."""
+        found: dict[tuple[str, str], FaultTrend] = {}
+        for run in self.runs:
+            for felt in run.felt:
+                one = found.setdefault((run.group.version, felt["fault"]), FaultTrend())
+                one.runs += 1
+                one.times += felt["times"]
+                one.ops += felt["ops"]
+                one.ok += felt["ok"]
+                one.silence_s = max(one.silence_s, felt["silence_s"])
+                one.p50s += [felt["p50_ms"]] * (felt["p50_ms"] is not None)
+                one.p99s += [felt["p99_ms"]] * (felt["p99_ms"] is not None)
+        return dict(sorted(found.items(), key=lambda item: (item[0][1], item[0][0])))
+
+    @property
+    def anomalies(self) -> dict[str, Seen]:
+        """By name."""
+        found: dict[str, Seen] = {}
+        for run in self.runs:
+            for name in sorted(run.anomalies):
+                if name in found:
+                    found[name].runs += 1
+                    found[name].last = run
+                else:
+                    found[name] = Seen(1, run, run)
+        return dict(sorted(found.items()))
+
+
+def read_trends(output: Path) -> Trends:
+    """From the verdict table below `output`. Raises HistoryError where there is none."""
+    table = read_verdicts(output, _COLUMNS)
+    by_run: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for row in _rows(table):
+        by_run.setdefault((row["source"], row["run"]), []).append(row)
+    runs = [_trend(run, rows) for (_, run), rows in by_run.items()]
+    return Trends(sorted(runs, key=lambda run: (run.when, run.run)))
+
+
+def _rows(table: Any) -> Iterator[dict[str, Any]]:
+    for batch in table.select(_COLUMNS).to_batches(max_chunksize=65_536):
+        yield from batch.to_pylist()
+
+
+def _trend(run: str, rows: Sequence[Mapping[str, Any]]) -> RunTrend:
+    about = next((row for row in rows if row["workload"]), rows[0])
+    group = Group(about["version"] or "-", about["workload"] or "-", about["nemesis"] or "-")
+    felt: list[Mapping[str, Any]] = []
+    for row in rows:
+        if row["checker"] == IMPACT and row["figures"]:
+            felt += json.loads(row["figures"])
+    return RunTrend(
+        run,
+        group,
+        about["began"] or datetime.fromtimestamp(about["checked"] / 1e9, UTC).strftime("%Y-%m-%dT%H-%M-%S"),
+        worst(Verdict(row["verdict"]) for row in rows),
+        frozenset(name for row in rows for name in row["anomalies"]),
+        felt,
+    )

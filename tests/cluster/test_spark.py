@@ -1,0 +1,153 @@
+"""`harness batch` on real Spark: in this process, behind a URI, and on a standalone cluster on which things die."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from benchmarks.batch.generate import generate
+from harness.examined import Asked, examine
+from results.verdict import Verdict, worst
+from results.verdict_table import RECEIPTS, read_verdicts
+
+ROOT = Path(__file__).parent.parent.parent
+BIN = Path(sys.executable).parent
+PATIENCE_S = 600
+
+pytestmark = pytest.mark.slow
+
+SMALL = ("--conf", "spark.executor.memory=512m", "--conf", "spark.driver.host=127.0.0.1", "--driver-memory", "512m")
+
+
+def found(output: Path) -> dict[str, Verdict]:
+    by_run: dict[str, list[str]] = {}
+    for row in read_verdicts(output, ["run", "verdict"]).to_pylist():
+        by_run.setdefault(row["run"], []).append(row["verdict"])
+    return {run: worst(map(Verdict, words)) for run, words in by_run.items()}
+
+
+def truth(folder: Path) -> dict[str, Verdict]:
+    """Of generated histories."""
+    invalid = np.load(folder / "invalid.npy")
+    return {f"h{i:07}": Verdict.INVALID if bad else Verdict.VALID for i, bad in enumerate(invalid.tolist())}
+
+
+def environment() -> dict[str, str]:
+    return {**os.environ, "SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable}
+
+
+def corpus(folder: Path) -> dict[str, Verdict]:
+    """Some real histories of both verdicts, and one that cannot be read: what `harness check` says of each."""
+    folder.mkdir()
+    for path in sorted((ROOT / "tests/data/porcupine").glob("etcd_*.log")):
+        (folder / path.name).write_bytes(path.read_bytes())
+    (folder / "a, b {c}*.edn").write_text("[{:process 0, :type :invoke, :f :read}\n {:process 0")
+    return {path.name: examine(path, path.name, None, Asked()).verdict for path in folder.iterdir()}
+
+
+def test_in_this_process_and_behind_a_uri(tmp_path: Path) -> None:
+    """`viewfs:` is a file system of Hadoop's like any other: it only shows another one under names of its own."""
+    expected = corpus(tmp_path / "corpus")
+    worst_code = worst(expected.values()).exit_code
+    mounts = [
+        "--conf", f"spark.hadoop.fs.viewfs.mounttable.here.link./in=file://{tmp_path}/corpus",
+        "--conf", f"spark.hadoop.fs.viewfs.mounttable.here.link./out=file://{tmp_path}/remote",
+    ]  # fmt: skip
+    (tmp_path / "remote").mkdir()
+    command = [BIN / "harness", "batch", "--master", "local[2]", "--portion-s", "0.001"]
+    for _ in range(2):
+        argv = [*command, *mounts, "--input", "viewfs://here/in", "--output", "viewfs://here/out/table"]
+        done = subprocess.run(argv, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+        assert (done.returncode, done.stderr) == (worst_code, "")
+    assert f"{len(expected)} done before, 0 to check" in done.stdout
+    assert found(tmp_path / "remote" / "table") == expected
+    argv = [*command, "--input", str(tmp_path / "corpus"), "--output", str(tmp_path / "local")]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+    assert (done.returncode, done.stderr) == (worst_code, "")
+    assert found(tmp_path / "local") == expected
+    [broken] = [row for row in read_verdicts(tmp_path / "remote" / "table").to_pylist() if row["checker"] == "reader"]
+    assert broken["reason"].startswith("viewfs://here/in/a, b {c}*.edn:2: ")
+
+
+@contextmanager
+def standalone(folder: Path) -> Iterator[dict[str, Any]]:
+    command = [sys.executable, ROOT / "scripts/spark-standalone", "--folder", folder]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as cluster:
+        try:
+            assert cluster.stdout is not None
+            line = cluster.stdout.readline()
+            assert line, "the cluster did not come up"
+            yield json.loads(line)
+        finally:
+            cluster.terminate()
+
+
+@contextmanager
+def submitted(master: str, *arguments: str | Path, log: Path) -> Iterator[subprocess.Popen[str]]:
+    """`spark-submit` of a batch, in a process group of its own."""
+    command = [BIN / "spark-submit", "--master", master, *SMALL, ROOT / "checkers/batch.py", *arguments]
+    with (
+        log.open("w") as errors,
+        subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=errors, text=True, env=environment(), start_new_session=True
+        ) as job,
+    ):
+        try:
+            yield job
+        finally:
+            if job.poll() is None:
+                os.killpg(job.pid, signal.SIGKILL)
+
+
+def until_receipts(output: Path, job: subprocess.Popen[str], count: int = 1) -> None:
+    """Waits until a part of the job is written. Fails when the job ends before."""
+    until = time.monotonic() + PATIENCE_S
+    while len(list((output / RECEIPTS).glob("*.jsonl"))) < count:
+        assert job.poll() is None, "the job ended before anything could happen to it"
+        assert time.monotonic() < until
+        time.sleep(0.02)
+
+
+def test_a_cluster_on_which_a_worker_and_a_driver_die(tmp_path: Path) -> None:
+    generate(tmp_path / "made", 6_000, (50, 200), 0.01, seed=3)
+    histories, expected = tmp_path / "made" / "ops", truth(tmp_path / "made")
+    arguments = ["--input", str(histories), "--portion-s", "0.02", "--output"]
+    with standalone(tmp_path / "cluster") as cluster:
+        # A driver is killed, and its job is called again: what was written is not checked again.
+        output = tmp_path / "driver"
+        with submitted(cluster["master"], *arguments, output, log=tmp_path / "driver.log") as job:
+            until_receipts(output, job)
+            os.killpg(job.pid, signal.SIGKILL)
+        kept = found(output)
+        assert 0 < len(kept) < len(expected)
+        with submitted(cluster["master"], *arguments, output, log=tmp_path / "driver-2.log") as job:
+            said, _ = job.communicate(timeout=PATIENCE_S)
+        assert job.returncode == 1, said
+        assert " 0 done before" not in said
+        assert found(output) == expected
+        # A worker is killed, with everything that runs on it.
+        output = tmp_path / "worker"
+        with submitted(cluster["master"], *arguments, output, log=tmp_path / "worker.log") as job:
+            until_receipts(output, job)
+            for pid in family(cluster["pids"]["worker-1"]):
+                os.kill(pid, signal.SIGKILL)
+            said, _ = job.communicate(timeout=PATIENCE_S)
+        assert job.returncode == 1, said
+        assert found(output) == expected
+
+
+def family(pid: int) -> list[int]:
+    """A process and all that descend from it."""
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return [pid, *(descendant for child in children for descendant in family(int(child)))]

@@ -1,0 +1,171 @@
+"""Trends over runs: impact of faults, tables, and the page."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from harness.cli import cli, guarded
+from results.errors import HistoryError
+from results.history import History
+from results.impact import CALM, impacts
+from results.op import NEMESIS, Op
+from results.report.trends import trends_page
+from results.trends import IMPACT, read_trends
+from results.verdict import Verdict
+from results.verdict_table import VERDICTS, VerdictRow, parquet_bytes, read_verdicts, to_table
+from results.web import create_app
+
+S = 1_000_000_000
+
+
+def call(process: int, start: float, end: float, type_: str = "ok", **extra: str) -> list[tuple[float, Op]]:
+    ops = [Op(0, int(start * S), process, "invoke", "write", "k", 1, extra=extra)]
+    ops.append(Op(0, int(end * S), process, type_, "write", "k", 1, extra=extra))  # type: ignore[arg-type]
+    return [(op.time, op) for op in ops]
+
+
+def strike(at: float, fault: str, number: int, f: str) -> list[tuple[float, Op]]:
+    value = {"fault": fault, "id": number, "nodes": {"n1": None}, "seen": True}
+    return [(int(at * S) + i, Op(0, int(at * S), NEMESIS, t, f, None, value)) for i, t in enumerate(("invoke", "info"))]  # type: ignore[arg-type]
+
+
+def history(*events: list[tuple[float, Op]]) -> History:
+    ordered = sorted((event for group in events for event in group), key=lambda event: event[0])
+    return History(
+        Op(i, op.time, op.process, op.type, op.f, op.key, op.value, extra=op.extra) for i, (_, op) in enumerate(ordered)
+    )
+
+
+def test_what_clients_felt_of_a_fault() -> None:
+    felt = impacts(
+        history(
+            call(1, 0, 1),
+            call(1, 2, 3),
+            strike(10, "cut", 1, "inject"),
+            call(1, 11, 13),
+            call(2, 14, 18, "info"),
+            strike(20, "cut", 1, "heal"),
+            call(3, 21, 22),
+            strike(30, "cut", 2, "inject"),
+            call(3, 31, 31.5),
+            strike(32, "cut", 2, "heal"),
+            call(3, 39, 40),
+            call(3, 90, 95, phase="final"),
+        )
+    )
+    cut, calm = felt
+    assert (cut.fault, cut.times, cut.seconds, cut.ops, cut.ok) == ("cut", 2, 12.0, 3, 2)
+    assert (cut.p50_ms, cut.p99_ms) == (2000.0, 2000.0)
+    assert cut.silence_s == 7.0, "from the answer at 13 s to the heal at 20 s"
+    assert (calm.fault, calm.times, calm.seconds, calm.ops, calm.ok) == (CALM, 3, 28.0, 4, 4)
+
+
+def test_a_fault_without_calls_and_a_history_without_any() -> None:
+    assert impacts(History([])) == []
+    [cut, _] = impacts(history(strike(1, "cut", 1, "inject"), strike(2, "cut", 1, "heal"), call(1, 0, 3)))
+    assert (cut.ops, cut.p50_ms, cut.silence_s) == (0, None, 1.0)
+
+
+def rows(
+    run: str, verdict: str, began: str, *anomalies: str, silence: float = 1.0, checked: int = 1
+) -> list[VerdictRow]:
+    about = {"workload": "register", "nemesis": "hammer-time", "version": "0.4.0", "began": began, "checked": checked}
+    felt = {"fault": "hammer-time", "times": 2, "seconds": 12.0, "ops": 100, "ok": 90, "p50_ms": 3.0, "p99_ms": 9.0}
+    figures = json.dumps([{**felt, "silence_s": silence}])
+    return [
+        VerdictRow(run, "well-formed", "valid", "10 ops", source=run, **about),  # type: ignore[arg-type]
+        VerdictRow(run, "x", verdict, "so", source=run, anomalies=anomalies, **about),  # type: ignore[arg-type]
+        VerdictRow(run, IMPACT, "valid", "felt", source=run, figures=figures, **about),  # type: ignore[arg-type]
+    ]
+
+
+def write(output: Path, name: str, *groups: list[VerdictRow]) -> None:
+    (output / VERDICTS).mkdir(parents=True, exist_ok=True)
+    table = to_table(row for group in groups for row in group)
+    (output / VERDICTS / f"{name}.parquet").write_bytes(parquet_bytes(table))
+
+
+@pytest.fixture
+def output(tmp_path: Path) -> Path:
+    found = tmp_path / "verdicts"
+    write(
+        found,
+        "1",
+        rows("r/2", "invalid", "2026-11-02T00-00-00", "lost-write", "nonlinearizable", silence=4.0),
+        rows("r/1", "valid", "2026-11-01T00-00-00"),
+        rows("r/3", "invalid", "2026-11-03T00-00-00", "lost-write"),
+        [VerdictRow("<b>.edn", "linearizability", "unknown", "budget", source="f", checked=10**18)],
+    )
+    return found
+
+
+def test_tables_of_many_runs(output: Path) -> None:
+    found = read_trends(output)
+    assert [run.run for run in found.runs][:2] == ["<b>.edn", "r/1"]
+    assert {group.workload: dict(counts) for group, counts in found.groups.items()} == {
+        "-": {Verdict.UNKNOWN: 1},
+        "register": {Verdict.INVALID: 2, Verdict.VALID: 1},
+    }
+    [((version, fault), one)] = found.faults.items()
+    assert (version, fault, one.runs, one.times, one.ops, one.ok) == ("0.4.0", "hammer-time", 3, 6, 300, 270)
+    assert one.silence_s == 4.0
+    seen = found.anomalies["lost-write"]
+    assert (seen.runs, seen.first.run, seen.last.run) == (2, "r/2", "r/3")
+    assert list(found.anomalies) == ["lost-write", "nonlinearizable"]
+
+
+def test_a_later_check_replaces_an_earlier_one(output: Path) -> None:
+    write(output, "2", rows("r/3", "valid", "2026-11-03T00-00-00", checked=2))
+    assert read_trends(output).anomalies["lost-write"].last.run == "r/2"
+    assert len(read_verdicts(output)) == 10
+
+
+def test_the_command_prints_tables_and_writes_the_page(
+    output: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    argv = ["trends", "--input", str(output), "--html", str(tmp_path / "t.html")]
+    assert guarded(lambda: cli.main(argv, prog_name="harness", standalone_mode=False)) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].split() == [
+        "workload",
+        "nemesis",
+        "version",
+        "runs",
+        "valid",
+        "invalid",
+        "unknown",
+        "harness-failure",
+    ]
+    assert "register  hammer-time  0.4.0       3      1        2" in lines
+    assert any(line.startswith("hammer-time  0.4.0       3        6           90%     3.0     9.0") for line in lines)
+    assert any(
+        line.startswith("lost-write          2  2026-11-02T00-00-00  2026-11-03T00-00-00  r/3") for line in lines
+    )
+    page = (tmp_path / "t.html").read_text()
+    assert page == trends_page(read_trends(output))
+    assert "&lt;b&gt;.edn" in page
+    assert "<b>.edn" not in page
+    assert page.count("<svg") == 2
+
+
+def test_without_a_table_there_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    argv = ["trends", "--input", str(tmp_path)]
+    assert guarded(lambda: cli.main(argv, prog_name="harness", standalone_mode=False)) == 2
+    assert "no verdict table lies here" in capsys.readouterr().err
+    (tmp_path / VERDICTS).mkdir()
+    (tmp_path / VERDICTS / "x.parquet").write_bytes(b"PAR1")
+    with pytest.raises(HistoryError, match=r"x\.parquet: not a verdict table, or damaged"):
+        read_trends(tmp_path)
+
+
+def test_the_web_view_has_the_page(output: Path) -> None:
+    client = create_app(output.parent / "runs").test_client()
+    (output.parent / "runs").mkdir()
+    answer = client.get("/trends", headers={"Host": "127.0.0.1"})
+    assert answer.status_code == 200
+    assert "lost-write" in answer.text
+    empty = create_app(output.parent / "runs" / "other").test_client()
+    assert empty.get("/trends", headers={"Host": "127.0.0.1"}).status_code == 404
