@@ -33,7 +33,11 @@ def make_topology(plan: Plan, workload: Workload) -> Topology:
     """The topology of a decided plan. Raises InfraError for settings that it does not take."""
     server = plan.server
     assert server.topology is not None, "the plan is decided"
-    options: Mapping[str, object] = {"controller_type": server.controller_type, "brokers": server.brokers}
+    options: Mapping[str, object] = {
+        "controller_type": server.controller_type,
+        "brokers": server.brokers,
+        "proxy": "true" if plan.client == "grpc" else None,
+    }
     return TOPOLOGIES[server.topology](
         ServerSettings(
             version=server.version,

@@ -9,10 +9,11 @@ from typing import Any, Final
 from harness.api import Completion
 from infra.message_body import body_of, id_of
 from infra.remoting.outcomes import Outcome
-from infra.remoting.rocketmq.client import Broker, Pulled
+from infra.remoting.rocketmq.client import Broker, Pulled, Sent
 from infra.remoting.rocketmq.messages import Message
 from infra.remoting.rocketmq.outcomes import STATUSES
 from results.op import Op
+from workloads.foreign import Foreign
 from workloads.masters import Masters
 from workloads.places import Places, Queue, queue_of
 
@@ -30,8 +31,7 @@ PULL_LIMIT: Final = 256
 """Messages in an answer. The broker's own limit of 32 would let readers fall behind while some nodes do not answer."""
 
 _CHUNK: Final = 2048
-_CHUNK_S: Final = 1.5
-"""A final read's answer: at most so many messages, collected for so long."""
+"""A final read ends with so many messages, or when half of its time is over."""
 
 
 class BrokerClient:
@@ -42,9 +42,19 @@ class BrokerClient:
     acknowledging, is heard for as long as it does. The others look it up again after everything that is not `ok`.
     """
 
-    def __init__(self, places: Places, masters: Masters, beliefs: dict[str, str], deadline_s: float, steadfast: bool):
+    def __init__(
+        self,
+        places: Places,
+        masters: Masters,
+        beliefs: dict[str, str],
+        deadline_s: float,
+        steadfast: bool,
+        foreign: Foreign | None = None,
+    ) -> None:
         self.places, self.masters, self.deadline_s = places, masters, deadline_s
         self.steadfast = steadfast
+        self.foreign = foreign
+        """Who sends, if not we."""
         self._beliefs = beliefs
         """Group -> node. The thread's, so that a process that ends leaves its belief to the next one."""
         self._doubts: dict[str, str] = {}
@@ -57,6 +67,8 @@ class BrokerClient:
     async def close(self) -> None:
         for link in self._links.values():
             await link.close()
+        if self.foreign is not None:
+            await self.foreign.close()
 
     def at(self, node: str) -> Broker:
         """The link to a node's broker."""
@@ -70,6 +82,8 @@ class BrokerClient:
         queue = queue_of(op.key)
         end = asyncio.get_running_loop().time() + self.deadline_s
         await self.pause()
+        if self.foreign is not None:
+            return await self._send_by(self.foreign, op, end)
         node = await self.master(queue.group)
         left = end - asyncio.get_running_loop().time()
         if node is None or left <= 0:
@@ -77,18 +91,14 @@ class BrokerClient:
             return Completion("fail", op.value, "no-master: nobody names one; nothing was sent")
         sent = await self.at(node).send(queue.topic, queue.number, body_of(op.value, BODY_SIZE), deadline_s=left)
         self.learn(queue.group, node, sent.outcome)
-        extra: dict[str, Any] = {"node": node}
-        if sent.code is not None:
-            extra["code"] = sent.code
-        if sent.outcome.type == "ok":
-            if sent.offset is None:
-                return Completion("info", op.value, "acknowledged without an offset", extra)
-            return Completion("ok", [sent.offset, op.value], extra=extra)
-        if sent.outcome.type == "info" and (status := STATUSES.get(sent.code or 0)) is not None:
-            extra["status"] = status
-            if sent.offset is not None:
-                extra["offset"] = sent.offset
-        return Completion(sent.outcome.type, op.value, sent.outcome.why, extra)
+        return _sent(sent, op.value, {"node": node})
+
+    async def _send_by(self, foreign: Foreign, op: Op, end: float) -> Completion:
+        """One message by another's producer, which finds its way to the master by itself."""
+        left = end - asyncio.get_running_loop().time()
+        sent = await foreign.send(queue_of(op.key).topic, body_of(op.value, BODY_SIZE), left)
+        self._refused = sent.outcome.type != "ok"
+        return _sent(sent, op.value, {})
 
     async def master(self, group: str) -> str | None:
         """Whom this client takes for the master of a group."""
@@ -119,36 +129,36 @@ class BrokerClient:
         extra = {"node": node, "role": "master" if self.masters.known(queue.group) == node else "slave"}
         return read_completion(pulled, pulled.messages, extra)
 
-    async def pull(self, queue: Queue, node: str, offset: int, group: str | None = None) -> Pulled:
-        deadline = min(READ_DEADLINE_S, self.deadline_s)
+    async def pull(
+        self, queue: Queue, node: str, offset: int, group: str | None = None, deadline_s: float = READ_DEADLINE_S
+    ) -> Pulled:
         return await self.at(node).pull(
             queue.topic,
             queue.number,
             offset,
             group=group or self.places.readers,
             max_messages=PULL_LIMIT,
-            deadline_s=deadline,
+            deadline_s=min(deadline_s, self.deadline_s),
         )
 
     async def replica_read(self, op: Op) -> Completion:
         """A stretch of a queue from one node, in as many pulls as it takes; `done` when its end was reached."""
         queue, node, at = queue_of(op.key), op.extra["node"], op.value
-        until = asyncio.get_running_loop().time() + min(_CHUNK_S, self.deadline_s / 2)
+        loop = asyncio.get_running_loop()
+        end = loop.time() + self.deadline_s
         found: list[Message] = []
         while True:
-            pulled = await self.pull(queue, node, at)
-            if pulled.outcome.type != "ok":
-                break
+            pulled = await self.pull(queue, node, at, deadline_s=end - loop.time())
+            if pulled.outcome.type != "ok" and not found:
+                return read_completion(pulled, (), {"node": node})
             found += pulled.messages
             at = found[-1].offset + 1 if found else at
             done = pulled.max is not None and at >= pulled.max
             if not pulled.messages and not done and pulled.min is not None and at < pulled.min:
                 at = pulled.min  # older messages were deleted
-            elif done or not pulled.messages:
-                return read_completion(pulled, found, {"node": node, "done": done})
-            if len(found) >= _CHUNK or asyncio.get_running_loop().time() > until:
-                return read_completion(pulled, found, {"node": node, "done": False})
-        return read_completion(pulled, (), {"node": node})
+            elif done or not pulled.messages or len(found) >= _CHUNK or loop.time() > end - self.deadline_s / 2:
+                said = {name: n for name, n in (("min", pulled.min), ("max", pulled.max)) if n is not None}
+                return _shown(found, {"node": node, "done": done, **said})
 
     async def edge(self, op: Op) -> Completion:
         """`max-offset` or `min-offset` of a queue at a node."""
@@ -159,12 +169,28 @@ class BrokerClient:
         return Completion(answer.outcome.type, answer.value, answer.outcome.why or None, {"node": node})
 
 
+def _sent(sent: Sent, message: int, extra: dict[str, Any]) -> Completion:
+    if sent.code is not None:
+        extra["code"] = sent.code
+    if sent.outcome.type == "ok":
+        return Completion("ok", [sent.offset, message], extra=extra)
+    if sent.outcome.type == "info" and (status := STATUSES.get(sent.code or 0)) is not None:
+        extra["status"] = status
+        if sent.offset is not None:
+            extra["offset"] = sent.offset
+    return Completion(sent.outcome.type, message, sent.outcome.why, extra)
+
+
 def read_completion(pulled: Pulled, messages: Sequence[Message], extra: dict[str, Any]) -> Completion:
     """A read's completion: the messages as [offset, id], and what the broker said beside them in `extra`."""
     said = {"min": pulled.min, "max": pulled.max, "next": pulled.next, "code": pulled.code}
     extra |= {name: value for name, value in said.items() if value is not None}
     if pulled.outcome.type != "ok":
         return Completion("fail", None, pulled.outcome.why, extra)
+    return _shown(messages, extra)
+
+
+def _shown(messages: Sequence[Message], extra: dict[str, Any]) -> Completion:
     return Completion("ok", [[message.offset, shown_id(message)] for message in messages], extra=extra)
 
 

@@ -5,6 +5,8 @@ everything that is not an acknowledgement. The other half are steadfast: they st
 says itself that it is none, so that one that was cut off and goes on acknowledging is heard. Clients stand outside
 every partition.
 
+With `--client native` or `grpc` others' producers send in their stead (`foreign`).
+
 Readers poll by offset, each its share of the nodes, masters and slaves alike. At the end every replica is read through
 by its address.
 """
@@ -31,6 +33,7 @@ from harness.generator import Generator, Invocation
 from harness.plan import Plan, PlanError
 from results.op import Op
 from workloads.brokers import PULL_LIMIT, BrokerClient
+from workloads.foreign import CLIENTS, PERMITS, Foreign, Producers, producers_of
 from workloads.ground_truth import read_all
 from workloads.masters import Masters
 from workloads.places import Places, make, places_of
@@ -55,6 +58,7 @@ class LogWorkload(Workload):
     name = "log"
     summary = "messages to the queues of a topic, read by offset from masters and slaves: nothing acknowledged is lost"
     topologies = ("controller", "dledger-commitlog", "master-slave", "slave-acting-master")
+    clients = CLIENTS
     default_rate = 1100.0
     restart_before_final = False
     reusable = True
@@ -69,6 +73,7 @@ class LogWorkload(Workload):
         self._beliefs: dict[int, dict[str, str]] = {}
         self._places: Places | None = None
         self._masters: Masters | None = None
+        self._producers: Producers | None = None
 
     @property
     def places(self) -> Places:
@@ -82,18 +87,20 @@ class LogWorkload(Workload):
 
     async def make(self, context: Context, consumer_groups: Sequence[str] = ()) -> None:
         """Make the topic and the groups; know where everything is."""
-        self._places = places_of(context, f"{self.prefix}-{context.run}", QUEUES)
-        await make(self._places, QUEUES, consumer_groups)
+        self._producers = await producers_of(self.plan.client, context, self.plan.op_deadline_s)
+        self._places = places_of(context, f"{self.prefix}-{context.run}", QUEUES, apart=self._producers is not None)
+        await make(self._places, consumer_groups)
         self._masters = Masters(self._places)
 
     def client(self, context: Context, thread: int) -> Client:
         return LogOps(*self.client_arguments(thread))
 
-    def client_arguments(self, thread: int) -> tuple[Places, Masters, dict[str, str], float, bool]:
+    def client_arguments(self, thread: int) -> tuple[Places, Masters, dict[str, str], float, bool, Foreign | None]:
         """What a `BrokerClient` on a thread is made of; every second is steadfast."""
         assert self._masters is not None, "setup comes first"
         beliefs = self._beliefs.setdefault(thread, {})
-        return self.places, self._masters, beliefs, self.plan.op_deadline_s, thread % 2 == 1
+        foreign = None if self._producers is None else Foreign(self._producers, thread)
+        return self.places, self._masters, beliefs, self.plan.op_deadline_s, thread % 2 == 1, foreign
 
     def sends(self) -> Callable[[int], Invocation]:
         """The sends of a phase, to all queues in turn, with ids that no other phase has."""
@@ -115,6 +122,9 @@ class LogWorkload(Workload):
 
     def server_settings(self) -> Mapping[str, str]:
         return {"broker.maxTransferCountOnMessageInMemory": str(PULL_LIMIT)}
+
+    def permits(self) -> Mapping[str, str]:
+        return PERMITS.get(self.plan.client, {})
 
     def checkers(self) -> Sequence[Checker]:
         nodes = [f"n{i + 1}" for i in range(self.plan.cluster.nodes)]
@@ -144,7 +154,7 @@ class LogWorkload(Workload):
 
     def ground_truth(self, context: Context, folder: Path) -> None:
         """The files of every broker."""
-        read_all(context, [self.places.topic], folder)
+        read_all(context, sorted({queue.topic for queue in self.places.queues}), folder)
 
     def acknowledges(self, op: Op) -> bool:
         """A send that the master acknowledged as durable as configured."""

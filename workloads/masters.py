@@ -66,7 +66,8 @@ class Masters:
             answers = await _all(controller.replica_info(group) for controller in self._controllers)
             best = max(answers, key=lambda info: info.master_epoch, default=None)
             return None if best is None else self._places.node_at(best.master_address)
-        routes = await _all(server.route(self._places.topic) for server in self._name_servers)
+        topic = next(iter(self._places.topics(group)))
+        routes = await _all(server.route(topic) for server in self._name_servers)
         named: Counter[str] = Counter()
         for route in routes:
             for broker in (route or {}).get("brokerDatas", []):

@@ -1,11 +1,13 @@
 """Where messages of a run go: its topic and reader group, made on every broker, and the queues as keys of the history.
 
 A key is `topic:broker group:queue`, such as `log-3f2a:a:0`: a topic of several broker groups has its queues on each.
+For clients that choose the queue themselves each queue is a topic of its own: `log-3f2a-a1:a:0`.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -61,6 +63,10 @@ class Places:
     nameservers: Sequence[tuple[str, int]]
     controllers: Sequence[tuple[str, int]]
 
+    def topics(self, group: str) -> Mapping[str, int]:
+        """The topics of a broker group, each with the number of its queues there."""
+        return Counter(queue.topic for queue in self.queues if queue.group == group)
+
     @property
     def keys(self) -> list[str]:
         return [queue.key for queue in self.queues]
@@ -71,8 +77,8 @@ class Places:
         return next((node for node, at in self.endpoints.items() if at == (host, int(port or 0))), None)
 
 
-def places_of(context: Context, topic: str, queues_per_group: int) -> Places:
-    """The places of a run; nothing is made yet."""
+def places_of(context: Context, topic: str, queues_per_group: int, *, apart: bool = False) -> Places:
+    """The places of a run; nothing is made yet. `apart`: each queue is a topic of its own, on one broker group."""
     topology = context.topology
     nodes = {node.name: node for node in context.cluster.nodes}
     groups = topology.groups()
@@ -80,7 +86,11 @@ def places_of(context: Context, topic: str, queues_per_group: int) -> Places:
         topology=topology.name,
         topic=topic,
         readers=f"readers-{context.run}",
-        queues=[Queue(topic, group, n) for group in groups for n in range(queues_per_group)],
+        queues=[
+            Queue(f"{topic}-{group}{n}", group, 0) if apart else Queue(topic, group, n)
+            for group in groups
+            for n in range(queues_per_group)
+        ],
         groups=groups,
         endpoints={name: topology.endpoint(nodes[name]) for members in groups.values() for name in members},
         nameservers=topology.nameservers(),
@@ -88,8 +98,8 @@ def places_of(context: Context, topic: str, queues_per_group: int) -> Places:
     )
 
 
-async def make(places: Places, queues_per_group: int, consumer_groups: Sequence[str] = ()) -> None:
-    """Make the topic and the groups on every broker, slaves as well, and wait until each name server has the route.
+async def make(places: Places, consumer_groups: Sequence[str] = ()) -> None:
+    """Make the topics and the groups on every broker, slaves as well, and wait until each name server has the routes.
 
     A slave would copy them by itself, but only every 10 to 60 s, and until then a reader of it is refused, which looks
     like loss. Raises InfraError where it takes too long.
@@ -97,7 +107,13 @@ async def make(places: Places, queues_per_group: int, consumer_groups: Sequence[
     groups = (places.readers, *consumer_groups)
     try:
         async with asyncio.timeout(SETUP_LIMIT_S):
-            await asyncio.gather(*(_on_broker(places, node, queues_per_group, groups) for node in places.endpoints))
+            await asyncio.gather(
+                *(
+                    _on_broker(places.endpoints[node], places.topics(group), groups)
+                    for group, nodes in places.groups.items()
+                    for node in nodes
+                )
+            )
             await asyncio.gather(*(_on_name_server(places, *server) for server in places.nameservers))
     except TimeoutError:
         raise InfraError(
@@ -105,15 +121,15 @@ async def make(places: Places, queues_per_group: int, consumer_groups: Sequence[
         ) from None
 
 
-async def _on_broker(places: Places, node: str, queues: int, groups: Sequence[str]) -> None:
-    host, port = places.endpoints[node]
-    async with BrokerAdmin(host, port, deadline_s=_ASK_S) as broker:
+async def _on_broker(endpoint: tuple[str, int], topics: Mapping[str, int], groups: Sequence[str]) -> None:
+    async with BrokerAdmin(*endpoint, deadline_s=_ASK_S) as broker:
         while True:
             try:
-                await broker.create_topic(places.topic, queues)
+                for topic, queues in topics.items():
+                    await broker.create_topic(topic, queues)
                 for group in groups:
                     await broker.create_group(group)
-                if await broker.topic_exists(places.topic):
+                if all([await broker.topic_exists(topic) for topic in topics]):
                     return
             except (RemotingError, AdminError):
                 pass  # it may be about to change its role; the time limit of `make` has the last word
@@ -124,10 +140,15 @@ async def _on_name_server(places: Places, host: str, port: int) -> None:
     async with NameServer(host, port, deadline_s=_ASK_S) as server:
         while True:
             try:
-                route = await server.route(places.topic)
-                known = {broker.get("brokerName") for broker in (route or {}).get("brokerDatas", [])}
-                if known >= set(places.groups):
+                if all(
+                    [await _routed(server, topic, group) for group in places.groups for topic in places.topics(group)]
+                ):
                     return
             except (RemotingError, AdminError):
                 pass
             await asyncio.sleep(_PAUSE_S)
+
+
+async def _routed(server: NameServer, topic: str, group: str) -> bool:
+    route = await server.route(topic)
+    return group in {broker.get("brokerName") for broker in (route or {}).get("brokerDatas", [])}

@@ -18,7 +18,7 @@ from checkers.api import Checker
 from checkers.queue import Deliveries, Leases, Offsets
 from harness.api import Client, Completion, Context
 from harness.generator import Generator
-from harness.plan import Plan
+from harness.plan import Plan, PlanError
 from infra.remoting.outcomes import Outcome
 from results.op import Op
 from workloads.brokers import READ_DEADLINE_S, BrokerClient, read_completion, shown_id
@@ -51,6 +51,8 @@ class QueueWorkload(LogWorkload):
         super().__init__(plan)
         self.group = ""
         self.pops = plan.consume == "pop"
+        if self.pops and plan.client != "remoting":
+            raise PlanError(f"client is {plan.client!r}; with --consume pop only remoting is right")
 
     async def setup(self, context: Context) -> None:
         """Make the topic and the group on every broker."""

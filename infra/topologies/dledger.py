@@ -143,6 +143,9 @@ class DledgerTopology:
     def nameservers(self) -> Sequence[tuple[str, int]]:
         return []
 
+    def proxies(self) -> Sequence[tuple[str, int]]:
+        return []
+
     def controllers(self) -> Sequence[tuple[str, int]]:
         return []
 

@@ -1,0 +1,102 @@
+"""Producers that others wrote, under the load of `log` and `queue`: `--client native` and `--client grpc`.
+
+Sends go through them; everything is read by our own client, so that what is judged does not depend on theirs. They
+choose the queue themselves, so each queue is a topic of its own (`places_of(..., apart=True)`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Final, Protocol
+
+from harness.api import Context
+from infra.api import InfraError
+from infra.clients.native import NativeProducer, native_library
+from infra.clients.packages import native_folder, proxy_folder
+from infra.clients.proxy import ProxyProducer
+from infra.remoting.rocketmq.sending import Sent
+
+CLIENTS: Final = ("remoting", "native", "grpc")
+
+PERMITS: Final[Mapping[str, Mapping[str, str]]] = {
+    "native": dict.fromkeys(
+        ("duplicated", "nonlinearizable"), "the native client sends up to three times behind one send, and tells nobody"
+    )
+}
+"""Client -> anomaly -> why it is no fault of the servers."""
+
+
+class Producer(Protocol):
+    async def open(self) -> None: ...
+
+    async def send(self, topic: str, body: bytes, *, deadline_s: float | None = None) -> Sent: ...
+
+    async def close(self) -> None: ...
+
+
+class Producers:
+    """The producers of a run, one for each of the harness's clients.
+
+    Their processes take a while to start. So they outlive the logical process that uses them, as the machine outlives
+    a program, and end when nobody is left that does.
+    """
+
+    def __init__(self, make: Callable[[int], Producer]) -> None:
+        self._make = make
+        self._producers: dict[int, Producer] = {}
+        self._users = 0
+
+    async def join(self, thread: int) -> Producer:
+        """The producer of a client, ready to send. One who joined leaves."""
+        self._users += 1
+        if thread not in self._producers:
+            self._producers[thread] = self._make(thread)
+        producer = self._producers[thread]
+        await producer.open()
+        return producer
+
+    async def leave(self) -> None:
+        """The last one ends all processes."""
+        self._users -= 1
+        if self._users == 0:
+            await asyncio.gather(*(producer.close() for producer in self._producers.values()))
+            self._producers.clear()
+
+
+class Foreign:
+    """One logical process's hold of its producer."""
+
+    def __init__(self, producers: Producers, thread: int) -> None:
+        self._producers, self._thread = producers, thread
+        self._producer: Producer | None = None
+
+    async def send(self, topic: str, body: bytes, deadline_s: float) -> Sent:
+        """A send by the producer of this thread."""
+        if self._producer is None:
+            self._producer = await self._producers.join(self._thread)
+        return await self._producer.send(topic, body, deadline_s=deadline_s)
+
+    async def close(self) -> None:
+        if self._producer is not None:
+            self._producer = None
+            await self._producers.leave()
+
+
+async def producers_of(client: str, context: Context, deadline_s: float) -> Producers | None:
+    """The producers of a plan's client; None: our own. Raises InfraError where they cannot be had."""
+    topology = context.topology
+    if client == "native":
+        packages = await asyncio.to_thread(native_folder)
+        await native_library(packages)
+        nameservers = list(topology.nameservers())
+        return Producers(lambda thread: NativeProducer(packages, nameservers, deadline_s=deadline_s))
+    if client == "grpc":
+        packages = await asyncio.to_thread(proxy_folder)
+        proxies = list(topology.proxies())
+        if not proxies:
+            raise InfraError(f"no proxy runs in this cluster, and --client grpc needs one (topology {topology.name})")
+        return Producers(
+            lambda thread: ProxyProducer(packages, proxies, deadline_s=deadline_s, topology=topology.name, first=thread)
+        )
+    return None
