@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from harness.context import Context, members
 from harness.generator import EMPTY, PENDING, Generator, Invocation, Step
-from results.op import FAIL, INVOKE, OK, Op
+from results.op import INVOKE, OK, Op
 
 MOVED: Final = 21
 """The answer's code when an offset is outside the queue (`PULL_OFFSET_MOVED`): go on where the broker says."""
@@ -70,16 +70,18 @@ class Polls(Generator):
 class Through(Generator):
     """One queue read at one node, from the start to the end, one `replica-read` after the other.
 
-    A read that fails is tried again, `tries` times in a row at most; then the queue stays unread there, which is for
-    the judges to notice.
+    A read that fails, or was never answered, is tried again, `tries` times in a row at most; then the queue stays
+    unread there, which is for the judges to notice.
     """
 
     key: str
     node: str
-    tries: int = 10
+    tries: int = 20
     at: int = 0
     open: bool = False
     failures: int = 0
+    process: int | None = None
+    """Who is at it: an answer that never came names no node."""
 
     def op(self, ctx: Context) -> Step:
         if self.open or not ctx.free_takers:
@@ -87,14 +89,18 @@ class Through(Generator):
         return Invocation("replica-read", self.key, self.at, {"node": self.node}), replace(self, open=True)
 
     def update(self, ctx: Context, event: Op) -> Generator:
-        mine = event.f == "replica-read" and event.key == self.key and event.extra.get("node") == self.node
-        if not mine or event.type == INVOKE:
+        if event.f != "replica-read" or event.key != self.key:
+            return self
+        if event.type == INVOKE:
+            mine = self.open and self.process is None and event.extra.get("node") == self.node
+            return replace(self, process=event.process) if mine else self
+        if event.process != self.process:
             return self
         if event.type == OK:
             if event.extra.get("done"):
                 return EMPTY
             at = event.value[-1][0] + 1 if event.value else self.at
-            return replace(self, at=at, open=False, failures=0)
-        if event.type == FAIL and self.failures + 1 < self.tries:
-            return replace(self, open=False, failures=self.failures + 1)
+            return replace(self, at=at, open=False, process=None, failures=0)
+        if self.failures + 1 < self.tries:
+            return replace(self, open=False, process=None, failures=self.failures + 1)
         return EMPTY

@@ -50,11 +50,16 @@ class Brokers:
         self.committed: dict[tuple[str, str], int] = {}
         self.popped: dict[str, int] = {}
         self.leased: dict[str, tuple[float, list[Any]]] = {}
+        self.silent_reads = 0
+        """So many of the final reads are never answered."""
 
     async def invoke(self, op: Op) -> Completion:
         await asyncio.sleep(self.rng.uniform(0.001, 0.02))
         if op.f in ("assign", "crash"):
             return Completion("ok", op.value)
+        if op.f == "replica-read" and self.silent_reads:
+            self.silent_reads -= 1
+            await asyncio.sleep(3600)
         luck = self.rng.random()
         change = op.f in ("send", "commit", "pop", "ack", "extend")
         if luck < self.trouble / 2:
@@ -255,6 +260,15 @@ def test_whoever_gives_a_queue_away_has_committed_it() -> None:
                 place = (op.process, key)
                 assert place not in consumed or committed.get(place) == consumed[place], op
             held[op.process] = set(op.value)
+
+
+def test_final_reads_that_are_never_answered_are_asked_again() -> None:
+    brokers = Brokers(Random(8), trouble=0, forgetful=False)
+    brokers.silent_reads = 5
+    workload = WORKLOADS["log"](8)
+    judgement = judged(workload, play(workload, brokers))
+    assert judgement.verdict == Verdict.VALID, judgement.reason
+    assert brokers.silent_reads == 0
 
 
 def test_readers_share_the_nodes() -> None:
