@@ -2,18 +2,19 @@
 
 Judged on what happened before the servers were restarted for the final reads: within the limit of a heal (or of the
 last acknowledgement, where no fault was in force) an operation must be acknowledged, as long as a majority of the nodes
-is up and connected.
+is up and connected. A fault that leaves such a majority, and lasts longer than the limit, must be survived while it
+lasts: a group that serves again only when its frozen leader wakes up has not failed over.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from checkers.evidence import nodes_at
-from checkers.impairment import majority_connected
+from checkers.impairment import majority_connected, sides
 from results.bands import Band, bands
 from results.op import Op
 from results.record import RunRecord
@@ -24,42 +25,75 @@ _S = 1_000_000_000
 
 @dataclass(frozen=True, slots=True)
 class _Outage:
-    """A silence while a majority was up and connected. Times in ns; `last`: to the end, past every heal."""
+    """A silence while a majority was up and connected. Times in ns; `last`: to the end, past every heal; `outlasted`:
+    it did not end before the heal of the fault that had begun it.
+    """
 
     start: int
     end: int
     attempts: int
     last: bool
+    outlasted: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Course:
+    """What a run's silences are judged by: faults, invocations of clients, ends of heals and their beginnings (ns)."""
+
+    bands: Sequence[Band]
+    tries: Sequence[int]
+    heals: Sequence[int]
+    healing: Sequence[int]
 
 
 class Availability:
     """`limit_s`: how long an acknowledgement may take. `nodes`: all nodes of the group.
 
-    `acknowledges` says which completions prove service (`harness.api.Workload.acknowledges`).
+    `acknowledges` says which completions prove service (`harness.api.Workload.acknowledges`). `quorums`: the kinds of
+    servers of which a majority must be up and connected for service to be owed, as sets of nodes (RocketMQ's
+    controllers, and its brokers); None: one kind, on every node.
     """
 
     name = "availability"
 
-    def __init__(self, nodes: Sequence[str], limit_s: float, acknowledges: Callable[[Op], bool]) -> None:
-        self.nodes = tuple(nodes)
+    def __init__(
+        self,
+        nodes: Sequence[str],
+        limit_s: float,
+        acknowledges: Callable[[Op], bool],
+        quorums: Sequence[Collection[str]] | None = None,
+    ) -> None:
+        self.nodes, self.quorums = tuple(nodes), quorums
         self.limit = int(limit_s * _S)
         self.acknowledges = acknowledges
 
     def check(self, run: RunRecord) -> CheckResult:
-        """`stats`: `longest_silence_s`, `acks`, and `recovery_s`: strike -> seconds from its heal to the next ack."""
+        """`stats`: `longest_silence_s`, `acks`, and per strike: `recovery_s`, seconds from its heal to the next ack;
+        `failover_s`, seconds from its injection to the next ack; `sides`: part of the cut nodes -> seconds to the first
+        ack by one of them while it was in force (`during_s`), and after its heal (`after_s`). None: there was none.
+        """
         ops = _before_restart(run)
         end = ops[-1].time if ops else 0
-        acks = [op.time for op in ops if op.is_client and op.type != "invoke" and self.acknowledges(op)]
+        acknowledged = [op for op in ops if op.is_client and op.type != "invoke" and self.acknowledges(op)]
+        acks = [op.time for op in acknowledged]
         tries = [op.time for op in ops if op.is_client and op.type == "invoke"]
         if not tries:
             return CheckResult(self.name, Verdict.UNKNOWN, "no client op was invoked")
         found = bands(run.history)
         heals = sorted(s.end_ns for s in found if s.end_ns is not None and s.end_ns <= end)
         gaps = list(zip([tries[0], *acks], [*acks, end], strict=True))
-        outages = [o for a, b in gaps for o in self._outages(found, tries, heals, a, b, b == end)]
+        healing = [op.time for op in run.history.nemesis if op.f == "heal" and op.type == "invoke"]
+        course = _Course(found, tries, heals, healing)
+        outages = [o for a, b in gaps for o in self._outages(course, a, b, b == end)]
         recovery = {f"{s.fault} {s.id}": _recovery(s, acks) for s in found if s.end_ns is not None}
         longest = max((b - a for a, b in gaps), default=0) / _S
-        stats = {"longest_silence_s": round(longest, 3), "acks": len(acks), "recovery_s": recovery}
+        stats = {
+            "longest_silence_s": round(longest, 3),
+            "acks": len(acks),
+            "recovery_s": recovery,
+            "failover_s": {f"{s.fault} {s.id}": _after(s.start_ns, acks) for s in found},
+            "sides": self._sides(found, acknowledged),
+        }
         if outages:
             anomalies = [self._tell(run, o) for o in outages]
             return CheckResult(self.name, Verdict.INVALID, anomalies[-1].summary, anomalies, stats)
@@ -72,17 +106,16 @@ class Availability:
         told = "" if slowest is None else f"; slowest acknowledgement after a heal: {slowest:.1f} s"
         return CheckResult(self.name, Verdict.VALID, f"longest silence {longest:.1f} s{told}", stats=stats)
 
-    def _outages(
-        self, found: Sequence[Band], tries: Sequence[int], heals: Sequence[int], a: int, b: int, at_end: bool
-    ) -> list[_Outage]:
+    def _outages(self, course: _Course, a: int, b: int, at_end: bool) -> list[_Outage]:
         """The maximal stretches of the silence [a, b] in which a majority was connected, as long as the limit."""
         if b - a < self.limit:
             return []
+        found, tries, heals = course.bands, course.tries, course.heals
         edges = sorted({a, *(t for s in found for t in (s.start_ns, s.end_ns) if t is not None and a < t < b)})
         stretches: list[tuple[int, int]] = []
         for left, right in zip(edges, [*edges[1:], b], strict=True):
             active = [s for s in found if s.start_ns <= left and (s.end_ns is None or s.end_ns > left)]
-            if not majority_connected(self.nodes, active):
+            if not majority_connected(self.nodes, active, self.quorums):
                 continue
             if stretches and stretches[-1][1] == left:
                 stretches[-1] = (stretches[-1][0], right)
@@ -99,7 +132,36 @@ class Availability:
             if right - left >= self.limit and attempts:
                 last = at_end and right == b and (not heals or b - max(left, heals[-1]) >= self.limit)
                 outages.append(_Outage(left, right, attempts, last))
+            else:
+                outages += self._outlasted(course, [e for e in edges if begin <= e < right], right)
         return outages
+
+    def _outlasted(self, course: _Course, edges: Sequence[int], right: int) -> Iterator[_Outage]:
+        """Stretches of a silence, as long as the limit, in which no fault came or went."""
+        for start, end in zip(edges, [*edges[1:], right], strict=True):
+            attempts = bisect_right(course.tries, end) - bisect_left(course.tries, start)
+            if end - start >= self.limit and attempts:
+                outlasted = any(start + self.limit <= h <= end for h in course.healing)
+                yield _Outage(start, end, attempts, False, outlasted)
+
+    def _sides(self, found: Sequence[Band], acks: Sequence[Op]) -> dict[str, dict[str, dict[str, float | None]]]:
+        """For every strike that cuts nodes off from one another, or stops some."""
+        by_node: dict[str, list[int]] = {}
+        for op in acks:
+            by_node.setdefault(str(op.extra.get("node")), []).append(op.time)
+        told: dict[str, dict[str, dict[str, float | None]]] = {}
+        for band in found:
+            parts = sides(self.nodes, band)
+            if len(parts) > 1 or (parts and len(parts[0]) < len(self.nodes)):
+                about = told[f"{band.fault} {band.id}"] = {}
+                for part in parts:
+                    times = sorted(t for node in part for t in by_node.get(node, ()))
+                    during = [t for t in times if band.end_ns is None or t <= band.end_ns]
+                    about[" ".join(part)] = {
+                        "during_s": _after(band.start_ns, during),
+                        "after_s": None if band.end_ns is None else _after(band.end_ns, times),
+                    }
+        return told
 
     def _tell(self, run: RunRecord, outage: _Outage) -> Anomaly:
         nodes = nodes_at(run, outage.end, self.nodes)
@@ -107,6 +169,8 @@ class Availability:
         who = f"{' and '.join(leaders)} said it led" if leaders else "no node said it led"
         seconds = (outage.end - outage.start) / _S
         tail = ", up to the end of the run" if outage.last else ""
+        if outage.outlasted:
+            tail = ", as long as the fault was in force: nobody took over"
         summary = (
             f"nothing was acknowledged for {seconds:.1f} s from {_clock(outage.start)}{tail} (limit "
             f"{self.limit / _S:g} s) although a majority of the nodes was up and connected; "
@@ -115,7 +179,7 @@ class Availability:
         tried = [op.index for op in run.history.clients if op.type != "invoke" and outage.start < op.time <= outage.end]
         details: dict[str, Any] = {"nodes": nodes, "attempts": outage.attempts, "seconds": round(seconds, 3)}
         return Anomaly(
-            "never-recovered" if outage.last else "unavailable",
+            "never-recovered" if outage.last or outage.outlasted else "unavailable",
             summary,
             ops=sorted({*tried[:3], *tried[-3:]}),
             window=(outage.start, outage.end),
@@ -134,9 +198,13 @@ def _before_restart(run: RunRecord) -> list[Op]:
 
 
 def _recovery(band: Band, acks: Sequence[int]) -> float | None:
-    healed = band.end_ns or 0
-    at = bisect_right(acks, healed)
-    return round((acks[at] - healed) / _S, 3) if at < len(acks) else None
+    return _after(band.end_ns or 0, acks)
+
+
+def _after(moment: int, acks: Sequence[int]) -> float | None:
+    """Seconds from a moment to the first acknowledgement after it."""
+    at = bisect_right(acks, moment)
+    return round((acks[at] - moment) / _S, 3) if at < len(acks) else None
 
 
 def _clock(ns: int) -> str:

@@ -2,17 +2,52 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from results.bands import Band
 
 
-def majority_connected(nodes: Sequence[str], active: Iterable[Band]) -> bool:
-    """Whether more than half of the nodes are up and all hear one another while these faults are in force.
+def majority_connected(
+    nodes: Sequence[str], active: Iterable[Band], quorums: Sequence[Collection[str]] | None = None
+) -> bool:
+    """Whether some nodes are up and all hear one another while these faults are in force, more than half of all.
 
-    The group is looked for greedily (the worst connected node leaves first): for more than a handful of nodes it
-    may miss one, never invent one, so that an availability anomaly is never judged on a group that was not there.
+    `quorums`: kinds of servers that need a majority each (controllers, brokers), as sets of nodes; None: one kind, on
+    every node.
     """
+    down, deaf = _hearing(nodes, active)
+    needed = [frozenset(quorum) for quorum in quorums or (nodes,)]
+
+    def found(group: frozenset[str]) -> bool:
+        if any(len(quorum & group) * 2 <= len(quorum) for quorum in needed):
+            return False
+        pair = next(((a, b) for a in group for b in deaf[a] & group), None)
+        # Of two that do not hear each other one must go. A majority is left only a few times, so this ends soon.
+        return pair is None or any(found(group - {node}) for node in pair)
+
+    return found(frozenset(nodes) - down)
+
+
+def sides(nodes: Sequence[str], band: Band) -> list[tuple[str, ...]]:
+    """The parts into which a fault cuts the nodes, largest first: those of one part hear one another, if only through
+    others of it. Nodes that are down belong to none.
+    """
+    down, deaf = _hearing(nodes, [band])
+    left = [n for n in nodes if n not in down]
+    found: list[tuple[str, ...]] = []
+    while left:
+        part, todo = set(), [left[0]]
+        while todo:
+            node = todo.pop()
+            part.add(node)
+            todo += [n for n in left if n not in part and n not in deaf[node]]
+        found.append(tuple(n for n in nodes if n in part))
+        left = [n for n in left if n not in part]
+    return sorted(found, key=lambda part: -len(part))
+
+
+def _hearing(nodes: Sequence[str], active: Iterable[Band]) -> tuple[set[str], dict[str, set[str]]]:
+    """The nodes that are down, and node -> whom it does not hear, or is not heard by."""
     down: set[str] = set()
     deaf: dict[str, set[str]] = {n: set() for n in nodes}
     for band in active:
@@ -23,11 +58,4 @@ def majority_connected(nodes: Sequence[str], active: Iterable[Band]) -> bool:
                 elif node in deaf and peer in deaf:
                     deaf[node].add(peer)
                     deaf[peer].add(node)
-    group = [n for n in nodes if n not in down]
-    while len(group) * 2 > len(nodes):
-        missing = {n: len(deaf[n].intersection(group)) for n in group}
-        worst = max(group, key=lambda n: missing[n])
-        if missing[worst] == 0:
-            return True
-        group.remove(worst)
-    return False
+    return down, deaf

@@ -289,3 +289,46 @@ def test_a_server_that_dies_is_an_event_that_nobody_invoked() -> None:
     history = History(ops)
     assert WellFormed().check(RunRecord(history)).verdict == Verdict.VALID
     assert [(call.invoke.index, call.completion and call.completion.index) for call in history.calls] == [(0, 2)]
+
+
+def test_a_group_that_serves_again_only_after_the_heal_has_not_failed_over() -> None:
+    """A frozen leader, and a majority that does not replace it for longer than the limit."""
+    for lasting, back, names in (
+        (45, 46, ["never-recovered"]),
+        (25, 26, []),  # shorter than the limit: nothing is owed before it ends
+        (45, 35, []),  # they failed over after 25 s
+        (45, 43, ["unavailable"]),  # they did, but it took 33 s
+    ):
+        story = Story()
+        steady(story, 0, 10)
+        story.strike(1, 10, 10 + lasting, {"n1": ["n1"]})
+        steady(story, 10, 10 + back if names == ["never-recovered"] else back, "info")
+        steady(story, 10 + back if names == ["never-recovered"] else back, 80)
+        assert [a.name for a in availability().check(story.record()).anomalies] == names, (lasting, back)
+
+
+def test_service_is_told_for_each_side_of_a_partition() -> None:
+    story = Story()
+    for at in range(0, 40):
+        node = "n1" if at < 12 or at > 32 else "n4"
+        if not 12 <= at < 15:
+            story.write(at + 0.5, extra={"node": node})
+    cut = ["n3", "n4", "n5"]
+    story.strike(1, 10, 30, {"n1": cut, "n2": cut})
+    stats = availability().check(story.record()).stats
+    assert stats["failover_s"] == {"hammer-time 1": 0.51}
+    assert stats["sides"] == {
+        "hammer-time 1": {
+            "n3 n4 n5": {"during_s": 5.51, "after_s": 0.51},
+            "n1 n2": {"during_s": 0.51, "after_s": 3.51},
+        }
+    }
+
+
+def test_service_is_owed_only_where_every_kind_of_server_has_its_majority() -> None:
+    controllers, brokers = ["n1", "n2", "n3"], NODES
+    halves = Band("x", 1, 0, None, impairs={"n1": ["n3", "n4", "n5"], "n2": ["n3", "n4", "n5"]})
+    assert majority_connected(NODES, [halves])
+    assert not majority_connected(NODES, [halves], [controllers, brokers])
+    assert majority_connected(NODES, [halves], [controllers, ["n1", "n2", "n3"]])
+    assert majority_connected(NODES, [Band("x", 1, 0, None, impairs={"n1": ["n1"]})], [controllers, brokers])
