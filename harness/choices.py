@@ -14,7 +14,9 @@ from harness.api import Workload
 from harness.plan import Plan, PlanError, suggest
 from infra import dledger
 from infra.api import ServerSettings, Topology
+from infra.rocketmq import artifacts
 from infra.topologies import TOPOLOGIES
+from infra.topologies.dledger import DledgerTopology
 
 STRICT = "strict"
 """The profile taken where a topology has it and the plan names none: what a test of promises asks for."""
@@ -25,7 +27,10 @@ def decided(plan: Plan) -> Plan:
     workload = registry.workload_class(plan.workload)
     topology = _topology(plan, workload)
     profile = _profile(topology, plan.server.profile)
-    server = replace(plan.server, topology=topology, profile=profile)
+    version = plan.server.version or (
+        dledger.VERSION if topology == DledgerTopology.name else artifacts.DEFAULT_VERSION
+    )
+    server = replace(plan.server, topology=topology, profile=profile, version=version)
     return replace(plan, rate=plan.rate or workload.default_rate, server=server)
 
 
@@ -85,8 +90,13 @@ def told(topology: str) -> str:
 
 
 def versions() -> Mapping[str, str]:
-    """Product and version -> what is known of it, for `harness list`."""
-    return {f"dledger {dledger.VERSION}": "the topology dledger"}
+    """Product and version -> what is known of it, for `harness list`; the default first."""
+    whole = sorted(artifacts.VERSIONS, key=lambda v: (v != artifacts.DEFAULT_VERSION, v))
+    found = {f"rocketmq {v}": "the default" if v == artifacts.DEFAULT_VERSION else "" for v in whole}
+    found |= {
+        f"rocketmq {v}": f"cannot be had: {what} were never published" for v, what in artifacts.INCOMPLETE.items()
+    }
+    return {**found, f"dledger {dledger.VERSION}": "the topology dledger"}
 
 
 def profiles(topology: str) -> list[str]:

@@ -113,9 +113,11 @@ cli.add_command(trends)
 @click.option(
     "--set", "settings", multiple=True, metavar="KEY=VALUE", help="A server setting, such as broker.KEY=VALUE (repeat)."
 )
+@click.option("--keep", is_flag=True, help="Leave the cluster running at the end, for --reuse.")
+@click.option("--reuse", metavar="RUN_ID", help="Run on a cluster that was kept; it stays kept.")
 @click.option("--dry-run", is_flag=True, help="Check the plan, print it with all defaults, start nothing.")
 @store_option
-def run(store: Path, plan_file: Path | None, dry_run: bool, **options: Any) -> None:
+def run(store: Path, plan_file: Path | None, dry_run: bool, keep: bool, reuse: str | None, **options: Any) -> None:
     """Run a workload under faults on a real cluster, and judge it.
 
     \b
@@ -124,15 +126,20 @@ def run(store: Path, plan_file: Path | None, dry_run: bool, **options: Any) -> N
     harness run --snapshot --nemesis hammer-time
     harness run --plan results/runs/latest/plan.toml
     """
-    from harness import lifecycle
+    from harness import lifecycle, reusing
     from harness.choices import decided
     from harness.summary import summary
 
-    plan = decided(override(Plan.read(plan_file) if plan_file else None, options))
+    base = Plan.read(plan_file) if plan_file else None
+    given = {k: v for k, v in options.items() if v not in (None, ())}
+    plan = override(base, given)
+    if reuse:
+        plan = reusing.on_kept(plan, reuse, given)
+    plan = decided(plan)
     if dry_run:
         click.echo(plan.to_toml(), nl=False)
         return
-    prepared = lifecycle.prepare(plan)
+    prepared = lifecycle.prepare(plan, keep=keep, reuse=reuse)
     outcome = lifecycle.run(prepared, Store(store), click.echo)
     click.echo(summary(outcome, plan))
     sys.exit(outcome.judgement.verdict.exit_code)
@@ -321,11 +328,12 @@ def doctor() -> None:
 
 @cli.command()
 @click.option("--dry-run", is_flag=True, help="Only say what would be removed.")
-def clean(dry_run: bool) -> None:
+@click.option("--kept", "kept_too", is_flag=True, help="Also clusters that were kept (run --keep) and are not in use.")
+def clean(dry_run: bool, kept_too: bool) -> None:
     """Remove what earlier runs left on this machine (containers, networks, namespaces, mounts); never results."""
     from harness.doctor import clean_up
 
-    sys.exit(0 if clean_up(click.echo, dry_run) else FAILURE)
+    sys.exit(0 if clean_up(click.echo, dry_run, kept_too) else FAILURE)
 
 
 @cli.command()

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from harness import registry
+from infra import kept
 from infra.api import Backend, InfraError
 
 _NEEDED_GIB = 4
@@ -38,8 +39,10 @@ def examine(say: Callable[[str], None]) -> bool:
     return auto is not None
 
 
-def clean_up(say: Callable[[str], None], dry_run: bool) -> bool:
-    """Remove the leftovers of dead runs. Returns whether nothing is left but what living runs own."""
+def clean_up(say: Callable[[str], None], dry_run: bool, kept_too: bool = False) -> bool:
+    """Remove the leftovers of dead runs; of kept clusters only when asked. Returns whether nothing is left but what
+    living runs own, and what was kept.
+    """
     clean = True
     found = 0
     for name in registry.names(registry.CLUSTERS):
@@ -56,6 +59,11 @@ def clean_up(say: Callable[[str], None], dry_run: bool) -> bool:
             if any(item.alive for item in mine):
                 say(f"{name}: {run_id} is still running, left alone: {what}")
                 continue
+            record = kept.found(run_id)
+            if record is not None and (record.in_use or not kept_too):
+                state = "in use" if record.in_use else f"kept (run --reuse {run_id}, or clean --kept)"
+                say(f"{name}: {run_id} is {state}, left alone: {what}")
+                continue
             say(f"{name}: {run_id} {'would remove' if dry_run else 'removing'}: {what}")
             if not dry_run:
                 left = _removed(backend, run_id)
@@ -71,6 +79,7 @@ def _removed(backend: Backend, run_id: str) -> str | None:
     """Remove one run's leftovers: what is still there, or what went wrong; None when all of it is gone."""
     try:
         backend.clean(run_id)
+        kept.forget(run_id)
         return ", ".join(item.what for item in backend.leftovers() if item.run_id == run_id) or None
     except InfraError as problem:
         return str(problem)

@@ -20,7 +20,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import harness.generator as gen
-from harness import choices, environment, registry
+from harness import choices, environment, registry, reusing
 from harness.api import Completion, Context, Fault, Workload
 from harness.faults import FaultRunner, refuse_if_not_disposable
 from harness.faults import generator as fault_generator
@@ -58,6 +58,8 @@ class Outcome:
     folder: RunDir
     judgement: Judgement
     seconds: float
+    unhealed: bool = False
+    """Whether a fault is left on the cluster."""
 
 
 @dataclass(frozen=True)
@@ -69,12 +71,18 @@ class Prepared:
     faults: dict[str, Fault]
     backend: Backend
     topology: Topology
+    keep: bool = False
+    """Leave the cluster running at the end."""
+    reuse: str | None = None
+    """The run id of a kept cluster to run on; it stays kept."""
 
 
-def prepare(plan: Plan) -> Prepared:
+def prepare(plan: Plan, *, keep: bool = False, reuse: str | None = None) -> Prepared:
     """Resolve the plan's names and check what can be checked without a machine. Raises PlanError or InfraError."""
     plan = choices.decided(plan)
     workload = registry.workload(plan)
+    if keep or reuse:
+        reusing.check(plan, workload)
     faults = {n.fault: registry.fault(n.fault) for n in plan.nemeses}
     strikes(plan, faults)  # a wrong target is told now, not after the cluster is up
     topology = choices.make_topology(plan, workload)
@@ -84,7 +92,7 @@ def prepare(plan: Plan) -> Prepared:
         raise InfraError(f"cluster {backend.name}: {registry.told(can)}")
     refuse_if_not_disposable(plan, faults, backend.name)
     _check_machines(plan, backend.name)
-    return Prepared(plan, workload, faults, backend, topology)
+    return Prepared(plan, workload, faults, backend, topology, keep, reuse)
 
 
 def _check_machines(plan: Plan, backend: str) -> None:
@@ -123,7 +131,7 @@ def run(
         log.info("plan %s, seed %d, folder %s", plan.digest, plan.seed, folder.path)
         shares = prepared.topology.shares()
         spec = ClusterSpec(
-            run_id=f"h{time.time_ns():x}",
+            run_id=prepared.reuse or f"h{time.time_ns():x}",
             nodes=plan.cluster.nodes,
             shares=shares,
             control_log=folder.control,
@@ -133,14 +141,18 @@ def run(
             install=plan.cluster.install,
             disposable=plan.cluster.disposable,
         )
-        cluster = prepared.backend.provision(spec)
+        cluster = prepared.backend.reuse(spec) if prepared.reuse else prepared.backend.provision(spec)
         outcome: Outcome | None = None
         try:
             outcome = _on_cluster(prepared, cluster, folder, say, began, loop_factory)
         finally:
             # A second Ctrl-C must not leave half a cluster behind.
             with _ignoring_sigint():
-                _tear_down(cluster, outcome)
+                if prepared.keep and outcome is not None and not outcome.unhealed:
+                    cluster.keep(plan.to_toml())
+                    say(reusing.told(cluster.run_id))
+                else:
+                    _tear_down(cluster, outcome)
         return outcome
 
 
@@ -202,7 +214,7 @@ def _on_cluster(
     judgement = judge_run(record, prepared.workload)
     seconds = time.monotonic() - began
     write_results(folder, record, judgement, seconds)
-    return Outcome(folder, judgement, seconds)
+    return Outcome(folder, judgement, seconds, bool(session.unhealed))
 
 
 class _Session:

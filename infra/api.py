@@ -160,7 +160,14 @@ class Cluster(Protocol):
     """Whether faults that stop processes or cut networks are permitted here."""
 
     def destroy(self) -> None:
-        """Remove everything of this cluster. Idempotent; safe when half provisioned."""
+        """Remove everything of this cluster (of one that is reused: let go of it). Idempotent; safe when half
+        provisioned.
+        """
+
+    def keep(self, note: str) -> None:
+        """In place of `destroy`: let it live on without us, to be found by `Backend.reuse`. `note` is the caller's.
+        Raises InfraError where the backend cannot.
+        """
 
 
 class Backend(Protocol):
@@ -172,6 +179,11 @@ class Backend(Protocol):
 
     def provision(self, spec: ClusterSpec) -> Cluster:
         """Nodes up and reachable over SSH, or InfraError with everything cleaned up."""
+
+    def reuse(self, spec: ClusterSpec) -> Cluster:
+        """The kept cluster `spec.run_id`; of the spec only `control_log` counts besides. Raises InfraError where it is
+        not there any more, or in use.
+        """
 
     def leftovers(self) -> list[Leftover]: ...
 
@@ -254,6 +266,9 @@ class Topology(Protocol):
         """Name of each replica group -> names of its nodes."""
 
     def nameservers(self) -> Sequence[tuple[str, int]]: ...
+
+    def proxies(self) -> Sequence[tuple[str, int]]:
+        """Where clients that speak gRPC go; empty where no proxy runs."""
 
     def controllers(self) -> Sequence[tuple[str, int]]: ...
 

@@ -21,6 +21,7 @@ import requests
 from docker.errors import APIError, BuildError, DockerException, ImageNotFound, NotFound
 from docker.types import IPAMConfig, IPAMPool, Mount
 
+from infra import kept
 from infra.api import Capability, Cluster, ClusterSpec, InfraError, Leftover
 from infra.backends.owned import (
     HOST_KEY,
@@ -122,7 +123,25 @@ class DockerBackend:
             give_up(tear_down)
             raise
         facts = {"backend": self.name, "engine": engine, "image": image, "network": str(subnet.network)}
-        return OwnedCluster(self.name, spec.run_id, nodes, facts, control_log, tear_down)
+
+        def let_live(note: str) -> None:
+            assert subnet is not None
+            assert janitor is not None
+            kept.save(kept.Kept.of(self.name, spec.run_id, addresses, keys, facts, note))
+            subnet.release()  # its route tells that it is taken
+            janitor.dismiss()
+            client.close()
+
+        return OwnedCluster(self.name, spec.run_id, nodes, facts, control_log, tear_down, let_live)
+
+    def reuse(self, spec: ClusterSpec) -> Cluster:
+        known = kept.take(spec.run_id)
+        control_log = ControlLog(spec.control_log)
+        nodes = make_nodes(known.addresses, known.keys, control_log)
+        with contextlib.closing(connect()) as client:
+            prefix = f"harness-{slug(spec.run_id)}"
+            reach(nodes, lambda name: _why_not(client, f"{prefix}-{name}"))
+        return OwnedCluster(self.name, spec.run_id, nodes, known.facts, control_log, lambda: None)
 
     def leftovers(self) -> list[Leftover]:
         """Empty where no engine answers: what an engine holds cannot be seen while it is down."""
@@ -151,7 +170,9 @@ class DockerBackend:
     def sweep(self, run_id: str) -> int:
         """Remove what there is of a run, asking nobody; the number of things found."""
         with contextlib.closing(connect()) as client:
-            return _sweep(client, run_id)
+            found = _sweep(client, run_id)
+        kept.forget(run_id)
+        return found
 
 
 def ensure_image(client: docker.DockerClient, base: str | None, say: Say) -> str:

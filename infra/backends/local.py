@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from infra import scripts
+from infra import kept, scripts
 from infra.api import Capability, Cluster, ClusterSpec, InfraError, Leftover
 from infra.backends.owned import (
     HOST_KEY,
@@ -116,7 +116,29 @@ class LocalBackend:
             give_up(tear_down)
             raise
         facts = {"backend": self.name, "image": image_id(), "network": str(subnet.network), "switch": str(switch.pid)}
-        return OwnedCluster(self.name, spec.run_id, nodes, facts, control_log, tear_down)
+
+        def let_live(note: str) -> None:
+            assert subnet is not None
+            assert janitor is not None
+            assert switch is not None
+            switch.outlive_us()
+            kept.save(kept.Kept.of(self.name, spec.run_id, addresses, keys, facts, note))
+            subnet.release()  # its route tells that it is taken
+            janitor.dismiss()
+
+        return OwnedCluster(self.name, spec.run_id, nodes, facts, control_log, tear_down, let_live)
+
+    def reuse(self, spec: ClusterSpec) -> Cluster:
+        known = kept.take(spec.run_id)
+        state = _find(spec.run_id)
+        if not _switch_runs(_noted(state)):
+            raise InfraError(
+                f"the kept cluster {spec.run_id} runs no more; `harness clean --kept` removes what is left of it"
+            )
+        control_log = ControlLog(spec.control_log)
+        nodes = make_nodes(known.addresses, known.keys, control_log)
+        reach(nodes, lambda name: None)
+        return OwnedCluster(self.name, spec.run_id, nodes, known.facts, control_log, lambda: None)
 
     def leftovers(self) -> list[Leftover]:
         found = []
@@ -136,13 +158,14 @@ class LocalBackend:
     def sweep(self, run_id: str) -> int:
         """Remove what there is of a run, asking nobody; the number of things found."""
         state = _find(run_id)
+        kept.forget(run_id)
         if not state.exists():
             return 0
-        switch = _noted(state).get("switch", "")
-        if text_is_alive(switch):
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(Owner.parse(switch).pid, signal.SIGKILL)
-            _wait_until_gone(switch)
+        for process in (_noted(state).get(name, "") for name in ("switch", "keeper")):
+            if text_is_alive(process):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(Owner.parse(process).pid, signal.SIGKILL)
+                _wait_until_gone(process)
         _remove(state)
         return 1
 
@@ -186,6 +209,16 @@ class _Switch:
                 if reason is not None:
                     raise InfraError(f"{name} did not come up: {reason}")
                 time.sleep(0.005)
+
+    def outlive_us(self) -> None:
+        """Leave our end of its stdin to a process that does nothing but hold it."""
+        assert self._process.stdin is not None
+        end = self._process.stdin.fileno()
+        keeper = subprocess.Popen(
+            ["sleep", "infinity"], stdin=subprocess.DEVNULL, pass_fds=(end,), cwd="/", start_new_session=True
+        )
+        _note(self._state, {**_noted(self._state), "keeper": str(Owner.of(keeper.pid) or "")})
+        self._process.stdin.close()
 
     def end(self) -> None:
         """Close its stdin, and see it go with all its nodes; killed if it does not."""

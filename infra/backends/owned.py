@@ -38,7 +38,10 @@ class OwnedCluster:
         facts: Mapping[str, str],
         control_log: ControlLog,
         tear_down: Callable[[], None],
+        let_live: Callable[[str], None] | None = None,
     ) -> None:
+        """`let_live`: makes the cluster outlive us, with a note; None: it does already."""
+        self._let_live = let_live
         self.backend, self.run_id, self.nodes, self.facts = backend, run_id, nodes, facts
         self._control_log, self._tear_down = control_log, tear_down
         self._lock = threading.Lock()
@@ -46,12 +49,19 @@ class OwnedCluster:
 
     def destroy(self) -> None:
         """Close the nodes' connections, then remove them and their network. A failed attempt can be repeated."""
+        self._end(self._tear_down)
+
+    def keep(self, note: str) -> None:
+        """Close the nodes' connections, and let them live on."""
+        self._end(lambda: self._let_live(note) if self._let_live is not None else None)
+
+    def _end(self, how: Callable[[], None]) -> None:
         with self._lock:
             if self._gone:
                 return
             for node in self.nodes:
                 node.close()
-            self._tear_down()
+            how()
             self._control_log.close()
             if self._control_log.failure is not None:
                 log.warning("%s", self._control_log.failure)

@@ -163,6 +163,10 @@ class SshCluster:
         """Make the shares' folders on all hosts like their sources; only what differs is sent."""
         _on_all(self._ssh, lambda node: _copy(node, shares))
 
+    def keep(self, note: str) -> None:
+        """Raises InfraError: what is not ours is left as it was found."""
+        raise InfraError("machines that were named are never kept: the harness leaves nothing on them")
+
     def destroy(self) -> None:
         """Heal what is still held, end our servers, remove our folders and rules. Raises InfraError (first failure)
         after having tried every host; then it can be repeated, and `harness clean` knows the hosts.
@@ -198,6 +202,10 @@ class SshBackend:
     def probe(self) -> Capability:
         """Always possible; whether the hosts answer is seen when they are named."""
         return Capability(True, "needs machines that run sshd: name each with --node [user@]host[:port]")
+
+    def reuse(self, spec: ClusterSpec) -> Cluster:
+        """Raises InfraError: see `SshCluster.keep`."""
+        raise InfraError("machines that were named are never kept; name them again with --node")
 
     def provision(self, spec: ClusterSpec) -> Cluster:
         """One node per host, in their order (`spec.nodes` is not asked). Raises InfraError; hosts are as before."""

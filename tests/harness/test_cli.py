@@ -6,8 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from harness.choices import decided
 from harness.cli import cli, guarded
-from harness.plan import Plan
+from harness.plan import Plan, ServerPlan
+from harness.registry import workload_class
+from infra import kept
+from infra.keys import new_cluster_keys
 
 
 def harness(capsys: pytest.CaptureFixture[str], *argv: str) -> tuple[int, str, str]:
@@ -36,6 +40,14 @@ def harness(capsys: pytest.CaptureFixture[str], *argv: str) -> tuple[int, str, s
         (["run", "--workload", "register", "--client", "native"], "has no client 'native'; --client remoting is right"),
         (["run", "--client", "java"], "client is 'java'; remoting or native or grpc"),
         (["run", "--workload", "register", "--ground-truth"], "'register' reads no ground truth"),
+        (
+            ["run", "--workload", "register", "--keep"],
+            "'register' needs a cluster of its own; leave --keep and --reuse",
+        ),
+        (
+            ["run", "--reuse", "h1", "--version", "5.4.0"],
+            "--reuse h1: --version was decided when that cluster was made",
+        ),
         (["run", "--brokers", "9"], "brokers is 9; 1 to 5"),
         (["run", "--set", "heartbeat"], "KEY=VALUE is right"),
         (["run", "--plan", "missing.toml"], "missing.toml: cannot be read"),
@@ -105,3 +117,37 @@ def test_a_corrupt_history_is_named_by_line_and_the_others_are_checked(
     assert code == 2
     assert "bad.jsonl:2" in out
     assert "good.jsonl   valid" in out
+
+
+def test_a_run_on_a_kept_cluster_is_a_run_on_what_it_was_made_for(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HARNESS_CACHE", str(tmp_path))
+    code, _, err = harness(capsys, "run", "--workload", "log", "--reuse", "h1")
+    assert (code, err) == (3, "harness: no kept cluster 'h1'; there are: none (harness run --keep leaves one)\n")
+    made = decided(Plan(workload="log", server=ServerPlan(version="5.3.3", settings={"broker.a": "1"})))
+    kept.save(kept.Kept.of("docker", "h1", {}, new_cluster_keys([]), {}, made.to_toml()))
+    code, out, err = harness(capsys, "run", "--workload", "queue", "--dry-run", "--reuse", "h1", "--nemesis", "bridge")
+    assert code == 0, err
+    (tmp_path / "plan.toml").write_text(out)
+    plan = Plan.read(tmp_path / "plan.toml")
+    assert plan.server == made.server
+    assert (plan.cluster.backend, plan.workload, plan.nemeses[0].fault) == ("docker", "queue", "bridge")
+
+
+def test_what_a_plan_leaves_open_is_decided(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    _, out, _ = harness(capsys, "run", "--dry-run", "--workload", "log", "--seed", "1")
+    (tmp_path / "plan.toml").write_text(out)
+    plan = Plan.read(tmp_path / "plan.toml")
+    assert (plan.server.topology, plan.server.profile, plan.server.version) == ("controller", "strict", "5.5.0")
+    assert plan.rate == workload_class("log").default_rate
+    assert decided(plan) == plan
+
+
+def test_list_names_topologies_and_versions(capsys: pytest.CaptureFixture[str]) -> None:
+    _, out, _ = harness(capsys, "list", "topologies")
+    assert "controller" in out
+    assert "profiles: strict, default" in out
+    _, out, _ = harness(capsys, "list", "versions")
+    assert "rocketmq 5.5.0" in out
+    assert "5.5.1" in out
