@@ -5,6 +5,7 @@ The binary zip is not needed: what it has beyond the jars are scripts and sample
 
 from __future__ import annotations
 
+import functools
 import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -74,8 +75,12 @@ def known_version(version: str | None) -> str:
     return version
 
 
+@functools.cache
 def fetch(version: str) -> Path:
-    """The folder with all jars of a version (94-102 MB; 10-30 s when cold, then half a second). Raises InfraError."""
+    """The folder with all jars of a version (55-102 MB). Raises InfraError.
+
+    10-30 s when cold; half a second in each process that asks, for the checksums.
+    """
     return fetch_jars(POM, FOLDER / f"jars-{version}.toml", {"rocketmq.version": version})
 
 

@@ -33,6 +33,7 @@ from infra.topologies._places import (
     Place,
     groups,
 )
+from infra.topologies._space import check_space
 from infra.topologies._state import Addresses, answers, effective, look, missing
 
 _RUN: Final = "/var/lib/harness"
@@ -172,6 +173,7 @@ class RocketmqTopology(ABC):
 
         with ThreadPoolExecutor(len(self._nodes)) as pool:
             list(pool.map(furnish, self._nodes))
+        check_space(self._nodes, self.servers)
         self._java_version = java_version(self._nodes[0])
 
     def servers(self, node: Node) -> Sequence[str]:
@@ -365,12 +367,8 @@ class RocketmqTopology(ABC):
                 host, port = self.endpoint(node, kind)
                 said = asyncio.run(effective(kind, host, port, 5 * _ASK_S))
                 node.write(f"{LOG}/effective-{kind}.properties", properties(said))
-                for name, asked in self.settings_of(kind, node).items():
-                    got = said.get(name)
-                    if name in self.changing or (got is None and name not in self._chosen[kind]):
-                        continue  # an older version has no such setting
-                    if not _same(asked, got):
-                        raise InfraError(f"{node.name}: {kind}.{name}={asked} did not take: its {kind} has {got}")
+                if told := not_taken(self.settings_of(kind, node), said, self._chosen[kind], self.changing):
+                    raise InfraError(f"{node.name}: {kind}.{told}")
 
         with ThreadPoolExecutor(len(self._nodes)) as pool:
             list(pool.map(one, self._nodes))
@@ -400,6 +398,22 @@ def _typed(value: str) -> bool | int | str:
     if value in ("true", "false"):
         return value == "true"
     return int(value) if value.isascii() and value.isdigit() else value
+
+
+def not_taken(
+    asked: Mapping[str, str], said: Mapping[str, str], wanted: Collection[str], changing: Collection[str]
+) -> str | None:
+    """The first setting that a server has otherwise than asked for, in words; None when all are as they should be.
+
+    A setting of ours that the server does not have is one of later versions; the user's own (`wanted`) must be there.
+    """
+    for name, value in asked.items():
+        got = said.get(name)
+        if name in changing or (got is None and name not in wanted):
+            continue
+        if not _same(value, got):
+            return f"{name}={value} did not take: in force is {got}"
+    return None
 
 
 def _same(asked: str, got: str | None) -> bool:

@@ -169,7 +169,9 @@ async def _broker(where: Addresses, node: str, timeout_s: float, extra: dict[str
 async def _dledger(
     where: Addresses, node: str, timeout_s: float, info: Mapping[str, str], extra: dict[str, Any]
 ) -> Status:
-    """Role and term as DLedger has them; offsets as the broker around it tells them."""
+    """Role as DLedger has it, offsets as the broker around it tells them: `end` is what a majority has. Nobody tells
+    the term: DLedger's own answer leaves it out, and brokers do not pass it on.
+    """
     place = where.places[node]
     connection = await connect(where.nodes[node], DLEDGER_PORT, timeout_s)
     try:
@@ -179,12 +181,11 @@ async def _dledger(
         return Status("starting")
     finally:
         connection.close()
-    leader, term = answer.get("leaderId"), answer.get("term")
-    extra |= {"broker_name": place.group, "master": leader, "epoch": term}
+    leader = answer.get("leaderId")
+    extra |= {"broker_name": place.group, "master": leader}
     end = _number(info, "commitLogMaxOffset")
     return Status(
         role="leader" if leader == node else "follower" if leader else "candidate",
-        term=term,
         leader=leader,
         begin=_number(info, "commitLogMinOffset"),
         end=end,

@@ -3,52 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import pytest
+from noting_nodes import NotingCluster, NotingNode, noting_nodes
 
-from infra.api import Completed, InfraError, ProcessId, ServerSettings
+from infra.api import InfraError, ProcessId, ServerSettings
 from infra.topologies import TOPOLOGIES
 from infra.topologies._jvm import Launch
 from infra.topologies.dledger import DledgerTopology
 
 
-@dataclass
-class NotingNode:
-    """Runs nothing; `dies_on` is the signal that ends its server."""
-
-    name: str
-    address: str = "127.0.0.1"
-    ran: list[Sequence[str]] = field(default_factory=list)
-    written: dict[str, bytes] = field(default_factory=dict)
-    server: ProcessId | None = None
-    dies_on: str = "TERM"
-
-    def run(self, argv: Sequence[str], *, check: bool = True, **_: Any) -> Completed:
-        self.ran.append(argv)
-        if list(argv[:2]) == ["kill", "-s"] and argv[2] == self.dies_on:
-            self.server = None
-        said = b'openjdk version "17.0.1"' if argv[0] == "java" else b""
-        out = b"first\n\nRegisterServer: the server did not start: port taken\n" if argv[0] == "tail" else b""
-        return Completed(argv, 0, out, said, 0.0)
-
-    def write(self, path: str, data: bytes, mode: int = 0o644) -> None:
-        self.written[path] = data
-
-    def process(self, pidfile: str) -> ProcessId | None:
-        return self.server
-
-
-@dataclass
-class NotingCluster:
-    nodes: Sequence[NotingNode]
-
-
 def attached(topology: DledgerTopology, count: int = 3) -> list[NotingNode]:
-    nodes = [NotingNode(f"n{i + 1}", f"198.18.0.{i + 1}") for i in range(count)]
+    nodes = noting_nodes(count)
     topology.attach(NotingCluster(nodes))  # type: ignore[arg-type]
     return nodes
 
