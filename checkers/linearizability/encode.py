@@ -8,7 +8,6 @@ it can be compiled without being rewritten.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Sequence
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from checkers.linearizability.models import INCONSISTENT, Kind, Model
@@ -175,40 +174,59 @@ def encode(calls: Sequence[Call], model: Model[Any], shared: Table | None = None
     table = Table(model) if shared is None else shared
     kind: list[int] = []
     source: list[int] = []
-    stamped: list[tuple[int, int]] = []
+    event_at: dict[int, int] = {}
+    count = 0
+    fs, kind_of, number_of, pure = model.fs, model.kind, table.kind, table.pure
     for call in calls:
         invoke, completion = call.invoke, call.completion
-        if not invoke.is_client or invoke.f not in model.fs:
+        if invoke.process < 0 or invoke.f not in fs:
             continue
-        outcome = call.outcome
-        if outcome == FAIL:
+        known = completion is not None and completion.type == OK
+        if not known and completion is not None and completion.type == FAIL:
             continue
-        kind_of = model.kind(call)
+        what = kind_of(call)
         try:
-            number = table.kind(Kind(kind_of.f, freeze(kind_of.value), kind_of.known))
+            frozen = freeze(what.value)
+            number = number_of(what if frozen is what.value else Kind(what.f, frozen, what.known))
         except ValueError as problem:
             raise ValueError(f"op {invoke.index}: {problem}") from None
-        if outcome != OK and table.pure[number]:
+        if not known and pure[number]:
             continue
         op = len(kind)
         kind.append(number)
         source.append(invoke.index)
-        stamped.append((invoke.index, 2 * op))
-        if outcome == OK and completion is not None:
+        event_at[invoke.index] = 2 * op
+        count += 1
+        if known and completion is not None:
             if completion.index <= invoke.index:
                 raise ValueError(f"op {invoke.index}: completed at index {completion.index}, before it was invoked")
-            stamped.append((completion.index, 2 * op + 1))
+            event_at[completion.index] = 2 * op + 1
+            count += 1
     if shared is None:
         table.close()
-    stamped.sort()
-    for (index, _), (following, _) in pairwise(stamped):
-        if index == following:
-            raise ValueError(f"two events have the index {index}; indices are the order of time and must differ")
-    return Problem(table, kind, source, [event for _, event in stamped])
+    if len(event_at) != count:
+        _tell_twice(calls)
+    return Problem(table, kind, source, [event_at[index] for index in sorted(event_at)])
+
+
+def _tell_twice(calls: Sequence[Call]) -> NoReturn:
+    """Raises ValueError: which index two events have."""
+    seen: set[int] = set()
+    for call in calls:
+        for event in (call.invoke, call.completion):
+            if event is not None and event.index in seen:
+                raise ValueError(
+                    f"two events have the index {event.index}; indices are the order of time and must differ"
+                )
+            if event is not None:
+                seen.add(event.index)
+    raise AssertionError("no index is there twice")
 
 
 def freeze(value: Any) -> Any:
     """A JSON value as something hashable: lists become tuples, objects sorted tuples of pairs."""
+    if value is None or type(value) is int or type(value) is str:
+        return value
     if isinstance(value, (list, tuple)):
         return tuple(freeze(v) for v in value)
     if isinstance(value, dict):
