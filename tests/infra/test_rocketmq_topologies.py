@@ -1,0 +1,310 @@
+"""RocketMQ's topologies on nodes that only note what they are told: places, settings, commands, refusals."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+from noting_nodes import NotingCluster, NotingNode, noting_nodes
+
+from infra.api import InfraError, ProcessId, ServerSettings
+from infra.maven import read_lock
+from infra.rocketmq import artifacts
+from infra.topologies import TOPOLOGIES
+from infra.topologies._jvm import Launch
+from infra.topologies._rocketmq import RocketmqTopology, not_taken
+
+ROCKETMQ = sorted(name for name in TOPOLOGIES if name != "dledger")
+BROKER_FILE = "/var/lib/harness/log/broker.properties"
+
+
+def made(name: str, *, launch: Launch | None = None, **settings: object) -> RocketmqTopology:
+    topology = TOPOLOGIES[name](ServerSettings(**settings), launch)  # type: ignore[arg-type, call-arg]
+    assert isinstance(topology, RocketmqTopology)
+    return topology
+
+
+def attached(topology: RocketmqTopology, count: int = 5) -> list[NotingNode]:
+    nodes = noting_nodes(count)
+    topology.attach(NotingCluster(nodes))  # type: ignore[arg-type]
+    return nodes
+
+
+def placed(topology: RocketmqTopology, count: int = 5) -> list[str]:
+    """What runs on each node, in one word each: `namesrv+broker`."""
+    return ["+".join(topology.servers(node)) for node in attached(topology, count)]  # type: ignore[arg-type]
+
+
+def test_what_stands_where() -> None:
+    seat = "namesrv+controller+broker"
+    assert placed(made("controller")) == [seat, seat, seat, "broker", "broker"]
+    assert placed(made("controller", options={"brokers": "1"})) == [seat, *["namesrv+controller"] * 2, "", ""]
+    embedded = made("controller", options={"controller_type": "jraft-embedded"})
+    assert placed(embedded) == ["namesrv+broker"] * 3 + ["broker"] * 2
+    assert placed(made("dledger-commitlog", options={"brokers": "3", "proxy": "true"})) == [
+        *["namesrv+broker"] * 3,
+        *["proxy"] * 2,
+    ]
+    assert placed(made("master-slave"), 2) == ["namesrv+broker"] * 2
+
+
+def test_the_groups() -> None:
+    expected = {
+        "controller": {"a": ["n1", "n2", "n3", "n4", "n5"]},
+        "dledger-commitlog": {"a": ["n1", "n2", "n3", "n4", "n5"]},
+        "master-slave": {"a": ["n1", "n2"], "b": ["n3", "n4"], "c": ["n5"]},
+        "slave-acting-master": {"a": ["n1", "n2", "n3"], "b": ["n4", "n5"]},
+    }
+    for name in ROCKETMQ:
+        topology = made(name)
+        attached(topology)
+        assert topology.groups() == expected[name]
+        assert topology.nameservers() == [(f"198.18.0.{i}", 9876) for i in (1, 2, 3)]
+
+
+def test_settings_in_their_order() -> None:
+    """Ours, the mode's, the profile's, the user's, and what is not to be chosen."""
+    strict = attached(made("controller", settings={"broker.minInSyncReplicas": "3"}))[1].settings(BROKER_FILE)
+    assert strict["slaveReadEnable"] == "true"
+    assert strict["enableControllerMode"] == "true"
+    assert strict["allAckInSyncStateSet"] == "true"
+    assert strict["minInSyncReplicas"] == "3"
+    assert strict["controllerAddr"] == "198.18.0.1:9878;198.18.0.2:9878;198.18.0.3:9878"
+    assert (strict["brokerName"], strict["brokerIP2"], strict["brokerId"]) == ("a", "198.18.0.2", "-1")
+    default = attached(made("controller", profile="default"))[1].settings(BROKER_FILE)
+    assert "allAckInSyncStateSet" not in default
+
+
+@pytest.mark.parametrize("kind", ["controller", "namesrv"])
+def test_controllers_stand_alone_or_in_name_servers(kind: str) -> None:
+    options = {"controller_type": "dledger" if kind == "controller" else "dledger-embedded"}
+    topology = made("controller", options=options, settings={"controller.mappedFileSize": "1048576"})
+    node = attached(topology)[1]
+    told = node.settings(f"/var/lib/harness/log/{kind}.properties")
+    peers = "n1-198.18.0.1:9878;n2-198.18.0.2:9878;n3-198.18.0.3:9878"
+    assert (told["controllerDLegerSelfId"], told["controllerDLegerPeers"]) == ("n2", peers)
+    assert told["mappedFileSize"] == "1048576"
+    assert told.get("enableControllerInNamesrv") == (None if kind == "controller" else "true")
+    node.server = ProcessId(7, 99)
+    assert topology.process(node, "controller") == ProcessId(7, 99)  # type: ignore[arg-type]
+    assert topology.start_command(node, "controller")[2] == f"/var/lib/harness/{kind}.lock"  # type: ignore[arg-type]
+
+
+def test_jraft_has_requests_on_a_port_of_their_own() -> None:
+    topology = made("controller", options={"controller_type": "jraft"})
+    node = attached(topology)[0]
+    told = node.settings("/var/lib/harness/log/controller.properties")
+    assert (told["controllerType"], told["jRaftServerId"]) == ("jRaft", "198.18.0.1:9880")
+    assert told["jRaftControllerRPCAddr"] == "198.18.0.1:9770,198.18.0.2:9770,198.18.0.3:9770"
+    assert topology.controllers()[0] == ("198.18.0.1", 9770)
+    assert node.settings(BROKER_FILE)["controllerAddr"].startswith("198.18.0.1:9770;")
+
+
+def test_masters_wait_for_their_slaves_where_they_have_some() -> None:
+    nodes = attached(made("master-slave"))
+    roles = [(s.get("brokerRole"), s["brokerId"], s.get("inSyncReplicas")) for s in map(_broker, nodes)]
+    assert roles == [
+        ("SYNC_MASTER", "0", "2"),
+        ("SLAVE", "1", "2"),
+        ("SYNC_MASTER", "0", "2"),
+        ("SLAVE", "1", "2"),
+        (None, "0", None),
+    ]
+    forced = attached(made("master-slave", settings={"broker.brokerRole": "ASYNC_MASTER"}))
+    assert [_broker(node)["brokerRole"] for node in forced[:2]] == ["ASYNC_MASTER", "SLAVE"]
+
+
+def test_groups_whose_slaves_act() -> None:
+    nodes = attached(made("slave-acting-master"))
+    assert [_broker(node)["totalReplicas"] for node in nodes] == ["3", "3", "3", "2", "2"]
+    assert [_broker(node)["brokerRole"] for node in nodes[:2]] == ["SYNC_MASTER", "SLAVE"]
+    assert _broker(nodes[0])["enableAutoInSyncReplicas"] == "false"
+    assert nodes[0].settings("/var/lib/harness/log/namesrv.properties")["supportActingMaster"] == "true"
+    loose = attached(made("slave-acting-master", profile="default"))
+    assert _broker(loose[0])["enableAutoInSyncReplicas"] == "true"
+
+
+def test_members_of_a_dledger_group_know_all_peers() -> None:
+    node = attached(made("dledger-commitlog", options={"brokers": "3"}))[2]
+    assert _broker(node)["dLegerPeers"] == "n1-198.18.0.1:40911;n2-198.18.0.2:40911;n3-198.18.0.3:40911"
+    assert (_broker(node)["dLegerSelfId"], _broker(node)["dLegerGroup"]) == ("n3", "a")
+
+
+def test_a_proxy_is_configured_in_json() -> None:
+    topology = made("controller", options={"proxy": "true"}, settings={"proxy.grpcThreadPoolNums": "3"})
+    node = attached(topology)[4]
+    told = json.loads(node.written["/var/lib/harness/log/proxy.json"])
+    assert (told["rocketMQClusterName"], told["grpcServerPort"], told["grpcThreadPoolNums"]) == ("harness", 8081, 3)
+    assert topology.proxies() == [("198.18.0.4", 8081), ("198.18.0.5", 8081)]
+    assert topology.start_command(node, "proxy")[-4:] == [  # type: ignore[arg-type]
+        "-pm",
+        "cluster",
+        "-pc",
+        "/var/lib/harness/log/proxy.json",
+    ]
+
+
+def _broker(node: NotingNode) -> Mapping[str, str]:
+    return node.settings(BROKER_FILE)
+
+
+@pytest.mark.parametrize(
+    ("topology", "settings", "said"),
+    [
+        (
+            "controller",
+            {"version": "5.5.1"},
+            r"5\.5\.1 is published incomplete: rocketmq-namesrv, .* whole are 5\.1\.0",
+        ),
+        ("controller", {"version": "4.9.8"}, r"4\.9\.8 is not pinned here, only 5\.1\.0, .*5\.5\.0"),
+        ("controller", {"profile": "lax"}, "--profile lax: the topology controller has strict, default"),
+        ("controller", {"options": {"controller_type": "zk"}}, "--controller-type zk: there are dledger, jraft"),
+        ("controller", {"options": {"controller_type": "jraft"}, "version": "5.1.1"}, "has it from 5.2.0 on"),
+        ("controller", {"options": {"brokers": "0"}}, "--brokers 0: a number from 1 on is right"),
+        ("dledger-commitlog", {"options": {"brokers": "x"}}, "--brokers x: a number"),
+        ("master-slave", {"options": {"brokers": "3"}}, "brokers is no option of the topology master-slave"),
+        ("dledger", {"options": {"brokers": "3"}}, "brokers: the topology dledger has no such options"),
+        (
+            "controller",
+            {"settings": {"dledger.x": "1"}},
+            "'dledger.x': settings of this topology are called namesrv.NAME",
+        ),
+        ("controller", {"settings": {"broker.brokerName": "b"}}, "'broker.brokerName' is the harness's own to decide"),
+        ("controller", {"settings": {"broker.a": "1\nb=2"}}, "more than one line"),
+        ("controller", {"jars": Path("/nowhere")}, "--server-jars /nowhere: no folder with jars"),
+    ],
+)
+def test_what_cannot_be_meant(topology: str, settings: Mapping[str, object], said: str) -> None:
+    with pytest.raises(InfraError, match=said) as error:
+        TOPOLOGIES[topology](ServerSettings(**settings))  # type: ignore[arg-type]
+    assert "\n" not in str(error.value)
+
+
+def test_two_groups_take_four_nodes() -> None:
+    with pytest.raises(InfraError, match="needs 4 nodes at least"):
+        attached(made("slave-acting-master"), 3)
+
+
+def test_every_pinned_version_is_whole() -> None:
+    for version in artifacts.VERSIONS:
+        lock = read_lock(artifacts.FOLDER / f"jars-{version}.toml")
+        for module in ("namesrv", "broker", "controller", "proxy"):
+            assert f"rocketmq-{module}-{version}.jar" in lock
+        assert any(name.startswith("jraft-core-") for name in lock) == (version >= "5.2.0")
+        assert not any("SNAPSHOT" in name for name in lock)
+    assert set(artifacts.VERSIONS).isdisjoint(artifacts.INCOMPLETE)
+    assert artifacts.known_version(None) in artifacts.VERSIONS
+
+
+@pytest.mark.parametrize("name", ROCKETMQ)
+def test_each_setting_and_permission_has_a_reason(name: str) -> None:
+    for profile in TOPOLOGIES[name](ServerSettings()).profiles:
+        topology = made(name, profile=profile)
+        attached(topology)
+        for kind in ("namesrv", "broker", "controller"):
+            for place in topology._places.values():
+                for setting, default in topology._mode(kind, place).items():
+                    assert default.value, setting
+                    assert default.why, setting
+        assert all(topology.permits().values())
+        assert (profile == "default" and name == "controller") == bool(topology.permits())
+
+
+def test_the_start_command(tmp_path: Path) -> None:
+    """Locked, the user's jars first, the user's options after ours, under the wrapper and its environment."""
+    (tmp_path / "mine.jar").touch()
+    topology = made(
+        "controller",
+        jars=tmp_path,
+        jvm_options=["-Xmx300m"],
+        launch=Launch({"LD_PRELOAD": "/f.so"}, ["faketime", "+1s"]),
+    )
+    node = attached(topology, 1)[0]
+    argv = list(topology.start_command(node))  # type: ignore[arg-type]
+    assert argv[:3] == ["flock", "-o", "/var/lib/harness/broker.lock"]
+    assert "LD_PRELOAD=/f.so" in argv[: argv.index("faketime")]
+    java = argv[argv.index("faketime") :]
+    assert java[:3] == ["faketime", "+1s", "java"]
+    assert java[java.index("-cp") + 1] == "/opt/harness/user-lib/*:/opt/harness/lib/*"
+    assert java.index("-Xmx192m") < java.index("-Xmx300m") < java.index("-cp")
+    assert "-Duser.home=/var/lib/harness/data/broker" in java
+    assert java[-3:] == ["org.apache.rocketmq.broker.BrokerStartup", "-c", BROKER_FILE]
+    with pytest.raises(InfraError, match="n1: the topology controller has no proxy there"):
+        topology.start_command(node, "proxy")  # type: ignore[arg-type]
+
+
+def test_a_node_is_stopped_from_the_outside_in() -> None:
+    topology = made("controller")
+    node = attached(topology)[0]
+    asked: list[str] = []
+    node.process = lambda pidfile: asked.append(pidfile)  # type: ignore[assignment, method-assign, func-returns-value, return-value]
+    topology.stop(node)  # type: ignore[arg-type]
+    assert list(dict.fromkeys(asked)) == [
+        f"/var/lib/harness/{kind}.pid" for kind in ("broker", "controller", "namesrv")
+    ]
+
+
+def test_a_server_that_dies_at_its_start_is_told_with_its_words() -> None:
+    topology = made("controller")
+    attached(topology, 1)[0].address = "127.0.0.1"
+    with pytest.raises(InfraError, match=r"n1: the (namesrv|controller) ended at once; its log: first \| .*port taken"):
+        topology.start_all(timeout_s=5)
+
+
+@pytest.mark.parametrize(
+    ("space", "said"),
+    [
+        ("b\n900000\n16777216 12%\n", r"n1\.\.n5 \(one machine\): 878 MiB of memory are free, and its 11 servers take"),
+        ("b\n8388608\n102400 12%\n", r"100 MiB are free under /var/lib/harness/data, and its servers write about"),
+        ("b\n8388608\n16777216 91%\n", r"n1: the disk under .* is 91 % full; from 85 % on brokers delete messages"),
+        ("sh: 1: no awk", "n1: does not tell its memory and disk"),
+    ],
+)
+def test_machines_that_are_too_small(space: str, said: str) -> None:
+    nodes = noting_nodes(5)
+    for node in nodes:
+        node.space = space
+    with pytest.raises(InfraError, match=said):
+        made("controller").attach(NotingCluster(nodes))  # type: ignore[arg-type]
+
+
+def test_nodes_on_machines_of_their_own_are_looked_at_one_by_one() -> None:
+    nodes = noting_nodes(5)
+    for i, node in enumerate(nodes):
+        node.space = f"boot-{i}\n900000\n2097152 12%\n"
+    made("controller").attach(NotingCluster(nodes))  # type: ignore[arg-type]
+
+
+def test_settings_that_did_not_take() -> None:
+    asked = {"a": "1", "b": "true", "c": "x", "later": "1"}
+    good = {"a": "1.0", "b": "TRUE", "c": "x"}
+    assert not_taken(asked, good, (), ()) is None
+    assert not_taken(asked, good, ("later",), ()) == "later=1 did not take: in force is None"
+    assert not_taken(asked, {**good, "c": "y"}, (), ()) == "c=x did not take: in force is y"
+    assert not_taken(asked, {**good, "c": "y"}, (), ("c",)) is None
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("setting", "value", "said"),
+    [
+        ("broker.minInSyncReplicas", "2", None),
+        ("broker.flushDiskType", "SYNC_FLUSH", None),
+        ("controller.jRaftSnapshotIntervalSecs", "30", None),
+        ("proxy.grpcThreadPoolNums", "4", None),
+        ("broker.minInSyncReplica", "2", "broker.minInSyncReplica: this version has no such setting"),
+        ("broker.minInSyncReplicas", "2x", "broker.minInSyncReplicas=2x is not taken: it stays 1"),
+        ("broker.slaveReadEnable", "yes", "broker.slaveReadEnable=yes is not taken: it stays false"),
+        ("namesrv.brokerName", "x", "namesrv.brokerName: this version has no such setting"),
+    ],
+)
+def test_rocketmq_itself_is_asked_about_settings(setting: str, value: str, said: str | None) -> None:
+    """Needs the jars of the default version, which the set-up fetches."""
+    topology = made("controller", settings={setting: value})
+    if said is None:
+        topology.shares()
+    else:
+        with pytest.raises(InfraError, match=said):
+            topology.shares()
