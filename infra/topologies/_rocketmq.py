@@ -353,7 +353,7 @@ class RocketmqTopology(ABC):
 
     def _refuse_dead(self, node: Node, kind: str) -> None:
         if node.process(_pidfile(kind)) is None:
-            raise InfraError(f"{node.name}: the {kind} ended at once; its log: {last_lines(node, log_file(kind))}")
+            raise InfraError(f"{node.name}: the {kind} has ended; its log: {last_lines(node, log_file(kind))}")
 
     def _read_back(self) -> None:
         """Ask every server for its effective configuration, keep it on the node for `collect`, and compare it with what
