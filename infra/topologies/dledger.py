@@ -242,9 +242,11 @@ class DledgerTopology:
             jars = ":".join(f"{path}/*" for path in class_path)
             argv = ["java", "-XX:TieredStopAtLevel=1", "-cp", jars, dledger.MAIN_CLASS, "--check", str(file)]
             try:
-                done = subprocess.run(argv, check=False, capture_output=True, stdin=subprocess.DEVNULL, timeout=60)
+                done = subprocess.run(argv, check=False, capture_output=True, stdin=subprocess.DEVNULL, timeout=300)
             except FileNotFoundError:
                 raise InfraError("java is not on the path; install a JDK (Debian: openjdk-17-jdk-headless)") from None
+            except subprocess.TimeoutExpired:
+                raise InfraError("java took more than 300 s to look at the settings: this machine is overloaded") from None
         if done.returncode != 0:
             said = done.stderr.decode(errors="replace").strip().splitlines() or ["no output"]
             raise InfraError(f"server settings: {said[-1].removeprefix('RegisterServer: ')}")
