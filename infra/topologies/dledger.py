@@ -246,7 +246,9 @@ class DledgerTopology:
             except FileNotFoundError:
                 raise InfraError("java is not on the path; install a JDK (Debian: openjdk-17-jdk-headless)") from None
             except subprocess.TimeoutExpired:
-                raise InfraError("java took more than 300 s to look at the settings: this machine is overloaded") from None
+                raise InfraError(
+                    "java took more than 300 s to look at the settings: this machine is overloaded"
+                ) from None
         if done.returncode != 0:
             said = done.stderr.decode(errors="replace").strip().splitlines() or ["no output"]
             raise InfraError(f"server settings: {said[-1].removeprefix('RegisterServer: ')}")
