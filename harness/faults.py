@@ -49,7 +49,7 @@ class Limits:
     """Between two attempts to heal."""
     lease_slack_s: float = 60.0
     """A lease lasts so much longer than its strike: the schedule ends a strike, the lease only if nobody else does."""
-    role_s: float = 5.0
+    role_s: float = 8.0
     """How long a strike at a role waits for somebody to have it."""
 
 

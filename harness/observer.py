@@ -13,8 +13,8 @@ from results.record import Observation
 
 INTERVAL_S = 1.0
 
-ANSWER_S = 2.5
-"""A node that says nothing for so long is silent. On a busy machine an answer may take a second."""
+ANSWER_S = 4.0
+"""A node that says nothing for so long is silent. On a busy machine an answer may take seconds."""
 
 FOLLOW_S = 3.0
 """A follower may be so far behind its leader and still follow."""
