@@ -7,16 +7,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import shutil
-import socket
-import subprocess
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pytest
+from cluster.loopback_servers import BROKER, DEADLINE_S, HOST, eventually, free_ports, start
 
-from infra.remoting.connection import RemotingError
 from infra.remoting.frame import Frame
 from infra.remoting.rocketmq.admin import AdminError, BrokerAdmin, Controller, NameServer
 from infra.remoting.rocketmq.client import Broker, Check, check_of
@@ -27,47 +24,16 @@ pytestmark = [
     pytest.mark.skipif(shutil.which("java") is None, reason="no java on the path"),
 ]
 
-HOST = "127.0.0.1"
-DEADLINE_S = 10.0
-PATIENCE_S = 120.0
-"""For what servers do in their own time; nothing is asserted about it."""
-
-MAIN = {"namesrv": "namesrv.NamesrvStartup", "broker": "broker.BrokerStartup"}
-OPTIONS = [
-    *("-Xms32m", "-Xmx192m", "-XX:MaxDirectMemorySize=128m", "-Xss256k", "-XX:+UseSerialGC"),
-    *("-XX:TieredStopAtLevel=1", "-XX:-UsePerfData", "-XX:ActiveProcessorCount=2"),
-    "--add-exports=java.base/sun.nio.ch=ALL-UNNAMED",
-]
-
-BROKER = {
-    "brokerClusterName": "harness",
-    "brokerName": "a",
+CONTROLLED = {
+    **BROKER,
     "brokerId": "-1",
     "brokerRole": "SLAVE",
-    "brokerIP1": HOST,
-    "brokerIP2": HOST,
     "enableControllerMode": "true",
     "allAckInSyncStateSet": "true",
     "controllerHeartBeatTimeoutMills": "12000",
     "syncBrokerMetadataPeriod": "1000",
     "checkSyncStateSetPeriod": "1000",
     "haSendHeartbeatInterval": "1000",
-    "autoCreateTopicEnable": "false",
-    "autoCreateSubscriptionGroup": "false",
-    "slaveReadEnable": "true",
-    "mappedFileSizeCommitLog": "33554432",
-    "mappedFileSizeConsumeQueue": "40000",
-    "mappedFileSizeTimerLog": "10485760",
-    "messageIndexEnable": "false",
-    "enableCompaction": "false",
-    "registerNameServerPeriod": "10000",
-    "transactionMetricFlushInterval": "300",
-    "transactionTimeOut": "3000",
-    "transactionCheckInterval": "3000",
-    "waitTimeMillsInSendQueue": "10000",
-    "osPageCacheBusyTimeOutMills": "10000",
-    "recallMessageEnable": "true",
-    "diskMaxUsedSpaceRatio": "95",
 }
 
 
@@ -118,56 +84,6 @@ class Cluster:
             await admin.create_group(group)
 
 
-def free_ports() -> int:
-    """A port with two below and one above it free as well: a broker takes four in a row."""
-    for port in range(23000, 60000, 7):
-        with contextlib.ExitStack() as stack:
-            try:
-                for offset in (-2, 0, 1):
-                    stack.enter_context(socket.create_server((HOST, port + offset)))
-            except OSError:
-                continue
-            if port not in _TAKEN:
-                _TAKEN.add(port)
-                return port
-    raise AssertionError("no free ports")
-
-
-_TAKEN: set[int] = set()
-
-
-def start(kind: str, folder: Path, jars: Path, settings: Mapping[str, str]) -> subprocess.Popen[bytes]:
-    folder.mkdir()
-    (folder / "c.conf").write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
-    homes = [f"-Duser.home={folder}", f"-Drocketmq.home.dir={folder}"]
-    logs = f"-Drmq.logback.configurationFile=rmq.{kind}.logback.xml"
-    main = f"org.apache.rocketmq.{MAIN[kind]}"
-    with (folder / "out").open("wb") as out:
-        return subprocess.Popen(
-            ["java", *OPTIONS, *homes, logs, "-cp", f"{jars}/*", main, "-c", str(folder / "c.conf")],
-            cwd=folder,
-            stdin=subprocess.DEVNULL,
-            stdout=out,
-            stderr=subprocess.STDOUT,
-        )
-
-
-async def eventually(ask: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
-    """What the servers come to answer that is true, or fail with what they said last."""
-    said: Any = None
-    try:
-        async with asyncio.timeout(PATIENCE_S):
-            while True:
-                try:
-                    if said := await ask():
-                        return said
-                except (AdminError, RemotingError) as e:
-                    said = e
-                await asyncio.sleep(0.2)
-    except TimeoutError:
-        raise AssertionError(f"not within {PATIENCE_S:.0f} s; the last answer: {said}") from None
-
-
 @pytest.fixture(scope="module")
 def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
     folder = tmp_path_factory.mktemp("rocketmq")
@@ -188,7 +104,7 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
         processes.append(start("namesrv", folder / "names", jars, names))
         addresses = {"namesrvAddr": f"{HOST}:{found.names}", "controllerAddr": f"{HOST}:{found.controller}"}
         for number, port in enumerate(found.brokers):
-            settings = {**BROKER, **addresses, "listenPort": str(port)}
+            settings = {**CONTROLLED, **addresses, "listenPort": str(port)}
             processes.append(start("broker", folder / f"broker{number}", jars, settings))
         asyncio.run(_ready(found))
         yield found

@@ -1,0 +1,143 @@
+"""Others' producers under the workloads `log` and `queue`: whose process sends, and what its answers become."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from harness.api import Context
+from harness.plan import Plan, PlanError
+from infra.api import InfraError
+from infra.remoting.outcomes import Outcome
+from infra.remoting.rocketmq.sending import Sent
+from results.op import Op
+from workloads.brokers import BrokerClient
+from workloads.foreign import CLIENTS, Foreign, Producer, Producers, producers_of
+from workloads.log import LogWorkload
+from workloads.masters import Masters
+from workloads.places import places_of
+from workloads.queue import QueueWorkload
+
+
+class Noted:
+    """A producer that notes what it is told, and answers `answer`."""
+
+    def __init__(self) -> None:
+        self.answer = Sent(Outcome("ok", ""), 7, "M", 0)
+        self.said: list[Any] = []
+
+    async def open(self) -> None:
+        self.said.append("open")
+
+    async def send(self, topic: str, body: bytes, *, deadline_s: float | None = None) -> Sent:
+        assert deadline_s is not None
+        assert 0 < deadline_s <= 5
+        self.said.append((topic, body.split()[0]))
+        return self.answer
+
+    async def close(self) -> None:
+        self.said.append("close")
+
+
+def context(**more: Any) -> Context:
+    """Two groups on three nodes, of which only names and addresses are asked."""
+    nodes = [SimpleNamespace(name=name) for name in ("n1", "n2", "n3")]
+    topology = SimpleNamespace(
+        name="master-slave",
+        groups=lambda: {"a": ["n1", "n2"], "b": ["n3"]},
+        endpoint=lambda node: (node.name, 10911),
+        nameservers=lambda: [("n1", 9876)],
+        controllers=list,
+        **more,
+    )
+    return Context(cast(Any, SimpleNamespace(nodes=nodes)), cast(Any, topology), run="7f")
+
+
+def op(f: str, key: str, value: int) -> Op:
+    return Op(index=0, time=0, process=0, type="invoke", f=f, key=key, value=value)
+
+
+def test_each_queue_is_a_topic_of_its_own_where_the_client_chooses_the_queue() -> None:
+    together = places_of(context(), "log-7f", 2)
+    assert together.keys == ["log-7f:a:0", "log-7f:a:1", "log-7f:b:0", "log-7f:b:1"]
+    assert together.topics("a") == {"log-7f": 2}
+    apart = places_of(context(), "log-7f", 2, apart=True)
+    assert apart.keys == ["log-7f-a0:a:0", "log-7f-a1:a:0", "log-7f-b0:b:0", "log-7f-b1:b:0"]
+    assert apart.topics("b") == {"log-7f-b0": 1, "log-7f-b1": 1}
+
+
+@pytest.mark.parametrize(
+    ("answer", "type_", "value", "extra"),
+    [
+        (Sent(Outcome("ok", ""), 7, "M", 0), "ok", [7, 17], {"code": 0}),
+        (Sent(Outcome("info", "lost"), None), "info", 17, {}),
+        (
+            Sent(Outcome("info", "slow"), 7, "M", 12),
+            "info",
+            17,
+            {"code": 12, "status": "FLUSH_SLAVE_TIMEOUT", "offset": 7},
+        ),
+        (Sent(Outcome("fail", "refused"), None), "fail", 17, {}),
+    ],
+)
+def test_a_send_goes_through_the_producer_of_the_thread(
+    answer: Sent, type_: str, value: Any, extra: dict[str, Any]
+) -> None:
+    async def test() -> None:
+        noted = Noted()
+        noted.answer = answer
+        producers = Producers(lambda thread: noted)
+        where = places_of(context(), "log-7f", 2, apart=True)
+        client = BrokerClient(where, Masters(where), {}, 5, False, Foreign(producers, 3))
+        done = await client.send(op("send", "log-7f-b1:b:0", 17))
+        assert (done.type, done.value, dict(done.extra)) == (type_, value, extra)
+        await client.close()
+        await client.close()
+        assert noted.said == ["open", ("log-7f-b1", b"17"), "close"]
+
+    asyncio.run(test())
+
+
+def test_a_producer_outlives_its_user_until_nobody_is_left() -> None:
+    async def test() -> None:
+        made: dict[int, Noted] = {}
+
+        def make(thread: int) -> Producer:
+            assert thread not in made
+            made[thread] = Noted()
+            return made[thread]
+
+        producers = Producers(make)
+        first, second = Foreign(producers, 0), Foreign(producers, 1)
+        for user in (first, second):
+            await user.send("t", b"1", 1)
+        await first.close()
+        again = Foreign(producers, 0)
+        await again.send("t", b"2", 1)
+        assert made[0].said == ["open", ("t", b"1"), "open", ("t", b"2")]
+        await second.close()
+        assert "close" not in made[0].said + made[1].said
+        await again.close()
+        assert made[0].said[-1] == made[1].said[-1] == "close"
+
+    asyncio.run(test())
+
+
+def test_what_cannot_be_had_is_refused() -> None:
+    with pytest.raises(PlanError, match=r"client is 'native'; with --consume pop only remoting is right"):
+        QueueWorkload(Plan(workload="queue", client="native", consume="pop"))
+    assert asyncio.run(producers_of("remoting", context(), 5)) is None
+    no_proxy = context(proxies=list)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("workloads.foreign.proxy_folder", lambda: None)
+        with pytest.raises(InfraError, match="no proxy runs in this cluster"):
+            asyncio.run(producers_of("grpc", no_proxy, 5))
+
+
+def test_hidden_copies_of_the_native_client_are_no_fault_of_the_servers() -> None:
+    assert set(LogWorkload(Plan(workload="log", client="native")).permits()) == {"duplicated", "nonlinearizable"}
+    assert LogWorkload(Plan(workload="log")).permits() == {}
+    assert tuple(LogWorkload.clients) == CLIENTS
