@@ -67,6 +67,11 @@ FORMATS = ("auto", "jsonl", "edn", "porcupine-etcd", "porcupine-kv", "parquet")
     metavar="SECONDS",
     help="Work of one Spark task, by estimate.",
 )
+@click.option(
+    "--log-sql",
+    is_flag=True,
+    help="Log anomalies of Parquet histories by Spark SQL, too: for those no worker can hold.",
+)
 @click.option("--again", is_flag=True, help="Check also what the same version has checked before.")
 def batch(
     inputs: tuple[str, ...],

@@ -19,6 +19,7 @@ from checkers.spark.job import Job, Receipt, Work, receipts_in
 from checkers.spark.session import start
 from checkers.spark.units import PORTION_S, Unit, portions
 from harness.batch_input import checker_version, units_in
+from harness.batch_logs import LOG_SQL, Source, judge_logs, log_sources
 from harness.batch_work import BatchWork
 from harness.examined import Asked
 from harness.listed import Listed, Row
@@ -49,6 +50,7 @@ class BatchPlan:
     conf: Mapping[str, str] = field(default_factory=dict)
     again: bool = False
     portion_s: float = PORTION_S
+    log_sql: bool = False
 
 
 def run_batch(plan: BatchPlan, say: Callable[[str], None]) -> int:
@@ -80,6 +82,7 @@ def check_on(context: SparkContext, plan: BatchPlan, say: Callable[[str], None],
     work = BatchWork(plan.asked, version, _question(plan, version), time.time_ns())
     does: Work = work if wrap is None else wrap(work)
     todo: list[tuple[Files, list[Unit]]] = []
+    logs: list[tuple[Files, list[Source]]] = []
     score = Score(listed)
     done = {} if plan.again else {receipt.unit: receipt for receipt in receipts_in(output, outputs)}
     before = 0
@@ -88,6 +91,8 @@ def check_on(context: SparkContext, plan: BatchPlan, say: Callable[[str], None],
         root = os.path.abspath(as_path(uri)) if files.shared else uri
         units = units_in(root, files, plan.model, listed, output, say, plan.portion_s)
         left = []
+        if plan.log_sql:
+            logs.append((files, log_sources(units)))
         for unit in units:
             receipt = done.get(unit.fingerprint(work.question))
             if receipt is None:
@@ -96,6 +101,8 @@ def check_on(context: SparkContext, plan: BatchPlan, say: Callable[[str], None],
                 score.add([receipt])
                 before += 1
         todo.append((files, left))
+    score.add(done[key] for _, found in logs for one in found if (key := one.fingerprint(work.question)) in done)
+    logs = [(files, [one for one in found if one.fingerprint(work.question) not in done]) for files, found in logs]
     done.clear()
     todo = [(files, [unit for unit in units if not score.has_ended(unit)]) for files, units in todo]
     count = sum(len(units) for _, units in todo)
@@ -111,6 +118,10 @@ def check_on(context: SparkContext, plan: BatchPlan, say: Callable[[str], None],
                 score.add(receipts)
                 progress.step(len(receipts))
     progress.end()
+    for number, (files, sources) in enumerate(logs):
+        job = Job(context, files, output, outputs, does, f"{name}-{number}-{LOG_SQL}")
+        for found in judge_logs(context, files, sources, version, work.checked, work.question):
+            score.add(job.write([found]))
     score.whole()
     score.told(say)
     say(f"table     {join(plan.output, 'verdicts')}   {time.perf_counter() - began:.1f} s")
@@ -135,6 +146,7 @@ class Score:
         self.agreed = 0
         self.disagreements: list[str] = []
         self.unlisted: Counter[Verdict] = Counter()
+        self.beside: Counter[Verdict] = Counter()
         self._ended: set[str] = set()
         self._parts: dict[str, list[Receipt]] = {}
         self._expected: dict[str, Row] = {}
@@ -147,7 +159,10 @@ class Score:
 
     def add(self, receipts: Iterable[Receipt]) -> None:
         for receipt in receipts:
-            if receipt.part is not None:
+            if receipt.part == LOG_SQL:
+                self.beside.update({Verdict(word): number for word, number in receipt.runs.items()})
+                self.shown += [one for one in receipt.told if len(self.shown) < _SHOWN]
+            elif receipt.part is not None:
                 self._parts.setdefault(receipt.source, []).append(receipt)
                 if receipt.ended:
                     self._ended.add(receipt.source)
@@ -202,10 +217,13 @@ class Score:
         compared = self.agreed + len(self.disagreements)
         total = _many(sum(self.counts.values()), "history", "histories")
         counts = ", ".join(f"{self.counts[v]:,} {v.value}" for v in Verdict if self.counts[v])
+        if self.beside:
+            logs = ", ".join(f"{self.beside[v]:,} {v.value}" for v in Verdict if self.beside[v])
+            say(f"logs, by SQL: {logs}")
         say(f"{total}: {counts}" + (f"; {self.agreed} of {compared} as listed" if compared else ""))
 
     def exit_code(self) -> int:
-        judged = [verdict for verdict, number in self.unlisted.items() if number]
+        judged = [verdict for verdict, number in (self.unlisted + self.beside).items() if number]
         judged += [Verdict.VALID] * bool(self.agreed) + [Verdict.INVALID] * bool(self.disagreements)
         judged += [Verdict.UNKNOWN] * bool(self._missing())
         return worst(judged).exit_code

@@ -131,7 +131,7 @@ class Job:
                         return
                     for future in wait(going, return_when=FIRST_COMPLETED).done:
                         wave = going.pop(future)
-                        yield self._write(self._found(future, wave))
+                        yield self.write(self._found(future, wave))
             except BaseException:
                 self.context.cancelAllJobs()
                 raise
@@ -217,7 +217,7 @@ class Job:
         pieces = read.flatMap(owned).partitionBy(len(wave), lambda number: number)
         return pieces.mapPartitionsWithIndex(task).collect()
 
-    def _write(self, found: Sequence[Done]) -> list[Receipt]:
+    def write(self, found: Sequence[Done]) -> list[Receipt]:
         """Rows first: a receipt promises that its rows are there."""
         receipts = [receipt for done in found for receipt in done.receipts]
         table = pa.concat_tables([done.table for done in found])
