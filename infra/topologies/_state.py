@@ -145,8 +145,10 @@ async def _broker(where: Addresses, node: str, timeout_s: float, extra: dict[str
                 return await _dledger(where, node, timeout_s, info, extra)
             ha = await broker.ha_status()
             epochs = await broker.epochs() if where.controllers else {}
-    except (RemotingError, AdminError, TimeoutError):
+    except (RemotingError, TimeoutError):
         return Status("silent")
+    except AdminError:
+        return Status("starting")  # it answers, and cannot say yet
     place = where.places[node]
     master = node if ha.get("master") else where.node_at((ha.get("haClientRuntimeInfo") or {}).get("masterAddr"))
     term = epochs["epochList"][-1]["epoch"] if epochs.get("epochList") else None
