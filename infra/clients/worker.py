@@ -46,16 +46,20 @@ class Worker:
     async def start(self) -> None:
         """Have it ready for requests. Raises NotStarted."""
         self._home = Path(tempfile.mkdtemp(prefix="harness-client-"))
-        with (self._home / "errors").open("wb") as errors:
-            self._process = await asyncio.create_subprocess_exec(
-                *_python(self.module, self.args),
-                stdin=asyncio.subprocess.PIPE,
-                stdout=asyncio.subprocess.PIPE,
-                stderr=errors,
-                cwd=self._home,
-                env={**os.environ, "HOME": str(self._home)},
-                limit=_LINE_LIMIT,
-            )
+        try:
+            with (self._home / "errors").open("wb") as errors:
+                self._process = await asyncio.create_subprocess_exec(
+                    *_python(self.module, self.args),
+                    stdin=asyncio.subprocess.PIPE,
+                    stdout=asyncio.subprocess.PIPE,
+                    stderr=errors,
+                    cwd=self._home,
+                    env={**os.environ, "HOME": str(self._home)},
+                    limit=_LINE_LIMIT,
+                )
+        except OSError as e:
+            await self.close()
+            raise NotStarted(f"the client's process could not be started: {e}") from None
         try:
             said = await self._answer(_START_S)
         except WorkerError as e:
