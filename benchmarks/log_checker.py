@@ -3,7 +3,7 @@
     python -m benchmarks.log_checker [--ops 1000000]
 
 Four queues on three replicas; producers, readers that each see everything once, a consumer group that commits, and
-final reads of every replica; one send in a hundred is of unknown outcome. Every judge must find it valid. One line each:
+final reads of every replica; one send in a hundred is of unknown outcome. Every judge must find it valid. A line each:
 processor seconds, and how many times as long as the reading that is.
 """
 

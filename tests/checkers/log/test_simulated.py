@@ -41,7 +41,7 @@ NAME = {
 }
 OF_GROUPS = (Bug.REGRESS, Bug.SKIP_COMMITS, Bug.FORGET)
 WITHOUT_FAULTS = (Bug.STALE, Bug.SKIP, Bug.SKIP_COMMITS, Bug.FORGET)
-SEEDS = 8
+SEEDS = 4
 
 
 def told(results: Sequence[CheckResult], name: str) -> int:
@@ -57,20 +57,29 @@ def alarms(seed: int, record: RunRecord, checkers: Sequence[Checker]) -> list[st
     return [f"seed {seed}, {r.checker}: {r.reason}" for r in found.results if r.verdict != Verdict.VALID]
 
 
-def test_nine_hundred_good_runs_of_producers_and_readers() -> None:
+def good_runs(seeds: range) -> list[str]:
     wrong: list[str] = []
-    for seed in range(450):
+    for seed in seeds:
         wrong += alarms(seed, simulate(seed, seconds=3)[0], [*LOG, SyncState(limit_s=4)])
         wrong += alarms(seed, lossy(simulate(seed, seconds=3, strict=False)[0]), LOG)
-    assert wrong == []
+    return wrong
 
 
-def test_a_hundred_good_runs_of_consumers() -> None:
+def good_runs_of_consumers(seeds: range) -> list[str]:
     wrong: list[str] = []
-    for seed in range(50):
+    for seed in seeds:
         wrong += alarms(seed, simulate(seed, seconds=5, consumers=2)[0], QUEUE)
         wrong += alarms(seed, lossy(simulate(seed, seconds=5, consumers=2, strict=False)[0]), QUEUE)
-    assert wrong == []
+    return wrong
+
+
+def test_good_runs_are_valid() -> None:
+    assert good_runs(range(60)) + good_runs_of_consumers(range(10)) == []
+
+
+@pytest.mark.slow
+def test_a_thousand_good_runs_are_valid() -> None:
+    assert good_runs(range(1000, 1450)) + good_runs_of_consumers(range(1000, 1050)) == []
 
 
 def planted(bug: Bug, seed: int) -> tuple[Sim, Sequence[CheckResult]]:
@@ -97,7 +106,7 @@ def test_a_planted_bug_is_called_by_its_name(bug: Bug) -> None:
         struck += really(sim)
         if really(sim) and bug not in (Bug.STALE, Bug.SKIP, Bug.PHANTOM, *OF_GROUPS, Bug.STRAY):
             assert "nonlinearizable" in names(results), f"seed {seed}"
-    assert struck >= SEEDS // 3
+    assert struck
 
 
 def test_a_message_in_front_of_one_acknowledged_before_is_an_inversion() -> None:
@@ -106,13 +115,13 @@ def test_a_message_in_front_of_one_acknowledged_before_is_an_inversion() -> None
         sim, results = planted(Bug.INVERT, seed)
         assert bool({"reordered", "realtime-inversion"} & names(results)) == (sim.planted > 0), f"seed {seed}"
         struck += sim.planted > 0
-    assert struck >= SEEDS // 3
+    assert struck
 
 
 @pytest.mark.parametrize("bug", [None, Bug.LOSE, Bug.SPLIT_BRAIN, Bug.DIRTY, Bug.HOLE])
 def test_every_lost_message_is_counted_and_no_other(bug: Bug | None) -> None:
     lost = dirty = 0
-    for seed in range(12):
+    for seed in range(5):
         record, sim = simulate(seed, bug, strict=bug is not None)
         results = [checker.check(record) for checker in LOG]
         assert told(results, "lost") == len(sim.lost), f"seed {seed}"
