@@ -196,10 +196,13 @@ class RocketmqTopology(ABC):
         return [(node.address, PROXY_GRPC_PORT) for node in self._nodes if PROXY in self.servers(node)]
 
     def settings_of(self, kind: str, node: Node) -> dict[str, str]:
-        """A server's configuration file: ours, the mode's, the profile's, the user's, and what is not to be chosen."""
+        """A server's configuration file: what is configured, and what is not to be chosen."""
+        return self.configured(kind, self._places[node.name]) | dict(self._own(kind, node))
+
+    def configured(self, kind: str, place: Place) -> dict[str, str]:
+        """Our settings, the mode's, the profile's, and the user's, the later ones over the earlier."""
         base = {NAMESRV: settings.NAMESRV, BROKER: settings.BROKER, PROXY: settings.PROXY}.get(kind, {})
-        mode = self._mode(kind, self._places[node.name])
-        return values({**base, **mode}) | self._chosen[kind] | dict(self._own(kind, node))
+        return values({**base, **self._mode(kind, place)}) | self._chosen[kind]
 
     def start(self, node: Node, server: str | None = None) -> None:
         for kind in self.servers(node) if server is None else [self.carrier(server)]:

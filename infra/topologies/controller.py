@@ -26,6 +26,9 @@ TYPES: Final = ("dledger", "jraft", "dledger-embedded", "jraft-embedded")
 
 _RAFT_GROUP: Final = "controllers"
 
+_GONE: Final = ("lost", "dirty-read")
+"""What it looks like when a change of master drops messages."""
+
 
 class ControllerTopology(RocketmqTopology):
     """Options: `controller_type`, one of `TYPES`; `brokers`, how many nodes have one (default: all), the first ones."""
@@ -115,13 +118,19 @@ class ControllerTopology(RocketmqTopology):
         return list(jvm.HEAP[CONTROLLER if self._embedded and kind == NAMESRV else kind])
 
     def permits(self) -> Mapping[str, str]:
-        if self.profile == "strict":
+        """What the settings come to, whatever the profile is called."""
+        place = Place((BROKER, CONTROLLER), "a")
+        if self.configured(CONTROLLER, place).get("enableElectUncleanMaster") == "true":
+            return dict.fromkeys(
+                _GONE, "enableElectUncleanMaster=true: a replica that lacks messages may become master"
+            )
+        if self.configured(BROKER, place).get("allAckInSyncStateSet") == "true":
             return {}
         why = (
-            "profile default: allAckInSyncStateSet=false and inSyncReplicas=1, so a master acknowledges what no slave "
-            "has yet, and a change of master drops it (RIP-44 calls it the price of not waiting)"
+            f"profile {self.profile}: with allAckInSyncStateSet=false a master acknowledges, and shows, what a replica "
+            "that may become master does not have yet; a change of master drops it"
         )
-        return dict.fromkeys(("lost", "inconsistent-offsets", "nonmonotonic-poll", "divergent-replicas"), why)
+        return dict.fromkeys(_GONE, why)
 
 
 def broker_count(given: Mapping[str, str]) -> int | None:

@@ -212,6 +212,20 @@ def test_each_setting_and_permission_has_a_reason(name: str) -> None:
         assert (profile == "default" and name == "controller") == bool(topology.permits())
 
 
+@pytest.mark.parametrize(
+    ("profile", "settings", "permitted"),
+    [
+        ("strict", {}, set()),
+        ("default", {}, {"lost", "dirty-read"}),
+        ("default", {"broker.allAckInSyncStateSet": "true"}, set()),
+        ("strict", {"broker.allAckInSyncStateSet": "false"}, {"lost", "dirty-read"}),
+        ("strict", {"controller.enableElectUncleanMaster": "true"}, {"lost", "dirty-read"}),
+    ],
+)
+def test_settings_decide_what_is_permitted(profile: str, settings: Mapping[str, str], permitted: set[str]) -> None:
+    assert made("controller", profile=profile, settings=settings).permits().keys() == permitted
+
+
 def test_the_start_command(tmp_path: Path) -> None:
     """Locked, the user's jars first, the user's options after ours, under the wrapper and its environment."""
     (tmp_path / "mine.jar").touch()
