@@ -13,6 +13,8 @@ from results.record import RunRecord
 
 _STAMP = re.compile(r"^(\d{4}-\d\d-\d\d)[ T](\d\d:\d\d:\d\d)[.,](\d{3})")
 _LINES = 12
+_MAIN = ("server.log", "broker.log")
+"""The logs of the servers that hold data: DLedger's, and RocketMQ's broker's."""
 
 
 def nodes_at(run: RunRecord, time: int, nodes: Sequence[str]) -> dict[str, dict[str, Any]]:
@@ -27,10 +29,10 @@ def nodes_at(run: RunRecord, time: int, nodes: Sequence[str]) -> dict[str, dict[
 
 
 def last_lines(run: RunRecord, node: str, time: int, count: int = _LINES) -> list[str]:
-    """The last `count` lines of the node's server log that were written before `time` (ns since the start)."""
+    """The last `count` lines of the main server's log that were written before `time` (ns since the start)."""
     tail: deque[str] = deque(maxlen=count)
     for path in run.logs.get(node, ()):
-        if path.name == "server.log":
+        if path.name in _MAIN:
             for at, line in stamped_lines(path, run.environment):
                 if at is not None and at > time:
                     break

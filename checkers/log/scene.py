@@ -12,6 +12,7 @@ from results.bands import Band, bands
 from results.record import RunRecord
 
 _S: int = 1_000_000_000
+_WITH_NODES = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +34,7 @@ class Scene:
 
     def __init__(self, run: RunRecord) -> None:
         self.run = run
+        self._told = 0
 
     @cached_property
     def bands(self) -> Sequence[Band]:
@@ -76,7 +78,11 @@ class Scene:
         """Whether nothing speaks against the node having been the same master, undisturbed, all through an interval."""
         if any(node in band.nodes or node in band.impairs for band in self.in_force(start, end)):
             return False
-        said = [(role, term) for time, role, term in self._said.get(node, ()) if start - 2 * _S <= time <= end + 2 * _S]
+        said = [
+            (role, term)
+            for time, role, term in self._said.get(node, ())
+            if start - 2 * _S <= time <= end + 2 * _S and role != "silent"
+        ]
         return len(set(said)) <= 1 and all(role == "leader" for role, _ in said)
 
     def told(self, start: int, end: int, group: str | None = None) -> str:
@@ -87,8 +93,12 @@ class Scene:
         return told + (f" Called itself master: {'; '.join(map(str, masters[:6]))}." if masters else "")
 
     def details(self, start: int, end: int, group: str | None = None) -> Mapping[str, Any]:
-        """`faults`, `masters` and `nodes` (what each said of itself at the end of the interval) for an anomaly."""
-        names = sorted(self._said)
+        """`faults`, `masters` and `nodes` (what each said of itself at the end of the interval) for an anomaly.
+
+        The first few times only with `nodes`: every node's log is read for that.
+        """
+        self._told += 1
+        names = sorted(self._said) if self._told <= _WITH_NODES else []
         about: dict[str, Any] = {
             "faults": [band.label for band in self.in_force(start, end)],
             "masters": [str(r) for r in self.masters(start, end, group)],
@@ -100,6 +110,8 @@ class Scene:
         for node, said in self._said.items():
             current: Reign | None = None
             for time, role, term in said:
+                if role == "silent":
+                    continue  # it may have been too slow to answer; that it was down is known from the faults
                 if current is not None and role == "leader" and current.epoch == term:
                     current = Reign(node, term, current.since, time)
                     continue
