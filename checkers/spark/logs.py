@@ -265,6 +265,9 @@ _VIEWS: Final[tuple[tuple[str, str], ...]] = (
     ),
 )
 
+_KEPT: Final = frozenset({"calls", "asked", "reads", "places", "fates", "lost", "seen", "standing"})
+"""Views that several others are made of: computed once, in memory or on the executors' disks."""
+
 _CASES: Final = """
     SELECT run, 'lost' AS anomaly, queue, offset, id, start AS op FROM lost
     UNION ALL SELECT run, 'duplicated', queue, offset, id, first FROM duplicated
@@ -320,12 +323,19 @@ def log_cases(spark: SparkSession, ops: DataFrame, reigned: Reigned) -> list[Fou
              SELECT run FROM log_ops_all WHERE f = 'send' AND type = 'invoke' GROUP BY run, value HAVING count(*) > 1
            ) t ON o.run = t.run"""
     ).createOrReplaceTempView("log_ops")
+    kept: list[DataFrame] = []
     for name, text in _VIEWS:
-        sql = text.format(ops="log_ops", never=NEVER, everything=_EVERYTHING)
-        spark.sql(sql).createOrReplaceTempView(name)
-    found = {Found(*row) for row in spark.sql(_CASES).collect()}
-    for row in spark.sql(_CANDIDATES).collect():
-        candidate = Candidate(*row)
-        if reigned(candidate):
-            found.add(Found(candidate.run, "nonmonotonic-poll", candidate.queue, candidate.offset, None, candidate.op))
+        view = spark.sql(text.format(ops="log_ops", never=NEVER, everything=_EVERYTHING))
+        if name in _KEPT:
+            kept.append(view.persist())
+        view.createOrReplaceTempView(name)
+    try:
+        found = {Found(*row) for row in spark.sql(_CASES).collect()}
+        candidates = [Candidate(*row) for row in spark.sql(_CANDIDATES).collect()]
+    finally:
+        for view in kept:
+            view.unpersist()
+    for one in candidates:
+        if reigned(one):
+            found.add(Found(one.run, "nonmonotonic-poll", one.queue, one.offset, None, one.op))
     return sorted(found, key=lambda case: (case.run, case.op or 0, case.anomaly, case.queue, case.offset or 0))
