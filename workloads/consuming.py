@@ -17,8 +17,8 @@ from harness.generator import EMPTY, PENDING, Generator, Invocation, Pending, St
 from results.op import FAIL, INFO, INVOKE, OK, Op
 from workloads.reading import MOVED
 
-COMMIT_AFTER: Final = 200
-"""Messages consumed from a queue before the next commit. The Java client commits every 5 s."""
+COMMIT_NS: Final = 1_000_000_000
+"""Between two commits of a queue from which something was consumed. The Java client commits every 5 s."""
 
 CRASH: Final = 0.01
 """Of all ops of consumers: each of three crashes every 3 s at 100 ops a second."""
@@ -35,7 +35,7 @@ class Session:
 
     held         its queues.
     at           queue -> the offset it consumes next; missing: the committed one is not known yet.
-    uncommitted  queue -> messages consumed since the last commit.
+    uncommitted  queue -> since when (ns) it has consumed without a commit; missing: it has not.
     turn         how often it consumed, for going round the queues.
     away_until   ns: it crashed and is not back before.
     """
@@ -49,8 +49,8 @@ class Session:
     def assigned(self, keys: Sequence[str]) -> Session:
         """With these queues; positions of those it keeps stay."""
         kept = {key: at for key, at in self.at.items() if key in keys}
-        counts = {key: n for key, n in self.uncommitted.items() if key in keys}
-        return replace(self, held=tuple(keys), at=kept, uncommitted=counts)
+        since = {key: ns for key, ns in self.uncommitted.items() if key in keys}
+        return replace(self, held=tuple(keys), at=kept, uncommitted=since)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -92,7 +92,7 @@ class Consumers(Generator):
         wanted = self._share(ctx, thread)
         taken = {key for other, s in self.sessions.items() if other != thread for key in s.held}
         for key in session.held:
-            if key not in wanted and session.uncommitted.get(key):
+            if key not in wanted and key in session.uncommitted:
                 return self._op("commit", key, session.at[key])
         keep = [key for key in session.held if key in wanted]
         gain = [key for key in wanted if key not in session.held and key not in taken]
@@ -103,7 +103,7 @@ class Consumers(Generator):
         for key in keep:
             if key not in session.at:
                 return self._op("committed", key, None)
-            if session.uncommitted.get(key, 0) >= COMMIT_AFTER:
+            if ctx.time - session.uncommitted.get(key, ctx.time) >= COMMIT_NS:
                 return self._op("commit", key, session.at[key])
         if Random(f"{self.seed}/{self.n}").random() < CRASH:
             return self._op("crash", None, None)
@@ -134,12 +134,12 @@ def _after(session: Session, event: Op, now: int) -> Session:
         case "committed":
             return replace(session, at={**session.at, key: event.value or 0})
         case "commit":
-            return replace(session, uncommitted={**session.uncommitted, key: 0})
+            return replace(session, uncommitted={k: ns for k, ns in session.uncommitted.items() if k != key})
         case "crash":
             return Session(away_until=now + AWAY_NS)
     if event.value:
-        counts = {**session.uncommitted, key: session.uncommitted.get(key, 0) + len(event.value)}
-        return replace(session, at={**session.at, key: event.value[-1][0] + 1}, uncommitted=counts)
+        since = {key: now, **session.uncommitted}
+        return replace(session, at={**session.at, key: event.value[-1][0] + 1}, uncommitted=since)
     if event.extra.get("code") == MOVED and event.extra.get("next") is not None:
         return replace(session, at={**session.at, key: event.extra["next"]})
     return session
