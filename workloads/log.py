@@ -136,12 +136,20 @@ class LogWorkload(Workload):
             Replicas(),
             *self.group_checkers(),
             *([GroundTruth()] if self.plan.ground_truth else []),
-            Availability(nodes, limit, self.acknowledges),
+            Availability(nodes, limit, self.acknowledges, self._quorums(nodes)),
             *controlled,
             ServersDied(),
             Faults(planned=bool(self.plan.nemeses)),
             Stats(self.needed),
         ]
+
+    def _quorums(self, nodes: Sequence[str]) -> Sequence[Sequence[str]] | None:
+        """In controller mode service is owed while a majority of the controllers (on the first three nodes) and one of
+        the brokers are up and connected to one another: a half with most brokers cannot elect a master by itself.
+        """
+        if self.plan.server.topology not in (None, "controller"):
+            return None
+        return [nodes[:3], nodes[: self.plan.server.brokers or len(nodes)]]
 
     def group_checkers(self) -> Sequence[Checker]:
         """What is to be said of consumer groups."""
