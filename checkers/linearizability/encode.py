@@ -190,6 +190,8 @@ def encode(calls: Sequence[Call], model: Model[Any], shared: Table | None = None
             number = number_of(what if frozen is what.value else Kind(what.f, frozen, what.known))
         except ValueError as problem:
             raise ValueError(f"op {invoke.index}: {problem}") from None
+        except RecursionError:
+            raise ValueError(f"op {invoke.index}: its value is nested too deeply, or holds itself") from None
         if not known and pure[number]:
             continue
         op = len(kind)
@@ -231,4 +233,5 @@ def freeze(value: Any) -> Any:
         return tuple(freeze(v) for v in value)
     if isinstance(value, dict):
         return tuple(sorted((k, freeze(v)) for k, v in value.items()))
-    return value
+    # Not a number is what was written, although no two of it are equal.
+    return "NaN" if value != value else value  # noqa: PLR0124

@@ -97,7 +97,7 @@ def _story(problem: Problem, position: int, op: int, core: Core) -> str:
         return "no state that could be reached allows it"
     named = ", ".join(tell(problem, other) for other in others[:_NAMED])
     more = f" and {len(others) - _NAMED} more" if len(others) > _NAMED else ""
-    since = f", whatever the {problem.table.model.noun} held before" if core.anywhere else ""
+    since = f", in whatever state the {problem.table.model.noun} was before them" if core.anywhere else ""
     return f"it contradicts {named}{more}{since}"
 
 

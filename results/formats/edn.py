@@ -46,6 +46,8 @@ _OP_FIELDS: Final = frozenset({"index", "time", "process", "type", "f", "key", "
 _MISSING: Final = object()
 _DEEPEST: Final = 200
 """Brackets in brackets; whoever looks at values goes down into them by recursion."""
+_LONGEST: Final = 4_000
+"""Digits of a whole number; Python reads some more, but their cost grows with the square."""
 
 
 class EdnError(ValueError):
@@ -215,6 +217,8 @@ _CONSTANTS: Final = {"nil": None, "true": True, "false": False, "##NaN": "NaN", 
 
 def _number(token: str, at: int) -> Any:
     if _INT.fullmatch(token):
+        if len(token) > _LONGEST:
+            raise EdnError(f"a number of {len(token):,} digits", at)
         return int(token.rstrip("N"))
     if _FLOAT.fullmatch(token):
         return float(token.rstrip("M"))

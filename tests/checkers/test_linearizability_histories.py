@@ -51,7 +51,7 @@ def test_evidence_holds(path: Path, model: str, verdict: Verdict) -> None:
         else:
             assert result.core_is_minimal
             assert result.failing_op in result.core
-            assert len(result.core) <= 12
+            assert len(result.core) <= 8
 
 
 def test_refused_cas_may_be_read_as_an_observation() -> None:
