@@ -124,7 +124,8 @@ def leading_gaps(facts: Facts) -> Iterator[Gap]:
         return
     empty = reads.count == 0
     some = np.zeros(len(reads.f), dtype=np.int64)
-    some[~empty] = seen.offset[reads.first[~empty]]
+    if len(seen.id):
+        some[~empty] = np.minimum.reduceat(seen.offset, reads.first[~empty])
     to = np.where(empty, reads.next, some)
     begin = np.maximum(reads.asked, reads.min)
     for row in np.nonzero((reads.f != POP) & (reads.asked >= 0) & (to > begin))[0]:

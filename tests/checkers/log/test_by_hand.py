@@ -1,0 +1,343 @@
+"""What the judges of logs say of single stories that no simulation tells: readings that are missing, damage, order."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from random import Random
+from typing import Any
+
+import numpy as np
+import pytest
+
+from checkers.api import judge
+from checkers.legality import applied
+from checkers.linearizability import Log, check
+from checkers.linearizability.monitors.base import Contradiction
+from checkers.linearizability.monitors.logs import log_order
+from checkers.log import LogAnomalies, LogLinearizable, Replicas
+from checkers.log.facts import INFO, OK
+from checkers.log.fates import study
+from checkers.log.linear import queue_ops
+from checkers.server_deaths import ServersDied
+from checkers.sync_state import SyncState
+from results.history import History
+from results.op import NEMESIS, Op, OpType
+from results.record import Observation, RunRecord
+from results.verdict import Anomaly, CheckResult, Verdict
+from sim.rocketmq import names
+
+Q = "t:a:0"
+S = 1_000_000_000
+
+
+class Story:
+    """Writes a history; every call takes a millisecond unless it is left open."""
+
+    def __init__(self) -> None:
+        self.ops: list[Op] = []
+
+    def put(self, process: int, type_: OpType, f: str, value: Any, key: str | None = Q, **extra: Any) -> None:
+        self.ops.append(Op(len(self.ops), len(self.ops) * 1_000_000, process, type_, f, key, value, None, extra))
+
+    def call(self, f: str, asked: Any, got: Any, type_: OpType = "ok", process: int = 0, **extra: Any) -> None:
+        self.put(process, "invoke", f, asked, **extra)
+        self.put(process, type_, f, got, **extra)
+
+    def send(self, identity: int, offset: int | None, type_: OpType = "ok", process: int = 0, node: str = "n1") -> None:
+        got = [offset, identity] if type_ == "ok" else identity
+        self.call("send", identity, got, type_, process, node=node)
+
+    def poll(self, begin: int, *ids: Any, node: str = "n1", **said: Any) -> None:
+        shown = [[begin + i, identity] for i, identity in enumerate(ids) if identity is not None]
+        self.call("poll", begin, shown, process=7, node=node, **said)
+
+    def final(self, *ids: Any, node: str = "n1", begin: int = 0, done: bool = True, **said: Any) -> None:
+        shown = [[begin + i, identity] for i, identity in enumerate(ids) if identity is not None]
+        end = begin + len(ids)
+        more = {"min": 0, "max": end if done else end + 9, "next": end, "done": done, "phase": "final"} | said
+        self.call("replica-read", begin, shown, process=9, node=node, **more)
+
+    def unread(self, node: str) -> None:
+        self.call("replica-read", 0, 0, "fail", 9, node=node, phase="final")
+
+    @property
+    def record(self) -> RunRecord:
+        return RunRecord(History(self.ops))
+
+
+def log(story: Story) -> CheckResult:
+    return LogAnomalies().check(story.record)
+
+
+def test_what_nobody_could_read_is_not_called_lost() -> None:
+    story = Story()
+    story.send(1, 0)
+    story.send(2, 1)
+    story.poll(0, 1)
+    assert log(story).verdict == Verdict.UNKNOWN
+    story.final(1, node="n2")
+    story.unread("n3")
+    result = log(story)
+    assert (result.verdict, names([result])) == (Verdict.UNKNOWN, set()), "n3 may have it"
+    assert "1 acknowledged message" in result.reason
+
+
+@pytest.mark.parametrize("master", [False, True])
+def test_a_loss_is_proven_by_all_replicas_or_by_the_master(master: bool) -> None:
+    story = Story()
+    story.send(1, 0)
+    story.send(2, 1)
+    if master:
+        story.final(1, node="n1", role="master")
+        story.unread("n2")
+    else:
+        story.final(1, node="n1")
+        story.final(1, node="n2")
+    result = log(story)
+    assert names([result]) == {"lost"}
+    assert "every replica that was read ends at or before offset 1" in result.anomalies[0].summary
+    assert names([LogLinearizable().check(story.record)]) == {"nonlinearizable"}
+
+
+def test_a_read_that_went_past_an_acknowledged_message_proves_its_loss_without_final_reads() -> None:
+    story = Story()
+    story.send(1, 0)
+    story.poll(0, 1, None, None)
+    story.send(2, 1)
+    story.send(3, 2)
+    assert names([log(story)]) == set()
+    story.poll(0, 1, None, 3)
+    assert names([log(story)]) == {"lost", "hole"}
+
+
+def test_a_final_reading_may_come_in_pieces_and_be_begun_again() -> None:
+    story = Story()
+    for n in range(5):
+        story.send(n + 1, n)
+    story.final(1, 2, done=False)
+    story.unread("n1")
+    story.final(1, 2, done=False)
+    story.final(3, 4, begin=2, done=False)
+    story.final(5, begin=4)
+    assert log(story).verdict == Verdict.VALID
+    assert Replicas().check(story.record).verdict == Verdict.VALID
+    cut = Story()
+    cut.ops = story.ops[:-2]
+    assert log(cut).verdict == Verdict.UNKNOWN
+    assert Replicas().check(cut.record).verdict == Verdict.UNKNOWN
+
+
+def test_unknown_sends_may_appear_late_once_and_may_be_dropped() -> None:
+    story = Story()
+    story.send(1, None, "info", process=1)
+    story.send(2, 0)
+    story.send(3, None, "info", process=2)
+    story.final(2, 1)
+    story.final(2, 1, node="n2")
+    assert [c.check(story.record).verdict for c in (LogAnomalies(), LogLinearizable(), Replicas())] == [
+        Verdict.VALID
+    ] * 3
+    story.final(2, 1, 1, node="n2")
+    assert "duplicated" in names([log(story)])
+
+
+def test_refused_unsent_and_damaged_messages_are_told_apart() -> None:
+    story = Story()
+    story.send(1, 0)
+    story.send(2, None, "fail")
+    story.final(1, 2, 77, "?68616c6c6f")
+    result = log(story)
+    assert names([result]) == {"phantom", "never-sent"}
+    assert "?68616c6c6f" in str([a.details for a in result.anomalies])
+
+
+def test_a_message_read_before_it_was_sent() -> None:
+    story = Story()
+    story.poll(0, 1)
+    story.send(1, 0)
+    story.final(1)
+    assert names([log(story)]) == {"premature"}
+    assert names([LogLinearizable().check(story.record)]) == {"nonlinearizable"}
+
+
+def test_an_offset_that_was_given_to_two_messages() -> None:
+    story = Story()
+    story.send(1, 0)
+    story.send(2, 0, process=1, node="n2")
+    assert "inconsistent-offsets" in names([log(story)])
+    story.final(2)
+    story.final(2, node="n2")
+    assert names([log(story)]) == {"lost"}, "the loss explains it"
+
+
+def test_answers_that_run_backwards_or_begin_too_low() -> None:
+    story = Story()
+    for n in range(4):
+        story.send(n + 1, n)
+    story.call("poll", 2, [[1, 2], [2, 3]], process=7, node="n2")
+    story.call("poll", 0, [[1, 2], [0, 1]], process=7, node="n2")
+    story.final(1, 2, 3, 4)
+    result = log(story)
+    assert names([result]) == {"nonmonotonic-poll"}
+    assert sum(a.details["count"] for a in result.anomalies) == 2
+
+
+@pytest.mark.parametrize(("minimum", "expected"), [(0, {"poll-skip"}), (3, set())])
+def test_a_reader_is_not_taken_past_messages_unless_they_have_expired(minimum: int, expected: set[str]) -> None:
+    story = Story()
+    for n in range(5):
+        story.send(n + 1, n)
+    story.call("poll", 0, [], process=7, node="n1", min=minimum, max=5, next=3)
+    story.final(1, 2, 3, 4, 5)
+    assert names([log(story)]) == expected
+
+
+def test_replicas_that_differ_are_named_and_one_that_is_behind_is_counted() -> None:
+    story = Story()
+    for n in range(3):
+        story.send(n + 1, n)
+    story.final(1, 2, 3, node="n1")
+    story.final(1, 2, 3, node="n2")
+    story.final(1, 2, node="n3")
+    behind = Replicas().check(story.record)
+    assert (behind.verdict, behind.stats["behind"]) == (Verdict.VALID, {"n3": 1})
+    story.final(1, 3, 2, node="n3")
+    result = Replicas().check(story.record)
+    assert names([result]) == {"divergent-replicas"}
+    assert "in the end n3 differs at 2 offsets" in result.anomalies[0].summary
+
+
+def test_nothing_done_is_nothing_shown() -> None:
+    story = Story()
+    assert {c.check(story.record).verdict for c in (LogAnomalies(), LogLinearizable(), Replicas())} == {Verdict.UNKNOWN}
+    story.send(1, None, "info")
+    assert log(story).verdict == Verdict.UNKNOWN
+
+
+@pytest.mark.parametrize(
+    ("op", "told"),
+    [
+        (("send", "x", [0, "x"]), "a send has a positive number as its id"),
+        (("send", 1, 0), "a send is acknowledged as"),
+        (("poll", 0, None), "a poll shows a list of messages"),
+    ],
+)
+def test_histories_that_make_no_sense_are_unknown_with_the_op(op: tuple[str, Any, Any], told: str) -> None:
+    story = Story()
+    story.call(*op)
+    result = judge(story.record, [LogAnomalies()]).results[0]
+    assert result.verdict == Verdict.UNKNOWN
+    assert told in result.reason
+    assert "op " in result.reason
+
+
+def test_columns_and_search_agree_on_small_logs() -> None:
+    """The engine's search on one call per sighting, against the monitor on the columns of the judge."""
+    verdicts = {Verdict.VALID: 0, Verdict.INVALID: 0}
+    for seed in range(150):
+        record = small_log(seed)
+        try:
+            log_order(queue_ops(study(record.history), 0))
+            said = Verdict.VALID
+        except Contradiction:
+            said = Verdict.INVALID
+        assert said == check(one_by_one(record.history), Log()).verdict, f"seed {seed}"
+        verdicts[said] += 1
+    assert min(verdicts.values()) > 20
+
+
+def small_log(seed: int) -> RunRecord:
+    """Up to five appends, some at once, some unknown; offsets and reads that are sometimes wrong."""
+    rng, story = Random(seed), Story()
+    total = rng.randint(2, 5)
+    order = list(range(total))
+    rng.shuffle(order)
+    open_: list[tuple[int, int]] = []
+    for n in range(total):
+        story.put(n, "invoke", "send", n + 1)
+        open_.append((n, n + 1))
+        while open_ and rng.random() < 0.6:
+            process, identity = open_.pop(rng.randrange(len(open_)))
+            if rng.random() < 0.2:
+                story.put(process, "info", "send", identity)
+            else:
+                place = identity - 1 if rng.random() < 0.6 else order[identity - 1]
+                story.put(process, "ok", "send", [place, identity])
+        if rng.random() < 0.4:
+            at = rng.randrange(n + 1)
+            identity = at + 1 if rng.random() < 0.8 else rng.randint(1, total)
+            story.call("poll", at, [[at, identity]], process=50, node="n1")
+    return story.record
+
+
+def one_by_one(history: History) -> History:
+    """Sends as appends, polls of one message as reads."""
+    told = []
+    for op in history:
+        value = op.value
+        if op.f == "send" and op.type == "ok":
+            value = op.value[0]
+        if op.f == "poll" and op.type == "ok":
+            value = op.value[0][1]
+        f = "append" if op.f == "send" else "read"
+        told.append(Op(op.index, op.time, op.process, op.type, f, op.key, value))
+    return History(told)
+
+
+def in_sync(*sets: Sequence[str], every_s: int = 1) -> list[Observation]:
+    """What a controller said, second after second, of three brokers."""
+    seen = []
+    for n, names_ in enumerate(sets):
+        for node in ("n1", "n2", "n3"):
+            extra: dict[str, Any] = {"broker_name": "a"}
+            if node == "n1":
+                extra |= {"in_sync": list(names_), "in_sync_epoch": n}
+            seen.append(Observation(n * every_s * S, node, "follower", extra=extra))
+    return seen
+
+
+def test_a_replica_outside_of_the_sync_state_set() -> None:
+    whole, short = ["n1", "n2", "n3"], ["n1", "n2"]
+    back = RunRecord(History([]), observations=in_sync(whole, *[short] * 9, whole))
+    assert SyncState(10).check(back).verdict == Verdict.VALID
+    left = SyncState(10).check(RunRecord(History([]), observations=in_sync(whole, *[short] * 13)))
+    assert names([left]) == {"replica-left-behind"}
+    assert "n3 stayed outside the SyncStateSet (n1, n2, epoch 1) for 12 s, up to the end" in left.anomalies[0].summary
+    watched = SyncState(10).check(RunRecord(History([]), observations=in_sync(whole, short, short)))
+    assert watched.verdict == Verdict.UNKNOWN
+    what = {"fault": "kill", "id": 1, "impairs": {"n3": ["n3"]}, "seen": True}
+    fault = [Op(0, 0, NEMESIS, "invoke", "inject", None, what), Op(1, 0, NEMESIS, "info", "inject", None, what)]
+    excused = RunRecord(History(fault), observations=in_sync(whole, *[short] * 13))
+    assert SyncState(10).check(excused).verdict == Verdict.VALID
+    assert SyncState(10).check(RunRecord(History([]))).verdict == Verdict.UNKNOWN
+
+
+def test_a_server_that_died_is_told_with_its_last_line() -> None:
+    value = {"node": "n2", "server": "broker", "pid": 7, "last": ["a", "java.lang.OutOfMemoryError"]}
+    result = ServersDied().check(RunRecord(History([Op(0, 5, NEMESIS, "info", "server-died", None, value)])))
+    assert names([result]) == {"server-died"}
+    assert (
+        "the broker of n2 (pid 7) ended, and nobody had stopped it; its last line: java.lang"
+        in result.anomalies[0].summary
+    )
+    assert ServersDied().check(RunRecord(History([]))).verdict == Verdict.VALID
+
+
+@pytest.mark.parametrize("permits", [{"unavailable": "one master"}, '{"unavailable": "one master"}'])
+def test_legality_is_for_every_checker(permits: Any) -> None:
+    record = RunRecord(History([]), environment={"permits": permits})
+    down, worse = Anomaly("unavailable", "silence"), Anomaly("never-recovered", "for good")
+    legal = applied(CheckResult("availability", Verdict.INVALID, "silence", [down]), record)
+    assert (legal.verdict, legal.anomalies[0].legal) == (Verdict.VALID, "one master")
+    assert legal.reason == "silence; legal here: 1 unavailable (one master)"
+    both = applied(CheckResult("availability", Verdict.INVALID, "silence", [down, worse]), record)
+    assert (both.verdict, [a.legal for a in both.anomalies]) == (Verdict.INVALID, ["one master", None])
+
+
+def test_outcomes_are_columns() -> None:
+    story = Story()
+    story.send(1, 0)
+    story.send(2, None, "info")
+    facts = study(story.record.history).facts
+    assert facts.sends.outcome.tolist() == [OK, INFO]
+    assert facts.sends.offset.dtype == np.int64
