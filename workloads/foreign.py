@@ -38,8 +38,8 @@ class Producer(Protocol):
 class Producers:
     """The producers of a run, one for each of the harness's clients.
 
-    Their processes take a while to start. So they outlive the logical process that uses them, as the machine outlives
-    a program, and end when nobody is left that does.
+    Their processes take a while to start. So they outlive the logical process that uses them, and end when nobody is
+    left that does.
     """
 
     def __init__(self, make: Callable[[int], Producer]) -> None:
@@ -47,21 +47,26 @@ class Producers:
         self._producers: dict[int, Producer] = {}
         self._users = 0
 
-    async def join(self, thread: int) -> Producer:
-        """The producer of a client, ready to send. One who joined leaves."""
+    async def start(self, threads: int) -> None:
+        """Have those of the first clients ready before the first send: a busy machine needs seconds for each."""
+        for thread in range(threads):
+            await self._at(thread).open()
+
+    def join(self, thread: int) -> Producer:
+        """The producer of a client. One who joined leaves."""
         self._users += 1
+        return self._at(thread)
+
+    def _at(self, thread: int) -> Producer:
         if thread not in self._producers:
             self._producers[thread] = self._make(thread)
-        producer = self._producers[thread]
-        await producer.open()
-        return producer
+        return self._producers[thread]
 
     async def leave(self) -> None:
         """The last one ends all processes."""
         self._users -= 1
         if self._users == 0:
             await asyncio.gather(*(producer.close() for producer in self._producers.values()))
-            self._producers.clear()
 
 
 class Foreign:
@@ -74,7 +79,7 @@ class Foreign:
     async def send(self, topic: str, body: bytes, deadline_s: float) -> Sent:
         """A send by the producer of this thread."""
         if self._producer is None:
-            self._producer = await self._producers.join(self._thread)
+            self._producer = self._producers.join(self._thread)
         return await self._producer.send(topic, body, deadline_s=deadline_s)
 
     async def close(self) -> None:

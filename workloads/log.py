@@ -91,6 +91,8 @@ class LogWorkload(Workload):
         self._places = places_of(context, f"{self.prefix}-{context.run}", QUEUES, apart=self._producers is not None)
         await make(self._places, consumer_groups)
         self._masters = Masters(self._places)
+        if self._producers is not None:
+            await self._producers.start(self.plan.concurrency)
 
     def client(self, context: Context, thread: int) -> Client:
         return LogOps(*self.client_arguments(thread))

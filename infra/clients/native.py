@@ -11,14 +11,13 @@ ends under it (the process dies, and is started again).
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 from infra.api import InfraError
-from infra.clients.worker import NotStarted, Worker, WorkerError
+from infra.clients.worker import NotStarted, Standby, Worker, WorkerError
 from infra.remoting.outcomes import Outcome
 from infra.remoting.rocketmq.sending import PRODUCERS, Sent
 
@@ -30,7 +29,7 @@ _ATTEMPTS: Final = 3
 _MARGIN: Final = 0.9
 """Of the deadline, for the attempts: the library should give up by itself, for its process costs time to start."""
 
-_SETTING_UP_S: Final = 10.0
+_SETTING_UP_S: Final = 60.0
 
 _NEEDED: Final = (
     *("CreateMessage", "SetMessageBody", "DestroyMessage", "CreateProducer", "SetProducerNameServerAddress"),
@@ -59,27 +58,22 @@ class NativeProducer:
         self.nameservers = ";".join(f"{host}:{port}" for host, port in nameservers)
         self.deadline_s = deadline_s
         self.group = group
-        self._worker: Worker | None = None
+        self._standby = Standby(self._start)
 
     async def open(self) -> None:
         """Start the process, so that the first send need not wait for it; where that fails, the send tries again.
         Raises InfraError for a library that is too old.
         """
         with contextlib.suppress(NotStarted):
-            await self._ready()
+            await self._standby.ready()
 
     async def send(self, topic: str, body: bytes, *, deadline_s: float | None = None) -> Sent:
         """Send a message. Raises ValueError for a body that would arrive cut off."""
         if b"\0" in body:
             raise ValueError("the native client cuts a body off at its first NUL byte")
-        loop = asyncio.get_running_loop()
-        until = loop.time() + (self.deadline_s if deadline_s is None else deadline_s)
         request = {"do": "send", "topic": topic, "body": body.decode()}
         try:
-            worker = await self._ready()
-            if (left := until - loop.time()) <= 0:
-                raise NotStarted("the client's process took all of the time to start")
-            said = await worker.ask(request, left)
+            said = await self._standby.ask(lambda left: request, self.deadline_s if deadline_s is None else deadline_s)
         except NotStarted as e:
             return Sent(Outcome("fail", f"nothing was sent: {e}"))
         except WorkerError as e:
@@ -88,15 +82,10 @@ class NativeProducer:
 
     async def close(self) -> None:
         """End the process. The next send starts another one."""
-        if self._worker is not None:
-            await self._worker.close()
-            self._worker = None
+        await self._standby.close()
 
-    async def _ready(self) -> Worker:
-        """A process with a started producer. Raises NotStarted."""
-        if self._worker is not None and self._worker.alive:
-            return self._worker
-        await self.close()
+    async def _start(self) -> Worker:
+        """A process with a started producer. Raises NotStarted, InfraError."""
         worker = Worker(_CHILD, str(self.packages))
         try:
             await worker.start()
@@ -112,7 +101,6 @@ class NativeProducer:
         except BaseException:
             await worker.close()
             raise
-        self._worker = worker
         return worker
 
 

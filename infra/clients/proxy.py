@@ -6,14 +6,14 @@ refusals come as 50001, which may also be an exception after the append, so that
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from infra.clients.worker import NotStarted, Worker, WorkerError
+from infra.clients.worker import NotStarted, Standby, Worker, WorkerError
 from infra.remoting.outcomes import Outcome, OutcomeType
 from infra.remoting.rocketmq.outcomes import outcome_of
 from infra.remoting.rocketmq.sending import Sent
@@ -75,22 +75,23 @@ class ProxyProducer:
         self.deadline_s = deadline_s
         self.topology = topology
         self._at = first % len(proxies)
-        self._workers: dict[str, Worker] = {}
+        self._standbys = {address: Standby(partial(self._start, address)) for address in self.proxies}
 
     async def open(self) -> None:
         """Start the process, so that the first send need not wait for it; where that fails, the send tries again."""
         with contextlib.suppress(NotStarted):
-            await self._ready(self.proxies[self._at])
+            await self._standbys[self.proxies[self._at]].ready()
 
     async def send(self, topic: str, body: bytes, *, deadline_s: float | None = None) -> Sent:
         """Send a message."""
-        loop = asyncio.get_running_loop()
-        until = loop.time() + (self.deadline_s if deadline_s is None else deadline_s)
+        request = {"do": "send", "topic": topic, "body": body.decode()}
         try:
-            worker = await self._ready(self.proxies[self._at])
-            left = max(0.0, until - loop.time())
-            request = {"do": "send", "topic": topic, "body": body.decode(), "timeout_s": left}
-            sent = _sent(await worker.ask(request, left + _GRACE_S), self.topology)
+            said = await self._standbys[self.proxies[self._at]].ask(
+                lambda left: {**request, "timeout_s": left},
+                self.deadline_s if deadline_s is None else deadline_s,
+                grace_s=_GRACE_S,
+            )
+            sent = _sent(said, self.topology)
         except NotStarted as e:
             sent = Sent(Outcome("fail", f"nothing was sent: {e}"))
         except WorkerError as e:
@@ -101,19 +102,13 @@ class ProxyProducer:
 
     async def close(self) -> None:
         """End the processes. The next send starts another one."""
-        for worker in self._workers.values():
-            await worker.close()
-        self._workers.clear()
+        for standby in self._standbys.values():
+            await standby.close()
 
-    async def _ready(self, address: str) -> Worker:
-        """The process that talks to a proxy. Raises NotStarted."""
-        worker = self._workers.get(address)
-        if worker is None or not worker.alive:
-            if worker is not None:
-                await worker.close()
-            worker = Worker("infra.clients.proxy_child", str(self.packages), address)
-            await worker.start()
-            self._workers[address] = worker
+    async def _start(self, address: str) -> Worker:
+        """A process that talks to a proxy. Raises NotStarted."""
+        worker = Worker("infra.clients.proxy_child", str(self.packages), address)
+        await worker.start()
         return worker
 
 

@@ -13,11 +13,11 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-_START_S: Final = 20.0
+_START_S: Final = 60.0
 """Interpreter and libraries on a machine that is busy; part of no request's deadline."""
 
 _LINE_LIMIT: Final = 1 << 20
@@ -65,6 +65,9 @@ class Worker:
         except WorkerError as e:
             await self.close()
             raise NotStarted(str(e)) from None
+        except BaseException:
+            await self.close()
+            raise
         if "error" in said:
             await self.close()
             raise NotStarted(f"{said['error']}: {said['why']}")
@@ -118,6 +121,69 @@ class Worker:
         lines = (self._home / "errors").read_text(errors="replace").strip().splitlines()
         how = f"killed by signal {-code}" if code < 0 else f"ended with {code}"
         return f"the client's process was {how}" + (f": {lines[-1][:200]}" if lines else "")
+
+
+class Standby:
+    """A worker that is kept ready: started in the background, so that an operation that is given up meanwhile does not
+    have it begin anew, and started again by the operation that finds it dead. One operation at a time, others wait.
+    """
+
+    def __init__(self, start: Callable[[], Coroutine[Any, Any, Worker]]) -> None:
+        self._start = start
+        self._lock = asyncio.Lock()
+        self._starting: asyncio.Task[Worker] | None = None
+        self._worker: Worker | None = None
+
+    async def ready(self) -> Worker:
+        """The running worker. Raises NotStarted, and what else `start` raises."""
+        if self._worker is not None:
+            if self._worker.alive:
+                return self._worker
+            await self._worker.close()
+            self._worker = None
+        if self._starting is None:
+            self._starting = asyncio.create_task(self._start())
+        starting = self._starting
+        try:
+            self._worker = await asyncio.shield(starting)
+        finally:
+            if starting.done():
+                self._starting = None
+        return self._worker
+
+    async def ask(
+        self, request: Callable[[float], Mapping[str, Any]], timeout_s: float, *, grace_s: float = 0
+    ) -> dict[str, Any]:
+        """The answer to what `request` makes of the seconds that are left for it. The process is killed `grace_s` after
+        the time-out. Raises NotStarted where nothing was asked, else WorkerError.
+        """
+        loop = asyncio.get_running_loop()
+        until = loop.time() + timeout_s
+        try:
+            async with asyncio.timeout_at(until):
+                await self._lock.acquire()
+        except TimeoutError:
+            raise NotStarted("the operation before this one is not over yet") from None
+        try:
+            try:
+                async with asyncio.timeout_at(until):
+                    worker = await self.ready()
+            except TimeoutError:
+                raise NotStarted("the client's process is still starting") from None
+            left = max(0.0, until - loop.time())
+            return await worker.ask(request(left), left + grace_s)
+        finally:
+            self._lock.release()
+
+    async def close(self) -> None:
+        """End the process, also one that is about to start. The next operation starts another one."""
+        starting, self._starting = self._starting, None
+        if starting is not None:
+            starting.cancel()
+            await asyncio.gather(starting, return_exceptions=True)
+        worker, self._worker = self._worker, None
+        if worker is not None:
+            await worker.close()
 
 
 def _python(module: str, args: Sequence[str]) -> list[str]:

@@ -120,6 +120,37 @@ def test_a_process_that_hangs_is_killed_at_the_deadline(packages: Path) -> None:
     run(test)
 
 
+def test_a_send_that_is_given_up_does_not_have_the_process_start_anew(packages: Path) -> None:
+    async def test() -> None:
+        producer = NativeProducer(packages, [("127.0.0.1", 1)], deadline_s=LONG)
+        early = await producer.send("t", b"1", deadline_s=0.001)
+        assert (early.outcome.type, early.outcome.why) == (
+            "fail",
+            "nothing was sent: the client's process is still starting",
+        )
+        starting = producer._standby._starting
+        assert starting is not None
+        given_up = asyncio.create_task(producer.send("t", b"1"))
+        await asyncio.sleep(0)
+        given_up.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await given_up
+        assert (await producer.send("t", b"1")).outcome.type == "ok"
+        assert producer._standby._worker is starting.result()
+        given_up = asyncio.create_task(producer.send("hang", b"1"))
+        await asyncio.sleep(0)
+        behind = asyncio.create_task(producer.send("t", b"2"))
+        await asyncio.sleep(0)
+        given_up.cancel()
+        assert (await behind).outcome.type == "ok"
+        await producer.close()
+        unused = NativeProducer(packages, [("127.0.0.1", 1)], deadline_s=LONG)
+        assert (await unused.send("t", b"1", deadline_s=0.001)).outcome.type == "fail"
+        await unused.close()
+
+    run(test)
+
+
 def test_nothing_was_sent_where_the_client_does_not_start(packages: Path) -> None:
     async def test() -> None:
         producer = NativeProducer(packages, [("127.0.0.1", 9)], deadline_s=LONG)
