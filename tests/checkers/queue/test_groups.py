@@ -1,0 +1,210 @@
+"""Committed offsets, deliveries and leases: what is promised, what at-least-once permits, what is a violation."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from checkers.queue import Deliveries, Leases, Offsets
+from results.history import History
+from results.op import NEMESIS, Op, OpType
+from results.record import Observation, RunRecord
+from results.verdict import CheckResult, Verdict
+from sim.rocketmq import names
+
+Q = "t:a:0"
+S = 1_000_000_000
+
+
+class Story:
+    """Writes a history of group `g`: `at` in seconds; every call takes 10 ms."""
+
+    def __init__(self) -> None:
+        self.events: list[tuple[float, Op]] = []
+        self.seen: list[Observation] = []
+
+    def put(self, at: float, process: int, type_: OpType, f: str, value: Any, **extra: Any) -> None:
+        self.events.append((at, Op(0, int(at * S), process, type_, f, Q, value, None, {"group": "g", **extra})))
+
+    def call(self, at: float, f: str, asked: Any, got: Any, type_: OpType = "ok", **extra: Any) -> None:
+        self.put(at, 0, "invoke", f, asked, **extra)
+        self.put(at + 0.01, 0, type_, f, got, **extra)
+
+    def commit(self, at: float, offset: int, node: str = "n1", type_: OpType = "ok") -> None:
+        self.call(at, "commit", offset, offset, type_, node=node)
+
+    def committed(self, at: float, offset: int | None, node: str = "n1") -> None:
+        self.call(at, "committed", None, offset, node=node)
+
+    def reign(self, node: str, start: int, end: int, epoch: int) -> None:
+        for second in range(start, end):
+            self.seen.append(Observation(second * S, node, "leader", term=epoch, extra={"broker_name": "a"}))
+
+    def strike(self, at: float, node: str) -> None:
+        what = {"fault": "kill", "id": len(self.events), "impairs": {node: [node]}, "seen": True}
+        self.put(at, NEMESIS, "invoke", "inject", what)
+        self.put(at, NEMESIS, "info", "inject", what)
+
+    @property
+    def record(self) -> RunRecord:
+        order = sorted(self.events, key=lambda event: event[0])
+        ops = [Op(i, o.time, o.process, o.type, o.f, o.key, o.value, None, o.extra) for i, (_, o) in enumerate(order)]
+        return RunRecord(History(ops), observations=sorted(self.seen, key=lambda o: o.time))
+
+
+def offsets(story: Story) -> CheckResult:
+    return Offsets(copied_within_s=15).check(story.record)
+
+
+@pytest.mark.parametrize(
+    ("said", "name"),
+    [
+        (7, None),
+        (5, "committed-offset-regression"),
+        (None, "committed-offset-regression"),
+        (9, "committed-offset-jump"),
+    ],
+)
+def test_a_master_knows_the_last_commit(said: int | None, name: str | None) -> None:
+    story = Story()
+    story.committed(1, None)
+    story.commit(2, 5)
+    story.commit(3, 7)
+    story.committed(4, said)
+    result = offsets(story)
+    assert names([result]) == ({name} if name else set())
+    if name == "committed-offset-regression":
+        assert "although 7 had been committed and acknowledged by n1 at 00:03.0" in result.anomalies[0].summary
+
+
+def test_commits_of_unknown_outcome_and_lower_ones_may_be_what_a_broker_knows() -> None:
+    story = Story()
+    story.commit(1, 7)
+    story.commit(2, 3)
+    story.committed(3, 3)
+    story.put(4, 1, "invoke", "commit", 9, node="n1")
+    story.put(4.1, 1, "info", "commit", 9, node="n1")
+    story.committed(5, 9)
+    story.committed(6, 3)
+    assert offsets(story).verdict == Verdict.VALID
+
+
+@pytest.mark.parametrize(("committed_at", "legal"), [(2, False), (18, True)])
+def test_a_new_master_may_lack_what_was_committed_shortly_before(committed_at: float, legal: bool) -> None:
+    story = Story()
+    story.reign("n1", 0, 20, 1)
+    story.reign("n2", 21, 40, 2)
+    story.strike(20, "n1")
+    story.commit(1, 4)
+    story.commit(committed_at, 7)
+    story.committed(25, 4, "n2")
+    story.commit(30, 8, "n2")
+    story.committed(31, 8, "n2")
+    assert names([offsets(story)]) == (set() if legal else {"committed-offset-regression"})
+
+
+def test_from_its_first_commit_on_a_new_master_is_bound() -> None:
+    story = Story()
+    story.reign("n1", 0, 20, 1)
+    story.reign("n2", 21, 40, 2)
+    story.commit(19, 7)
+    story.commit(25, 8, "n2")
+    story.committed(26, 7, "n2")
+    assert names([offsets(story)]) == {"committed-offset-regression"}
+
+
+def test_slaves_may_know_nothing() -> None:
+    story = Story()
+    story.reign("n1", 0, 20, 1)
+    story.commit(1, 7)
+    story.committed(18, None, "n2")
+    result = offsets(story)
+    assert (result.verdict, result.stats["at_slaves"]) == (Verdict.UNKNOWN, 1)
+    assert "slaves" in result.reason
+    story.committed(19, 7, "n1")
+    assert offsets(story).verdict == Verdict.VALID
+    assert Offsets().check(RunRecord(History([]))).verdict == Verdict.UNKNOWN
+
+
+def consumed(*shown: tuple[float, int, list[int]], drained: bool = True, sent: int = 4) -> Story:
+    """`shown`: (at, first offset, ids) of deliveries. Message n stands at offset n - 1."""
+    story = Story()
+    for n in range(sent):
+        story.call(0.1 * n, "send", n + 1, [n, n + 1], node="n1")
+    for at, begin, ids in shown:
+        story.call(at, "consume", begin, [[begin + i, identity] for i, identity in enumerate(ids)], node="n1")
+    if drained:
+        story.call(20, "drain", None, {"committed": sent, "max": sent, "consumed_to": sent}, node="n1")
+    through = [[n, n + 1] for n in range(sent)]
+    story.call(21, "replica-read", 0, through, node="n1", min=0, max=sent, done=True, next=sent, phase="final")
+    return story
+
+
+def test_everything_delivered() -> None:
+    result = Deliveries().check(consumed((1, 0, [1, 2]), (2, 2, [3, 4])).record)
+    assert (result.verdict, result.stats["messages"], result.stats["again"]) == (Verdict.VALID, 4, 0)
+
+
+def test_a_message_that_the_group_never_got() -> None:
+    result = Deliveries().check(consumed((1, 0, [1, 2]), (2, 3, [4])).record)
+    assert names([result]) == {"lost-to-group"}
+    assert "message 3, acknowledged by n1" in result.anomalies[0].summary
+
+
+def test_without_a_complete_drain_nothing_is_proven() -> None:
+    result = Deliveries().check(consumed((1, 0, [1, 2]), drained=False).record)
+    assert (result.verdict, names([result])) == (Verdict.UNKNOWN, set())
+    assert "no complete drain of g on t:a:0" in result.reason
+    assert Deliveries().check(RunRecord(History([]))).verdict == Verdict.UNKNOWN
+
+
+def test_redelivery_is_counted_and_legal() -> None:
+    story = consumed((1, 0, [1, 2]), (5, 0, [1, 2]), (6, 2, [3, 4]))
+    before = Deliveries().check(story.record)
+    assert (before.stats["again"], before.stats["after_commit"], before.verdict) == (2, 0, Verdict.VALID)
+    story.commit(3, 2)
+    after = Deliveries().check(story.record)
+    assert (after.stats["after_commit"], after.verdict, names([after])) == (2, Verdict.VALID, {"redelivered"})
+    assert all(a.legal for a in after.anomalies)
+
+
+def popped(*pops: tuple[float, int], acks: tuple[float, ...] = (), strike: float | None = None) -> CheckResult:
+    """`pops`: (at, id), each for 10 s; id 0: an empty pop. `acks`: acknowledgements of message 1."""
+    story = Story()
+    for n, (at, identity) in enumerate(pops):
+        held = [[Q, identity - 1, identity, f"h{n}", 0, 0]] if identity else []
+        story.call(at, "pop", None, held, node="n1", invisible_ms=10_000)
+    for at in acks:
+        story.call(at, "ack", ["h0"], ["h0"], node="n1", queue=Q, offset=0, id=1)
+    if strike is not None:
+        story.strike(strike, "n1")
+    return Leases(limit_s=30, copied_within_s=15).check(story.record)
+
+
+def test_a_lease_that_runs_out_is_given_again() -> None:
+    result = popped((1, 1), (11.5, 1), acks=(12,))
+    assert (result.verdict, result.stats["leases"], result.stats["acked"]) == (Verdict.VALID, 2, 1)
+    assert popped().verdict == Verdict.UNKNOWN
+
+
+@pytest.mark.parametrize(("strike", "verdict"), [(None, Verdict.INVALID), (3, Verdict.VALID)])
+def test_two_leases_at_once(strike: float | None, verdict: Verdict) -> None:
+    result = popped((1, 1), (5, 1), strike=strike)
+    assert (result.verdict, names([result])) == (verdict, {"leased-twice"})
+
+
+@pytest.mark.parametrize(("strike", "verdict"), [(None, Verdict.INVALID), (20, Verdict.INVALID), (4, Verdict.VALID)])
+def test_delivered_after_its_acknowledgement(strike: float | None, verdict: Verdict) -> None:
+    result = popped((1, 1), (30, 1), acks=(2,), strike=strike)
+    assert (result.verdict, names([result])) == (verdict, {"acked-redelivered"})
+
+
+def test_an_acknowledgement_after_its_lease_promises_nothing() -> None:
+    assert popped((1, 1), (30, 1), acks=(12,)).verdict == Verdict.VALID
+
+
+@pytest.mark.parametrize(("last", "gone"), [(40, False), (50, True)])
+def test_what_is_not_acknowledged_comes_back(last: float, gone: bool) -> None:
+    assert names([popped((1, 1), (last, 0))]) == ({"never-returned"} if gone else set())
+    assert names([popped((1, 1), (last, 0), acks=(2,))]) == set()
