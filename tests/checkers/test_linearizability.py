@@ -73,6 +73,14 @@ def test_search_explains_as_the_special_case_does() -> None:
     assert result.final_paths == [("2", 6)]
 
 
+def test_where_values_repeat_the_past_is_left_out_of_the_core() -> None:
+    """Each of the ten writes could explain the read if it came late; all of them are over, though."""
+    often = [event for _ in range(10) for event in did(0, "write", 1)]
+    result = check(history(*often, *did(1, "write", 2), *did(0, "read", None, 1)), Register())
+    assert (list(result.core), result.core_starts_anywhere, result.core_is_minimal) == ([20, 22], True, True)
+    assert result.reason.endswith("it contradicts write 2 (op 20), in whatever state the register was before them")
+
+
 def test_read_from_nowhere_is_explained() -> None:
     result = check(history(*did(0, "write", 1), *did(0, "read", None, 5)), Register())
     assert result.reason == (
@@ -298,6 +306,38 @@ def test_long_history_through_the_search() -> None:
     result = check(history(*events), CasRegister())
     assert (result.verdict, result.algorithm) == (Verdict.VALID, "frontier")
     assert result.work < 200_000
+
+
+class Sum(Model[int]):
+    """As many states as there are subsets of what was added."""
+
+    name, noun, fs, observers, initial = "sum", "sum", frozenset({"add", "get"}), frozenset({"get"}), 0
+
+    def step(self, state: int, op: Kind) -> int | Inconsistent:
+        return state + op.value if op.f == "add" else state if op.value == state else INCONSISTENT
+
+
+def test_a_million_states_end_in_unknown_within_the_budget() -> None:
+    opening: list[Event] = [(p, "invoke", "add", 2**p) for p in range(20)]
+    seen = did(99, "get", None, -1)
+    result = check(history(*opening, *seen), Sum(), Budget(steps=50_000, per_event=0))
+    assert result.verdict == Verdict.UNKNOWN
+    assert result.work <= 51_000
+    small = check(history(*opening, *seen), Sum(), Budget(memory=2**20))
+    assert (small.verdict, "more than 1 MiB" in small.reason) == (Verdict.UNKNOWN, True)
+
+
+def test_values_that_hold_themselves_or_are_huge() -> None:
+    endless: list[Any] = []
+    endless.append(endless)
+    with pytest.raises(ValueError, match="op 0: its value is nested too deeply, or holds itself"):
+        check(history(*did(0, "write", endless)), Register())
+    huge = [*range(10_000)]
+    assert check(history(*did(0, "write", huge), *did(0, "read", None, huge)), Register()).verdict == Verdict.VALID
+    wrong = check(history(*did(0, "write", huge), *did(0, "read", None, [*huge, 1])), Register())
+    assert (wrong.verdict, len(wrong.reason) < 500) == (Verdict.INVALID, True)
+    nan = history(*did(0, "write", float("nan")), *did(0, "read", None, float("nan")))
+    assert check(nan, Register()).verdict == Verdict.VALID
 
 
 @pytest.mark.parametrize("outcome", ["ok", "info"])
