@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -52,6 +53,7 @@ LOGGING: Final = (
 """slf4j-simple's settings: each line is stamped with the time and its thread."""
 
 
+_FRAME: Final = re.compile(r"\s+(at |\.\.\. \d+ more)")
 _POLL_S: Final = 0.2
 
 
@@ -96,10 +98,12 @@ def java_version(node: Node) -> str:
 
 
 def last_lines(node: Node, log: str, count: int = 5) -> str:
-    """The end of a log on a node, in one line, for error messages; never raises."""
+    """The end of a log on a node, in one line, for error messages; without the frames of stack traces, which would crowd
+    out what went wrong. Never raises.
+    """
     try:
-        done = node.run(["tail", "-n", str(count), "--", log], check=False)
+        done = node.run(["tail", "-n", "100", "--", log], check=False)
     except NodeUnreachable as e:
         return f"(its log cannot be read: {e})"
-    lines = [line.strip() for line in done.text.splitlines() if line.strip()]
+    lines = [line.strip() for line in done.text.splitlines() if line.strip() and not _FRAME.match(line)][-count:]
     return " | ".join(line[:200] for line in lines) or "(its log is empty)"

@@ -75,6 +75,7 @@ class RocketmqTopology(ABC):
     """
 
     name: str
+    summary: ClassVar[str]
     profiles: ClassVar[Sequence[str]] = ("strict", "default")
     roles: Mapping[str, str] = MappingProxyType({"leader": "master", "follower": "slave"})
     known_options: ClassVar[Collection[str]] = ("proxy",)

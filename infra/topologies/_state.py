@@ -151,9 +151,9 @@ async def _broker(where: Addresses, node: str, timeout_s: float, extra: dict[str
         return Status("starting")  # it answers, and cannot say yet
     place = where.places[node]
     master = node if ha.get("master") else where.node_at((ha.get("haClientRuntimeInfo") or {}).get("masterAddr"))
-    term = epochs["epochList"][-1]["epoch"] if epochs.get("epochList") else None
+    term = (epochs.get("epochList") or [{}])[-1].get("epoch")
     end = _number(info, "commitLogMaxOffset")
-    acks = [c["slaveAckOffset"] for c in ha.get("haConnectionInfo") or [] if c.get("inSync")]
+    acks = [c.get("slaveAckOffset", 0) for c in ha.get("haConnectionInfo") or [] if c.get("inSync")]
     extra |= {"broker_name": place.group, "broker_id": epochs.get("brokerId", place.broker_id), "master": master}
     if term is not None:
         extra["epoch"] = term
@@ -209,7 +209,8 @@ async def _controller(where: Addresses, node: str, timeout_s: float, extra: dict
             extra["controller"] = "leader"
             for said in (await controller.sync_state(list(groups(where.places)))).values():
                 replicas = said.get("inSyncReplicas") or []
-                extra["in_sync"] = [where.node_at(r["brokerAddress"]) for r in replicas]
+                # 5.1.0 says `address`, its successors `brokerAddress`.
+                extra["in_sync"] = [where.node_at(r.get("brokerAddress") or r.get("address")) for r in replicas]
                 extra["in_sync_epoch"] = said.get("syncStateSetEpoch")
     except (RemotingError, AdminError, TimeoutError):
         extra.setdefault("controller", None)

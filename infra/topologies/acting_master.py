@@ -19,6 +19,7 @@ class ActingMasterTopology(RocketmqTopology):
     """Group `a` of three nodes, and `b` of the others, to which `a` escapes what an acting master may not store."""
 
     name = "slave-acting-master"
+    summary = "RIP-32: when a group has no master, a slave serves in its place, and hands back what it kept"
 
     def _layout(self, nodes: Sequence[str]) -> Layout:
         if len(nodes) <= _FIRST:

@@ -34,6 +34,7 @@ class ControllerTopology(RocketmqTopology):
     """Options: `controller_type`, one of `TYPES`; `brokers`, how many nodes have one (default: all), the first ones."""
 
     name = "controller"
+    summary = "one group whose master three controllers elect (RIP-44), by DLedger or JRaft"
     known_options: ClassVar[Collection[str]] = ("controller_type", "brokers", "proxy")
     changing: ClassVar[Collection[str]] = ("brokerId", "brokerRole")
 

@@ -81,6 +81,7 @@ class DledgerTopology:
     """See `infra.api.Topology`. Settings: `dledger.NAME`, NAME being any option of DLedger's `DLedgerConfig`."""
 
     name = "dledger"
+    summary: ClassVar[str] = "one Raft group of our small register server, for DLedger itself"
     profiles: ClassVar[Sequence[str]] = ()
     roles: Mapping[str, str] = MappingProxyType({"leader": "leader", "follower": "follower"})
 

@@ -21,6 +21,7 @@ class DledgerCommitlogTopology(RocketmqTopology):
     """
 
     name = "dledger-commitlog"
+    summary = "one group whose CommitLog is a DLedger: Raft elects the master, a majority stores"
     known_options: ClassVar[Collection[str]] = ("brokers", "proxy")
     changing: ClassVar[Collection[str]] = ("brokerId", "brokerRole")
 

@@ -14,6 +14,7 @@ class MasterSlaveTopology(RocketmqTopology):
     """Pairs of nodes, `a`, `b`, ...: a master and its slave; a last node without a partner is a master alone."""
 
     name = "master-slave"
+    summary = "three groups with fixed masters, two of them with a slave: no failover"
 
     def _layout(self, nodes: Sequence[str]) -> Layout:
         proxies = self._proxy_places(nodes)
