@@ -98,8 +98,8 @@ def java_version(node: Node) -> str:
 
 
 def last_lines(node: Node, log: str, count: int = 5) -> str:
-    """The end of a log on a node, in one line, for error messages; without the frames of stack traces, which would crowd
-    out what went wrong. Never raises.
+    """The end of a log on a node, in one line, for error messages. Frames of stack traces are left out: they would
+    crowd out what went wrong. Never raises.
     """
     try:
         done = node.run(["tail", "-n", "100", "--", log], check=False)
