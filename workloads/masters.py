@@ -29,6 +29,8 @@ class Masters:
         self._places = places
         self._known: dict[str, str] = {}
         self._looked: dict[str, float] = {}
+        self._found: dict[str, str | None] = {}
+        """What the last look brought, and when it was over."""
         self._locks = {group: asyncio.Lock() for group in places.groups}
         self._controllers = [Controller(*at, deadline_s=_ASK_S) for at in places.controllers]
         self._name_servers = [NameServer(*at, deadline_s=_ASK_S) for at in places.nameservers]
@@ -43,10 +45,10 @@ class Masters:
         if known is not None and known != doubted:
             return known
         loop = asyncio.get_running_loop()
+        came = loop.time()
         async with self._locks[group]:
-            known = self._known.get(group)
-            if known is not None and known != doubted:
-                return known  # somebody else found out meanwhile
+            if self._looked.get(group, float("-inf")) >= came:
+                return self._found.get(group)  # somebody else asked meanwhile
             wait = self._looked.get(group, float("-inf")) + _GAP_S - loop.time()
             if wait > 0:
                 await asyncio.sleep(wait)
@@ -56,7 +58,7 @@ class Masters:
                 # Looked up rarely, so that a connection is not worth keeping; nobody would close it at the end.
                 for server in (*self._controllers, *self._name_servers):
                     await server.close()
-            self._looked[group] = loop.time()
+            self._looked[group], self._found[group] = loop.time(), found
             if found is not None:
                 self._known[group] = found
             return found
