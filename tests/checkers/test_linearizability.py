@@ -353,3 +353,16 @@ def test_thousands_of_open_ops_end(f: str, outcome: OpType) -> None:
     seen = did(20_000, "read", None, 2)
     result = check(history(*opening, *seen, *ending), CasRegister(), Budget(steps=200_000, per_event=1))
     assert result.work <= 200_000 + 20_002 + 10_001
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("f", "outcome"), [("write", "info"), ("cas", "ok")])
+def test_a_hundred_thousand_open_ops_end(f: str, outcome: OpType) -> None:
+    def value(p: int) -> Any:
+        return p % 3 if f == "write" else [p % 7, p * 3 % 7]
+
+    opening: list[Event] = [(p, "invoke", f, value(p)) for p in range(100_000)]
+    ending: list[Event] = [(p, outcome, f, value(p)) for p in range(100_000)]
+    seen = did(200_000, "read", None, 2)
+    result = check(history(*opening, *seen, *ending), CasRegister(), Budget(steps=200_000, per_event=1))
+    assert result.verdict == (Verdict.VALID if f == "write" else Verdict.INVALID)
