@@ -42,7 +42,7 @@ _LOG_LIMIT: Final = 64 << 20
 """Bytes of each log that are collected."""
 
 _AT_ONCE: Final = 4
-"""JVMs that start at one time; the next one follows as soon as one of them answers. More starve one another."""
+"""Small servers that start at one time; the next one follows as soon as one of them answers."""
 
 _POLL_S: Final = 0.25
 _ASK_S: Final = 2.0
@@ -247,7 +247,8 @@ class RocketmqTopology(ABC):
                     given_up.set()
                     raise
 
-            with ThreadPoolExecutor(_AT_ONCE) as pool:
+            # All brokers at once: after a restart one may wait for another, the only one that may become master.
+            with ThreadPoolExecutor(len(self._nodes) if BROKER in stage else _AT_ONCE) as pool:
                 list(pool.map(bring_up, servers))
         self.await_serving(max(1.0, deadline - time.monotonic()))
         self._read_back()
