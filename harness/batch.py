@@ -72,6 +72,12 @@ FORMATS = ("auto", "jsonl", "edn", "porcupine-etcd", "porcupine-kv", "parquet")
     is_flag=True,
     help="Log anomalies of Parquet histories by Spark SQL, too: for those no worker can hold.",
 )
+@click.option(
+    "--pack",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE.parquet",
+    help="Check nothing: write all histories of the input, of whatever format, as one op table.",
+)
 @click.option("--again", is_flag=True, help="Check also what the same version has checked before.")
 def batch(
     inputs: tuple[str, ...],
@@ -83,6 +89,7 @@ def batch(
     failed_cas: Literal["nothing", "observed"],
     nil_reads: Literal["unset", "unrecorded"] | None,
     independent: bool,
+    pack: Path | None,
     **options: Any,
 ) -> None:
     """Judge every history of a store, a folder or an op table, in parallel, on Spark (docs/batch.md).
@@ -98,9 +105,14 @@ def batch(
     from harness.examined import Asked
     from results.formats import ReadOptions
 
+    reading = ReadOptions(failed_cas, nil_reads, independent)
+    if pack is not None:
+        from harness.batch_pack import pack as write_packed
+
+        sys.exit(write_packed(inputs, pack, format_, reading, click.echo))
     asked = Asked(
         format_,
-        ReadOptions(failed_cas, nil_reads, independent),
+        reading,
         steps=None if budget_s is None else max(1, round(budget_s * 1_000_000)),
         memory=None if memory_mb is None else memory_mb * 2**20,
         jit=not no_jit,

@@ -18,13 +18,14 @@ from spark_double import Context, Killed
 from checkers.spark.job import Done, Portion, Stopped
 from checkers.spark.units import Unit
 from harness import batch_input
+from harness.batch_pack import pack
 from harness.batch_run import BatchPlan, check_on, run_batch
 from harness.batch_work import BatchWork
 from harness.examined import Asked, examine
 from harness.judging import judge_stored
 from harness.plan import PlanError
 from results.errors import HistoryError
-from results.formats import write_edn, write_jsonl
+from results.formats import ReadOptions, write_edn, write_jsonl
 from results.history import Call, History
 from results.op import Op
 from results.op_table import read_part, row_groups, runs_of, write_op_table
@@ -385,3 +386,24 @@ def test_a_text_that_is_no_unicode_does_not_cost_the_row() -> None:
     [row] = to_table([VerdictRow("caf\udce9", "reader", "unknown", "a \udc80 in it")]).to_pylist()
     assert row["run"] == "caf\\udce9"
     assert json.dumps(row)
+
+
+def test_histories_of_any_format_become_one_op_table_with_the_same_verdicts(corpus: Path, tmp_path: Path) -> None:
+    _run(corpus / "register-none" / "2026-11-21T06-12-44", length_s=2)
+    said: list[str] = []
+    packed = tmp_path / "in" / "packed.parquet"
+    packed.parent.mkdir()
+    assert pack([str(corpus)], packed, "auto", ReadOptions(), said.append) == Verdict.UNKNOWN.exit_code
+    assert said[-1] == f"{packed}: 15 histories; 4 could not be read"
+    assert any(line.startswith(f"{corpus}/cut.edn:2: ") for line in said)
+    again = tmp_path / "again.parquet"
+    assert pack([str(packed)], again, "auto", ReadOptions(), said.append) == 0
+    assert [run for run, _, _ in runs_of(read_part(again, (0, 1)))] == [
+        run for run, _, _ in runs_of(read_part(packed, (0, 1)))
+    ]
+    batch(corpus, tmp_path / "files")
+    batch(packed, tmp_path / "table")
+    files, tables = verdicts(tmp_path / "files"), verdicts(tmp_path / "table")
+    plain = {name for name in tables if not name.startswith("register-none")}
+    assert {name: files[name] for name in plain} == {name: tables[name] for name in plain}
+    assert len(plain) == 14
