@@ -144,6 +144,17 @@ def waits(need: Words, slot: int, row: Words, at: int, masks: int) -> bool:
 
 
 @compiled
+def waits_in_gap(need: Words, slot: int, row: Words, masks: int) -> bool:
+    """Does an op of the same kind that can go into the same gap return earlier? One called later than the gap cannot
+    take this one's place there.
+    """
+    for w in range(masks):
+        if need[slot * masks + w] & row[1 + masks + w]:
+            return True
+    return False
+
+
+@compiled
 def leads_on(state: int, base: Words, masks: int, movable: Words) -> bool:
     """Is there an open op that changes `state` and is not placed in `base`?"""
     for w in range(masks):
@@ -339,7 +350,7 @@ def walk(
                             left &= left - _ONE
                             work += 1
                             target = targets[slot_kind[other]]
-                            if table[target, kind] < 0 or waits(need, other, base, 0, masks):
+                            if table[target, kind] < 0 or waits_in_gap(need, other, base, masks):
                                 continue
                             copy(base, 0, row, width)
                             row[1 + w] |= _ONE << np.uint64(other & 63)

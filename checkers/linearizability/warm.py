@@ -38,7 +38,7 @@ def ensure() -> None:
     with ExitStack() as held:
         # Without a folder to lock there is none to share either.
         with suppress(InfraError, OSError):
-            held.enter_context(exclusive("numba"))
+            held.enter_context(exclusive(f"numba-{marker.parent.name}"))
         if not marker.exists():
             if sys.stderr.isatty():
                 print("compiling the checkers, which is needed once and takes some 20 s ...", file=sys.stderr)

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import takewhile
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -111,6 +112,35 @@ def test_they_agree_on_longer_histories_too(crash: float) -> None:
         assert fast.verdict == slow.verdict != Verdict.UNKNOWN, told(problem)
         seen.add(fast.verdict)
     assert seen == {Verdict.VALID, Verdict.INVALID}
+
+
+OVERTAKEN_IN_THE_GAP = """
+c0w0 r0 c1s03 c2w2 c3r3 c4w2 c5w1 c6r3 r6 c7s32 r7 c8r1 r3 r1 c9w4 r9 c10w1 r8 r2 c11s43 r11 r10 r5 r4
+"""
+"""Calls (w: write, r: read, s: cas) and returns. Read 8 is served by write 5, hidden in front of write 9; write 10, of
+the same value, returns before write 5 does, but was called too late for that.
+"""
+
+
+def test_a_hidden_write_is_not_kept_waiting_for_a_later_one() -> None:
+    """Once called invalid: symmetry said that of two equal writes the one that returns first goes first."""
+    begun: dict[int, Op] = {}
+    calls = {}
+    for index, word in enumerate(OVERTAKEN_IN_THE_GAP.split()):
+        client = int("".join(takewhile(str.isdigit, word[1:])))
+        if word[0] == "r":
+            calls[client] = Call(begun[client], replace(begun[client], index=index, type="ok"))
+            continue
+        f, *digits = word[1 + len(str(client)) :]
+        value: Any = [int(digit) for digit in digits] if f == "s" else int(digits[0])
+        begun[client] = Op(index, index, client, "invoke", {"w": "write", "r": "read", "s": "cas"}[f], "k", value)
+    problem = encode(sorted(calls.values(), key=lambda call: call.invoke.index), CasRegister())
+    assert brute_force(problem)
+    fast = Compiled.of(problem)
+    assert fast is not None
+    outcome = fast.frontier(meter())
+    assert outcome.verdict == Verdict.VALID
+    assert verify_witness(problem, outcome.witness or ()) is None
 
 
 def burst(clients: int, rounds: int, rng: Random) -> list[Call]:

@@ -4,7 +4,7 @@ A model's real object does some work (`models_at_work`; `unique` for the monitor
 falsified, and each history is then bent in many ways: calls and returns move, outcomes get lost, ops become others of
 the same model. What that leaves is valid or not as it comes; brute force knows. It has nothing in common with the
 checkers: it tries all orders, on `model.step` of the model as it is, with nothing narrowed. Where the states are few it
-does so compiled, on a table of all that `MOST` ops can reach; else in plain Python.
+does so compiled, on a table of all that so many ops can reach; else in plain Python.
 
 Checked are the batch (compiled scout and frontier, then the portfolio), and with `--monitors` the special cases. Prints
 a line a model, and the first history with a wrong verdict; ends with code 1 if there is one. `--hours` goes on with new
@@ -47,24 +47,25 @@ _BENT: Final = 25
 """Histories that are made of each of them."""
 
 _STATES: Final = 5_000
-"""That a table may have."""
+_CELLS: Final = 1 << 22
+"""States of a table, and pairs of states and sets of ops, that compiled brute force may have to do with."""
 
 Ints = npt.NDArray[np.int32]
 Longs = npt.NDArray[np.int64]
 
 
-def table(model: Model[Any], kinds: Sequence[Kind]) -> Ints | None:
-    """`model.step` of all states that `MOST` ops can reach (-1: not possible, or out of reach), or None: too many."""
+def table(model: Model[Any], kinds: Sequence[Kind], most: int) -> Ints | None:
+    """`model.step` of all states that `most` ops can reach (-1: not possible, or out of reach), or None: too many."""
     states: dict[Any, int] = {model.initial: 0}
     rows: list[list[int]] = []
     layer = [model.initial]
-    for depth in range(MOST + 1):
+    for depth in range(most + 1):
         following = []
         for state in layer:
             row = []
             for kind in kinds:
                 after = model.step(state, kind)
-                if after is not INCONSISTENT and after not in states and depth < MOST:
+                if after is not INCONSISTENT and after not in states and depth < most:
                     states[after] = len(states)
                     following.append(after)
                 row.append(-1 if after is INCONSISTENT else states.get(after, -1))
@@ -76,8 +77,9 @@ def table(model: Model[Any], kinds: Sequence[Kind]) -> Ints | None:
 
 
 def truth_of(packed: Packed, model: Model[Any]) -> npt.NDArray[np.bool_]:
-    step = table(model, packed.table.kinds)
-    if step is not None:
+    most = int(np.diff(packed.first).max())
+    step = table(model, packed.table.kinds, most)
+    if step is not None and step.shape[0] << most <= _CELLS:
         return brute_force(packed.kind, packed.call, packed.ret, packed.first, step)  # type: ignore[no-any-return]
     return np.array([plain_brute_force(packed.problem(history)) for history in range(len(packed))])
 
@@ -86,7 +88,7 @@ def truth_of(packed: Packed, model: Model[Any]) -> npt.NDArray[np.bool_]:
 def brute_force(kind: Ints, call: Longs, ret: Longs, first: Longs, step: Ints) -> npt.NDArray[np.bool_]:
     """Straight from the definition: is there an order of all that returned and of any that did not?"""
     found = np.zeros(len(first) - 1, np.bool_)
-    tried = np.zeros((1 << 8, step.shape[0]), np.int64)
+    tried = np.zeros((1 << np.max(np.diff(first)), step.shape[0]), np.int64)
     stack_set, stack_state = np.zeros(1 << 22, np.int64), np.zeros(1 << 22, np.int64)
     for h in range(len(first) - 1):
         begin, count = first[h], first[h + 1] - first[h]
@@ -140,12 +142,12 @@ def bent(packed: Packed, rng: np.random.Generator) -> Packed:
     return Packed(packed.table, kind, call, ret, first, np.arange(len(call)))
 
 
-def base(family: str, monitors: bool, rng: Random) -> tuple[Packed, Model[Any]]:
+def base(family: str, monitors: bool, ops: int, rng: Random) -> tuple[Packed, Model[Any]]:
     """Histories of real objects, half of them with a lie; `family` of the monitors or a model."""
     name, work = UNIQUE[family] if monitors else (family, WORK[family])
     histories: list[list[Call]] = []
     while len(histories) < _BASE:
-        calls = lived(rng, name, rng.choice((0, 0.1, 0.3, 0.6)), MOST, work)
+        calls = lived(rng, name, rng.choice((0, 0.1, 0.3, 0.6)), ops, work)
         histories += [calls, falsified(rng, name, calls, work)]
     model = MODELS[name]()
     return pack(histories, model), model
@@ -178,16 +180,16 @@ def by_monitor(packed: Packed, truth: npt.NDArray[np.bool_], wrong: list[str]) -
     return decided, undecided
 
 
-def fuzz(family: str, monitors: bool, count: int, seed: int) -> bool:
+def fuzz(family: str, monitors: bool, count: int, ops: int, seed: int) -> bool:
     """One line on `count` histories; whether all verdicts were right."""
     began = time.perf_counter()
     done = valid = undecided = 0
     wrong: list[str] = []
     number = 0
     while done < count and not wrong:
-        rng = Random(f"{family}/{monitors}/{seed}/{number}")
+        rng = Random(f"{family}/{monitors}/{ops}/{seed}/{number}")
         number += 1
-        packed, model = base(family, monitors, rng)
+        packed, model = base(family, monitors, ops, rng)
         many = bent(packed, np.random.default_rng(rng.getrandbits(64)))
         truth = truth_of(many, model)
         there = np.diff(many.first) > 0
@@ -216,6 +218,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--model", default="all", help=f"all, or one of {', '.join(WORK)}")
     parser.add_argument("--count", type=int, default=1_000_000, help="histories a model (default 1,000,000)")
+    parser.add_argument("--ops", type=int, default=MOST, help=f"at most, of a history (default {MOST}; 13 is fine too)")
     parser.add_argument("--monitors", action="store_true", help=f"the special cases: {', '.join(UNIQUE)}")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--hours", type=float, default=0.0, help="go on with further seeds for so long")
@@ -228,7 +231,7 @@ def main() -> int:
     good = True
     while True:
         for name in names:
-            good = fuzz(name, given.monitors, given.count, seed) and good
+            good = fuzz(name, given.monitors, given.count, given.ops, seed) and good
         seed += 1
         if time.monotonic() >= until or not good:
             return 0 if good else 1
