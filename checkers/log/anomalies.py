@@ -271,8 +271,8 @@ class _Teller:
             how = (
                 f"the answer to a read from offset {reads.asked[back.read]} shows {back.offset}, or is in disorder"
                 if back.before == back.read
-                else f"a reader that had been shown messages up to offset {self._last(back.before)} was taken back to "
-                f"{back.offset} by the same master, which had no fault in between"
+                else f"it said that the queue ends at {back.offset}, after it had shown offset "
+                f"{self._last(back.before)}; it was the same master, and had no fault in between"
             )
             return f"{_many(group, 'answer')} of {self.facts.node(first.node)} took readers back ({where}): {how}", {}
 

@@ -65,7 +65,6 @@ class Reads:
     f       POLL, REPLICA_READ, CONSUME or POP.
     asked   the offset asked for; `min`, `max`, `next` as the server said them.
     master  1: asked as the master, 0: as a slave, NONE: not said.
-    begins  1: the process starts anew with this read: it has no position that it could fall behind.
     done    1: the read reached the end of the queue.
     """
 
@@ -82,7 +81,6 @@ class Reads:
     max: Ints
     next: Ints
     master: Ints
-    begins: Ints
     done: Ints
     first: Ints
     count: Ints
@@ -174,7 +172,7 @@ class _Gatherer:
             elif f in _READS:
                 self._read(call, _READS[f])
         sends = Sends(*_columns(self.sends, 10))
-        reads = Reads(*_columns(self.reads, 17))
+        reads = Reads(*_columns(self.reads, 16))
         sightings = self._sightings(reads)
         places = _places(reads, sightings)
         queues, nodes, strangers = (tuple(n.codes) for n in (self.queues, self.nodes, self.strangers))
@@ -247,7 +245,6 @@ class _Gatherer:
             most,
             _number(said.get("next")),
             NONE if role is None else int(role == "master"),
-            int(bool(said.get("start"))),
             int(NONE < most <= max(after, _number(invoke.value)) if finished is None else bool(finished)),
             len(self.shown),
             len(value),

@@ -5,8 +5,8 @@
   `nonmonotonic-send`; here it is a suffix minimum over the offsets.)
 * *hole*: an answer goes on behind an offset that it does not show. Offsets of a queue are dense: a hole never fills.
 * *skip*: a reader is taken past messages that had been acknowledged before it asked.
-* *thrown back*: a reader gets what lies in front of what it asked for, or is given again what the same master, in the
-  same reign and without a fault in between, had given it before. A slave may lag, so elsewhere that is no violation.
+* *thrown back*: an answer shows what lies in front of what was asked for; or a master, in one reign and without a fault
+  in between, names an end of the queue that lies below what it had shown. A slave may lag: there that is no violation.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from checkers.log.facts import INFO, NONE, OK, POLL, POP, Bools, Facts, Ints
+from checkers.log.facts import INFO, NONE, OK, POP, Bools, Facts, Ints
 from checkers.log.fates import Fates
 
 
@@ -38,8 +38,8 @@ class Gap(NamedTuple):
 
 
 class Back(NamedTuple):
-    """A read that shows `offset` again although `before`, a read of the same process, had come further. `before` is the
-    read itself where its answer lies below what it asked for.
+    """A read whose answer begins, or says that the queue ends, at `offset`, although `before` had shown what lies
+    behind. `before` is the read itself where its answer lies below what it asked for.
     """
 
     read: int
@@ -151,34 +151,25 @@ def thrown_back(facts: Facts, reigned: Callable[[int, int, int], bool]) -> Itera
     for row in np.nonzero(down)[0]:
         shown = seen.offset[reads.first[row] : reads.first[row] + reads.count[row]]
         yield Back(int(row), int(row), int(shown.min()))
-    rows = np.nonzero((reads.f == POLL) & (reads.count > 0) & ~down)[0]
-    rows = rows[np.lexsort((reads.start[rows], reads.queue[rows], reads.process[rows]))]
-    yield from _sessions(facts, rows, reigned)
+    yield from _shrunk(facts, reigned)
 
 
-def _sessions(facts: Facts, rows: Ints, reigned: Callable[[int, int, int], bool]) -> Iterator[Back]:
-    """Reads of one process and queue that fall behind an earlier one, and show the same messages once more."""
+def _shrunk(facts: Facts, reigned: Callable[[int, int, int], bool]) -> Iterator[Back]:
+    """Answers of a master that name an end of the queue below what it had shown before they were asked for."""
     reads, seen = facts.reads, facts.sightings
-    furthest = NONE  # the read of this session that came furthest
-    top = NONE
-    before = (NONE, NONE)
-    for row in rows:
-        mine = (int(reads.process[row]), int(reads.queue[row]))
-        low, high = int(seen.offset[reads.first[row]]), int(seen.offset[reads.first[row] + reads.count[row] - 1])
-        if mine != before or reads.begins[row]:
-            before, furthest, top = mine, NONE, NONE
-        elif low <= top and _again(facts, furthest, int(row)):
-            node = int(reads.node[row])
-            mastered = node == reads.node[furthest] and reads.master[row] == reads.master[furthest] == 1
-            if mastered and reigned(node, furthest, int(row)):
-                yield Back(int(row), furthest, low)
-        if high > top:
-            furthest, top = int(row), high
-
-
-def _again(facts: Facts, before: int, row: int) -> bool:
-    """Whether a read shows a message that the one before had shown, at the same offset."""
-    seen, reads = facts.sightings, facts.reads
-    stretch = [slice(reads.first[r], reads.first[r] + reads.count[r]) for r in (before, row)]
-    first, second = (set(zip(seen.offset[s].tolist(), seen.id[s].tolist(), strict=True)) for s in stretch)
-    return bool(first & second)
+    rows = np.nonzero((reads.f != POP) & (reads.master == 1))[0]
+    place = reads.queue[rows] * (2**20) + reads.node[rows]
+    for at in np.unique(place):
+        mine = rows[place == at]
+        shown = mine[reads.count[mine] > 0]
+        if not len(shown):
+            continue
+        shown = shown[np.argsort(reads.end[shown], kind="stable")]
+        last = seen.offset[reads.first[shown] + reads.count[shown] - 1]
+        furthest = np.maximum.accumulate(last)
+        before = np.searchsorted(reads.end[shown], reads.start[mine]) - 1
+        known = np.where(before >= 0, furthest[before], NONE)
+        for k in np.nonzero((reads.max[mine] != NONE) & (reads.max[mine] <= known))[0]:
+            row, earlier = int(mine[k]), int(shown[int(np.argmax(last[: before[k] + 1]))])
+            if reigned(int(reads.node[row]), earlier, row):
+                yield Back(row, earlier, int(reads.max[row]))

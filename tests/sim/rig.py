@@ -62,6 +62,7 @@ class SimBackend:
 
 class SimTopology:
     name = "sim"
+    summary: ClassVar[str] = "simulated"
     profiles: ClassVar[Sequence[str]] = ()
     roles: Mapping[str, str] = MappingProxyType({"leader": "leader", "follower": "follower"})
 

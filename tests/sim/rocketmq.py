@@ -96,7 +96,6 @@ class Sim(Brokers):
     def _reader(self, home: str | None) -> Process:
         process, at = self._number(), dict.fromkeys(QUEUES, 0)
         known: set[str] = set()
-        fooled: set[str] = set()
         while not self.stop:
             yield self.rng.expovariate(12)
             queue = self.rng.choice(QUEUES)
@@ -111,7 +110,6 @@ class Sim(Brokers):
                 self.note(process, "info", "poll", queue, at[queue], "no answer")
                 process, at = self._number(), dict.fromkeys(QUEUES, 0)
                 known.clear()
-                fooled.clear()
                 continue
             yield self.travel()
             if not node.up:
@@ -121,13 +119,12 @@ class Sim(Brokers):
             top, asked = self.visible(node, queue), at[queue]
             if self.bug is Bug.STALE and role == "master" and asked > 3 and self.strikes(0.15):
                 top = asked - 3
+                self.planted += 1
             found = self.messages(node, queue, asked, top)
             if self.bug is Bug.SKIP and len(found) > 2 and self.strikes(0.5):
                 self.planted += self.acked.get(found[0][1], self.now) < begun
                 found = found[2:]
             after = found[-1][0] + 1 if found else min(asked, top)
-            self.planted += self.bug is Bug.STALE and queue in fooled and bool(found)
-            (fooled.add if after < asked else fooled.discard)(queue)
             yield self.travel()
             said = {"node": node.name, "role": role, "min": 0, "max": top, "next": after}
             self.note(process, "ok", "poll", queue, found, **said)
