@@ -8,9 +8,10 @@ import numpy as np
 
 from checkers.linearizability.columns import LATE, PURE, Bytes, Columns, Dense, Ints, Words
 from checkers.linearizability.jit import compiled
-from checkers.linearizability.kernel import INVALID, POSITION, VALID, WORK, lay_out, walk, width_of
+from checkers.linearizability.kernel import INVALID, POSITION, VALID, WORK, walk
 from checkers.linearizability.rows import Longs, Rows
 from checkers.linearizability.scout_kernel import search
+from checkers.linearizability.slots import lay_out, width_of
 
 _STEPS: Final = 1_000
 _STEPS_AN_EVENT: Final = 20

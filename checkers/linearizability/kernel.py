@@ -1,4 +1,3 @@
-# ruff: noqa: SIM110 - what is compiled is loops
 """The complete search, compiled: what `frontier` describes, on rows of 64-bit words, with one reduction more.
 
 *Gap placement.* A blind op that was open when a later blind one took effect can be put right in front of it. It then
@@ -20,9 +19,22 @@ from typing import Final
 
 import numpy as np
 
-from checkers.linearizability.columns import BLIND, LATE, PURE, Bytes, Columns, Dense, Ints, Words
+from checkers.linearizability.columns import BLIND, LATE, PURE, Columns, Dense, Ints, Words
 from checkers.linearizability.jit import compiled
 from checkers.linearizability.rows import CAPACITY, CHAIN, COUNT, FULL, GONE, Longs, Rows, admit, empty
+from checkers.linearizability.slots import (
+    absorb,
+    close_slot,
+    copy,
+    leads_on,
+    lowest,
+    open_gap,
+    open_slot,
+    serve,
+    token_leads_on,
+    waits,
+    waits_in_gap,
+)
 
 INVALID: Final = 0
 VALID: Final = 1
@@ -47,56 +59,8 @@ LEFT: Final = 2
 
 _ONE: Final = np.uint64(1)
 _NONE: Final = np.uint64(0)
-_FULL_WORD: Final = np.uint64(0xFFFFFFFFFFFFFFFF)
 _UNSEEN: Final = np.uint64(1 << 32)
 _LOW: Final = np.uint64(0xFFFFFFFF)
-_SHIFT: Final = np.uint64(58)
-_DE_BRUIJN: Final = np.uint64(0x03F79D71B4CB0A89)
-_PLACES: Final = np.zeros(64, np.int64)
-for _i in range(64):
-    _PLACES[((1 << _i) * 0x03F79D71B4CB0A89 & 0xFFFFFFFFFFFFFFFF) >> 58] = _i
-
-
-@compiled
-def lowest(word: np.uint64) -> int:
-    """The number of the lowest bit of a word that has one (de Bruijn's sequence)."""
-    return _PLACES[(word & (~word + _ONE)) * _DE_BRUIJN >> _SHIFT]  # type: ignore[no-any-return]
-
-
-@compiled
-def width_of(history: Columns) -> int:
-    """The most completed ops that are open at a time."""
-    most = now = 0
-    for event in history.events:
-        if event & 1:
-            now -= 1
-        elif history.ret[event >> 1] != LATE:
-            now += 1
-            most = max(most, now)
-    return most
-
-
-@compiled
-def lay_out(history: Columns, kinds: int, word: Ints, shift: Ints, field: Ints, guards: Words) -> int:
-    """A field per kind of unknown op, with a guard bit on top, none across two words. How many words that takes."""
-    field[:] = 0
-    for event in history.events:
-        if not event & 1 and history.ret[event >> 1] == LATE:
-            field[history.kind[event >> 1]] += 1
-    words = used = 0
-    for kind in range(kinds):
-        if field[kind] == 0:
-            continue
-        bits = 1
-        while field[kind] >> bits:
-            bits += 1
-        if words == 0 or used + bits + 1 > 64:
-            words, used = words + 1, 0
-            guards[words - 1] = _NONE
-        word[kind], shift[kind], field[kind] = words - 1, used, (1 << bits) - 1
-        guards[words - 1] |= _ONE << np.uint64(used + bits)
-        used += bits + 1
-    return words
 
 
 @compiled
@@ -108,140 +72,6 @@ def note(tree: Ints, used: Longs, before: int, step: int, position: int) -> int:
     tree[3 * at], tree[3 * at + 1], tree[3 * at + 2] = before, step, position
     used[0] = at + 1
     return at  # type: ignore[no-any-return]
-
-
-@compiled
-def absorb(row: Words, state: int, masks: int, readable: Words) -> None:
-    """Takes every open pure op that is legal in the state, and what is done cannot hide any more."""
-    for w in range(masks):
-        row[1 + w] |= readable[state * masks + w]
-        row[1 + masks + w] &= ~row[1 + w]
-
-
-@compiled
-def open_gap(row: Words, masks: int, classes: Words) -> None:
-    """A blind step was taken: everything blind or pure that is open and not done may go right in front of it."""
-    for w in range(masks):
-        row[1 + masks + w] = (classes[w] | classes[masks + w]) & ~row[1 + w]
-
-
-@compiled
-def serve(row: Words, target: int, masks: int, readable: Words) -> None:
-    """A hidden op that leaves `target` serves the reads in the same gap."""
-    for w in range(masks):
-        served = readable[target * masks + w] & row[1 + masks + w]
-        row[1 + w] |= served
-        row[1 + masks + w] &= ~served
-
-
-@compiled
-def waits(need: Words, slot: int, row: Words, at: int, masks: int) -> bool:
-    """Does an open op of the same kind return earlier, and is not placed yet?"""
-    for w in range(masks):
-        if need[slot * masks + w] & ~row[at + 1 + w]:
-            return True
-    return False
-
-
-@compiled
-def waits_in_gap(need: Words, slot: int, row: Words, masks: int) -> bool:
-    """Does an op of the same kind that can go into the same gap return earlier? One called later than the gap cannot
-    take this one's place there.
-    """
-    for w in range(masks):
-        if need[slot * masks + w] & row[1 + masks + w]:
-            return True
-    return False
-
-
-@compiled
-def leads_on(state: int, base: Words, masks: int, movable: Words) -> bool:
-    """Is there an open op that changes `state` and is not placed in `base`?"""
-    for w in range(masks):
-        if movable[state * masks + w] & ~base[1 + w]:
-            return True
-    return False
-
-
-@compiled
-def token_leads_on(state: int, step: Ints, flags: Bytes, token: Ints, tokens: int) -> bool:
-    """Is there an unknown op that changes `state`, but not blindly?"""
-    for i in range(tokens):
-        if not flags[token[i]] & BLIND and step[state, token[i]] >= 0:
-            return True
-    return False
-
-
-@compiled
-def copy(source: Words, at: int, row: Words, width: int) -> None:
-    for w in range(width):
-        row[w] = source[at + w]
-
-
-@compiled
-def close_slot(
-    slot: int, kind: int, masks: int, dense: Dense, classes: Words, readable: Words, movable: Words, need: Words
-) -> None:
-    """The op in `slot` has returned."""
-    w, bit = slot >> 6, _ONE << np.uint64(slot & 63)
-    if not dense.flags[kind] & BLIND:
-        where = readable if dense.flags[kind] & PURE else movable
-        for i in range(dense.first[kind], dense.first[kind + 1]):
-            where[dense.legal[i] * masks + w] &= ~bit
-    if not dense.flags[kind] & PURE:
-        for other in range(masks):
-            left = classes[masks + other] | classes[2 * masks + other]
-            while left:
-                need[(64 * other + lowest(left)) * masks + w] &= ~bit
-                left &= left - _ONE
-    for group in range(3):
-        classes[group * masks + w] &= ~bit
-
-
-@compiled
-def open_slot(
-    op: int,
-    history: Columns,
-    masks: int,
-    dense: Dense,
-    classes: Words,
-    readable: Words,
-    movable: Words,
-    need: Words,
-    slot_op: Ints,
-) -> int:
-    """A slot for a completed op that is called now."""
-    kind = history.kind[op]
-    slot = 0
-    for w in range(masks):
-        free = ~(classes[w] | classes[masks + w] | classes[2 * masks + w])
-        if free:
-            slot = 64 * w + lowest(free)
-            break
-    word, bit = slot >> 6, _ONE << np.uint64(slot & 63)
-    slot_op[slot] = op
-    if not dense.flags[kind] & BLIND:
-        where = readable if dense.flags[kind] & PURE else movable
-        for i in range(dense.first[kind], dense.first[kind + 1]):
-            where[dense.legal[i] * masks + word] |= bit
-    if dense.flags[kind] & PURE:
-        classes[word] |= bit
-        return slot
-    group = 1 if dense.flags[kind] & BLIND else 2
-    for w in range(masks):
-        need[slot * masks + w] = _NONE
-    for w in range(masks):
-        left = classes[group * masks + w]
-        while left:
-            other = 64 * w + lowest(left)
-            left &= left - _ONE
-            if history.kind[slot_op[other]] == kind:
-                if history.ret[slot_op[other]] < history.ret[op]:
-                    need[slot * masks + w] |= _ONE << np.uint64(other & 63)
-                else:
-                    need[other * masks + word] |= bit
-    classes[group * masks + word] |= bit
-    return slot
 
 
 @compiled

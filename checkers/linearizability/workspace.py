@@ -8,8 +8,9 @@ from typing import Final
 import numpy as np
 
 from checkers.linearizability.columns import LATE, Columns, Dense, Ints, Words
-from checkers.linearizability.kernel import TOO_BIG, TOO_LONG, lay_out, walk, width_of
+from checkers.linearizability.kernel import TOO_BIG, TOO_LONG, walk
 from checkers.linearizability.rows import BYTES_A_ROW, CAPACITY, CHAIN, Longs, Rows, new_rows
+from checkers.linearizability.slots import lay_out, width_of
 
 _SMALL: Final = 1 << 9
 _FEW_NODES: Final = 1 << 12
