@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Coroutine
-from typing import Any, Final, TypeVar
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final, TypeVar
 
 from infra.remoting.connection import RemotingError
 from infra.remoting.rocketmq.admin import AdminError, Controller, NameServer
 from workloads.places import Places
 
+S = TypeVar("S")
 T = TypeVar("T")
 
 _ASK_S: Final = 0.8
@@ -65,11 +66,11 @@ class Masters:
 
     async def _ask(self, group: str) -> str | None:
         if self._controllers:
-            answers = await _all(controller.replica_info(group) for controller in self._controllers)
+            answers = await _all(self._controllers, lambda controller: controller.replica_info(group))
             best = max(answers, key=lambda info: info.master_epoch, default=None)
             return None if best is None else self._places.node_at(best.master_address)
         topic = next(iter(self._places.topics(group)))
-        routes = await _all(server.route(topic) for server in self._name_servers)
+        routes = await _all(self._name_servers, lambda server: server.route(topic))
         named: Counter[str] = Counter()
         for route in routes:
             for broker in (route or {}).get("brokerDatas", []):
@@ -79,14 +80,13 @@ class Masters:
         return named.most_common(1)[0][0] if named else None
 
 
-async def _all(questions: Any) -> list[Any]:
+async def _all(servers: Sequence[S], ask: Callable[[S], Awaitable[T]]) -> list[T]:
     """The answers of those that gave one."""
 
-    async def one(question: Coroutine[Any, Any, T]) -> T | None:
+    async def one(server: S) -> list[T]:
         try:
-            return await question
+            return [await ask(server)]
         except (RemotingError, AdminError):
-            return None
+            return []
 
-    answers = await asyncio.gather(*(one(question) for question in questions))
-    return [answer for answer in answers if answer is not None]
+    return [answer for answers in await asyncio.gather(*map(one, servers)) for answer in answers]

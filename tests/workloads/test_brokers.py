@@ -1,0 +1,191 @@
+"""One client of `log` and `queue` against toy servers: what it makes of answers, and whom it believes afterwards."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from contextlib import AsyncExitStack
+from typing import Any
+
+from toy_servers import LONG, ToyServer, free_port, hang_up, run, serving
+
+from harness.api import Completion
+from results.op import Op
+from workloads.log import LogOps
+from workloads.masters import Masters
+from workloads.places import Places, Queue
+
+KEY = "t:a:0"
+
+
+class Named(Masters):
+    """Says what it is told to, and counts how often it was asked."""
+
+    def __init__(self, *answers: str | None) -> None:
+        self.answers, self.asked = list(answers), 0
+
+    def known(self, group: str) -> str | None:
+        return self.answers[0]
+
+    async def find(self, group: str, *, doubted: str | None = None) -> str | None:
+        self.asked += 1
+        return self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+
+
+def places(endpoints: dict[str, tuple[str, int]], controllers: list[tuple[str, int]] | None = None) -> Places:
+    return Places(
+        "controller", "t", "readers", [Queue("t", "a", 0)], {"a": list(endpoints)}, endpoints, [], controllers or []
+    )
+
+
+def op(f: str = "send", value: Any = 7, **extra: Any) -> Op:
+    return Op(0, 0, 0, "invoke", f, KEY, value, extra=extra)
+
+
+def sending(answer: Any, *, steadfast: bool, times: int = 2) -> tuple[list[Completion], Named]:
+    """Sends to n1, which answers so, by a client whom n2 is named afterwards; n2 takes everything."""
+    done: list[Completion] = []
+    masters = Named("n1", "n2")
+
+    async def test() -> None:
+        async with AsyncExitStack() as stack:
+            first = await stack.enter_async_context(serving(answer))
+            second = await stack.enter_async_context(serving(ToyServer(queueOffset="9", queueId="0")))
+            client = LogOps(places({"n1": first, "n2": second}), masters, {}, LONG, steadfast)
+            for _ in range(times):
+                done.append(await client.invoke(op()))
+            await client.close()
+
+    run(test)
+    return done, masters
+
+
+def test_an_acknowledged_send() -> None:
+    done, masters = sending(ToyServer(queueOffset="4", queueId="0"), steadfast=False)
+    assert [c.type for c in done] == ["ok", "ok"]
+    assert done[0].value == [4, 7]
+    assert done[0].extra == {"node": "n1", "code": 0}
+    assert masters.asked == 1, "looked up once"
+
+
+def test_less_sure_than_asked_is_info_with_its_offset() -> None:
+    (done, *_), _ = sending(ToyServer(code=12, queueOffset="4", queueId="0"), steadfast=False, times=1)
+    assert (done.type, done.value) == ("info", 7)
+    assert (done.extra["status"], done.extra["offset"]) == ("FLUSH_SLAVE_TIMEOUT", 4)
+
+
+def test_whoever_follows_looks_again_after_an_uncertain_answer() -> None:
+    done, masters = sending(ToyServer(code=12, queueOffset="4", queueId="0"), steadfast=False)
+    assert [c.extra["node"] for c in done] == ["n1", "n2"]
+    assert masters.asked == 2
+
+
+def test_the_steadfast_stay_after_an_uncertain_answer() -> None:
+    done, masters = sending(ToyServer(code=12, queueOffset="4", queueId="0"), steadfast=True, times=3)
+    assert {c.extra["node"] for c in done} == {"n1"}
+    assert masters.asked == 1
+
+
+def test_the_steadfast_stay_when_the_connection_breaks() -> None:
+    done, _ = sending(hang_up, steadfast=True)
+    assert [(c.type, c.extra["node"]) for c in done] == [("info", "n1"), ("info", "n1")]
+
+
+def test_the_steadfast_go_when_they_are_refused() -> None:
+    done, masters = sending(ToyServer(code=2, remark="[REJECTREQUEST]system busy"), steadfast=True)
+    assert [(c.type, c.extra["node"]) for c in done] == [("fail", "n1"), ("ok", "n2")]
+    assert masters.asked == 2
+
+
+def test_a_belief_outlives_its_process() -> None:
+    """The thread's next process goes on with the same master."""
+
+    async def test() -> None:
+        async with serving(ToyServer(queueOffset="4", queueId="0")) as at:
+            masters, beliefs = Named("n1"), dict[str, str]()
+            for _ in range(2):
+                client = LogOps(places({"n1": at}), masters, beliefs, LONG, True)
+                assert (await client.invoke(op())).type == "ok"
+                await client.close()
+            assert masters.asked == 1
+
+    run(test)
+
+
+def test_without_a_master_nothing_is_sent() -> None:
+    async def test() -> None:
+        client = LogOps(places({"n1": await free_port()}), Named(None), {}, LONG, False)
+        done = await client.invoke(op())
+        assert done.type == "fail"
+        assert done.error is not None
+        assert "nothing was sent" in done.error
+
+    run(test)
+
+
+def test_a_poll_tells_whom_it_asked_and_what_was_said() -> None:
+    async def test() -> None:
+        server = ToyServer(code=19, nextBeginOffset="3", minOffset="0", maxOffset="3")
+        async with serving(server) as at:
+            client = LogOps(places({"n1": at}), Named("n2"), {}, LONG, False)
+            done = await client.invoke(op("poll", 3, node="n1"))
+            assert (done.type, done.value) == ("ok", [])
+            assert done.extra == {"node": "n1", "role": "slave", "min": 0, "max": 3, "next": 3, "code": 19}
+            read = await client.invoke(op("replica-read", 3, node="n1"))
+            assert read.extra["done"] is True
+            await client.close()
+
+    run(test)
+
+
+def test_a_slave_that_ends_before_the_offset_does_not_make_a_final_read_endless() -> None:
+    """Slaves answer 20 there and leave the next offset where it was."""
+
+    async def test() -> None:
+        server = ToyServer(code=20, nextBeginOffset="30", minOffset="0", maxOffset="3")
+        async with serving(server) as at:
+            client = LogOps(places({"n1": at}), Named("n1"), {}, LONG, False)
+            done = await client.invoke(op("replica-read", 30, node="n1"))
+            assert (done.type, done.value, done.extra["done"]) == ("ok", [], True)
+            await client.close()
+
+    run(test)
+
+
+class Leader(ToyServer):
+    """A controller that names a master with an epoch."""
+
+    def __init__(self, master: str, epoch: int) -> None:
+        super().__init__(
+            body=json.dumps({"syncStateSet": [1], "syncStateSetEpoch": 1}).encode(),
+            masterAddress=master,
+            masterEpoch=str(epoch),
+            masterBrokerId="1",
+        )
+
+
+def test_the_highest_epoch_counts_and_one_look_serves_all() -> None:
+    async def test() -> None:
+        brokers = {"n1": ("198.18.0.1", 10911), "n2": ("198.18.0.2", 10911)}
+        deposed, leading = Leader("198.18.0.1:10911", 3), Leader("198.18.0.2:10911", 4)
+        async with serving(deposed) as one, serving(leading) as other:
+            masters = Masters(places(brokers, [one, other, await free_port()]))
+            found = await asyncio.gather(*(masters.find("a") for _ in range(20)))
+            assert set(found) == {"n2"}
+            assert len(leading.requests) == 1
+            assert masters.known("a") == "n2"
+            assert await masters.find("a", doubted="n1") == "n2"
+            assert len(leading.requests) == 1, "nobody doubted n2"
+            assert await masters.find("a", doubted="n2") == "n2"
+            assert len(leading.requests) == 2
+
+    run(test)
+
+
+def test_nobody_who_knows_is_no_master() -> None:
+    async def test() -> None:
+        async with serving(ToyServer(code=2007, remark="not leader")) as at:
+            masters = Masters(places({"n1": ("198.18.0.1", 10911)}, [at, await free_port()]))
+            assert await masters.find("a") is None
+
+    run(test)
