@@ -71,6 +71,8 @@ class Workload(ABC):
     """Names of the topologies (`infra.topologies`) it works on; the first is the default."""
     clients: ClassVar[Sequence[str]] = ("remoting",)
     """What `--client` may be."""
+    heeds: ClassVar[Collection[str]] = ()
+    """Which of the options for single workloads it takes: `read_mode`, `snapshot`, `consume`. Others are refused."""
     default_rate: ClassVar[float] = 100.0
     """Ops per second over all clients, where the plan says nothing."""
     restart_before_final: ClassVar[bool] = True

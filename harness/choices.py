@@ -21,6 +21,9 @@ from infra.topologies.dledger import DledgerTopology
 STRICT = "strict"
 """The profile taken where a topology has it and the plan names none: what a test of promises asks for."""
 
+_SPECIAL = ("read_mode", "snapshot", "consume")
+"""Options that mean something to some workloads only (`Workload.heeds`)."""
+
 
 def decided(plan: Plan) -> Plan:
     """The plan with nothing left open. Raises PlanError where its parts do not go together."""
@@ -72,6 +75,9 @@ def _topology(plan: Plan, workload: type[Workload]) -> str:
     if plan.client not in workload.clients:
         right = " or ".join(workload.clients)
         raise PlanError(f"workload {plan.workload!r} has no client {plan.client!r}; --client {right} is right")
+    for option in _SPECIAL:
+        if getattr(plan, option) != getattr(Plan(), option) and option not in workload.heeds:
+            raise PlanError(f"workload {plan.workload!r} knows no --{option.replace('_', '-')}; leave it out")
     if plan.ground_truth and workload.ground_truth is Workload.ground_truth:
         raise PlanError(f"workload {plan.workload!r} reads no ground truth; leave --ground-truth out")
     return asked or fits[0]

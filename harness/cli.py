@@ -61,7 +61,7 @@ cli.add_command(trends)
 
 @cli.command()
 @click.option("--plan", "plan_file", type=click.Path(path_type=Path), help="A plan in TOML; options override it.")
-@click.option("--workload", help="What clients do and what must hold (harness list workloads).  [default: register]")
+@click.option("--workload", help="What clients do and what must hold (harness list workloads).  [default: log]")
 @click.option(
     "--nemesis", help="Faults, joined by commas, or none (harness list nemeses).  [default: partition-halves]"
 )
@@ -122,8 +122,9 @@ def run(store: Path, plan_file: Path | None, dry_run: bool, keep: bool, reuse: s
 
     \b
     harness run
-    harness run --nemesis hammer-time,partition-halves --time-limit 120 --rate 100 --seed 7
-    harness run --snapshot --nemesis hammer-time
+    harness run --topology controller --profile default --nemesis kill-random-processes --target master
+    harness run --nemesis partition-leader-minority --version 5.3.3 --set broker.minInSyncReplicas=2
+    harness run --workload register --snapshot --nemesis hammer-time
     harness run --plan results/runs/latest/plan.toml
     """
     from harness import lifecycle, reusing

@@ -5,7 +5,7 @@ so that changing one component's draws does not disturb another's.
 
 A plan on disk looks like this; what is left out takes its default:
 
-    workload = "register"
+    workload = "log"
     seed = 7
     time_limit = "90s"
 
@@ -13,14 +13,14 @@ A plan on disk looks like this; what is left out takes its default:
     backend = "docker"
 
     [server]
-    topology = "dledger"
-    set."dledger.heartBeatTimeIntervalMs" = "500"
+    topology = "controller"
+    set."broker.minInSyncReplicas" = "2"
 
     [[nemesis]]
     fault = "hammer-time"
     every = "20s"
     for = "10s"
-    target = "leader"
+    target = "master"
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ class ServerPlan:
 class Plan:
     """Times in seconds, `rate` in ops per second over all clients (None: the workload's own)."""
 
-    workload: str = "register"
+    workload: str = "log"
     seed: int = 0
     time_limit_s: float = 60.0
     rate: float | None = None

@@ -245,6 +245,8 @@ class Topology(Protocol):
     """
 
     name: str
+    summary: ClassVar[str]
+    """One line for `harness list`."""
     profiles: ClassVar[Sequence[str]]
     """Sets of settings that differ in what they promise; the first is the default. Empty: there is only one way."""
 

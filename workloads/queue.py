@@ -46,6 +46,7 @@ class QueueWorkload(LogWorkload):
         "a consumer group that pulls and commits, or pops, crashes and rebalances: all is consumed, no offset lost"
     )
     prefix = "queue"
+    heeds = ("consume",)
 
     def __init__(self, plan: Plan) -> None:
         super().__init__(plan)

@@ -44,6 +44,7 @@ class RegisterWorkload(Workload):
     name = "register"
     summary = "linearizable registers on a DLedger group (RIP-59's test): read, write, cas on independent keys"
     topologies = ("dledger",)
+    heeds = ("read_mode", "snapshot")
 
     def client(self, context: Context, thread: int) -> Client:
         nodes = [node.name for node in context.cluster.nodes]

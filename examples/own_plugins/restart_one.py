@@ -20,7 +20,7 @@ class RestartOne(Fault):
     def inject(self, site: Site, detail: Any, ttl_s: float) -> Lease:
         start = site.topology.start_command(site.node)  # runs on the node, whatever becomes of us
         lease = site.node.lease([], [start], ttl_s=ttl_s)
-        site.topology.stop(site.node)
+        site.topology.stop(site.node, server=site.topology.main(site.node))
         return lease
 
     def seen(self, site: Site, detail: Any) -> Evidence:

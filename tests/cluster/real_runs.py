@@ -128,11 +128,13 @@ class Going:
 
 @contextmanager
 def going(*args: str | Path, store: Path, seen: Path | None = None, wrapper: Sequence[str] = ()) -> Iterator[Going]:
-    """`harness run ARGS --store STORE`, started. However the test ends, the command has ended too.
+    """`harness run ARGS --store STORE`, started; on the small DLedger group where ARGS name nothing else. However the
+    test ends, the command has ended too.
 
     `seen`: where this process finds the store, when `wrapper` shows the command another file system.
     """
-    run = Going([*wrapper, HARNESS, "run", *args, "--store", store], seen or store, store)
+    dledger = () if {"--workload", "--plan", "--topology"}.intersection(args) else ("--workload", "register")
+    run = Going([*wrapper, HARNESS, "run", *dledger, *args, "--store", store], seen or store, store)
     try:
         yield run
     finally:

@@ -53,7 +53,11 @@ class Server:
     def start_command(self, node: Any) -> Sequence[str]:
         return ["start", node.name]
 
-    def stop(self, node: Any) -> None:
+    def main(self, node: Any) -> str:
+        return "server"
+
+    def stop(self, node: Any, server: str | None = None) -> None:
+        assert server == "server"
         assert self.undo, "the guard must hold the start before the server is stopped"
         if not self.stubborn:
             self.running = None
