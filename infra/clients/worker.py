@@ -10,7 +10,6 @@ import asyncio
 import contextlib
 import json
 import os
-import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Coroutine, Mapping, Sequence
@@ -37,7 +36,8 @@ class Worker:
     def __init__(self, module: str, *args: str) -> None:
         self.module, self.args = module, args
         self._process: asyncio.subprocess.Process | None = None
-        self._home: Path | None = None
+        self._home: tempfile.TemporaryDirectory[str] | None = None
+        """Removed at the latest when the program ends."""
 
     @property
     def alive(self) -> bool:
@@ -45,16 +45,17 @@ class Worker:
 
     async def start(self) -> None:
         """Have it ready for requests. Raises NotStarted."""
-        self._home = Path(tempfile.mkdtemp(prefix="harness-client-"))
+        self._home = tempfile.TemporaryDirectory(prefix="harness-client-", ignore_cleanup_errors=True)
+        home = self._home.name
         try:
-            with (self._home / "errors").open("wb") as errors:
+            with (Path(home) / "errors").open("wb") as errors:
                 self._process = await asyncio.create_subprocess_exec(
                     *_python(self.module, self.args),
                     stdin=asyncio.subprocess.PIPE,
                     stdout=asyncio.subprocess.PIPE,
                     stderr=errors,
-                    cwd=self._home,
-                    env={**os.environ, "HOME": str(self._home)},
+                    cwd=home,
+                    env={**os.environ, "HOME": home},
                     limit=_LINE_LIMIT,
                 )
         except OSError as e:
@@ -97,7 +98,7 @@ class Worker:
             await process.wait()
         home, self._home = self._home, None
         if home is not None:
-            shutil.rmtree(home, ignore_errors=True)
+            home.cleanup()
 
     async def _answer(self, timeout_s: float) -> dict[str, Any]:
         assert self._process is not None
@@ -118,7 +119,7 @@ class Worker:
         assert self._process is not None
         assert self._home is not None
         code = await self._process.wait()
-        lines = (self._home / "errors").read_text(errors="replace").strip().splitlines()
+        lines = (Path(self._home.name) / "errors").read_text(errors="replace").strip().splitlines()
         how = f"killed by signal {-code}" if code < 0 else f"ended with {code}"
         return f"the client's process was {how}" + (f": {lines[-1][:200]}" if lines else "")
 
