@@ -38,6 +38,8 @@ class Session:
     uncommitted  queue -> since when (ns) it has consumed without a commit; missing: it has not.
     turn         how often it consumed, for going round the queues.
     away_until   ns: it crashed and is not back before.
+    node         who answered last. probes: queues whose committed offset it asks for, because that was another one
+                 before: a new master may have forgotten, and the next commit hides it.
     """
 
     held: tuple[str, ...] = ()
@@ -45,6 +47,8 @@ class Session:
     uncommitted: Mapping[str, int] = field(default_factory=dict)
     turn: int = 0
     away_until: int = 0
+    node: str | None = None
+    probes: frozenset[str] = frozenset()
 
     def assigned(self, keys: Sequence[str]) -> Session:
         """With these queues; positions of those it keeps stay."""
@@ -101,7 +105,7 @@ class Consumers(Generator):
         if not keep:
             return None
         for key in keep:
-            if key not in session.at:
+            if key not in session.at or key in session.probes:
                 return self._op("committed", key, None)
             if ctx.time - session.uncommitted.get(key, ctx.time) >= COMMIT_NS:
                 return self._op("commit", key, session.at[key])
@@ -128,11 +132,15 @@ def _after(session: Session, event: Op, now: int) -> Session:
     if event.type == FAIL:
         return session
     key = event.key or ""
+    node = event.extra.get("node", session.node)
+    if node != session.node:
+        session = replace(session, node=node, probes=frozenset(session.at if session.node is not None else ()))
     match event.f:
         case "assign":
             return session.assigned(event.value)
         case "committed":
-            return replace(session, at={**session.at, key: event.value or 0})
+            known = session.at.get(key, event.value or 0)
+            return replace(session, at={**session.at, key: known}, probes=session.probes - {key})
         case "commit":
             return replace(session, uncommitted={k: ns for k, ns in session.uncommitted.items() if k != key})
         case "crash":
