@@ -20,6 +20,7 @@ import pyarrow as pa
 from checkers.api import Checker, judge
 from checkers.linearizability import Linearizable
 from checkers.linearizability.batch import VALID, check_batch
+from checkers.linearizability.jit import plain
 from checkers.linearizability.models import MODELS, CasRegister, Model
 from checkers.spark.columns import applies, foreign_runs, pack_part
 from checkers.spark.job import Done, Portion, Receipt
@@ -28,7 +29,7 @@ from checkers.wellformed import WellFormed
 from harness import registry
 from harness.batch_judge import Open, decide_all, failed_row
 from harness.batch_rows import Clock, Quick, Watched, key_rows, rows_of
-from harness.examined import Asked, plain_python
+from harness.examined import Asked
 from harness.judging import judge_by
 from harness.plan import Plan, PlanError
 from results.bulk import making_many
@@ -57,7 +58,7 @@ class BatchWork:
 
     def __call__(self, portion: Portion, places: Mapping[str, Path]) -> Done:
         _forget_peak()
-        with nullcontext() if self.asked.jit else plain_python():
+        with nullcontext() if self.asked.jit else plain():
             looks = [self._look(unit, places[unit.source]) for unit in portion]
             decide_all([history for look in looks for history in look.open], self.asked)
         peak = _peak_mb()

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import os
 import time
 import traceback
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from checkers.api import judge
 from checkers.linearizability import Budget, Linearizable, LinearResult
+from checkers.linearizability.jit import plain
 from checkers.linearizability.models import MODELS
 from checkers.linearizability.picture import picture
 from checkers.wellformed import WellFormed
@@ -108,7 +108,7 @@ def examine(path: Path, shown: str, model: str | None, asked: Asked) -> Examined
     """
     began = time.perf_counter()
     try:
-        with nullcontext() if asked.jit else plain_python():
+        with nullcontext() if asked.jit else plain():
             found = _stored(path, shown) if path.is_dir() else _history(path, shown, model, asked)
     except HistoryError as problem:
         found = Examined(shown, Verdict.UNKNOWN, str(problem), model, stored_run=path.is_dir())
@@ -124,20 +124,6 @@ def examine(path: Path, shown: str, model: str | None, asked: Asked) -> Examined
         notes = tuple(traceback.format_exc().splitlines())
         found = Examined(shown, Verdict.UNKNOWN, " ".join(told.split()), model, notes=notes)
     return replace(found, ms=(time.perf_counter() - began) * 1000)
-
-
-@contextmanager
-def plain_python() -> Iterator[None]:
-    """`--no-jit`, for this history only: the searches ask for the variable whenever they could use compiled code."""
-    before = os.environ.get("HARNESS_NO_JIT")
-    os.environ["HARNESS_NO_JIT"] = "1"
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ["HARNESS_NO_JIT"]
-        else:
-            os.environ["HARNESS_NO_JIT"] = before
 
 
 def _stored(path: Path, shown: str) -> Examined:

@@ -28,6 +28,7 @@ def simulate(folder: Path, plan: Plan, bug: Bug | None) -> Outcome:
 
 def plan(seed: int, **changes: object) -> Plan:
     base: dict[str, object] = {
+        "workload": "register",
         "seed": seed,
         "time_limit_s": 30.0,
         "rate": 60.0,
