@@ -47,7 +47,7 @@ log = logging.getLogger("harness")
 SETTLE_S = 5.0
 """Load goes on at least this long after the last heal: what returns may do harm only then."""
 
-READY_TIMEOUT_S = 120.0
+READY_TIMEOUT_S = 240.0
 FINAL_LIMIT_S = 120.0
 
 

@@ -70,7 +70,7 @@ _VIEWS: Final[tuple[tuple[str, str], ...]] = (
         SELECT run, queue, process, start, t0, value AS id, coalesce(done_type, 'info') AS outcome,
                CASE WHEN done_type IN ('ok', 'fail') THEN done ELSE {never} END AS end,
                coalesce(CASE WHEN done_type = 'ok' THEN get(from_json(done_value, 'array<bigint>'), 0)
-                    ELSE CAST(get_json_object(CASE WHEN done IS NULL THEN extra ELSE done_extra END, '$.offset')
+                    ELSE TRY_CAST(get_json_object(CASE WHEN done IS NULL THEN extra ELSE done_extra END, '$.offset')
                               AS BIGINT) END, -1) AS offset
         FROM calls WHERE f = 'send'
         """,
@@ -80,12 +80,12 @@ _VIEWS: Final[tuple[tuple[str, str], ...]] = (
         """
         SELECT run, queue, f, process, start, t0, done AS end, t1, done_type,
                coalesce(get_json_object(done_extra, '$.node'), get_json_object(extra, '$.node')) AS node,
-               coalesce(CAST(value AS BIGINT), -1) AS asked,
-               coalesce(CAST(coalesce(get_json_object(done_extra, '$.min'), get_json_object(extra, '$.min')) AS BIGINT),
+               coalesce(TRY_CAST(value AS BIGINT), -1) AS asked,
+               coalesce(TRY_CAST(coalesce(get_json_object(done_extra, '$.min'), get_json_object(extra, '$.min')) AS BIGINT),
                         -1) AS min,
-               coalesce(CAST(coalesce(get_json_object(done_extra, '$.max'), get_json_object(extra, '$.max')) AS BIGINT),
+               coalesce(TRY_CAST(coalesce(get_json_object(done_extra, '$.max'), get_json_object(extra, '$.max')) AS BIGINT),
                         -1) AS max,
-               coalesce(CAST(coalesce(get_json_object(done_extra, '$.next'), get_json_object(extra, '$.next'))
+               coalesce(TRY_CAST(coalesce(get_json_object(done_extra, '$.next'), get_json_object(extra, '$.next'))
                              AS BIGINT), -1) AS next,
                coalesce(get_json_object(done_extra, '$.role'), get_json_object(extra, '$.role')) AS role,
                coalesce(get_json_object(done_extra, '$.start'), get_json_object(extra, '$.start')) = 'true' AS begins,
@@ -97,10 +97,11 @@ _VIEWS: Final[tuple[tuple[str, str], ...]] = (
     (
         "reads",
         """
-        SELECT *, size(shown) AS count, CAST(element_at(shown, 1)[0] AS BIGINT) AS low,
-               CAST(element_at(shown, -1)[0] AS BIGINT) AS high,
+        SELECT *, size(shown) AS count, TRY_CAST(try_element_at(shown, 1)[0] AS BIGINT) AS low,
+               TRY_CAST(try_element_at(shown, -1)[0] AS BIGINT) AS high,
                CASE WHEN said_done IS NOT NULL THEN said_done = 'true'
-                    ELSE max > -1 AND max <= greatest(coalesce(CAST(element_at(shown, -1)[0] AS BIGINT) + 1, -1), asked)
+                    ELSE max > -1 AND max <= greatest(
+                                     coalesce(TRY_CAST(try_element_at(shown, -1)[0] AS BIGINT) + 1, -1), asked)
                END AS done
         FROM asked WHERE done_type = 'ok' AND f <> 'pop'
         """,
@@ -108,10 +109,10 @@ _VIEWS: Final[tuple[tuple[str, str], ...]] = (
     (
         "sightings",
         """
-        SELECT run, queue, CAST(m[0] AS BIGINT) AS offset, m[1] AS id, start, end, f, node, pos
+        SELECT run, queue, TRY_CAST(m[0] AS BIGINT) AS offset, m[1] AS id, start, end, f, node, pos
         FROM reads LATERAL VIEW posexplode(shown) AS pos, m
         UNION ALL
-        SELECT run, m[0], CAST(m[1] AS BIGINT), m[2], start, end, f, node, pos
+        SELECT run, m[0], TRY_CAST(m[1] AS BIGINT), m[2], start, end, f, node, pos
         FROM (SELECT * FROM asked WHERE done_type = 'ok' AND f = 'pop') LATERAL VIEW posexplode(shown) AS pos, m
         WHERE coalesce(m[4], '0') IN ('0', 'false', '')
         """,
@@ -204,10 +205,10 @@ _VIEWS: Final[tuple[tuple[str, str], ...]] = (
           SELECT a.run, a.id, a.queue, a.offset, a.first FROM seen a JOIN seen b
             ON a.run = b.run AND a.id = b.id AND (a.queue <> b.queue OR a.offset <> b.offset)
             AND arrays_overlap(a.final, b.final)
-          WHERE a.several > 1 AND CAST(a.id AS BIGINT) > 0
+          WHERE a.several > 1 AND TRY_CAST(a.id AS BIGINT) > 0
           UNION ALL
           SELECT s.run, s.id, s.queue, s.offset, s.first FROM seen s JOIN
-            (SELECT run, id FROM seen WHERE several > 1 AND CAST(id AS BIGINT) > 0
+            (SELECT run, id FROM seen WHERE several > 1 AND TRY_CAST(id AS BIGINT) > 0
              GROUP BY run, id HAVING NOT bool_or(decided)) n ON s.run = n.run AND s.id = n.id
         ) GROUP BY run, id
         """,
@@ -246,10 +247,10 @@ _VIEWS: Final[tuple[tuple[str, str], ...]] = (
     (
         "down",
         """
-        SELECT r.run, r.queue, r.start, array_min(transform(r.shown, m -> CAST(m[0] AS BIGINT))) AS offset
+        SELECT r.run, r.queue, r.start, array_min(transform(r.shown, m -> TRY_CAST(m[0] AS BIGINT))) AS offset
         FROM reads r WHERE r.count > 0 AND (r.low < r.asked OR exists(
           sequence(1, greatest(r.count - 1, 1)),
-          i -> i < r.count AND CAST(r.shown[i][0] AS BIGINT) <= CAST(r.shown[i - 1][0] AS BIGINT)))
+          i -> i < r.count AND TRY_CAST(r.shown[i][0] AS BIGINT) <= TRY_CAST(r.shown[i - 1][0] AS BIGINT)))
         """,
     ),
     (
@@ -287,7 +288,7 @@ _CASES: Final = """
       SELECT *, lag(id) OVER w AS other, lag(final) OVER w AS other_final FROM seen
       WHERE contested AND outcome IN ('ok', 'info') AND NOT gone
             AND NOT (outcome = 'info' AND NOT is_final AND NOT kept AND (decided OR contested))
-      WINDOW w AS (PARTITION BY run, queue, offset ORDER BY CAST(id AS BIGINT))
+      WINDOW w AS (PARTITION BY run, queue, offset ORDER BY TRY_CAST(id AS BIGINT))
     ) WHERE other IS NOT NULL
         AND NOT (size(final) > 0 AND size(other_final) > 0 AND NOT arrays_overlap(final, other_final))
     UNION ALL SELECT run, 'reordered', queue, place, id, start FROM behind WHERE by_one
@@ -316,7 +317,7 @@ def log_cases(spark: SparkSession, ops: DataFrame, reigned: Reigned) -> list[Fou
     """
     texts = ("run", "type", "f", "key", "value", "extra")
     ops.selectExpr(
-        "`index`", "`time`", "process", *(f"CAST(`{name}` AS STRING) AS `{name}`" for name in texts)
+        "`index`", "`time`", "process", *(f"TRY_CAST(`{name}` AS STRING) AS `{name}`" for name in texts)
     ).createOrReplaceTempView("log_ops_all")
     spark.sql(
         """SELECT o.* FROM log_ops_all o LEFT ANTI JOIN (
