@@ -81,10 +81,10 @@ _VIEWS: Final[tuple[tuple[str, str], ...]] = (
         SELECT run, queue, f, process, start, t0, done AS end, t1, done_type,
                coalesce(get_json_object(done_extra, '$.node'), get_json_object(extra, '$.node')) AS node,
                coalesce(TRY_CAST(value AS BIGINT), -1) AS asked,
-               coalesce(TRY_CAST(coalesce(get_json_object(done_extra, '$.min'), get_json_object(extra, '$.min')) AS BIGINT),
-                        -1) AS min,
-               coalesce(TRY_CAST(coalesce(get_json_object(done_extra, '$.max'), get_json_object(extra, '$.max')) AS BIGINT),
-                        -1) AS max,
+               coalesce(TRY_CAST(coalesce(get_json_object(done_extra, '$.min'), get_json_object(extra, '$.min'))
+                             AS BIGINT), -1) AS min,
+               coalesce(TRY_CAST(coalesce(get_json_object(done_extra, '$.max'), get_json_object(extra, '$.max'))
+                             AS BIGINT), -1) AS max,
                coalesce(TRY_CAST(coalesce(get_json_object(done_extra, '$.next'), get_json_object(extra, '$.next'))
                              AS BIGINT), -1) AS next,
                coalesce(get_json_object(done_extra, '$.role'), get_json_object(extra, '$.role')) AS role,

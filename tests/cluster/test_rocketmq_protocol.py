@@ -20,6 +20,7 @@ from infra.remoting.rocketmq.client import Broker, Check, check_of
 from infra.rocketmq.artifacts import fetch
 
 pytestmark = [
+    pytest.mark.nightly,
     pytest.mark.cluster,
     pytest.mark.skipif(shutil.which("java") is None, reason="no java on the path"),
 ]

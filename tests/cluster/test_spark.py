@@ -26,7 +26,7 @@ BIN = Path(sys.executable).parent
 PATIENCE_S = 1800
 """A machine that does much else at the same time is slow, and not wrong."""
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.nightly]
 
 SMALL = ("--conf", "spark.executor.memory=512m", "--conf", "spark.driver.host=127.0.0.1", "--driver-memory", "512m")
 

@@ -16,7 +16,7 @@ from results.op_table import write_op_table
 from results.record import RunRecord
 from sim.rocketmq import Bug, simulate
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.nightly]
 
 SEEDS = range(2)
 

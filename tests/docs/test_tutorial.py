@@ -229,6 +229,7 @@ def test_what_needs_no_servers(tmp_path: Path) -> None:
 
 
 @pytest.mark.cluster
+@pytest.mark.nightly
 def test_every_step_on_real_servers(tmp_path: Path) -> None:
     reader = Reader(tmp_path, offline=False)
     for step in steps(TUTORIAL.read_text()):
