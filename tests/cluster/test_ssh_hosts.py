@@ -130,9 +130,9 @@ def park(machines: Park) -> Iterator[Park]:
     """The machines. What a test does with them leaves each as it was: files, rules, programs; and no record here."""
     before = [trace(host) for host in machines.hosts]
     yield machines
-    # The watch of the servers' processes waits on the node in rounds; its last round ends by itself a few seconds later.
-    waits = "the last round of the watch ends"
-    until(lambda: all(trace(h).programs <= then.programs for h, then in zip(machines.hosts, before, strict=True)), waits)
+    # The watch of the servers' processes waits on the node in rounds; the last one ends by itself, seconds later.
+    pairs = list(zip(machines.hosts, before, strict=True))
+    until(lambda: all(trace(host).programs <= then.programs for host, then in pairs), "the last round of the watch ends")
     after = [trace(host) for host in machines.hosts]
     for host, then, now in zip(machines.hosts, before, after, strict=True):
         assert now.files - then.files == frozenset(), host.name
@@ -201,7 +201,8 @@ def test_kill_9_in_mid_fault(park: Park, store: Path, tmp_path: Path) -> None:
     # One strike of each, a few seconds apart, and nothing but the end of the run heals them.
     strikes = [{"fault": fault, "target": target, "every": 100, "for": 90} for fault, target in faults.items()]
     cluster = {"backend": "ssh", "hosts": park.specs, "ssh_key": str(park.key), "disposable": True}
-    plan.write_text(tomli_w.dumps({"workload": "register", "seed": 8, "time_limit": 32, "cluster": cluster, "nemesis": strikes}))
+    chosen = {"workload": "register", "seed": 8, "time_limit": 32, "cluster": cluster, "nemesis": strikes}
+    plan.write_text(tomli_w.dumps(chosen))
     with going("--plan", plan, store=store, wrapper=park.shell) as started:
         run_id = lives(park, started)
         started.strike(3)
