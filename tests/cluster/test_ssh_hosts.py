@@ -132,7 +132,7 @@ def park(machines: Park) -> Iterator[Park]:
     yield machines
     # The watch of the servers' processes waits on the node in rounds; the last one ends by itself, seconds later.
     pairs = list(zip(machines.hosts, before, strict=True))
-    until(lambda: all(trace(host).programs <= then.programs for host, then in pairs), "the last round of the watch ends")
+    until(lambda: all(trace(host).programs <= then.programs for host, then in pairs), "the watch ends")
     after = [trace(host) for host in machines.hosts]
     for host, then, now in zip(machines.hosts, before, after, strict=True):
         assert now.files - then.files == frozenset(), host.name
