@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import shutil
 import signal
 from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import dataclass
@@ -21,10 +20,7 @@ from infra.remoting.rocketmq.admin import BrokerAdmin, NameServer
 from infra.remoting.rocketmq.client import Broker, Message
 from infra.rocketmq.artifacts import fetch
 
-pytestmark = [
-    pytest.mark.cluster,
-    pytest.mark.skipif(shutil.which("java") is None, reason="no java on the path"),
-]
+pytestmark = pytest.mark.cluster
 
 
 @dataclass(frozen=True)

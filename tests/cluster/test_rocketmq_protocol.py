@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import shutil
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -19,11 +18,7 @@ from infra.remoting.rocketmq.admin import AdminError, BrokerAdmin, Controller, N
 from infra.remoting.rocketmq.client import Broker, Check, check_of
 from infra.rocketmq.artifacts import fetch
 
-pytestmark = [
-    pytest.mark.nightly,
-    pytest.mark.cluster,
-    pytest.mark.skipif(shutil.which("java") is None, reason="no java on the path"),
-]
+pytestmark = [pytest.mark.cluster, pytest.mark.nightly]
 
 CONTROLLED = {
     **BROKER,
