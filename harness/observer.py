@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from harness.scene import Scene
@@ -49,10 +49,11 @@ class Observer:
             self._conclude()
             await asyncio.sleep(max(0.05, INTERVAL_S - (now() - began)))
 
-    async def look(self) -> None:
-        """One round over all nodes at once."""
-        await asyncio.gather(*(self._ask(node) for node in self._nodes))
+    async def look(self, *, thorough: bool = False) -> Mapping[str, Observation]:
+        """One round over all nodes at once: node -> what it said in this round."""
+        said = await asyncio.gather(*(self._ask(node, thorough) for node in self._nodes))
         self._conclude()
+        return {seen.node: seen for seen in said}
 
     def _conclude(self) -> None:
         """Who is who, from what each node said last."""
@@ -84,8 +85,8 @@ class Observer:
         while len(goals) > 1 and goals[1][0] <= before:
             goals.popleft()
 
-    async def _ask(self, node: Node) -> None:
-        said: Status = await self._topology.observe(node, ANSWER_S)
+    async def _ask(self, node: Node, thorough: bool = False) -> Observation:
+        said: Status = await self._topology.observe(node, ANSWER_S, thorough=thorough)
         seen = Observation(
             time=self._now(),
             node=node.name,
@@ -100,6 +101,7 @@ class Observer:
         )
         self.latest[node.name] = seen
         self._keep(seen)
+        return seen
 
     @property
     def leaders(self) -> list[str]:
@@ -125,17 +127,28 @@ class Observer:
         deadline = asyncio.get_running_loop().time() + timeout_s
         while asyncio.get_running_loop().time() < deadline:
             await self.look()
-            if all(self._applied(group) for group in self._goals) and self._all_in_sync:
-                return True
+            if self._stored_everywhere and self._all_in_sync:
+                said = await self.look(thorough=True)
+                if all(self._applied(group, said) for group in self._goals) and self._all_in_sync:
+                    return True
             await asyncio.sleep(0.3)
         return False
 
-    def _applied(self, group: str) -> bool:
-        leader = self.scene.leaders.get(group)
-        goal = _stored(self.latest[leader]) if leader else None
-        return goal is not None and all(
-            (o.applied if o.applied is not None else -1) >= goal for o in self._members(group)
+    @property
+    def _stored_everywhere(self) -> bool:
+        """Whether every replica's log reaches as far as its leader's did a moment ago: cheap to ask, and it comes
+        before all else.
+        """
+        return all(
+            bool(goals) and all((o.end if o.end is not None else -1) >= goals[-1][1] for o in self._members(group))
+            for group, goals in self._goals.items()
         )
+
+    def _applied(self, group: str, said: Mapping[str, Observation]) -> bool:
+        leader = self.scene.leaders.get(group)
+        goal = _stored(said[leader]) if leader else None
+        held = [said[node].applied for node in self._stage.groups[group] if node in self._stage.main]
+        return goal is not None and all((applied if applied is not None else -1) >= goal for applied in held)
 
     @property
     def _all_in_sync(self) -> bool:

@@ -306,8 +306,11 @@ class Topology(Protocol):
     def last_words(self, node: Node, server: str) -> str:
         """The end of a server's log, in one line; never raises."""
 
-    async def observe(self, node: Node, timeout_s: float) -> Status:
-        """What the node says of itself now. Never raises: role `silent` instead."""
+    async def observe(self, node: Node, timeout_s: float, *, thorough: bool = False) -> Status:
+        """What the node says of itself now. Never raises: role `silent` instead.
+
+        `thorough` asks also for what costs a server much to say; without it `begin` and `applied` may be None.
+        """
 
     def collect(self, node: Node, into: Path) -> list[Path]:
         """Copy logs, GC log, hs_err, effective settings from the node."""

@@ -286,9 +286,9 @@ class RocketmqTopology(ABC):
         ports = {NAMESRV: NAMESRV_PORT, BROKER: BROKER_PORT, PROXY: PROXY_GRPC_PORT, CONTROLLER: self.controller_port}
         return node.address, ports[server or BROKER]
 
-    async def observe(self, node: Node, timeout_s: float) -> Status:
+    async def observe(self, node: Node, timeout_s: float, *, thorough: bool = False) -> Status:
         """See `_state.look`."""
-        return await look(self._addresses(), node.name, timeout_s)
+        return await look(self._addresses(), node.name, timeout_s, thorough=thorough)
 
     def collect(self, node: Node, into: Path) -> list[Path]:
         """Server logs, GC logs, crash reports, settings as given and in force; of each file at most its last 64 MiB."""

@@ -201,7 +201,7 @@ class DledgerTopology:
     def endpoint(self, node: Node, server: str | None = None) -> tuple[str, int]:
         return node.address, PORT
 
-    async def observe(self, node: Node, timeout_s: float) -> Status:
+    async def observe(self, node: Node, timeout_s: float, *, thorough: bool = False) -> Status:
         """`begin` is the first index the node's log may hold; `leader` may be a node that is none any more."""
         try:
             said = await ask_status(node.name, self.endpoint(node), timeout_s)

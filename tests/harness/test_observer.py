@@ -36,7 +36,7 @@ class Cluster:
     def groups(self) -> Mapping[str, Sequence[str]]:
         return {"a": ["n1", "n2"], "b": ["n3"]}
 
-    async def observe(self, node: Node, timeout_s: float) -> Status:
+    async def observe(self, node: Node, timeout_s: float, *, thorough: bool = False) -> Status:
         said = self.said[node.name]
         if said is None:
             await asyncio.sleep(timeout_s)

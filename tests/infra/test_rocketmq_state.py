@@ -61,12 +61,17 @@ class Fake:
     async def runtime_info(self) -> Mapping[str, str]:
         return {"commitLogMinOffset": "0", "commitLogMaxOffset": "412", "dispatchBehindBytes": "12"}
 
+    async def config(self) -> Mapping[str, str]:
+        return {}
+
     async def ha_status(self) -> Mapping[str, Any]:
         if self.node == self.cluster.master:
             slaves = [{"slaveAckOffset": 412, "inSync": True}, {"slaveAckOffset": 206, "inSync": True}]
-            return {"master": True, "haConnectionInfo": [*slaves, {"slaveAckOffset": 0, "inSync": False}]}
+            away = {"slaveAckOffset": 0, "inSync": False}
+            return {"master": True, "masterCommitLogMaxOffset": 412, "haConnectionInfo": [*slaves, away]}
         master = self.cluster.follows.get(self.node, self.cluster.master)
-        return {"master": False, "haClientRuntimeInfo": {"masterAddr": f"{NODES[master]}:10912" if master else None}}
+        address = f"{NODES[master]}:10912" if master else None
+        return {"master": False, "haClientRuntimeInfo": {"masterAddr": address, "maxOffset": 409}}
 
     async def epochs(self) -> Mapping[str, Any]:
         return {"brokerId": 0 if self.node == self.cluster.master else 2, "epochList": [{"epoch": 1}, {"epoch": 7}]}
@@ -101,7 +106,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
 
 
 def test_a_master_says(cluster: Cluster) -> None:
-    said = asyncio.run(look(WHERE, "n2", 5))
+    said = asyncio.run(look(WHERE, "n2", 5, thorough=True))
     assert (said.role, said.leader, said.term) == ("leader", "n2", 7)
     assert (said.begin, said.end, said.applied) == (0, 412, 400)
     assert said.committed == 206, "what the slowest replica in sync has; the one outside does not count"
@@ -111,7 +116,8 @@ def test_a_master_says(cluster: Cluster) -> None:
 
 def test_a_slave_and_the_leader_of_the_controllers_say(cluster: Cluster) -> None:
     said = asyncio.run(look(WHERE, "n1", 5))
-    assert (said.role, said.leader, said.committed) == ("follower", "n2", None)
+    assert (said.role, said.leader, said.end, said.committed) == ("follower", "n2", 409, None)
+    assert (said.begin, said.applied) == (None, None), "only a thorough look asks for the runtime info, which is dear"
     assert (said.extra["controller"], said.extra["in_sync"]) == ("leader", ["n2", "n1", "n3"])
     assert said.extra["in_sync_epoch"] == 5
 

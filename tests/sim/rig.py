@@ -102,7 +102,7 @@ class SimTopology:
     def endpoint(self, node: Any) -> tuple[str, int]:
         return node.address, 1
 
-    async def observe(self, node: Any, timeout_s: float) -> Status:
+    async def observe(self, node: Any, timeout_s: float, *, thorough: bool = False) -> Status:
         service = self.service
         if node.name in service.down:
             return Status("silent")
