@@ -20,6 +20,9 @@ LIB: Final = "/opt/harness/lib"
 SERVER_LIB: Final = "/opt/harness/server"
 USER_LIB: Final = "/opt/harness/user-lib"
 
+TMP: Final = "/var/lib/harness/tmp"
+"""Native libraries that a server unpacks for itself (RocksDB's, 10 MB a start): a killed one leaves them behind."""
+
 NO_PERF_FILE: Final = "-XX:+PerfDisableSharedMem"
 """Or every JVM makes `/tmp/hsperfdata_USER/PID`, which only an orderly end removes."""
 
@@ -34,6 +37,7 @@ def options(gc_log: str) -> dict[str, str]:
             "one that lives on with some of its threads dead is not the server's behaviour but ours"
         ),
         NO_PERF_FILE: "the JVM's statistics stay out of /tmp, where a killed one would leave them for good",
+        f"-Djava.io.tmpdir={TMP}": "what a killed server leaves behind goes with the rest of it, not left in /tmp",
         f"-XX:ErrorFile={LOG}/hs_err_%p.log": "a crash of the JVM is evidence",
         f"-Xlog:gc*:file={LOG}/{gc_log}:time,uptime:filecount=5,filesize=2m": (
             "pauses of the collector explain lost leaderships; a restart moves the old file aside"

@@ -22,7 +22,7 @@ from infra.maven import checksum_of
 from infra.rocketmq import BROKER, CONTROLLER, MAIN_CLASSES, NAMESRV, PROXY, artifacts, jvm, settings
 from infra.server_settings import Default, chosen, jar_folder, properties, values
 from infra.ssh import spawn_argv
-from infra.topologies._jvm import DATA, LIB, LOG, USER_LIB, Launch, end, java, java_version, last_lines, options
+from infra.topologies._jvm import DATA, LIB, LOG, TMP, USER_LIB, Launch, end, java, java_version, last_lines, options
 from infra.topologies._places import (
     BROKER_PORT,
     CLUSTER,
@@ -167,7 +167,7 @@ class RocketmqTopology(ABC):
 
         def furnish(node: Node) -> None:
             kinds = self.servers(node)
-            node.run(["mkdir", "-p", LOG, *(f"{DATA}/{kind}" for kind in kinds)])
+            node.run(["mkdir", "-p", LOG, TMP, *(f"{DATA}/{kind}" for kind in kinds)])
             node.write(_LOGBACK, logback)
             for kind in kinds:
                 node.write(_settings_file(kind), _rendered(kind, self.settings_of(kind, node)))

@@ -24,6 +24,7 @@ from infra.topologies._jvm import (
     LOG,
     LOGGING,
     SERVER_LIB,
+    TMP,
     USER_LIB,
     Launch,
     end,
@@ -128,7 +129,7 @@ class DledgerTopology:
         peers = ";".join(f"{node.name}-{node.address}:{PORT}" for node in self._nodes)
         for node in self._nodes:
             own = {"group": GROUP, "selfId": node.name, "peers": peers, "storeBaseDir": DATA}
-            node.run(["mkdir", "-p", DATA, LOG])
+            node.run(["mkdir", "-p", DATA, LOG, TMP])
             node.write(_SETTINGS_FILE, properties(self._settings | own))
         self._java_version = java_version(self._nodes[0])
 
