@@ -138,6 +138,7 @@ def run(store: Path, plan_file: Path | None, dry_run: bool, keep: bool, reuse: s
         plan = reusing.on_kept(plan, reuse, given)
     plan = decided(plan)
     if dry_run:
+        lifecycle.check(plan)
         click.echo(plan.to_toml(), nl=False)
         return
     prepared = lifecycle.prepare(plan, keep=keep, reuse=reuse)

@@ -82,12 +82,9 @@ class Prepared:
 def prepare(plan: Plan, *, keep: bool = False, reuse: str | None = None) -> Prepared:
     """Resolve the plan's names and check what can be checked without a machine. Raises PlanError or InfraError."""
     plan = choices.decided(plan)
-    workload = registry.workload(plan)
+    workload, faults, topology = check(plan)
     if keep or reuse:
         reusing.check(plan, workload)
-    faults = {n.fault: registry.fault(n.fault) for n in plan.nemeses}
-    strikes(plan, faults)  # a wrong target is told now, not after the cluster is up
-    topology = choices.make_topology(plan, workload)
     backend = registry.backend(plan.cluster.backend)
     can = backend.probe()
     if not can.ok:
@@ -95,6 +92,15 @@ def prepare(plan: Plan, *, keep: bool = False, reuse: str | None = None) -> Prep
     refuse_if_not_disposable(plan, faults, backend.name)
     _check_machines(plan, backend.name)
     return Prepared(plan, workload, faults, backend, topology, keep, reuse)
+
+
+def check(plan: Plan) -> tuple[Workload, dict[str, Fault], Topology]:
+    """What a decided plan names, or why it cannot be: PlanError, InfraError. Looks at no machine, starts nothing."""
+    workload = registry.workload(plan)
+    faults = {n.fault: registry.fault(n.fault) for n in plan.nemeses}
+    strikes(plan, faults)  # a wrong target is told now, not after the cluster is up
+    topology = choices.make_topology(plan, workload)
+    return workload, faults, topology
 
 
 def _check_machines(plan: Plan, backend: str) -> None:

@@ -69,15 +69,15 @@ def test_usage_errors(argv: list[str], said: str, capsys: pytest.CaptureFixture[
 
 
 def test_options_override_a_plan(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "p.toml").write_text('seed = 3\nrate = 7.0\n[server]\nset."dledger.a" = "1"\n')
-    options = ["--rate", "9", "--nemesis", "bridge,hammer-time", "--target", "leader", "--set", "dledger.b=2"]
+    (tmp_path / "p.toml").write_text('seed = 3\nrate = 7.0\n[server]\nset."broker.a" = "1"\n')
+    options = ["--rate", "9", "--nemesis", "bridge,hammer-time", "--target", "leader", "--set", "broker.b=2"]
     code, out, _ = harness(capsys, "run", "--dry-run", "--plan", str(tmp_path / "p.toml"), *options)
     assert code == 0
     (tmp_path / "effective.toml").write_text(out)
     plan = Plan.read(tmp_path / "effective.toml")
     assert (plan.seed, plan.rate) == (3, 9.0)
     assert [(n.fault, n.target) for n in plan.nemeses] == [("bridge", "leader"), ("hammer-time", "leader")]
-    assert plan.server.settings == {"dledger.a": "1", "dledger.b": "2"}
+    assert plan.server.settings == {"broker.a": "1", "broker.b": "2"}
 
 
 def test_an_alias_is_stored_by_its_own_name(capsys: pytest.CaptureFixture[str]) -> None:
@@ -151,3 +151,18 @@ def test_list_names_topologies_and_versions(capsys: pytest.CaptureFixture[str]) 
     _, out, _ = harness(capsys, "list", "versions")
     assert "rocketmq 5.5.0" in out
     assert "5.5.1" in out
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (["--version", "9.9"], "RocketMQ 9.9 is not pinned here"),
+        (["--set", "proxi.a=1"], "settings of this topology are called"),
+        (["--nemesis", "bridge", "--target", "n9"], "no target 'n9'"),
+    ],
+)
+def test_a_dry_run_refuses_what_a_run_would(options: list[str], told: str, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = harness(capsys, "run", "--dry-run", *options)
+    assert code != 0
+    assert out == ""
+    assert told in err
