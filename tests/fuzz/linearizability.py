@@ -32,9 +32,12 @@ from tiny_histories import brute_force as plain_brute_force  # noqa: E402
 
 from checkers.linearizability import INCONSISTENT, MODELS, Kind, Model, verify_witness  # noqa: E402
 from checkers.linearizability.batch import INVALID, VALID, Packed, check_batch, pack  # noqa: E402
-from checkers.linearizability.encode import NEVER  # noqa: E402
+from checkers.linearizability.budget import Budget  # noqa: E402
+from checkers.linearizability.decide import decide  # noqa: E402
+from checkers.linearizability.encode import NEVER, Problem  # noqa: E402
 from checkers.linearizability.monitors import MONITORS, register  # noqa: E402
 from checkers.linearizability.monitors.registers import written_once  # noqa: E402
+from checkers.linearizability.outcome import Outcome  # noqa: E402
 from checkers.linearizability.unique import unique_register  # noqa: E402
 from fuzz.unique import MOST, UNIQUE  # noqa: E402 - the tests' own modules
 from results.history import Call  # noqa: E402
@@ -159,9 +162,14 @@ def told(packed: Packed, history: int) -> str:
     return str([(kinds[packed.kind[op]], int(packed.call[op]), int(packed.ret[op])) for op in range(begin, end)])
 
 
+def whole(problem: Problem) -> Outcome | None:
+    """The portfolio, for a model whose special case is how it is divided (a set, by its elements)."""
+    return decide(problem, Budget())
+
+
 def by_monitor(packed: Packed, truth: npt.NDArray[np.bool_], wrong: list[str]) -> tuple[int, int]:
     """(decided, undecided) by the special case for this model; every witness is replayed."""
-    monitors = [MONITORS[type(packed.table.model)]]
+    monitors = [MONITORS.get(type(packed.table.model), whole)]
     if monitors == [register]:
         monitors = [unique_register, written_once]  # which it chooses by size
     decided = undecided = 0
