@@ -94,6 +94,19 @@ def iterate_sealed(path: Path) -> Iterator[Op]:
         raise HistoryError(path, None, f"not a sealed history, or damaged: {problem}") from None
 
 
+def read_columns(path: Path) -> pa.Table:
+    """The columns of a sealed history that decide what an op was: `SCHEMA` without `error` and `extra`.
+
+    Raises HistoryError as `iterate_sealed` does.
+    """
+    try:
+        with pq.ParquetFile(path) as file:
+            insist_on_schema(path, file.schema_arrow)
+            return file.read(SCHEMA.names[:7], use_threads=False)
+    except (OSError, pa.ArrowException) as problem:
+        raise HistoryError(path, None, f"not a sealed history, or damaged: {problem}") from None
+
+
 def sealed_keys(path: Path, share: int, of: int) -> Iterator[Op]:
     """The clients' ops of some of the keys, with their indices in the whole: of the keys that fall into share `share`
     (from 0) when all are dealt out to `of` shares. Raises HistoryError as `iterate_sealed` does.
@@ -110,6 +123,15 @@ def sealed_keys(path: Path, share: int, of: int) -> Iterator[Op]:
                 yield from ops_of(path, batch.filter(kept))
     except (OSError, pa.ArrowException) as problem:
         raise HistoryError(path, None, f"not a sealed history, or damaged: {problem}") from None
+
+
+def is_parquet(path: Path) -> bool:
+    """By its first bytes; False too where it cannot be read."""
+    try:
+        with path.open("rb") as file:
+            return file.read(4) == b"PAR1"
+    except OSError:
+        return False
 
 
 def row_count(path: Path) -> int:

@@ -5,14 +5,18 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
+from checkers.linearizability import direct
 from checkers.linearizability.budget import Budget
-from checkers.linearizability.check import LinearResult, check
+from checkers.linearizability.check import LinearResult, check, explained
 from checkers.linearizability.models import Model
 from results.history import Call
 from results.record import RunRecord
 from results.verdict import Anomaly, CheckResult, Verdict
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 _DETAILED: Final = 20
 """Bad keys that are explained; further ones are counted."""
@@ -62,6 +66,28 @@ class Linearizable:
             explained += result.verdict == Verdict.INVALID
             results[key] = result
         return self._merge(results, slowest, slowest_ms), results
+
+    def examine_columns(self, table: pa.Table) -> tuple[CheckResult, Mapping[str | None, LinearResult]] | None:
+        """`examine` of a sealed history's columns, with no object for an op (`direct`). None where that way does not
+        lead to a verdict of valid: then it has to be read, and judged, op by op.
+        """
+        if not direct.applies(self.model):
+            return None
+        # Only here: who has no such file need not wait for Arrow.
+        from checkers.linearizability.arrow import objects
+
+        results: dict[str | None, LinearResult] = {}
+        slowest, slowest_ms = None, 0.0
+        for key, ops in objects(table, self.model.fs) or ():
+            started = time.perf_counter()
+            found = direct.explained(ops, self.model)
+            if found is None:
+                return None
+            results[key] = explained(found)
+            ms = (time.perf_counter() - started) * 1000
+            if ms > slowest_ms:
+                slowest, slowest_ms = key, ms
+        return (self._merge(results, slowest, slowest_ms), results) if results else None
 
     def _groups(self, run: RunRecord) -> list[tuple[str | None, Sequence[Call]]]:
         """Keys with ops of the model, short ones first: they refute cheaply."""

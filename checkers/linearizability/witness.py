@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from checkers.linearizability.encode import NEVER, Problem
+from checkers.linearizability.monitors.base import LATE, Bools, Longs, Times
 
 
 def verify_witness(problem: Problem, order: Sequence[int]) -> str | None:
@@ -28,3 +31,45 @@ def verify_witness(problem: Problem, order: Sequence[int]) -> str | None:
         latest_call = max(latest_call, problem.call[op])
     place = problem.table.model.replay(problem.table.kinds[problem.kind[op]] for op in order)
     return None if place is None else f"op {problem.source[order[place]]} cannot happen where it is placed"
+
+
+# The same for orders of millions of ops that are columns: real time first, then what each object shows. An array has a
+# row for each op that is placed, in that order; equal numbers are equal values, and a negative one is none.
+
+
+def respects_time(when: Times, order: Longs) -> bool:
+    """Every completed op once, every unknown op at most once, and none before one that had returned by its call."""
+    times = np.bincount(order, minlength=len(when.op))
+    if (times > 1).any() or (times[when.ret < LATE] == 0).any():
+        return False
+    return bool((np.maximum.accumulate(when.call[order]) <= when.ret[order]).all())
+
+
+def register_holds(write: Bools, value: Longs) -> bool:
+    """Every read shows what was written last; 0 before that."""
+    last = np.maximum.accumulate(np.where(write, np.arange(len(write)), -1))
+    return bool((value == np.where(last < 0, 0, value[last]))[~write].all())
+
+
+def queue_holds(put: Bools, empty: Bools, element: Longs) -> bool:
+    """The n-th that is taken is the n-th that was put in (a negative one is unknown); an empty queue has none left."""
+    taken = ~put & ~empty
+    puts, takes = np.cumsum(put), np.cumsum(taken)
+    if (takes > puts).any() or (takes != puts)[empty].any():
+        return False
+    right = element[put][: np.count_nonzero(taken)]
+    return bool(((element[taken] == right) | (element[taken] < 0)).all())
+
+
+def log_holds(append: Bools, read: Bools, end: Bools, entry: Longs, offset: Longs) -> bool:
+    """Appends go to one offset after the other, an offset of -1 is not known; a read shows what is there, -1 for none;
+    `end` ops tell the next offset, and all others the first, which is 0.
+    """
+    count = np.cumsum(append)
+    appended = entry[append]
+    if ((offset != count - 1) & (offset != -1))[append].any() or (offset != count)[end].any():
+        return False
+    inside = read & (offset >= 0) & (offset < count)
+    there = np.full(len(read), -1, np.int64)
+    there[inside] = appended[offset[inside]]
+    return bool((there == entry)[read].all() and (offset == 0)[~(append | read | end)].all())

@@ -12,23 +12,16 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from checkers.linearizability.arrow import Calls, Flags, Longs, Rows, coded
 from checkers.linearizability.batch import Packed
 from checkers.linearizability.encode import NEVER, Table, freeze
 from checkers.linearizability.models import CasRegister, Kind, Model, Register
-from results.op import FAIL, INFO, INVOKE, OK
 from results.op_table import runs_of
-
-Longs = npt.NDArray[np.int64]
-Flags = npt.NDArray[np.bool_]
 
 MAX_KINDS: Final = 2_000
 """Different ops in one call: the engine's table has a cell for each of them in each state."""
-
-_TYPES: Final = (INVOKE, OK, FAIL, INFO)
 
 
 @dataclass(frozen=True)
@@ -59,7 +52,7 @@ def applies(model: Model[Any]) -> bool:
 def pack_part(table: pa.Table, model: Model[Any]) -> Part:
     """The rows of `results.op_table.read_part` (whole runs) as `Packed`."""
     spans = runs_of(table)
-    rows = _Rows(table, spans)
+    rows = Rows(table, spans)
     odd = rows.odd_runs()
     odd |= _unknown_fs(rows, model)
     calls = rows.calls(model.fs, odd)
@@ -113,77 +106,14 @@ def _groups(run: Longs, key: Longs, useful: Flags, ok: Flags) -> tuple[Longs, Lo
     return groups, sizes.astype(np.int64), np.add.reduceat(ok[useful].astype(np.int64), at)
 
 
-@dataclass(frozen=True)
-class _Calls:
-    """Rows of invocations that are not known to have failed, and of their completions (-1: none)."""
-
-    invoke: Longs
-    done: Longs
-    ok: Flags
-
-
-class _Rows:
-    """The columns as numbers."""
-
-    def __init__(self, table: pa.Table, spans: Sequence[tuple[str, int, int]]) -> None:
-        self.spans = spans
-        self.index = table["index"].to_numpy()
-        self.time = table["time"].to_numpy()
-        self.process = table["process"].to_numpy()
-        self.type, self.types = _codes(table["type"])
-        self.f, self.fs = _codes(table["f"])
-        self.key, self.keys = _codes(table["key"])
-        self.value, self.values = _codes(table["value"])
-        starts = np.array([start for _, start, _ in spans], np.int64)
-        self.run = np.repeat(np.arange(len(spans)), np.diff([*starts, len(table)]))
-        self.place = np.arange(len(table)) - starts[self.run] if len(spans) else np.zeros(0, np.int64)
-        kind = np.array([_TYPES.index(t) if t in _TYPES else -1 for t in self.types] + [-1])
-        self.kind = kind[self.type]
-        # Of one process in order of index: an invocation and its completion are neighbours.
-        self.by_process = np.lexsort((self.place, self.process, self.run))
-
-    def odd_runs(self) -> Flags:
-        """Runs that break an invariant of histories (`checkers.wellformed` says which), or in which no client acts."""
-        odd = np.zeros(len(self.spans), np.bool_)
-        odd[self.run[(self.index != self.place) | (self.kind < 0)]] = True
-        same = self.run[1:] == self.run[:-1]
-        odd[self.run[1:][same & (self.time[1:] < self.time[:-1])]] = True
-        at, after = self.by_process[:-1], self.by_process[1:]
-        neighbours = (self.run[at] == self.run[after]) & (self.process[at] == self.process[after])
-        invoke, follows = self.kind[at] == 0, self.kind[after] == 0
-        alike = (self.f[at] == self.f[after]) & (self.key[at] == self.key[after])
-        gone = (self.kind[at] == 3) & (self.process[at] >= 0)
-        wrong = neighbours & np.where(invoke, follows | ~alike, ~follows | gone)
-        odd[self.run[at[wrong]]] = True
-        if len(self.by_process):
-            opens = np.concatenate(([True], ~neighbours))
-            odd[self.run[self.by_process[opens & (self.kind[self.by_process] != 0)]]] = True
-        acted = np.zeros(len(self.spans), np.bool_)
-        acted[self.run[self.process >= 0]] = True
-        return odd | ~acted
-
-    def calls(self, fs: frozenset[str], odd: Flags) -> _Calls:
-        """The clients' calls of these ops, of all runs that are not odd."""
-        wanted = np.array([f in fs for f in self.fs] + [False])[self.f]
-        at = self.by_process
-        after = np.concatenate((at[1:], [-1])) if len(at) else at
-        starts = (self.kind[at] == 0) & (self.process[at] >= 0) & wanted[at] & ~odd[self.run[at]]
-        invoke, done = at[starts], after[starts]
-        mine = (done >= 0) & (self.run[invoke] == self.run[done]) & (self.process[invoke] == self.process[done])
-        done = np.where(mine, done, -1)
-        outcome = np.where(mine, self.kind[done], 3)
-        kept = outcome != 2
-        return _Calls(invoke[kept], done[kept], outcome[kept] == 1)
-
-
 class _Kinds:
     """What the ops do, as numbers of a table that they share."""
 
-    def __init__(self, rows: _Rows, model: Model[Any]) -> None:
+    def __init__(self, rows: Rows, model: Model[Any]) -> None:
         self.rows, self.model = rows, model
         self.table = Table(model)
 
-    def number(self, calls: _Calls) -> Longs:
+    def number(self, calls: Calls) -> Longs:
         """The kind of each call; -1 where the model does not accept it (a single history then says what is wrong)."""
         rows = self.rows
         watched = np.array([f in self.model.observers for f in rows.fs] + [False])
@@ -207,28 +137,17 @@ class _Kinds:
 
 def foreign_runs(table: pa.Table, spans: Sequence[tuple[str, int, int]], fs: frozenset[str]) -> Flags:
     """Histories in which a client does anything else than `fs`."""
-    codes, names = _codes(table["f"])
-    other = np.array([f not in fs for f in names] + [False])[codes] & (table["process"].to_numpy() >= 0)
+    codes, names = coded(table["f"])
+    other = np.array([f not in fs for f in names.to_pylist()] + [False])[codes] & (table["process"].to_numpy() >= 0)
     found = np.zeros(len(spans), np.bool_)
     starts = [start for _, start, _ in spans]
     found[np.searchsorted(starts, np.nonzero(other)[0], side="right") - 1] = True
     return found
 
 
-def _unknown_fs(rows: _Rows, model: Model[Any]) -> Flags:
+def _unknown_fs(rows: Rows, model: Model[Any]) -> Flags:
     """Runs in which no client does anything that the model knows."""
     known = np.array([f in model.fs for f in rows.fs] + [False])
     has = np.zeros(len(rows.spans), np.bool_)
     has[rows.run[known[rows.f] & (rows.process >= 0)]] = True
     return ~has
-
-
-def _codes(column: pa.ChunkedArray) -> tuple[Longs, list[str]]:
-    """A text column as numbers into a list; -1 for null."""
-    plain = column.combine_chunks()
-    if isinstance(plain, pa.ChunkedArray):
-        plain = pa.concat_arrays(plain.chunks) if plain.num_chunks else pa.array([], pa.string())
-    if not pa.types.is_dictionary(plain.type):
-        plain = pc.dictionary_encode(plain)
-    codes = plain.indices.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
-    return codes, plain.dictionary.to_pylist()

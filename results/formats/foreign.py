@@ -12,7 +12,7 @@ The readers only parse; what the events *mean* is decided here, once:
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal
 
@@ -232,6 +232,14 @@ def implied_model(history: History) -> str | None:
     No operation at all is what a `cas-register` did, too: every model accepts it.
     """
     asked = {op.f for op in history if op.is_client}
+    if asked == {"txn"}:
+        every = all(_is_register_txn(op.value) for op in history if op.is_client)
+        return "multi-register" if every else None
+    return implied_by(asked)
+
+
+def implied_by(asked: Set[str]) -> str | None:
+    """`implied_model` by the operations' names, where these are enough."""
     if asked <= {"read", "write", "cas", "cas-refused"}:
         return "cas-register"
     if asked <= {"get", "put", "append"}:
@@ -244,8 +252,6 @@ def implied_model(history: History) -> str | None:
         return "set"
     if asked <= {"append", "read", "min-offset", "max-offset", "trim"}:
         return "log"
-    if asked == {"txn"} and all(_is_register_txn(op.value) for op in history if op.is_client):
-        return "multi-register"
     return None
 
 
