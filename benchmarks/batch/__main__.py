@@ -16,12 +16,11 @@ import os
 import shutil
 import sys
 import tempfile
-import time
 from pathlib import Path
 from statistics import median
 
 from benchmarks.batch.generate import generate
-from benchmarks.batch.sides import by_pool, measured_spark, processor_s, wrong
+from benchmarks.batch.sides import measured, wrong
 
 
 def main() -> int:
@@ -41,15 +40,13 @@ def main() -> int:
     bad = 0
     print("round  pool: wall   cpu   Spark: wall   cpu  session   ratio: wall  cpu   driver MiB: Python  Java   load")
     for number in range(given.rounds):
-        began, spent = time.perf_counter(), processor_s()
-        by_pool(folder / "ops", folder / "pool", given.cores)
-        pool, pool_cpu = time.perf_counter() - began, processor_s() - spent
-        spark, spark_cpu, session, python, java = measured_spark(folder / "ops", folder / "spark", given.cores)
-        bad += wrong(folder / "pool", folder / "invalid.npy") + wrong(folder / "spark", folder / "invalid.npy")
-        ratios.append(spark / pool)
+        pool, spark = (measured(side, folder / "ops", folder / side, given.cores) for side in ("pool", "spark"))
+        bad += sum(wrong(folder / side, folder / "invalid.npy") for side in ("pool", "spark"))
+        ratios.append(spark.wall / pool.wall)
         print(
-            f"{number + 1:5} {pool:11.1f} {pool_cpu:5.0f} {spark:13.1f} {spark_cpu:5.0f} {session:8.1f} "
-            f"{spark / pool:13.2f} {spark_cpu / pool_cpu:4.2f} {python:20.0f} {java:5.0f} {os.getloadavg()[0]:6.1f}",
+            f"{number + 1:5} {pool.wall:11.1f} {pool.cpu:5.0f} {spark.wall:13.1f} {spark.cpu:5.0f} "
+            f"{spark.session:8.1f} {spark.wall / pool.wall:13.2f} {spark.cpu / pool.cpu:4.2f} "
+            f"{spark.python:20.0f} {spark.java:5.0f} {os.getloadavg()[0]:6.1f}",
             flush=True,
         )
         for side in ("pool", "spark"):

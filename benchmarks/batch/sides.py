@@ -1,13 +1,18 @@
-"""The two sides of the benchmark. In a module of their own: what other processes do must be importable there."""
+"""The two sides of the benchmark. One of them by itself: `python -m benchmarks.batch.sides pool OPS OUTPUT CORES`."""
 
 from __future__ import annotations
 
+import json
 import multiprocessing
 import os
-import resource
+import subprocess
+import sys
 import time
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -24,17 +29,18 @@ from harness.examined import Asked
 from results.verdict_table import VERDICTS, parquet_bytes, read_verdicts
 
 
-def work_of(portion: Sequence[Unit]) -> Done:
-    work = BatchWork(Asked(), checker_version(), "benchmark", 1)
+def work_of(version: str, portion: Sequence[Unit]) -> Done:
+    work = BatchWork(Asked(), version, "benchmark", 1)
     return work(tuple(portion), {unit.source: Path(unit.source) for unit in portion})
 
 
-def by_pool(ops: Path, output: Path, cores: int) -> None:
-    """What one would write without Spark."""
+def by_pool(ops: Path, output: Path, cores: int) -> float:
+    """What one would write without Spark. Returns the processor seconds of it all."""
     todo = portions(units_in(str(ops), SharedFiles(), None, None, str(output), print, PORTION_S))
     with ProcessPoolExecutor(cores, mp_context=multiprocessing.get_context("forkserver")) as pool:
-        tables = [done.table for done in pool.map(work_of, todo)]
-    SharedFiles().write(str(output / VERDICTS / "all.parquet"), parquet_bytes(pa.concat_tables(tables)))
+        tables = [done.table for done in pool.map(partial(work_of, checker_version()), todo)]
+        SharedFiles().write(str(output / VERDICTS / "all.parquet"), parquet_bytes(pa.concat_tables(tables)))
+        return processor_s()
 
 
 def wrong(output: Path, invalid: Path) -> int:
@@ -48,12 +54,6 @@ def wrong(output: Path, invalid: Path) -> int:
     return missing + int((verdict[judged] != expected[number[judged]]).sum())
 
 
-def processor_s() -> float:
-    """Of this process and all of its children that have ended."""
-    spent = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-    return sum(one.ru_utime + one.ru_stime for one in spent)
-
-
 def peak_mb(pid: int) -> float:
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     return int(next(line for line in lines if line.startswith("VmHWM:")).split()[1]) / 1024
@@ -65,20 +65,63 @@ def java_of(pid: int) -> int:
     return next(int(c) for c in children if Path(f"/proc/{c}/comm").read_text().strip() == "java")
 
 
+def processor_s() -> float:
+    """Seconds of processor of this process and all of its descendants, with those that ended and were waited for.
+
+    To be asked while the workers are there: nobody waits for Spark's when they end.
+    """
+    spent: dict[int, float] = {}
+    parent: dict[int, int] = {}
+    for folder in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):  # it has just ended
+            facts = (folder / "stat").read_text().rpartition(")")[2].split()
+            parent[int(folder.name)] = int(facts[1])
+            spent[int(folder.name)] = sum(map(int, facts[11:15])) / os.sysconf("SC_CLK_TCK")
+    ours = {os.getpid()}
+    while more := {pid for pid, of in parent.items() if of in ours} - ours:
+        ours |= more
+    return sum(spent[pid] for pid in ours)
+
+
 def by_spark(ops: Path, output: Path, cores: int) -> tuple[float, float, float]:
-    """Seconds for the session, and MiB at most of the driver's Python and of its Java. In a process of its own."""
+    """Processor seconds of it all, seconds until the session was there, and MiB at most of the driver's Java."""
     began = time.perf_counter()
     context = start(f"local[{cores}]", {}, "benchmark")
-    took = time.perf_counter() - began
+    session = time.perf_counter() - began
     check_on(context, BatchPlan([str(ops)], str(output)), lambda line: None)
-    memory = peak_mb(os.getpid()), peak_mb(java_of(os.getpid()))
+    spent, java = processor_s(), peak_mb(java_of(os.getpid()))
     context.stop()
-    return took, *memory
+    return spent, session, java
 
 
-def measured_spark(ops: Path, output: Path, cores: int) -> tuple[float, float, float, float, float]:
-    """Wall without the session, processor with it, and what `by_spark` tells."""
-    began, spent = time.perf_counter(), processor_s()
-    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as driver:
-        session, python, java = driver.submit(by_spark, ops, output, cores).result()
-    return time.perf_counter() - began - session, processor_s() - spent, session, python, java
+@dataclass(frozen=True)
+class Measured:
+    """Of one side. wall, session, cpu: seconds, the start of the session being no part of `wall`. python, java: MiB at
+    most of the driver's processes.
+    """
+
+    wall: float
+    cpu: float
+    session: float
+    python: float
+    java: float
+
+
+def measured(side: str, ops: Path, output: Path, cores: int) -> Measured:
+    """One side, in a process of its own."""
+    began = time.perf_counter()
+    command = [sys.executable, "-m", "benchmarks.batch.sides", side, str(ops), str(output), str(cores)]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+    wall = time.perf_counter() - began
+    cpu, session, python, java = json.loads(done.stdout.splitlines()[-1])
+    return Measured(wall - session, cpu, session, python, java)
+
+
+def main() -> None:
+    side, ops, output, cores = sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3]), int(sys.argv[4])
+    spent, session, java = by_spark(ops, output, cores) if side == "spark" else (by_pool(ops, output, cores), 0.0, 0.0)
+    print(json.dumps([spent, session, peak_mb(os.getpid()), java]))
+
+
+if __name__ == "__main__":
+    main()
