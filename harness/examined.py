@@ -8,8 +8,9 @@ from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from checkers.api import judge
@@ -185,23 +186,38 @@ def _by_columns(path: Path, shown: str, model: str | None, asked: Asked) -> Exam
     if asked.format not in ("auto", "parquet") or not is_parquet(path):
         return None
     try:
-        if row_count(path) < MANY:
-            return None
-        table = read_columns(path)
+        found = columns_examined(read_columns(path), model, asked) if row_count(path) >= MANY else None
     except HistoryError:
         return None
-    done = table["f"].filter(pc.greater_equal(table["process"], 0))
-    chosen = model or implied_by(set(done.unique().to_pylist()))
-    if chosen is None:
-        return None
-    found = asked.checker(chosen).examine_columns(table)
     if found is None:
         return None
-    result, keys = found
-    orders = {key: tuple(r.witness or ()) for key, r in keys.items()} if asked.witness else None
+    orders = {key: tuple(r.witness or ()) for key, r in found.keys.items()} if asked.witness else None
     return Examined(
-        shown, result.verdict, result.reason, chosen, ops=len(done), algorithm=algorithms(result), witness=orders
+        shown,
+        found.result.verdict,
+        found.result.reason,
+        found.model,
+        ops=found.ops,
+        algorithm=algorithms(found.result),
+        witness=orders,
     )
+
+
+class Columns(NamedTuple):
+    """A history that was found valid from its columns. ops: events of clients."""
+
+    model: str
+    ops: int
+    result: CheckResult
+    keys: Mapping[str | None, LinearResult]
+
+
+def columns_examined(table: pa.Table, model: str | None, asked: Asked) -> Columns | None:
+    """What comes of a sealed history's columns, or None where it has to be judged op by op."""
+    done = table["f"].filter(pc.greater_equal(table["process"], 0))
+    chosen = model or implied_by(set(done.unique().to_pylist()))
+    found = None if chosen is None else asked.checker(chosen).examine_columns(table)
+    return None if found is None or chosen is None else Columns(chosen, len(done), *found)
 
 
 def _violations(found: Examined, record: RunRecord, keys: Mapping[str | None, LinearResult], asked: Asked) -> Examined:

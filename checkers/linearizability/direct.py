@@ -21,6 +21,7 @@ from checkers.linearizability.log import Log
 from checkers.linearizability.models import CasRegister, FifoQueue, Model, Register
 from checkers.linearizability.monitors import logs, queues, registers
 from checkers.linearizability.monitors.base import LATE, Bools, Contradiction, Longs, Times, Undecided
+from results.bulk import making_many
 from results.history import Call
 from results.op import FAIL, OK
 
@@ -106,21 +107,22 @@ def from_calls(calls: Sequence[Call]) -> PlainOps | None:
     numbers: dict[Any, int] = {None: NOTHING}
     fs: dict[str, int] = {}
     columns: list[tuple[int, int, int, bool, int, int]] = []
-    for call in calls:
-        invoke, completion = call.invoke, call.completion
-        if completion is not None and completion.type == FAIL:
-            continue
-        ok, got, ret = False, None, LATE
-        if completion is not None and completion.type == OK:
-            ok, got, ret = True, completion.value, completion.index
-        asked = invoke.value
-        for value in (asked, got):
-            if type(value) is not int and type(value) is not str and value is not None:
-                return None
-        columns.append((
-            fs.setdefault(invoke.f, len(fs)), numbers.setdefault(asked, len(numbers) - 1),
-            numbers.setdefault(got, len(numbers) - 1), ok, invoke.index, ret,
-        ))  # fmt: skip
+    with making_many():
+        for call in calls:
+            invoke, completion = call.invoke, call.completion
+            if completion is not None and completion.type == FAIL:
+                continue
+            ok, got, ret = False, None, LATE
+            if completion is not None and completion.type == OK:
+                ok, got, ret = True, completion.value, completion.index
+            asked = invoke.value
+            for value in (asked, got):
+                if type(value) is not int and type(value) is not str and value is not None:
+                    return None
+            columns.append((
+                fs.setdefault(invoke.f, len(fs)), numbers.setdefault(asked, len(numbers) - 1),
+                numbers.setdefault(got, len(numbers) - 1), ok, invoke.index, ret,
+            ))  # fmt: skip
     f, asked_, got_, ok_, called, returned = np.array(columns, np.int64).reshape(-1, 6).T.copy()
     if not _in_order(called, returned):
         return None

@@ -11,6 +11,7 @@ from collections.abc import Hashable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from checkers.linearizability.models import INCONSISTENT, Kind, Model
+from results.bulk import making_many
 from results.history import Call
 from results.op import FAIL, OK
 
@@ -177,33 +178,34 @@ def encode(calls: Sequence[Call], model: Model[Any], shared: Table | None = None
     event_at: dict[int, int] = {}
     count = 0
     fs, kind_of, number_of, pure = model.fs, model.kind, table.kind, table.pure
-    for call in calls:
-        invoke, completion = call.invoke, call.completion
-        if invoke.process < 0 or invoke.f not in fs:
-            continue
-        known = completion is not None and completion.type == OK
-        if not known and completion is not None and completion.type == FAIL:
-            continue
-        what = kind_of(call)
-        try:
-            frozen = freeze(what.value)
-            number = number_of(what if frozen is what.value else Kind(what.f, frozen, what.known))
-        except ValueError as problem:
-            raise ValueError(f"op {invoke.index}: {problem}") from None
-        except RecursionError:
-            raise ValueError(f"op {invoke.index}: its value is nested too deeply, or holds itself") from None
-        if not known and pure[number]:
-            continue
-        op = len(kind)
-        kind.append(number)
-        source.append(invoke.index)
-        event_at[invoke.index] = 2 * op
-        count += 1
-        if known and completion is not None:
-            if completion.index <= invoke.index:
-                raise ValueError(f"op {invoke.index}: completed at index {completion.index}, before it was invoked")
-            event_at[completion.index] = 2 * op + 1
+    with making_many():
+        for call in calls:
+            invoke, completion = call.invoke, call.completion
+            if invoke.process < 0 or invoke.f not in fs:
+                continue
+            known = completion is not None and completion.type == OK
+            if not known and completion is not None and completion.type == FAIL:
+                continue
+            what = kind_of(call)
+            try:
+                frozen = freeze(what.value)
+                number = number_of(what if frozen is what.value else Kind(what.f, frozen, what.known))
+            except ValueError as problem:
+                raise ValueError(f"op {invoke.index}: {problem}") from None
+            except RecursionError:
+                raise ValueError(f"op {invoke.index}: its value is nested too deeply, or holds itself") from None
+            if not known and pure[number]:
+                continue
+            op = len(kind)
+            kind.append(number)
+            source.append(invoke.index)
+            event_at[invoke.index] = 2 * op
             count += 1
+            if known and completion is not None:
+                if completion.index <= invoke.index:
+                    raise ValueError(f"op {invoke.index}: completed at index {completion.index}, before it was invoked")
+                event_at[completion.index] = 2 * op + 1
+                count += 1
     if shared is None:
         table.close()
     if len(event_at) != count:

@@ -21,7 +21,7 @@ from harness import batch_input
 from harness.batch_pack import pack
 from harness.batch_run import BatchPlan, check_on, run_batch
 from harness.batch_work import BatchWork
-from harness.examined import Asked, examine
+from harness.examined import Asked, Columns, columns_examined, examine
 from harness.judging import judge_stored
 from harness.plan import PlanError
 from results.errors import HistoryError
@@ -352,6 +352,41 @@ def test_a_long_history_is_spread_by_key_with_the_same_rows(tmp_path: Path, monk
         "all but the keys"
     }
     assert any(" 0 to check" in line for line in batch(tmp_path / "in", tmp_path / "parts")[1])
+
+
+@pytest.mark.parametrize("op_table", [False, True])
+def test_a_long_history_is_judged_by_its_columns_with_the_same_rows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, op_table: bool
+) -> None:
+    """Entries and offsets of a log are all different, too many for the common call of an op table."""
+    (tmp_path / "in").mkdir()
+    logs = {f"log{seed}.parquet": some("log", seed, most=12) for seed in range(6)}
+    if op_table:
+        write_op_table(logs.items(), tmp_path / "in" / "ops.parquet")
+    else:
+        for name, one in logs.items():
+            seal(one, tmp_path / "in" / name)
+    batch(tmp_path / "in", tmp_path / "usual", model="log")
+    decided: list[bool] = []
+
+    def noted(*given: Any) -> Columns | None:
+        found = columns_examined(*given)
+        decided.append(found is not None)
+        return found
+
+    monkeypatch.setattr("harness.batch_work.MANY", 1)
+    monkeypatch.setattr("harness.batch_work.columns_examined", noted)
+    batch(tmp_path / "in", tmp_path / "columns", model="log")
+    wanted = ("run", "key", "checker", "verdict", "reason", "model", "ops", "core", "algorithm")
+    usual, columns = (
+        sorted(tuple(str(row[name]) for name in wanted) for row in table(tmp_path / out))
+        for out in ("usual", "columns")
+    )
+    assert usual == columns
+    assert len(decided) == 6
+    assert {True, False} == set(decided)
+    assert len({row[0] for row in columns}) == 6
+    assert {"valid", "invalid"} <= {row[3] for row in columns}
 
 
 def _counts(output: Path) -> str:
