@@ -231,7 +231,7 @@ def test_send_and_pull(servers: Servers) -> None:
         refusals = [
             await c.slave.send("log", 0, b"5"),
             await c.master.send("log", 9, b"5"),
-            await c.master.send("log", 0, bytes(5 << 20)),
+            await c.master.send("log", 0, bytes(128 << 10)),
             await c.master.pull("log", 0, 0, group="nobody"),
             await c.master.pull("nobody", 0, 0, group="log-g"),
         ]
