@@ -40,7 +40,7 @@ BROKER = {
     "messageIndexEnable": "false",
     "enableCompaction": "false",
     "registerNameServerPeriod": "10000",
-    # Each thread that stores a message keeps a buffer of this size, outside the small heap; with 4 MiB thirty are too many.
+    # Each thread that stores a message keeps a buffer of this size outside the heap; thirty of 4 MiB are too many.
     "maxMessageSize": "65536",
     "transactionMetricFlushInterval": "300",
     "transactionTimeOut": "3000",
