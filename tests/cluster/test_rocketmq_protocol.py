@@ -18,7 +18,7 @@ from infra.remoting.rocketmq.admin import AdminError, BrokerAdmin, Controller, N
 from infra.remoting.rocketmq.client import Broker, Check, check_of
 from infra.rocketmq.artifacts import fetch
 
-pytestmark = [pytest.mark.cluster, pytest.mark.nightly]
+pytestmark = pytest.mark.cluster
 
 CONTROLLED = {
     **BROKER,
