@@ -162,11 +162,11 @@ def _compiled(packed: Packed, dense: Dense, budget: Budget, verdict: Bytes, fail
         raise ValueError("a packed op ended before it began")
     ensure()
     space = workspace()
-    space.prepare(dense, budget.memory)
+    rows = space.prepare(dense, budget.memory)
     return int(
         walk_many(
             packed.kind, packed.call, packed.ret, packed.first, packed.source, dense, space.layout, space.guards,
-            space.words * space.capacity, space.front, space.todo, space.passed, space.tree, space.told,
+            rows, space.front, space.todo, space.passed, space.tree[:0], space.told,
             verdict, failing,
         )
     )  # fmt: skip

@@ -9,9 +9,12 @@ import numpy as np
 from checkers.linearizability.columns import LATE, PURE, Bytes, Columns, Dense, Ints, Words
 from checkers.linearizability.jit import compiled
 from checkers.linearizability.kernel import INVALID, POSITION, VALID, WORK, walk
-from checkers.linearizability.rows import Longs, Rows
+from checkers.linearizability.rows import LIMIT, Longs, Rows
 from checkers.linearizability.scout_kernel import search
 from checkers.linearizability.slots import lay_out, width_of
+
+BATCH_WORDS: Final = 8
+_FEW_ROWS: Final = 64
 
 _STEPS: Final = 1_000
 _STEPS_AN_EVENT: Final = 20
@@ -19,6 +22,12 @@ _STEPS_AN_EVENT: Final = 20
 
 _STRAIGHT_ON: Final = 4
 """Steps an event of the scout where no op is unknown."""
+
+_SHORT: Final = 10_000
+"""Events up to which it is worth that: in a longer history it is sure to go astray somewhere."""
+
+_INSIST: Final = 200
+"""Steps an event of the scout where ops are unknown and the walk did not end."""
 
 _DENSE_CLOCK: Final = 4
 """Times that are at most so many to an event are put in order by counting."""
@@ -87,9 +96,9 @@ def walk_many(
     first: Longs,
     source: Longs,
     dense: Dense,
-    layout: tuple[Ints, Ints, Ints],
+    layout: tuple[Ints, Ints, Ints, Ints],
     guards: Words,
-    room: int,
+    rows: int,
     front: Rows,
     todo: Rows,
     passed: Rows,
@@ -100,7 +109,7 @@ def walk_many(
 ) -> int:
     """Walks every history once; `verdict` and `failing` stay as they are where that decides nothing. Returns the work.
 
-    `room`: words of a set. A history whose smallest set of rows does not fit is left for later.
+    `rows`: how many a set may have, of `BATCH_WORDS` words each. A history whose rows are too wide is left for later.
     """
     longest = 0
     for history in range(first.shape[0] - 1):
@@ -125,12 +134,14 @@ def walk_many(
             continue
         # Most valid histories are decided by going straight on; many unknown ops are worth more of it.
         steps = _STEPS + _STEPS_AN_EVENT * count if unknown_kinds else _STRAIGHT_ON * count
-        if search(columns, dense, steps, order)[0] == VALID:
+        if (unknown_kinds or count <= _SHORT) and search(columns, dense, steps, order)[0] == VALID:
             verdict[history] = VALID
             work += count
             continue
-        words = lay_out(columns, dense.flags.shape[0], layout[0], layout[1], layout[2], guards)
-        if 64 * (1 + 2 * masks + words) > room:
+        words = lay_out(columns, dense.flags.shape[0], layout[0], layout[1], layout[2], layout[3], guards)
+        for links in (front.links, todo.links, passed.links):
+            links[LIMIT] = min(rows, rows * BATCH_WORDS // (1 + 2 * masks + words))
+        if front.links[LIMIT] < _FEW_ROWS:
             continue
         budget = _STEPS + _STEPS_AN_EVENT * count
         code = walk(columns, dense, masks, words, layout, guards, 0, 0, budget, front, todo, passed, tree, told)
@@ -140,4 +151,7 @@ def walk_many(
         elif code == INVALID:
             verdict[history] = INVALID
             failing[history] = source[begin + (columns.events[told[POSITION]] >> 1)]
+        elif unknown_kinds and search(columns, dense, _INSIST * count, order)[0] == VALID:
+            verdict[history] = VALID
+            work += _INSIST * count
     return work

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property, partial
 from typing import Final
 
 import numpy as np
@@ -13,6 +13,7 @@ from checkers.linearizability.budget import Meter
 from checkers.linearizability.columns import LATE, Columns, Dense, close, columns, worth
 from checkers.linearizability.encode import NEVER, Problem
 from checkers.linearizability.outcome import Outcome
+from checkers.linearizability.refine import FREE, Groups, Use, by_target, refined
 from checkers.linearizability.rows import COUNT
 from checkers.linearizability.workspace import Workspace, workspace
 from results.verdict import Verdict
@@ -28,6 +29,7 @@ class Compiled:
 
     def __init__(self, problem: Problem, dense: Dense, history: Columns) -> None:
         self.problem, self.dense, self.history = problem, dense, history
+        self.group = by_target(dense, dense.step.shape[1])
 
     @classmethod
     def of(cls, problem: Problem) -> Compiled | None:
@@ -40,15 +42,35 @@ class Compiled:
 
     def frontier(self, meter: Meter) -> Outcome:
         """Complete: valid with a witness, invalid with the earliest proof, or unknown with the event reached."""
-        return self._walk("frontier", meter, kernel.RECORD, 0)
+        return self._walk("frontier", meter, 0)
 
-    def relaxed(self, meter: Meter) -> Outcome:
-        """Unknown ops may be used any number of times. Only ever answers `invalid`."""
-        return self._walk("relaxed frontier", meter, kernel.FREE, 0)
+    def refined(self, meter: Meter) -> Outcome:
+        """Complete as well, see `refine`; where it ends early, how far it got says nothing."""
+        return refined(self._counted, self.called, self.group, meter)
+
+    def _counted(self, groups: Groups, meter: Meter) -> tuple[Outcome, Sequence[Use]]:
+        space, name = workspace(), "refined frontier"
+        budget = meter.steps - meter.work
+        code = space.walk(self.history, self.dense, kernel.RECORD, 0, budget, meter.memory, groups)
+        meter.work += int(space.told[kernel.WORK])
+        position = int(space.told[kernel.POSITION])
+        if code == kernel.INVALID:
+            states, _ = self._evidence(position, meter, groups)
+            return Outcome(Verdict.INVALID, name, meter.work, self._original(position), states), ()
+        if code != kernel.VALID:
+            return Outcome(Verdict.UNKNOWN, name, meter.work, ran_out=_limit(code, meter)), ()
+        uses: list[Use] = []
+        node = space.node(0)
+        while node >= 0:
+            node, step, position = space.tree[3 * node : 3 * node + 3].tolist()
+            if step < 0:
+                uses.append((~step, position))
+        witness = self._path(space.node(0), len(self.history.events))
+        return Outcome(Verdict.VALID, name, meter.work, witness=witness), uses[::-1]
 
     def beam(self, keep: int, meter: Meter) -> Outcome:
         """Only `keep` configurations survive a return. Only ever answers `valid`."""
-        return self._walk(f"beam {keep}", meter, kernel.RECORD, keep)
+        return self._walk(f"beam {keep}", meter, keep)
 
     def scout(self, meter: Meter) -> Outcome:
         """Depth first. Only ever answers `valid`."""
@@ -62,44 +84,43 @@ class Compiled:
         return Outcome(Verdict.UNKNOWN, "scout", meter.work, ran_out=told)
 
     def refuters(self) -> Sequence[Callable[[Problem, Meter], Outcome]]:
-        """Only ever answer `invalid`, with no more than that."""
-        return (
-            _stage(partial(self._refute, kernel.FREE)),
-            _stage(partial(self._refute, 0)),
-        )
+        """Only ever answer `invalid`, with no more than that. Cheap ones first."""
+        free = [FREE] * len(self.group)
+        counting: Sequence[Groups | None] = (free, self.group, None) if self.unknown else (None,)
+        return [_stage(partial(self._refute, groups)) for groups in counting]
 
-    def _refute(self, mode: int, meter: Meter) -> Outcome:
+    def _refute(self, groups: Groups | None, meter: Meter) -> Outcome:
         space = workspace()
-        code = space.walk(self.history, self.dense, mode, 0, meter.steps, meter.memory)
+        code = space.walk(self.history, self.dense, 0, 0, meter.steps, meter.memory, groups)
         meter.work += int(space.told[kernel.WORK])
         verdict = Verdict.INVALID if code == kernel.INVALID else Verdict.UNKNOWN
         return Outcome(verdict, "frontier", meter.work)
 
-    def _walk(self, name: str, meter: Meter, mode: int, beam: int) -> Outcome:
+    def _walk(self, name: str, meter: Meter, beam: int) -> Outcome:
         space = workspace()
-        code = space.walk(self.history, self.dense, mode, beam, meter.steps - meter.work, meter.memory)
+        code = space.walk(self.history, self.dense, kernel.RECORD, beam, meter.steps - meter.work, meter.memory)
         meter.work += int(space.told[kernel.WORK])
         position = int(space.told[kernel.POSITION])
         if code == kernel.INVALID and not beam:
             states, survivors = self._evidence(position, meter)
             return Outcome(Verdict.INVALID, name, meter.work, self._original(position), states, survivors)
-        if code == kernel.VALID and not mode & kernel.FREE:
-            witness = self._path(int(space.node(0)), len(self.history.events))
+        if code == kernel.VALID:
+            witness = self._path(space.node(0), len(self.history.events))
             return Outcome(Verdict.VALID, name, meter.work, witness=witness)
-        told = {
-            kernel.SPENT: f"its {meter.steps:,} steps are used up",
-            kernel.TOO_BIG: f"it needs more than {meter.memory / 2**20:,.0f} MiB",
-            kernel.TOO_LONG: f"it needs more than {meter.memory / 2**20:,.0f} MiB",
-        }.get(code, "the relaxation" if mode & kernel.FREE else "the beam")
-        reached = self._original(position) if not mode & kernel.FREE and not beam else NEVER
-        return Outcome(Verdict.UNKNOWN, name, meter.work, reached, ran_out=told)
+        reached = NEVER if beam else self._original(position)
+        return Outcome(Verdict.UNKNOWN, name, meter.work, reached, ran_out=_limit(code, meter))
 
-    def _evidence(self, position: int, meter: Meter) -> tuple[list[int], list[tuple[int, int]]]:
-        """The states possible before the event that proves the violation, and where a few orders ended."""
+    def _evidence(
+        self, position: int, meter: Meter, groups: Groups | None = None
+    ) -> tuple[list[int], list[tuple[int, int]]]:
+        """The states possible before the event that proves the violation, and where a few orders ended.
+
+        With `groups`, perhaps more states, and orders that need not be possible.
+        """
         space = workspace()
         before = Columns(self.history.events[: position + 1], self.history.kind, self.history.ret)
         mode = kernel.RECORD | kernel.EVERY_STATE
-        if space.walk(before, self.dense, mode, 0, meter.steps, meter.memory) != kernel.INVALID:
+        if space.walk(before, self.dense, mode, 0, meter.steps, meter.memory, groups) != kernel.INVALID:
             return [], []
         meter.work += int(space.told[kernel.WORK])
         width = space.width
@@ -128,23 +149,41 @@ class Compiled:
         if self.unknown:
             yield _stage(self.scout), 500 + 10 * size
         yield _stage(self.frontier), 2_000 + 10 * size
+        if self.unknown:
+            yield _stage(self.refined), 20_000 + 100 * size
         yield _stage(self.scout), 2_000 + 40 * size
         yield _stage(self.frontier), 20_000 + 40 * size
         yield _stage(self.scout), 400 * size
-        if self.unknown:
-            yield _stage(self.relaxed), 200_000 + 10 * size
         yield _stage(partial(self.beam, 8)), 100_000 + 100 * size
+        if self.unknown:
+            yield _stage(self.refined), 200_000 + 400 * size
         yield _stage(partial(self.beam, 32)), 200_000 + 400 * size
         yield _stage(self.frontier), steps // 2
         yield _stage(self.scout), steps // 8
         if self.unknown:
-            yield _stage(self.relaxed), steps // 8
+            yield _stage(self.refined), steps // 4
         yield _stage(self.frontier), steps
 
     @property
     def unknown(self) -> bool:
         """Are there unknown ops that may change something?"""
-        return bool((self.history.ret[self.history.events >> 1] == LATE).any())
+        return bool(self.called)
+
+    @cached_property
+    def called(self) -> Mapping[int, Sequence[int]]:
+        """Per kind, where unknown ops of it are called."""
+        op = self.history.events >> 1
+        found: dict[int, list[int]] = {}
+        for position in np.nonzero(self.history.ret[op] == LATE)[0].tolist():
+            found.setdefault(int(self.history.kind[op[position]]), []).append(position)
+        return found
+
+
+def _limit(code: int, meter: Meter) -> str:
+    """What ended a walk without a verdict."""
+    if code == kernel.SPENT:
+        return f"its {meter.steps:,} steps are used up"
+    return "the beam" if code == kernel.INVALID else f"it needs more than {meter.memory / 2**20:,.0f} MiB"
 
 
 def _stage(run: Callable[[Meter], Outcome]) -> Callable[[Problem, Meter], Outcome]:

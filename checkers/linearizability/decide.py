@@ -1,8 +1,8 @@
 """The portfolio: which algorithm, in which order, with how much.
 
 A special case first, if it applies. Else, when unknown mutators exist, a short scout (it finds the order of most valid
-histories at once), then the complete search, then the relaxed search (it refutes what drowns in unknown ops), then the
-scout again, then the complete search with all that is left.
+histories at once), then the complete search, then the one that counts unknown ops as coarsely as will do (it refutes
+what drowns in them), then the scout again, then the complete search with all that is left.
 """
 
 from __future__ import annotations
@@ -13,11 +13,13 @@ from typing import TYPE_CHECKING, Final
 
 from checkers.linearizability import jit
 from checkers.linearizability.budget import Budget, Meter
+from checkers.linearizability.columns import close, worth
 from checkers.linearizability.encode import NEVER, Problem
 from checkers.linearizability.frontier import Frontier
 from checkers.linearizability.monitors import monitor
 from checkers.linearizability.outcome import Outcome
 from checkers.linearizability.parts import merged, parts
+from checkers.linearizability.refine import FREE, Groups, Use, by_target, refined
 from checkers.linearizability.scout import scout
 from checkers.linearizability.witness import verify_witness
 from results.verdict import Verdict
@@ -48,7 +50,7 @@ def decide(problem: Problem, budget: Budget) -> Outcome:
         spent += outcome.work
         if outcome.verdict != Verdict.UNKNOWN:
             return _replayed(problem, replace(outcome, work=spent))
-        # (How far a relaxed search came says nothing, and it does not tell.)
+        # (How far the refined search came says nothing, and it does not tell.)
         if outcome.position >= furthest.position:
             furthest = outcome
         if spent >= allowed:
@@ -96,11 +98,11 @@ def stages(problem: Problem, steps: int) -> Iterator[Stage]:
     if any(problem.ret[op] == NEVER for op in problem.ops):
         yield scout, 500 + 20 * size
         yield frontier, 2_000 + 20 * size
-        yield relaxed, 2_000 + 20 * size
+        yield refinement, 2_000 + 20 * size
         yield scout, 200 * size
     yield frontier, steps // 2
     yield scout, steps // 8
-    yield relaxed, steps // 8
+    yield refinement, steps // 8
     yield frontier, steps
 
 
@@ -125,8 +127,24 @@ def frontier(problem: Problem, meter: Meter) -> Outcome:
 
 
 def relaxed(problem: Problem, meter: Meter) -> Outcome:
-    outcome = Frontier(problem, meter, free_tokens=True).run()
-    return replace(outcome, position=NEVER) if outcome.verdict == Verdict.UNKNOWN else outcome
+    """With unknown ops as often as one likes. Only ever answers `invalid`."""
+    found = Frontier(problem, meter, [FREE] * len(problem.table.kinds)).run()
+    return found if found.verdict == Verdict.INVALID else Outcome(Verdict.UNKNOWN, found.algorithm, found.work)
+
+
+def refinement(problem: Problem, meter: Meter) -> Outcome:
+    """`refine` in plain Python."""
+    called: dict[int, list[int]] = {}
+    for op in problem.ops:
+        if problem.ret[op] == NEVER:
+            called.setdefault(problem.kind[op], []).append(problem.call[op])
+
+    def search(groups: Groups, meter: Meter) -> tuple[Outcome, Sequence[Use]]:
+        walk = Frontier(problem, meter, groups)
+        return walk.run(), walk.uses
+
+    dense = close(problem.table, max_cells=worth(len(problem.events)))
+    return refined(search, called, by_target(dense, len(problem.table.kinds)), meter)
 
 
 def _replayed(problem: Problem, outcome: Outcome) -> Outcome:

@@ -24,13 +24,14 @@ Source: Lowe, "Testing for linearizability" (2017); Horn and Kroening (2015); Kn
 from __future__ import annotations
 
 from bisect import bisect_right, insort
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Final
 
 from checkers.linearizability.budget import Meter, Spent
 from checkers.linearizability.encode import ILLEGAL, NEVER, Problem
 from checkers.linearizability.outcome import Outcome
+from checkers.linearizability.refine import FREE, Groups, Use
 from results.verdict import Verdict
 
 _SCAN: Final = 128
@@ -60,14 +61,17 @@ Configurations = dict[tuple[int, int], list[Entry]]
 
 
 class Frontier:
-    """One walk over one problem. `free_tokens`: unknown ops may be used any number of times.
+    """One walk over one problem. `groups`: which kinds of unknown ops share a counter, or have none (`refine`).
 
-    With free tokens more orders are allowed than there really are: `invalid` still holds, `valid` says nothing (and is
-    answered as unknown).
+    With them more orders are allowed than there really are: `invalid` still holds, `valid` only if the unknown ops of
+    that order (`uses`) are none too many.
     """
 
-    def __init__(self, problem: Problem, meter: Meter, *, free_tokens: bool = False) -> None:
-        self.problem, self.meter, self.free_tokens = problem, meter, free_tokens
+    def __init__(self, problem: Problem, meter: Meter, groups: Groups | None = None) -> None:
+        self.problem, self.meter = problem, meter
+        self.groups = range(len(problem.table.kinds)) if groups is None else groups
+        self.exact = groups is None
+        self.uses: Sequence[Use] = ()
         self.step = problem.table.step
         self.configurations: Configurations = {(0, 0): [(0, 0, 0, None)]}
         self.slot: dict[int, int] = {}  # open completed op -> its bit
@@ -82,19 +86,21 @@ class Frontier:
         self._lay_out_tokens()
 
     def _lay_out_tokens(self) -> None:
-        """A field per kind of unknown op, wide enough for all of them, with a guard bit on top for comparing."""
+        """A field per group of unknown ops, wide enough for all of them, with a guard bit on top for comparing."""
         counts: dict[int, int] = {}
         for op in self.problem.ops:
-            if self.problem.ret[op] == NEVER:
-                counts[self.problem.kind[op]] = counts.get(self.problem.kind[op], 0) + 1
+            group = self.groups[self.problem.kind[op]]
+            if self.problem.ret[op] == NEVER and group != FREE:
+                counts[group] = counts.get(group, 0) + 1
         self.token_shift: dict[int, int] = {}
         self.token_field: dict[int, int] = {}
-        self.available: dict[int, int] = {}  # kind -> called so far
+        self.available: dict[int, int] = {}  # group -> called so far
+        self.known: dict[int, None] = {}  # kinds of unknown ops called so far, in order
         self.guards = 0
         shift = 0
-        for kind, count in counts.items():
+        for group, count in counts.items():
             bits = count.bit_length()
-            self.token_shift[kind], self.token_field[kind] = shift, (1 << bits) - 1
+            self.token_shift[group], self.token_field[group] = shift, (1 << bits) - 1
             self.guards |= 1 << (shift + bits)
             shift += bits + 1
 
@@ -110,19 +116,18 @@ class Frontier:
                     return self._stuck()
         except Spent as limit:
             return Outcome(Verdict.UNKNOWN, self.name, self.meter.work, self.position, ran_out=str(limit))
-        if self.free_tokens:
-            return Outcome(Verdict.UNKNOWN, self.name, self.meter.work, self.position, ran_out="the relaxation")
         path = next(iter(self.configurations.values()))[0][3]
         return Outcome(Verdict.VALID, self.name, self.meter.work, witness=self._witness(path))
 
     @property
     def name(self) -> str:
-        return "relaxed frontier" if self.free_tokens else "frontier"
+        return "frontier" if self.exact else "refined frontier"
 
     def _call(self, op: int) -> None:
         kind, ret = self.problem.kind[op], self.problem.ret[op]
         if ret == NEVER:
-            self.available[kind] = self.available.get(kind, 0) + 1
+            self.known[kind] = None
+            self.available[self.groups[kind]] = self.available.get(self.groups[kind], 0) + 1
             return
         if self.free_bits:
             bit = self.free_bits.pop()
@@ -229,17 +234,20 @@ class Frontier:
                     break
             else:
                 spend(1 + len(rivals) // 8)
-        for kind, count in self.available.items():
+        for kind in self.known:
             if unseen and blind[kind]:
                 continue
             spend(1)
-            shift = self.token_shift[kind]
-            if not self.free_tokens and (used >> shift) & self.token_field[kind] >= count:
-                continue
+            group, cost = self.groups[kind], 0
+            if group != FREE:
+                shift = self.token_shift[group]
+                if (used >> shift) & self.token_field[group] >= self.available[group]:
+                    continue
+                cost = 1 << shift
             after = step(state, kind)
             # An unknown op that changes nothing is never needed.
             if after not in (ILLEGAL, state):
-                yield after, mutators, 0 if self.free_tokens else 1 << shift, ~kind, blind[kind]
+                yield after, mutators, cost, ~kind, blind[kind]
 
     def _absorbable(self, state: int) -> int:
         found = self.absorbable_in.get(state)
@@ -286,7 +294,8 @@ class Frontier:
     def _stuck(self) -> Outcome:
         states = sorted({state for state, _ in self.seen})
         survivors = []
-        for (state, _), entries in islice(self.configurations.items(), _SHOWN):
+        # (Of an order that uses too many unknown ops nobody wants to hear.)
+        for (state, _), entries in islice(self.configurations.items(), _SHOWN if self.exact else 0):
             path = entries[0][3]
             survivors.append((state, NEVER if path is None else self._witness(path)[-1]))
         return Outcome(Verdict.INVALID, self.name, self.meter.work, self.position, states, survivors)
@@ -319,6 +328,18 @@ class Frontier:
         for op in reversed(self.problem.ops):
             if self.problem.ret[op] == NEVER:
                 unknown.setdefault(self.problem.kind[op], []).append(op)
-        if self.free_tokens:
-            return [step if step >= 0 else unknown[~step][-1] for step in steps]
+        if not self.exact:
+            return self._coarse(steps, unknown)
         return [step if step >= 0 else unknown[~step].pop() for step in steps]
+
+    def _coarse(self, steps: Sequence[int], unknown: dict[int, list[int]]) -> list[int]:
+        """The order as far as there are unknown ops for it, and all those it used.
+
+        At which event it used them is not known; so a kind that is not counted, or not alone, is called overdrawn.
+        """
+        late = len(self.problem.events)
+        counts = {kind: list(self.groups).count(self.groups[kind]) for kind in unknown}
+        self.uses = [
+            (~step, NEVER if self.groups[~step] == FREE or counts[~step] > 1 else late) for step in steps if step < 0
+        ]
+        return [step if step >= 0 else unknown[~step].pop() for step in steps if step >= 0 or unknown[~step]]

@@ -44,10 +44,8 @@ TOO_BIG: Final = 3
 TOO_LONG: Final = 4
 """The nodes are used up."""
 
-FREE: Final = 1
-"""Unknown ops may be used any number of times: only `INVALID` counts."""
-RECORD: Final = 2
-EVERY_STATE: Final = 4
+RECORD: Final = 1
+EVERY_STATE: Final = 2
 """Do not skip states that are only detours: for naming all that was possible."""
 
 GAP: Final = 1 << 30
@@ -62,16 +60,34 @@ _NONE: Final = np.uint64(0)
 _UNSEEN: Final = np.uint64(1 << 32)
 _LOW: Final = np.uint64(0xFFFFFFFF)
 
+BYTES_A_NODE: Final = 3 * 4
+
 
 @compiled
-def note(tree: Ints, used: Longs, before: int, step: int, position: int) -> int:
-    """A new node, or -1 when there is no room."""
+def keep(
+    words: Words,
+    links: Longs,
+    row: Words,
+    masks: int,
+    width: int,
+    classes: Words,
+    tree: Ints,
+    used: Longs,
+    node: int,
+    step: int,
+    position: int,
+) -> bool:
+    """`admit` with a new node behind `node`, if a tree is there. False when there is no room for the row.
+
+    A tree that is full ends the walk soon after this.
+    """
+    number = admit(words, links, row, -1, masks, width, classes)
     at = used[0]
-    if 3 * at + 3 > tree.shape[0]:
-        return -1
-    tree[3 * at], tree[3 * at + 1], tree[3 * at + 2] = before, step, position
-    used[0] = at + 1
-    return at  # type: ignore[no-any-return]
+    if number >= 0 and 3 * at + 3 <= tree.shape[0]:
+        tree[3 * at], tree[3 * at + 1], tree[3 * at + 2] = node, step, position
+        links[CHAIN + links[CAPACITY] + number] = at
+        used[0] = at + 1
+    return number != FULL
 
 
 @compiled
@@ -80,7 +96,7 @@ def walk(
     dense: Dense,
     masks: int,
     token_words: int,
-    layout: tuple[Ints, Ints, Ints],
+    layout: tuple[Ints, Ints, Ints, Ints],
     guards: Words,
     mode: int,
     beam: int,
@@ -93,11 +109,12 @@ def walk(
 ) -> int:
     """One walk over one history. Returns INVALID, VALID, SPENT, TOO_BIG or TOO_LONG; fills `told`.
 
+    `layout`: see `lay_out`. Where it lets kinds share a counter, or not be counted, only `INVALID` is a proof.
     `beam`: keep so many configurations after each return (0: all of them). With a beam `INVALID` says nothing.
     """
     states, kinds = dense.step.shape
-    token_word, token_shift, token_field = layout
-    free, record = mode & FREE != 0, mode & RECORD != 0
+    token_word, token_shift, token_field, token_group = layout
+    record = mode & RECORD != 0
     width = 1 + 2 * masks + token_words
     slots = 64 * masks
     classes = np.zeros(3 * masks + token_words, np.uint64)  # open ops: pure, blind, others; then guard bits
@@ -109,10 +126,10 @@ def walk(
     front_links, todo_links, passed_links = front.links, todo.links, passed.links
     nodes, todo_nodes = CHAIN + front_links[CAPACITY], CHAIN + todo_links[CAPACITY]
     events, op_kind, op_ret = history.events, history.kind, history.ret
-    need = np.zeros(slots * masks, np.uint64)
+    before, last = np.full(slots, -1, np.int32), np.full(kinds, -1, np.int32)  # see `open_slot`
     slot_op, slot_kind = np.zeros(slots, np.int32), np.zeros(slots, np.int32)
     slot_of = np.zeros(history.kind.shape[0], np.int32)
-    called = np.zeros(kinds, np.int32)
+    called, known = np.zeros(kinds, np.int32), np.zeros(kinds, np.uint8)
     token = np.zeros(kinds, np.int32)
     tokens = 0
     row, base = np.zeros(width, np.uint64), np.zeros(width, np.uint64)
@@ -129,12 +146,14 @@ def walk(
         pure, blind = flags[kind] & PURE != 0, flags[kind] & BLIND != 0
         if not events[position] & 1:
             if op_ret[op] == LATE:
-                if called[kind] == 0:
+                if not known[kind]:
+                    known[kind] = 1
                     token[tokens] = kind
                     tokens += 1
-                called[kind] += 1
+                if token_group[kind] >= 0:
+                    called[token_group[kind]] += 1
                 continue
-            slot = open_slot(op, history, masks, dense, classes, readable, movable, need, slot_op)
+            slot = open_slot(op, history, masks, dense, classes, readable, movable, before, last, slot_op)
             slot_of[op], slot_kind[slot] = slot, kind
             if pure:
                 bit = _ONE << np.uint64(slot & 63)
@@ -152,7 +171,7 @@ def walk(
         if all_have_it:
             for i in range(count):
                 front_words[i * width + place] &= ~bit
-            close_slot(slot, kind, masks, dense, classes, readable, movable, need)
+            close_slot(slot, kind, masks, dense, classes, readable, movable, before, last)
             continue
         empty(todo_links)
         empty(passed_links)
@@ -170,8 +189,9 @@ def walk(
                     copy(base, 0, row, width)
                     serve(row, targets[kind], masks, readable)
                     row[place + masks] &= ~bit
-                    following = note(tree, used, node, GAP + op, position) if record else -1
-                    fits = fits and admit(passed_words, passed_links, row, following, masks, width, classes) != FULL
+                    fits = fits and keep(
+                        passed_words, passed_links, row, masks, width, classes, tree, used, node, GAP + op, position
+                    )
                 elif pure:
                     for w in range(masks):
                         left = classes[masks + w] & base[1 + masks + w]
@@ -180,17 +200,25 @@ def walk(
                             left &= left - _ONE
                             work += 1
                             target = targets[slot_kind[other]]
-                            if table[target, kind] < 0 or waits_in_gap(need, other, base, masks):
+                            if table[target, kind] < 0 or waits_in_gap(before, other, base, masks):
                                 continue
                             copy(base, 0, row, width)
                             row[1 + w] |= _ONE << np.uint64(other & 63)
                             row[1 + masks + w] &= ~row[1 + w]
                             serve(row, target, masks, readable)
                             row[place] &= ~bit
-                            following = note(tree, used, node, GAP + slot_op[other], position) if record else -1
-                            fits = (
-                                fits
-                                and admit(passed_words, passed_links, row, following, masks, width, classes) != FULL
+                            fits = fits and keep(
+                                passed_words,
+                                passed_links,
+                                row,
+                                masks,
+                                width,
+                                classes,
+                                tree,
+                                used,
+                                node,
+                                GAP + slot_op[other],
+                                position,
                             )
             fits = fits and admit(todo_words, todo_links, base, node, masks, width, classes) != FULL
         this = 0
@@ -208,7 +236,7 @@ def walk(
                 told[WORK] = work
                 return SPENT
             # The op itself.
-            if not pure and not (unseen and blind) and not waits(need, slot, base, 0, masks):
+            if not pure and not (unseen and blind) and not waits(before, slot, base, 0):
                 after = table[state, kind]
                 if after >= 0:
                     copy(base, 0, row, width)
@@ -219,8 +247,9 @@ def walk(
                         open_gap(row, masks, classes)
                     row[place] &= ~bit
                     row[place + masks] &= ~bit
-                    following = note(tree, used, node, op, position) if record else -1
-                    fits = fits and admit(passed_words, passed_links, row, following, masks, width, classes) != FULL
+                    fits = fits and keep(
+                        passed_words, passed_links, row, masks, width, classes, tree, used, node, op, position
+                    )
             # Another open op first.
             for group in range(1, 3):
                 if group == 1 and unseen:
@@ -234,7 +263,7 @@ def walk(
                     while left:
                         other = 64 * w + lowest(left)
                         left &= left - _ONE
-                        if waits(need, other, base, 0, masks):
+                        if waits(before, other, base, 0):
                             continue
                         after = int(table[state, slot_kind[other]])
                         if (
@@ -252,31 +281,51 @@ def walk(
                         absorb(row, after, masks, readable)
                         if group == 1:
                             open_gap(row, masks, classes)
-                        following = note(tree, used, node, slot_op[other], position) if record else -1
                         if row[place] & bit:
                             row[place] &= ~bit
                             row[place + masks] &= ~bit
-                            fits = (
-                                fits
-                                and admit(passed_words, passed_links, row, following, masks, width, classes) != FULL
+                            fits = fits and keep(
+                                passed_words,
+                                passed_links,
+                                row,
+                                masks,
+                                width,
+                                classes,
+                                tree,
+                                used,
+                                node,
+                                slot_op[other],
+                                position,
                             )
                         else:
                             if group == 1:
                                 row[0] |= _UNSEEN
-                            fits = fits and admit(todo_words, todo_links, row, following, masks, width, classes) != FULL
+                            fits = fits and keep(
+                                todo_words,
+                                todo_links,
+                                row,
+                                masks,
+                                width,
+                                classes,
+                                tree,
+                                used,
+                                node,
+                                slot_op[other],
+                                position,
+                            )
             # An unknown op first.
             for i in range(tokens):
-                other = int(token[i])
+                other, shared = int(token[i]), int(token_group[token[i]])
                 other_blind = flags[other] & BLIND != 0
-                work += 1
                 after = int(table[state, other])
                 if after < 0 or after == state or (other_blind and unseen):
                     continue
+                work += 1
                 copy(base, 0, row, width)
-                if not free:
-                    word, shift = 1 + 2 * masks + token_word[other], np.uint64(token_shift[other])
-                    spent = int(np.int64((base[word] >> shift) & np.uint64(token_field[other])))
-                    if spent >= called[other]:
+                if shared >= 0:
+                    word, shift = 1 + 2 * masks + token_word[shared], np.uint64(token_shift[shared])
+                    spent = int(np.int64((base[word] >> shift) & np.uint64(token_field[shared])))
+                    if spent >= called[shared]:
                         continue
                     row[word] += _ONE << shift
                 row[0] = np.uint64(after)
@@ -295,19 +344,24 @@ def walk(
                     ):
                         continue
                     open_gap(row, masks, classes)
-                following = note(tree, used, node, ~other, position) if record else -1
                 if row[place] & bit:
                     row[place] &= ~bit
                     row[place + masks] &= ~bit
-                    fits = fits and admit(passed_words, passed_links, row, following, masks, width, classes) != FULL
+                    fits = fits and keep(
+                        passed_words, passed_links, row, masks, width, classes, tree, used, node, ~other, position
+                    )
                 else:
                     if other_blind and not gained:
                         row[0] |= _UNSEEN
-                    fits = fits and admit(todo_words, todo_links, row, following, masks, width, classes) != FULL
+                    fits = fits and keep(
+                        todo_words, todo_links, row, masks, width, classes, tree, used, node, ~other, position
+                    )
             if record and 3 * used[0] + 3 > tree.shape[0]:
                 return TOO_LONG
             if beam and todo_links[COUNT] > 32 * beam:
                 break
+        if record and 3 * used[0] + 3 > tree.shape[0]:
+            return TOO_LONG
         if not fits:
             return TOO_BIG
         kept = 0
@@ -322,7 +376,7 @@ def walk(
             told[WORK] = work
             return INVALID
         count = kept
-        close_slot(slot, kind, masks, dense, classes, readable, movable, need)
+        close_slot(slot, kind, masks, dense, classes, readable, movable, before, last)
     told[POSITION], told[WORK], told[LEFT] = events.shape[0], work, count
     return VALID
 

@@ -4,9 +4,9 @@ A row is `[state | unseen << 32, linearized..., hidable..., tokens...]`: `masks`
 the packed counters of unknown ops with a guard bit on top of each. How many words that is depends on the history alone,
 so one compiled variant serves 5 clients and 5,000.
 
-Membership is a hash table whose entries carry the epoch in which they were made: emptying it costs nothing. Rows of one
-state are chained, newest first; the chain is walked for dominance, up to `_SCAN` rows (a missed one costs work, never
-truth).
+Rows of one state are chained, newest first; the chain is walked for dominance, up to `_SCAN` rows (a missed one costs
+work, never truth). As long as a set is smaller than that, no equal row is missed either. A larger one has a hash table,
+too, whose entries carry the epoch in which they were made: emptying it costs nothing.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ _NONE: Final = np.uint64(0)
 class Rows(NamedTuple):
     """`words`: rows one after the other. `links`: everything else, in one array, as each array costs a call 10 ns:
 
-    how many rows; epoch; capacity; -; then per row what follows it in its chain, and its node (see `kernel`); two hash
-    entries a row (the row, the epoch); per state the head of its chain, and the epoch.
+    how many rows; epoch; capacity; how many rows there may be; then per row what follows it in its chain, and its node
+    (see `kernel`); two hash entries a row (the row, the epoch); per state the head of its chain, and the epoch.
     """
 
     words: Words
@@ -48,6 +48,7 @@ class Rows(NamedTuple):
 COUNT: Final = 0
 EPOCH: Final = 1
 CAPACITY: Final = 2
+LIMIT: Final = 3
 CHAIN: Final = 4
 """Where the chain begins; the nodes begin `capacity` behind it, the hash table's rows another `capacity`, and so on."""
 
@@ -55,11 +56,14 @@ BYTES_A_ROW: Final = 8 * (1 + 1 + 2 + 2)
 """Besides its words."""
 
 
+BYTES_A_STATE: Final = 8 * 2
+
+
 def new_rows(capacity: int, words: int, states: int) -> Rows:
-    """Room for `capacity` (a power of two) rows of `words` words."""
+    """Room for `capacity` (a power of two) rows, of `words` words together."""
     links = np.zeros(CHAIN + 6 * capacity + 2 * states, np.int64)
-    links[CAPACITY] = capacity
-    return Rows(np.zeros(capacity * words, np.uint64), links)
+    links[CAPACITY] = links[LIMIT] = capacity
+    return Rows(np.zeros(words, np.uint64), links)
 
 
 @compiled
@@ -127,6 +131,19 @@ def _find(words: Words, row: Words, width: int, links: Longs) -> int:
 
 
 @compiled
+def _index(words: Words, width: int, links: Longs) -> None:
+    """Puts all rows into the hash table, which has none yet."""
+    capacity = links[CAPACITY]
+    size, table = 2 * capacity - 1, CHAIN + 2 * capacity
+    for number in range(links[COUNT]):
+        place = table + int(np.int64(_hash(words, number * width, width) & np.uint64(size)))
+        while links[place + size + 1] == links[EPOCH]:
+            place = table + ((place - table + 1) & size)
+        links[place] = number
+        links[place + size + 1] = links[EPOCH]
+
+
+@compiled
 def _unrivalled(words: Words, row: Words, masks: int, width: int, open_ops: Words, links: Longs, head: int) -> bool:
     """No row in this chain is at least as good. Those that are now no better than `row` are taken out."""
     this, before = links[head], -1
@@ -152,10 +169,12 @@ def _unrivalled(words: Words, row: Words, masks: int, width: int, open_ops: Word
 @compiled
 def admit(words: Words, links: Longs, row: Words, node: int, masks: int, width: int, open_ops: Words) -> int:
     """Adds `row` unless one that is there is at least as good. Its number, REJECTED, or FULL."""
-    place = _find(words, row, width, links)
-    if place < 0:
-        return REJECTED
     epoch, count, capacity = links[EPOCH], links[COUNT], links[CAPACITY]
+    place = -1
+    if count >= _SCAN:
+        place = _find(words, row, width, links)
+        if place < 0:
+            return REJECTED
     states = (links.shape[0] - CHAIN - 6 * capacity) >> 1
     head = CHAIN + 6 * capacity + int(np.int64(row[0] & _LOW))
     if links[head + states] != epoch:
@@ -163,14 +182,17 @@ def admit(words: Words, links: Longs, row: Words, node: int, masks: int, width: 
         links[head] = -1
     elif not _unrivalled(words, row, masks, width, open_ops, links, head):
         return REJECTED
-    if (count + 1) * width > words.shape[0] or count >= capacity:
+    if count >= links[LIMIT]:
         return FULL
-    links[place] = count
-    links[place + 2 * capacity] = epoch
+    if place >= 0:
+        links[place] = count
+        links[place + 2 * capacity] = epoch
     for i in range(width):
         words[count * width + i] = row[i]
     links[CHAIN + count] = links[head]
     links[CHAIN + capacity + count] = node
     links[head] = count
     links[COUNT] = count + 1
+    if count + 1 == _SCAN:
+        _index(words, width, links)
     return int(count)

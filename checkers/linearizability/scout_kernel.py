@@ -17,8 +17,8 @@ from checkers.linearizability.columns import LATE, PURE, Columns, Dense, Ints, W
 from checkers.linearizability.jit import compiled
 from checkers.linearizability.kernel import INVALID, SPENT, VALID
 
-BYTES_A_STEP: Final = 16 + 2
-"""A remembered pair, in a table that is at most half full."""
+BYTES_A_STEP: Final = 32 + 16
+"""A remembered pair, in a table that is a quarter full when it was just made, while the one before is still there."""
 
 _MULTIPLY: Final = np.uint64(0xFF51AFD7ED558CCD)
 _STEP: Final = np.uint64(0x9E3779B97F4A7C15)
@@ -149,7 +149,7 @@ def search(history: Columns, dense: Dense, budget: int, order: Ints) -> tuple[in
 
 @compiled
 def _larger(cache: Words) -> Words:
-    grown = np.zeros(4 * cache.shape[0], np.uint64)
+    grown = np.zeros(2 * cache.shape[0], np.uint64)
     for key in cache:
         if key != _NONE:
             _remember(grown, key)

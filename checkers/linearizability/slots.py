@@ -43,12 +43,15 @@ def width_of(history: Columns) -> int:
 
 
 @compiled
-def lay_out(history: Columns, kinds: int, word: Ints, shift: Ints, field: Ints, guards: Words) -> int:
-    """A field per kind of unknown op, with a guard bit on top, none across two words. How many words that takes."""
+def lay_out(history: Columns, kinds: int, word: Ints, shift: Ints, field: Ints, group: Ints, guards: Words) -> int:
+    """A field per group of kinds of unknown ops, with a guard bit on top, none across two words. How many words.
+
+    `group[kind]` is the kind whose field it shares, or -1: not counted. The others are filled.
+    """
     field[:] = 0
     for event in history.events:
-        if not event & 1 and history.ret[event >> 1] == LATE:
-            field[history.kind[event >> 1]] += 1
+        if not event & 1 and history.ret[event >> 1] == LATE and group[history.kind[event >> 1]] >= 0:
+            field[group[history.kind[event >> 1]]] += 1
     words = used = 0
     for kind in range(kinds):
         if field[kind] == 0:
@@ -90,22 +93,26 @@ def serve(row: Words, target: int, masks: int, readable: Words) -> None:
 
 
 @compiled
-def waits(need: Words, slot: int, row: Words, at: int, masks: int) -> bool:
+def waits(before: Ints, slot: int, row: Words, at: int) -> bool:
     """Does an open op of the same kind return earlier, and is not placed yet?"""
-    for w in range(masks):
-        if need[slot * masks + w] & ~row[at + 1 + w]:
+    other = before[slot]
+    while other >= 0:
+        if not row[at + 1 + (other >> 6)] >> np.uint64(other & 63) & _ONE:
             return True
+        other = before[other]
     return False
 
 
 @compiled
-def waits_in_gap(need: Words, slot: int, row: Words, masks: int) -> bool:
+def waits_in_gap(before: Ints, slot: int, row: Words, masks: int) -> bool:
     """Does an op of the same kind that can go into the same gap return earlier? One called later than the gap cannot
     take this one's place there.
     """
-    for w in range(masks):
-        if need[slot * masks + w] & row[1 + masks + w]:
+    other = before[slot]
+    while other >= 0:
+        if row[1 + masks + (other >> 6)] >> np.uint64(other & 63) & _ONE:
             return True
+        other = before[other]
     return False
 
 
@@ -135,7 +142,15 @@ def copy(source: Words, at: int, row: Words, width: int) -> None:
 
 @compiled
 def close_slot(
-    slot: int, kind: int, masks: int, dense: Dense, classes: Words, readable: Words, movable: Words, need: Words
+    slot: int,
+    kind: int,
+    masks: int,
+    dense: Dense,
+    classes: Words,
+    readable: Words,
+    movable: Words,
+    before: Ints,
+    last: Ints,
 ) -> None:
     """The op in `slot` has returned."""
     w, bit = slot >> 6, _ONE << np.uint64(slot & 63)
@@ -144,11 +159,14 @@ def close_slot(
         for i in range(dense.first[kind], dense.first[kind + 1]):
             where[dense.legal[i] * masks + w] &= ~bit
     if not dense.flags[kind] & PURE:
-        for other in range(masks):
-            left = classes[masks + other] | classes[2 * masks + other]
-            while left:
-                need[(64 * other + lowest(left)) * masks + w] &= ~bit
-                left &= left - _ONE
+        # It was the first to return, so that it ends its chain.
+        this = last[kind]
+        if this == slot:
+            last[kind] = -1
+        else:
+            while before[this] != slot:
+                this = before[this]
+            before[this] = -1
     for group in range(3):
         classes[group * masks + w] &= ~bit
 
@@ -162,10 +180,15 @@ def open_slot(
     classes: Words,
     readable: Words,
     movable: Words,
-    need: Words,
+    before: Ints,
+    last: Ints,
     slot_op: Ints,
 ) -> int:
-    """A slot for a completed op that is called now."""
+    """A slot for a completed op that is called now.
+
+    `last[kind]` is the open mutator of that kind that returns last, `before[slot]` the one that returns before that in
+    `slot`; -1: there is none.
+    """
     kind = history.kind[op]
     slot = 0
     for w in range(masks):
@@ -183,17 +206,13 @@ def open_slot(
         classes[word] |= bit
         return slot
     group = 1 if dense.flags[kind] & BLIND else 2
-    for w in range(masks):
-        need[slot * masks + w] = _NONE
-    for w in range(masks):
-        left = classes[group * masks + w]
-        while left:
-            other = 64 * w + lowest(left)
-            left &= left - _ONE
-            if history.kind[slot_op[other]] == kind:
-                if history.ret[slot_op[other]] < history.ret[op]:
-                    need[slot * masks + w] |= _ONE << np.uint64(other & 63)
-                else:
-                    need[other * masks + word] |= bit
     classes[group * masks + word] |= bit
+    this, later = last[kind], -1
+    while this >= 0 and history.ret[slot_op[this]] > history.ret[op]:
+        this, later = before[this], this
+    before[slot] = this
+    if later < 0:
+        last[kind] = slot
+    else:
+        before[later] = slot
     return slot

@@ -85,7 +85,7 @@ def _run_all() -> None:
     fast = Compiled.of(problem)
     if fast is None:
         raise AssertionError("a register of two values has a closed table")
-    for run in (fast.scout, fast.frontier, fast.relaxed):
+    for run in (fast.scout, fast.frontier, fast.refined):
         run(Meter(1_000, 1 << 24))
     check_batch([calls], CasRegister())
 

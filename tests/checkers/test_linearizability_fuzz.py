@@ -21,7 +21,7 @@ from checkers.linearizability import (
 )
 from checkers.linearizability.budget import Meter
 from checkers.linearizability.core import Purse, without_past
-from checkers.linearizability.decide import decide
+from checkers.linearizability.decide import decide, refinement, relaxed
 from checkers.linearizability.encode import NEVER
 from checkers.linearizability.explain import explain
 from checkers.linearizability.frontier import Configurations, Entry, Frontier, Path
@@ -39,12 +39,13 @@ def test_every_algorithm_agrees_with_brute_force(family: str) -> None:
         truth = Verdict.VALID if brute_force(problem) else Verdict.INVALID
         seen.add(truth)
         full = Frontier(problem, Meter(10**6, 10**9)).run()
-        relaxed = Frontier(problem, Meter(10**6, 10**9), free_tokens=True).run()
+        coarse, refined = relaxed(problem, Meter(10**6, 10**9)), refinement(problem, Meter(10**6, 10**9))
         deep = scout(problem, Meter(10**6, 10**9))
         special = unique.unique_register(problem)
         assert decide(problem, Budget()).verdict == truth, told(problem)
         assert full.verdict == truth, told(problem)
-        assert relaxed.verdict in (Verdict.UNKNOWN, truth), told(problem)
+        assert coarse.verdict in (Verdict.UNKNOWN, truth), told(problem)
+        assert refined.verdict == truth, told(problem)
         assert deep.verdict == (truth if truth == Verdict.VALID else Verdict.UNKNOWN), told(problem)
         assert special is None or special.verdict == truth, told(problem)
         for outcome in (full, deep, special):
