@@ -9,6 +9,7 @@ from typing import Final
 import numpy as np
 
 from checkers.linearizability import kernel, scout_kernel
+from checkers.linearizability.balance import balance
 from checkers.linearizability.budget import Meter
 from checkers.linearizability.columns import LATE, Columns, Dense, close, columns, worth
 from checkers.linearizability.encode import NEVER, Problem
@@ -152,6 +153,7 @@ class Compiled:
         if self.unknown:
             yield _stage(self.refined), 20_000 + 100 * size
         yield _stage(self.scout), 2_000 + 40 * size
+        yield balance, 20_000 + 10 * size
         yield _stage(self.frontier), 20_000 + 40 * size
         yield _stage(self.scout), 400 * size
         yield _stage(partial(self.beam, 8)), 100_000 + 100 * size

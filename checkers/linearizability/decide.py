@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from checkers.linearizability import jit
+from checkers.linearizability.balance import balance
 from checkers.linearizability.budget import Budget, Meter
 from checkers.linearizability.columns import close, worth
 from checkers.linearizability.encode import NEVER, Problem
@@ -100,6 +101,8 @@ def stages(problem: Problem, steps: int) -> Iterator[Stage]:
         yield frontier, 2_000 + 20 * size
         yield refinement, 2_000 + 20 * size
         yield scout, 200 * size
+    yield frontier, 20_000 + 20 * size
+    yield balance, 20_000 + 10 * size
     yield frontier, steps // 2
     yield scout, steps // 8
     yield refinement, steps // 8

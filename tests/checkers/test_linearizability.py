@@ -199,19 +199,20 @@ def test_bad_input_is_one_clear_line(ops: History, model: Model[Any], told: str)
 
 def storm() -> History:
     """Forty concurrent cas over five values. Used all once, they lead back to 0: the last read cannot be, and only
-    trying their orders shows it.
+    trying their orders shows it. (A write over all the time keeps the books from being closed; 3 it does not explain.)
     """
     swaps = [[p % 5, (p % 5 + 1 + p // 5 % 4) % 5] for p in range(40)]
     opening: list[Event] = [(p, "invoke", "cas", swap) for p, swap in enumerate(swaps)]
     ending: list[Event] = [(p, "ok", "cas", swap) for p, swap in enumerate(swaps)]
-    return history(*did(90, "write", 0), *did(90, "write", 0), *opening, *ending, *did(90, "read", None, 3))
+    begin, end = ((91, outcome, "write", 9) for outcome in ("invoke", "ok"))
+    return history(*did(90, "write", 0), begin, *did(90, "write", 0), *opening, *ending, *did(90, "read", None, 3), end)
 
 
 def test_budget_that_runs_out_is_unknown_and_says_how_far() -> None:
     result = check(storm(), CasRegister(), Budget(steps=5_000, per_event=0))
     assert result.verdict == Verdict.UNKNOWN
     assert result.reason.startswith("undecided after 5,0")
-    assert "linearizable up to 2 of 43 completed ops, then the frontier gave up" in result.reason
+    assert "linearizable up to 2 of 44 completed ops, then the frontier gave up" in result.reason
     assert result == check(storm(), CasRegister(), Budget(steps=5_000, per_event=0))
 
 

@@ -1,0 +1,205 @@
+"""Stages of the search that answer one side only, or count coarsely; and what a check may take."""
+
+from __future__ import annotations
+
+import threading
+import tracemalloc
+from collections.abc import Callable, Sequence
+from random import Random
+from typing import Any
+
+import numpy as np
+import pytest
+from nasty_histories import Nasty, lived, storm, swaps
+from tiny_histories import FAMILIES, brute_force, problems, told
+
+from benchmarks.checker.families import Row, Shape
+from checkers.linearizability import Budget, CasRegister, Kind, Problem, verify_witness
+from checkers.linearizability.balance import balance
+from checkers.linearizability.budget import Meter
+from checkers.linearizability.columns import close, columns
+from checkers.linearizability.compiled import Compiled
+from checkers.linearizability.decide import decide, refinement
+from checkers.linearizability.encode import NEVER, Table
+from checkers.linearizability.outcome import Outcome
+from checkers.linearizability.refine import FREE, by_target, overdrawn
+from checkers.linearizability.warm import ensure
+from checkers.linearizability.workspace import Workspace
+from results.verdict import Verdict
+
+ensure()
+
+
+def meter(memory: int = 10**8) -> Meter:
+    return Meter(4_000_000, memory)
+
+
+def hard(shape: Shape) -> Problem:
+    return next(iter(lived(shape))).problem()
+
+
+MANY_UNKNOWN = [
+    Shape(120, 8, unknown=20, late=late, broken=broken) for late in (False, True) for broken in (False, True)
+]
+
+
+@pytest.mark.parametrize("shape", MANY_UNKNOWN, ids=str)
+def test_counting_coarsely_decides_what_drowns_in_unknown_ops(shape: Shape) -> None:
+    problem = hard(shape)
+    fast = Compiled.of(problem)
+    assert fast is not None
+    for outcome in (fast.refined(meter()), refinement(problem, meter())):
+        assert outcome.verdict == (Verdict.INVALID if shape.broken else Verdict.VALID)
+        assert outcome.work < 200_000
+        if outcome.witness is not None:
+            assert verify_witness(problem, outcome.witness) is None
+
+
+def test_kinds_are_grouped_by_the_state_they_leave() -> None:
+    table = Table(CasRegister())
+    kinds = [Kind("write", 1), Kind("cas", (1, 2)), Kind("write", 2), Kind("cas", (2, 1)), Kind("read", 1)]
+    for kind in kinds:
+        table.kind(kind)
+    table.close()
+    group = by_target(close(table), len(kinds))
+    assert group[0] == group[3]
+    assert group[1] == group[2]
+    assert group[0] != group[1]
+    assert list(by_target(None, 3)) == [0, 1, 2]
+
+
+def test_what_an_order_uses_too_often() -> None:
+    called = {4: [10, 20], 7: [5]}
+    assert overdrawn([(4, 15), (7, 15), (4, 25)], called) == set()
+    assert overdrawn([(4, 15), (4, 18)], called) == {4}
+    assert overdrawn([(7, 15), (7, 99), (4, 12)], called) == {7}
+    assert overdrawn([(4, FREE)], called) == {4}
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_books_only_refute_what_is_wrong(family: str) -> None:
+    refuted = 0
+    for problem in problems(family, seed=21, count=500):
+        outcome = balance(problem, meter())
+        assert outcome.verdict in (Verdict.INVALID, Verdict.UNKNOWN)
+        if outcome.verdict == Verdict.INVALID:
+            refuted += 1
+            assert not brute_force(problem), told(problem)
+            assert not brute_force(problem.before(outcome.position + 1)), told(problem)
+    assert refuted > 20
+
+
+def test_books_tell_that_a_storm_of_cas_leads_back() -> None:
+    for width in (8, 40):
+        problem = storm(width, broken=True).problem()
+        outcome = balance(problem, meter())
+        assert outcome.verdict == Verdict.INVALID
+        assert [problem.table.states[state] for state in outcome.states] == [0]
+        assert problem.what(problem.events[outcome.position] >> 1) == Kind("read", 3)
+        assert balance(storm(width, broken=False).problem(), meter()).verdict == Verdict.UNKNOWN
+
+
+def in_a_new_thread(run: Callable[[], Any]) -> Any:
+    """There the workspace is new."""
+    answers: list[Any] = []
+    thread = threading.Thread(target=lambda: answers.append(run()))
+    thread.start()
+    thread.join()
+    return answers[0]
+
+
+def kinds_of_unknown(count: int) -> Nasty:
+    """A counter for each makes rows wide."""
+    rows = [Row(Kind("cas", (i, i + 1)), i / count, NEVER) for i in range(count)]
+    seen = (count // 2, count, 3)
+    rows += [Row(Kind("write", 0), 2, 3), *(Row(Kind("read", value), 4 + i, 4.5 + i) for i, value in enumerate(seen))]
+    return Nasty(f"{count} kinds of unknown cas", rows, valid=False)
+
+
+def never_quiet(nasty: Nasty) -> Nasty:
+    """With a write over all the time, so that books cannot be closed."""
+    return nasty._replace(rows=[Row(Kind("write", 9), -1.0, 99.0), *nasty.rows])
+
+
+def test_a_check_does_not_depend_on_what_was_checked_before() -> None:
+    """Verdict, work and reason, with budgets that end the search for steps, for rows and for nodes."""
+    histories = [
+        never_quiet(storm(40, broken=True)).problem(),
+        kinds_of_unknown(150).problem(),
+        swaps(12, broken=True).problem(),
+        hard(Shape(300, 30, broken=True)),
+        hard(Shape(100, 8, unknown=12, late=True)),
+    ]
+    budgets = [Budget(steps=60_000, per_event=20, memory=memory) for memory in (1 << 17, 1 << 20, 1 << 26)]
+
+    def told_of(cases: Sequence[tuple[Problem, Budget]]) -> list[Outcome]:
+        return [decide(problem, budget) for problem, budget in cases]
+
+    cases = [(problem, budget) for budget in budgets for problem in histories]
+    alone = [in_a_new_thread(lambda case=case: told_of([case]))[0] for case in cases]
+    assert {outcome.verdict for outcome in alone} == {Verdict.VALID, Verdict.INVALID, Verdict.UNKNOWN}
+    assert in_a_new_thread(lambda: told_of(cases)) == alone
+    assert in_a_new_thread(lambda: told_of(cases[::-1])) == alone[::-1]
+
+
+def test_a_walk_ends_at_the_same_row_however_large_the_workspace_is() -> None:
+    problem = storm(40, broken=True).problem()
+    dense = close(problem.table)
+    assert dense is not None
+    history = columns(problem, dense)
+    new, used = Workspace(), Workspace()
+    used.reserve(1 << 15, 40, 64, 1 << 15, 1 << 30)
+    for memory in (1 << 16, 1 << 18, 1 << 20, 1 << 22):
+        for mode in (0, 1):
+            ends = []
+            for space in (new, used):
+                ends.append((space.walk(history, dense, mode, 0, 10**9, memory), *space.told.tolist()))
+                assert space.bytes <= memory
+            assert ends[0] == ends[1]
+
+
+@pytest.mark.parametrize("memory", [1 << 18, 1 << 20, 1 << 23])
+def test_the_budget_of_bytes_is_kept(memory: int) -> None:
+    """By histories that would take more; whatever the workspace held before, and while it grows."""
+    histories = [storm(40, broken=True), kinds_of_unknown(300)]
+    for nasty in histories:
+        problem = nasty.problem()
+        dense = close(problem.table)
+        assert dense is not None
+        history = columns(problem, dense)
+
+        tracemalloc.start()
+        try:
+            space = Workspace()
+            begin = tracemalloc.get_traced_memory()[0]
+            space.walk(history, dense, 1, 0, 300_000, memory)
+            assert tracemalloc.get_traced_memory()[1] - begin <= 1.1 * memory + 20_000
+        finally:
+            tracemalloc.stop()
+        assert space.bytes <= memory
+    outcome = decide(histories[0].problem(), Budget(memory=memory, steps=200_000, per_event=0))
+    assert outcome.verdict == Verdict.INVALID
+
+
+def test_random_books() -> None:
+    """The closed rule for possible ends against trying every order of a few cas and writes at the same time."""
+    rng = Random(5)
+    table = Table(CasRegister())
+    cas = [table.kind(Kind("cas", (a, b))) for a in range(4) for b in range(4) if a != b]
+    writes = [table.kind(Kind("write", value)) for value in range(4)]
+    reads = [table.kind(Kind("read", value)) for value in range(4)]
+    table.close()
+    exact = np.zeros(2, int)
+    for _ in range(400):
+        width = rng.randrange(1, 6)
+        some = [rng.choice(writes)] + [
+            rng.choice(cas) if rng.random() < 0.85 else rng.choice(writes) for _ in range(width)
+        ]
+        kind = [*some, rng.choice(reads)]
+        calls = [0, 1, *(2 * op for op in range(1, width + 1)), *(2 * op + 1 for op in range(1, width + 1))]
+        problem = Problem(table, kind, [*range(len(kind))], [*calls, 2 * width + 2, 2 * width + 3])
+        truth = brute_force(problem)
+        found = balance(problem, meter()).verdict == Verdict.INVALID
+        assert not (truth and found), told(problem)
+        exact += [not truth, found]
+    assert exact[1] > 0.7 * exact[0], "most of what is wrong with concurrent ops shows in the books"
