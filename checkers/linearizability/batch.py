@@ -8,7 +8,7 @@ ways give the same verdict.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import numpy as np
@@ -73,14 +73,28 @@ class BatchResult:
     """verdict      INVALID, VALID or UNKNOWN a history; UNKNOWN too where it has no op at all: nothing was checked.
     failing_op   index of the op whose return is the earliest proof, or NEVER.
     work         steps spent in all.
+
+    The fast path keeps no orders: `witness` finds one when it is asked for.
     """
 
     verdict: Bytes
     failing_op: Longs
     work: int
+    packed: Packed = field(repr=False)
+    budget: Budget = field(repr=False)
 
     def __getitem__(self, history: int) -> Verdict:
         return VERDICTS[int(self.verdict[history])]
+
+    def witness(self, history: int) -> Sequence[int] | None:
+        """An order that explains a valid history, by the indices of its invocations; replayed before it is told. None
+        for one that is not valid, or where the budget of a single history is too small for what the batch found out.
+        """
+        if self[history] != Verdict.VALID:
+            return None
+        problem = self.packed.problem(history)
+        order = decide(problem, self.budget).witness
+        return None if order is None else [problem.source[op] for op in order]
 
 
 def pack(histories: Iterable[Sequence[Call] | History], model: Model[Any]) -> Packed:
@@ -140,7 +154,7 @@ def check_batch(
         verdict[history] = VERDICTS.index(outcome.verdict)
         if outcome.verdict == Verdict.INVALID:
             failing[history] = _failing(problem, outcome.position)
-    return BatchResult(verdict, failing, work)
+    return BatchResult(verdict, failing, work, packed, budget)
 
 
 def _failing(problem: Problem, position: int) -> int:

@@ -289,6 +289,11 @@ def test_a_batch_gives_the_verdicts_of_single_checks(family: str) -> None:
         if problem.ops:
             truth = brute_force(problem)
             assert found[number] == (Verdict.VALID if truth else Verdict.INVALID), told(problem)
+            order = found.witness(number)
+            assert (order is None) == (not truth)
+            if order is not None:
+                by_source = {source: op for op, source in enumerate(problem.source)}
+                assert verify_witness(problem, [by_source[index] for index in order]) is None, told(problem)
             if not truth:
                 assert found.failing_op[number] == check(history, model).failing_op, told(problem)
                 assert found.failing_op[number] == slow.failing_op[number], told(problem)
