@@ -85,6 +85,14 @@ class Scene:
         ]
         return len(set(said)) <= 1 and all(role == "leader" for role, _ in said)
 
+    def away(self, node: str, time: int) -> tuple[int, int] | None:
+        """From when to when (ns) a node was last hit by a fault, or seen neither to lead nor to follow, before `time`."""
+        faults = [b for b in self.bands if (node in b.nodes or node in b.impairs) and b.start_ns < time]
+        found = [(b.start_ns, time if b.end_ns is None else min(b.end_ns, time)) for b in faults]
+        said = self._said.get(node, ())
+        found += [(at, at) for at, role, _ in said if at < time and role not in ("leader", "follower")]
+        return max(found, key=lambda times: times[1], default=None)
+
     def told(self, start: int, end: int, group: str | None = None) -> str:
         """Faults and masters around an interval, as sentences; starts with a space, or is empty."""
         found = self.in_force(start, end)

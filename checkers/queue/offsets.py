@@ -108,7 +108,7 @@ class Offsets:
                 if since is None:
                     slaves += 1
                     continue
-                wrong = _wrong(ledger, query, since, memory.inherited(since))
+                wrong = _wrong(ledger, query, since, memory.inherited(since, query.node))
                 if wrong is not None:
                     breaches.append(_Breach(group, queue, query, *wrong))
         stats = {"commits": commits, "queries": queries, "at_slaves": slaves}
@@ -125,10 +125,11 @@ class Offsets:
 class _Memory:
     """What a master must remember, from who was master when.
 
-    A master that took over at T has a copy that is at most `slack` old. When the master before it had begun earlier
-    than that, it is a copy of that one's table: its own commits until T - slack, and what it had inherited. Otherwise
-    it may be a copy of a table that was hardly begun: then only what that one had inherited is sure. So changes in
-    quick succession add up.
+    A master that took over at T has a copy that is at most `slack` old, if it had followed for as long: a slave that
+    was away has made none meanwhile, and its copy may be from before it left. When the master before it had begun
+    earlier than that, it is a copy of that one's table: its own commits until then, and what it had inherited.
+    Otherwise it may be a copy of a table that was hardly begun: then only what that one had inherited is sure. So
+    changes in quick succession add up.
     """
 
     def __init__(self, scene: Scene, slack: int) -> None:
@@ -139,7 +140,7 @@ class _Memory:
         self.changes: list[tuple[int, str | None]] = [(0, first), *((r.since, r.node) for r in scene.reigns[1:])]
         self.changes += [(at, node) for at, node in hit if self._master(at) == node]
         self.changes.sort(key=lambda change: change[0])
-        self._inherited: dict[int, list[tuple[int, int, str | None]]] = {}
+        self._inherited: dict[tuple[int, str], list[tuple[int, int, str | None]]] = {}
 
     def since(self, query: Query, ledger: Ledger) -> int | None:
         """Since when (ns) the broker that answers has been master without a break; None: it is none."""
@@ -156,18 +157,25 @@ class _Memory:
         broken = [b.start_ns for b in scene.bands if query.node in b.impairs or query.node in b.nodes]
         return max([begun, *(at for at in broken if at <= query.answered)])
 
-    def inherited(self, since: int) -> list[tuple[int, int, str | None]]:
-        """(from, to, node): what this master acknowledged in these times, whoever took over at `since` must know."""
-        found = self._inherited.get(since)
+    def inherited(self, since: int, heir: str) -> list[tuple[int, int, str | None]]:
+        """(from, to, node): `heir`, who took over at `since`, must know what that master acknowledged in that time."""
+        found = self._inherited.get((since, heir))
         if found is None:
-            found = self._inherited[since] = []
-            begun = since
+            found = self._inherited[since, heir] = []
+            begun, by, copied = since, heir, since
             for at, node in reversed(self.changes):
                 if at < begun:
-                    if at <= begun - self.slack:
-                        found.append((at, begun - self.slack, node))
-                    begun = at
+                    copied = min(copied, self._copied(by, begun))
+                    if at <= copied:
+                        found.append((at, copied, node))
+                    begun, by = at, node or by
         return found
+
+    def _copied(self, heir: str, time: int) -> int:
+        """As of when a node that took over at `time` has surely copied its master's table."""
+        while (away := self.scene.away(heir, time)) is not None and away[1] > time - self.slack:
+            time = away[0]  # it may have made no copy since it left
+        return time - self.slack
 
     def _master(self, time: int) -> str | None:
         return next((node for at, node in reversed(self.changes) if at <= time), None)

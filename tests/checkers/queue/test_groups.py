@@ -41,10 +41,12 @@ class Story:
         for second in range(start, end):
             self.seen.append(Observation(second * S, node, "leader", term=epoch, extra={"broker_name": "a"}))
 
-    def strike(self, at: float, node: str) -> None:
+    def strike(self, at: float, node: str, until: float | None = None) -> None:
         what = {"fault": "kill", "id": len(self.events), "impairs": {node: [node]}, "seen": True}
-        self.put(at, NEMESIS, "invoke", "inject", what)
-        self.put(at, NEMESIS, "info", "inject", what)
+        for when, f in ((at, "inject"), (until, "heal")):
+            if when is not None:
+                self.put(when, NEMESIS, "invoke", f, what)
+                self.put(when, NEMESIS, "info", f, what)
 
     @property
     def record(self) -> RunRecord:
@@ -101,6 +103,19 @@ def test_a_new_master_may_lack_what_was_committed_shortly_before(committed_at: f
     story.committed(25, 4, "n2")
     story.commit(30, 8, "n2")
     story.committed(31, 8, "n2")
+    assert names([offsets(story)]) == (set() if legal else {"committed-offset-regression"})
+
+
+@pytest.mark.parametrize(("restarted_at", "legal"), [(24, False), (34, True)])
+def test_a_new_master_that_was_away_has_made_no_copy_meanwhile(restarted_at: float, legal: bool) -> None:
+    story = Story()
+    story.reign("n1", 0, 45, 1)
+    story.reign("n2", 46, 60, 2)
+    story.commit(1, 4)
+    story.strike(20, "n2", until=restarted_at)
+    story.commit(21, 7)
+    story.strike(45, "n1")
+    story.committed(47, 4, "n2")
     assert names([offsets(story)]) == (set() if legal else {"committed-offset-regression"})
 
 
