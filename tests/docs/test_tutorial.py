@@ -203,7 +203,7 @@ class Reader:
             try:
                 assert server.stdout is not None
                 first = server.stdout.readline().rstrip()
-                assert b"register" in _page(f"http://127.0.0.1:{port}/")
+                assert b"partition-halves" in _page(f"http://127.0.0.1:{port}/")
             finally:
                 server.terminate()
         self.code = 0
