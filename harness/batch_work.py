@@ -36,12 +36,13 @@ from harness.plan import Plan, PlanError
 from results.bulk import making_many
 from results.errors import HistoryError
 from results.formats import read_history
+from results.formats.detect import is_parquet
 from results.formats.foreign import implied_model
 from results.history import History
 from results.impact import impacts
 from results.op_table import is_op_table, read_part, row_groups, runs_of
 from results.record import RunRecord
-from results.sealed import is_parquet, ops_of, read_columns, row_count, sealed_keys
+from results.sealed import ops_of, read_columns, row_count, sealed_keys
 from results.store import RunDir
 from results.trends import IMPACT
 from results.verdict import CheckResult, Verdict, worst

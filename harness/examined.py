@@ -8,10 +8,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, NamedTuple
-
-import pyarrow as pa
-import pyarrow.compute as pc
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from checkers.api import judge
 from checkers.linearizability import Budget, Linearizable, LinearResult
@@ -23,10 +20,13 @@ from checkers.wellformed import WellFormed
 from harness.plan import PlanError
 from results.errors import HistoryError, StoreError
 from results.formats import ReadOptions, read_history
+from results.formats.detect import is_parquet
 from results.formats.foreign import implied_by
 from results.record import RunRecord
-from results.sealed import is_parquet, read_columns, row_count
 from results.verdict import CheckResult, Verdict
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 _PICTURES = 20
 """Violations of one history (one a key) that get a picture."""
@@ -185,6 +185,9 @@ def _by_columns(path: Path, shown: str, model: str | None, asked: Asked) -> Exam
     """A long sealed history that is valid, judged without an object for an op. None: by the ordinary way."""
     if asked.format not in ("auto", "parquet") or not is_parquet(path):
         return None
+    # Only here: Arrow takes longer to load than a small history takes to check.
+    from results.sealed import read_columns, row_count
+
     try:
         found = columns_examined(read_columns(path), model, asked) if row_count(path) >= MANY else None
     except HistoryError:
@@ -214,6 +217,8 @@ class Columns(NamedTuple):
 
 def columns_examined(table: pa.Table, model: str | None, asked: Asked) -> Columns | None:
     """What comes of a sealed history's columns, or None where it has to be judged op by op."""
+    import pyarrow.compute as pc
+
     done = table["f"].filter(pc.greater_equal(table["process"], 0))
     chosen = model or implied_by(set(done.unique().to_pylist()))
     found = None if chosen is None else asked.checker(chosen).examine_columns(table)

@@ -125,15 +125,6 @@ def sealed_keys(path: Path, share: int, of: int) -> Iterator[Op]:
         raise HistoryError(path, None, f"not a sealed history, or damaged: {problem}") from None
 
 
-def is_parquet(path: Path) -> bool:
-    """By its first bytes; False too where it cannot be read."""
-    try:
-        with path.open("rb") as file:
-            return file.read(4) == b"PAR1"
-    except OSError:
-        return False
-
-
 def row_count(path: Path) -> int:
     """How many ops there are, from the file's own directory. Raises HistoryError where that cannot be read."""
     try:

@@ -30,7 +30,6 @@ from results.journal import read_journal
 from results.observations import read_observations
 from results.op import Op
 from results.record import Observation, RunRecord
-from results.sealed import read_sealed, seal
 from results.verdict import Verdict
 
 __all__ = ["MIN_FREE", "HistoryError", "RunDir", "RunSummary", "Store", "StoreError", "load"]
@@ -131,6 +130,9 @@ class RunDir:
 
         The journal stays. Raises StoreError when the disk does not take it.
         """
+        # Only here and below: Arrow takes longer to load than a small history takes to check.
+        from results.sealed import seal
+
         facts = {"plan": dict(record.plan), "environment": dict(record.environment)}
         metadata = {name: json.dumps(data, default=str) for name, data in facts.items()}
         seal(record.history, self.history, {**metadata, "run": f"{self.path.parent.name}/{self.path.name}"})
@@ -138,6 +140,8 @@ class RunDir:
     def _history(self) -> tuple[History, str | None]:
         note = None
         if self.history.exists():
+            from results.sealed import read_sealed
+
             try:
                 return History(read_sealed(self.history)), None
             except HistoryError as problem:

@@ -12,7 +12,8 @@ columns      both begin with columns in memory, neither parses, and both put the
 parsed ops   both begin with parsed operations of many keys; we encode and partition, and stop at the first bad key
 raw text     we begin with the files, it with columns
 
-`--whole` adds what Porcupine cannot do: up to a million ops. At the end stand all histories that Porcupine solves in
+`--whole` adds what Porcupine cannot do: up to a million ops. Behind that are lines without a rival (`alone`), each with
+the time that it may take, and its ratios to that. At the end stand all histories that Porcupine solves in
 over a millisecond, counted, and those of them where we are slower. Verdicts that differ are told, and end it with 1.
 """
 
@@ -24,13 +25,14 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from statistics import median
 
 import numpy as np
 
+from benchmarks.checker.alone import lines, told
 from benchmarks.checker.families import Family, Stores, families, logs, stores
+from benchmarks.checker.memory import forget_peak, peak_mib
 from benchmarks.checker.yardstick import Yardstick, build, of_register, of_store
 from checkers.linearizability import KV, Budget, CasRegister, encode
 from checkers.linearizability.batch import INVALID, VALID, Packed, check_batch, pack
@@ -79,20 +81,6 @@ def timed(run: Callable[[], object]) -> float:
     began = time.process_time()
     run()
     return time.process_time() - began
-
-
-def peak_mib() -> int:
-    """The most memory that was resident in this process since `forget_peak`."""
-    with suppress(OSError):
-        for line in Path("/proc/self/status").read_text().splitlines():
-            if line.startswith("VmHWM:"):
-                return int(line.split()[1]) // 1024
-    return -1
-
-
-def forget_peak() -> None:
-    with suppress(OSError):
-        Path("/proc/self/clear_refs").write_text("5")
 
 
 def alone(packed: Packed, history: int) -> Packed:
@@ -212,6 +200,10 @@ def main() -> int:
         for store in stores(given.histories):
             if given.only in store.name:
                 many_keys(table, store, given, program)
+        print(f"{'alone':62} {'ours ms':>9} {'bar':>10} {'min':>8} {'median':>8} {'max':>8} {'MiB':>6}")
+        for line in lines(given.whole, Path(folder)):
+            if given.only in line.name:
+                print(told(line), flush=True)
     print(f"{table.worth} histories took Porcupine over a millisecond; on {len(table.slower)} of them we are slower")
     print("\n".join(table.slower))
     return 0 if table.agreed else 1

@@ -138,16 +138,21 @@ def _in_order(call: Longs, ret: Longs) -> bool:
     return bool((np.diff(call) > 0).all() and (ret > call).all() and len(np.unique(events)) == len(events))
 
 
+def register_columns(ops: PlainOps) -> registers.RegisterOps:
+    """Reads and writes, for the monitor; a read whose outcome is unknown constrains nothing, and must not be there."""
+    write = ops.of("write")
+    return registers.RegisterOps(write, np.where(write, ops.asked, ops.got) + 1, ops.when)
+
+
 def _register(ops: PlainOps, model: Model[Any]) -> Longs | None:
     write = ops.of("write")
     if model.initial is not None or not (write | ops.of("read")).all():
         return None
     ops = ops.kept(write | ops.ok)
-    write = ops.of("write")
-    value = np.where(write, ops.asked, ops.got) + 1
-    order = registers.register_order(registers.RegisterOps(write, value, ops.when))
-    right = witness.register_holds(write[order], value[order]) and witness.respects_time(ops.when, order)
-    return ops.source[order] if right else None
+    columns = register_columns(ops)
+    order = registers.register_order(columns)
+    right = witness.register_holds(columns.write[order], columns.value[order])
+    return ops.source[order] if right and witness.respects_time(ops.when, order) else None
 
 
 def _queue(ops: PlainOps, model: Model[Any]) -> Longs | None:

@@ -16,12 +16,14 @@ from results.formats.foreign import ForeignHistory, ReadOptions, implied_model
 from results.formats.jsonl import read_jsonl
 from results.formats.porcupine import read_etcd_log, read_kv_log
 from results.history import History
-from results.sealed import read_sealed
 
 FORMATS: Final = ("jsonl", "edn", "porcupine-etcd", "porcupine-kv", "parquet")
 
 _TEXT_READERS: Final = {"edn": read_edn, "porcupine-etcd": read_etcd_log, "porcupine-kv": read_kv_log}
 _HEAD: Final = 65_536
+PARQUET: Final = b"PAR1"
+"""How a file of this format begins."""
+
 _LOG_LINE: Final = re.compile(r"(?:.*\s)?(?:TRACE|DEBUG|INFO|WARN|ERROR|FATAL)\s+\S+\s+- ")
 _KV_LINE: Final = re.compile(r"\{[^{}]*:f :(?:get|put|append)\b[^{}]*:key [^{}]*\}")
 
@@ -45,7 +47,7 @@ def read_history(path: Path, format: str = "auto", options: ReadOptions | None =
 
 def detect(path: Path, head: bytes) -> str:
     """The format of a file that begins with `head` (`path` is for the error). Raises HistoryError when it is none."""
-    if head[:4] == b"PAR1":
+    if head[:4] == PARQUET:
         return "parquet"
     text = head.decode("utf-8", errors="replace").lstrip("\ufeff \t\r\n")
     if not text:
@@ -62,6 +64,15 @@ def detect(path: Path, head: bytes) -> str:
     raise HistoryError(path, 1, f"of no known format ({first[:80]!r}); there are {', '.join(FORMATS)}")
 
 
+def is_parquet(path: Path) -> bool:
+    """By its first bytes; False too where it cannot be read."""
+    try:
+        with path.open("rb") as file:
+            return file.read(len(PARQUET)) == PARQUET
+    except OSError:
+        return False
+
+
 def _opened(path: Path) -> IO[bytes]:
     if path.is_dir():
         raise HistoryError(path, None, "a folder, not a history")
@@ -73,6 +84,9 @@ def _opened(path: Path) -> IO[bytes]:
 
 def _read(path: Path, file: IO[bytes], format_: str, options: ReadOptions) -> ForeignHistory:
     if format_ == "parquet":
+        # Only here: Arrow takes longer to load than a small history takes to check.
+        from results.sealed import read_sealed
+
         history = History(read_sealed(path))
         return ForeignHistory(history, format_, implied_model(history))
     if format_ == "jsonl":
