@@ -86,7 +86,7 @@ class Scene:
         return len(set(said)) <= 1 and all(role == "leader" for role, _ in said)
 
     def away(self, node: str, time: int) -> tuple[int, int] | None:
-        """From when to when (ns) a node was last hit by a fault, or seen neither to lead nor to follow, before `time`."""
+        """From when to when (ns) a node was last hit by a fault, or seen not to lead or follow, before `time`."""
         faults = [b for b in self.bands if (node in b.nodes or node in b.impairs) and b.start_ns < time]
         found = [(b.start_ns, time if b.end_ns is None else min(b.end_ns, time)) for b in faults]
         said = self._said.get(node, ())

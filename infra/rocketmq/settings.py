@@ -51,9 +51,6 @@ BROKER: Final[Mapping[str, Default]] = {
     ),
     "messageIndexEnable": Default("false", "420 MB a file, and nobody looks messages up by key"),
     "mappedFileSizeTimerLog": Default(str(10 << 20), "100 MB otherwise"),
-    "timerFlushIntervalMs": Default(
-        "10000", "each flush also counts what is due, in all 1.2 million slots: five brokers spend 0.2 to 0.4 cores on it"
-    ),
     "enableCompaction": Default("false", "threads and files for topics that no test makes"),
     "maxMessageSize": Default(str(64 << 10), "far below the size of a CommitLog file"),
     **_SERVER_POOLS,
