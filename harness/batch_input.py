@@ -25,10 +25,11 @@ from results.sealed import distinct, row_count
 _JUDGED_FROM = (
     "checkers",
     "results.formats",
-    *(f"results.{name}" for name in ("history", "journal", "op", "op_table", "sealed", "store")),
-    *(f"harness.{name}" for name in ("batch_work", "examined", "judging")),
+    *(f"results.{name}" for name in ("bulk", "history", "impact", "journal", "observations", "op", "op_table")),
+    *(f"results.{name}" for name in ("record", "sealed", "store", "verdict")),
+    *(f"harness.{name}" for name in ("batch_judge", "batch_rows", "batch_work", "examined", "judging")),
 )
-"""Rooms and modules whose sources can change a verdict."""
+"""Rooms and modules whose sources can change a verdict, or what stands beside it in its row."""
 
 _DERIVED = frozenset({"verdict.json", "report.html", "junit.xml"})
 """Files of a run that follow from the others, and are written anew by every check."""

@@ -15,6 +15,7 @@ import pyarrow as pa
 from checkers.api import Checker
 from checkers.linearizability import Linearizable, LinearResult
 from results.record import RunRecord
+from results.trends import PERMITTED
 from results.verdict import CheckResult, Verdict, worst
 from results.verdict_file import plain
 from results.verdict_table import VerdictRow, from_columns
@@ -50,8 +51,15 @@ def rows_of(run: str, result: CheckResult, checker: Checker | None) -> Iterator[
         core=tuple(first.ops) if first else (),
         wall_ms=result.ms,
         anomalies=list(dict.fromkeys(a.name for a in result.anomalies)),
-        figures=json.dumps(plain(result.stats)),
+        figures=json.dumps(plain({**result.stats, **_permitted(result)})),
     )
+
+
+def _permitted(result: CheckResult) -> dict[str, list[str]]:
+    """`{"permitted": [...]}`: the names of anomalies that this configuration permits, every one of that name."""
+    forbidden = {a.name for a in result.anomalies if a.legal is None}
+    names = sorted({a.name for a in result.anomalies} - forbidden)
+    return {PERMITTED: names} if names else {}
 
 
 def key_rows(run: str, model: str, keys: Mapping[str | None, LinearResult], ms: float) -> Iterator[VerdictRow]:

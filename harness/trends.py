@@ -61,13 +61,13 @@ def trends(folder: Path, html: Path | None) -> None:
     if found.anomalies:
         click.echo()
         _table(
-            ["anomaly", "runs", "first seen", "last seen", "in"],
+            ["anomaly", "runs", "permitted", "first seen", "last seen", "in"],
             [
-                [name, str(seen.runs), seen.first.when, seen.last.when, seen.last.run]
+                [name, str(seen.runs), str(seen.permitted or ""), seen.first.when, seen.last.when, seen.last.run]
                 for name, seen in found.anomalies.items()
             ],
             left=1,
-            also_left=(2, 3, 4),
+            also_left=(3, 4, 5),
         )
     if html is not None:
         write_text(html, trends_page(found), "the page")

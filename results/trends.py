@@ -23,6 +23,10 @@ IMPACT: Final = "impact"
 """The rows whose figures are a list of `results.impact.Impact`."""
 
 
+PERMITTED: Final = "permitted"
+"""In a checker's figures: names of its anomalies that the run's configuration permits."""
+
+
 @dataclass(frozen=True, slots=True)
 class Group:
     """Runs of one version, workload and nemesis; histories from elsewhere have none of these."""
@@ -34,13 +38,16 @@ class Group:
 
 @dataclass(frozen=True)
 class RunTrend:
-    """A run or history. when: when it began, or, where that is not known, was checked; ISO 8601, to the second."""
+    """A run or history. when: when it began, or, where that is not known, was checked; ISO 8601, to the second.
+    permitted: those of the anomalies that its configuration permits.
+    """
 
     run: str
     group: Group
     when: str
     verdict: Verdict
     anomalies: frozenset[str]
+    permitted: frozenset[str]
     felt: Sequence[Mapping[str, Any]]
 
 
@@ -59,9 +66,10 @@ class FaultTrend:
 
 @dataclass
 class Seen:
-    """An anomaly: in how many runs, and the first and the last of them by time."""
+    """An anomaly: in how many runs, how many of these permit it, and the first and the last of them by time."""
 
     runs: int
+    permitted: int
     first: RunTrend
     last: RunTrend
 
@@ -102,11 +110,10 @@ class Trends:
         found: dict[str, Seen] = {}
         for run in self.runs:
             for name in sorted(run.anomalies):
-                if name in found:
-                    found[name].runs += 1
-                    found[name].last = run
-                else:
-                    found[name] = Seen(1, run, run)
+                seen = found.setdefault(name, Seen(0, 0, run, run))
+                seen.runs += 1
+                seen.permitted += name in run.permitted
+                seen.last = run
         return dict(sorted(found.items()))
 
 
@@ -129,14 +136,20 @@ def _trend(run: str, rows: Sequence[Mapping[str, Any]]) -> RunTrend:
     about = next((row for row in rows if row["workload"]), rows[0])
     group = Group(about["version"] or "-", about["workload"] or "-", about["nemesis"] or "-")
     felt: list[Mapping[str, Any]] = []
+    forbidden: set[str] = set()
     for row in rows:
         if row["checker"] == IMPACT and row["figures"]:
             felt += json.loads(row["figures"])
+        elif row["anomalies"]:
+            figures = json.loads(row["figures"] or "{}")
+            forbidden |= set(row["anomalies"]) - set(figures.get(PERMITTED, ()))
+    anomalies = frozenset(name for row in rows for name in row["anomalies"])
     return RunTrend(
         run,
         group,
         about["began"] or datetime.fromtimestamp(about["checked"] / 1e9, UTC).strftime("%Y-%m-%dT%H-%M-%S"),
         worst(Verdict(row["verdict"]) for row in rows),
-        frozenset(name for row in rows for name in row["anomalies"]),
+        anomalies,
+        anomalies - forbidden,
         felt,
     )

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 from urllib.parse import unquote, urlsplit
 
 from results.durable import replacing
@@ -183,6 +183,9 @@ class HadoopFiles:
         return path.getFileSystem(self._conf), path
 
 
+_PACKAGES: Final = "spark.jars.packages brings it, for s3a: org.apache.hadoop:hadoop-aws of Spark's own Hadoop version"
+
+
 @contextmanager
 def _told(uri: str, kind: type[HistoryError] | type[StoreError]) -> Iterator[None]:
     """Java's exceptions as one line of ours: their text only, since a trace may hold parts of a configuration."""
@@ -195,6 +198,9 @@ def _told(uri: str, kind: type[HistoryError] | type[StoreError]) -> Iterator[Non
         if isinstance(problem, Py4JJavaError):
             told = str(problem.java_exception.toString())
         told = told.removeprefix("java.io.").splitlines()[0]
+        if "ClassNotFoundException" in told or "UnsupportedFileSystemException" in told:
+            scheme = urlsplit(uri).scheme
+            told = f"this Spark has no file system for {scheme}:, its jar is missing ({_PACKAGES})"
         if kind is HistoryError:
             raise HistoryError(uri, None, told) from None
         raise StoreError(f"{uri}: cannot be written: {told}") from None

@@ -43,7 +43,15 @@ def trends_page(trends: Trends, nonce: str = "") -> str:
             for (version, fault), one in trends.faults.items()
         ],
         anomalies=[
-            (name, seen.runs, seen.first.when, text(seen.first.run, 80), seen.last.when, text(seen.last.run, 80))
+            (
+                name,
+                seen.runs,
+                seen.permitted,
+                seen.first.when,
+                text(seen.first.run, 80),
+                seen.last.when,
+                text(seen.last.run, 80),
+            )
             for name, seen in trends.anomalies.items()
         ],
         verdict_plot=_verdict_plot(shown),

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -28,6 +30,14 @@ PATIENCE_S = 1800
 
 pytestmark = [pytest.mark.slow, pytest.mark.nightly]
 
+SECRETS = {
+    "fs.s3a.access.key": "AKIA-pl4nted",
+    "fs.s3a.secret.key": "s3cret-pl4nted",
+    "fs.s3a.session.token": "t0k-pl4nted",
+}
+SECRET = tuple(word for name, value in SECRETS.items() for word in ("--conf", f"spark.hadoop.{name}={value}"))
+"""What a user has in his configuration, and nobody may find in a log."""
+
 SMALL = ("--conf", "spark.executor.memory=512m", "--conf", "spark.driver.host=127.0.0.1", "--driver-memory", "512m")
 
 
@@ -36,6 +46,12 @@ def found(output: Path) -> dict[str, Verdict]:
     for row in read_verdicts(output, ["run", "verdict"]).to_pylist():
         by_run.setdefault(row["run"], []).append(row["verdict"])
     return {run: worst(map(Verdict, words)) for run, words in by_run.items()}
+
+
+def shown(folder: Path, *texts: str) -> str:
+    """All that was written below a folder by a job and a cluster, and said by it."""
+    files = [path for path in folder.rglob("*") if path.is_file() and path.suffix not in (".parquet", ".jar")]
+    return "".join([*texts, *(path.read_bytes().decode("utf-8", "replace") for path in files)])
 
 
 def truth(folder: Path) -> dict[str, Verdict]:
@@ -53,8 +69,10 @@ def corpus(folder: Path) -> dict[str, Verdict]:
     folder.mkdir()
     for path in sorted((ROOT / "tests/data/porcupine").glob("etcd_*.log")):
         (folder / path.name).write_bytes(path.read_bytes())
-    (folder / "a, b {c}*.edn").write_text("[{:process 0, :type :invoke, :f :read}\n {:process 0")
-    return {path.name: examine(path, path.name, None, Asked()).verdict for path in folder.iterdir()}
+    (folder / "a b").mkdir()
+    (folder / "a b" / "a, b {c}*.edn").write_text("[{:process 0, :type :invoke, :f :read}\n {:process 0")
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    return {str(path.relative_to(folder)): examine(path, path.name, None, Asked()).verdict for path in files}
 
 
 def test_in_this_process_and_behind_a_uri(tmp_path: Path) -> None:
@@ -67,9 +85,12 @@ def test_in_this_process_and_behind_a_uri(tmp_path: Path) -> None:
     ]  # fmt: skip
     (tmp_path / "remote").mkdir()
     command = [BIN / "harness", "batch", "--master", "local[2]", "--portion-s", "0.001"]
+    (tmp_path / "tmp").mkdir()
     for _ in range(2):
-        argv = [*command, *mounts, "--input", "viewfs://here/in", "--output", "viewfs://here/out/table"]
-        done = subprocess.run(argv, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+        argv = [*command, *mounts, *SECRET, "--input", "viewfs://here/in", "--output", "viewfs://here/out/table"]
+        env = {**os.environ, "TMPDIR": str(tmp_path / "tmp")}
+        done = subprocess.run(argv, capture_output=True, text=True, timeout=PATIENCE_S, check=False, env=env)
+        assert "pl4nted" not in shown(tmp_path, done.stdout, done.stderr)
         assert (done.returncode, done.stderr) == (worst_code, "")
     assert f"{len(expected)} done before, 0 to check" in done.stdout
     assert found(tmp_path / "remote" / "table") == expected
@@ -78,12 +99,18 @@ def test_in_this_process_and_behind_a_uri(tmp_path: Path) -> None:
     assert (done.returncode, done.stderr) == (worst_code, "")
     assert found(tmp_path / "local") == expected
     [broken] = [row for row in read_verdicts(tmp_path / "remote" / "table").to_pylist() if row["checker"] == "reader"]
-    assert broken["reason"].startswith("viewfs://here/in/a, b {c}*.edn:2: ")
+    assert broken["reason"].startswith("viewfs://here/in/a b/a, b {c}*.edn:2: ")
+    # A file system that is not there is named, and what would get into it is not.
+    argv = [*command, *SECRET, "--input", "s3a://bucket/runs", "--output", str(tmp_path / "s3")]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+    assert done.returncode == 64, done.stderr
+    assert done.stderr.count("\n") == 1
+    assert "s3a://bucket/runs: this Spark has no file system for s3a:, its jar is missing" in done.stderr
 
 
 @contextmanager
-def standalone(folder: Path) -> Iterator[dict[str, Any]]:
-    command = [sys.executable, ROOT / "scripts/spark-standalone", "--folder", folder]
+def standalone(folder: Path, *options: str | Path) -> Iterator[dict[str, Any]]:
+    command = [sys.executable, ROOT / "scripts/spark-standalone", "--folder", folder, *options]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as cluster:
         try:
             assert cluster.stdout is not None
@@ -97,7 +124,9 @@ def standalone(folder: Path) -> Iterator[dict[str, Any]]:
 @contextmanager
 def submitted(master: str, *arguments: str | Path, log: Path) -> Iterator[subprocess.Popen[str]]:
     """`spark-submit` of a batch, in a process group of its own."""
-    command = [BIN / "spark-submit", "--master", master, *SMALL, ROOT / "checkers/batch.py", *arguments]
+    # Spark is asked to log its configuration: so one sees that what is not in the log could have been there.
+    logged = (*SECRET, "--conf", "spark.logConf=true")
+    command = [BIN / "spark-submit", "--master", master, *SMALL, *logged, ROOT / "checkers/batch.py", *arguments]
     with (
         log.open("w") as errors,
         subprocess.Popen(
@@ -146,9 +175,50 @@ def test_a_cluster_on_which_a_worker_and_a_driver_die(tmp_path: Path) -> None:
             said, _ = job.communicate(timeout=PATIENCE_S)
         assert job.returncode == 1, said
         assert found(output) == expected
+    logs = shown(tmp_path, said)
+    assert "spark.hadoop.fs.s3a.secret.key" in logs
+    assert "pl4nted" not in logs
 
 
 def family(pid: int) -> list[int]:
     """A process and all that descend from it."""
     children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
     return [pid, *(descendant for child in children for descendant in family(int(child)))]
+
+
+PACKAGES = ("harness", "nemesis", "checkers", "workloads", "infra", "results")
+
+
+@pytest.mark.nightly
+def test_a_clean_environment_is_shipped_as_the_document_says(tmp_path: Path) -> None:
+    """The lines of docs/batch.md in a folder of their own, with nothing of this checkout's environment on the path."""
+    source = tmp_path / "source"
+    for name in PACKAGES:
+        shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("runs", "__pycache__"))
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, source / name)
+    text = (ROOT / "docs/batch.md").read_text("utf-8").partition("**Shipping the package**")[2]
+    block = text.partition("```console\n")[2].partition("```")[0].replace("\\\n", "")
+    install, pack, submit = [line.removeprefix("$ ") for line in block.splitlines()]
+    clean = {name: value for name, value in os.environ.items() if not re.match("PYTHON|PYSPARK|SPARK|VIRTUAL", name)}
+    clean |= {"PATH": f"{sys.base_prefix}/bin:/usr/bin:/bin", "SPARK_LOCAL_IP": "127.0.0.1"}
+    if java := shutil.which("java"):
+        clean["PATH"] += f":{Path(java).parent}"
+
+    def run(line: str, expected: int = 0) -> None:
+        done = subprocess.run(
+            line, shell=True, cwd=tmp_path, env=clean, capture_output=True, text=True, timeout=PATIENCE_S, check=False
+        )
+        assert done.returncode == expected, f"{line}\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}"
+
+    assert "'rocketmq-harness[spark]'" in install
+    run(install.replace("rocketmq-harness[spark]", f"{source}[spark]"))
+    run(pack)
+    expected = corpus(tmp_path / "corpus")
+    # An executor asks for a gigabyte where nobody says how much.
+    options = ("--python", tmp_path / "ship/bin/python", "--memory", "1g")
+    with standalone(tmp_path / "cluster", *options) as cluster:
+        line = submit.replace("spark://host:7077", cluster["master"])
+        line = line.replace("--input ... --output ...", f"--input {tmp_path}/corpus --output {tmp_path}/out")
+        run(line, worst(expected.values()).exit_code)
+    assert found(tmp_path / "out") == expected

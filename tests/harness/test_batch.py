@@ -15,10 +15,12 @@ from models_at_work import falsified, lived
 from sample_run import sample_history
 from spark_double import Context, Killed
 
+from checkers.spark.files import SharedFiles
 from checkers.spark.job import Done, Portion, Stopped
 from checkers.spark.units import Unit
 from harness import batch_input
 from harness.batch_pack import pack
+from harness.batch_rows import rows_of
 from harness.batch_run import BatchPlan, check_on, run_batch
 from harness.batch_work import BatchWork
 from harness.examined import Asked, Columns, columns_examined, examine
@@ -32,7 +34,7 @@ from results.op_table import read_part, row_groups, runs_of, write_op_table
 from results.sealed import seal
 from results.store import RunDir
 from results.trends import IMPACT
-from results.verdict import Verdict, worst
+from results.verdict import Anomaly, CheckResult, Verdict, worst
 from results.verdict_table import RECEIPTS, VERDICTS, VerdictRow, read_verdicts, to_table
 
 PLAIN = Asked(jit=False)
@@ -74,9 +76,10 @@ def batch(root: Path, output: Path, context: Context | None = None, **plan: Any)
     said: list[str] = []
     wrap = plan.pop("wrap", None)
     asked = plan.pop("asked", PLAIN)
+    inputs = plan.pop("inputs", [str(root)])
     code = check_on(
         context or Context(),
-        BatchPlan([str(root)], str(output), asked, **plan),
+        BatchPlan(inputs, str(output), asked, **plan),
         said.append,
         wrap,  # type: ignore[arg-type]
     )
@@ -183,6 +186,44 @@ def test_a_driver_that_is_killed_loses_nothing_that_was_written(
     fresh = batch(corpus, tmp_path / "fresh")
     assert verdicts(tmp_path / "fresh") == verdicts(tmp_path / "out")
     assert fresh[1][-2] == said[-2]
+
+
+@pytest.mark.parametrize("moment", range(4))
+def test_whenever_a_driver_is_killed_a_receipt_has_its_rows(
+    corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: int
+) -> None:
+    """It dies in front of its n-th file; the call that follows ends with all verdicts."""
+    left = [moment]
+    write = SharedFiles.write
+
+    def dying(self: SharedFiles, path: str, data: bytes) -> None:
+        if not left[0]:
+            raise KeyboardInterrupt
+        left[0] -= 1
+        write(self, path, data)
+
+    monkeypatch.setattr("checkers.spark.job.waves", lambda found, cores: [[one] for one in found])
+    monkeypatch.setattr("checkers.spark.units.PORTION_UNITS", 8)
+    monkeypatch.setattr(SharedFiles, "write", dying)
+    with pytest.raises(KeyboardInterrupt):
+        batch(corpus, tmp_path / "out")
+    monkeypatch.setattr(SharedFiles, "write", write)
+    _, said = batch(corpus, tmp_path / "out")
+    assert (" 0 done before" in said[0]) == (moment < 2)
+    assert set(verdicts(tmp_path / "out")) == {
+        str(path.relative_to(corpus)) for path in corpus.rglob("*") if path.is_file() and path.suffix != ".md"
+    }
+
+
+def test_a_file_uri_is_the_path_that_it_means(tmp_path: Path) -> None:
+    folder = tmp_path / "my runs, 100%"
+    folder.mkdir()
+    write_jsonl(some("cas-register", 0), folder / "a b#1?.jsonl")
+    _, said = batch(Path(), tmp_path / "out", inputs=[folder.as_uri()])
+    assert said[-2] == "1 history: 1 valid"
+    assert {row["source"] for row in table(tmp_path / "out")} == {f"{folder}/a b#1?.jsonl"}
+    with pytest.raises(HistoryError, match=r"a file: URI names no other machine; file:///path is right"):
+        batch(Path(), tmp_path / "out", inputs=["file://elsewhere/runs"])
 
 
 def test_two_jobs_on_one_output_do_not_disturb_each_other(corpus: Path, tmp_path: Path) -> None:
@@ -415,6 +456,16 @@ def test_the_tables_of_an_output_inside_of_the_input_are_no_histories(corpus: Pa
     before = verdicts(corpus / "verdicts")
     assert " 0 to check" in batch(corpus, corpus / "verdicts")[1][0]
     assert verdicts(corpus / "verdicts") == before
+
+
+def test_what_a_configuration_permits_is_told_apart() -> None:
+    """A name counts as permitted when every anomaly of that name is."""
+    seen = [Anomaly("lost", "", legal="default"), Anomaly("lost", ""), Anomaly("duplicated", "", legal="default")]
+    [row] = rows_of("run", CheckResult("log", Verdict.INVALID, "so", seen, {"ops": 3}), None)
+    assert row.anomalies == ["lost", "duplicated"]
+    assert json.loads(row.figures or "") == {"ops": 3, "permitted": ["duplicated"]}
+    [row] = rows_of("run", CheckResult("log", Verdict.INVALID, "so", seen[1:2]), None)
+    assert row.figures == "{}"
 
 
 def test_a_text_that_is_no_unicode_does_not_cost_the_row() -> None:

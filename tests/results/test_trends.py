@@ -72,12 +72,13 @@ def test_a_fault_without_calls_and_a_history_without_any() -> None:
 def rows(
     run: str, verdict: str, began: str, *anomalies: str, silence: float = 1.0, checked: int = 1
 ) -> list[VerdictRow]:
+    permitted = json.dumps({"ops": 10, "permitted": ["lost-write"]}) if verdict == "valid" else None
     about = {"workload": "register", "nemesis": "hammer-time", "version": "0.4.0", "began": began, "checked": checked}
     felt = {"fault": "hammer-time", "times": 2, "seconds": 12.0, "ops": 100, "ok": 90, "p50_ms": 3.0, "p99_ms": 9.0}
     figures = json.dumps([{**felt, "silence_s": silence}])
     return [
         VerdictRow(run, "well-formed", "valid", "10 ops", source=run, **about),  # type: ignore[arg-type]
-        VerdictRow(run, "x", verdict, "so", source=run, anomalies=anomalies, **about),  # type: ignore[arg-type]
+        VerdictRow(run, "x", verdict, "so", source=run, anomalies=anomalies, figures=permitted, **about),  # type: ignore[arg-type]
         VerdictRow(run, IMPACT, "valid", "felt", source=run, figures=figures, **about),  # type: ignore[arg-type]
     ]
 
@@ -95,7 +96,7 @@ def output(tmp_path: Path) -> Path:
         found,
         "1",
         rows("r/2", "invalid", "2026-11-02T00-00-00", "lost-write", "nonlinearizable", silence=4.0),
-        rows("r/1", "valid", "2026-11-01T00-00-00"),
+        rows("r/1", "valid", "2026-11-01T00-00-00", "lost-write"),
         rows("r/3", "invalid", "2026-11-03T00-00-00", "lost-write"),
         [VerdictRow("<b>.edn", "linearizability", "unknown", "budget", source="f", checked=10**18)],
     )
@@ -113,7 +114,7 @@ def test_tables_of_many_runs(output: Path) -> None:
     assert (version, fault, one.runs, one.times, one.ops, one.ok) == ("0.4.0", "hammer-time", 3, 6, 300, 270)
     assert one.silence_s == 4.0
     seen = found.anomalies["lost-write"]
-    assert (seen.runs, seen.first.run, seen.last.run) == (2, "r/2", "r/3")
+    assert (seen.runs, seen.permitted, seen.first.run, seen.last.run) == (3, 1, "r/1", "r/3")
     assert list(found.anomalies) == ["lost-write", "nonlinearizable"]
 
 
@@ -142,7 +143,8 @@ def test_the_command_prints_tables_and_writes_the_page(
     assert "register  hammer-time  0.4.0       3      1        2" in lines
     assert any(line.startswith("hammer-time  0.4.0       3        6           90%     3.0     9.0") for line in lines)
     assert any(
-        line.startswith("lost-write          2  2026-11-02T00-00-00  2026-11-03T00-00-00  r/3") for line in lines
+        line.startswith("lost-write          3          1  2026-11-01T00-00-00  2026-11-03T00-00-00  r/3")
+        for line in lines
     )
     page = (tmp_path / "t.html").read_text()
     assert page == trends_page(read_trends(output))
