@@ -16,6 +16,9 @@ INTERVAL_S = 1.0
 ANSWER_S = 4.0
 """A node that says nothing for so long is silent. On a busy machine an answer may take seconds."""
 
+THOROUGH_S = 5.0
+"""So often a server is asked for how far its log goes, where that costs it much to say."""
+
 FOLLOW_S = 3.0
 """A follower may be so far behind its leader and still follow."""
 
@@ -34,6 +37,7 @@ class Observer:
         """Who is who, as of the last round."""
         self.term: int | None = None
         self.latest: dict[str, Observation] = {}
+        """What each node said last; offsets that it was not asked for are those that it said before."""
         self._goals: dict[str, deque[tuple[int, int]]] = {group: deque() for group in self._stage.groups}
         """Group -> when its leader said what it held. The first is the newest that is older than `FOLLOW_S`."""
 
@@ -43,9 +47,13 @@ class Observer:
 
     async def _watch(self, node: Node) -> None:
         now = asyncio.get_running_loop().time
+        thoroughly = now()
         while True:
             began = now()
-            await self._ask(node)
+            seen = await self._ask(node)
+            if seen.end is None and seen.role in ("leader", "follower") and began - thoroughly >= THOROUGH_S:
+                await self._ask(node, thorough=True)
+                thoroughly = began
             self._conclude()
             await asyncio.sleep(max(0.05, INTERVAL_S - (now() - began)))
 
@@ -99,7 +107,11 @@ class Observer:
             applied=said.applied,
             extra=said.extra,
         )
-        self.latest[node.name] = seen
+        before = self.latest.get(node.name)
+        known = before is not None and seen.end is None and seen.role in ("leader", "follower")
+        self.latest[node.name] = (
+            replace(seen, begin=before.begin, end=before.end, committed=before.committed) if before and known else seen
+        )
         self._keep(seen)
         return seen
 

@@ -309,7 +309,7 @@ class Topology(Protocol):
     async def observe(self, node: Node, timeout_s: float, *, thorough: bool = False) -> Status:
         """What the node says of itself now. Never raises: role `silent` instead.
 
-        `thorough` asks also for what costs a server much to say; without it `begin` and `applied` may be None.
+        `thorough` asks also for what costs a server much to say; without it all offsets may be None.
         """
 
     def collect(self, node: Node, into: Path) -> list[Path]:

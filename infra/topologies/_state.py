@@ -80,9 +80,9 @@ async def look(where: Addresses, node: str, timeout_s: float, *, thorough: bool 
     A node without a broker counts as a follower. `committed` is what a master knows to be on all replicas that are in
     sync with it; slaves do not tell theirs.
 
-    `begin` and `applied` are said only to a thorough look: they stand in the broker's runtime info, for which
-    `TimerMessageStore.getAllCongestNum` walks the whole timer wheel (1.2 million slots, 0.1 to 0.2 s of CPU). Five
-    brokers that are asked once a second spend a whole core on it.
+    `begin` and `applied`, and in DLedger mode all offsets, are said only to a thorough look: they stand in the broker's
+    runtime info, for which `TimerMessageStore.getAllCongestNum` walks the whole timer wheel (1.2 million slots, 0.1 to
+    0.2 s of CPU). Five brokers that are asked once a second spend a whole core on it.
     """
     place = where.places[node]
     extra: dict[str, Any] = {}
@@ -144,10 +144,10 @@ async def _broker(where: Addresses, node: str, timeout_s: float, extra: dict[str
             asyncio.timeout(timeout_s),
             BrokerAdmin(where.nodes[node], BROKER_PORT, deadline_s=timeout_s) as broker,
         ):
-            if where.mode == "dledger-commitlog":  # nothing cheaper tells how far its log goes
-                return await _dledger(where, node, timeout_s, await broker.runtime_info(), extra)
-            ha = await broker.ha_status()
             info = await broker.runtime_info() if thorough else {}
+            if where.mode == "dledger-commitlog":
+                return await _dledger(where, node, timeout_s, info, extra)
+            ha = await broker.ha_status()
             epochs = await broker.epochs() if where.controllers else {}
     except (RemotingError, TimeoutError):
         return Status("silent")

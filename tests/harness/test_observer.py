@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from harness import virtual_time
-from harness.observer import ANSWER_S, FOLLOW_S, Observer
+from harness.observer import ANSWER_S, FOLLOW_S, THOROUGH_S, Observer
 from infra.api import Node, Status
 from results.record import Observation
 
@@ -20,6 +20,9 @@ class Cluster:
     """Two groups of brokers, and a controller on n4. `said` is what each node says; None: it is silent."""
 
     def __init__(self) -> None:
+        self.dear: set[str] = set()
+        """Nodes that tell offsets only when they are asked thoroughly. `asked`: how often each was."""
+        self.asked = dict.fromkeys(NODES, 0)
         self.said: dict[str, Status | None] = {
             "n1": Status("leader", term=3, end=100, committed=90, applied=100),
             "n2": Status("follower", term=3, end=100, applied=100),
@@ -40,7 +43,11 @@ class Cluster:
         said = self.said[node.name]
         if said is None:
             await asyncio.sleep(timeout_s)
-        return said or Status("silent")
+            return Status("silent")
+        self.asked[node.name] += thorough
+        return (
+            replace(said, end=None, committed=None, applied=None) if node.name in self.dear and not thorough else said
+        )
 
     def says(self, node: str, **changes: Any) -> None:
         said = self.said[node]
@@ -87,6 +94,24 @@ def test_a_silent_node_delays_no_other() -> None:
         begun = len([o for o in kept if o.node == "n2"])
         await asyncio.sleep(5)
         assert len([o for o in kept if o.node == "n2"]) >= begun + 4
+
+    play(story)
+
+
+def test_offsets_that_cost_a_server_much_are_asked_for_now_and_then() -> None:
+    async def story(cluster: Cluster, observer: Observer, kept: list[Observation]) -> None:
+        cluster.dear = {"n1", "n2"}
+        await asyncio.sleep(20)
+        assert 3 <= cluster.asked["n1"] <= 5
+        assert cluster.asked["n3"] == 0, "it tells them anyway"
+        assert observer.all_follow
+        cluster.says("n1", end=200, committed=200)
+        await asyncio.sleep(THOROUGH_S + FOLLOW_S + 1.1)
+        assert not observer.all_follow
+        cluster.says("n2", end=200)
+        await asyncio.sleep(THOROUGH_S + 1.1)
+        assert observer.all_follow
+        assert any(o.end is None for o in kept if o.node == "n1"), "what is written down is what it said"
 
     play(story)
 
