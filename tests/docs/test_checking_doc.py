@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from checkers import linearizability as lin
+from checkers.linearizability import unique
+from checkers.linearizability.monitors import MONITORS, locks, logs, queues, registers, sets, strings
 from harness.cli import cli
 from results.history import History
 from results.op import Op
@@ -36,6 +38,27 @@ def test_every_option_is_there() -> None:
     """Of the command, and no other."""
     told = set(re.findall(r"--[a-z-]+", " ".join(row[0] for row in rows("The command"))))
     assert told == {option for parameter in cli.commands["check"].params for option in parameter.opts if "--" in option}
+
+
+def test_every_special_case_is_there() -> None:
+    told = {
+        name.strip("`"): algorithm.strip("`")
+        for names, algorithm, _ in rows("Special cases")
+        for name in names.split(", ")
+    }
+    names = {model.name for model in MONITORS} | {"set"}
+    assert set(told) == names
+    assert told["register"] == registers.NAME == unique.NAME
+    modules = {"kv": strings, "grow-only-set": sets, "fifo-queue": queues, "mutex": locks, "log": logs}
+    assert {name: told[name] for name in modules} == {name: module.NAME for name, module in modules.items()}
+
+
+def test_a_batch_can_be_asked_for_a_witness() -> None:
+    (code,) = re.findall(r"```python\n(from checkers.linearizability.batch .*?)```", DOC, re.DOTALL)
+    ops = [Op(0, 0, 0, "invoke", "write", "k", 1), Op(1, 1, 0, "ok", "write", "k", 1)]
+    found: dict[str, Any] = {"lin": lin, "histories": [History(ops)]}
+    exec(code, found)
+    assert found["found"].witness(0) == [0]
 
 
 def test_a_model_of_ones_own_works() -> None:
