@@ -231,7 +231,7 @@ def implied_model(history: History) -> str | None:
 
     No operation at all is what a `cas-register` did, too: every model accepts it.
     """
-    asked = {op.f for op in history if op.is_client}
+    asked = {op.f for op in history if op.process >= 0}
     if asked == {"txn"}:
         every = all(_is_register_txn(op.value) for op in history if op.is_client)
         return "multi-register" if every else None

@@ -12,6 +12,7 @@ loggers are left out. A key-value log is EDN, a map a line, with a `:key`; a `ge
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -27,34 +28,43 @@ _OTHER_LOGGER: Final = re.compile(r"(?:.*\s)?(?:TRACE|DEBUG|INFO|WARN|ERROR|FATA
 def read_etcd_log(path: Path, text: str, options: ReadOptions) -> ForeignHistory:
     """Read it all. Raises HistoryError with the line."""
     assembler = Assembler(options, nil_reads="unset")
-    known: dict[str, Any] = {}  # values are few, and each is written many times
     skipped = 0
     for number, line in enumerate(text.splitlines(), 1):
-        fields = line.split(None, 6)
-        if fields[1:3] != _LOGGER or len(fields) < 6 or fields[4][0] != ":" or fields[5][0] != ":":
-            if fields and not _OTHER_LOGGER.match(line):
-                raise HistoryError(path, number, f"not a line of an etcd log ({_short(line)})")
-            skipped += bool(fields)
-            continue
-        said = fields[6].rstrip() if len(fields) == 7 else ""
-        process, type_ = fields[3].removeprefix(":"), fields[4][1:]
-        error = None
+        fields = line.split(None, 4)
+        event = None
         try:
-            if said[:1] == ":" and type_ != INVOKE:
-                value, error = None, said[1:]
-            elif said in known:
-                value = known[said]
-            else:
-                value = known[said] = _value(said)
-            assembler.add(int(process) if process.isdecimal() else process, type_, fields[5][1:], value, error=error)
+            if fields[1:3] == _LOGGER and len(fields) == 5:
+                event = _event(fields[4])
+            if event is not None:
+                process = fields[3].removeprefix(":")
+                type_, f, value, error = event
+                assembler.add(int(process) if process.isdecimal() else process, type_, f, value, error=error)
+                continue
         except ValueError as problem:
             raise HistoryError(path, number, f"{problem} ({_short(line)})") from None
+        if fields and not _OTHER_LOGGER.match(line):
+            raise HistoryError(path, number, f"not a line of an etcd log ({_short(line)})")
+        skipped += bool(fields)
     return assembler.finish("porcupine-etcd", [f"{skipped} lines of other loggers are left out"] if skipped else [])
 
 
 def read_kv_log(path: Path, text: str, options: ReadOptions) -> ForeignHistory:
     """Read it all. Raises HistoryError with the line."""
     return read_edn(path, text, options, format_="porcupine-kv", nil_reads="unset")
+
+
+@lru_cache(maxsize=4096)
+def _event(told: str) -> tuple[str, str, Any, str | None] | None:
+    """`:info :cas :timed-out` as type, f, value and error; None where it is no such thing. Few of them differ, and each
+    is written many times.
+    """
+    fields = told.split(None, 2)
+    if len(fields) < 2 or fields[0][0] != ":" or fields[1][0] != ":":
+        return None
+    type_, f, said = fields[0][1:], fields[1][1:], fields[2].rstrip() if len(fields) == 3 else ""
+    if said[:1] == ":" and type_ != INVOKE:
+        return type_, f, None, said[1:]
+    return type_, f, _value(said), None
 
 
 def _value(said: str) -> Any:
