@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import pyarrow as pa
 
@@ -29,6 +29,11 @@ Portion = tuple[Unit, ...]
 
 _AT_ONCE = 2
 _SHOWN = 5
+
+FILE_BYTES: Final = 1 << 20
+"""Rows of the verdict table that are written as one file, or a little more: compressed, as they come from the workers.
+Unpacked they are some 25 times as large, and that is what the driver's memory has to hold.
+"""
 
 
 @dataclass(frozen=True)
@@ -218,6 +223,17 @@ class Job:
         return pieces.mapPartitionsWithIndex(task).collect()
 
     def write(self, found: Sequence[Done]) -> list[Receipt]:
+        """All of it, in files of limited size: so many rows at a time are unpacked, however many a wave brought."""
+        receipts: list[Receipt] = []
+        waiting: list[Done] = []
+        for number, done in enumerate(found, 1):
+            waiting.append(done)
+            if number == len(found) or sum(len(one.rows) for one in waiting) >= FILE_BYTES:
+                receipts += self._file(waiting)
+                waiting = []
+        return receipts
+
+    def _file(self, found: Sequence[Done]) -> list[Receipt]:
         """Rows first: a receipt promises that its rows are there."""
         receipts = [receipt for done in found for receipt in done.receipts]
         table = pa.concat_tables([done.table for done in found])

@@ -215,6 +215,23 @@ def test_whenever_a_driver_is_killed_a_receipt_has_its_rows(
     }
 
 
+def test_the_driver_unpacks_only_so_much_at_a_time(
+    corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One wave of many portions: as one file where they are small, else each as one of its own, with its receipts."""
+    monkeypatch.setattr("checkers.spark.job.waves", lambda found, cores: [list(found)])
+    monkeypatch.setattr("checkers.spark.units.PORTION_UNITS", 3)
+    shown = []
+    for limit, files in ((1 << 20, 1), (0, 6)):
+        monkeypatch.setattr("checkers.spark.job.FILE_BYTES", limit)
+        out = tmp_path / f"out{limit}"
+        batch(corpus, out)
+        assert [len(list((out / kind).iterdir())) for kind in (VERDICTS, RECEIPTS)] == [files, files]
+        assert " 0 to check" in batch(corpus, out)[1][0]
+        shown.append(sorted((row["run"], row["key"] or "", row["checker"], row["verdict"]) for row in table(out)))
+    assert shown[0] == shown[1]
+
+
 def test_a_file_uri_is_the_path_that_it_means(tmp_path: Path) -> None:
     folder = tmp_path / "my runs, 100%"
     folder.mkdir()
