@@ -26,8 +26,9 @@ _STRAIGHT_ON: Final = 4
 _SHORT: Final = 10_000
 """Events up to which it is worth that: in a longer history it is sure to go astray somewhere."""
 
-_INSIST: Final = 200
-"""Steps an event of the scout where ops are unknown and the walk did not end."""
+_QUICK: Final = 5
+_INSIST: Final = 60
+"""Steps an event of the walk where ops are unknown, and of another scout after it: its steps cost a tenth."""
 
 _DENSE_CLOCK: Final = 4
 """Times that are at most so many to an event are put in order by counting."""
@@ -143,7 +144,7 @@ def walk_many(
             links[LIMIT] = min(rows, rows * BATCH_WORDS // (1 + 2 * masks + words))
         if front.links[LIMIT] < _FEW_ROWS:
             continue
-        budget = _STEPS + _STEPS_AN_EVENT * count
+        budget = _STEPS + (_QUICK if unknown_kinds else _STEPS_AN_EVENT) * count
         code = walk(columns, dense, masks, words, layout, guards, 0, 0, budget, front, todo, passed, tree, told)
         work += told[WORK]
         if code == VALID:

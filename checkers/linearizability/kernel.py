@@ -50,6 +50,12 @@ EVERY_STATE: Final = 2
 
 GAP: Final = 1 << 30
 
+SAME: Final = 1 << 40
+TO_DO: Final = 0
+PASSED: Final = 1
+ROOM: Final = 64
+"""Rows made of one configuration before they are put into their sets."""
+
 WORK: Final = 0
 POSITION: Final = 1
 LEFT: Final = 2
@@ -64,30 +70,42 @@ BYTES_A_NODE: Final = 3 * 4
 
 
 @compiled
-def keep(
-    words: Words,
-    links: Longs,
-    row: Words,
+def settle(
+    made: Words,
+    steps: Longs,
+    count: int,
     masks: int,
     width: int,
     classes: Words,
+    sets: tuple[Words, Longs, Words, Longs],
     tree: Ints,
     used: Longs,
     node: int,
-    step: int,
     position: int,
 ) -> bool:
-    """`admit` with a new node behind `node`, if a tree is there. False when there is no room for the row.
+    """Puts the rows that were made of one configuration (its node is `node`) into their sets. False: there is no room.
 
-    A tree that is full ends the walk soon after this.
+    `steps`: two numbers a row, the step that made it (see the top; SAME: none), and TO_DO or PASSED. A step that was
+    taken becomes a node, if there is a tree. One that is full ends the walk soon after this.
     """
-    number = admit(words, links, row, -1, masks, width, classes)
-    at = used[0]
-    if number >= 0 and 3 * at + 3 <= tree.shape[0]:
-        tree[3 * at], tree[3 * at + 1], tree[3 * at + 2] = node, step, position
-        links[CHAIN + links[CAPACITY] + number] = at
-        used[0] = at + 1
-    return number != FULL
+    todo_words, todo_links, passed_words, passed_links = sets
+    for i in range(count):
+        step = steps[2 * i]
+        if steps[2 * i + 1] == TO_DO:
+            number = admit(todo_words, todo_links, made, i * width, node, masks, width, classes)
+        else:
+            number = admit(passed_words, passed_links, made, i * width, node, masks, width, classes)
+        if number == FULL:
+            return False
+        at = used[0]
+        if number >= 0 and step != SAME and 3 * at + 3 <= tree.shape[0]:
+            tree[3 * at], tree[3 * at + 1], tree[3 * at + 2] = node, step, position
+            if steps[2 * i + 1] == TO_DO:
+                todo_links[CHAIN + todo_links[CAPACITY] + number] = at
+            else:
+                passed_links[CHAIN + passed_links[CAPACITY] + number] = at
+            used[0] = at + 1
+    return True
 
 
 @compiled
@@ -124,6 +142,7 @@ def walk(
     table, flags, targets = dense.step, dense.flags, dense.target
     front_words, todo_words, passed_words = front.words, todo.words, passed.words
     front_links, todo_links, passed_links = front.links, todo.links, passed.links
+    sets = todo_words, todo_links, passed_words, passed_links
     nodes, todo_nodes = CHAIN + front_links[CAPACITY], CHAIN + todo_links[CAPACITY]
     events, op_kind, op_ret = history.events, history.kind, history.ret
     before, last = np.full(slots, -1, np.int32), np.full(kinds, -1, np.int32)  # see `open_slot`
@@ -132,7 +151,8 @@ def walk(
     called, known = np.zeros(kinds, np.int32), np.zeros(kinds, np.uint8)
     token = np.zeros(kinds, np.int32)
     tokens = 0
-    row, base = np.zeros(width, np.uint64), np.zeros(width, np.uint64)
+    made, base = np.zeros(ROOM * width, np.uint64), np.zeros(width, np.uint64)
+    steps = np.zeros(2 * ROOM, np.int64)
     used = np.zeros(1, np.int64)
     work, root = 0, -1
     count = 1
@@ -178,78 +198,77 @@ def walk(
         fits = True
         for i in range(count):
             node = front_links[nodes + i]
-            copy(front_words, i * width, base, width)
+            copy(front_words, i * width, base, 0, width)
+            n = at = 0
             if base[place] & bit:
                 base[place] &= ~bit
                 base[place + masks] &= ~bit
-                fits = fits and admit(passed_words, passed_links, base, node, masks, width, classes) != FULL
-                continue
-            if base[place + masks] & bit:
-                if blind:
-                    copy(base, 0, row, width)
-                    serve(row, targets[kind], masks, readable)
-                    row[place + masks] &= ~bit
-                    fits = fits and keep(
-                        passed_words, passed_links, row, masks, width, classes, tree, used, node, GAP + op, position
-                    )
-                elif pure:
-                    for w in range(masks):
-                        left = classes[masks + w] & base[1 + masks + w]
-                        while left:
-                            other = 64 * w + lowest(left)
-                            left &= left - _ONE
-                            work += 1
-                            target = targets[slot_kind[other]]
-                            if table[target, kind] < 0 or waits_in_gap(before, other, base, masks):
-                                continue
-                            copy(base, 0, row, width)
-                            row[1 + w] |= _ONE << np.uint64(other & 63)
-                            row[1 + masks + w] &= ~row[1 + w]
-                            serve(row, target, masks, readable)
-                            row[place] &= ~bit
-                            fits = fits and keep(
-                                passed_words,
-                                passed_links,
-                                row,
-                                masks,
-                                width,
-                                classes,
-                                tree,
-                                used,
-                                node,
-                                GAP + slot_op[other],
-                                position,
-                            )
-            fits = fits and admit(todo_words, todo_links, base, node, masks, width, classes) != FULL
+                steps[0], steps[1] = SAME, PASSED
+            else:
+                if base[place + masks] & bit:
+                    if blind:
+                        copy(base, 0, made, 0, width)
+                        serve(made, 0, targets[kind], masks, readable)
+                        made[place + masks] &= ~bit
+                        steps[0], steps[1] = GAP + op, PASSED
+                        n, at = 1, width
+                    elif pure:
+                        for w in range(masks):
+                            left = classes[masks + w] & base[1 + masks + w]
+                            while left:
+                                other = 64 * w + lowest(left)
+                                left &= left - _ONE
+                                work += 1
+                                target = targets[slot_kind[other]]
+                                if table[target, kind] < 0 or waits_in_gap(before, other, base, masks):
+                                    continue
+                                if n == ROOM:
+                                    fits = fits and settle(
+                                        made, steps, n, masks, width, classes, sets, tree, used, node, position
+                                    )
+                                    n = at = 0
+                                copy(base, 0, made, at, width)
+                                made[at + 1 + w] |= _ONE << np.uint64(other & 63)
+                                made[at + 1 + masks + w] &= ~made[at + 1 + w]
+                                serve(made, at, target, masks, readable)
+                                made[at + place] &= ~bit
+                                steps[2 * n], steps[2 * n + 1] = GAP + slot_op[other], PASSED
+                                n, at = n + 1, at + width
+                if n == ROOM:
+                    fits = fits and settle(made, steps, n, masks, width, classes, sets, tree, used, node, position)
+                    n = at = 0
+                steps[2 * n], steps[2 * n + 1] = SAME, TO_DO
+            copy(base, 0, made, at, width)
+            fits = fits and settle(made, steps, n + 1, masks, width, classes, sets, tree, used, node, position)
         this = 0
         while fits and this < todo_links[COUNT]:
             if todo_links[CHAIN + this] == GONE:
                 this += 1
                 continue
-            at, node = this * width, todo_links[todo_nodes + this]
+            copy(todo_words, this * width, base, 0, width)
+            node = todo_links[todo_nodes + this]
             this += 1
-            copy(todo_words, at, base, width)
             state, unseen = int(np.int64(base[0] & _LOW)), base[0] & _UNSEEN != _NONE
             base[0] &= _LOW
+            n = at = 0
             work += 1
             if work > budget:
                 told[WORK] = work
                 return SPENT
             # The op itself.
-            if not pure and not (unseen and blind) and not waits(before, slot, base, 0):
-                after = table[state, kind]
+            if not pure and not (unseen and blind) and not waits(before, slot, base):
+                after = int(table[state, kind])
                 if after >= 0:
-                    copy(base, 0, row, width)
-                    row[0] = np.uint64(after)
-                    row[place] |= bit
-                    absorb(row, after, masks, readable)
+                    copy(base, 0, made, 0, width)
+                    made[0] = np.uint64(after)
+                    made[place] |= bit
+                    absorb(made, 0, after, masks, readable)
                     if blind:
-                        open_gap(row, masks, classes)
-                    row[place] &= ~bit
-                    row[place + masks] &= ~bit
-                    fits = fits and keep(
-                        passed_words, passed_links, row, masks, width, classes, tree, used, node, op, position
-                    )
+                        open_gap(made, 0, masks, classes)
+                    made[place] &= ~bit
+                    made[place + masks] &= ~bit
+                    steps[0], steps[1] = op, PASSED
+                    n, at = 1, width
             # Another open op first.
             for group in range(1, 3):
                 if group == 1 and unseen:
@@ -263,7 +282,7 @@ def walk(
                     while left:
                         other = 64 * w + lowest(left)
                         left &= left - _ONE
-                        if waits(before, other, base, 0):
+                        if waits(before, other, base):
                             continue
                         after = int(table[state, slot_kind[other]])
                         if (
@@ -275,44 +294,25 @@ def walk(
                         ):
                             continue
                         work += 1
-                        copy(base, 0, row, width)
-                        row[0] = np.uint64(after)
-                        row[1 + w] |= _ONE << np.uint64(other & 63)
-                        absorb(row, after, masks, readable)
+                        if n == ROOM:
+                            fits = fits and settle(
+                                made, steps, n, masks, width, classes, sets, tree, used, node, position
+                            )
+                            n = at = 0
+                        copy(base, 0, made, at, width)
+                        made[at] = np.uint64(after)
+                        made[at + 1 + w] |= _ONE << np.uint64(other & 63)
+                        absorb(made, at, after, masks, readable)
                         if group == 1:
-                            open_gap(row, masks, classes)
-                        if row[place] & bit:
-                            row[place] &= ~bit
-                            row[place + masks] &= ~bit
-                            fits = fits and keep(
-                                passed_words,
-                                passed_links,
-                                row,
-                                masks,
-                                width,
-                                classes,
-                                tree,
-                                used,
-                                node,
-                                slot_op[other],
-                                position,
-                            )
-                        else:
-                            if group == 1:
-                                row[0] |= _UNSEEN
-                            fits = fits and keep(
-                                todo_words,
-                                todo_links,
-                                row,
-                                masks,
-                                width,
-                                classes,
-                                tree,
-                                used,
-                                node,
-                                slot_op[other],
-                                position,
-                            )
+                            open_gap(made, at, masks, classes)
+                        steps[2 * n], steps[2 * n + 1] = slot_op[other], TO_DO
+                        if made[at + place] & bit:
+                            made[at + place] &= ~bit
+                            made[at + place + masks] &= ~bit
+                            steps[2 * n + 1] = PASSED
+                        elif group == 1:
+                            made[at] |= _UNSEEN
+                        n, at = n + 1, at + width
             # An unknown op first.
             for i in range(tokens):
                 other, shared = int(token[i]), int(token_group[token[i]])
@@ -321,18 +321,21 @@ def walk(
                 if after < 0 or after == state or (other_blind and unseen):
                     continue
                 work += 1
-                copy(base, 0, row, width)
+                if n == ROOM:
+                    fits = fits and settle(made, steps, n, masks, width, classes, sets, tree, used, node, position)
+                    n = at = 0
+                copy(base, 0, made, at, width)
                 if shared >= 0:
-                    word, shift = 1 + 2 * masks + token_word[shared], np.uint64(token_shift[shared])
-                    spent = int(np.int64((base[word] >> shift) & np.uint64(token_field[shared])))
+                    word, shift = at + 1 + 2 * masks + token_word[shared], np.uint64(token_shift[shared])
+                    spent = int(np.int64((made[word] >> shift) & np.uint64(token_field[shared])))
                     if spent >= called[shared]:
                         continue
-                    row[word] += _ONE << shift
-                row[0] = np.uint64(after)
-                absorb(row, after, masks, readable)
+                    made[word] += _ONE << shift
+                made[at] = np.uint64(after)
+                absorb(made, at, after, masks, readable)
                 gained = False
-                for w in range(masks):
-                    if row[1 + w] != base[1 + w]:
+                for w in range(1, 1 + masks):
+                    if made[at + w] != base[w]:
                         gained = True
                 if other_blind:
                     if (
@@ -343,19 +346,16 @@ def walk(
                         and not token_leads_on(after, table, flags, token, tokens)
                     ):
                         continue
-                    open_gap(row, masks, classes)
-                if row[place] & bit:
-                    row[place] &= ~bit
-                    row[place + masks] &= ~bit
-                    fits = fits and keep(
-                        passed_words, passed_links, row, masks, width, classes, tree, used, node, ~other, position
-                    )
-                else:
-                    if other_blind and not gained:
-                        row[0] |= _UNSEEN
-                    fits = fits and keep(
-                        todo_words, todo_links, row, masks, width, classes, tree, used, node, ~other, position
-                    )
+                    open_gap(made, at, masks, classes)
+                steps[2 * n], steps[2 * n + 1] = ~other, TO_DO
+                if made[at + place] & bit:
+                    made[at + place] &= ~bit
+                    made[at + place + masks] &= ~bit
+                    steps[2 * n + 1] = PASSED
+                elif other_blind and not gained:
+                    made[at] |= _UNSEEN
+                n, at = n + 1, at + width
+            fits = fits and settle(made, steps, n, masks, width, classes, sets, tree, used, node, position)
             if record and 3 * used[0] + 3 > tree.shape[0]:
                 return TOO_LONG
             if beam and todo_links[COUNT] > 32 * beam:

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from checkers.linearizability.columns import Words
-from checkers.linearizability.jit import compiled
+from checkers.linearizability.jit import compiled, inlined
 
 Longs = npt.NDArray[np.int64]
 
@@ -66,7 +66,7 @@ def new_rows(capacity: int, words: int, states: int) -> Rows:
     return Rows(np.zeros(words, np.uint64), links)
 
 
-@compiled
+@inlined
 def empty(links: Longs) -> None:
     links[COUNT] = 0
     links[EPOCH] += 1
@@ -81,17 +81,17 @@ def _hash(words: Words, at: int, width: int) -> np.uint64:
     return found
 
 
-@compiled
-def _compare(a: Words, i: int, b: Words, masks: int, width: int, open_ops: Words) -> int:
-    """Of the rows `a[i]` and `b`, of the same state: 1 the first is at least as good, 2 the second, 0 neither.
+@inlined
+def _compare(a: Words, i: int, b: Words, j: int, masks: int, width: int, open_ops: Words) -> int:
+    """Of the rows `a[i]` and `b[j]`, of the same state: 1 the first is at least as good, 2 the second, 0 neither.
 
     `open_ops`: bits of the pure ones, the blind, the others; then the guard bits of the counters. A blind op that can
     still hide is better than a linearized one: it can do either.
     """
-    first, second = a[i] >> _HALF <= b[0] >> _HALF, b[0] >> _HALF <= a[i] >> _HALF
+    first, second = a[i] >> _HALF <= b[j] >> _HALF, b[j] >> _HALF <= a[i] >> _HALF
     for w in range(masks):
-        one, two = a[i + 1 + w], b[1 + w]
-        hides, hides_too = a[i + 1 + masks + w], b[1 + masks + w]
+        one, two = a[i + 1 + w], b[j + 1 + w]
+        hides, hides_too = a[i + 1 + masks + w], b[j + 1 + masks + w]
         differ = one ^ two
         if differ & open_ops[2 * masks + w]:
             return 0
@@ -104,24 +104,24 @@ def _compare(a: Words, i: int, b: Words, masks: int, width: int, open_ops: Words
             return 0
     for w in range(1 + 2 * masks, width):
         guard = open_ops[w - 1 + masks]
-        if ((b[w] | guard) - a[i + w]) & guard != guard:
+        if ((b[j + w] | guard) - a[i + w]) & guard != guard:
             first = False
-        if ((a[i + w] | guard) - b[w]) & guard != guard:
+        if ((a[i + w] | guard) - b[j + w]) & guard != guard:
             second = False
     return 1 if first else 2 if second else 0
 
 
 @compiled
-def _find(words: Words, row: Words, width: int, links: Longs) -> int:
+def _find(words: Words, row: Words, at_row: int, width: int, links: Longs) -> int:
     """Where in the hash table this row belongs, or -1 when it is there already."""
     capacity = links[CAPACITY]
     size, table = 2 * capacity - 1, CHAIN + 2 * capacity
-    place = table + int(np.int64(_hash(row, 0, width) & np.uint64(size)))
+    place = table + int(np.int64(_hash(row, at_row, width) & np.uint64(size)))
     while links[place + size + 1] == links[EPOCH]:
         at = links[place] * width
         same = True
         for i in range(width):
-            if words[at + i] != row[i]:
+            if words[at + i] != row[at_row + i]:
                 same = False
                 break
         if same:
@@ -143,15 +143,17 @@ def _index(words: Words, width: int, links: Longs) -> None:
         links[place + size + 1] = links[EPOCH]
 
 
-@compiled
-def _unrivalled(words: Words, row: Words, masks: int, width: int, open_ops: Words, links: Longs, head: int) -> bool:
-    """No row in this chain is at least as good. Those that are now no better than `row` are taken out."""
+@inlined
+def _unrivalled(
+    words: Words, row: Words, at: int, masks: int, width: int, open_ops: Words, links: Longs, head: int
+) -> bool:
+    """No row in this chain is at least as good. Those that are now no better than `row[at]` are taken out."""
     this, before = links[head], -1
     for _ in range(_SCAN):
         if this < 0:
             break
         after = links[CHAIN + this]
-        better = _compare(words, this * width, row, masks, width, open_ops)
+        better = _compare(words, this * width, row, at, masks, width, open_ops)
         if better == 1:
             return False
         if better == 2:
@@ -166,21 +168,21 @@ def _unrivalled(words: Words, row: Words, masks: int, width: int, open_ops: Word
     return True
 
 
-@compiled
-def admit(words: Words, links: Longs, row: Words, node: int, masks: int, width: int, open_ops: Words) -> int:
-    """Adds `row` unless one that is there is at least as good. Its number, REJECTED, or FULL."""
+@inlined
+def admit(words: Words, links: Longs, row: Words, at: int, node: int, masks: int, width: int, open_ops: Words) -> int:
+    """Adds `row[at]` unless one that is there is at least as good. Its number, REJECTED, or FULL."""
     epoch, count, capacity = links[EPOCH], links[COUNT], links[CAPACITY]
     place = -1
     if count >= _SCAN:
-        place = _find(words, row, width, links)
+        place = _find(words, row, at, width, links)
         if place < 0:
             return REJECTED
     states = (links.shape[0] - CHAIN - 6 * capacity) >> 1
-    head = CHAIN + 6 * capacity + int(np.int64(row[0] & _LOW))
+    head = CHAIN + 6 * capacity + int(np.int64(row[at] & _LOW))
     if links[head + states] != epoch:
         links[head + states] = epoch
         links[head] = -1
-    elif not _unrivalled(words, row, masks, width, open_ops, links, head):
+    elif not _unrivalled(words, row, at, masks, width, open_ops, links, head):
         return REJECTED
     if count >= links[LIMIT]:
         return FULL
@@ -188,7 +190,7 @@ def admit(words: Words, links: Longs, row: Words, node: int, masks: int, width: 
         links[place] = count
         links[place + 2 * capacity] = epoch
     for i in range(width):
-        words[count * width + i] = row[i]
+        words[count * width + i] = row[at + i]
     links[CHAIN + count] = links[head]
     links[CHAIN + capacity + count] = node
     links[head] = count

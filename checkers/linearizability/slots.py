@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 
 from checkers.linearizability.columns import BLIND, LATE, PURE, Bytes, Columns, Dense, Ints, Words
-from checkers.linearizability.jit import compiled
+from checkers.linearizability.jit import compiled, inlined
 
 _ONE: Final = np.uint64(1)
 _NONE: Final = np.uint64(0)
@@ -23,7 +23,7 @@ for _i in range(64):
     _PLACES[((1 << _i) * 0x03F79D71B4CB0A89 & 0xFFFFFFFFFFFFFFFF) >> 58] = _i
 
 
-@compiled
+@inlined
 def lowest(word: np.uint64) -> int:
     """The number of the lowest bit of a word that has one (de Bruijn's sequence)."""
     return _PLACES[(word & (~word + _ONE)) * _DE_BRUIJN >> _SHIFT]  # type: ignore[no-any-return]
@@ -68,42 +68,42 @@ def lay_out(history: Columns, kinds: int, word: Ints, shift: Ints, field: Ints, 
     return words
 
 
-@compiled
-def absorb(row: Words, state: int, masks: int, readable: Words) -> None:
+@inlined
+def absorb(row: Words, at: int, state: int, masks: int, readable: Words) -> None:
     """Takes every open pure op that is legal in the state, and what is done cannot hide any more."""
-    for w in range(masks):
-        row[1 + w] |= readable[state * masks + w]
-        row[1 + masks + w] &= ~row[1 + w]
+    for w in range(at + 1, at + 1 + masks):
+        row[w] |= readable[state * masks + w - at - 1]
+        row[w + masks] &= ~row[w]
 
 
-@compiled
-def open_gap(row: Words, masks: int, classes: Words) -> None:
+@inlined
+def open_gap(row: Words, at: int, masks: int, classes: Words) -> None:
     """A blind step was taken: everything blind or pure that is open and not done may go right in front of it."""
     for w in range(masks):
-        row[1 + masks + w] = (classes[w] | classes[masks + w]) & ~row[1 + w]
+        row[at + 1 + masks + w] = (classes[w] | classes[masks + w]) & ~row[at + 1 + w]
 
 
-@compiled
-def serve(row: Words, target: int, masks: int, readable: Words) -> None:
+@inlined
+def serve(row: Words, at: int, target: int, masks: int, readable: Words) -> None:
     """A hidden op that leaves `target` serves the reads in the same gap."""
     for w in range(masks):
-        served = readable[target * masks + w] & row[1 + masks + w]
-        row[1 + w] |= served
-        row[1 + masks + w] &= ~served
+        served = readable[target * masks + w] & row[at + 1 + masks + w]
+        row[at + 1 + w] |= served
+        row[at + 1 + masks + w] &= ~served
 
 
-@compiled
-def waits(before: Ints, slot: int, row: Words, at: int) -> bool:
+@inlined
+def waits(before: Ints, slot: int, row: Words) -> bool:
     """Does an open op of the same kind return earlier, and is not placed yet?"""
     other = before[slot]
     while other >= 0:
-        if not row[at + 1 + (other >> 6)] >> np.uint64(other & 63) & _ONE:
+        if not row[1 + (other >> 6)] >> np.uint64(other & 63) & _ONE:
             return True
         other = before[other]
     return False
 
 
-@compiled
+@inlined
 def waits_in_gap(before: Ints, slot: int, row: Words, masks: int) -> bool:
     """Does an op of the same kind that can go into the same gap return earlier? One called later than the gap cannot
     take this one's place there.
@@ -116,7 +116,7 @@ def waits_in_gap(before: Ints, slot: int, row: Words, masks: int) -> bool:
     return False
 
 
-@compiled
+@inlined
 def leads_on(state: int, base: Words, masks: int, movable: Words) -> bool:
     """Is there an open op that changes `state` and is not placed in `base`?"""
     for w in range(masks):
@@ -125,7 +125,7 @@ def leads_on(state: int, base: Words, masks: int, movable: Words) -> bool:
     return False
 
 
-@compiled
+@inlined
 def token_leads_on(state: int, step: Ints, flags: Bytes, token: Ints, tokens: int) -> bool:
     """Is there an unknown op that changes `state`, but not blindly?"""
     for i in range(tokens):
@@ -134,13 +134,13 @@ def token_leads_on(state: int, step: Ints, flags: Bytes, token: Ints, tokens: in
     return False
 
 
-@compiled
-def copy(source: Words, at: int, row: Words, width: int) -> None:
+@inlined
+def copy(source: Words, at: int, row: Words, place: int, width: int) -> None:
     for w in range(width):
-        row[w] = source[at + w]
+        row[place + w] = source[at + w]
 
 
-@compiled
+@inlined
 def close_slot(
     slot: int,
     kind: int,
@@ -171,7 +171,7 @@ def close_slot(
         classes[group * masks + w] &= ~bit
 
 
-@compiled
+@inlined
 def open_slot(
     op: int,
     history: Columns,

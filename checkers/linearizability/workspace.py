@@ -13,7 +13,7 @@ import numpy as np
 
 from checkers.linearizability.batch_kernel import BATCH_WORDS
 from checkers.linearizability.columns import LATE, Columns, Dense, Ints, Words
-from checkers.linearizability.kernel import BYTES_A_NODE, RECORD, TOO_BIG, TOO_LONG, walk
+from checkers.linearizability.kernel import BYTES_A_NODE, RECORD, ROOM, TOO_BIG, TOO_LONG, walk
 from checkers.linearizability.refine import Groups
 from checkers.linearizability.rows import BYTES_A_ROW, BYTES_A_STATE, CAPACITY, CHAIN, LIMIT, Longs, Rows, new_rows
 from checkers.linearizability.slots import lay_out, width_of
@@ -109,7 +109,7 @@ class Workspace:
         token_words = lay_out(history, kinds, *self.layout, self.guards)
         self.width = width = 1 + 2 * masks + token_words
         room = max(states, 64)
-        memory -= 16 * masks * states
+        memory -= 16 * masks * states + 8 * ROOM * width
         trees = memory // 2 if mode & RECORD else 0
         most_rows, most_nodes = _most(memory - trees - 3 * BYTES_A_STATE * room, width), trees // BYTES_A_NODE
         self.told[:] = 0
