@@ -62,6 +62,7 @@ class Examined:
 
     ops       events of clients in the history (an op that was asked and answered is two).
     failing_op, core   indices of invocations in the history; of the key `key`, where there are several.
+    core_starts_anywhere   see `LinearResult`.
     witness   for every key an order of all its ops that explains it: indices of invocations.
     lines     what else is to be said of it.
     pictures  one HTML page for each violation.
@@ -78,6 +79,7 @@ class Examined:
     key: str | None = None
     failing_op: int | None = None
     core: Sequence[int] = ()
+    core_starts_anywhere: bool = False
     states: Sequence[str] = ()
     witness: Mapping[str | None, Sequence[int]] | None = None
     lines: Sequence[str] = ()
@@ -98,6 +100,7 @@ class Examined:
             "key": self.key,
             "failing_op": self.failing_op,
             "core": list(self.core),
+            "core_starts_anywhere": self.core_starts_anywhere,
             "states": list(self.states),
         }
         if self.notes:
@@ -239,6 +242,7 @@ def _violations(found: Examined, record: RunRecord, keys: Mapping[str | None, Li
         key=key,
         failing_op=first.failing_op,
         core=tuple(first.core),
+        core_starts_anywhere=first.core_starts_anywhere,
         states=tuple(first.states),
         pictures=pages,
     )

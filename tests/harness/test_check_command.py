@@ -66,13 +66,22 @@ def test_json_has_one_object_a_history(tmp_path: Path, capsys: pytest.CaptureFix
     (tmp_path / "c.jsonl").write_text("nonsense\n")
     harness(capsys, "check", tmp_path, "--model", "register", "--json", tmp_path / "out.json")
     good, bad, broken = objects(tmp_path / "out.json")
-    fields = "file model verdict reason ops ms algorithm anomaly failing_op core states"
+    fields = "file model verdict reason ops ms algorithm anomaly failing_op core core_starts_anywhere states"
     assert all(set(fields.split()) <= set(one) for one in (good, bad, broken))
     assert (good["file"], good["model"], good["verdict"], good["ops"]) == ("a.jsonl", "register", "valid", 4)
     assert (bad["anomaly"], bad["failing_op"], bad["core"], bad["states"]) == ("nonlinearizable", 4, [0, 2, 4], ["2"])
     assert bad["ms"] > 0
     assert (broken["verdict"], broken["anomaly"], broken["core"]) == ("unknown", None, [])
     assert "c.jsonl:1: " in broken["reason"]
+
+
+def test_json_tells_where_a_core_leaves_the_past_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Ten writes of the value that was read: none of them comes back, but to say so takes all of them, or no past."""
+    write(tmp_path / "a.jsonl", *BAD)
+    write(tmp_path / "b.jsonl", *did("write", 1) * 10, *did("write", 2), *did("read", None, 1))
+    harness(capsys, "check", tmp_path, "--model", "register", "--json", tmp_path / "out.json")
+    told = [(one["core"], one["core_starts_anywhere"]) for one in objects(tmp_path / "out.json")]
+    assert told == [([0, 2, 4], False), ([20, 22], True)]
 
 
 def test_a_history_that_cannot_be_read_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
