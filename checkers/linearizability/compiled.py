@@ -148,11 +148,11 @@ class Compiled:
         """The portfolio: small tries first, the complete search with all that is left at the end."""
         size = len(self.history.events)
         if self.unknown:
-            yield _stage(self.scout), 500 + 20 * size
+            yield _stage(self.scout), 500 + 40 * size
         yield _stage(self.frontier), 2_000 + 10 * size
-        yield _stage(self.scout), 2_000 + 60 * size
         if self.unknown:
             yield _stage(self.refined), 20_000 + 100 * size
+        yield _stage(self.scout), 2_000 + 60 * size
         yield balance, 20_000 + 10 * size
         yield _stage(self.frontier), 20_000 + 40 * size
         yield _stage(self.scout), 400 * size

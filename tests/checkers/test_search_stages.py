@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import tracemalloc
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -179,6 +180,26 @@ def test_the_budget_of_bytes_is_kept(memory: int) -> None:
         assert space.bytes <= memory
     outcome = decide(histories[0].problem(), Budget(memory=memory, steps=200_000, per_event=0))
     assert outcome.verdict == Verdict.INVALID
+
+
+def resident(line: str) -> int:
+    """Bytes of this process, now (`VmRSS`) or at most since they were last forgotten (`VmHWM`)."""
+    told = Path("/proc/self/status").read_text().split(line + ":")[1]
+    return 1024 * int(told.split()[0])
+
+
+def test_the_scout_keeps_its_budget_of_bytes() -> None:
+    """Its table grows in compiled code, which only the system sees."""
+    fast = Compiled.of(never_quiet(storm(40, broken=True)).problem())
+    assert fast is not None
+    memory = 1 << 26
+    fast.scout(Meter(1_000, memory))
+    Path("/proc/self/clear_refs").write_text("5")
+    before = resident("VmRSS")
+    outcome = fast.scout(Meter(10**9, memory))
+    assert outcome.verdict == Verdict.UNKNOWN
+    assert outcome.work > 10**6
+    assert resident("VmHWM") - before <= 1.1 * memory
 
 
 def test_random_books() -> None:
