@@ -285,7 +285,7 @@ def _singly(look: Look, place: Path, table: pa.Table, asked: Asked) -> None:
 
 
 def _by_columns(look: Look, run: str, table: pa.Table, asked: Asked, clock: Clock) -> bool:
-    """Whether that decided a long history: well-formed and valid. Its rows are those that `_begin` would lead to."""
+    """Whether that decided a long history, which is well-formed then. Its rows are those that `_begin` leads to."""
     if look.unit.rest:
         return False
     found = columns_examined(table, look.unit.model, asked)

@@ -22,6 +22,7 @@ from results.errors import HistoryError, StoreError
 from results.formats import ReadOptions, read_history
 from results.formats.detect import is_parquet
 from results.formats.foreign import implied_by
+from results.history import Call
 from results.record import RunRecord
 from results.verdict import CheckResult, Verdict
 
@@ -181,11 +182,11 @@ def _history(path: Path, shown: str, model: str | None, asked: Asked) -> Examine
     if result.verdict == Verdict.VALID:
         orders = {key: tuple(r.witness or ()) for key, r in keys.items()} if asked.witness else None
         return replace(found, witness=orders)
-    return _violations(found, record, keys, asked) if result.verdict == Verdict.INVALID else found
+    return _violations(found, record.history.by_key, keys, asked) if result.verdict == Verdict.INVALID else found
 
 
 def _by_columns(path: Path, shown: str, model: str | None, asked: Asked) -> Examined | None:
-    """A long sealed history that is valid, judged without an object for an op. None: by the ordinary way."""
+    """A long sealed history, judged without an object for an op. None: by the ordinary way."""
     if asked.format not in ("auto", "parquet") or not is_parquet(path):
         return None
     # Only here: Arrow takes longer to load than a small history takes to check.
@@ -197,20 +198,17 @@ def _by_columns(path: Path, shown: str, model: str | None, asked: Asked) -> Exam
         return None
     if found is None:
         return None
-    orders = {key: tuple(r.witness or ()) for key, r in found.keys.items()} if asked.witness else None
-    return Examined(
-        shown,
-        found.result.verdict,
-        found.result.reason,
-        found.model,
-        ops=found.ops,
-        algorithm=algorithms(found.result),
-        witness=orders,
-    )
+    result = found.result
+    whole = Examined(shown, result.verdict, result.reason, found.model, found.ops, algorithm=algorithms(result))
+    if result.verdict == Verdict.VALID:
+        orders = {key: tuple(r.witness or ()) for key, r in found.keys.items()} if asked.witness else None
+        return replace(whole, witness=orders)
+    # A picture shows all that was going on, and not only what contradicts itself.
+    return None if asked.pictures else _violations(whole, {}, found.keys, asked)
 
 
 class Columns(NamedTuple):
-    """A history that was found valid from its columns. ops: events of clients."""
+    """A history that was judged from its columns. ops: events of clients."""
 
     model: str
     ops: int
@@ -228,13 +226,17 @@ def columns_examined(table: pa.Table, model: str | None, asked: Asked) -> Column
     return None if found is None or chosen is None else Columns(chosen, len(done), *found)
 
 
-def _violations(found: Examined, record: RunRecord, keys: Mapping[str | None, LinearResult], asked: Asked) -> Examined:
+def _violations(
+    found: Examined,
+    by_key: Mapping[str | None, Sequence[Call]],
+    keys: Mapping[str | None, LinearResult],
+    asked: Asked,
+) -> Examined:
     bad = [(key, r) for key, r in keys.items() if r.verdict == Verdict.INVALID]
     key, first = bad[0]
     pages: list[str] = []
     if asked.pictures and found.model is not None:
         model = MODELS[found.model]()
-        by_key = record.history.by_key
         pages = [picture(by_key[k], model, r, f"{found.file}{_of(k)}") for k, r in bad[:_PICTURES]]
     return replace(
         found,

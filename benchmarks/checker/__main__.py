@@ -201,9 +201,8 @@ def main() -> int:
             if given.only in store.name:
                 many_keys(table, store, given, program)
         print(f"{'alone':62} {'ours ms':>9} {'bar':>10} {'min':>8} {'median':>8} {'max':>8} {'MiB':>6}")
-        for line in lines(given.whole, Path(folder)):
-            if given.only in line.name:
-                print(told(line), flush=True)
+        for line in lines(given.whole, Path(folder), given.only):
+            print(told(line), flush=True)
     print(f"{table.worth} histories took Porcupine over a millisecond; on {len(table.slower)} of them we are slower")
     print("\n".join(table.slower))
     return 0 if table.agreed else 1

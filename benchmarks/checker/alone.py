@@ -40,60 +40,93 @@ MILLION = 1_000_000
 ROUNDS = 5
 
 
+Run = Callable[[], float | None]
+Maker = Callable[[Path], Run]
+
+
 @dataclass(frozen=True)
 class Line:
     """run: what is measured; it returns the seconds, where it measures itself. bar_s: what it may take."""
 
     name: str
     bar_s: float
-    run: Callable[[], float | None]
-    rounds: int = ROUNDS
+    run: Run
 
 
 def told(line: Line) -> str:
     """name, fastest ms, bar ms, ratios to the bar (minimum, median, maximum), MiB at most resident in this process."""
     line.run()
     forget_peak()
-    seconds = sorted(_seconds(line.run) for _ in range(line.rounds))
+    seconds = sorted(_seconds(line.run) for _ in range(ROUNDS))
     ratios = [one / line.bar_s for one in (seconds[0], median(seconds), seconds[-1])]
     numbers = " ".join(f"{ratio:8.4f}" for ratio in ratios)
     return f"{line.name:62} {seconds[0] * 1e3:9.2f} {line.bar_s * 1e3:10.2f} {numbers} {peak_mib():6}"
 
 
-def _seconds(run: Callable[[], float | None]) -> float:
+def _seconds(run: Run) -> float:
     began = time.process_time()
     measured = run()
     return time.process_time() - began if measured is None else measured
 
 
-def lines(whole: bool, folder: Path) -> Iterator[Line]:
-    """`folder`: for files that are made on the way."""
-    many = packed(CasRegister(), [register(Random(f"batch/{i}"), Shape(100, 5)) for i in range(10_000)])
-    yield Line("batch: 10,000 histories of 100 ops, 5 clients, columns", 0.2, lambda: _ignored(check_batch(many)))
-    small = folder / "small.jsonl"
-    write_jsonl(_small(), small)
-    yield Line("harness check, one small history, compiled code cached", 1.5, lambda: command("check", str(small)))
-    plain = ("check", "--no-jit", str(small))
-    yield Line("harness check --no-jit, one small history", 0.5, lambda: command(*plain))
+def lines(whole: bool, folder: Path, only: str = "") -> Iterator[Line]:
+    """Those with `only` in their name. `folder`: for files that are made on the way."""
+    makers: list[tuple[str, float, Maker]] = [
+        ("batch: 10,000 histories of 100 ops, 5 clients, columns", 0.2, _batch),
+        ("harness check, one small history, compiled code cached", 1.5, _command()),
+        ("harness check --no-jit, one small history", 0.5, _command("--no-jit")),
+    ]
     if whole:
-        yield from _millions(folder)
+        name = "1,000,000 ops of a register, unique values, 1 % unknown"
+        makers += [
+            (f"{name}, columns", 0.1, _register_columns),
+            (f"{name}, Parquet", 2.0, _register_file),
+            ("1,000,000 ops of a FIFO, unknown enqueues, columns", 0.15, _fifo_columns),
+            ("1,000,000 ops of a log, calls in memory", 10.0, _log_calls),
+        ]
+    for name, bar_s, made in makers:
+        if only in name:
+            yield Line(name, bar_s, made(folder))
 
 
-def _millions(folder: Path) -> Iterator[Line]:
+def _batch(folder: Path) -> Run:
+    many = packed(CasRegister(), [register(Random(f"batch/{i}"), Shape(100, 5)) for i in range(10_000)])
+    return lambda: _ignored(check_batch(many))
+
+
+def _command(*options: str) -> Maker:
+    def made(folder: Path) -> Run:
+        small = folder / "small.jsonl"
+        write_jsonl(_small(), small)
+        return lambda: command("check", *options, str(small))
+
+    return made
+
+
+def _register_columns(folder: Path) -> Run:
     path = folder / "register.parquet"
     sealed_register(path, MILLION, unknown=MILLION // 100)
     found = objects(read_columns(path), CasRegister.fs)
     assert found is not None
     ops = register_columns(found[0][1])
-    del found
-    name = "1,000,000 ops of a register, unique values, 10,000 unknown"
-    yield Line(f"{name}, columns", 0.1, lambda: _ignored(check_register(ops)))
-    yield Line(f"{name}, Parquet", 2.0, lambda: _valid(path))
+    return lambda: _ignored(check_register(ops))
+
+
+def _register_file(folder: Path) -> Run:
+    path = folder / "register.parquet"
+    sealed_register(path, MILLION, unknown=MILLION // 100)
+    return lambda: _valid(path)
+
+
+def _fifo_columns(folder: Path) -> Run:
     queue = fifo(MILLION)
-    yield Line("1,000,000 ops of a FIFO, unknown enqueues, columns", 0.15, lambda: _ignored(check_queue(queue)))
+    return lambda: _ignored(check_queue(queue))
+
+
+def _log_calls(folder: Path) -> Run:
     with making_many():
         calls = log(MILLION)
-    yield Line("1,000,000 ops of a log, calls in memory", 10.0, lambda: _ignored(check(calls, Log())), 2)
+    return lambda: _ignored(check(calls, Log()))
 
 
 def _ignored(_: object) -> None:

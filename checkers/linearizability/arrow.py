@@ -6,6 +6,7 @@ dictionaries; invocations meet their completions in one sort by process.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -18,12 +19,15 @@ import pyarrow.compute as pc
 
 from checkers.linearizability.direct import NOTHING, PlainOps
 from checkers.linearizability.monitors.base import LATE
-from results.op import FAIL, INFO, INVOKE, OK
+from results.history import Call
+from results.op import FAIL, INFO, INVOKE, OK, Op
 
 Longs = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
 
 _TYPES: Final = (INVOKE, OK, FAIL, INFO)
+
+_DECISIVE: Final = ("index", "time", "process", "type", "f", "key", "value")
 
 _PLAIN: Final = r'^(?:0|-?[1-9][0-9]{0,17}|"[ !#-\[\]-~]*")$'
 """JSON texts that are equal when their values are: whole numbers, and strings in which nothing is escaped."""
@@ -146,6 +150,25 @@ def objects(table: pa.Table, fs: frozenset[str]) -> list[tuple[str | None, Plain
         (names[code], _ranked(ops.kept(slice(begin, end))))
         for code, begin, end in zip(codes.tolist(), begins, [*begins[1:], len(key)], strict=True)
     ]
+
+
+def calls_at(table: pa.Table, source: Longs, ops: PlainOps) -> list[Call]:
+    """A few of the calls that `objects` found, by the indices of their invocations (which are rows)."""
+    rows = Rows(table.select(_DECISIVE), [("", 0, len(table))])
+    found = rows.calls(frozenset(ops.fs), np.zeros(1, np.bool_))
+    chosen = np.nonzero(np.isin(found.invoke, source))[0]
+    chosen = chosen[np.argsort(found.invoke[chosen])]
+    return [
+        Call(_op(table, invoke), None if done < 0 else _op(table, done))
+        for invoke, done in zip(found.invoke[chosen].tolist(), found.done[chosen].tolist(), strict=True)
+    ]
+
+
+def _op(table: pa.Table, row: int) -> Op:
+    """One row as an op."""
+    cell = {name: table[name][row].as_py() for name in _DECISIVE}
+    value = None if cell["value"] is None else json.loads(cell["value"])
+    return Op(cell["index"], cell["time"], cell["process"], cell["type"], cell["f"], cell["key"], value)
 
 
 def _ranked(ops: PlainOps) -> PlainOps:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from checkers.linearizability import direct
@@ -75,6 +75,13 @@ def check(calls: Sequence[Call] | History, model: Model[Any], budget: Budget = _
         found = None if plain is None else direct.explained(plain, model)
         if found is not None:
             return explained(found)
+        wrong = None if plain is None else direct.refuted(plain, model)
+        if wrong is not None:
+            by_index = {call.invoke.index: call for call in known}
+            concerned = [by_index[index] for index in wrong.source.tolist()]
+            result = refuted(wrong, concerned, model, next(iter(keys)), budget)
+            if result is not None:
+                return result
     problem = encode(known, model)
     completed = len(problem.completed)
     if not known:
@@ -108,6 +115,23 @@ def explained(found: direct.Explained) -> LinearResult:
     )
 
 
+def refuted(
+    found: direct.Refuted, calls: Sequence[Call], model: Model[Any], key: str | None, budget: Budget
+) -> LinearResult | None:
+    """The result for an object of which the `found` ops (`calls`, in their order) are a contradiction by themselves.
+
+    None where the ordinary way does not say so: then it has to be asked about the whole.
+    """
+    pairs = zip(calls, found.returned.tolist(), strict=True)
+    problem = encode([call if returned else Call(call.invoke, None) for call, returned in pairs], model)
+    outcome = decide(problem, budget)
+    if outcome.verdict != Verdict.INVALID:
+        return None
+    # (What the states could have been, only the whole could tell.)
+    result = _violation(problem, outcome, budget, calls, key, illustrate=False)
+    return replace(result, checked=found.completed, work=found.work + result.work)
+
+
 def check_keys(history: History, model: Model[Any], budget: Budget = _DEFAULT) -> Mapping[str | None, LinearResult]:
     """`check` of every key that has ops of the model, short histories first."""
     groups = {key: [call for call in calls if call.invoke.f in model.fs] for key, calls in history.by_key.items()}
@@ -128,10 +152,14 @@ def _undecided(problem: Problem, outcome: Outcome) -> LinearResult:
 
 
 def _violation(
-    problem: Problem, outcome: Outcome, budget: Budget, calls: Sequence[Call], key: str | None
+    problem: Problem, outcome: Outcome, budget: Budget, calls: Sequence[Call], key: str | None, illustrate: bool = True
 ) -> LinearResult:
-    outcome = illustrated(problem, outcome, budget)
-    found = explain(problem, outcome, budget)
+    # (An explanation asks for the states where it knows the algorithm that did not tell them.)
+    told = (
+        illustrated(problem, outcome, budget) if illustrate else replace(outcome, algorithm="", states=(), survivors=())
+    )
+    found = explain(problem, told, budget)
+    outcome = replace(told, algorithm=outcome.algorithm)
     by_index = {call.invoke.index: call for call in calls}
     core = [problem.source[op] for op in found.core.ops]
     failing = problem.source[found.op]

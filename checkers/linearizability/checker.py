@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from checkers.linearizability import direct
 from checkers.linearizability.budget import Budget
-from checkers.linearizability.check import LinearResult, check, explained
+from checkers.linearizability.check import LinearResult, check, explained, refuted
 from checkers.linearizability.models import Model
 from results.history import Call
 from results.record import RunRecord
@@ -69,7 +69,7 @@ class Linearizable:
 
     def examine_columns(self, table: pa.Table) -> tuple[CheckResult, Mapping[str | None, LinearResult]] | None:
         """`examine` of a sealed history's columns, with no object for an op (`direct`). None where that way does not
-        lead to a verdict of valid: then it has to be read, and judged, op by op.
+        lead to a verdict: then it has to be read, and judged, op by op.
         """
         if not direct.applies(self.model):
             return None
@@ -81,13 +81,22 @@ class Linearizable:
         for key, ops in objects(table, self.model.fs) or ():
             started = time.perf_counter()
             found = direct.explained(ops, self.model)
-            if found is None:
+            result = explained(found) if found is not None else self._refuted(table, key, ops)
+            if result is None:
                 return None
-            results[key] = explained(found)
+            results[key] = result
             ms = (time.perf_counter() - started) * 1000
             if ms > slowest_ms:
                 slowest, slowest_ms = key, ms
         return (self._merge(results, slowest, slowest_ms), results) if results else None
+
+    def _refuted(self, table: pa.Table, key: str | None, ops: direct.PlainOps) -> LinearResult | None:
+        from checkers.linearizability.arrow import calls_at
+
+        found = direct.refuted(ops, self.model)
+        if found is None:
+            return None
+        return refuted(found, calls_at(table, found.source, ops), self.model, key, self.budget)
 
     def _groups(self, run: RunRecord) -> list[tuple[str | None, Sequence[Call]]]:
         """Keys with ops of the model, short ones first: they refute cheaply."""

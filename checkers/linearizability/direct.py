@@ -4,9 +4,9 @@ The monitors work on columns. `encode` makes them from a `Problem`, for which ea
 first; with a million different values that costs far more than the answer. Here they come from the calls, or from the
 columns of a sealed history (`arrow`), at once.
 
-Only what is plain goes this way: whole numbers, short texts and nothing at all as values, models with a monitor on
-columns, and histories that are valid. All else is left to `check`, which says what is wrong with it; both ways give the
-same verdicts (a test compares them).
+Only what is plain goes this way: whole numbers, short texts and nothing at all as values, and models with a monitor on
+columns. `explained` finds an order, which is replayed; `refuted` the few ops of a register that contradict each other.
+All else is left to `check`, which says what is wrong with it; both ways give the same verdicts (a test compares them).
 """
 
 from __future__ import annotations
@@ -20,7 +20,16 @@ from checkers.linearizability import witness
 from checkers.linearizability.log import Log
 from checkers.linearizability.models import CasRegister, FifoQueue, Model, Register
 from checkers.linearizability.monitors import logs, queues, registers
-from checkers.linearizability.monitors.base import LATE, Bools, Contradiction, Longs, Times, Undecided
+from checkers.linearizability.monitors.base import (
+    LATE,
+    Bools,
+    Contradiction,
+    Longs,
+    Times,
+    Undecided,
+    first_proof,
+    until,
+)
 from results.bulk import making_many
 from results.history import Call
 from results.op import FAIL, OK
@@ -32,6 +41,9 @@ MANY: Final = 20_000
 """Ops of one object from which on this way is worth while."""
 
 _LARGEST: Final = 10**18
+
+_FEW: Final = 5_000
+"""Ops that are worth explaining by themselves."""
 
 
 class PlainOps(NamedTuple):
@@ -96,6 +108,55 @@ def explained(ops: PlainOps, model: Model[Any]) -> Explained | None:
                 return None
             return Explained(order, completed, name, len(ops.f) + completed)
     return None
+
+
+class Refuted(NamedTuple):
+    """source: indices of the invocations of a few ops that contradict each other, and of all that have to do with them.
+    returned: which of them had returned by the earliest proof; of the others nobody knows what became.
+    completed: acknowledged ops of the whole object. work: events looked at.
+    """
+
+    source: Longs
+    returned: Bools
+    completed: int
+    work: int
+
+
+def refuted(ops: PlainOps, model: Model[Any]) -> Refuted | None:
+    """All ops of a few values of a register that contradict each other already. None: not refuted, or not this way.
+
+    A history of a register that has an order has one without all ops of any value, too, if each was written once: no
+    read loses the write in front of it. So these few ops prove that the whole has none.
+    """
+    if type(model) not in (Register, CasRegister) or model.initial is not None or not ops.of("read", "write").all():
+        return None
+    completed = int(ops.ok.sum())
+    ops = ops.kept(ops.of("write") | ops.ok)
+    columns = register_columns(ops)
+    blamed: Sequence[int] = ()
+
+    def wrong(keep: Bools, when: Times) -> bool:
+        nonlocal blamed
+        try:
+            registers.check_register(columns.chosen(keep, when))
+        except Undecided:
+            return False
+        except Contradiction as contradiction:
+            blamed = contradiction.rows
+            return True
+        return False
+
+    everything = np.ones(len(ops.f), np.bool_)
+    if not wrong(everything, columns.when):
+        return None
+    position = first_proof(columns.when, ~columns.write, wrong)
+    keep, when = until(columns.when, ~columns.write, position)
+    if not wrong(keep, when):
+        return None
+    concerned = keep & np.isin(columns.value, columns.value[keep][list(blamed)])
+    if concerned.sum() > _FEW:
+        return None
+    return Refuted(ops.source[concerned], ops.ret[concerned] <= position, completed, len(ops.f) + completed)
 
 
 def applies(model: Model[Any]) -> bool:

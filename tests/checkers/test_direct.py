@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from fuzz.unique import histories, model_of
-from models_at_work import told
+from models_at_work import brute_force, told
 
 from checkers.linearizability import CasRegister, Linearizable, Log, check, direct, encode, verify_witness
 from checkers.linearizability.arrow import objects
@@ -62,6 +62,33 @@ def test_calls_as_columns_have_the_verdict_of_their_history(family: str) -> None
             assert found.completed == sum(call.outcome == "ok" for call in calls)
     assert explained > 100, "hardly any valid history goes this way"
     assert refused > 20
+
+
+def test_a_few_ops_of_a_register_refute_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same op fails as by the ordinary way, and brute force confirms the core: on the whole history."""
+    rng, model, found = Random("refuted"), model_of("register"), 0
+    for _ in range(250):
+        for calls in histories("register", rng):
+            usual = check(calls, model)
+            plain = direct.from_calls(calls)
+            assert plain is not None
+            assert usual.verdict == Verdict.INVALID or direct.refuted(plain, model) is None, told(calls)
+            if usual.verdict != Verdict.INVALID:
+                continue
+            with monkeypatch.context() as patched:
+                patched.setattr(direct, "MANY", 1)
+                quick = check(calls, model)
+            assert quick.verdict == Verdict.INVALID
+            assert quick.failing_op == usual.failing_op, told(calls)
+            assert quick.checked == usual.checked
+            assert quick.failing_op in quick.core
+            if direct.refuted(plain, model) is not None:
+                found += 1
+                assert not quick.states
+                if not quick.core_starts_anywhere:
+                    spared = {call.invoke.index for call in calls if call.invoke.index not in quick.core}
+                    assert not brute_force(calls, model, perhaps=spared), told(calls)
+    assert found > 40
 
 
 def merged(rng: Random, keys: Sequence[Sequence[Op]]) -> list[Op]:
@@ -207,13 +234,16 @@ def test_the_command_takes_this_way_for_long_files(tmp_path: Path, monkeypatch: 
         monkeypatch.setattr("harness.examined.MANY", 10)
         quick = examine(path, "x", None, Asked(witness=True))
         monkeypatch.undo()
-        assert (quick.verdict, quick.reason, quick.ops, quick.model) == (
-            verdict,
-            usual.reason,
-            len(ops),
-            "cas-register",
-        )
-        assert (quick.failing_op, quick.core) == (usual.failing_op, usual.core)
+        assert (quick.verdict, quick.ops, quick.model) == (verdict, len(ops), "cas-register")
+        assert (quick.failing_op, quick.anomaly, quick.key) == (usual.failing_op, usual.anomaly, usual.key)
+        if verdict == Verdict.VALID:
+            assert quick.reason == usual.reason
+        else:
+            assert quick.reason.startswith(
+                "op 120: read 3 on key k cannot be placed: write 3 (op 12) had been overwritten"
+            )
+            assert 120 in quick.core
+        assert not quick.states, "of the whole, and not of these few ops"
         assert (quick.witness is None) == (verdict == Verdict.INVALID)
     seal(good, path)
     record = RunRecord(History(good))
