@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import threading
 import tracemalloc
 from collections.abc import Callable, Sequence
@@ -16,6 +17,7 @@ from tiny_histories import FAMILIES, brute_force, problems, told
 
 from benchmarks.checker.families import Row, Shape
 from checkers.linearizability import Budget, CasRegister, Kind, Problem, verify_witness
+from checkers.linearizability.balance import _Books as Books
 from checkers.linearizability.balance import balance
 from checkers.linearizability.budget import Meter
 from checkers.linearizability.columns import close, columns
@@ -88,6 +90,29 @@ def test_books_only_refute_what_is_wrong(family: str) -> None:
             assert not brute_force(problem), told(problem)
             assert not brute_force(problem.before(outcome.position + 1)), told(problem)
     assert refuted > 20
+
+
+class NothingUnknownHappens(Books):
+    def perhaps(self, kind: int) -> None:
+        pass
+
+
+class WritesLeaveTheInitialState(Books):
+    def done(self, kind: int) -> None:
+        super().done(kind)
+        if len(self.legal[kind]) == self.size:
+            self.net[0] -= 1
+
+
+@pytest.mark.parametrize("mutant", [NothingUnknownHappens, WritesLeaveTheInitialState])
+def test_the_fuzz_notices_wrong_books(mutant: type[Books], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.import_module(balance.__module__), "_Books", mutant)
+    wrong = [
+        problem
+        for problem in problems("cas-register", seed=21, count=500)
+        if balance(problem, meter()).verdict == Verdict.INVALID and brute_force(problem)
+    ]
+    assert wrong
 
 
 def test_books_tell_that_a_storm_of_cas_leads_back() -> None:
