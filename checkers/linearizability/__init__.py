@@ -7,6 +7,9 @@ A history becomes integers (`encode`), the portfolio (`decide`) picks among a ne
 depth-first scout (`scout`) and the complete search (`frontier`); every `valid` carries a witness that was replayed
 (`witness`), every `invalid` the op that cannot be placed and a small core of ops that contradict each other
 (`explain`).
+
+Two ways around single ops: thousands of histories in one compiled call (`batch`), and objects of a million ops from
+calls or Parquet columns straight to a special case (`direct`, `arrow`).
 """
 
 from checkers.linearizability import models
