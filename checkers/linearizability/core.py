@@ -130,7 +130,14 @@ def _shrunk(problem: Problem, among: Sequence[int], purse: Purse, keep: int) -> 
 def _latest(problem: Problem, past: _Past, purse: Purse) -> int | None:
     """The position of a late call from which on the history is refuted from every state, or None."""
     calls = [position for position, event in enumerate(problem.events) if not event & 1]
-    low, high, found = 0, len(calls) - 1, None
+    # From the end on, and further back each time: what is short is cheap, and the latest is looked for.
+    high, low, found = len(calls) - 1, 0, None
+    for size in (1 << power for power in range(len(calls).bit_length() + 1)):
+        first = max(0, len(calls) - size)
+        if purse.refutes(past.cut(calls[first])):
+            low, found = first + 1, calls[first]
+            break
+        high = first - 1
     while low <= high and purse.left > 0:
         middle = (low + high) // 2
         if purse.refutes(past.cut(calls[middle])):

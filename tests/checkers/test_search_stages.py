@@ -22,6 +22,7 @@ from checkers.linearizability.balance import balance
 from checkers.linearizability.budget import Meter
 from checkers.linearizability.columns import close, columns
 from checkers.linearizability.compiled import Compiled
+from checkers.linearizability.core import core_of
 from checkers.linearizability.decide import decide, refinement
 from checkers.linearizability.encode import NEVER, Table
 from checkers.linearizability.outcome import Outcome
@@ -225,6 +226,15 @@ def test_the_scout_keeps_its_budget_of_bytes() -> None:
     assert outcome.verdict == Verdict.UNKNOWN
     assert outcome.work > 10**6
     assert resident("VmHWM") - before <= 1.1 * memory
+
+
+def test_a_violation_at_the_end_of_a_dense_history_has_a_small_core() -> None:
+    """All before it is over, and nothing of that is needed to see it."""
+    problem = hard(Shape(830, 10, unknown=20, broken=True))
+    outcome = decide(problem, Budget())
+    core = core_of(problem.before(outcome.position + 1), Budget())
+    assert (core.complete, core.anywhere) == (True, True)
+    assert len(core.ops) <= 2 * (1 + 20)
 
 
 def test_random_books() -> None:
