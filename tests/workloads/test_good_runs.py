@@ -11,6 +11,8 @@ import asyncio
 from dataclasses import replace
 from random import Random
 
+import pytest
+
 import harness.generator as gen
 from checkers.api import judge
 from checkers.wellformed import WellFormed
@@ -100,6 +102,7 @@ def judged(plan: Plan) -> Judgement:
     return judge(record, [WellFormed(), *checkers])
 
 
+@pytest.mark.slow
 def test_a_thousand_good_runs() -> None:
     alarms = {}
     for seed in range(RUNS):
