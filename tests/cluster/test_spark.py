@@ -28,7 +28,7 @@ BIN = Path(sys.executable).parent
 PATIENCE_S = 1800
 """A machine that does much else at the same time is slow, and not wrong."""
 
-pytestmark = [pytest.mark.slow, pytest.mark.nightly]
+pytestmark = pytest.mark.slow
 
 SECRETS = {
     "fs.s3a.access.key": "AKIA-pl4nted",
@@ -189,7 +189,6 @@ def family(pid: int) -> list[int]:
 PACKAGES = ("harness", "nemesis", "checkers", "workloads", "infra", "results")
 
 
-@pytest.mark.nightly
 def test_a_clean_environment_is_shipped_as_the_document_says(tmp_path: Path) -> None:
     """The lines of docs/batch.md in a folder of their own, with nothing of this checkout's environment on the path."""
     source = tmp_path / "source"

@@ -16,7 +16,7 @@ from results.op_table import write_op_table
 from results.record import RunRecord
 from sim.rocketmq import Bug, simulate
 
-pytestmark = [pytest.mark.slow, pytest.mark.nightly]
+pytestmark = pytest.mark.slow
 
 SEEDS = range(2)
 
