@@ -189,6 +189,7 @@ def family(pid: int) -> list[int]:
 PACKAGES = ("harness", "nemesis", "checkers", "workloads", "infra", "results")
 
 
+@pytest.mark.nightly
 def test_a_clean_environment_is_shipped_as_the_document_says(tmp_path: Path) -> None:
     """The lines of docs/batch.md in a folder of their own, with nothing of this checkout's environment on the path."""
     source = tmp_path / "source"
