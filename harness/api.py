@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Protocol
 
 from checkers.api import Checker
 from harness.generator import Generator
-from harness.plan import Plan
+from harness.plan import Plan, PlanError
 from harness.scene import Scene
 from infra.api import Cluster, Lease, Node, Topology
 from results.op import Op, OpType
@@ -129,7 +129,7 @@ class Workload(ABC):
         their files and leaves what they hold below `folder`/nodes/NODE. May block. Workloads without it refuse the
         option.
         """
-        raise NotImplementedError
+        raise PlanError(f"workload {self.name!r} reads no ground truth; leave --ground-truth out")
 
 
 @dataclass(frozen=True)

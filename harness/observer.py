@@ -51,7 +51,7 @@ class Observer:
         while True:
             began = now()
             seen = await self._ask(node)
-            if seen.end is None and seen.role in ("leader", "follower") and began - thoroughly >= THOROUGH_S:
+            if _kept_back(seen) and began - thoroughly >= THOROUGH_S:
                 await self._ask(node, thorough=True)
                 thoroughly = began
             self._conclude()
@@ -107,12 +107,11 @@ class Observer:
             applied=said.applied,
             extra=said.extra,
         )
-        before = self.latest.get(node.name)
-        known = before is not None and seen.end is None and seen.role in ("leader", "follower")
-        self.latest[node.name] = (
-            replace(seen, begin=before.begin, end=before.end, committed=before.committed) if before and known else seen
-        )
         self._keep(seen)
+        before = self.latest.get(node.name)
+        self.latest[node.name] = seen
+        if before is not None and _kept_back(seen):
+            self.latest[node.name] = replace(seen, begin=before.begin, end=before.end, committed=before.committed)
         return seen
 
     @property
@@ -175,6 +174,11 @@ class Observer:
         for node in self._stage.groups[group]:
             if node in self._stage.main and node in self.latest:
                 yield self.latest[node]
+
+
+def _kept_back(seen: Observation) -> bool:
+    """Whether a node that serves did not say how far its log goes: it costs it much, and was not asked for."""
+    return seen.end is None and seen.role in ("leader", "follower")
 
 
 def _stored(leader: Observation) -> int | None:

@@ -106,13 +106,13 @@ def _weigh() -> None:
     """All containers share one control group, which the kernel counts like a single process: next to a few busy ones
     a cluster of five would starve. It gets the weight of five. Files of cgroup v1 and v2, `docker` by default.
     """
-    for file, weight in (
-        (Path("/sys/fs/cgroup/cpu/docker/cpu.shares"), 5 * 1024),
-        (Path("/sys/fs/cgroup/docker/cpu.weight"), 5 * 100),
+    root = Path("/sys/fs/cgroup")
+    for mounted, file, weight in (
+        (root / "cpu" / "cgroup.procs", root / "cpu" / "docker" / "cpu.shares", 5 * 1024),
+        (root / "cgroup.controllers", root / "docker" / "cpu.weight", 5 * 100),
     ):
-        controller = file.parents[1] / ("cgroup.procs" if file.name == "cpu.shares" else "cgroup.controllers")
-        with contextlib.suppress(OSError):
-            if controller.exists():
+        if mounted.exists():
+            with contextlib.suppress(OSError):  # it is a matter of speed: without the weight all works the same
                 file.parent.mkdir(exist_ok=True)
                 file.write_text(str(weight))
 
