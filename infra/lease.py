@@ -22,6 +22,7 @@ import paramiko
 
 from infra.api import Completed, InfraError, NodeUnreachable, shown
 from infra.ssh import SshNode, command_line
+from infra.transport import shut
 
 _COMMAND_S = 60
 """What one inject or undo command may take on the node."""
@@ -115,7 +116,7 @@ class SshLease:
         try:
             lease._await_held(10 + (_COMMAND_S + 2) * len(inject), start, inject)
         except BaseException:
-            channel.close()
+            shut(channel)
             raise
         return lease
 
@@ -170,7 +171,7 @@ class SshLease:
         except (OSError, EOFError, paramiko.SSHException):
             pass  # it may have ended by itself: then its last line is there to be read
         said = self._lines.next(deadline)
-        self._channel.close()
+        shut(self._channel)
         for argv in self._undo:
             code = 0 if said is not None and said.startswith("undone 0 ") else None
             note = f"lease's end: {said}" if said is not None else "lease's end: the guard is gone"

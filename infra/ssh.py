@@ -21,7 +21,7 @@ import paramiko
 
 from infra.api import CommandFailed, Completed, InfraError, Lease, NodeUnreachable, ProcessId, shown
 from infra.control_log import ControlLog
-from infra.transport import CAP, Connection, Outcome
+from infra.transport import CAP, Connection, Outcome, shut
 
 if TYPE_CHECKING:
     from infra.lease import SshLease
@@ -178,7 +178,7 @@ class SshNode:
                 time.sleep(min(0.1, left))
 
     def run(self, argv: Sequence[str], *, stdin: bytes = b"", timeout_s: float = 30, check: bool = True) -> Completed:
-        """See `infra.api.Node.run`. Code -1: ended by a signal."""
+        """See `infra.api.Node.run`. Code -1: ended by a signal (with stdin: 128 + its number)."""
         return self._run(argv, stdin=stdin, timeout_s=timeout_s, check=check)
 
     def write(self, path: str, data: bytes, mode: int = 0o644) -> None:
@@ -262,9 +262,9 @@ class SshNode:
         """
         channel = self.connection.open_channel(timeout_s)
         try:
-            self.connection.start(channel, self._line(argv, None), timeout_s)
+            self.connection.start(channel, b"exec " + self._line(argv, None), timeout_s)
         except NodeUnreachable:
-            channel.close()
+            shut(channel)
             raise
         return channel
 
@@ -319,7 +319,6 @@ class SshNode:
         if self._sudo:
             # sudo drops the environment; where we come from is asked for before a network is cut (infra.faults).
             line = b'sudo -n -- env "SSH_CONNECTION=$SSH_CONNECTION" ' + line
-        line = b"exec " + line
         if len(line) >= _LONGEST_LINE:
             raise InfraError(
                 f"{self.name}: a command of {len(line)} bytes is too long (limit {_LONGEST_LINE}); pass data by stdin"

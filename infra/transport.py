@@ -5,6 +5,8 @@ What paramiko leaves to its user, and this module does (each was measured or see
 * `TCP_NODELAY` on a socket of our own: without it every command waits some 40 ms for a delayed acknowledgement.
 * Every channel is closed explicitly: one left to the garbage collector can make sshd drop the whole connection.
 * stdout and stderr are drained together, stdin is fed beside them: no order of output can block a command.
+* No end of stdin is sent for a command that may be gone by then. paramiko's thread answers sshd's close while ours is
+  about to send that end, and sshd drops the whole connection for it ("ieof packet referred to nonexistent channel").
 * Waiting for the server's "yes" to a command has a deadline too; paramiko's own has none.
 * `TCP_USER_TIMEOUT`: a peer that vanished without a word is noticed in seconds, not in a quarter of an hour.
 """
@@ -18,7 +20,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -44,7 +46,7 @@ _ALL_AT_ONCE = 6
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a command ended. `code` -1: by a signal (SSH gives no exit status then)."""
+    """How a command ended. `code` -1: by a signal, which SSH gives no status for (with stdin: 128 + N)."""
 
     code: int
     stdout: bytes
@@ -127,8 +129,11 @@ class Connection:
     ) -> Outcome:
         """Run the command line to its end. With `sink`, stdout goes there piece by piece, uncapped, and is not kept.
 
-        Raises NodeUnreachable when the end was not seen within `deadline_s`: then it may or may not have run.
+        `line` is one command for a POSIX shell. Raises NodeUnreachable when the end was not seen within `deadline_s`:
+        then it may or may not have run.
         """
+        # Without stdin nothing of ours may cross the command's end; with it, the end waits until all has arrived.
+        line = line + b"; code=$?; cat > /dev/null; exit $code" if stdin else b"exec " + line + b" < /dev/null"
         deadline = time.monotonic() + deadline_s
         if not self._slots.acquire(timeout=deadline_s):
             raise NodeUnreachable(f"{self.name}: earlier commands took all of {deadline_s:g} s; nothing was sent")
@@ -139,14 +144,14 @@ class Connection:
                 with _fed(channel, stdin, deadline):
                     return self._drain(channel, deadline, cap, sink)
             finally:
-                channel.close()
+                shut(channel)
         finally:
             self._slots.release()
 
     def start(self, channel: paramiko.Channel, line: bytes, timeout_s: float) -> None:
         """Send the command and wait for the server's consent. Raises NodeUnreachable: it may or may not run."""
         # exec_command waits for the reply without a limit; closing the channel is what ends that wait.
-        watchdog = threading.Timer(timeout_s, channel.close)
+        watchdog = threading.Timer(timeout_s, shut, (channel,))
         watchdog.daemon = True
         watchdog.start()
         try:
@@ -262,6 +267,12 @@ class Connection:
         )
 
 
+def shut(channel: paramiko.Channel) -> None:
+    """Close a channel. That its connection broke meanwhile is no failure of what ran in it, and is not raised."""
+    with suppress(paramiko.SSHException, EOFError, OSError):
+        channel.close()
+
+
 class _Capped:
     """Keeps the first `cap` bytes it is given."""
 
@@ -290,6 +301,9 @@ def _fed(channel: paramiko.Channel, stdin: bytes, deadline: float) -> Iterator[N
         except (OSError, EOFError, paramiko.SSHException):
             pass
 
+    if not stdin:
+        yield
+        return
     if len(stdin) <= _FEED_INLINE:
         feed()
         yield
@@ -299,7 +313,7 @@ def _fed(channel: paramiko.Channel, stdin: bytes, deadline: float) -> Iterator[N
     try:
         yield
     finally:
-        channel.close()  # ends a sendall that still waits for room
+        shut(channel)  # ends a sendall that still waits for room
         feeder.join()
 
 

@@ -127,6 +127,30 @@ def test_a_command_that_leaves_its_stdin_unread(node: SshNode) -> None:
     assert node.run(["echo", "done"], stdin=b"x" * 8_000_000).text == "done\n"
 
 
+@pytest.mark.parametrize("stdin", [b"", b"unread"])
+def test_a_command_that_is_over_at_once_does_not_cost_the_connection(
+    server: Sshd, stdin: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """sshd drops the whole connection when the end of stdin comes after paramiko has agreed to the channel's close."""
+    node = server.node()
+    node.run(["true"])
+    first = node.connection.connect()
+    sends = paramiko.Transport._send_user_message
+
+    def late(self: paramiko.Transport, message: paramiko.Message) -> None:
+        if message.asbytes()[0] == 96:  # SSH_MSG_CHANNEL_EOF (RFC 4254, 5.3): a busy machine sends it late
+            time.sleep(0.1)
+        sends(self, message)
+
+    monkeypatch.setattr(paramiko.Transport, "_send_user_message", late)
+    for _ in range(3):
+        assert node.run(["sh", "-c", "exit 3"], stdin=stdin, check=False).code == 3
+    time.sleep(0.1)
+    assert node.connection.connect() is first
+    assert first.is_active()
+    node.close()
+
+
 def test_output_is_cut_at_16_mib_and_says_so(node: SshNode) -> None:
     done = node.run(["head", "-c", str((16 << 20) + 5), "/dev/zero"])
     assert done.truncated
