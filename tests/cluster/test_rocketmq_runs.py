@@ -1,0 +1,97 @@
+"""The main job itself: `harness run` against RocketMQ, twice on one kept cluster, with faults aimed at roles.
+
+What RocketMQ does is its own affair (docs/track-record.md): the judges may find what they know to find. What they may
+not find is anything that only a mistake of ours would show.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from cluster.real_runs import Run, harness, is_inject, left_of, run
+
+pytestmark = pytest.mark.cluster
+
+NODES = {"n1", "n2", "n3", "n4", "n5"}
+SHORT = ("--time-limit", "20", "--interval", "6", "--duration", "5", "--rate", "200", "--seed", "1")
+OURS = {"phantom", "never-sent", "inconsistent-offsets", "premature", "malformed-history", "unhealed-fault"}
+"""No fault of these runs, and no defect on record, makes a server do that: a client of ours would have lied."""
+
+
+@dataclass(frozen=True)
+class Pair:
+    """The runs on one cluster, and what was left of it after `clean --kept`."""
+
+    log: Run
+    queue: Run
+    cleaned: str
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
+    store = tmp_path_factory.mktemp("store")
+    first = run("--topology", "controller", "--nemesis", "partition-halves", "--keep", *SHORT, store=store)
+    kept = re.search(r"--reuse (\S+)", first.out)
+    try:
+        assert kept is not None, first.out + first.err
+        target = ("--nemesis", "kill-random-processes", "--target", "master")
+        second = run("--workload", "queue", *target, "--reuse", kept[1], *SHORT, store=store)
+    finally:
+        cleaned = harness("clean", "--kept")
+    yield Pair(first, second, cleaned.stdout + cleaned.stderr)
+
+
+@pytest.fixture(params=["log", "queue"])
+def ended(request: pytest.FixtureRequest, pair: Pair) -> Run:
+    one: Run = getattr(pair, request.param)
+    return one
+
+
+def test_there_is_a_verdict_of_every_judge(ended: Run) -> None:
+    assert ended.code in (0, 1, 2), ended.err
+    assert "Traceback" not in ended.err
+    judges = {"well-formed", "log", "linearizability", "replicas", "availability", "sync-state", "servers", "faults"}
+    assert judges <= ended.results().keys()
+    assert ended.results()["well-formed"]["verdict"] == "valid"
+    found = {a["name"] for result in ended.results().values() for a in result["anomalies"]}
+    assert not found & OURS, ended.out
+
+
+def test_messages_went_through_before_and_after_the_faults(ended: Run) -> None:
+    sends = [op for op in ended.ops if op.f == "send" and op.type == "ok"]
+    struck = [op.time for op in ended.ops if is_inject(op)]
+    assert len(sends) > 100, ended.out
+    assert min(op.time for op in sends) < min(struck)
+    assert max(op.time for op in sends) > max(struck), ended.out
+    assert {op.extra["node"] for op in ended.ops if op.f == "replica-read"} == NODES
+
+
+def test_the_faults_struck_whom_they_were_aimed_at(pair: Pair) -> None:
+    cuts = [op for op in pair.log.ops if is_inject(op)]
+    kills = [op for op in pair.queue.ops if is_inject(op)]
+    assert cuts
+    assert kills
+    for op in (*cuts, *kills):
+        assert op.value["seen"], op
+        assert op.error is None
+    for op in kills:
+        (master,) = op.value["nodes"]
+        assert f"{master} (master)" in pair.queue.out
+
+
+def test_the_second_run_met_the_first_ones_servers_and_none_of_its_messages(pair: Pair) -> None:
+    first, second = pair.log, pair.queue
+    assert first.environment["run_id"] == second.environment["run_id"]
+    assert first.dir.path != second.dir.path
+    keys = [{str(op.key) for op in one.ops if op.f == "send"} for one in (first, second)]
+    assert keys[0]
+    assert keys[1]
+    assert not keys[0] & keys[1]
+
+
+def test_nothing_is_left_after_the_clean_up(pair: Pair) -> None:
+    assert left_of(pair.log.environment) == [], pair.cleaned
