@@ -7,9 +7,7 @@ not find is anything that only a mistake of ours would show.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 import pytest
 from cluster.real_runs import Run, harness, is_inject, left_of, run
@@ -32,7 +30,7 @@ class Pair:
 
 
 @pytest.fixture(scope="module")
-def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
+def pair(tmp_path_factory: pytest.TempPathFactory) -> Pair:
     store = tmp_path_factory.mktemp("store")
     first = run("--topology", "controller", "--nemesis", "partition-halves", "--keep", *SHORT, store=store)
     kept = re.search(r"--reuse (\S+)", first.out)
@@ -42,7 +40,7 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
         second = run("--workload", "queue", *target, "--reuse", kept[1], *SHORT, store=store)
     finally:
         cleaned = harness("clean", "--kept")
-    yield Pair(first, second, cleaned.stdout + cleaned.stderr)
+    return Pair(first, second, cleaned.stdout + cleaned.stderr)
 
 
 @pytest.fixture(params=["log", "queue"])
