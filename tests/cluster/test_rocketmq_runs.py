@@ -76,9 +76,10 @@ def test_the_faults_struck_whom_they_were_aimed_at(pair: Pair) -> None:
     for op in (*cuts, *kills):
         assert op.value["seen"], op
         assert op.error is None
-    for op in kills:
+    begun = [op for op in pair.queue.ops if op.f == "inject" and op.type == "invoke"]
+    for start, op in zip(begun, kills, strict=True):
         # Only a master stores messages: who acknowledged the last one before the kill was it.
-        sends = [o for o in pair.queue.ops if o.f == "send" and o.type == "ok" and o.time < op.time]
+        sends = [o for o in pair.queue.ops if o.f == "send" and o.type == "ok" and o.time < start.time]
         assert [sends[-1].extra["node"]] == list(op.value["nodes"])
 
 
