@@ -12,6 +12,7 @@ from collections.abc import Hashable, Sequence
 from typing import ClassVar
 
 from checkers.linearizability.specification import INCONSISTENT, UNSEEN, Inconsistent, Kind, Model, show
+from checkers.linearizability.values import Truth
 from results.history import Call
 from results.op import OK
 
@@ -133,7 +134,7 @@ class Set(Model[frozenset[Hashable]]):
         return _AskedSet(frozenset(kind.value[0] for kind in kinds if kind.f == "contains"))
 
     def accept(self, op: Kind) -> None:
-        if op.f == "contains" and op.known and not isinstance(op.value[1], bool):
+        if op.f == "contains" and op.known and not isinstance(op.value[1], (bool, Truth)):
             raise ValueError(f"the result of a contains is true or false, not {show(op.value[1])}")
         if op.f == "read" and op.known and not isinstance(op.value, tuple):
             raise ValueError(f"the result of a read is the list of all elements, not {show(op.value)}")

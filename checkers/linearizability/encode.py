@@ -11,6 +11,7 @@ from collections.abc import Hashable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from checkers.linearizability.models import INCONSISTENT, Kind, Model
+from checkers.linearizability.values import freeze
 from results.bulk import making_many
 from results.history import Call
 from results.op import FAIL, OK
@@ -225,15 +226,3 @@ def _tell_twice(calls: Sequence[Call]) -> NoReturn:
             if event is not None:
                 seen.add(event.index)
     raise AssertionError("no index is there twice")
-
-
-def freeze(value: Any) -> Any:
-    """A JSON value as something hashable: lists become tuples, objects sorted tuples of pairs."""
-    if value is None or type(value) is int or type(value) is str:
-        return value
-    if isinstance(value, (list, tuple)):
-        return tuple(freeze(v) for v in value)
-    if isinstance(value, dict):
-        return tuple(sorted((k, freeze(v)) for k, v in value.items()))
-    # Not a number is what was written, although no two of it are equal.
-    return "NaN" if value != value else value  # noqa: PLR0124

@@ -14,6 +14,7 @@ from checkers.linearizability.containers import Counter, FifoQueue, GrowOnlySet,
 from checkers.linearizability.locks import FencedLock, Mutex, ReentrantLock
 from checkers.linearizability.log import Log
 from checkers.linearizability.specification import INCONSISTENT, Inconsistent, Kind, Model, show
+from checkers.linearizability.values import freeze
 
 __all__ = [
     "INCONSISTENT",
@@ -48,7 +49,7 @@ class Register(Model[Hashable]):
     observers = frozenset({"read"})
 
     def __init__(self, initial: Hashable = None) -> None:
-        self.initial = initial
+        self.initial = freeze(initial)
 
     def step(self, state: Hashable, op: Kind) -> Hashable | Inconsistent:
         if op.f == "write":
@@ -106,7 +107,7 @@ class MultiRegister(Model[tuple[tuple[str, Hashable], ...]]):
     initial = ()
 
     def __init__(self, start: Hashable = 0) -> None:
-        self.start = start
+        self.start = freeze(start)
 
     def step(
         self, state: tuple[tuple[str, Hashable], ...], op: Kind

@@ -9,7 +9,8 @@ is needed to check histories against it:
 ...     def step(self, state: bool, op: Kind) -> bool | Inconsistent:
 ...         return True if op.f == "set" else state if op.value == state else INCONSISTENT
 
-States and values are compared with `==` and must be hashable; lists in values arrive as tuples.
+States and values are compared with `==` and must be hashable. `values` says what a value arrives as, and which ones are
+the same: lists come as tuples, and `true` is not 1.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, ClassVar, Final, Generic, TypeVar
 
+from checkers.linearizability.values import Fields
 from results.history import Call
 from results.op import OK
 
@@ -133,6 +135,8 @@ def show(value: Any, limit: int = 60) -> str:
         return "absent"
     if isinstance(value, tuple) and not hasattr(value, "_fields"):
         text = f"[{', '.join(show(v) for v in value)}]"
+    elif isinstance(value, Fields):
+        text = f"{{{', '.join(sorted(f'{show(name)}: {show(v)}' for name, v in value))}}}"
     elif isinstance(value, frozenset):
         text = f"{{{', '.join(sorted(show(v) for v in value))}}}"
     else:

@@ -16,8 +16,9 @@ import pyarrow as pa
 
 from checkers.linearizability.arrow import Calls, Flags, Longs, Rows, coded
 from checkers.linearizability.batch import Packed
-from checkers.linearizability.encode import NEVER, Table, freeze
+from checkers.linearizability.encode import NEVER, Table
 from checkers.linearizability.models import CasRegister, Kind, Model, Register
+from checkers.linearizability.values import freeze
 from results.op_table import runs_of
 
 MAX_KINDS: Final = 2_000

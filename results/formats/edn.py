@@ -5,8 +5,8 @@ also tagged, `#jepsen.history.Op{...}`):
 
     {:index 0, :time 5, :process 0, :type :invoke, :f :cas, :value [1 2]}
 
-EDN says more than JSON: keywords, symbols and characters become strings, sets and lists become lists, a tag is
-dropped, a ratio is kept as text (https://github.com/edn-format/edn). Atoms are looked up, not parsed, from their
+EDN says more than JSON: keywords, symbols and characters become strings, sets (sorted) and lists become lists, a tag
+is dropped, a ratio is kept as text (https://github.com/edn-format/edn). Atoms are looked up, not parsed, from their
 second occurrence on, and line numbers are only worked out once there is an error to tell.
 """
 
@@ -183,6 +183,9 @@ class _Forms:
 
 def _whole(bracket: str, items: list[Any], at: int) -> Any:
     """The value of a bracket that has just been closed."""
+    if bracket == "#{":
+        # In an order of its own: whoever writes a set twice may write it in two orders.
+        return sorted(items, key=lambda item: (len(text := json.dumps(item)), text))
     if bracket != "{":
         return items
     if len(items) % 2:

@@ -1,0 +1,64 @@
+"""When two values are the same: settled here, once, for all formats and all models.
+
+Values come from JSON, EDN or Python, and Python's `==` is not what the clients meant: to it `True` is 1.
+
+* Numbers are the same when they are equal as numbers: 1 is 1.0, and 0 is -0.0. JSON has one sort of number only
+  (RFC 8259, section 6), and a client that went through JavaScript writes 1.0 as 1.
+* `true` and `false` are no numbers, and texts are no numbers either.
+* Texts are the same character by character; nothing is normalized.
+* Lists by their elements in order (a tuple is a list), objects by their fields in any order. No list is an object.
+* Not a number is the text "NaN", which the reader of EDN makes of it, too: it was written, so it can be read again.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Any
+
+
+class Truth(Enum):
+    """What `true` and `false` arrive as: equal to Python's, and to no number."""
+
+    NO = False
+    YES = True
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or self.value is other
+
+    def __hash__(self) -> int:
+        return hash(self.value)
+
+    def __bool__(self) -> bool:
+        return bool(self.value)
+
+    def __repr__(self) -> str:
+        return "true" if self else "false"
+
+    __str__ = __repr__
+
+
+class Fields(frozenset[tuple[Any, Any]]):
+    """What an object arrives as: its (name, value) pairs."""
+
+
+def freeze(value: Any) -> Any:
+    """A JSON value as something hashable, equal to whatever is the same value, and to nothing else.
+
+    Numbers, texts and None stay as they are; lists become tuples, objects `Fields`, truth values `Truth`. Something
+    else that can be hashed is left to its own `==`.
+
+    >>> freeze(1.0) == freeze(1), freeze(True) == freeze(1), freeze([True]) == freeze([1])
+    (True, False, False)
+    >>> freeze({"a": [1], "b": 2}) == freeze({"b": 2, "a": [1.0]})
+    True
+    """
+    kind = type(value)
+    if value is None or kind is int or kind is str:
+        return value
+    if kind is bool:
+        return Truth.YES if value else Truth.NO
+    if isinstance(value, (list, tuple)):
+        return tuple([freeze(v) for v in value])
+    if isinstance(value, dict):
+        return Fields([(k, freeze(v)) for k, v in value.items()])
+    return "NaN" if value != value else value  # noqa: PLR0124
