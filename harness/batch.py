@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from harness.history_options import of_histories
 from harness.plan import PlanError
 
-FORMATS = ("auto", "jsonl", "edn", "porcupine-etcd", "porcupine-kv", "parquet")
+if TYPE_CHECKING:
+    from harness.examined import Asked
 
 
 @click.command()
@@ -30,35 +32,7 @@ FORMATS = ("auto", "jsonl", "edn", "porcupine-etcd", "porcupine-kv", "parquet")
     help="Spark's master. Under spark-submit, its own stands.",
 )
 @click.option("--conf", multiple=True, metavar="KEY=VALUE", help="A setting for Spark (repeat).")
-@click.option("--model", help="What the histories are of: register, cas-register, ... (some formats imply one).")
-@click.option(
-    "--models",
-    type=click.Path(path_type=Path),
-    metavar="FILE.csv",
-    help="Columns file,model[,verdict], a line a history; any verdict that is not as listed ends in exit code 1.",
-)
-@click.option(
-    "--format",
-    "format_",
-    type=click.Choice(FORMATS),
-    metavar="NAME",
-    default="auto",
-    show_default=True,
-    help="|".join(FORMATS),
-)
-@click.option(
-    "--budget-s",
-    type=click.FloatRange(min=0, min_open=True),
-    metavar="SECONDS",
-    help="Work for one history, at a million steps a second.",
-)
-@click.option("--memory-mb", type=click.IntRange(1), metavar="MB", help="Memory for one search.  [default: 256]")
-@click.option("--no-jit", is_flag=True, help="Plain Python only: slower, the same verdicts.")
-@click.option(
-    "--failed-cas", type=click.Choice(["nothing", "observed"]), default="nothing", help="As of `harness check`."
-)
-@click.option("--nil-reads", type=click.Choice(["unset", "unrecorded"]), help="As of `harness check`.")
-@click.option("--independent", is_flag=True, help="As of `harness check`.")
+@of_histories
 @click.option(
     "--portion-s",
     type=click.FloatRange(min=0, min_open=True),
@@ -79,19 +53,7 @@ FORMATS = ("auto", "jsonl", "edn", "porcupine-etcd", "porcupine-kv", "parquet")
     help="Check nothing: write all histories of the input, of whatever format, as one op table.",
 )
 @click.option("--again", is_flag=True, help="Check also what the same version has checked before.")
-def batch(
-    inputs: tuple[str, ...],
-    conf: tuple[str, ...],
-    format_: str,
-    budget_s: float | None,
-    memory_mb: int | None,
-    no_jit: bool,
-    failed_cas: Literal["nothing", "observed"],
-    nil_reads: Literal["unset", "unrecorded"] | None,
-    independent: bool,
-    pack: Path | None,
-    **options: Any,
-) -> None:
+def batch(inputs: tuple[str, ...], conf: tuple[str, ...], asked: Asked, pack: Path | None, **options: Any) -> None:
     """Judge every history of a store, a folder or an op table, in parallel, on Spark (docs/batch.md).
 
     A second call checks only what is new, or was checked by another version. The exit code is the worst verdict's.
@@ -101,22 +63,12 @@ def batch(
     harness batch --input corpus --models corpus/verdicts.csv
     spark-submit --master spark://host:7077 checkers/batch.py --input s3a://bucket/runs --output s3a://bucket/verdicts
     """
-    from harness.batch_run import BatchPlan, run_batch
-    from harness.examined import Asked
-    from results.formats import ReadOptions
-
-    reading = ReadOptions(failed_cas, nil_reads, independent)
     if pack is not None:
         from harness.batch_pack import pack as write_packed
 
-        sys.exit(write_packed(inputs, pack, format_, reading, click.echo))
-    asked = Asked(
-        format_,
-        reading,
-        steps=None if budget_s is None else max(1, round(budget_s * 1_000_000)),
-        memory=None if memory_mb is None else memory_mb * 2**20,
-        jit=not no_jit,
-    )
+        sys.exit(write_packed(inputs, pack, asked.format, asked.options, click.echo))
+    from harness.batch_run import BatchPlan, run_batch
+
     settings = dict(_pair(text) for text in conf)
     sys.exit(run_batch(BatchPlan(inputs, asked=asked, conf=settings, **options), click.echo))
 

@@ -12,12 +12,13 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from harness import registry
 from harness.batch import batch
+from harness.history_options import of_histories
 from harness.plan import NemesisPlan, Plan, PlanError, seconds
 from harness.trends import trends
 from infra.api import InfraError
@@ -25,11 +26,12 @@ from results.errors import HistoryError
 from results.store import Store, StoreError
 from results.verdict import Verdict
 
+if TYPE_CHECKING:
+    from harness.examined import Asked
+
 USAGE = 64
 FAILURE = Verdict.HARNESS_FAILURE.exit_code
 DEFAULT_STORE = Path("results/runs")
-FORMATS = ("auto", "jsonl", "edn", "porcupine-etcd", "porcupine-kv", "parquet")
-"""As in `results.formats`, which takes its time to load."""
 
 
 def duration(text: str) -> float:
@@ -242,59 +244,12 @@ def _table(title: str, rows: Mapping[str, str]) -> None:
 
 @cli.command()
 @click.argument("paths", nargs=-1, required=True, type=click.Path(path_type=Path))
-@click.option("--model", help="What the histories are of: register, cas-register, ... (some formats imply one).")
-@click.option(
-    "--models",
-    type=click.Path(path_type=Path),
-    metavar="FILE.csv",
-    help="Columns file,model[,verdict], a line a history; any verdict that is not as listed ends in exit code 1.",
-)
-@click.option(
-    "--format",
-    "format_",
-    type=click.Choice(FORMATS),
-    metavar="NAME",
-    default="auto",
-    show_default=True,
-    help="|".join(FORMATS),
-)
+@of_histories
 @click.option("--json", "json_file", type=click.Path(path_type=Path), metavar="FILE", help="One JSON object a history.")
 @click.option("--explain", type=click.Path(path_type=Path), metavar="FILE.html", help="A picture of each violation.")
 @click.option("--witness", is_flag=True, help="For each valid history, an order of its ops that explains it.")
-@click.option(
-    "--budget-s",
-    type=click.FloatRange(min=0, min_open=True),
-    metavar="SECONDS",
-    help="Work for one history, at a million steps a second: the same verdict on a slow machine.",
-)
-@click.option("--memory-mb", type=click.IntRange(1), metavar="MB", help="Memory for one search.  [default: 256]")
 @click.option("--jobs", type=click.IntRange(1), default=1, show_default=True, help="Processes that check at a time.")
-@click.option("--no-jit", is_flag=True, help="Plain Python only: slower, the same verdicts.")
-@click.option(
-    "--failed-cas",
-    type=click.Choice(["nothing", "observed"]),
-    default="nothing",
-    show_default=True,
-    help="What a cas that failed says: nothing, or that the value was another.",
-)
-@click.option(
-    "--nil-reads",
-    type=click.Choice(["unset", "unrecorded"]),
-    help="What a read of nil saw: no value, or nobody knows.  [default: unrecorded in EDN, else unset]",
-)
-@click.option("--independent", is_flag=True, help="EDN: every value is [key value] (jepsen.independent).")
-def check(
-    paths: tuple[Path, ...],
-    format_: str,
-    budget_s: float | None,
-    memory_mb: int | None,
-    no_jit: bool,
-    witness: bool,
-    failed_cas: Literal["nothing", "observed"],
-    nil_reads: Literal["unset", "unrecorded"] | None,
-    independent: bool,
-    **options: Any,
-) -> None:
+def check(paths: tuple[Path, ...], asked: Asked, witness: bool, **options: Any) -> None:
     """Judge stored runs (folders), histories (files), or folders of them again, offline, one line each.
 
     The exit code is the worst verdict's. docs/checking.md has the models, their operations, and how to write one.
@@ -304,19 +259,9 @@ def check(
     harness check history.edn --model cas-register --explain out.html
     harness check corpus --models corpus/verdicts.csv --json results.jsonl
     """
-    from harness.examined import Asked
     from harness.offline import check_paths
-    from results.formats import ReadOptions
 
-    asked = Asked(
-        format_,
-        ReadOptions(failed_cas, nil_reads, independent),
-        steps=None if budget_s is None else max(1, round(budget_s * 1_000_000)),
-        memory=None if memory_mb is None else memory_mb * 2**20,
-        jit=not no_jit,
-        witness=witness,
-        pictures=options["explain"] is not None,
-    )
+    asked = replace(asked, witness=witness, pictures=options["explain"] is not None)
     sys.exit(check_paths(paths, click.echo, asked, **options))
 
 

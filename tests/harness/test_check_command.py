@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from checkers.linearizability import CasRegister, Linearizable, encode, verify_witness
-from harness import cli as command_line
+from harness import history_options
 from harness.cli import cli, guarded
 from harness.examined import Asked
 from harness.offline import check_paths
@@ -354,4 +354,4 @@ def test_a_log_is_read_with_its_offsets(tmp_path: Path, capsys: pytest.CaptureFi
 
 
 def test_formats_are_those_that_there_are() -> None:
-    assert ("auto", *FORMATS) == command_line.FORMATS
+    assert ("auto", *FORMATS) == history_options.FORMATS
