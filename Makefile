@@ -4,6 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 DEMO_ARGS ?=
 TEST_ARGS ?=
+BENCH_ARGS ?= --rounds 1 --limit-s 0.1
 
 .PHONY: help setup demo test test-fast test-slow test-nightly test-cluster lint bench engine engine-stop clean
 
@@ -39,6 +40,9 @@ lint:            ## ruff, mypy, and the floors of docs/design.md
 
 bench:           ## benchmarks, as ratios to a baseline of the same run
 	@for b in benchmarks/*.py; do echo "== $$b"; $(BIN)/python $$b || exit 1; done
+	@# Beside Porcupine, which needs Go; BENCH_ARGS="--whole --histories FOLDER" says more, and takes far longer.
+	@if command -v go > /dev/null; then echo "== benchmarks/checker"; $(BIN)/python -m benchmarks.checker $(BENCH_ARGS); \
+	else echo "== benchmarks/checker: skipped, it needs Go"; fi
 
 engine:          ## start a Docker engine of our own (root on Debian)
 	@$(BIN)/python -m infra.engine start

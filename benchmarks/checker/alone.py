@@ -11,7 +11,7 @@ import resource
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
@@ -31,10 +31,11 @@ from checkers.linearizability.monitors import base, queues
 from checkers.linearizability.monitors.queues import QueueOps, check_queue
 from checkers.linearizability.monitors.registers import check_register
 from results.bulk import making_many
-from results.formats import write_jsonl
+from results.formats import read_history, write_jsonl
 from results.history import Call, History
 from results.op import NO_EXTRA, Op, OpType, make_op
 from results.sealed import read_columns
+from results.verdict import Verdict
 
 MILLION = 1_000_000
 ROUNDS = 5
@@ -69,13 +70,15 @@ def _seconds(run: Run) -> float:
     return time.process_time() - began if measured is None else measured
 
 
-def lines(whole: bool, folder: Path, only: str = "") -> Iterator[Line]:
-    """Those with `only` in their name. `folder`: for files that are made on the way."""
+def lines(whole: bool, folder: Path, logs: Sequence[Path], only: str = "") -> Iterator[Line]:
+    """Those with `only` in their name. `folder`: for files that are made on the way. `logs`: Porcupine's of etcd."""
     makers: list[tuple[str, float, Maker]] = [
         ("batch: 10,000 histories of 100 ops, 5 clients, columns", 0.2, _batch),
         ("harness check, one small history, compiled code cached", 1.5, _command()),
         ("harness check --no-jit, one small history", 0.5, _command("--no-jit")),
     ]
+    if logs:
+        makers.append(("the slowest core of all invalid etcd logs, with the whole check", 0.05, _cores(logs)))
     if whole:
         name = "1,000,000 ops of a register, unique values, 1 % unknown"
         makers += [
@@ -98,7 +101,23 @@ def _command(*options: str) -> Maker:
     def made(folder: Path) -> Run:
         small = folder / "small.jsonl"
         write_jsonl(_small(), small)
-        return lambda: command("check", *options, str(small))
+        return lambda: command("check", *options, str(small), bytecode=folder / "bytecode")
+
+    return made
+
+
+def _cores(logs: Sequence[Path]) -> Maker:
+    """Seconds that `check`, which finds the core, takes for that invalid log which takes longest."""
+
+    def seconds(history: History) -> float:
+        began = time.process_time()
+        check(history, CasRegister())
+        return time.process_time() - began
+
+    def made(folder: Path) -> Run:
+        histories = [read_history(path).history for path in logs]
+        invalid = [history for history in histories if check(history, CasRegister()).verdict == Verdict.INVALID]
+        return lambda: max(map(seconds, invalid))
 
     return made
 
@@ -138,11 +157,15 @@ def _valid(path: Path) -> None:
         raise AssertionError("this history is valid, and plain")
 
 
-def command(*words: str) -> float:
-    """Seconds of the processor that the command takes, its start included."""
+def command(*words: str, bytecode: Path) -> float:
+    """Seconds of the processor that the command takes, its start included. An installation has `bytecode` from the
+    second time on, whatever this environment says.
+    """
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     program = "import sys; from harness.cli import main; sys.exit(main())"
-    subprocess.run([sys.executable, "-c", program, *words], check=True, stdout=subprocess.DEVNULL, env=os.environ)
+    env = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    env["PYTHONPYCACHEPREFIX"] = str(bytecode)
+    subprocess.run([sys.executable, "-c", program, *words], check=True, stdout=subprocess.DEVNULL, env=env)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 

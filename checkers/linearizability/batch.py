@@ -1,6 +1,7 @@
 """Thousands of histories in one compiled call: what a Spark task, a fuzzer or a folder of short keys wants.
 
-All histories share one table, and lie one behind the other in arrays (`Packed`). What the fast path does not decide -
+All histories share one table, and lie one behind the other in arrays (`Packed`); keys of a store have a table each
+(`stores`). What the fast path does not decide -
 too hard, too wide, a model without a closed table - goes through the same `decide` as a single history, so that both
 ways give the same verdict.
 """
@@ -16,10 +17,11 @@ import numpy.typing as npt
 
 from checkers.linearizability import jit
 from checkers.linearizability.budget import Budget
-from checkers.linearizability.columns import LATE, MAX_CELLS, Bytes, Dense, Ints, close
+from checkers.linearizability.columns import LATE, MAX_CELLS, MAX_STATES, Bytes, Dense, Ints, close
 from checkers.linearizability.decide import decide
 from checkers.linearizability.encode import NEVER, Problem, Table, encode
-from checkers.linearizability.models import Model
+from checkers.linearizability.models import KV, Model
+from checkers.linearizability.stores import Keys, portions
 from results.history import Call, History
 from results.verdict import Verdict
 
@@ -80,7 +82,7 @@ class BatchResult:
     verdict: Bytes
     failing_op: Longs
     work: int
-    packed: Packed = field(repr=False)
+    packed: Packed | Keys = field(repr=False)
     budget: Budget = field(repr=False)
 
     def __getitem__(self, history: int) -> Verdict:
@@ -139,6 +141,8 @@ def check_batch(
         packed = histories
     elif model is None:
         raise ValueError("check_batch needs a model to read calls with")
+    elif type(model) is KV and jit.enabled():
+        return _check_stores(Keys([h.calls if isinstance(h, History) else h for h in histories]), budget)
     else:
         packed = pack(histories, model)
     verdict = np.full(len(packed), UNKNOWN, np.uint8)
@@ -147,14 +151,47 @@ def check_batch(
     dense = close(packed.table, max_cells=MAX_CELLS) if jit.enabled() and len(packed) > 0 else None
     if dense is not None:
         work = _compiled(packed, dense, budget, verdict, failing)
-    for history in np.nonzero((verdict == UNKNOWN) & (np.diff(packed.first) > 0))[0]:
+    work += _searched(packed, budget, verdict, failing)
+    return BatchResult(verdict, failing, work, packed, budget)
+
+
+def _check_stores(keys: Keys, budget: Budget) -> BatchResult:
+    """Keys of a store, each with a table of its own: hardly two of them ever hold the same."""
+    from checkers.linearizability.stores_kernel import walk_stores
+    from checkers.linearizability.warm import ensure
+    from checkers.linearizability.workspace import workspace
+
+    ensure()
+    verdict = np.full(len(keys), UNKNOWN, np.uint8)
+    failing = np.full(len(keys), NEVER, np.int64)
+    work = 0
+    for portion in portions(keys.histories):
+        if not portion.ops:
+            continue
+        part = slice(portion.begin, portion.begin + len(portion.first) - 1)
+        ops, first, texts = (np.frombuffer(column, np.int64) for column in (portion.ops, portion.first, portion.texts))
+        lengths = np.fromiter(map(len, portion.strings), np.int64, len(portion.strings))
+        characters = np.frombuffer(bytearray("".join([*portion.strings, "."]), "utf-32-le", "surrogatepass"), np.uint32)
+        kinds = int(np.diff(first).max())
+        space = workspace().prepare(MAX_STATES, kinds, budget.memory)
+        work += walk_stores(ops, first, characters, lengths, texts, space, verdict[part], failing[part])
+    work += _searched(keys, budget, verdict, failing)
+    return BatchResult(verdict, failing, work, keys, budget)
+
+
+def _searched(packed: Packed | Keys, budget: Budget, verdict: Bytes, failing: Longs) -> int:
+    """What is undecided goes through the whole portfolio. Returns the work."""
+    work = 0
+    for history in np.nonzero(verdict == UNKNOWN)[0]:
         problem = packed.problem(int(history))
+        if not problem.kind:
+            continue
         outcome = decide(problem, budget)
         work += outcome.work
         verdict[history] = VERDICTS.index(outcome.verdict)
         if outcome.verdict == Verdict.INVALID:
             failing[history] = _failing(problem, outcome.position)
-    return BatchResult(verdict, failing, work, packed, budget)
+    return work
 
 
 def _failing(problem: Problem, position: int) -> int:
@@ -175,15 +212,10 @@ def _compiled(packed: Packed, dense: Dense, budget: Budget, verdict: Bytes, fail
     if ((packed.ret != NEVER) & (packed.ret < packed.call)).any():
         raise ValueError("a packed op ended before it began")
     ensure()
-    space = workspace()
-    rows = space.prepare(dense, budget.memory)
-    return int(
-        walk_many(
-            packed.kind, packed.call, packed.ret, packed.first, packed.source, dense, space.layout, space.guards,
-            rows, space.front, space.todo, space.passed, space.tree[:0], space.told,
-            verdict, failing,
-        )
-    )  # fmt: skip
+    states, kinds = dense.step.shape
+    space = workspace().prepare(states, kinds, budget.memory)
+    ops = packed.kind, packed.call, packed.ret, packed.first, packed.source
+    return int(walk_many(*ops, dense, space, verdict, failing))
 
 
 __all__ = ["INVALID", "LATE", "UNKNOWN", "VALID", "VERDICTS", "BatchResult", "Packed", "check_batch", "pack"]

@@ -148,7 +148,7 @@ class Compiled:
         """The portfolio: small tries first, the complete search with all that is left at the end."""
         size = len(self.history.events)
         if self.unknown:
-            yield _stage(self.scout), 500 + 40 * size
+            yield _stage(self.scout), 500 + 80 * size
         yield _stage(self.frontier), 2_000 + 10 * size
         if self.unknown:
             yield _stage(self.refined), 20_000 + 100 * size

@@ -12,6 +12,7 @@ fills the cache under a lock, once, with every variant that there is (a test see
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 import time
 from contextlib import ExitStack, suppress
@@ -25,6 +26,10 @@ from infra.cache import exclusive
 _READY: Final = "ready"
 """A file beside the compiled code: all of it is there, for this Numba, this Python and this kind of processor."""
 
+_KEPT: Final = 3
+_UNUSED_S: Final = 24 * 3600
+"""So many folders of compiled code are kept in any case, and those that were used within that time."""
+
 
 def ensure() -> None:
     """All compiled code is in the cache, or this process is the one that puts it there. Cheap from the second time."""
@@ -34,6 +39,9 @@ def ensure() -> None:
     jit.State.ensured = True
     marker = _marker()
     if marker.exists():
+        # (So that `prune` sees that somebody needs it.)
+        with suppress(OSError):
+            os.utime(marker)
         return
     with ExitStack() as held:
         # Without a folder to lock there is none to share either.
@@ -45,6 +53,7 @@ def ensure() -> None:
             _run_all()
             with suppress(OSError):
                 marker.touch()
+            prune(marker.parent)
 
 
 def _marker() -> Path:
@@ -54,6 +63,31 @@ def _marker() -> Path:
 
     made_by = f"{numba.__version__}-{sys.implementation.cache_tag}-{get_host_cpu_name()}"
     return Path(os.environ.get("NUMBA_CACHE_DIR", "")) / f"{_READY}-{made_by}"
+
+
+def prune(own: Path) -> None:
+    """Removes what was compiled from other sources than `own`, but for the newest and what was used within a day.
+
+    Every change of the sources makes a folder, and nobody else would ever remove one.
+    """
+    others = [folder for folder in own.parent.glob(f"numba-{'[0-9a-f]' * 12}") if folder != own]
+    for folder in sorted(others, key=_used, reverse=True)[_KEPT - 1 :]:
+        if time.time() - _used(folder) < _UNUSED_S:
+            continue
+        # Nobody fills it meanwhile, and what is half gone is not taken for ready.
+        with suppress(InfraError, OSError), exclusive(f"numba-{folder.name}"):
+            for marker in folder.glob(f"{_READY}-*"):
+                marker.unlink()
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _used(folder: Path) -> float:
+    """When it was filled, or used last; seconds since 1970."""
+    stamps = [0.0]
+    for path in (folder, *folder.glob(f"{_READY}-*")):
+        with suppress(OSError):
+            stamps.append(path.stat().st_mtime)
+    return max(stamps)
 
 
 def warm() -> str:
@@ -72,7 +106,7 @@ def _run_all() -> None:
     from checkers.linearizability.budget import Meter
     from checkers.linearizability.compiled import Compiled
     from checkers.linearizability.encode import encode
-    from checkers.linearizability.models import CasRegister
+    from checkers.linearizability.models import KV, CasRegister
     from results.history import Call
     from results.op import Op
 
@@ -88,6 +122,12 @@ def _run_all() -> None:
     for run in (fast.scout, fast.frontier, fast.refined):
         run(Meter(1_000, 1 << 24))
     check_batch([calls], CasRegister())
+    store = [
+        Call(Op(0, 0, 0, "invoke", "put", "k", "a"), Op(3, 3, 0, "ok", "put", "k", "a")),
+        Call(Op(1, 1, 1, "invoke", "append", "k", "b"), None),
+        Call(Op(2, 2, 2, "invoke", "get", "k"), Op(4, 4, 2, "ok", "get", "k", "ab")),
+    ]
+    check_batch([store], KV())
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from typing import Final
 
 import numpy as np
 
-from checkers.linearizability.batch_kernel import BATCH_WORDS
+from checkers.linearizability.batch_kernel import BATCH_WORDS, Space
 from checkers.linearizability.columns import LATE, Columns, Dense, Ints, Words
 from checkers.linearizability.kernel import BYTES_A_NODE, RECORD, ROOM, TOO_BIG, TOO_LONG, walk
 from checkers.linearizability.refine import Groups
@@ -81,13 +81,12 @@ class Workspace:
             self.front, self.todo, self.passed = (new_rows(capacity, cells, states) for _ in range(3))
             self.states = states
 
-    def prepare(self, dense: Dense, memory: int) -> int:
-        """Room for a batch of histories of this table; how many rows of `BATCH_WORDS` words it may use."""
-        states, kinds = dense.step.shape
+    def prepare(self, states: int, kinds: int, memory: int) -> Space:
+        """Room for a batch of histories, with tables of at most so many states and kinds."""
         self._make_layout(kinds)
         rows = max(_most(min(memory, _BATCH), BATCH_WORDS), _SMALL)
         self.reserve(rows, BATCH_WORDS, max(states, 64), 1, max(memory, _BATCH))
-        return rows
+        return Space(self.layout, self.guards, rows, self.front, self.todo, self.passed, self.tree[:0], self.told)
 
     def walk(
         self,

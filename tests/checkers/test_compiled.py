@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import takewhile
@@ -36,7 +37,7 @@ from checkers.linearizability.compiled import Compiled
 from checkers.linearizability.decide import decide
 from checkers.linearizability.frontier import Frontier
 from checkers.linearizability.jit import enabled, plain
-from checkers.linearizability.warm import ensure
+from checkers.linearizability.warm import ensure, prune
 from checkers.linearizability.workspace import Workspace
 from results.history import Call
 from results.op import Op
@@ -333,6 +334,36 @@ def test_a_batch_does_not_take_ops_that_end_before_they_begin() -> None:
     packed = pack([lived(Random(1), 0, 5)], CasRegister())
     with pytest.raises(ValueError, match="ended before it began"):
         check_batch(replace(packed, ret=packed.call - 5))
+
+
+def test_code_compiled_from_old_sources_is_removed_when_nobody_needs_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HARNESS_CACHE", str(tmp_path))
+    now = time.time()
+
+    def folder(name: str, days: float, used: float) -> Path:
+        made = tmp_path / f"numba-{name * 12}"
+        made.mkdir()
+        (made / "code.nbi").touch()
+        (made / "ready-x").touch()
+        os.utime(made / "ready-x", (now, now - 86_400 * used))
+        os.utime(made, (now, now - 86_400 * days))
+        return made
+
+    own, second, third = folder("a", 9, 9), folder("b", 7, 7), folder("c", 8, 8)
+    oldest, in_use, fresh = folder("d", 10, 10), folder("e", 9, 0.5), folder("f", 0.1, 0.1)
+    (tmp_path / "numba-of-another-kind").mkdir()
+    prune(own)
+    assert own.exists(), "however old"
+    assert in_use.exists()
+    assert fresh.exists()
+    assert not any(folder.exists() for folder in (second, third, oldest))
+    assert (tmp_path / "numba-of-another-kind").exists()
+    fresh.rename(tmp_path / "elsewhere")
+    old = [folder(name, 5 + place, 5 + place) for place, name in enumerate("012")]
+    prune(in_use)
+    assert [path.exists() for path in (own, *old)] == [False, True, True, False], "the newest are kept, however old"
 
 
 @pytest.mark.slow
