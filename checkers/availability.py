@@ -104,7 +104,11 @@ class Availability:
             return CheckResult(self.name, Verdict.UNKNOWN, told, stats=stats)
         slowest = max((r for r in recovery.values() if r is not None), default=None)
         # A silence may be longer than the limit and valid: the limit runs from the heal of the fault in it.
-        told = "" if slowest is None else f"; slowest acknowledgement after a heal: {slowest:.1f} s (limit {self.limit / _S:g} s)"
+        told = (
+            ""
+            if slowest is None
+            else f"; slowest acknowledgement after a heal: {slowest:.1f} s (limit {self.limit / _S:g} s)"
+        )
         return CheckResult(self.name, Verdict.VALID, f"longest silence {longest:.1f} s{told}", stats=stats)
 
     def _outages(self, course: _Course, a: int, b: int, at_end: bool) -> list[_Outage]:

@@ -1,9 +1,8 @@
 """Thousands of histories in one compiled call: what a Spark task, a fuzzer or a folder of short keys wants.
 
 All histories share one table, and lie one behind the other in arrays (`Packed`); keys of a store have a table each
-(`stores`). What the fast path does not decide -
-too hard, too wide, a model without a closed table - goes through the same `decide` as a single history, so that both
-ways give the same verdict.
+(`stores`). What the fast path does not decide - too hard, too wide, a model without a closed table - goes through the
+same `decide` as a single history, so that both ways give the same verdict.
 """
 
 from __future__ import annotations
@@ -158,10 +157,10 @@ def check_batch(
 def _check_stores(keys: Keys, budget: Budget) -> BatchResult:
     """Keys of a store, each with a table of its own: hardly two of them ever hold the same."""
     from checkers.linearizability.stores_kernel import walk_stores
-    from checkers.linearizability.warm import ensure
+    from checkers.linearizability.warm import STORES, ensure
     from checkers.linearizability.workspace import workspace
 
-    ensure()
+    ensure(STORES)
     verdict = np.full(len(keys), UNKNOWN, np.uint8)
     failing = np.full(len(keys), NEVER, np.int64)
     work = 0

@@ -17,7 +17,7 @@ from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from functools import cache
 from pathlib import Path
-from typing import Any, Final, TypeVar, cast
+from typing import Any, ClassVar, Final, TypeVar, cast
 
 from infra.api import InfraError
 from infra.cache import cache_dir
@@ -28,9 +28,9 @@ _ALLOWED: Final = ContextVar("compiled code is allowed", default=True)
 
 
 class State:
-    """Of this process. `ensured`: `warm.ensure` was called."""
+    """Of this process. `ensured`: for what `warm.ensure` was called."""
 
-    ensured = False
+    ensured: ClassVar[set[str]] = set()
 
 
 def enabled() -> bool:

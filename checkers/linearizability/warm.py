@@ -6,7 +6,7 @@ the same at once. The set-up calls this instead; later processes read what it le
 Numba numbers the variants of a function in its cache as they come, and writes the index and the code one after the
 other. Two processes that fill an empty cache at the same time can each take the same number for another variant; a
 third one then runs code that was compiled for other types. So compiled code is only used once `ensure` was called: it
-fills the cache under a lock, once, with every variant that there is (a test sees to that).
+fills the cache under a lock, once, with every variant that there is of a part (a test sees to that).
 """
 
 from __future__ import annotations
@@ -23,21 +23,27 @@ from checkers.linearizability import jit
 from infra.api import InfraError
 from infra.cache import exclusive
 
+SEARCH: Final = "search"
+STORES: Final = "stores"
+"""What is compiled together: the searches, and `stores`, for which a first verdict of another model need not wait."""
+
 _READY: Final = "ready"
-"""A file beside the compiled code: all of it is there, for this Numba, this Python and this kind of processor."""
+"""A file beside the compiled code: all of a part is there, for this Numba, this Python and this kind of processor."""
 
 _KEPT: Final = 3
 _UNUSED_S: Final = 24 * 3600
 """So many folders of compiled code are kept in any case, and those that were used within that time."""
 
 
-def ensure() -> None:
-    """All compiled code is in the cache, or this process is the one that puts it there. Cheap from the second time."""
+def ensure(part: str = SEARCH) -> None:
+    """The code of a part is in the cache, or this process is the one that puts it there. Cheap from the second time."""
     # Kept elsewhere: run as a program, this module exists twice, and the second must not wait for the first's lock.
-    if jit.State.ensured:
+    if part in jit.State.ensured:
         return
-    jit.State.ensured = True
-    marker = _marker()
+    if part != SEARCH:
+        ensure()
+    jit.State.ensured.add(part)
+    marker = _marker(part)
     if marker.exists():
         # (So that `prune` sees that somebody needs it.)
         with suppress(OSError):
@@ -49,20 +55,21 @@ def ensure() -> None:
             held.enter_context(exclusive(f"numba-{marker.parent.name}"))
         if not marker.exists():
             if sys.stderr.isatty():
-                print("compiling the checkers, which is needed once and takes some 20 s ...", file=sys.stderr)
-            _run_all()
+                seconds = 20 if part == SEARCH else 10
+                print(f"compiling the checkers, which is needed once and takes some {seconds} s ...", file=sys.stderr)
+            (_run_searches if part == SEARCH else _run_stores)()
             with suppress(OSError):
                 marker.touch()
-            prune(marker.parent)
+    prune(marker.parent)
 
 
-def _marker() -> Path:
+def _marker(part: str) -> Path:
     """A cache folder may be shared by machines (a home on a file server): each kind compiles for itself."""
     import numba
     from llvmlite.binding import get_host_cpu_name
 
     made_by = f"{numba.__version__}-{sys.implementation.cache_tag}-{get_host_cpu_name()}"
-    return Path(os.environ.get("NUMBA_CACHE_DIR", "")) / f"{_READY}-{made_by}"
+    return Path(os.environ.get("NUMBA_CACHE_DIR", "")) / f"{_READY}-{part}-{made_by}"
 
 
 def prune(own: Path) -> None:
@@ -76,6 +83,8 @@ def prune(own: Path) -> None:
             continue
         # Nobody fills it meanwhile, and what is half gone is not taken for ready.
         with suppress(InfraError, OSError), exclusive(f"numba-{folder.name}"):
+            if time.time() - _used(folder) < _UNUSED_S:
+                continue
             for marker in folder.glob(f"{_READY}-*"):
                 marker.unlink()
             shutil.rmtree(folder, ignore_errors=True)
@@ -95,18 +104,18 @@ def warm() -> str:
     if not jit.enabled():
         return "nothing to compile: Numba is not installed, or switched off; checks run in plain Python"
     began = time.perf_counter()
-    ensure()
+    ensure(STORES)
     folder = os.environ.get("NUMBA_CACHE_DIR", "Numba's own folder")
     return f"the compiled checkers are ready after {time.perf_counter() - began:.1f} s, in {folder}"
 
 
-def _run_all() -> None:
+def _run_searches() -> None:
     """One small history through every compiled function, so that each has the one signature it is ever called with."""
     from checkers.linearizability.batch import check_batch
     from checkers.linearizability.budget import Meter
     from checkers.linearizability.compiled import Compiled
     from checkers.linearizability.encode import encode
-    from checkers.linearizability.models import KV, CasRegister
+    from checkers.linearizability.models import CasRegister
     from results.history import Call
     from results.op import Op
 
@@ -122,6 +131,15 @@ def _run_all() -> None:
     for run in (fast.scout, fast.frontier, fast.refined):
         run(Meter(1_000, 1 << 24))
     check_batch([calls], CasRegister())
+
+
+def _run_stores() -> None:
+    """The same for what only keys of a store need."""
+    from checkers.linearizability.batch import check_batch
+    from checkers.linearizability.models import KV
+    from results.history import Call
+    from results.op import Op
+
     store = [
         Call(Op(0, 0, 0, "invoke", "put", "k", "a"), Op(3, 3, 0, "ok", "put", "k", "a")),
         Call(Op(1, 1, 1, "invoke", "append", "k", "b"), None),

@@ -37,13 +37,13 @@ from checkers.linearizability.compiled import Compiled
 from checkers.linearizability.decide import decide
 from checkers.linearizability.frontier import Frontier
 from checkers.linearizability.jit import enabled, plain
-from checkers.linearizability.warm import ensure, prune
+from checkers.linearizability.warm import STORES, ensure, prune
 from checkers.linearizability.workspace import Workspace
 from results.history import Call
 from results.op import Op
 from results.verdict import Verdict
 
-ensure()
+ensure(STORES)
 
 
 @pytest.fixture(scope="module", autouse=True)
