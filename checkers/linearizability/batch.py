@@ -20,6 +20,7 @@ from checkers.linearizability.columns import LATE, MAX_CELLS, MAX_STATES, Bytes,
 from checkers.linearizability.decide import decide
 from checkers.linearizability.encode import NEVER, Problem, Table, encode
 from checkers.linearizability.models import KV, Model
+from checkers.linearizability.outcome import Outcome
 from checkers.linearizability.stores import Keys, portions
 from results.history import Call, History
 from results.verdict import Verdict
@@ -72,7 +73,7 @@ class Packed:
 @dataclass(frozen=True, slots=True)
 class BatchResult:
     """verdict      INVALID, VALID or UNKNOWN a history; UNKNOWN too where it has no op at all: nothing was checked.
-    failing_op   index of the op whose return is the earliest proof, or NEVER.
+    failing_op   as that of a single check (`LinearResult`), or NEVER.
     work         steps spent in all.
 
     The fast path keeps no orders: `witness` finds one when it is asked for.
@@ -185,19 +186,20 @@ def _searched(packed: Packed | Keys, budget: Budget, verdict: Bytes, failing: Lo
         problem = packed.problem(int(history))
         if not problem.kind:
             continue
+        problem.table.settle()
         outcome = decide(problem, budget)
         work += outcome.work
         verdict[history] = VERDICTS.index(outcome.verdict)
         if outcome.verdict == Verdict.INVALID:
-            failing[history] = _failing(problem, outcome.position)
+            failing[history] = _failing(problem, outcome, budget)
     return work
 
 
-def _failing(problem: Problem, position: int) -> int:
-    """The op that returns at `position`; where an algorithm names none, the earliest return that is refuted."""
-    from checkers.linearizability.explain import first_refuted
+def _failing(problem: Problem, outcome: Outcome, budget: Budget) -> int:
+    """`LinearResult.failing_op`, as a single check names it."""
+    from checkers.linearizability.explain import earliest
 
-    return problem.source[problem.events[position if position != NEVER else first_refuted(problem)] >> 1]
+    return problem.source[problem.events[earliest(problem, outcome, budget)] >> 1]
 
 
 def _compiled(packed: Packed, dense: Dense, budget: Budget, verdict: Bytes, failing: Longs) -> int:

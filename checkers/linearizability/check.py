@@ -24,7 +24,9 @@ class LinearResult:
     """A verdict with its evidence. Ops are named by the index of their invocation in the history.
 
     reason       one line, in plain words.
-    failing_op   the op that cannot be placed; its return is the earliest moment that proves the violation. Or None.
+    failing_op   the op that cannot be placed: its return is the earliest moment that proves the violation, whichever
+                 algorithm found it. (Where telling that costs more than `Budget.explain`, the earliest that was told.)
+                 None unless invalid.
     states       states (for people) that were possible just before that return; empty where not worked out.
     core         acknowledged ops that contradict each other whatever became of the others, in order of invocation.
     core_is_minimal   none of them can be spared (otherwise the budget ended the search for less).

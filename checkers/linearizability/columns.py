@@ -83,9 +83,11 @@ def close(table: Table, max_states: int = MAX_STATES, max_cells: int = MAX_CELLS
     while len(rows) < len(table.states):
         if len(table.states) > max_states or len(table.states) * kinds > max_cells:
             table.larger_than = (kinds, max_states)
+            table.settle()
             return None
         state = len(rows)
         rows.append([step(state, kind) for kind in range(kinds)])
+    table.settle()
     cells = np.array(rows, dtype=np.int32).reshape(len(rows), kinds)
     if kinds == 0:
         cells = np.full((1, 1), ILLEGAL, dtype=np.int32)

@@ -8,6 +8,7 @@ it can be compiled without being rewritten.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Sequence
+from sys import getsizeof
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from checkers.linearizability.models import INCONSISTENT, Kind, Model
@@ -24,6 +25,11 @@ NEVER: Final = -1
 
 ILLEGAL: Final = -1
 """Instead of a state: the step cannot be taken."""
+
+
+_CELL: Final = 250
+"""Bytes of a cell of a table in CPython: key, numbers, its share of the dict. Those of a state besides its own are as
+many."""
 
 
 class Table:
@@ -45,6 +51,7 @@ class Table:
         self._cells: dict[tuple[int, int], int] = {}
         self.dense: Dense | None = None  # all of it as arrays, once somebody closed it (`columns.close`)
         self.larger_than: tuple[int, int] | None = None  # (kinds, states) that were too many to close it
+        self._state_bytes = self._settled = 0
 
     def kind(self, kind: Kind) -> int:
         """The number of a kind. Raises ValueError where the model does not accept it."""
@@ -91,7 +98,17 @@ class Table:
         if number is None:
             number = self._state_ids[state] = len(self.states)
             self.states.append(state)
+            self._state_bytes += _CELL + size_of(state)
         return number
+
+    @property
+    def held(self) -> int:
+        """Bytes of states and cells that came since `settle`: a search in endless states has to keep its budget."""
+        return self._state_bytes + _CELL * len(self._cells) - self._settled
+
+    def settle(self) -> None:
+        """What is there by now is not on the next search's account."""
+        self._settled += self.held
 
     def known(self, state: Any) -> int:
         """The number of a state, or ILLEGAL when there is none such."""
@@ -99,6 +116,12 @@ class Table:
 
     def _broken(self, kind: int, how: str) -> NoReturn:
         raise ValueError(f"model {self.model.name} calls {self.model.describe(self.kinds[kind])!r} {how}")
+
+
+def size_of(state: Any) -> int:
+    """Bytes of a state: a container, its parts where they are containers, but not the values, which it shares."""
+    inner = state if isinstance(state, (tuple, frozenset)) else ()
+    return getsizeof(state) + sum([getsizeof(part) for part in inner if isinstance(part, (tuple, frozenset))])
 
 
 class Problem:

@@ -6,19 +6,25 @@ contradict each other already (`core`), and one sentence on both.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Final
 
+from checkers.linearizability.balance import NAME as BALANCE
 from checkers.linearizability.budget import Budget
 from checkers.linearizability.core import Core, core_of
+from checkers.linearizability.decide import decide
 from checkers.linearizability.encode import NEVER, Problem
 from checkers.linearizability.models import Kind, Register, show
 from checkers.linearizability.monitors import monitor
 from checkers.linearizability.outcome import Outcome
+from checkers.linearizability.parts import parts
 from checkers.linearizability.unique import NAME as UNIQUE
 from checkers.linearizability.unique import unique_register
 from results.verdict import Verdict
+
+_LATE: Final = frozenset({BALANCE, "refined frontier"})
+"""Algorithms that may need a later return than the earliest that proves a violation."""
 
 _NAMED: Final = 6
 """Ops or states that a sentence names before it only counts."""
@@ -36,8 +42,11 @@ class Explanation:
 
 def explain(problem: Problem, outcome: Outcome, budget: Budget) -> Explanation:
     """`outcome` is an invalid one of `problem`."""
-    position = outcome.position if outcome.position != NEVER else first_refuted(problem)
+    position = earliest(problem, outcome, budget)
     op = problem.events[position] >> 1
+    if position != outcome.position or outcome.algorithm == BALANCE:
+        # (Books tell the states at the beginning of a stretch of time, which is not just before its end.)
+        outcome = replace(outcome, states=())
     states = _states(problem, outcome, position, op, budget)
     core = core_of(problem.before(position + 1), budget, {*outcome.core, op} if outcome.core else ())
     if op not in core.ops:
@@ -47,14 +56,45 @@ def explain(problem: Problem, outcome: Outcome, budget: Budget) -> Explanation:
     return Explanation(op, sorted(show(s) for s in states), core, _story(problem, position, op, core))
 
 
+def earliest(problem: Problem, outcome: Outcome, budget: Budget) -> int:
+    """The position of the earliest return that proves the violation: what had returned until then has no order.
+
+    The complete search and most monitors stop there. Where many unknown ops are counted coarsely, where books are kept,
+    and where an object consists of several, a later return was enough; then prefixes are decided, as far as the budget
+    for explanations goes. (Prefixes of one that has no order may have none, but not the other way round.)
+    """
+    if outcome.position == NEVER:
+        return first_refuted(problem)
+    if outcome.algorithm not in _LATE and (outcome.states or not parts(problem)):
+        return outcome.position
+    left = budget.explain // 2
+
+    def refuted(position: int) -> bool:
+        nonlocal left
+        found = decide(problem.before(position + 1), replace(budget, steps=left // 4, per_event=0))
+        left -= found.work
+        return found.verdict == Verdict.INVALID
+
+    return _first(problem, outcome.position, refuted) if left > 0 else outcome.position
+
+
 def first_refuted(problem: Problem) -> int:
     """The earliest return up to which the monitor refutes the history (longer prefixes stay refuted)."""
-    returns = [position for position, event in enumerate(problem.events) if event & 1]
+
+    def refuted(position: int) -> bool:
+        found = monitor(problem.before(position + 1))
+        return found is not None and found.verdict == Verdict.INVALID
+
+    return _first(problem, len(problem.events) - 1, refuted)
+
+
+def _first(problem: Problem, last: int, refuted: Callable[[int], bool]) -> int:
+    """The first return that is refuted, if the last one up to `last` is."""
+    returns = [position for position, event in enumerate(problem.events[: last + 1]) if event & 1]
     low, high = 0, len(returns) - 1
     while low < high:
         middle = (low + high) // 2
-        found = monitor(problem.before(returns[middle] + 1))
-        if found is not None and found.verdict == Verdict.INVALID:
+        if refuted(returns[middle]):
             high = middle
         else:
             low = middle + 1

@@ -289,7 +289,7 @@ class Frontier:
         self.entries += 1
         self.meter.spend(1)
         masks = (2 * self.width + self.guards.bit_length()) // 8
-        self.meter.hold(self.entries * (_CONFIGURATION + masks))
+        self.meter.hold(self.entries * (_CONFIGURATION + masks) + self.problem.table.held)
 
     def _stuck(self) -> Outcome:
         states = sorted({state for state, _ in self.seen})

@@ -13,8 +13,9 @@ from results.verdict import Verdict
 class Outcome:
     """Ops and positions are the problem's own numbers.
 
-    position   the return at which nothing was possible any more (invalid), the event reached (unknown), or NEVER.
-    states     states possible just before `position`.
+    position   a return that proves it (invalid), the event reached (unknown), or NEVER. Not always the earliest one:
+               `explain.earliest` tells that, for all algorithms.
+    states     states possible just before `position`; of `balance`, when it last knew them.
     survivors  (state, last op linearized or NEVER) of the paths that lived until `position`; a few.
     witness    order of ops that explains a valid history.
     core       ops that contradict each other already, where the algorithm knows a few; not always the fewest.

@@ -80,7 +80,7 @@ class _Scout:
             if reached in tried:
                 continue
             tried.add(reached)
-            meter.hold(len(tried) * size_of_entry)
+            meter.hold(len(tried) * size_of_entry + problem.table.held)
             stack.append((state, candidates))
             order.append(op)
             linearized, state = reached

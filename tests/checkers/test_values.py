@@ -148,7 +148,8 @@ def test_the_same_inside_of_every_model(name: str) -> None:
 
 
 def test_a_model_may_begin_with_anything() -> None:
-    for initial in (True, [1], {"a": 1}):
+    beginnings: list[Any] = [True, [1], {"a": 1}]
+    for initial in beginnings:
         assert check(History(ops(2, 2)[2:]), Register(initial)).verdict == Verdict.INVALID
         assert check(History(ops(initial, initial)[2:]), Register(initial)).verdict == Verdict.VALID
     assert check(History(ops(0, 0)[2:]), Register(False)).verdict == Verdict.INVALID
