@@ -161,7 +161,7 @@ class Frontier:
             self.todo = []
             while frugal:
                 state, mutators, (done, hidden, used, path), unseen = frugal.pop()
-                for after, with_op, token_cost, step, blind in self._moves(state, mutators, used, unseen):
+                for after, with_op, token_cost, step, blind in self._moves(state, mutators, hidden, used, unseen):
                     hides = hidden | self.open_blind if blind else hidden
                     following = (after, with_op, (done, hides & ~with_op, used + token_cost, (path, step, 0)), blind)
                     if token_cost:
@@ -216,12 +216,15 @@ class Frontier:
         if self._admit(self.seen, state, mutators, entry):
             self.todo.append((state, mutators, entry, blind))
 
-    def _moves(self, state: int, mutators: int, used: int, unseen: bool) -> Iterator[tuple[int, int, int, int, bool]]:
+    def _moves(
+        self, state: int, mutators: int, hidden: int, used: int, unseen: bool
+    ) -> Iterator[tuple[int, int, int, int, bool]]:
         """The steps possible now: (state after, mutators after, tokens spent, op or ~kind for the path, blind).
 
         `unseen`: the state was left by a blind write, and nobody saw it; overwriting it would only be a detour.
         """
         step, spend, blind = self.step, self.meter.spend, self.problem.table.blind
+        hides_more = self.open_blind & ~mutators & ~hidden
         for kind, rivals in self.open_mutators.items():
             if unseen and blind[kind]:
                 continue
@@ -245,8 +248,8 @@ class Frontier:
                     continue
                 cost = 1 << shift
             after = step(state, kind)
-            # An unknown op that changes nothing is never needed.
-            if after not in (ILLEGAL, state):
+            # An unknown op that changes nothing is needed only if a blind one of another value goes in front of it.
+            if after != ILLEGAL and (after != state or (blind[kind] and hides_more)):
                 yield after, mutators, cost, ~kind, blind[kind]
 
     def _absorbable(self, state: int) -> int:

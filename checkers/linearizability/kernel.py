@@ -26,6 +26,7 @@ from checkers.linearizability.slots import (
     absorb,
     close_slot,
     copy,
+    hides_more,
     leads_on,
     lowest,
     open_gap,
@@ -318,7 +319,10 @@ def walk(
                 other, shared = int(token[i]), int(token_group[token[i]])
                 other_blind = flags[other] & BLIND != 0
                 after = int(table[state, other])
-                if after < 0 or after == state or (other_blind and unseen):
+                if after < 0 or (other_blind and unseen):
+                    continue
+                # One that changes nothing is needed only if a blind op of another value goes in front of it.
+                if after == state and not (other_blind and hides_more(base, masks, classes)):
                     continue
                 work += 1
                 if n == ROOM:

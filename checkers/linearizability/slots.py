@@ -84,6 +84,15 @@ def open_gap(row: Words, at: int, masks: int, classes: Words) -> None:
 
 
 @inlined
+def hides_more(row: Words, masks: int, classes: Words) -> bool:
+    """Is there an open blind op, not done, that could go in front of a blind step taken now, and nowhere yet?"""
+    for w in range(masks):
+        if classes[masks + w] & ~row[1 + w] & ~row[1 + masks + w]:
+            return True
+    return False
+
+
+@inlined
 def serve(row: Words, at: int, target: int, masks: int, readable: Words) -> None:
     """A hidden op that leaves `target` serves the reads in the same gap."""
     for w in range(masks):
