@@ -211,7 +211,7 @@ def main() -> int:
         for store in stores(given.histories):
             if given.only in store.name:
                 many_keys(table, store, given, program)
-        print(f"{'alone':62} {'ours ms':>9} {'bar':>10} {'min':>8} {'median':>8} {'max':>8} {'MiB':>6}")
+        print(f"{'alone':62} {'ours ms':>9} {'bar':>10} {'min':>8} {'median':>8} {'max':>8} {'MiB':>6} {'wall ms':>9}")
         real = [] if given.histories is None else logs(given.histories, "etcd_*.log")
         for line in lines(given.whole, Path(folder), real, given.only):
             print(told(line), flush=True)
