@@ -9,9 +9,9 @@ import pytest
 from tiny_histories import brute_force
 
 from checkers.linearizability import KV, CasRegister, Kind, Model, Problem, verify_witness
-from checkers.linearizability.budget import Meter
+from checkers.linearizability.budget import Budget, Meter
 from checkers.linearizability.compiled import Compiled
-from checkers.linearizability.decide import frontier, refinement
+from checkers.linearizability.decide import decide, frontier, refinement
 from checkers.linearizability.encode import Table
 from checkers.linearizability.outcome import Outcome
 from checkers.linearizability.warm import ensure
@@ -80,3 +80,14 @@ def test_without_it_there_is_no_order(name: str) -> None:
     assert not brute_force(problem)
     for search in SEARCHES.values():
         assert search(problem, Meter(10**6, 10**8)).verdict == Verdict.INVALID
+
+
+def test_the_portfolio_was_wrong_where_the_scout_gets_lost() -> None:
+    """Behind ten writes that are read in a hidden order while all of them are open."""
+    order = [13, 19, 10, 16, 12, 18, 11, 17, 14, 15]
+    burst: list[Row] = [("write", 10 + i, i, 100 + i) for i in range(10)]
+    burst += [("read", value, 20 + 2 * i, 21 + 2 * i) for i, value in enumerate(order)]
+    model, rows = OVERWRITTEN["cas-register"]
+    later = [(f, value, call + 200, -1 if ret < 0 else ret + 200) for f, value, call, ret in rows]
+    outcome = decide(problem_of(model, burst + later), Budget())
+    assert (outcome.verdict, outcome.algorithm) == (Verdict.VALID, "frontier")
