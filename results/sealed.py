@@ -195,6 +195,8 @@ def _parsed(path: Path, columns: Mapping[str, list[Any]], name: str, absent: str
         problem = f"{len(found)} values in {len(texts)} rows"
     except ValueError as wrong:
         problem = str(wrong)
+    except RecursionError:
+        problem = "it is nested too deeply"
     first, last = columns["index"][0], columns["index"][-1]
     raise HistoryError(path, None, f"ops {first} to {last}: column {name!r} is no JSON: {problem}")
 

@@ -132,7 +132,7 @@ class _Kinds:
         try:
             data = None if value == 0 else json.loads(self.rows.values[value - 1])
             return self.table.kind(Kind(self.rows.fs[f], freeze(data), bool(code & 1)))
-        except ValueError:
+        except (ValueError, RecursionError):
             return -1
 
 

@@ -126,6 +126,16 @@ def test_a_value_that_the_model_does_not_accept_costs_its_history_only(tmp_path:
     assert part.owner.tolist() == [0, 2]
 
 
+def test_a_value_that_is_nested_too_deeply_costs_its_history_only(tmp_path: Path) -> None:
+    deep: list[object] = []
+    for _ in range(600):  # JSON's parser takes it, within the depth of Python's stack; `freeze` does not
+        deep = [deep]
+    bad = [Op(0, 0, 1, "invoke", "write", "k", deep), Op(1, 1, 1, "ok", "write", "k", deep)]
+    write_op_table([("bad", bad)], tmp_path / "ops.parquet")
+    part = pack_part(read_part(tmp_path / "ops.parquet", (0, 1)), CasRegister())
+    assert [part.spans[number][0] for number in part.odd] == ["bad"]
+
+
 def test_what_another_model_implies_is_seen(tmp_path: Path) -> None:
     mutex = [Op(0, 0, 1, "invoke", "acquire"), Op(1, 1, 1, "ok", "acquire")]
     write_op_table([*many(3, 5), ("mutex", mutex), *many(4, 5)], tmp_path / "ops.parquet")

@@ -98,7 +98,7 @@ def test_plain_strings_and_wrong_contents(tmp_path: Path) -> None:
     pq.write_table(pa.Table.from_pylist([{**row, "extra": None, "type": "maybe"}]), tmp_path / "h")
     with pytest.raises(HistoryError, match="op 0: type is 'maybe'"):
         read_sealed(tmp_path / "h")
-    for value in ("{", "1,2"):
+    for value in ("{", "1,2", "[" * 100_000 + "]" * 100_000):
         pq.write_table(pa.Table.from_pylist([{**row, "extra": None, "value": value}]), tmp_path / "h")
         with pytest.raises(HistoryError, match="column 'value' is no JSON"):
             read_sealed(tmp_path / "h")
