@@ -11,7 +11,7 @@ from checkers.linearizability.budget import Budget
 from checkers.linearizability.decide import decide, illustrated
 from checkers.linearizability.encode import NEVER, Problem, encode
 from checkers.linearizability.explain import explain, sentence
-from checkers.linearizability.models import Model, show
+from checkers.linearizability.models import Model
 from checkers.linearizability.outcome import Outcome
 from results.history import Call, History
 from results.verdict import Verdict
@@ -176,7 +176,7 @@ def _violation(
         core_is_minimal=found.core.complete,
         core_starts_anywhere=found.core.anywhere,
         final_paths=[
-            (show(problem.table.states[state]), None if last == NEVER else problem.source[last])
+            (problem.table.model.tell(problem.table.states[state]), None if last == NEVER else problem.source[last])
             for state, last in outcome.survivors
         ],
         window=(start, max(ends)),

@@ -178,6 +178,10 @@ class _Pile(Model[_Items]):
             return f"{op.f} {show(op.value)}"
         return f"{op.f} -> {'empty' if op.value is None else show(op.value)}" if op.known else op.f
 
+    def tell(self, state: _Items) -> str:
+        """What `narrow` has merged stands in it once, for one element or more."""
+        return f"[{', '.join('what nobody takes' if item is UNSEEN else show(item) for item in state)}]"
+
     def _seen(self, kinds: Sequence[Kind]) -> frozenset[Hashable] | None:
         """The elements that some take shows. None where a take of unknown outcome could remove any other."""
         if any(kind.f == self.take and not kind.known for kind in kinds):

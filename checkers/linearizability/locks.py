@@ -28,6 +28,9 @@ class Mutex(Model[bool]):
     def describe(self, op: Kind) -> str:
         return op.f
 
+    def tell(self, state: bool) -> str:
+        return "held" if state else "free"
+
 
 class Grant(NamedTuple):
     """State of a fenced lock. `holder`: None when it is free. `fence`: of the last grant, None before the first."""

@@ -22,7 +22,7 @@ from checkers.linearizability.budget import Budget
 from checkers.linearizability.check import LinearResult
 from checkers.linearizability.decide import decide
 from checkers.linearizability.encode import NEVER, Problem, encode
-from checkers.linearizability.models import INCONSISTENT, Model, show
+from checkers.linearizability.models import INCONSISTENT, Model
 from results.history import Call
 from results.verdict import Verdict
 
@@ -102,7 +102,8 @@ def partial_linearizations(problem: Problem, position: int) -> list[PartialLinea
             break
         found.setdefault(state, order)
     return [
-        PartialLinearization(order, [show(state) for state in _replayed(prefix, order)]) for order in found.values()
+        PartialLinearization(order, list(map(prefix.table.model.tell, _replayed(prefix, order))))
+        for order in found.values()
     ]
 
 

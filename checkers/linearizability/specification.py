@@ -122,6 +122,10 @@ class Model(ABC, Generic[S]):
         """`read 4`, `cas 3 -> 5`: the op for people."""
         return op.f if op.value is None else f"{op.f} {show(op.value)}"
 
+    def tell(self, state: S) -> str:
+        """The state for people."""
+        return show(state)
+
 
 def show(value: Any, limit: int = 60) -> str:
     """A value for people: `absent` for None, sets in a fixed order, long ones cut in the middle.

@@ -71,10 +71,10 @@ PLANTED: dict[str, tuple[list[Step], Step, str]] = {
     "counter": ([("add", 2, 2), ("add", 3, 3)], ("read", None, 4), "5"),
     "grow-only-set": ([("add", 1, 1), ("read", None, [1])], ("read", None, []), "{1}"),
     "set": ([("add", 1, 1), ("remove", 1, 1), ("add", 2, 2)], ("contains", 1, True), "{}"),
-    "fifo-queue": ([("enqueue", 1, 1), ("enqueue", 2, 2)], ("dequeue", None, 2), "[(never seen)]"),
+    "fifo-queue": ([("enqueue", 1, 1), ("enqueue", 2, 2)], ("dequeue", None, 2), "[what nobody takes]"),
     "unordered-queue": ([("enqueue", 1, 1), ("dequeue", None, 1)], ("dequeue", None, 1), "{}"),
-    "stack": ([("push", 1, 1), ("push", 2, 2)], ("pop", None, 1), "[(never seen)]"),
-    "mutex": ([("acquire", None, None)], ("acquire", None, None), "True"),
+    "stack": ([("push", 1, 1), ("push", 2, 2)], ("pop", None, 1), "[what nobody takes]"),
+    "mutex": ([("acquire", None, None)], ("acquire", None, None), "held"),
     "fenced-lock": ([("acquire", "a", 7), ("release", "a", "a")], ("acquire", "b", 7), "free (fence 7)"),
     "reentrant-lock": (
         [("acquire", "a", "a"), ("acquire", "a", "a"), ("release", "a", "a")],
