@@ -26,7 +26,7 @@ test-fast:       ## tests that need no cluster
 test-slow:       ## the slow ones, and those that start real servers on docker and local nodes
 	$(BIN)/pytest -m "(cluster or slow) and not nightly" $(TEST_ARGS)
 
-test-nightly:    ## the tutorial typed out, and more topologies on real servers; not part of `make test`
+test-nightly:    ## the tutorial typed out, and Spark from a clean environment; not part of `make test`
 	$(BIN)/pytest -m nightly $(TEST_ARGS)
 
 test-cluster:    ## tests that start real servers on docker and local nodes

@@ -15,7 +15,7 @@ from infra.backends.docker import DockerBackend
 from infra.topologies import TOPOLOGIES
 from infra.topologies._rocketmq import RocketmqTopology
 
-pytestmark = [pytest.mark.cluster, pytest.mark.nightly]
+pytestmark = pytest.mark.cluster
 
 PATIENCE_S = 500
 """Until a start is given up: far more than it takes, also on a machine with much else to do."""
