@@ -32,12 +32,14 @@ class Pair:
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory: pytest.TempPathFactory) -> Pair:
     store = tmp_path_factory.mktemp("store")
-    first = run("--topology", "controller", "--nemesis", "partition-halves", "--keep", *SHORT, store=store)
+    # Kills first: 5.5.0 comes back from them whole. Partitions leave replicas behind (finding 8), and a cluster in that
+    # state does not get ready for another run.
+    killed = ("--nemesis", "kill-random-processes", "--target", "master")
+    first = run("--topology", "controller", *killed, "--keep", *SHORT, store=store)
     kept = re.search(r"--reuse (\S+)", first.out)
     try:
         assert kept is not None, first.out + first.err
-        target = ("--nemesis", "kill-random-processes", "--target", "master")
-        second = run("--workload", "queue", *target, "--reuse", kept[1], *SHORT, store=store)
+        second = run("--workload", "queue", "--nemesis", "partition-halves", "--reuse", kept[1], *SHORT, store=store)
     finally:
         cleaned = harness("clean", "--kept")
     return Pair(first, second, cleaned.stdout + cleaned.stderr)
@@ -69,17 +71,17 @@ def test_messages_went_through_before_and_after_the_faults(ended: Run) -> None:
 
 
 def test_the_faults_struck_whom_they_were_aimed_at(pair: Pair) -> None:
-    cuts = [op for op in pair.log.ops if is_inject(op)]
-    kills = [op for op in pair.queue.ops if is_inject(op)]
+    kills = [op for op in pair.log.ops if is_inject(op)]
+    cuts = [op for op in pair.queue.ops if is_inject(op)]
     assert cuts
     assert kills
     for op in (*cuts, *kills):
         assert op.value["seen"], op
         assert op.error is None
-    begun = [op for op in pair.queue.ops if op.f == "inject" and op.type == "invoke"]
+    begun = [op for op in pair.log.ops if op.f == "inject" and op.type == "invoke"]
     for start, op in zip(begun, kills, strict=True):
         # Only a master stores messages: who acknowledged the last one before the kill was it.
-        sends = [o for o in pair.queue.ops if o.f == "send" and o.type == "ok" and o.time < start.time]
+        sends = [o for o in pair.log.ops if o.f == "send" and o.type == "ok" and o.time < start.time]
         assert [sends[-1].extra["node"]] == list(op.value["nodes"])
 
 
