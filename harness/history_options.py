@@ -5,12 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import click
-
-if TYPE_CHECKING:
-    from harness.examined import Asked
 
 FORMATS = ("auto", "jsonl", "edn", "porcupine-etcd", "porcupine-kv", "parquet")
 """As in `results.formats`, which takes its time to load."""
@@ -75,7 +72,7 @@ def of_histories(command: Callable[..., None]) -> Callable[..., None]:
         from harness.examined import Asked
         from results.formats import ReadOptions
 
-        asked: Asked = Asked(
+        asked = Asked(
             format_,
             ReadOptions(failed_cas, nil_reads, independent),
             steps=None if budget_s is None else max(1, round(budget_s * 1_000_000)),

@@ -30,8 +30,10 @@ _KILL_AFTER_S = 2
 """What a command that outlived its deadline gets between SIGTERM and SIGKILL."""
 _GRACE_S = 4
 """How much longer than the node itself we wait for the end of a command, for the way there and back."""
-_LONGEST_LINE = 128 << 10
-"""Linux' limit for one argument (MAX_ARG_STRLEN), and the whole line is one argument of the login shell."""
+_LONGEST_LINE = (128 << 10) - 64
+"""Linux' limit for one argument (MAX_ARG_STRLEN), and the whole line is one argument of the login shell; less what
+`infra.transport` puts around it.
+"""
 
 PROCESS_OF = """
 started_of() {  # start time (clock ticks since boot) of a process that runs; field 22 of proc(5)'s stat

@@ -73,7 +73,7 @@ def test_however_the_strings_can_be_cut() -> None:
     assert min(verdicts.count(VALID), verdicts.count(INVALID)) > 100
 
 
-@pytest.mark.skipif(not enabled(), reason="it is about compiled code")
+@pytest.mark.skipif(not enabled(), reason="Numba is not installed, or switched off: there is no compiled code")
 def test_the_table_is_that_of_the_model() -> None:
     """As many states for the gets to show, and the same kinds pure and blind."""
     from checkers.linearizability.stores_kernel import Texts, table
