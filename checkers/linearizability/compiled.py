@@ -15,6 +15,7 @@ from checkers.linearizability.columns import LATE, Columns, Dense, close, column
 from checkers.linearizability.encode import NEVER, Problem
 from checkers.linearizability.outcome import Outcome
 from checkers.linearizability.refine import FREE, Groups, Use, by_target, refined
+from checkers.linearizability.refine import NAME as REFINED
 from checkers.linearizability.rows import COUNT
 from checkers.linearizability.workspace import Workspace, workspace
 from results.verdict import Verdict
@@ -50,7 +51,7 @@ class Compiled:
         return refined(self._counted, self.called, self.group, meter)
 
     def _counted(self, groups: Groups, meter: Meter) -> tuple[Outcome, Sequence[Use]]:
-        space, name = workspace(), "refined frontier"
+        space, name = workspace(), REFINED
         budget = meter.steps - meter.work
         code = space.walk(self.history, self.dense, kernel.RECORD, 0, budget, meter.memory, groups)
         meter.work += int(space.told[kernel.WORK])

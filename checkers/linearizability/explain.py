@@ -19,11 +19,12 @@ from checkers.linearizability.models import Kind, Register, show
 from checkers.linearizability.monitors import monitor
 from checkers.linearizability.outcome import Outcome
 from checkers.linearizability.parts import parts
+from checkers.linearizability.refine import NAME as REFINED
 from checkers.linearizability.unique import NAME as UNIQUE
 from checkers.linearizability.unique import unique_register
 from results.verdict import Verdict
 
-_LATE: Final = frozenset({BALANCE, "refined frontier"})
+_LATE: Final = frozenset({BALANCE, REFINED})
 """Algorithms that may need a later return than the earliest that proves a violation."""
 
 _NAMED: Final = 6

@@ -32,6 +32,7 @@ from checkers.linearizability.budget import Meter, Spent
 from checkers.linearizability.encode import ILLEGAL, NEVER, Problem
 from checkers.linearizability.outcome import Outcome
 from checkers.linearizability.refine import FREE, Groups, Use
+from checkers.linearizability.refine import NAME as REFINED
 from results.verdict import Verdict
 
 _SCAN: Final = 128
@@ -121,7 +122,7 @@ class Frontier:
 
     @property
     def name(self) -> str:
-        return "frontier" if self.exact else "refined frontier"
+        return "frontier" if self.exact else REFINED
 
     def _call(self, op: int) -> None:
         kind, ret = self.problem.kind[op], self.problem.ret[op]

@@ -21,6 +21,8 @@ from checkers.linearizability.columns import Dense
 from checkers.linearizability.outcome import Outcome
 from results.verdict import Verdict
 
+NAME: Final = "refined frontier"
+
 FREE: Final = -1
 """Instead of a group: this kind is not counted."""
 
