@@ -17,7 +17,7 @@ import os
 import threading
 import time
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from json.encoder import encode_basestring_ascii as _quoted
 from pathlib import Path
@@ -191,12 +191,13 @@ def read_journal(path: Path) -> tuple[list[Op], str | None]:
 
 def scan(path: Path, lines: Iterable[bytes], need_crc: bool) -> tuple[list[Op], str | None]:
     """`read_journal` on lines. Without `need_crc`, a line that carries none is taken at its word, and only a last
-    line without its newline counts as torn.
+    line without its newline counts as torn. A journal may grow while it is read: what is added after the first line
+    without its newline was found is not looked at.
     """
     ops: list[Op] = []
     broken: tuple[int, str] | None = None
     torn = number = 0
-    rest = iter(lines)
+    rest = _as_found(lines)
     while chunk := list(islice(rest, _AT_ONCE)):
         whole = _parse_all(chunk) if broken is None else None
         if whole is not None:
@@ -219,6 +220,16 @@ def scan(path: Path, lines: Iterable[bytes], need_crc: bool) -> tuple[list[Op], 
                 raise HistoryError(path, *broken)
             ops.append(op)
     return ops, f"the last {in_bytes(torn)} were torn and are left out" if torn else None
+
+
+def _as_found(lines: Iterable[bytes]) -> Iterator[bytes]:
+    """Lines up to the end of the file as it is met first. A file asked once more after its end gives what was added
+    since: the second half of a line that was being written, which would look like a line that was changed.
+    """
+    for text in lines:
+        yield text
+        if not text.endswith(b"\n"):
+            return
 
 
 def _parse_all(lines: list[bytes]) -> list[Op] | None:

@@ -4,6 +4,7 @@ import errno
 import json
 import os
 import threading
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import any_ops
@@ -12,7 +13,7 @@ from hypothesis import given
 
 from results import journal as journals
 from results.errors import HistoryError, StoreError
-from results.journal import Journal, encode, line, read_journal
+from results.journal import Journal, encode, line, read_journal, scan
 from results.op import Op
 
 
@@ -77,6 +78,25 @@ def test_zeros_and_broken_lines_at_the_end_are_a_torn_tail(tmp_path: Path) -> No
     tail = b'{"index":5,"crc":"00000000"}\n' + bytes(4096)
     path.write_bytes(whole + tail)
     assert read_journal(path) == (ops, "the last 4.0 KiB were torn and are left out")
+
+
+def test_a_journal_that_grows_while_it_is_read_is_read_up_to_the_line_being_written(tmp_path: Path) -> None:
+    path = tmp_path / "j"
+    ops = some(5)
+    whole = written(path, ops)
+    cut = len(b"".join(whole.splitlines(keepends=True)[:3])) + 20
+    path.write_bytes(whole[:cut])
+
+    def growing(file: Iterable[bytes]) -> Iterator[bytes]:
+        for text in file:
+            if not text.endswith(b"\n"):
+                with path.open("ab") as writer:
+                    writer.write(whole[cut:])
+            yield text
+
+    with path.open("rb") as file:
+        assert scan(path, growing(file), need_crc=True) == (ops[:3], "the last 20 bytes were torn and are left out")
+    assert read_journal(path) == (ops, None)
 
 
 @pytest.mark.parametrize("total", [5, 9000])
