@@ -61,6 +61,19 @@ class ProcessFault(Fault):
             for node, servers in details.items()
         )
 
+    def missing(self, site: Site, states: Collection[str]) -> Mapping[str, ProcessId]:
+        """Of the processes acted on, those that come into none of these states in time."""
+        left = dict(self.struck(site))
+
+        def all_there() -> bool:
+            for kind in list(left):
+                if primitives.process_state(site.node, left[kind]) in states:
+                    del left[kind]
+            return not left
+
+        eventually(all_there, self.patience_s)
+        return left
+
     @staticmethod
     def struck(site: Site) -> dict[str, ProcessId]:
         """The processes this strike acted on at this node, by kind of server; empty where there was nothing to do."""
@@ -88,17 +101,9 @@ class KillRandomProcesses(ProcessFault):
         return leases if leases else Nothing()
 
     def seen(self, site: Site, detail: Any) -> Evidence:
-        left = dict(self.struck(site))
-        if not left:
+        if not self.struck(site):
             return Evidence(False, "no server was running, so none was killed")
-
-        def all_gone() -> bool:
-            for kind in list(left):
-                if primitives.process_state(site.node, left[kind]) in _GONE:
-                    del left[kind]
-            return not left
-
-        eventually(all_gone, self.patience_s)
+        left = self.missing(site, _GONE)
         said = (
             f"{named(kind, process)} {'outlived SIGKILL' if kind in left else 'is gone'}"
             for kind, process in self.struck(site).items()
@@ -190,18 +195,10 @@ class HammerTime(ProcessFault):
         return leases if leases else Nothing()
 
     def seen(self, site: Site, detail: Any) -> Evidence:
-        left = dict(self.struck(site))
-        if not left:
+        if not self.struck(site):
             already = "already" in site.notes
             return Evidence(False, "was stopped already" if already else "no server was running, so none was stopped")
-
-        def all_stopped() -> bool:
-            for kind in list(left):
-                if primitives.process_state(site.node, left[kind]) == STOPPED:
-                    del left[kind]
-            return not left
-
-        eventually(all_stopped, self.patience_s)
+        left = self.missing(site, (STOPPED,))
         said = (
             f"{named(kind, process)} is {'not ' if kind in left else ''}stopped"
             for kind, process in self.struck(site).items()

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from checkers.linearizability.columns import LATE, PURE, Bytes, Columns, Dense, Ints, Words
-from checkers.linearizability.jit import compiled
+from checkers.linearizability.jit import compiled, inlined
 from checkers.linearizability.kernel import INVALID, POSITION, SPENT, VALID, WORK, walk
 from checkers.linearizability.rows import LIMIT, Longs, Rows
 from checkers.linearizability.scout_kernel import search
@@ -35,6 +35,27 @@ _QUICK: Final = 5
 
 _DENSE_CLOCK: Final = 4
 """Times that are at most so many to an event are put in order by counting."""
+
+_MOVES: Final = 16
+"""Others are put in order by insertion, if it takes no more than so many moves an event."""
+
+
+@inlined
+def inserted(stamps: Longs, which: Ints) -> bool:
+    """Puts both in order of the stamps, by insertion: calls that lie in order of time need little of it. False where
+    they need much; pairs stay pairs.
+    """
+    moves = _MOVES * len(stamps)
+    for i in range(1, len(stamps)):
+        stamp, event, at = stamps[i], which[i], i
+        while at > 0 and stamps[at - 1] > stamp:
+            stamps[at], which[at] = stamps[at - 1], which[at - 1]
+            at -= 1
+        stamps[at], which[at] = stamp, event
+        moves -= i - at
+        if moves < 0:
+            return False
+    return True
 
 
 @compiled
@@ -83,9 +104,12 @@ def _order(kind: Ints, call: Longs, ret: Longs, dense: Dense, events: Ints, late
                 continue
             stamps[at], which[at] = 2 * (call[op] - low), 2 * op
             at += 1
-        ranks = np.argsort(stamps)
-        for i in range(count):
-            events[i] = which[ranks[i]]
+        if inserted(stamps, which):
+            events[:count] = which
+        else:
+            ranks = np.argsort(stamps)
+            for i in range(count):
+                events[i] = which[ranks[i]]
     for i in range(count):
         if events[i] & 1:
             late[events[i] >> 1] = i

@@ -182,6 +182,14 @@ class _Pile(Model[_Items]):
         """What `narrow` has merged stands in it once, for one element or more."""
         return f"[{', '.join('what nobody takes' if item is UNSEEN else show(item) for item in state)}]"
 
+    def _taken(self, state: _Items, op: Kind) -> _Items | Inconsistent:
+        """After a take of the element that the state lists first."""
+        if not op.known:
+            return state[1:]
+        if op.value is None:
+            return INCONSISTENT if state else state
+        return state[1:] if state and state[0] == op.value else INCONSISTENT
+
     def _seen(self, kinds: Sequence[Kind]) -> frozenset[Hashable] | None:
         """The elements that some take shows. None where a take of unknown outcome could remove any other."""
         if any(kind.f == self.take and not kind.known for kind in kinds):
@@ -199,13 +207,7 @@ class FifoQueue(_Pile):
     put, take = "enqueue", "dequeue"
 
     def step(self, state: _Items, op: Kind) -> _Items | Inconsistent:
-        if op.f == "enqueue":
-            return (*state, op.value)
-        if not op.known:
-            return state[1:]
-        if op.value is None:
-            return INCONSISTENT if state else state
-        return state[1:] if state and state[0] == op.value else INCONSISTENT
+        return (*state, op.value) if op.f == "enqueue" else self._taken(state, op)
 
     def narrow(self, kinds: Sequence[Kind]) -> Model[_Items]:
         """Behind an element that nobody takes, the order of the others does not matter: nobody gets there."""
@@ -238,13 +240,7 @@ class Stack(_Pile):
     put, take = "push", "pop"
 
     def step(self, state: _Items, op: Kind) -> _Items | Inconsistent:
-        if op.f == "push":
-            return (op.value, *state)
-        if not op.known:
-            return state[1:]
-        if op.value is None:
-            return INCONSISTENT if state else state
-        return state[1:] if state and state[0] == op.value else INCONSISTENT
+        return (op.value, *state) if op.f == "push" else self._taken(state, op)
 
     def narrow(self, kinds: Sequence[Kind]) -> Model[_Items]:
         """Nobody gets at what lies under an element that nobody takes."""

@@ -51,6 +51,7 @@ class Portion:
              the outcome is unknown. Those of key k are at `4 * first[k]` to `4 * first[k + 1]`.
     strings  all different ones of a key, what was put and appended and what gets showed; those of key k are
              `strings[texts[k]:texts[k + 1]]`.
+    longest  ops of the key that has most.
     """
 
     begin: int
@@ -59,6 +60,7 @@ class Portion:
     strings: list[str] = field(default_factory=list)
     texts: array[int] = field(default_factory=lambda: array("q", [0]))
     characters: int = 0
+    longest: int = 0
 
     def add(self, calls: Sequence[Call]) -> None:
         """One more key. Raises ValueError, TypeError or OverflowError, and adds nothing, where a call is not quite what
@@ -93,6 +95,7 @@ class Portion:
         self.ops += array("q", ops)
         self.strings += numbers
         self.characters += characters
+        self.longest = max(self.longest, len(ops) // 4)
         self.close()
 
     def close(self) -> None:

@@ -16,8 +16,8 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from checkers.linearizability.batch_kernel import Space, judge, room
-from checkers.linearizability.columns import BLIND, MAX_CELLS, MAX_STATES, PURE, Bytes, Dense, Ints
+from checkers.linearizability.batch_kernel import Space, inserted, judge, room
+from checkers.linearizability.columns import BLIND, MAX_CELLS, MAX_STATES, PURE, Bytes, Dense, Ints, Words
 from checkers.linearizability.jit import compiled, inlined
 from checkers.linearizability.kernel import INVALID, POSITION, VALID, WORK
 from checkers.linearizability.rows import Longs
@@ -28,8 +28,8 @@ Characters = npt.NDArray[np.uint32]
 _MOST_GETS: Final = 2_000
 """Different strings that the gets of a key may show: each is compared with the others."""
 
-_OFFSET: Final = np.uint64(0xCBF29CE484222325)
-_PRIME: Final = np.uint64(0x100000001B3)
+_BASE: Final = np.uint64(0x100000001B3)
+_SHIFT: Final = np.uint64(24)
 
 
 class Texts(NamedTuple):
@@ -41,12 +41,14 @@ class Texts(NamedTuple):
 
 class Tokens(NamedTuple):
     """What is appended. `kind` of each, in a hash table by its characters (-1: a free place); `lengths`: those there
-    are, shortest first.
+    are, shortest first; `powers`: of the base of hashes, with those exponents.
     """
 
     kind: Ints
     text: Ints
+    hashes: Words
     lengths: Longs
+    powers: Words
 
 
 @inlined
@@ -61,12 +63,18 @@ def _common(texts: Texts, one: int, other: int) -> int:
 
 
 @inlined
-def _hash(characters: Characters, begin: int, end: int) -> int:
-    """FNV-1a (Fowler, Noll and Vo), of characters instead of bytes."""
-    found = _OFFSET
+def _hash(characters: Characters, begin: int, end: int) -> np.uint64:
+    """A polynomial of the characters (Karp and Rabin, 1987): that of a part follows from those of two beginnings."""
+    found = np.uint64(0)
     for i in range(begin, end):
-        found = (found ^ np.uint64(characters[i])) * _PRIME
-    return np.int64(found >> np.uint64(16))  # type: ignore[return-value]
+        found = found * _BASE + np.uint64(characters[i])
+    return found
+
+
+@inlined
+def _slot(hashed: np.uint64, last: int) -> int:
+    """Where in a table of `last` + 1 places."""
+    return np.int64((hashed * _BASE) >> _SHIFT) & last  # type: ignore[return-value]
 
 
 @compiled
@@ -74,17 +82,18 @@ def _tokens(texts: Texts, what: Bytes, text: Ints, kinds: int) -> Tokens:
     size = 4
     while size < 2 * kinds:
         size *= 2
-    kind, of_text = np.full(size, -1, np.int32), np.zeros(size, np.int32)
+    kind, of_text, hashes = np.full(size, -1, np.int32), np.zeros(size, np.int32), np.zeros(size, np.uint64)
     lengths = np.zeros(kinds, np.int64)
     count = 0
     for k in range(kinds):
         if what[k] != APPEND:
             continue
         begin, end = texts.at[text[k]], texts.at[text[k] + 1]
-        slot = _hash(texts.characters, begin, end) & (size - 1)
+        hashed = _hash(texts.characters, begin, end)
+        slot = _slot(hashed, size - 1)
         while kind[slot] >= 0:
             slot = (slot + 1) & (size - 1)
-        kind[slot], of_text[slot] = k, text[k]
+        kind[slot], of_text[slot], hashes[slot] = k, text[k], hashed
         place = 0
         while place < count and lengths[place] < end - begin:
             place += 1
@@ -93,18 +102,22 @@ def _tokens(texts: Texts, what: Bytes, text: Ints, kinds: int) -> Tokens:
                 lengths[i] = lengths[i - 1]
             lengths[place] = end - begin
             count += 1
-    return Tokens(kind, of_text, lengths[:count])
+    powers = np.ones(count, np.uint64)
+    for i in range(count):
+        for _ in range(lengths[i]):
+            powers[i] *= _BASE
+    return Tokens(kind, of_text, hashes, lengths[:count], powers)
 
 
 @inlined
-def _token(tokens: Tokens, texts: Texts, begin: int, length: int) -> int:
+def _token(tokens: Tokens, texts: Texts, begin: int, length: int, hashed: np.uint64) -> int:
     """The kind that appends just these characters, or -1."""
     characters = texts.characters
     last = len(tokens.kind) - 1
-    slot = _hash(characters, begin, begin + length) & last
+    slot = _slot(hashed, last)
     while tokens.kind[slot] >= 0:
         own = texts.at[tokens.text[slot]]
-        if texts.at[tokens.text[slot] + 1] - own == length:
+        if tokens.hashes[slot] == hashed and texts.at[tokens.text[slot] + 1] - own == length:
             same = 0
             while same < length and characters[own + same] == characters[begin + same]:
                 same += 1
@@ -126,11 +139,13 @@ def table(texts: Texts, what: Bytes, text: Ints, kinds: int, worth: int) -> Dens
     )  # fmt: skip
     most = min(MAX_STATES, worth // kinds) - 1
     tokens = _tokens(texts, what, text, kinds)
-    gets, characters = 0, 0
+    gets = characters = longest = 0
     for kind in range(kinds):
         if what[kind] == GET:
             gets += 1
-            characters += texts.at[text[kind] + 1] - texts.at[text[kind]]
+            size = texts.at[text[kind] + 1] - texts.at[text[kind]]
+            characters += size
+            longest = max(longest, size)
     if gets > _MOST_GETS or most < 1:
         return too_large
     shorter, get_of = np.zeros(gets, np.int64), np.zeros(gets, np.int64)
@@ -141,6 +156,7 @@ def table(texts: Texts, what: Bytes, text: Ints, kinds: int, worth: int) -> Dens
             gets += 1
     order = np.argsort(shorter)  # long strings first
     place, used = np.full(characters + gets, -1, np.int32), 0
+    hashes = np.zeros(longest + 1, np.uint64)  # of what is in front of each position of a string
     base = np.full(kinds, -1, np.int64)  # where a get's string begins in `place`, if it is there
     leads = np.full(kinds, -1, np.int32)
     links, found = np.zeros(8 * kinds + 3 * len(tokens.lengths), np.int32), 0  # state, append, state after it; ...
@@ -175,16 +191,20 @@ def table(texts: Texts, what: Bytes, text: Ints, kinds: int, worth: int) -> Dens
                         own[end] = states
                         states += 1
                     leads[put] = own[end]
+        for position in range(size):
+            hashes[position + 1] = hashes[position] * _BASE + np.uint64(texts.characters[begin + position])
         for position in range(size + 1):
             if own[position] < 0:
                 continue
             if found + 3 * len(tokens.lengths) > len(links):
                 links = _longer(links)
-            for length in tokens.lengths:
+            for n in range(len(tokens.lengths)):
+                length = tokens.lengths[n]
                 end = position + length
                 if end > size:
                     break
-                kind = _token(tokens, texts, begin + position, length)
+                hashed = hashes[end] - hashes[position] * tokens.powers[n]
+                kind = _token(tokens, texts, begin + position, length, hashed)
                 if kind < 0:
                     continue
                 if own[end] < 0:
@@ -246,13 +266,19 @@ def _longer(numbers: Ints) -> Ints:
 @compiled
 def _at_once(call: Longs, ret: Longs) -> bool:
     """Do two events have the same time?"""
-    stamps = np.zeros(2 * len(call), np.int64)
+    stamps, which = np.zeros(2 * len(call), np.int64), np.zeros(2 * len(call), np.int32)
+    count = 0
     for op in range(len(call)):
-        # (An event that never came has a time that no other one has.)
-        stamps[2 * op], stamps[2 * op + 1] = call[op], ret[op] if ret[op] >= 0 else -1 - op
-    order = np.argsort(stamps)
-    for i in range(1, len(stamps)):
-        if stamps[order[i]] == stamps[order[i - 1]]:
+        stamps[count] = call[op]
+        count += 1
+        if ret[op] >= 0:
+            stamps[count] = ret[op]
+            count += 1
+    stamps, which = stamps[:count], which[:count]
+    if not inserted(stamps, which):
+        stamps.sort()
+    for i in range(1, count):
+        if stamps[i] == stamps[i - 1]:
             return True
     return False
 

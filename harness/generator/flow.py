@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -144,7 +145,7 @@ def until(wanted: Callable[[Op], bool], source: Source) -> Generator:
 
     For recovery: `time_limit(30, until(workload.acknowledges, writes))`.
     """
-    return _Until(wanted, as_generator(source), 0)
+    return _Until(as_generator(source), 0, wanted)
 
 
 def until_ok(source: Source) -> Generator:
@@ -153,12 +154,14 @@ def until_ok(source: Source) -> Generator:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Until(Generator):
-    """`mine`: threads with an open op of ours."""
+class _Own(Generator):
+    """What knows its own ops: `mine` are the threads with an open one."""
 
-    wanted: Callable[[Op], bool]
     gen: Generator
     mine: int
+
+    @abstractmethod
+    def _going_on(self, gen: Generator, mine: int) -> Generator: ...
 
     def op(self, ctx: Context) -> Step:
         step = self.gen.op(ctx)
@@ -166,56 +169,48 @@ class _Until(Generator):
             return None
         what, rest = step
         if isinstance(what, Pending):
-            return what, self if rest is self.gen else _Until(self.wanted, rest, self.mine)
+            return what, self if rest is self.gen else self._going_on(rest, self.mine)
         placed = place(what, ctx)
         assert placed.process is not None
         # Not EMPTY, even if nothing is left: whoever holds us still has to hear how it ends.
-        return placed, _Until(self.wanted, rest, self.mine | ctx.bit(placed.process))
+        return placed, self._going_on(rest, self.mine | ctx.bit(placed.process))
 
     def update(self, ctx: Context, event: Op) -> Generator:
         gen, mine = self.gen.update(ctx, event), self.mine
         if mine and event.type != INVOKE:
-            bit = ctx.bit(event.process)
-            if mine & bit:
-                if self.wanted(event):
-                    return EMPTY
-                mine ^= bit
-        return self if gen is self.gen and mine == self.mine else _Until(self.wanted, gen, mine)
+            mine &= ~ctx.bit(event.process)
+        return self if gen is self.gen and mine == self.mine else self._going_on(gen, mine)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Until(_Own):
+    wanted: Callable[[Op], bool]
+
+    def _going_on(self, gen: Generator, mine: int) -> Generator:
+        return _Until(gen, mine, self.wanted)
+
+    def update(self, ctx: Context, event: Op) -> Generator:
+        if self.mine and event.type != INVOKE and self.mine & ctx.bit(event.process) and self.wanted(event):
+            return EMPTY
+        return _Own.update(self, ctx, event)
 
 
 def concurrency_limit(n: int, source: Source) -> Generator:
     """At most `n` ops of `source` open at a time."""
     if n < 1:
         raise GeneratorError(f"concurrency_limit is {n}; at least 1 op must be allowed")
-    return _ConcurrencyLimit(n, as_generator(source), 0)
+    return _ConcurrencyLimit(as_generator(source), 0, n)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _ConcurrencyLimit(Generator):
-    """`mine`: threads with an open op of ours."""
-
+class _ConcurrencyLimit(_Own):
     n: int
-    gen: Generator
-    mine: int
+
+    def _going_on(self, gen: Generator, mine: int) -> Generator:
+        return _ConcurrencyLimit(gen, mine, self.n)
 
     def op(self, ctx: Context) -> Step:
-        if self.mine.bit_count() >= self.n:
-            return PENDING, self
-        step = self.gen.op(ctx)
-        if step is None:
-            return None
-        what, rest = step
-        if isinstance(what, Pending):
-            return what, self if rest is self.gen else _ConcurrencyLimit(self.n, rest, self.mine)
-        placed = place(what, ctx)
-        assert placed.process is not None
-        return placed, _ConcurrencyLimit(self.n, rest, self.mine | ctx.bit(placed.process))
-
-    def update(self, ctx: Context, event: Op) -> Generator:
-        gen, mine = self.gen.update(ctx, event), self.mine
-        if mine and event.type != INVOKE:
-            mine &= ~ctx.bit(event.process)
-        return self if gen is self.gen and mine == self.mine else _ConcurrencyLimit(self.n, gen, mine)
+        return _Own.op(self, ctx) if self.mine.bit_count() < self.n else (PENDING, self)
 
 
 def process_limit(n: int, source: Source) -> Generator:

@@ -29,6 +29,7 @@ from infra.topologies._places import (
     NAMESRV_PORT,
     PROXY_GRPC_PORT,
     PROXY_REMOTING_PORT,
+    SEATS,
     Layout,
     Place,
     groups,
@@ -330,6 +331,16 @@ class RocketmqTopology(ABC):
 
     def _heap(self, kind: str) -> Sequence[str]:
         return list(jvm.HEAP[kind])
+
+    def _kinds(
+        self, nodes: Sequence[str], at: int, seats: Sequence[str] = (NAMESRV,), broker: bool = True
+    ) -> Sequence[str]:
+        """The servers of `nodes[at]`, in the order of their start. `seats`: those that only the first nodes have."""
+        return (
+            *(seats if at < SEATS else ()),
+            *((BROKER,) if broker else ()),
+            *((PROXY,) if nodes[at] in self._proxy_places(nodes) else ()),
+        )
 
     def _proxy_places(self, nodes: Sequence[str]) -> Collection[str]:
         """The last two nodes, where neither name servers nor controllers stand: what strikes those leaves a proxy its

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from infra.api import InfraError
-from infra.rocketmq import BROKER, NAMESRV, PROXY, settings
+from infra.rocketmq import BROKER, NAMESRV, settings
 from infra.server_settings import Default
-from infra.topologies._places import SEATS, Layout, Place, groups
+from infra.topologies._places import Layout, Place, groups
 from infra.topologies._rocketmq import RocketmqTopology
 
 _FIRST: Final = 3
@@ -24,14 +24,9 @@ class ActingMasterTopology(RocketmqTopology):
     def _layout(self, nodes: Sequence[str]) -> Layout:
         if len(nodes) <= _FIRST:
             raise InfraError(f"the topology {self.name} needs {_FIRST + 1} nodes at least: two groups")
-        proxies = self._proxy_places(nodes)
         return {
             node: Place(
-                kinds=(
-                    *((NAMESRV,) if i < SEATS else ()),
-                    BROKER,
-                    *((PROXY,) if node in proxies else ()),
-                ),
+                kinds=self._kinds(nodes, i),
                 group="a" if i < _FIRST else "b",
                 broker_id=i if i < _FIRST else i - _FIRST,
             )

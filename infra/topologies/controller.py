@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import ClassVar, Final
 
 from infra.api import InfraError, Node, ServerSettings
-from infra.rocketmq import BROKER, CONTROLLER, NAMESRV, PROXY, jvm, settings
+from infra.rocketmq import BROKER, CONTROLLER, NAMESRV, jvm, settings
 from infra.server_settings import Default
 from infra.topologies._jvm import DATA, Launch
 from infra.topologies._places import (
@@ -53,16 +53,8 @@ class ControllerTopology(RocketmqTopology):
     def _layout(self, nodes: Sequence[str]) -> Layout:
         brokers = nodes[: self._brokers] if self._brokers is not None else nodes
         seats = [NAMESRV] if self._embedded else [NAMESRV, CONTROLLER]
-        proxies = self._proxy_places(nodes)
         return {
-            node: Place(
-                kinds=(
-                    *(seats if i < SEATS else ()),
-                    *((BROKER,) if node in brokers else ()),
-                    *((PROXY,) if node in proxies else ()),
-                ),
-                group="a" if node in brokers else None,
-            )
+            node: Place(self._kinds(nodes, i, seats, broker=node in brokers), "a" if node in brokers else None)
             for i, node in enumerate(nodes)
         }
 

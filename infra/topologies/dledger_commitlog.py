@@ -6,10 +6,10 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import ClassVar
 
 from infra.api import Node, ServerSettings
-from infra.rocketmq import BROKER, NAMESRV, PROXY, settings
+from infra.rocketmq import BROKER, settings
 from infra.server_settings import Default
 from infra.topologies._jvm import Launch
-from infra.topologies._places import DLEDGER_PORT, SEATS, Layout, Place
+from infra.topologies._places import DLEDGER_PORT, Layout, Place
 from infra.topologies._rocketmq import RocketmqTopology
 from infra.topologies.controller import broker_count
 
@@ -31,16 +31,8 @@ class DledgerCommitlogTopology(RocketmqTopology):
 
     def _layout(self, nodes: Sequence[str]) -> Layout:
         brokers = nodes[: self._brokers] if self._brokers is not None else nodes
-        proxies = self._proxy_places(nodes)
         return {
-            node: Place(
-                kinds=(
-                    *((NAMESRV,) if i < SEATS else ()),
-                    *((BROKER,) if node in brokers else ()),
-                    *((PROXY,) if node in proxies else ()),
-                ),
-                group="a" if node in brokers else None,
-            )
+            node: Place(self._kinds(nodes, i, broker=node in brokers), "a" if node in brokers else None)
             for i, node in enumerate(nodes)
         }
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from infra.rocketmq import BROKER, NAMESRV, PROXY, settings
+from infra.rocketmq import BROKER, settings
 from infra.server_settings import Default
-from infra.topologies._places import SEATS, Layout, Place, groups
+from infra.topologies._places import Layout, Place, groups
 from infra.topologies._rocketmq import RocketmqTopology
 
 
@@ -17,14 +17,9 @@ class MasterSlaveTopology(RocketmqTopology):
     summary = "three groups with fixed masters, two of them with a slave: no failover"
 
     def _layout(self, nodes: Sequence[str]) -> Layout:
-        proxies = self._proxy_places(nodes)
         return {
             node: Place(
-                kinds=(
-                    *((NAMESRV,) if i < SEATS else ()),
-                    BROKER,
-                    *((PROXY,) if node in proxies else ()),
-                ),
+                kinds=self._kinds(nodes, i),
                 group=chr(ord("a") + i // 2),
                 broker_id=i % 2,
             )
