@@ -21,7 +21,7 @@ from statistics import median
 
 from benchmarks.batch.generate import generate
 from benchmarks.batch.sides import measured, wrong
-from checkers.linearizability.warm import ensure
+from checkers.linearizability.warm import BATCH, ensure
 
 
 def main() -> int:
@@ -37,7 +37,7 @@ def main() -> int:
     if not (folder / "invalid.npy").exists():
         total = generate(folder, given.histories, tuple(given.ops), given.invalid, seed=7)
         print(f"{given.histories:,} histories, {total:,} ops")
-    ensure()  # or the side that comes first would compile for both
+    ensure(BATCH)  # or the side that comes first would compile for both
     ratios = []
     bad = 0
     print("round  pool: wall   cpu   Spark: wall   cpu  session   ratio: wall  cpu   driver MiB: Python  Java   load")

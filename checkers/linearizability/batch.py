@@ -204,14 +204,14 @@ def _failing(problem: Problem, outcome: Outcome, budget: Budget) -> int:
 def _compiled(packed: Packed, dense: Dense, budget: Budget, verdict: Bytes, failing: Longs) -> int:
     """The fast path. Fills what it decides and returns the work."""
     from checkers.linearizability.batch_kernel import walk_many
-    from checkers.linearizability.warm import ensure
+    from checkers.linearizability.warm import BATCH, ensure
     from checkers.linearizability.workspace import workspace
 
     if len(packed.kind) and not 0 <= int(packed.kind.min()) <= int(packed.kind.max()) < dense.step.shape[1]:
         raise ValueError("a packed op has a kind that its table does not know")
     if ((packed.ret != NEVER) & (packed.ret < packed.call)).any():
         raise ValueError("a packed op ended before it began")
-    ensure()
+    ensure(BATCH)
     states, kinds = dense.step.shape
     space = workspace().prepare(states, kinds, budget.memory)
     ops = packed.kind, packed.call, packed.ret, packed.first, packed.source

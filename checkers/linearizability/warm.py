@@ -22,10 +22,18 @@ from typing import Final
 from checkers.linearizability import jit
 from infra.api import InfraError
 from infra.cache import exclusive
+from results.history import Call
+from results.op import Op
 
 SEARCH: Final = "search"
+BATCH: Final = "batch"
 STORES: Final = "stores"
-"""What is compiled together: the searches, and `stores`, for which a first verdict of another model need not wait."""
+"""What is compiled together: the searches of one history, `check_batch`, and what it needs for keys of a store. A first
+verdict need not wait for what it does not use.
+"""
+
+_NEEDS: Final = {BATCH: SEARCH, STORES: BATCH}
+_SECONDS: Final = {SEARCH: 15, BATCH: 20, STORES: 15}
 
 _READY: Final = "ready"
 """A file beside the compiled code: all of a part is there, for this Numba, this Python and this kind of processor."""
@@ -40,8 +48,8 @@ def ensure(part: str = SEARCH) -> None:
     # Kept elsewhere: run as a program, this module exists twice, and the second must not wait for the first's lock.
     if part in jit.State.ensured:
         return
-    if part != SEARCH:
-        ensure()
+    if part in _NEEDS:
+        ensure(_NEEDS[part])
     jit.State.ensured.add(part)
     marker = _marker(part)
     if marker.exists():
@@ -55,9 +63,9 @@ def ensure(part: str = SEARCH) -> None:
             held.enter_context(exclusive(f"numba-{marker.parent.name}"))
         if not marker.exists():
             if sys.stderr.isatty():
-                seconds = 20 if part == SEARCH else 10
-                print(f"compiling the checkers, which is needed once and takes some {seconds} s ...", file=sys.stderr)
-            (_run_searches if part == SEARCH else _run_stores)()
+                told = f"compiling the checkers, which is needed once and takes some {_SECONDS[part]} s ..."
+                print(told, file=sys.stderr)
+            _run(part)
             with suppress(OSError):
                 marker.touch()
     prune(marker.parent)
@@ -109,36 +117,48 @@ def warm() -> str:
     return f"the compiled checkers are ready after {time.perf_counter() - began:.1f} s, in {folder}"
 
 
-def _run_searches() -> None:
+def _run(part: str) -> None:
     """One small history through every compiled function, so that each has the one signature it is ever called with."""
-    from checkers.linearizability.batch import check_batch
+    if part == SEARCH:
+        _run_searches()
+    elif part == BATCH:
+        _run_batch()
+    else:
+        _run_stores()
+
+
+def _run_searches() -> None:
     from checkers.linearizability.budget import Meter
     from checkers.linearizability.compiled import Compiled
     from checkers.linearizability.encode import encode
     from checkers.linearizability.models import CasRegister
-    from results.history import Call
-    from results.op import Op
 
-    calls = [
-        Call(Op(0, 0, 0, "invoke", "write", "k", 1), Op(4, 4, 0, "ok", "write", "k", 1)),
-        Call(Op(1, 1, 1, "invoke", "cas", "k", [1, 2]), None),
-        Call(Op(2, 2, 2, "invoke", "read", "k"), Op(3, 3, 2, "ok", "read", "k", 1)),
-    ]
-    problem = encode(calls, CasRegister())
+    problem = encode(_register_calls(), CasRegister())
     fast = Compiled.of(problem)
     if fast is None:
         raise AssertionError("a register of two values has a closed table")
     for run in (fast.scout, fast.frontier, fast.refined):
         run(Meter(1_000, 1 << 24))
-    check_batch([calls], CasRegister())
+
+
+def _run_batch() -> None:
+    from checkers.linearizability.batch import check_batch
+    from checkers.linearizability.models import CasRegister
+
+    check_batch([_register_calls()], CasRegister())
+
+
+def _register_calls() -> list[Call]:
+    return [
+        Call(Op(0, 0, 0, "invoke", "write", "k", 1), Op(4, 4, 0, "ok", "write", "k", 1)),
+        Call(Op(1, 1, 1, "invoke", "cas", "k", [1, 2]), None),
+        Call(Op(2, 2, 2, "invoke", "read", "k"), Op(3, 3, 2, "ok", "read", "k", 1)),
+    ]
 
 
 def _run_stores() -> None:
-    """The same for what only keys of a store need."""
     from checkers.linearizability.batch import check_batch
     from checkers.linearizability.models import KV
-    from results.history import Call
-    from results.op import Op
 
     store = [
         Call(Op(0, 0, 0, "invoke", "put", "k", "a"), Op(3, 3, 0, "ok", "put", "k", "a")),
