@@ -178,6 +178,22 @@ def test_a_run_with_faults(park: Park, store: Path) -> None:
     assert ended.environment["hosts"].split() == [f"{spec}:22" for spec in park.specs]
 
 
+def test_messages_on_borrowed_machines(park: Park, store: Path) -> None:
+    """RocketMQ itself: name servers, controllers and brokers, on hosts where other things lie around."""
+    times = ("--time-limit", "16", "--interval", "8", "--duration", "5", "--rate", "200", "--seed", "2")
+    faults = "kill-random-processes,partition-halves"
+    ended = park.run(
+        *park.options(), "--disposable", "--topology", "controller", "--nemesis", faults, *times, store=store
+    )
+    assert ended.verdict["verdict"] in JUDGED, ended.out + ended.err
+    assert "Traceback" not in ended.out + ended.err
+    struck = [op for op in ended.ops if is_inject(op)]
+    assert {op.value["fault"] for op in struck} == set(faults.split(","))
+    assert all(op.value["seen"] for op in struck)
+    assert sum(op.f == "send" and op.type == "ok" for op in ended.ops) > 100, ended.out
+    assert {op.extra["node"] for op in ended.ops if op.f == "replica-read"} == {host.name for host in park.hosts}
+
+
 def test_machines_that_are_not_disposable(park: Park, store: Path) -> None:
     """No fault that stops or cuts, by default or by name; load in fair weather is welcome."""
     one = park.options(park.specs[1])
