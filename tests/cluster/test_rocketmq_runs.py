@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 from cluster.real_runs import Run, harness, is_inject, left_of, run
@@ -97,3 +98,14 @@ def test_the_second_run_met_the_first_ones_servers_and_none_of_its_messages(pair
 
 def test_nothing_is_left_after_the_clean_up(pair: Pair) -> None:
     assert left_of(pair.log.environment) == [], pair.cleaned
+
+
+def test_a_version_whose_slaves_refuse_topics(tmp_path: Path) -> None:
+    """Before 5.2.0 a slave takes topics from its master alone."""
+    oldest = ("--topology", "controller", "--version", "5.1.0")
+    ended = run(*oldest, "--nemesis", "partition-halves", *SHORT, store=tmp_path)
+    assert ended.code in (0, 1, 2), ended.out + ended.err
+    assert sum(op.f == "send" and op.type == "ok" for op in ended.ops) > 100, ended.out
+    assert {op.extra["node"] for op in ended.ops if op.f == "replica-read"} == NODES
+    found = {a["name"] for result in ended.results().values() for a in result["anomalies"]}
+    assert not found & OURS, ended.out

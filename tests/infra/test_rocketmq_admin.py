@@ -66,6 +66,10 @@ def test_brokers() -> None:
             assert await broker.topic_exists("t") is True
             server.code = 17
             assert await broker.topic_exists("t") is False
+            server.code = 26
+            assert await broker.group_exists("g") is False
+            server.code = 0
+            assert await broker.group_exists("g") is True
             server.code = 1
             with pytest.raises(AdminError, match="GET_TOPIC_CONFIG was answered with 1 SYSTEM_ERROR"):
                 await broker.topic_exists("t")

@@ -26,6 +26,7 @@ from infra.remoting.rocketmq.link import Link
 Json = dict[str, Any]
 
 _TOPIC_MISSING: Final = 17
+_GROUP_MISSING: Final = 26
 READ_WRITE: Final = 6
 """Permission bits of a topic: 4 read, 2 write."""
 
@@ -105,7 +106,9 @@ class NameServer(Server):
 
 
 class BrokerAdmin(Server):
-    """Topics, groups, configuration and state of one broker. Slaves accept topics and groups, too."""
+    """Topics, groups, configuration and state of one broker. Since 5.2.0 slaves accept topics and groups, too; before,
+    they refuse them, and copy their master's every 10 s or so.
+    """
 
     async def create_topic(
         self,
@@ -139,10 +142,17 @@ class BrokerAdmin(Server):
 
     async def topic_exists(self, topic: str) -> bool:
         """Whether this replica knows the topic. Offsets do not tell: they are 0 for unknown topics, too."""
+        return await self._exists(Request.GET_TOPIC_CONFIG, {"topic": topic, "lo": "true"}, _TOPIC_MISSING)
+
+    async def group_exists(self, group: str) -> bool:
+        """Whether this replica knows the consumer group."""
+        return await self._exists(Request.GET_SUBSCRIPTIONGROUP_CONFIG, {"group": group}, _GROUP_MISSING)
+
+    async def _exists(self, request: Request, ext: dict[str, str], missing: int) -> bool:
         try:
-            await self.request(Request.GET_TOPIC_CONFIG, {"topic": topic, "lo": "true"})
+            await self.request(request, ext)
         except AdminError as e:
-            if e.code == _TOPIC_MISSING:
+            if e.code == missing:
                 return False
             raise
         return True

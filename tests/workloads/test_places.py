@@ -1,0 +1,104 @@
+"""Topics and groups are made on every broker, however its version takes to them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, Self
+
+import pytest
+
+from infra.api import InfraError
+from infra.remoting.rocketmq.admin import AdminError
+from infra.remoting.rocketmq.codes import Request
+from workloads import places
+from workloads.places import Places, Queue, make
+
+NODES = {"n1": ("198.18.0.1", 10911), "n2": ("198.18.0.2", 10911)}
+
+
+class Cluster:
+    """Two brokers; what each knows. `after`: questions about a topic until a slave has copied it."""
+
+    def __init__(self, *, takes: Callable[[str], bool] = lambda _: True, after: int = 0) -> None:
+        self.takes, self.after = takes, after
+        self.topics: dict[str, set[str]] = {host: set() for host, _ in NODES.values()}
+        self.groups: dict[str, set[str]] = {host: set() for host, _ in NODES.values()}
+
+    def copy(self, slave: str) -> None:
+        master = NODES["n1"][0]
+        self.topics[slave] |= self.topics[master]
+        self.groups[slave] |= self.groups[master]
+
+
+class Broker:
+    cluster: Cluster
+
+    def __init__(self, host: str, _port: int, *, deadline_s: float) -> None:
+        self.host = host
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        pass
+
+    async def create_topic(self, topic: str, _queues: int) -> None:
+        self._take(Request.UPDATE_AND_CREATE_TOPIC)
+        self.cluster.topics[self.host].add(topic)
+
+    async def create_group(self, group: str) -> None:
+        self._take(Request.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP)
+        self.cluster.groups[self.host].add(group)
+
+    async def topic_exists(self, topic: str) -> bool:
+        self.cluster.after -= 1
+        if self.cluster.after == 0:
+            self.cluster.copy(self.host)
+        return topic in self.cluster.topics[self.host]
+
+    async def group_exists(self, group: str) -> bool:
+        return group in self.cluster.groups[self.host]
+
+    async def route(self, topic: str) -> dict[str, Any]:
+        return {"brokerDatas": [{"brokerName": "a"}]}
+
+    def _take(self, request: Request) -> None:
+        if not self.cluster.takes(self.host):
+            raise AdminError(self.host, request, 1, "Can't modify topic or subscription group from slave broker")
+
+
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch) -> Callable[[Cluster], Cluster]:
+    def run(cluster: Cluster) -> Cluster:
+        Broker.cluster = cluster
+        where = Places("controller", "t", "readers", [Queue("t", "a", 0)], {"a": [*NODES]}, NODES, [("names", 1)], [])
+        asyncio.run(make(where, ["consumers"]))
+        return cluster
+
+    monkeypatch.setattr(places, "BrokerAdmin", Broker)
+    monkeypatch.setattr(places, "NameServer", Broker)
+    monkeypatch.setattr(places, "_PAUSE_S", 0.001)
+    monkeypatch.setattr(places, "SETUP_LIMIT_S", 5.0)
+    return run
+
+
+def test_every_broker_is_told(made: Callable[[Cluster], Cluster]) -> None:
+    cluster = made(Cluster())
+    assert list(cluster.topics.values()) == [{"t"}, {"t"}]
+    assert list(cluster.groups.values()) == [{"readers", "consumers"}] * 2
+
+
+def test_a_slave_that_refuses_is_waited_for(made: Callable[[Cluster], Cluster]) -> None:
+    """As those of 5.1.0 and 5.1.1 do."""
+    cluster = made(Cluster(takes=lambda host: host == NODES["n1"][0], after=7))
+    assert cluster.after <= 0
+    assert list(cluster.topics.values()) == [{"t"}, {"t"}]
+
+
+def test_a_broker_that_never_knows_the_topic_is_one_line(
+    made: Callable[[Cluster], Cluster], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(places, "SETUP_LIMIT_S", 0.05)
+    with pytest.raises(InfraError, match="the topic t was not known to every broker"):
+        made(Cluster(takes=lambda host: host == NODES["n1"][0]))
