@@ -88,6 +88,10 @@ def test_controllers() -> None:
             assert await controller.replica_info("a") == ReplicaInfo(2, "y:10911", 4, [2, 3], 6)
             server.ext, server.body = {}, b""
             assert await controller.replica_info("a") == ReplicaInfo(None, "", -1, [], -1)
+            server.ext = {"masterAddress": "y:10911", "masterEpoch": "2", "brokerId": "-1"}
+            server.body = b'{"syncStateSet":["z:10911","y:10911"],"syncStateSetEpoch":8}'
+            of_5_1_0 = ReplicaInfo(None, "y:10911", 2, ["y:10911", "z:10911"], 8)
+            assert await controller.replica_info("a") == of_5_1_0
             server.body = b'{"syncStateSet":["x"]}'
             with pytest.raises(Broken, match="makes no sense"):
                 await controller.replica_info("a")

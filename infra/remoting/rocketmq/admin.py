@@ -226,14 +226,23 @@ class ControllerMetadata:
     peers: str
 
 
+def _member(told: Any) -> int | str:
+    """Of a SyncStateSet. Raises TypeError where it is neither an id nor an address."""
+    if type(told) is int or (type(told) is str and ":" in told):
+        return told
+    raise TypeError(f"{told!r} in the SyncStateSet")
+
+
 @dataclass(frozen=True, slots=True)
 class ReplicaInfo:
-    """A broker group as the leading controller sees it; `in_sync` are broker ids."""
+    """A broker group as the leading controller sees it; `in_sync` are broker ids, or addresses in 5.1.0, which has no
+    ids that last.
+    """
 
     master_id: int | None
     master_address: str
     master_epoch: int
-    in_sync: Sequence[int]
+    in_sync: Sequence[int | str]
     in_sync_epoch: int
 
 
@@ -263,7 +272,7 @@ class Controller(Server):
                 master_id=None if master is None else int(master),
                 master_address=frame.ext.get("masterAddress", ""),
                 master_epoch=int(frame.ext.get("masterEpoch", -1)),
-                in_sync=sorted(int(number) for number in body.get("syncStateSet") or []),
+                in_sync=sorted(_member(told) for told in body.get("syncStateSet") or []),
                 in_sync_epoch=int(body.get("syncStateSetEpoch", -1)),
             )
         except (ValueError, AttributeError, TypeError) as e:
