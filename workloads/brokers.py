@@ -88,7 +88,7 @@ class BrokerClient:
         left = end - asyncio.get_running_loop().time()
         if node is None or left <= 0:
             self._refused = True
-            return Completion("fail", op.value, "no-master: nobody names one; nothing was sent")
+            return Completion("fail", op.value, f"no-master: {self.masters.silence}; nothing was sent")
         sent = await self.at(node).send(queue.topic, queue.number, body_of(op.value, BODY_SIZE), deadline_s=left)
         self.learn(queue.group, node, sent.outcome)
         return _sent(sent, op.value, {"node": node})

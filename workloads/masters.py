@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, TypeVar
 
-from infra.remoting.connection import RemotingError
+from infra.remoting.connection import Malformed, RemotingError
 from infra.remoting.rocketmq.admin import AdminError, Controller, NameServer
 from workloads.places import Places
 
@@ -19,6 +19,7 @@ S = TypeVar("S")
 T = TypeVar("T")
 
 _ASK_S: Final = 0.8
+_SILENCE: Final = "nobody names one"
 _GAP_S: Final = 0.1
 """Looked up at most so often, however many clients are sent away at the same time."""
 
@@ -32,6 +33,8 @@ class Masters:
         self._looked: dict[str, float] = {}
         self._found: dict[str, str | None] = {}
         """What the last look brought, and when it was over."""
+        self.silence = _SILENCE
+        """Why the last look found nobody, in a few words."""
         self._locks = {group: asyncio.Lock() for group in places.groups}
         self._controllers = [Controller(*at, deadline_s=_ASK_S) for at in places.controllers]
         self._name_servers = [NameServer(*at, deadline_s=_ASK_S) for at in places.nameservers]
@@ -66,11 +69,11 @@ class Masters:
 
     async def _ask(self, group: str) -> str | None:
         if self._controllers:
-            answers = await _all(self._controllers, lambda controller: controller.replica_info(group))
+            answers = await self._all(self._controllers, lambda controller: controller.replica_info(group))
             best = max(answers, key=lambda info: info.master_epoch, default=None)
             return None if best is None else self._places.node_at(best.master_address)
         topic = next(iter(self._places.topics(group)))
-        routes = await _all(self._name_servers, lambda server: server.route(topic))
+        routes = await self._all(self._name_servers, lambda server: server.route(topic))
         named: Counter[str] = Counter()
         for route in routes:
             for broker in (route or {}).get("brokerDatas", []):
@@ -79,14 +82,18 @@ class Masters:
                     named[node] += 1
         return named.most_common(1)[0][0] if named else None
 
+    async def _all(self, servers: Sequence[S], ask: Callable[[S], Awaitable[T]]) -> list[T]:
+        """The answers of those that gave one."""
+        self.silence = _SILENCE
 
-async def _all(servers: Sequence[S], ask: Callable[[S], Awaitable[T]]) -> list[T]:
-    """The answers of those that gave one."""
-
-    async def one(server: S) -> list[T]:
-        try:
-            return [await ask(server)]
-        except (RemotingError, AdminError):
+        async def one(server: S) -> list[T]:
+            try:
+                return [await ask(server)]
+            except Malformed as problem:
+                # Not the silence of a server: it may have named a master, and we did not understand.
+                self.silence = str(problem)
+            except (RemotingError, AdminError):
+                pass
             return []
 
-    return [answer for answers in await asyncio.gather(*map(one, servers)) for answer in answers]
+        return [answer for answers in await asyncio.gather(*map(one, servers)) for answer in answers]

@@ -126,7 +126,7 @@ class QueueOps(BrokerClient):
         node = await self.master(queue.group)
         if node is None:
             self.learn(queue.group, "", Outcome("fail", ""))
-            return Completion("fail", op.value, "no-master: nobody names one; nothing was sent", extra)
+            return Completion("fail", op.value, f"no-master: {self.masters.silence}; nothing was sent", extra)
         extra["node"] = node
         match op.f:
             case "consume":

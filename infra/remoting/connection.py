@@ -36,6 +36,10 @@ class Broken(RemotingError):
     """The connection ended, or its bytes made no sense, after the request may have been sent."""
 
 
+class Malformed(Broken):
+    """An answer came, and its content makes no sense to us."""
+
+
 class TimedOut(RemotingError):
     """The answer did not come within the deadline."""
 

@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Self
 
-from infra.remoting.connection import Broken
+from infra.remoting.connection import Malformed
 from infra.remoting.frame import Frame
 from infra.remoting.rocketmq import fastjson
 from infra.remoting.rocketmq.codes import Request, name_of
@@ -62,9 +62,9 @@ class Server(Link):
         try:
             value = fastjson.loads(frame.body)
         except fastjson.FastjsonError as e:
-            raise Broken(f"{self.address}: {code.name}: {e}") from None
+            raise Malformed(f"{self.address}: {code.name}: {e}") from None
         if not isinstance(value, dict):
-            raise Broken(f"{self.address}: {code.name}: a JSON {type(value).__name__}, not an object")
+            raise Malformed(f"{self.address}: {code.name}: a JSON {type(value).__name__}, not an object")
         return value
 
     async def properties(self, code: Request) -> dict[str, str]:
@@ -276,7 +276,7 @@ class Controller(Server):
                 in_sync_epoch=int(body.get("syncStateSetEpoch", -1)),
             )
         except (ValueError, AttributeError, TypeError) as e:
-            raise Broken(f"{self.address}: replica info that makes no sense: {e}") from None
+            raise Malformed(f"{self.address}: replica info that makes no sense: {e}") from None
 
     async def sync_state(self, broker_names: Sequence[str]) -> Json:
         """Group -> `masterBrokerId`, `masterAddress`, `masterEpoch`, `syncStateSetEpoch`, `inSyncReplicas` and
