@@ -16,6 +16,7 @@ from harness.plan import ClusterPlan, Plan
 from harness.virtual_time import VirtualTimeLoop
 from infra.api import ClusterSpec, InfraError, Leftover
 from infra.backends.ssh import PROGRAMS, ROOTS
+from infra.topologies import _places
 from infra.topologies.dledger import PORT
 from results.store import Store
 from sim.rig import SIM_FAULTS, SimBackend, SimCluster, SimRegister, SimTopology
@@ -90,7 +91,7 @@ def test_clean_goes_on_after_a_machine_that_is_away(monkeypatch: pytest.MonkeyPa
 
 
 def test_the_document_is_right(tmp_path: Path) -> None:
-    """Its plan can be run, and its command; programs, folders and port are the code's."""
+    """Its plan can be run, and its command; programs, folders and ports are the code's."""
     toml = re.findall(r"^```toml\n(.*?)^```", DOC, re.MULTILINE | re.DOTALL)
     (tmp_path / "plan.toml").write_text(toml[0])
     plan = Plan.read(tmp_path / "plan.toml")
@@ -101,4 +102,10 @@ def test_the_document_is_right(tmp_path: Path) -> None:
     assert programs is not None
     assert set(re.split(r", | and |\s", programs[1])) == PROGRAMS.keys()
     assert all(f"`{root}`" in DOC for root in ROOTS)
-    assert f"**Port {PORT} (TCP)**" in DOC
+    told = re.search(r"\*\*Ports \(TCP\)\*\*(.*?)Partitions are seen", DOC, re.DOTALL)
+    assert told is not None
+    named: set[int] = set()
+    for first, last in re.findall(r"(\d{4,5})(?: to (\d{4,5}))?", told[1]):
+        named.update(range(int(first), int(last or first) + 1))
+    used = {getattr(_places, name) for name in dir(_places) if name.endswith("_PORT")} | {PORT}
+    assert used | {_places.BROKER_PORT - 2} <= named, "a broker listens two below its own port as well"
