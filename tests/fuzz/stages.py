@@ -37,6 +37,7 @@ from results.verdict import Verdict  # noqa: E402
 COMPLETE: Final = ("frontier", "refined", "plain frontier", "plain refined")
 
 _BRIEF: Final = 500
+"""Steps for a search that may have no end."""
 
 Stage = Callable[[Meter], Outcome]
 

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from infra.remoting.connection import Broken, RemotingError
+from infra.remoting.connection import Malformed, RemotingError
 from infra.remoting.frame import Frame
 from infra.remoting.outcomes import Outcome
 from infra.remoting.rocketmq import fastjson
@@ -124,7 +124,7 @@ class Membership(Link):
             said = fastjson.loads(frame.body)["lockOKMQSet"] or []
             return frozenset((q["topic"], q["brokerName"], int(q["queueId"])) for q in said)
         except (ValueError, KeyError, TypeError) as e:
-            raise Broken(f"{self.address}: an answer about locks that makes no sense: {e}") from None
+            raise Malformed(f"{self.address}: an answer about locks that makes no sense: {e}") from None
 
 
 def _lock_body(client_id: str, queues: Collection[Queue], group: str) -> bytes:
