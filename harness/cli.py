@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import logging
 import os
-import signal
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -16,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from harness import registry
+from harness import registry, signals
 from harness.batch import batch
 from harness.history_options import of_histories
 from harness.plan import NemesisPlan, Plan, PlanError, seconds
@@ -305,16 +304,8 @@ def main(argv: list[str] | None = None) -> None:
     infra = logging.getLogger("infra")
     infra.addHandler(progress)
     infra.setLevel(logging.INFO)
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-        signal.signal(signal.SIGINT, _interrupt)
+    signals.install()
     sys.exit(guarded(lambda: cli.main(argv, prog_name="harness", standalone_mode=False)))
-
-
-def _interrupt(signum: int, frame: object) -> None:
-    """Ctrl-C. Where Python's own handler is in place, asyncio puts one over it that only cancels the running task; a
-    task that is just about to end never notices, and the Ctrl-C is lost.
-    """
-    raise KeyboardInterrupt
 
 
 def guarded(command: Callable[[], object]) -> int:
@@ -333,8 +324,11 @@ def guarded(command: Callable[[], object]) -> int:
         return _said(str(problem), Verdict.UNKNOWN.exit_code)
     except (InfraError, StoreError) as problem:
         return _said(str(problem), FAILURE)
-    except (KeyboardInterrupt, click.Abort):
-        return _said("interrupted", 130)
+    except (KeyboardInterrupt, click.Abort) as ended:
+        stopped = ended.__cause__ if isinstance(ended, click.Abort) else ended
+        if not isinstance(stopped, signals.Stopped):
+            stopped = signals.Stopped(signals.STOP_SIGNALS[0])
+        return _said(stopped.describe(), stopped.exit_code)
     except BrokenPipeError:
         return 0
 

@@ -12,7 +12,6 @@ import contextlib
 import json
 import logging
 import os
-import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -22,14 +21,14 @@ from pathlib import Path
 from typing import Final
 
 import harness.generator as gen
-from harness import choices, environment, registry, reusing
+from harness import choices, environment, registry, reusing, signals
 from harness.api import Completion, Context, Fault, Workload
 from harness.faults import FaultRunner, refuse_if_not_disposable
 from harness.faults import generator as fault_generator
 from harness.generator import Generator, Invocation
 from harness.interpreter import Interpreter
 from harness.judging import judge_run, write_results
-from harness.live import Live
+from harness.live import Live, surviving
 from harness.observer import Observer
 from harness.plan import Plan, PlanError
 from harness.scene import Scene
@@ -50,6 +49,8 @@ SETTLE_S = 5.0
 """Load goes on at least this long after the last heal: what returns may do harm only then."""
 
 READY_TIMEOUT_S = 240.0
+
+_GOES_ON: Final = "interrupted: the logs are fetched and the run is judged all the same; once more ends that"
 FINAL_LIMIT_S = 120.0
 
 
@@ -152,7 +153,7 @@ def run(
     `loop_factory` makes the event loop whose clock the run goes by (tests: `harness.virtual_time`).
     """
     began = time.monotonic()
-    plan = prepared.plan
+    plan, say = prepared.plan, surviving(say)
     folder = store.create(plan.label, plan.to_toml(), datetime.now())
     with _log_into(folder.log), _first():
         log.info("plan %s, seed %d, folder %s", plan.digest, plan.seed, folder.path)
@@ -174,7 +175,7 @@ def run(
             outcome = _on_cluster(prepared, cluster, folder, say, began, loop_factory)
         finally:
             # A second Ctrl-C must not leave half a cluster behind.
-            with _ignoring_sigint():
+            with signals.ignored():
                 if prepared.keep and outcome is not None and not outcome.unhealed:
                     cluster.keep(plan.to_toml())
                     say(reusing.told(cluster.run_id))
@@ -232,15 +233,18 @@ def _on_cluster(
             runner.run(session.run())
         if prepared.plan.ground_truth and not session.stopping:
             session.read_ground_truth()
-    finally:
-        # From here on a Ctrl-C must not cost the evidence; a second one ends the judging, and the journal is there.
-        with _ignoring_sigint():
+    except BaseException:
+        with signals.ignored():
             collect(topology, cluster.nodes, folder)
-    record = folder.load()
-    folder.seal(record)
-    judgement = judge_run(record, prepared.workload)
-    seconds = time.monotonic() - began
-    write_results(folder, record, judgement, seconds)
+        raise
+    # One Ctrl-C must not cost the evidence from here on; the next ends the judging, and the journal is there.
+    with signals.deferred(lambda: say(_GOES_ON), announced=session.stopping):
+        collect(topology, cluster.nodes, folder)
+        record = folder.load()
+        folder.seal(record)
+        judgement = judge_run(record, prepared.workload)
+        seconds = time.monotonic() - began
+        write_results(folder, record, judgement, seconds)
     return Outcome(folder, judgement, seconds, bool(session.unhealed))
 
 
@@ -289,24 +293,27 @@ class _Session:
         self.watch = Watch(self.topology, nodes, runner.downed, lambda said: interpreter.event(SERVER_DIED, said))
         self.about["started_at"] = datetime.now(UTC).isoformat(timespec="microseconds")
         write_text(self.folder.environment, json.dumps(self.about, indent=2), "the environment")
-        asyncio.get_running_loop().add_signal_handler(signal.SIGINT, self._interrupt)
         watchers = [asyncio.create_task(w) for w in (self.observer.watch(), self.live.show(), self.watch.watch())]
-        try:
-            await self._phases()
-        finally:
-            await self._heal()
-            for watcher in watchers:
-                watcher.cancel()
-            await asyncio.gather(*watchers, return_exceptions=True)
-            await interpreter.close()
-            journal.close()
-            observations.close()
-            # Whoever judges this run later must know it too.
-            if self.stopping:
-                self.about["interrupted"] = "broken off by the user"
-            if self.unhealed:
-                self.about["unhealed"] = "; ".join(self.unhealed)
-            write_text(self.folder.environment, json.dumps(self.about, indent=2), "the environment")
+        with signals.forwarded(asyncio.get_running_loop(), self._interrupt):
+            try:
+                await self._phases()
+            finally:
+                await self._heal()
+                for watcher in watchers:
+                    watcher.cancel()
+                await asyncio.gather(*watchers, return_exceptions=True)
+                await interpreter.close()
+                journal.close()
+                observations.close()
+                self._write_end()
+
+    def _write_end(self) -> None:
+        """Whoever judges this run later must know how it ended."""
+        if self.stopping:
+            self.about["interrupted"] = "broken off by the user"
+        if self.unhealed:
+            self.about["unhealed"] = "; ".join(self.unhealed)
+        write_text(self.folder.environment, json.dumps(self.about, indent=2), "the environment")
 
     def read_ground_truth(self) -> None:
         """Stop every server in an orderly way and let the workload read their files. What fails is told in the
@@ -384,7 +391,7 @@ class _Session:
             log.info("nemesis %s %s %s %s", op.type, op.f, op.value, op.error or "")
 
     def _interrupt(self) -> None:
-        """Ctrl-C: stop asking, heal, keep the evidence, judge what there is."""
+        """A stop signal: stop asking, heal, keep the evidence, judge what there is."""
         if self.stopping:
             return
         self.stopping = True
@@ -416,15 +423,6 @@ def collect(topology: Topology, nodes: Sequence[Node], folder: RunDir) -> None:
 
     with ThreadPoolExecutor(len(nodes)) as pool:
         list(pool.map(fetch, nodes))
-
-
-@contextlib.contextmanager
-def _ignoring_sigint() -> Iterator[None]:
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
 
 
 class _Log(logging.FileHandler):

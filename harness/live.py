@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import sys
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
@@ -13,6 +14,18 @@ from results.op import Op
 TERMINAL_S = 0.5
 PLAIN_S = 10.0
 _RATE_WINDOW_S = 5
+
+
+def surviving(say: Callable[[str], None]) -> Callable[[str], None]:
+    """`say`, which goes on in silence where the terminal is closed or the reader of a pipe has left: a run whose
+    screen is gone is healed, judged and torn down like any other.
+    """
+
+    def say_if_heard(text: str) -> None:
+        with contextlib.suppress(OSError):
+            say(text)
+
+    return say_if_heard
 
 
 class Live:
@@ -49,17 +62,20 @@ class Live:
     def draw(self) -> None:
         line = self.line()
         if self._terminal:
-            self._out.write("\r" + line.ljust(self._width))
+            self._write("\r" + line.ljust(self._width))
             self._width = len(line)
         else:
-            self._out.write(line + "\n")
-        self._out.flush()
+            self._write(line + "\n")
 
     def wipe(self) -> None:
         if self._terminal and self._width:
-            self._out.write("\r" + " " * self._width + "\r")
-            self._out.flush()
+            self._write("\r" + " " * self._width + "\r")
             self._width = 0
+
+    def _write(self, text: str) -> None:
+        with contextlib.suppress(OSError):  # nobody looks any more; see `surviving`
+            self._out.write(text)
+            self._out.flush()
 
     def line(self) -> str:
         """` 01:12  |  231 op/s  ok 14902  fail 41  info 118  |  fault: hammer-time n4  |  leader n2, term 6`"""

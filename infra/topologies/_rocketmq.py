@@ -250,7 +250,11 @@ class RocketmqTopology(ABC):
 
             # All brokers at once: after a restart one may wait for another, the only one that may become master.
             with ThreadPoolExecutor(len(self._nodes) if BROKER in stage else _AT_ONCE) as pool:
-                list(pool.map(bring_up, servers))
+                try:
+                    list(pool.map(bring_up, servers))
+                except BaseException:  # a Ctrl-C here must not wait until every server has answered
+                    given_up.set()
+                    raise
         self.await_serving(max(1.0, deadline - time.monotonic()))
         self._read_back()
 
