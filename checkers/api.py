@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Protocol
 
 from checkers.legality import applied
+from checkers.starvation import doubted
 from results.record import RunRecord
 from results.verdict import CheckResult, Judgement, Verdict
 
@@ -28,7 +29,8 @@ class Checker(Protocol):
 def judge(run: RunRecord, checkers: Sequence[Checker]) -> Judgement:
     """Run every checker. One that raises gives `unknown`, its traceback in `stats["traceback"]`; the others go on.
 
-    What the run's configuration permits (`checkers.legality`) is marked so, and fails nothing.
+    What the run's configuration permits (`checkers.legality`) is marked so, and fails nothing; what a machine without
+    time for the servers may have caused (`checkers.starvation`) leaves the verdict open.
     """
     return Judgement([_safely(checker, run) for checker in checkers])
 
@@ -36,7 +38,7 @@ def judge(run: RunRecord, checkers: Sequence[Checker]) -> Judgement:
 def _safely(checker: Checker, run: RunRecord) -> CheckResult:
     started = time.perf_counter()
     try:
-        result = applied(checker.check(run), run)
+        result = doubted(applied(checker.check(run), run), run)
     except Exception as problem:
         result = CheckResult(
             checker.name,

@@ -189,6 +189,7 @@ class Availability:
             ops=sorted({*tried[:3], *tried[-3:]}),
             window=(outage.start, outage.end),
             details=details,
+            limit_s=self.limit / _S,
         )
 
 

@@ -70,7 +70,8 @@ class SyncState:
             f"{absence.node} stayed outside the SyncStateSet ({', '.join(absence.in_sync) or 'empty'}{epoch}) for "
             f"{seconds:.0f} s{tail} (limit {self.limit / _S:g} s), although it was up and no fault was in force",
             window=(absence.since, absence.until),
-            details={"nodes": nodes_at(run, absence.until, names), "seconds": round(seconds, 1)},
+            details={"node": absence.node, "nodes": nodes_at(run, absence.until, names), "seconds": round(seconds, 1)},
+            limit_s=self.limit / _S,
         )
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from harness import registry
-from infra import kept
-from infra.api import Backend, InfraError
+from infra.api import Backend, InfraError, Leftover
+from infra.network import POOL, open_pool
 
 _NEEDED_GIB = 4
 
@@ -41,45 +41,55 @@ def examine(say: Callable[[str], None]) -> bool:
 
 def clean_up(say: Callable[[str], None], dry_run: bool, kept_too: bool = False) -> bool:
     """Remove the leftovers of dead runs; of kept clusters only when asked. Returns whether nothing is left but what
-    living runs own, and what was kept.
+    living runs own, and what was kept, and whether all of it could be seen.
     """
-    clean = True
-    found = 0
+    clean, found, alive = True, 0, False
     for name in registry.names(registry.CLUSTERS):
         backend = registry.backend(name)
         try:
             leftovers = backend.leftovers()
         except InfraError as problem:
             say(f"{name}: {problem}")
+            clean = False
             continue
         for run_id in dict.fromkeys(item.run_id for item in leftovers):
+            found += 1
             mine = [item for item in leftovers if item.run_id == run_id]
             what = ", ".join(item.what for item in mine)
-            found += 1
-            if any(item.alive for item in mine):
-                say(f"{name}: {run_id} is still running, left alone: {what}")
-                continue
-            record = kept.found(run_id)
-            if record is not None and (record.in_use or not kept_too):
-                state = "in use" if record.in_use else f"kept (run --reuse {run_id}, or clean --kept)"
+            why = next((item.broken for item in mine if item.broken), None)
+            if why is not None:
+                clean = False
+                say(f"{name}: {run_id} could not be looked at: {why}")
+            elif (state := _left_alone(run_id, mine, kept_too)) is not None:
+                alive = True
                 say(f"{name}: {run_id} is {state}, left alone: {what}")
-                continue
-            say(f"{name}: {run_id} {'would remove' if dry_run else 'removing'}: {what}")
-            if not dry_run:
-                left = _removed(backend, run_id)
+            else:
+                say(f"{name}: {run_id} {'would remove' if dry_run else 'removing'}: {what}")
+                left = None if dry_run else _removed(backend, run_id)
                 if left is not None:
                     clean = False
                     say(f"{name}: {run_id} could not be removed: {left}")
-    if not found:
+    if not found and clean:
         say("nothing was left behind")
+    if clean and not alive and not dry_run and open_pool():
+        say(f"the route for {POOL} was removed")
     return clean
+
+
+def _left_alone(run_id: str, mine: Sequence[Leftover], kept_too: bool) -> str | None:
+    """Why a run's leftovers are not to be removed, or None."""
+    keeps = any(item.kept for item in mine)
+    if any(item.alive for item in mine):
+        return "in use" if keeps else "still running"
+    if keeps and not kept_too:
+        return f"kept (run --reuse {run_id}, or clean --kept)"
+    return None
 
 
 def _removed(backend: Backend, run_id: str) -> str | None:
     """Remove one run's leftovers: what is still there, or what went wrong; None when all of it is gone."""
     try:
         backend.clean(run_id)
-        kept.forget(run_id)
         return ", ".join(item.what for item in backend.leftovers() if item.run_id == run_id) or None
     except InfraError as problem:
         return str(problem)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from checkers.api import Checker, judge
+from checkers.starvation import describe
 from checkers.wellformed import WellFormed
 from harness import registry
 from harness.api import Workload
@@ -31,7 +32,14 @@ def judge_by(record: RunRecord, checkers: Sequence[Checker]) -> Judgement:
     first = judge(record, [WellFormed()])
     if first.verdict != Verdict.VALID:
         return first
-    return Judgement([*first.results, *judge(record, checkers).results, *_ending(record)])
+    return Judgement([*first.results, *judge(record, checkers).results, *_machine(record), *_ending(record)])
+
+
+def _machine(record: RunRecord) -> list[CheckResult]:
+    """What the machine gave the servers: a line for the reader, never a finding. Nothing where it was not measured."""
+    if not record.machine:
+        return []
+    return [CheckResult("machine", Verdict.VALID, describe(record.machine))]
 
 
 def _ending(record: RunRecord) -> list[CheckResult]:

@@ -30,12 +30,14 @@ from harness.interpreter import Interpreter
 from harness.judging import judge_run, write_results
 from harness.live import Live, surviving
 from harness.observer import Observer
+from harness.own_machine import watch_own_machine
 from harness.plan import Plan, PlanError
 from harness.scene import Scene
 from harness.schedule import strikes
 from harness.targets import ROLES
 from harness.watch import Watch
 from infra.api import Backend, Cluster, ClusterSpec, InfraError, Node, Topology
+from infra.pressure import start_probes
 from results.durable import write_text
 from results.journal import Journal
 from results.observations import ObservationLog
@@ -221,6 +223,7 @@ def _on_cluster(
         collect(topology, cluster.nodes, folder)
         raise
     about["ready_s"] = f"{time.monotonic() - started:.1f}"
+    start_probes(cluster.nodes)
     version = topology.versions().get(topology.name, "")
     names = f"{cluster.nodes[0].name}..{cluster.nodes[-1].name}"
     say(
@@ -293,7 +296,8 @@ class _Session:
         self.watch = Watch(self.topology, nodes, runner.downed, lambda said: interpreter.event(SERVER_DIED, said))
         self.about["started_at"] = datetime.now(UTC).isoformat(timespec="microseconds")
         write_text(self.folder.environment, json.dumps(self.about, indent=2), "the environment")
-        watchers = [asyncio.create_task(w) for w in (self.observer.watch(), self.live.show(), self.watch.watch())]
+        watching = self.observer.watch(), self.live.show(), self.watch.watch(), watch_own_machine(self.folder.machine)
+        watchers = [asyncio.create_task(w) for w in watching]
         with signals.forwarded(asyncio.get_running_loop(), self._interrupt):
             try:
                 await self._phases()

@@ -15,7 +15,6 @@ from harness.api import Workload
 from harness.plan import Plan, PlanError
 from harness.registry import OWN_MACHINES
 from infra import kept
-from infra.api import InfraError
 
 _DECIDED = {
     *("topology", "profile", "controller_type", "brokers", "version", "server_jars", "jvm_options", "settings"),
@@ -31,10 +30,7 @@ def on_kept(plan: Plan, run_id: str, given: Mapping[str, Any]) -> Plan:
     asked = [f"--{option.replace('_', '-')}" for option in given if option in _DECIDED]
     if asked:
         raise PlanError(f"--reuse {run_id}: {', '.join(asked)} was decided when that cluster was made; leave it out")
-    record = kept.found(run_id)
-    if record is None:
-        there = ", ".join(kept.all_kept()) or "none"
-        raise InfraError(f"no kept cluster {run_id!r}; there are: {there} (harness run --keep leaves one)")
+    record = kept.known(run_id)
     made = Plan.from_dict(tomllib.loads(record.note), f"the kept cluster {run_id}")
     return replace(plan, cluster=replace(made.cluster, backend=record.backend), server=made.server)
 

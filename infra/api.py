@@ -141,12 +141,19 @@ class Capability:
 
 @dataclass(frozen=True)
 class Leftover:
-    """Something an earlier run left on this machine. `alive`: its owner is still running, so hands off."""
+    """Something an earlier run left on this machine.
+
+    alive   somebody owns it or uses it now, so hands off.
+    kept    it was to outlive the run that made it (`Cluster.keep`).
+    broken  why it cannot be told what this is, or removed; empty where it can.
+    """
 
     backend: str
     run_id: str
     what: str
     alive: bool
+    kept: bool = False
+    broken: str = ""
 
 
 class Cluster(Protocol):
@@ -185,10 +192,11 @@ class Backend(Protocol):
         not there any more, or in use.
         """
 
-    def leftovers(self) -> list[Leftover]: ...
+    def leftovers(self) -> list[Leftover]:
+        """Of all runs, living ones included. Raises InfraError where that cannot be seen."""
 
     def clean(self, run_id: str) -> None:
-        """Remove what the (dead) run left. Idempotent."""
+        """Remove what the run left, a kept cluster too. Idempotent. Raises InfraError while somebody uses it."""
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,9 @@
 """A Docker engine: does one answer, and where none does, one of our own.
 
 `python -m infra.engine start|stop|status`. Ours has no default bridge and forwards nothing: nothing that runs on it
-can reach the network this machine is in. It goes on running after the run, like any engine; `stop` ends it.
+can reach the network this machine is in. Its images and containers lie in the cache folder: what the machine's own
+engine holds, which may be stopped for a reason, is neither seen nor started. It goes on running after the run, like any
+engine; `stop` ends it.
 """
 
 from __future__ import annotations
@@ -77,7 +79,11 @@ def start_engine(say: Say) -> None:
                 "dockerd is not installed: `apt-get install docker.io` (`make setup` does), or use --cluster local"
             )
         log = cache_dir() / "dockerd.log"
-        argv = [dockerd, "--bridge=none", "--ip-forward=false", f"--host={_SOCKET}"]
+        home = _home()
+        argv = [
+            *(dockerd, "--bridge=none", "--ip-forward=false", f"--host={_SOCKET}"),
+            *(f"--data-root={home}/data", f"--exec-root={home}/run", f"--pidfile={home}/dockerd.pid"),
+        ]
         say(f"engine: no Docker engine answers; starting one of our own: {' '.join(argv)} (log: {log})")
         with log.open("ab") as out:
             begin = out.tell()
@@ -147,6 +153,17 @@ def started_here() -> Owner | None:
     except (OSError, ValueError, KeyError, TypeError):
         return None
     return owner if is_alive(owner) else None
+
+
+def engine_is_absent() -> bool:
+    """Whether this machine has no engine at all: neither one that is named, nor a socket, nor one that was ours."""
+    named = os.environ.get("DOCKER_HOST", _SOCKET)
+    return named == _SOCKET and not Path(_SOCKET.removeprefix("unix://")).exists() and not _home().exists()
+
+
+def _home() -> Path:
+    """What an engine of our own writes."""
+    return cache_dir() / "engine"
 
 
 def _state() -> Path:

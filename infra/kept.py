@@ -1,22 +1,23 @@
 """Clusters that outlive the run that made them (`--keep`), and how a later run finds its way back in (`--reuse`).
 
 A record in the cache folder, readable by its user alone, holds what the control program knew of a cluster: addresses,
-keys, and a note of the caller's. It is written when the cluster is kept and removed with the cluster.
+keys, and a note of the caller's. It is written when the cluster is kept and removed with the cluster. Whether somebody
+uses the cluster is no matter of this record: that stands on the cluster itself (`infra.claims`, `engine_claim`).
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
+from typing import Any
 
 from infra.api import InfraError
 from infra.backends.owned import slug
-from infra.cache import cache_dir, exclusive
+from infra.cache import cache_dir
 from infra.keys import ClusterKeys, KeyPair
-from infra.ownership import current, text_is_alive
 
 
 @dataclass(frozen=True)
@@ -25,7 +26,6 @@ class Kept:
 
     client, hosts  private keys as text: ours, and each node's own.
     note           the caller's, unread here (the plan it was made for).
-    user           the process that uses it now, as `infra.ownership.Owner`; empty when nobody does.
     """
 
     backend: str
@@ -35,11 +35,6 @@ class Kept:
     hosts: Mapping[str, Sequence[str]]
     facts: Mapping[str, str]
     note: str
-    user: str = ""
-
-    @property
-    def in_use(self) -> bool:
-        return bool(self.user) and text_is_alive(self.user)
 
     @property
     def keys(self) -> ClusterKeys:
@@ -65,40 +60,53 @@ def save(kept: Kept) -> None:
 
 def found(run_id: str) -> Kept | None:
     """The record of a kept cluster, or None. Raises InfraError where it cannot be read."""
+    path = _path(run_id)
     try:
-        return Kept(**json.loads(_path(run_id).read_text()))
+        record = json.loads(path.read_text())
+        return Kept(**{field.name: record[field.name] for field in fields(Kept)})
     except FileNotFoundError:
         return None
-    except (OSError, ValueError, TypeError) as problem:
-        raise InfraError(f"the record of the kept cluster {run_id} cannot be read: {problem}") from None
+    except (OSError, ValueError, TypeError, KeyError) as problem:
+        raise InfraError(
+            f"the record of the kept cluster {run_id} cannot be read ({problem}); if it is gone, remove {path}"
+        ) from None
+
+
+def is_on_record(run_id: str) -> bool:
+    """Whether there is a record, readable or not."""
+    return _path(run_id).exists()
 
 
 def all_kept() -> list[str]:
-    """The run ids of all kept clusters."""
-    names = []
-    for path in _folder().glob("*.json"):
-        with contextlib.suppress(OSError, ValueError, TypeError, KeyError):
-            names.append(str(json.loads(path.read_text())["run_id"]))
-    return sorted(names)
+    """The run ids of all kept clusters on record."""
+    return sorted(str(record["run_id"]) for record in _readable())
 
 
-def take(run_id: str) -> Kept:
-    """The cluster is ours to use until this process ends. Raises InfraError where there is none, or another uses it."""
-    with exclusive("kept"):
-        kept = found(run_id)
-        if kept is None:
-            there = ", ".join(all_kept()) or "none"
-            raise InfraError(f"no kept cluster {run_id!r}; there are: {there} (harness run --keep leaves one)")
-        if kept.in_use:
-            raise InfraError(f"the kept cluster {run_id} is in use by process {kept.user.partition('.')[0]}")
-        kept = replace(kept, user=str(current()))
-        save(kept)
-        return kept
+def any_of(backend: str) -> bool:
+    """Whether a cluster of this backend is on record."""
+    return any(record["backend"] == backend for record in _readable())
+
+
+def known(run_id: str) -> Kept:
+    """The record of a kept cluster. Raises InfraError where there is none, with those that there are."""
+    record = found(run_id)
+    if record is None:
+        there = ", ".join(all_kept()) or "none"
+        raise InfraError(f"no kept cluster {run_id!r}; there are: {there} (harness run --keep leaves one)")
+    return record
 
 
 def forget(run_id: str) -> None:
     """The cluster is gone. Idempotent."""
     _path(run_id).unlink(missing_ok=True)
+
+
+def _readable() -> Iterator[Mapping[str, Any]]:
+    for path in _folder().glob("*.json"):
+        with contextlib.suppress(OSError, ValueError):
+            record = json.loads(path.read_text())
+            if isinstance(record, dict) and {"run_id", "backend"} <= record.keys():
+                yield record
 
 
 def _folder() -> Path:

@@ -111,7 +111,7 @@ class SshLease:
         words = [w for argv in (*inject, *undo) for w in (str(len(argv)), *argv)]
         head = [f"{ttl_s:.3f}", str(_COMMAND_S), str(len(inject)), str(len(undo))]
         start = time.monotonic()
-        channel = node.start(["bash", "--norc", "-c", _GUARD, "lease", *head, *words])
+        channel = node.start(["bash", "--norc", "-c", _GUARD, f"lease:{node.run_id}", *head, *words])
         lease = cls(node, undo, channel, ttl_s)
         try:
             lease._await_held(10 + (_COMMAND_S + 2) * len(inject), start, inject)

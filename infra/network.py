@@ -83,16 +83,25 @@ def seal_pool() -> None:
     """Make this machine answer "no route" for addresses of the pool that no live cluster has.
 
     Without it, packets for a node that is gone would follow the default route off the machine. The route is the worst
-    of all by metric and the widest, so live clusters always win; it is harmless, and never removed. Needs root and
-    iproute2; without them it is left out.
+    of all by metric and the widest, so live clusters always win; it stays until `harness clean` finds no cluster any
+    more (`open_pool`). Needs root and iproute2; without them it is left out.
     """
+    _route("add")  # "File exists" is what we want
+
+
+def open_pool() -> bool:
+    """Remove the route of `seal_pool`; whether there was one."""
+    return _route("del")
+
+
+def _route(verb: str) -> bool:
     if os.geteuid() != 0:
-        return
-    argv = ["ip", "route", "add", "unreachable", str(POOL), "metric", "9999"]
+        return False
+    argv = ["ip", "route", verb, "unreachable", str(POOL), "metric", "9999"]
     try:
-        subprocess.run(argv, capture_output=True, timeout=10, check=False)  # "File exists" is what we want
-    except FileNotFoundError:
-        return
+        return subprocess.run(argv, capture_output=True, timeout=10, check=False).returncode == 0
+    except (FileNotFoundError, subprocess.TimeoutExpired):
+        return False
 
 
 def _claim(block: IPv4Network) -> socket.socket | None:

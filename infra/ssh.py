@@ -138,6 +138,7 @@ class SshNode:
     host_key       the node's pinned key; None: the user's known hosts decide, and an unknown key is refused.
     control_log    every command is noted there.
     sudo           commands run through `sudo -n` (a user who is not root).
+    run_id         stands in the command lines of leases' guards, so that those of a run can be found on the node.
 
     Connects when first used, and anew when the connection turns out dead before a command was sent; a command that
     may have run is never sent again.
@@ -155,8 +156,9 @@ class SshNode:
         host_key: paramiko.PKey | None,
         control_log: ControlLog | None = None,
         sudo: bool = False,
+        run_id: str = "",
     ) -> None:
-        self.name, self.address = name, address
+        self.name, self.address, self.run_id = name, address, run_id
         self.connection = Connection(name, host or address, port, user, client_key, host_key)
         self._log = control_log or ControlLog(None)
         self._sudo = sudo

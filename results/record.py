@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from results.history import History
+from results.machine import MachineSample
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +46,7 @@ class RunRecord:
     plan         the effective plan as plain data (`plan.toml`), defaults filled in; {} for a foreign history.
     observations roles and log positions of the nodes over time, in order of time.
     logs         node name -> text files collected from it (server log, GC log, hs_err).
+    machine      what the machines gave the servers over time; empty where that was not measured.
     path         the run's folder in the store, or None.
     """
 
@@ -54,3 +56,4 @@ class RunRecord:
     observations: Sequence[Observation] = ()
     logs: Mapping[str, Sequence[Path]] = field(default_factory=dict)
     path: Path | None = None
+    machine: Sequence[MachineSample] = ()

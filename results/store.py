@@ -4,7 +4,7 @@
     <root>/<name>/latest -> <time>            the newest of its kind; <name> is `<workload>-<nemesis>`
     <root>/<name>/2026-11-21T06-12-44/        a run (`-2`, `-3`, ... when the second is taken)
         plan.toml  environment.json  journal.jsonl  history.parquet  observations.jsonl  control.jsonl
-        verdict.json  report.html  junit.xml  harness.log  plots/  nodes/<node>/
+        verdict.json  report.html  junit.xml  harness.log  machine.log  plots/  nodes/<node>/
 
 Every reader here takes a run as it finds it: one that still goes, one that was killed, one half copied.
 """
@@ -23,10 +23,12 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
+from results import machine
 from results.durable import link, sync_folder, write_text
 from results.errors import HistoryError, StoreError, cannot_write, in_bytes
 from results.history import History
 from results.journal import read_journal
+from results.machine import read_machine
 from results.observations import read_observations
 from results.op import Op
 from results.record import Observation, RunRecord
@@ -73,6 +75,11 @@ class RunDir:
         return self.path / "observations.jsonl"
 
     @property
+    def machine(self) -> Path:
+        """What the control program's own machine gave it; the nodes' are among their logs."""
+        return self.path / machine.FILE
+
+    @property
     def verdict(self) -> Path:
         return self.path / "verdict.json"
 
@@ -116,12 +123,14 @@ class RunDir:
         if note:
             log.warning("%s: %s", self.path, note)
             environment["history"] = note
+        logs = self._logs()
         return RunRecord(
             history=history,
             plan=_read_plan(self.plan),
             environment=environment,
             observations=self._observations(),
-            logs=self._logs(),
+            logs=logs,
+            machine=read_machine(self.machine, logs, environment),
             path=self.path,
         )
 

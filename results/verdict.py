@@ -42,6 +42,8 @@ class Anomaly:
     window   (from, to) in ns since the start of the run: where to look, or None.
     details  anything a reader may want: JSON values, e.g. `states`, `nodes` (name -> role, term, last log lines).
     legal    why this configuration permits it (then it is shown with its count and does not fail the run), or None.
+    limit_s  how long this may last, for an anomaly of time (`window` is how long it did); None: one of content.
+    doubt    why it may be the doing of the machine that the servers ran on (`checkers.starvation`), or None.
     """
 
     name: str
@@ -51,6 +53,8 @@ class Anomaly:
     window: tuple[int, int] | None = None
     details: Mapping[str, Any] = field(default_factory=dict)
     legal: str | None = None
+    limit_s: float | None = None
+    doubt: str | None = None
 
 
 @dataclass(frozen=True)

@@ -93,6 +93,10 @@ def _anomaly_to_json(anomaly: Anomaly) -> dict[str, Any]:
         out["key"] = anomaly.key
     if anomaly.legal is not None:
         out["legal"] = anomaly.legal
+    if anomaly.limit_s is not None:
+        out["limit_s"] = anomaly.limit_s
+    if anomaly.doubt is not None:
+        out["doubt"] = anomaly.doubt
     out["ops"] = plain(anomaly.ops)
     if anomaly.window is not None:
         out["window"] = list(anomaly.window)
@@ -110,4 +114,6 @@ def _anomaly_from_json(data: Mapping[str, Any]) -> Anomaly:
         window=None if window is None else (window[0], window[1]),
         details=data.get("details", {}),
         legal=data.get("legal"),
+        limit_s=data.get("limit_s"),
+        doubt=data.get("doubt"),
     )

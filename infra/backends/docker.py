@@ -1,7 +1,8 @@
 """The docker backend: nodes are containers with one capability more than usual (NET_ADMIN), and never privileged.
 
 Their network is `internal`: nothing routes it off the machine. The image is made here and imported (`infra.image`), or
-built on top of `--base-image`. Labels on everything tell the run and its owner.
+built on top of `--base-image`. Labels on everything tell the run; who owns it, the engine itself knows
+(`infra.backends.engine_claim`).
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
 from typing import Any, Final
 
 import docker
@@ -23,6 +25,7 @@ from docker.types import IPAMConfig, IPAMPool, Mount
 
 from infra import kept
 from infra.api import Capability, Cluster, ClusterSpec, InfraError, Leftover
+from infra.backends.engine_claim import EngineClaim, engine_time, is_held, is_kept, mark_kept
 from infra.backends.owned import (
     HOST_KEY,
     OwnedCluster,
@@ -35,7 +38,7 @@ from infra.backends.owned import (
 )
 from infra.cache import exclusive
 from infra.control_log import ControlLog
-from infra.engine import connect, engine_answers
+from infra.engine import connect, engine_answers, engine_is_absent
 from infra.image import Say, dockerfile, ensure_tar, image_id
 from infra.janitor import Janitor
 from infra.keys import ClusterKeys, new_cluster_keys
@@ -46,7 +49,16 @@ REPOSITORY: Final = "rocketmq-harness-node"
 RUN: Final = "rocketmq-harness.run"
 OWNER: Final = "rocketmq-harness.owner"
 LAYOUT: Final = "rocketmq-harness.layout"
-"""Labels. `layout` is the version of these labels and names, for those who must clean up after a later harness."""
+"""Labels. `owner` is a process of the machine that made it: it helps where the claim is not there yet, or no more.
+`layout` is the version of these labels and names, for those who must clean up after a later harness.
+"""
+
+_PIDS: Final = 8192
+_MEMORY_SHARE: Final = 0.75
+_LEAST_MEMORY: Final = 2 << 30
+"""What a node may use, so that one that runs wild cannot take the machine: processes, threads included; its share of
+three quarters of the engine's memory, but never less than what its servers need.
+"""
 
 # Docker writes /etc/resolv.conf when the container starts, and its DNS makes unknown names hang for 10 to 20 s. Older
 # engines give a node of an internal network a default route all the same: packets for elsewhere die unanswered then.
@@ -73,16 +85,19 @@ class DockerBackend:
         with _one_line():
             engine = client.version().get("Version", "?")
             image = ensure_image(client, spec.base_image, log.info)
-        prefix = f"harness-{slug(spec.run_id)}"
-        labels = {RUN: spec.run_id, OWNER: str(current()), LAYOUT: "1"}
+        prefix = _prefix(spec.run_id)
+        labels = _labels_of(spec.run_id)
         subnet: Subnet | None = None
         janitor: Janitor | None = None
+        claim: EngineClaim | None = None
         with _one_line():
             for container in client.containers.list(all=True, filters={"label": f"{RUN}={spec.run_id}"}):
                 raise InfraError(f"run {spec.run_id} has {container.name} already: `harness clean` removes dead runs")
 
         def tear_down() -> None:
             _sweep(client, spec.run_id)
+            if claim is not None:
+                _release(claim)
             if subnet is not None:
                 subnet.release()
             if janitor is not None:
@@ -94,9 +109,11 @@ class DockerBackend:
             seal_pool()
             keys = new_cluster_keys(names)
             with _one_line():
+                claim = EngineClaim.take(client, image, prefix, labels)
                 subnet = _make_network(client, prefix, spec.run_id, labels)
                 addresses = {name: subnet.node(i) for i, name in enumerate(names)}
                 mounts = [Mount(s.path, str(s.source.resolve()), type="bind", read_only=True) for s in spec.shares]
+                memory = _memory_of_a_node(client, len(names))
 
                 def start(name: str) -> None:
                     container = client.containers.create(
@@ -106,6 +123,8 @@ class DockerBackend:
                         hostname=name,
                         init=True,
                         cap_add=["NET_ADMIN"],
+                        mem_limit=memory,
+                        pids_limit=_PIDS,
                         labels=labels,
                         mounts=mounts,
                         network=prefix,
@@ -124,48 +143,67 @@ class DockerBackend:
             raise
         facts = {"backend": self.name, "engine": engine, "image": image, "network": str(subnet.network)}
 
-        def let_live(note: str) -> None:
+        def detach(note: str) -> None:
             assert subnet is not None
             assert janitor is not None
+            assert claim is not None
+            with _one_line():
+                mark_kept(client, image, prefix, labels)
             kept.save(kept.Kept.of(self.name, spec.run_id, addresses, keys, facts, note))
             subnet.release()  # its route tells that it is taken
             janitor.dismiss()
+            _release(claim)
             client.close()
 
-        return OwnedCluster(self.name, spec.run_id, nodes, facts, control_log, tear_down, let_live)
+        return OwnedCluster(self.name, spec.run_id, nodes, facts, control_log, tear_down, detach)
 
     def reuse(self, spec: ClusterSpec) -> Cluster:
-        known = kept.take(spec.run_id)
+        known = kept.known(spec.run_id)
+        prefix = _prefix(spec.run_id)
+        client = connect()
+        claim = _claim_kept(client, known.facts.get("image", ""), spec.run_id)
         control_log = ControlLog(spec.control_log)
         nodes = make_nodes(known.addresses, known.keys, control_log)
-        with contextlib.closing(connect()) as client:
-            prefix = f"harness-{slug(spec.run_id)}"
+
+        def let_go() -> None:
+            _release(claim)
+            client.close()
+
+        try:
             reach(nodes, lambda name: _why_not(client, f"{prefix}-{name}"))
-        return OwnedCluster(self.name, spec.run_id, nodes, known.facts, control_log, lambda: None)
+        except BaseException:
+            give_up(let_go)
+            raise
+        return OwnedCluster(self.name, spec.run_id, nodes, known.facts, control_log, let_go)
 
     def leftovers(self) -> list[Leftover]:
-        """Empty where no engine answers: what an engine holds cannot be seen while it is down."""
-        if not engine_answers().ok:
-            return []
+        """Raises InfraError where an engine that may hold something of ours does not answer."""
+        answer = engine_answers()
+        if not answer.ok:
+            if engine_is_absent() and not kept.any_of(self.name):
+                return []
+            raise InfraError(f"what it holds cannot be seen: {answer.reason}")
         with contextlib.closing(connect()) as client, _one_line():
-            things: dict[tuple[str, str], list[str]] = defaultdict(list)
+            now = engine_time(client)
+            things: dict[str, list[tuple[str, Any]]] = defaultdict(list)
             for kind, thing in _things(client, RUN):
-                labels = _labels(thing)
-                things[labels.get(RUN, ""), labels.get(OWNER, "")].append(f"{kind} {thing.name}")
-        return [
-            Leftover(self.name, run_id, ", ".join(what), text_is_alive(owner))
-            for (run_id, owner), what in sorted(things.items())
-        ]
+                things[_labels(thing).get(RUN, "")].append((kind, thing))
+        return [_leftover(self.name, run_id, found, now) for run_id, found in sorted(things.items())]
 
     def clean(self, run_id: str) -> None:
-        if not engine_answers().ok:
-            return
-        with contextlib.closing(connect()) as client, _one_line():
-            for _, thing in _things(client, f"{RUN}={run_id}"):
-                owner = _labels(thing).get(OWNER, "")
-                if text_is_alive(owner):
-                    raise InfraError(f"run {run_id} still runs (process {Owner.parse(owner).pid}): end that first")
-        self.sweep(run_id)
+        with contextlib.closing(connect()) as client:
+            with _one_line():
+                found = list(_things(client, f"{RUN}={run_id}"))
+                left = _leftover(self.name, run_id, found, engine_time(client))
+            if left.alive:
+                raise InfraError(f"run {run_id} still runs{_by(found)}: end that first")
+            claim = None
+            if left.kept:  # so that nobody can begin to use it now
+                image = next(thing.attrs["Image"] for kind, thing in found if kind == "container")
+                claim = _claim_kept(client, image, run_id)
+            self.sweep(run_id)
+            if claim is not None:
+                _release(claim)
 
     def sweep(self, run_id: str) -> int:
         """Remove what there is of a run, asking nobody; the number of things found."""
@@ -173,6 +211,49 @@ class DockerBackend:
             found = _sweep(client, run_id)
         kept.forget(run_id)
         return found
+
+
+def _prefix(run_id: str) -> str:
+    """How the names of everything of a run begin."""
+    return f"harness-{slug(run_id)}"
+
+
+def _labels_of(run_id: str) -> dict[str, str]:
+    return {RUN: run_id, OWNER: str(current()), LAYOUT: "2"}
+
+
+def _leftover(backend: str, run_id: str, found: Sequence[tuple[str, Any]], now: datetime) -> Leftover:
+    containers = [thing for kind, thing in found if kind == "container"]
+    kept_alive = is_kept(containers)
+    owned = not kept_alive and any(text_is_alive(_labels(thing).get(OWNER, "")) for _, thing in found)
+    what = ", ".join(f"{kind} {thing.name}" for kind, thing in found)
+    return Leftover(backend, run_id, what, is_held(containers, now) or owned, kept_alive)
+
+
+def _by(found: Sequence[tuple[str, Any]]) -> str:
+    """Which process of this machine a run belongs to; empty where it is none of them."""
+    owners = [_labels(thing).get(OWNER, "") for _, thing in found]
+    living = next((owner for owner in owners if text_is_alive(owner)), None)
+    return "" if living is None else f" (process {Owner.parse(living).pid})"
+
+
+def _claim_kept(client: docker.DockerClient, image: str, run_id: str) -> EngineClaim:
+    try:
+        with _one_line():
+            return EngineClaim.take(client, image, _prefix(run_id), _labels_of(run_id))
+    except InfraError as problem:
+        raise InfraError(f"the kept cluster {run_id}: {problem}") from None
+
+
+def _release(claim: EngineClaim) -> None:
+    with _one_line():
+        claim.release()
+
+
+def _memory_of_a_node(client: docker.DockerClient, nodes: int) -> int:
+    """In bytes; 0 (no limit) where the engine does not tell what it has."""
+    total = int(client.info().get("MemTotal") or 0)
+    return max(_LEAST_MEMORY, int(total * _MEMORY_SHARE / nodes)) if total else 0
 
 
 def ensure_image(client: docker.DockerClient, base: str | None, say: Say) -> str:

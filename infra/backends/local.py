@@ -3,6 +3,9 @@
 One process tree per cluster, started from `infra/scripts/switch.sh`, which tells how it is built. Its root holds a pid
 namespace, so that with it all nodes die, and with them their file systems, interfaces and packet filters. It ends when
 its stdin does: when the control program is gone. What then remains is a folder, which the janitor removes.
+
+Two claims (`infra.claims`) stand beside each folder: `owner`, held by the program that uses the cluster, and `keeper`,
+held by the process that a kept cluster hangs on.
 """
 
 from __future__ import annotations
@@ -35,6 +38,7 @@ from infra.backends.owned import (
     slug,
 )
 from infra.cache import cache_dir
+from infra.claims import Claim, holder
 from infra.control_log import ControlLog
 from infra.image import ensure_rootfs, image_id, tar_path
 from infra.janitor import Janitor
@@ -84,7 +88,7 @@ class LocalBackend:
             raise InfraError(f"local: {answer.reason}: {answer.remedy}")
         rootfs = ensure_rootfs(log.info)
         state = _state_dir() / slug(spec.run_id)
-        _claim(state, spec.run_id)
+        claim = _claim(state, spec.run_id)
         switch: _Switch | None = None
         subnet: Subnet | None = None
         janitor: Janitor | None = None
@@ -97,6 +101,7 @@ class LocalBackend:
             _remove(state)
             if janitor is not None:
                 janitor.dismiss()
+            claim.release()
 
         try:
             janitor = Janitor.start(self.name, spec.run_id)
@@ -117,7 +122,7 @@ class LocalBackend:
             raise
         facts = {"backend": self.name, "image": image_id(), "network": str(subnet.network), "switch": str(switch.pid)}
 
-        def let_live(note: str) -> None:
+        def detach(note: str) -> None:
             assert subnet is not None
             assert janitor is not None
             assert switch is not None
@@ -125,47 +130,65 @@ class LocalBackend:
             kept.save(kept.Kept.of(self.name, spec.run_id, addresses, keys, facts, note))
             subnet.release()  # its route tells that it is taken
             janitor.dismiss()
+            claim.release()
 
-        return OwnedCluster(self.name, spec.run_id, nodes, facts, control_log, tear_down, let_live)
+        return OwnedCluster(self.name, spec.run_id, nodes, facts, control_log, tear_down, detach)
 
     def reuse(self, spec: ClusterSpec) -> Cluster:
-        known = kept.take(spec.run_id)
+        known = kept.known(spec.run_id)
         state = _find(spec.run_id)
-        if not _switch_runs(_noted(state)):
-            raise InfraError(
-                f"the kept cluster {spec.run_id} runs no more; `harness clean --kept` removes what is left of it"
-            )
-        control_log = ControlLog(spec.control_log)
-        nodes = make_nodes(known.addresses, known.keys, control_log)
-        reach(nodes, lambda name: None)
-        return OwnedCluster(self.name, spec.run_id, nodes, known.facts, control_log, lambda: None)
+        claim = _take(state, f"the kept cluster {spec.run_id} is")
+        try:
+            if holder(_claims(state, "keeper")) is None:
+                raise InfraError(
+                    f"the kept cluster {spec.run_id} runs no more; `harness clean --kept` removes what is left of it"
+                )
+            control_log = ControlLog(spec.control_log)
+            nodes = make_nodes(known.addresses, known.keys, control_log)
+            reach(nodes, lambda name: None)
+        except BaseException:
+            claim.release()
+            raise
+        return OwnedCluster(self.name, spec.run_id, nodes, known.facts, control_log, claim.release)
 
     def leftovers(self) -> list[Leftover]:
         found = []
-        for state in sorted(_state_dir().iterdir()):
+        for state in sorted(path for path in _state_dir().iterdir() if path.is_dir()):
             noted = _noted(state)
-            what = f"nodes in {state}" if _switch_runs(noted) else f"the folder {state}"
+            keeper, owner = (holder(_claims(state, of)) is not None for of in ("keeper", "owner"))
+            owner = owner or (not keeper and text_is_alive(noted.get("owner", "")))
+            what = f"nodes in {state}" if keeper or owner or _switch_runs(noted) else f"the folder {state}"
             run_id = noted.get("run_id", state.name)
-            found.append(Leftover(self.name, run_id, what, text_is_alive(noted.get("owner", ""))))
+            found.append(Leftover(self.name, run_id, what, owner, keeper or kept.is_on_record(run_id)))
         return found
 
     def clean(self, run_id: str) -> None:
-        noted = _noted(_find(run_id))
-        if text_is_alive(noted.get("owner", "")):
-            raise InfraError(f"run {run_id} still runs (process {Owner.parse(noted['owner']).pid}): end that first")
-        self.sweep(run_id)
+        state = _find(run_id)
+        claim = _take(state, f"run {run_id} still runs: its nodes are")
+        try:
+            self.sweep(run_id)
+        finally:
+            claim.release()
 
     def sweep(self, run_id: str) -> int:
-        """Remove what there is of a run, asking nobody; the number of things found."""
+        """Remove what there is of a run, asking nobody; the number of things found. Raises InfraError where a kept
+        cluster hangs on a process of another PID namespace.
+        """
         state = _find(run_id)
-        kept.forget(run_id)
         if not state.exists():
+            kept.forget(run_id)
             return 0
         for process in (_noted(state).get(name, "") for name in ("switch", "keeper")):
             if text_is_alive(process):
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(Owner.parse(process).pid, signal.SIGKILL)
                 _wait_until_gone(process)
+        if (elsewhere := holder(_claims(state, "keeper"))) is not None:
+            raise InfraError(f"its nodes hang on {elsewhere} of another PID namespace: clean it there")
+        for of in ("keeper", "owner"):
+            if holder(_claims(state, of)) is None:
+                _claims(state, of).unlink(missing_ok=True)
+        kept.forget(run_id)
         _remove(state)
         return 1
 
@@ -214,9 +237,12 @@ class _Switch:
         """Leave our end of its stdin to a process that does nothing but hold it."""
         assert self._process.stdin is not None
         end = self._process.stdin.fileno()
+        claim = Claim.take(_claims(self._state, "keeper"))
+        lock = claim.leave()
         keeper = subprocess.Popen(
-            ["sleep", "infinity"], stdin=subprocess.DEVNULL, pass_fds=(end,), cwd="/", start_new_session=True
+            ["sleep", "infinity"], stdin=subprocess.DEVNULL, pass_fds=(end, lock), cwd="/", start_new_session=True
         )
+        os.close(lock)
         _note(self._state, {**_noted(self._state), "keeper": str(Owner.of(keeper.pid) or "")})
         self._process.stdin.close()
 
@@ -279,12 +305,29 @@ def _state_dir() -> Path:
     return folder
 
 
-def _claim(state: Path, run_id: str) -> None:
+def _claims(state: Path, of: str) -> Path:
+    """Where the claim on a cluster stands: outside of its folder, so that it is there before that is and after."""
+    return cache_dir() / "claims" / f"local-{state.name}.{of}"
+
+
+def _take(state: Path, who: str) -> Claim:
+    try:
+        return Claim.take(_claims(state, "owner"))
+    except InfraError as problem:
+        raise InfraError(f"{who} {problem}") from None
+
+
+def _claim(state: Path, run_id: str) -> Claim:
+    """The run's folder, made. Raises InfraError where there is one already."""
+    already = f"run {run_id} has nodes here already"
+    claim = _take(state, f"{already}: they are")
     try:
         state.mkdir(mode=0o700)
     except FileExistsError:
-        raise InfraError(f"run {run_id} has nodes here already: `harness clean` removes those of dead runs") from None
+        claim.release()
+        raise InfraError(f"{already}: `harness clean` removes those of dead runs") from None
     _note(state, {"run_id": run_id, "owner": str(current())})
+    return claim
 
 
 def _note(state: Path, noted: Mapping[str, str]) -> None:

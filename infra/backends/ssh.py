@@ -6,7 +6,9 @@ of ours on a host lies below two folders (`ROOTS`) that carry the run's id in a 
 made are refused; `destroy` removes exactly the marked ones, the servers started from there, and our packet rules.
 
 A record of each run lies in the cache folder of the control machine, so that `harness clean` finds the hosts of a run
-whose control program was killed. (Its faults have ended by then: leases see to that on the hosts themselves.)
+whose control program was killed; a claim beside it (`infra.claims`) tells whether that program lives. A fault ends by
+its lease on the host itself; where the connection was lost in silence, its guard may outlive the run by the time to
+live, so whoever releases a host ends the run's guards first.
 """
 
 from __future__ import annotations
@@ -29,9 +31,9 @@ from cryptography.exceptions import UnsupportedAlgorithm
 
 from infra.api import Capability, Cluster, ClusterSpec, CommandFailed, InfraError, Leftover, Node, Share
 from infra.cache import cache_dir
+from infra.claims import Claim, holder
 from infra.control_log import ControlLog
 from infra.faults import TABLE_PREFIX
-from infra.ownership import current, text_is_alive
 from infra.ssh import PROCESS_OF, SshNode
 
 log = logging.getLogger("infra")
@@ -45,6 +47,9 @@ MARKER: Final = ".rocketmq-harness"
 PROGRAMS: Final[Mapping[str, str]] = {
     "bash": "bash",
     "find": "findutils",
+    "grep": "grep",
+    "awk": "mawk",
+    "mountpoint": "util-linux",
     "timeout": "coreutils",
     "setsid": "util-linux",
     "flock": "util-linux",
@@ -62,6 +67,7 @@ _MISSING = 'for name; do command -v "$name" > /dev/null || echo "$name"; done'
 
 # Arguments: marker, run id, folders. All are looked at before one is touched; the marker is made with noclobber, so of
 # two runs that come at once only one gets the host. Says which folder is whose when it refuses.
+# A file system of its own may be mounted there: what mkfs puts into it is nobody's.
 _CLAIM = """
 marker=$1 run=$2
 shift 2
@@ -69,7 +75,7 @@ for root; do
     if [ -e "$root/$marker" ]; then
         owner=$(cat -- "$root/$marker")
         [ "$owner" = "$run" ] || { echo "run $owner $root"; exit 1; }
-    elif [ -L "$root" ] || { [ -e "$root" ] && [ -n "$(ls -A -- "$root" 2>&1)" ]; }; then
+    elif [ -L "$root" ] || { [ -e "$root" ] && [ -n "$(ls -A --ignore=lost+found -- "$root" 2>&1)" ]; }; then
         echo "foreign $root"
         exit 1
     fi
@@ -82,12 +88,19 @@ for root; do
 done
 """
 
-# Arguments: marker, run id, prefix of our tables, folders. Touches only folders that this run has marked.
+# Arguments: marker, run id, prefix of our tables, folders. Touches only folders that this run has marked, and the
+# guards of this run's leases (infra.lease), which carry its id: one that is left may start a server when it ends.
 _RELEASE = (
     PROCESS_OF
     + """
 marker=$1 run=$2 prefix=$3
 shift 3
+for process in /proc/[0-9]*; do
+    grep -zqxF -- "lease:$run" "$process/cmdline" 2>/dev/null || continue
+    commands=$(cat "$process"/task/*/children 2>/dev/null)     # each `timeout` leads a process group of its own
+    kill -s KILL -- "${process#/proc/}" 2>/dev/null
+    for command in $commands; do kill -s KILL -- "-$command" 2>/dev/null; done
+done
 ours=
 for root; do
     [ "$(cat -- "$root/$marker" 2>/dev/null)" = "$run" ] || continue
@@ -105,8 +118,16 @@ if command -v nft > /dev/null; then
 fi
 for root; do
     [ "$(cat -- "$root/$marker" 2>/dev/null)" = "$run" ] || continue
-    # A killed server may still be closing its files: the second attempt finds what the first one missed.
-    rm -rf --one-file-system -- "$root" 2>/dev/null || { sleep 0.2; rm -rf --one-file-system -- "$root" || exit 1; }
+    # A killed server may still be closing its files: the second attempt finds what the first one missed. The marker
+    # goes last, so that a release that failed half-way can be repeated; a mount point stays.
+    for pause in 0.2 0; do
+        find "$root" -xdev -mindepth 1 ! -path "$root/$marker" ! -path "$root/lost+found" -delete 2>/dev/null && break
+        sleep "$pause"
+    done
+    left=$(ls -A --ignore=lost+found --ignore="$marker" -- "$root") || exit 1
+    [ -z "$left" ] || { echo "cannot remove $root/$left" >&2; exit 1; }
+    rm -f -- "$root/$marker"
+    mountpoint -q -- "$root" || rmdir -- "$root" || exit 1
 done
 """
 )
@@ -158,6 +179,8 @@ class SshCluster:
         self._ssh, self._control_log = nodes, control_log
         self._lock = threading.Lock()
         self._gone = False
+        self.claim: Claim | None = None
+        """On the run's record; released with the hosts."""
 
     def copy(self, shares: Sequence[Share]) -> None:
         """Make the shares' folders on all hosts like their sources; only what differs is sent."""
@@ -188,6 +211,8 @@ class SshCluster:
             if self._control_log.failure is not None:
                 log.warning("%s", self._control_log.failure)
             _record(self.run_id).unlink(missing_ok=True)
+            if self.claim is not None:
+                self.claim.release()
             self._gone = True
 
 
@@ -218,10 +243,11 @@ class SshBackend:
         if record.exists():
             raise InfraError(f"run {spec.run_id} has hosts already: `harness clean` removes what a dead run left there")
         control_log = ControlLog(spec.control_log)
-        nodes = _nodes(hosts, key, control_log)
+        nodes = _nodes(hosts, key, control_log, spec.run_id)
         cluster = SshCluster(spec.run_id, nodes, _facts(hosts), spec.disposable, control_log)
         try:
             _on_all(nodes, lambda node: self._check_programs(node, spec.install))
+            cluster.claim = Claim.take(_claims(record))
             _write_record(record, spec.run_id, hosts, path)
             _on_all(nodes, lambda node: _claim(node, spec.run_id))
             cluster.copy(spec.shares)
@@ -230,6 +256,8 @@ class SshBackend:
                 _quietly(cluster.destroy)
             for node in nodes:
                 node.close()
+            if cluster.claim is not None:
+                cluster.claim.release()
             raise
         return cluster
 
@@ -237,9 +265,13 @@ class SshBackend:
         """What this machine's runs left on hosts, by the records in the cache folder; the hosts are not asked."""
         found = []
         for path in sorted(_records().glob("*.json")):
-            record = _read_record(path)
+            try:
+                record = _read_record(path)
+            except InfraError as problem:
+                found.append(Leftover(self.name, path.stem, f"the record {path}", alive=False, broken=str(problem)))
+                continue
             what = f"folders {' '.join(ROOTS)} on {', '.join(record['hosts'])}"
-            found.append(Leftover(self.name, record["run_id"], what, text_is_alive(record["owner"])))
+            found.append(Leftover(self.name, record["run_id"], what, holder(_claims(path)) is not None))
         return found
 
     def clean(self, run_id: str) -> None:
@@ -248,15 +280,21 @@ class SshBackend:
         if not path.exists():
             return
         record = _read_record(path)
-        if text_is_alive(record["owner"]):
-            raise InfraError(f"run {run_id} still runs on {', '.join(record['hosts'])}: end that first")
         try:
-            hosts = [Host.parse(text) for text in record["hosts"]]
-            _, key = _client_key(Path(record["ssh_key"]))
-        except InfraError as error:
-            raise InfraError(f"{error}; it is named in the record {path}") from error
-        nothing = ControlLog(None)
-        SshCluster(run_id, _nodes(hosts, key, nothing), {}, destructive=False, control_log=nothing).destroy()
+            claim = Claim.take(_claims(path))
+        except InfraError as problem:
+            raise InfraError(f"run {run_id} still runs on {', '.join(record['hosts'])}: {problem}") from None
+        try:
+            try:
+                hosts = [Host.parse(text) for text in record["hosts"]]
+                _, key = _client_key(Path(record["ssh_key"]))
+            except InfraError as error:
+                raise InfraError(f"{error}; it is named in the record {path}") from error
+            nothing = ControlLog(None)
+            nodes = _nodes(hosts, key, nothing, run_id)
+            SshCluster(run_id, nodes, {}, destructive=False, control_log=nothing).destroy()
+        finally:
+            claim.release()
 
     def _check_programs(self, node: SshNode, install: bool) -> None:
         """Reachable, root (if need be by sudo), and everything there. Raises InfraError with what is missing."""
@@ -370,7 +408,7 @@ def _client_key(path: Path | None) -> tuple[Path, paramiko.PKey]:
         raise InfraError(f"{chosen} is no private SSH key that can be read: {error}") from error
 
 
-def _nodes(hosts: Sequence[Host], key: paramiko.PKey, control_log: ControlLog) -> list[SshNode]:
+def _nodes(hosts: Sequence[Host], key: paramiko.PKey, control_log: ControlLog, run_id: str) -> list[SshNode]:
     return [
         SshNode(
             f"n{i}",
@@ -382,6 +420,7 @@ def _nodes(hosts: Sequence[Host], key: paramiko.PKey, control_log: ControlLog) -
             host_key=None,
             control_log=control_log,
             sudo=host.user != "root",
+            run_id=run_id,
         )
         for i, host in enumerate(hosts, 1)
     ]
@@ -401,8 +440,13 @@ def _record(run_id: str) -> Path:
     return _records() / f"{hashlib.sha256(run_id.encode()).hexdigest()[:16]}.json"
 
 
+def _claims(record: Path) -> Path:
+    """Where the claim of the program that made a record stands."""
+    return cache_dir() / "claims" / f"ssh-{record.stem}.owner"
+
+
 def _write_record(path: Path, run_id: str, hosts: Sequence[Host], key: Path) -> None:
-    record = {"run_id": run_id, "owner": str(current()), "hosts": [str(host) for host in hosts], "ssh_key": str(key)}
+    record = {"run_id": run_id, "hosts": [str(host) for host in hosts], "ssh_key": str(key)}
     fresh = path.with_suffix(".new")
     fresh.write_text(json.dumps(record) + "\n")
     fresh.rename(path)
@@ -411,7 +455,7 @@ def _write_record(path: Path, run_id: str, hosts: Sequence[Host], key: Path) -> 
 def _read_record(path: Path) -> Mapping[str, Any]:
     try:
         record: Mapping[str, Any] = json.loads(path.read_text())
-        return {name: record[name] for name in ("run_id", "owner", "hosts", "ssh_key")}
+        return {name: record[name] for name in ("run_id", "hosts", "ssh_key")}
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise InfraError(f"{path} is no record of a run on existing machines ({error}); remove it") from error
 

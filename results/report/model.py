@@ -159,7 +159,7 @@ def page(record: RunRecord, judgement: Judgement, report: Path) -> Page:
         told=told,
         listed=listed,
         unlisted=unlisted,
-        charts=list(_charts(record.observations, calls, on)),
+        charts=list(_charts(record, calls, on)),
         changes=leader_changes(record.observations),
         faults=_fault_rows(faults, calls, judgement, last),
         stats=_stats(calls),
@@ -265,7 +265,8 @@ def _checked(result: CheckResult) -> Checked:
     )
 
 
-def _charts(observations: Sequence[Observation], calls: Sequence[Call], on: plots.Stage) -> Iterator[Chart]:
+def _charts(record: RunRecord, calls: Sequence[Call], on: plots.Stage) -> Iterator[Chart]:
+    observations = record.observations
     drawn = [
         (
             "latency",
@@ -299,6 +300,14 @@ def _charts(observations: Sequence[Observation], calls: Sequence[Call], on: plot
             "Entries behind",
             "How far each node's committed index lies behind the last entry any node had spoken of.",
             plots.lag(observations, on),
+        ),
+        (
+            "machine",
+            "What the machine gave",
+            "How long a server's thread that could go on waited for a processor, on average over two seconds; thin: by "
+            "how much the latest timer came too late; triangles: the longest pause of a garbage collector. Above 5 ms "
+            "of waiting, judgements of time are doubted.",
+            plots.machine(record.machine, on),
         ),
     ]
     for id_, heading, caption, picture in drawn:

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from markupsafe import Markup
 
 from results.bands import Band
 from results.history import Call
+from results.machine import MachineSample
 from results.op import OP_TYPES
 from results.record import Observation
 from results.report import svg
@@ -27,6 +28,12 @@ POINTS = 9_000
 QUANTILES = (0.5, 0.95, 0.99)
 SHAPES = ("dot", "cross", "triangle", "square", "diamond", "plus")
 ROLES = ("leader", "follower", "candidate", "starting", "silent")
+_MACHINE: Mapping[str, Callable[[MachineSample], float | None]] = {
+    "committed": lambda s: s.wait_ms,
+    "end": lambda s: max(s.late_ms, 0.001),
+    "pause": lambda s: s.pause_ms or None,
+}
+"""What is drawn of a machine: the class of its line -> ms."""
 _SILENCE = 5 * SECOND
 """A node of which nothing was heard for so long is not drawn as what it last said it was."""
 
@@ -209,6 +216,40 @@ def lag(observations: Sequence[Observation], on: Stage) -> Markup | None:
             behind = max(0, farthest - o.committed)
             series.setdefault(o.node, {}).setdefault("committed", []).append((o.time, behind))
     return _node_lines(series, on, "entries behind", "How far each node's committed index lies behind, over time")
+
+
+def machine(samples: Sequence[MachineSample], on: Stage) -> Markup | None:
+    """How long a server's thread waited for a processor (line), by how much a timer came too late (thin line), and the
+    pauses of the garbage collectors (triangles): per node over time, log scale.
+    """
+    names = sorted({s.node for s in samples}, key=natural)
+    series = {
+        (name, kind): [(s.end, ms) for s in samples if s.node == name and (ms := value(s)) is not None]
+        for name in names
+        for kind, value in _MACHINE.items()
+    }
+    values = [ms for points in series.values() for _, ms in points]
+    if not values:
+        return None
+    frame = on.frame(180)
+    scale = _LogScale.of(values, frame)
+    lines = []
+    for (name, kind), points in series.items():
+        placed = [(frame.x(min(t, on.t1)), scale.y(ms)) for t, ms in points if t <= on.t1]
+        class_ = f"node{names.index(name) % 6}"
+        if kind == "pause":
+            lines.append(_cloud(placed, "triangle", f"plain {class_}"))
+        else:
+            lines.append(svg.polyline(placed, class_=f"line {class_} {kind}"))
+    marks = [(_stroke(f"line node{i % 6}"), name) for i, name in enumerate(names)]
+    return on.draw(
+        frame,
+        "Wait of the servers' threads for a processor, and lateness of timers, of each node over time, log scale",
+        frame.time_axis(),
+        frame.value_axis(scale.ticks(), "waited"),
+        *lines,
+        svg.legend(marks, frame.left, 14),
+    )
 
 
 def spells(observations: Sequence[Observation], until: int) -> list[tuple[int, int, str, int | None]]:

@@ -76,10 +76,19 @@ def test_base_image_is_for_docker() -> None:
         LocalBackend().provision(ClusterSpec("run", base_image="debian"))
 
 
-def test_no_engine_is_no_leftover_and_a_clear_refusal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/none.sock")
+def test_an_engine_that_is_down_may_hold_something(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only a machine that has no engine at all has certainly nothing on one."""
+    monkeypatch.setenv("HARNESS_CACHE", str(tmp_path / "cache"))
     backend = DockerBackend()
+    monkeypatch.setattr("infra.engine._SOCKET", f"unix://{tmp_path}/none.sock")
+    monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/none.sock")
     assert backend.leftovers() == []
+    (tmp_path / "cache" / "engine").mkdir()
+    with pytest.raises(InfraError, match="what it holds cannot be seen: no Docker engine answers"):
+        backend.leftovers()
+    monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/other.sock")
+    with pytest.raises(InfraError, match=r"what it holds cannot be seen: .*/other\.sock"):
+        backend.leftovers()
     assert not backend.probe().ok
     with pytest.raises(InfraError, match="no Docker engine answers"):
         backend.provision(ClusterSpec("run"))
@@ -136,7 +145,7 @@ def test_a_living_owner_is_respected(backend: Backend) -> None:
     made = backend.provision(spec(1))
     try:
         assert [left.alive for left in left_of(backend, made.run_id)] == [True]
-        with pytest.raises(InfraError, match=rf"still runs \(process {os.getpid()}\)"):
+        with pytest.raises(InfraError, match=rf"still runs.*process {os.getpid()}"):
             backend.clean(made.run_id)
         with pytest.raises(InfraError, match="already"):
             backend.provision(ClusterSpec(made.run_id, nodes=1))
@@ -146,6 +155,73 @@ def test_a_living_owner_is_respected(backend: Backend) -> None:
         made.destroy()
     assert left_of(backend, made.run_id) == []
     backend.clean(made.run_id)
+
+
+_ELSEWHERE = """
+import sys
+from infra.api import InfraError
+from infra.janitor import make_backend
+backend = make_backend(sys.argv[1])
+print([(left.alive, left.kept) for left in backend.leftovers() if left.run_id == sys.argv[2]])
+try:
+    backend.clean(sys.argv[2])
+except InfraError as problem:
+    print(problem)
+"""
+
+
+def seen_elsewhere(backend: Backend, run_id: str, cache: Path | None = None) -> list[str]:
+    """What another PID namespace sees of a run, and what it hears when it cleans; with another cache folder too."""
+    argv = ["unshare", "--pid", "--fork", "--mount-proc", sys.executable, "-c", _ELSEWHERE, backend.name, run_id]
+    env = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    if cache is not None:
+        env["HARNESS_CACHE"] = str(cache)
+    done = subprocess.run(argv, capture_output=True, text=True, env=env, check=True, timeout=120)
+    return done.stdout.splitlines()
+
+
+@cluster
+@both
+def test_a_living_owner_is_respected_by_other_pid_namespaces(backend: Backend, tmp_path: Path) -> None:
+    made = backend.provision(spec(1))
+    try:
+        alive, refused = seen_elsewhere(backend, made.run_id)
+        assert alive == "[(True, False)]"
+        assert "still runs" in refused
+        if backend.name == "docker":  # local nodes are seen by those alone who share the cache folder
+            assert seen_elsewhere(backend, made.run_id, tmp_path) == [alive, refused]
+        assert made.nodes[0].run(["true"]).code == 0
+    finally:
+        made.destroy()
+    assert left_of(backend, made.run_id) == []
+
+
+@cluster
+@both
+def test_a_kept_cluster_is_used_by_one_at_a_time(backend: Backend, tmp_path: Path) -> None:
+    wanted = spec(1)
+    backend.provision(wanted).keep("a note")
+    try:
+        assert [(left.alive, left.kept) for left in left_of(backend, wanted.run_id)] == [(False, True)]
+        for _ in range(2):
+            used = backend.reuse(wanted)
+            assert [(left.alive, left.kept) for left in left_of(backend, wanted.run_id)] == [(True, True)]
+            with pytest.raises(InfraError, match="in use by"):
+                backend.reuse(wanted)
+            seen, refused = seen_elsewhere(backend, wanted.run_id, tmp_path if backend.name == "docker" else None)
+            assert seen == "[(True, True)]"
+            assert "still runs" in refused
+            assert used.nodes[0].run(["hostname"]).text == "n1\n"
+            used.destroy()
+        if backend.name == "local":  # its nodes hang on a process that nobody there can end
+            seen, refused = seen_elsewhere(backend, wanted.run_id)
+            assert seen == "[(False, True)]"
+            assert "clean it there" in refused
+    finally:
+        backend.clean(wanted.run_id)
+    assert left_of(backend, wanted.run_id) == []
+    with pytest.raises(InfraError, match="no kept cluster"):
+        backend.reuse(wanted)
 
 
 _CONTROL = """

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 from harness.api import Client, Completion, Context, Evidence, Fault, Site
 from harness.plan import Plan
-from infra.api import Capability, ClusterSpec, Leftover, Share, Status
+from infra.api import Capability, ClusterSpec, InfraError, Leftover, Share, Status
 from results.op import Op
 from sim.service import Bug, Service
 from workloads.register import RegisterWorkload
@@ -21,6 +21,9 @@ class SimNode:
 
     def __init__(self, name: str) -> None:
         self.name, self.address = name, "198.18.0.1"
+
+    def process(self, pidfile: str) -> None:
+        raise InfraError(f"{self.name} has only a name, and runs nothing")
 
     def close(self) -> None:
         """Nothing is open."""

@@ -1,0 +1,131 @@
+"""A starved machine is no finding: judgements of time where the servers were not given the processor they need.
+
+An anomaly of time (`Anomaly.limit_s`) says that something lasted longer than a limit. The time in which the machine had
+no processor for the servers does not count against them: what is left of the anomaly's window must reach the limit by
+itself. Where it does not, nobody can tell whose doing it was, and the answer is `unknown`. Anomalies of content (a lost
+message, a wrong read) are never excused.
+
+The measurements are `results.machine`'s. The limits below lie far from both sides: on a quiet machine a thread waits
+less than 0.5 ms for a processor, and beside 40 busy processes on two cores without any weight for the cluster, tens of
+milliseconds (docs/faults.md has the figures).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Final
+
+from results.machine import CONTROL, MachineSample
+from results.record import RunRecord
+from results.verdict import Anomaly, CheckResult, Verdict
+
+WAIT_MS: Final = 5.0
+"""A thread that waits so long for a processor, on average: an answer takes tens of such waits."""
+
+LATE_MS: Final = 500.0
+"""A timer of 200 ms that comes so late: heartbeats and time-outs of a second or two do not work any more."""
+
+PAUSE_MS: Final = 1000.0
+"""A garbage collector with a heap as small as ours needs some milliseconds, unless it does not get to run."""
+
+STEAL: Final = 0.5
+"""A hypervisor that takes half of the processors."""
+
+_S: Final = 1_000_000_000
+
+
+@dataclass(frozen=True)
+class _Spell:
+    """A time (ns) in which a machine was short of a processor, and by which measurement."""
+
+    start: int
+    end: int
+    why: str
+
+
+def doubted(result: CheckResult, run: RunRecord) -> CheckResult:
+    """The result of any checker in the light of what the machine gave: `invalid` by doubtful anomalies is `unknown`."""
+    if result.verdict != Verdict.INVALID or not run.machine:
+        return result
+    marked = [replace(a, doubt=_doubt(a, run.machine)) if _is_of_time(a) else a for a in result.anomalies]
+    doubts = [a.doubt for a in marked if a.doubt is not None]
+    if not doubts:
+        return result
+    if any(a.legal is None and a.doubt is None for a in marked):
+        return replace(result, anomalies=marked)
+    return replace(result, verdict=Verdict.UNKNOWN, anomalies=marked, reason=f"{result.reason}; {doubts[0]}")
+
+
+def short_of_processor(samples: Sequence[MachineSample], start: int, end: int, node: str | None = None) -> float:
+    """For how many seconds from `start` to `end` (ns) the servers, or the clients, were short of a processor.
+
+    node  the server's node that matters; None: a majority of the nodes must have been short of it.
+    """
+    return sum(b - a for a, b, _ in _short(samples, start, end, node)) / _S
+
+
+def describe(samples: Sequence[MachineSample]) -> str:
+    """What the machine gave over these samples, in one line."""
+    waits = [s.wait_ms for s in samples if s.wait_ms is not None]
+    if not samples:
+        return "not measured"
+    start, end = min(s.start for s in samples), max(s.end for s in samples)
+    mean = f"a server's thread waited {sum(waits) / len(waits):.2f} ms for a processor on average; " if waits else ""
+    short = short_of_processor(samples, start, end)
+    return f"{mean}short of it for {short:.0f} of {(end - start) / _S:.0f} s"
+
+
+def _is_of_time(anomaly: Anomaly) -> bool:
+    return anomaly.limit_s is not None and anomaly.window is not None and anomaly.legal is None
+
+
+def _doubt(anomaly: Anomaly, samples: Sequence[MachineSample]) -> str | None:
+    """Why an anomaly of time may be the machine's doing; None where it stands."""
+    assert anomaly.window is not None
+    assert anomaly.limit_s is not None
+    start, end = anomaly.window
+    node = anomaly.details.get("node")
+    spells = list(_short(samples, start, end, node if isinstance(node, str) else None))
+    short = sum(b - a for a, b, _ in spells)
+    if not short or end - start - short >= anomaly.limit_s * _S:
+        return None
+    why = max(spells, key=lambda spell: spell[1] - spell[0])[2]
+    return (
+        f"but for {short / _S:.0f} of these {(end - start) / _S:.0f} s this machine did not give the servers the "
+        f"processor they need ({why}): nobody can tell whose doing it was"
+    )
+
+
+def _short(samples: Sequence[MachineSample], start: int, end: int, node: str | None) -> Iterator[tuple[int, int, str]]:
+    """The parts of the window in which the control program, the node, or a majority of the nodes was short."""
+    spells: dict[str, list[_Spell]] = {}
+    for sample in samples:
+        if sample.end > start and sample.start < end:
+            of = spells.setdefault(sample.node, [])
+            why = _why(sample)
+            if why is not None:
+                of.append(_Spell(max(sample.start, start), min(sample.end, end), why))
+    nodes = [name for name in spells if name != CONTROL]
+    edges = sorted({t for of in spells.values() for spell in of for t in (spell.start, spell.end)})
+    for a, b in pairwise(edges):
+        now = {name: spell for name, of in spells.items() for spell in of if spell.start <= a and spell.end >= b}
+        among = [name for name in nodes if name in now]
+        if CONTROL in now:
+            yield a, b, f"control program: {now[CONTROL].why}"
+        elif node in now:
+            yield a, b, f"{node}: {now[node].why}"
+        elif 2 * len(among) > len(nodes):
+            yield a, b, f"{among[0]}: {now[among[0]].why}"
+
+
+def _why(sample: MachineSample) -> str | None:
+    """By which measurement a machine was short of a processor."""
+    found: Iterable[tuple[bool, str]] = (
+        (sample.wait_ms is not None and sample.wait_ms >= WAIT_MS, f"threads waited {sample.wait_ms or 0:.0f} ms"),
+        (sample.late_ms >= LATE_MS, f"a timer came {sample.late_ms:.0f} ms late"),
+        (sample.pause_ms >= PAUSE_MS, f"the garbage collector took {sample.pause_ms:.0f} ms"),
+        (sample.steal is not None and sample.steal >= STEAL, f"{sample.steal or 0:.0%} of the processor was stolen"),
+    )
+    return next((why for is_so, why in found if is_so), None)

@@ -1,0 +1,161 @@
+"""What the machines gave the servers while a run went: `machine.log` of the control program, and of each node.
+
+The lines are those of `infra.pressure`. Two that follow one another make a `MachineSample`; the collector's pauses
+come from the servers' GC logs.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Final
+
+FILE: Final = "machine.log"
+CONTROL: Final = "control"
+"""The control program's machine, among the nodes."""
+
+_MS: Final = 1_000_000
+_PAUSE: Final = re.compile(r"^\[(\S+?)\].* Pause .* (\d+(?:\.\d+)?)ms$")
+
+
+@dataclass(frozen=True, slots=True)
+class MachineSample:
+    """What one machine gave from `start` to `end` (ns since the start of the run). None: the kernel does not tell.
+
+    late_ms   by how much the latest timer came too late.
+    wait_ms   how long a server's thread that could go on waited for a processor, on average.
+    ran       processors that the servers used.
+    cpu, memory, io   the share of the time in which some process of the machine waited for it (PSI).
+    steal     the share of the processors' time that a hypervisor took.
+    pause_ms  the longest pause of a server's garbage collector that ended in this time.
+    """
+
+    node: str
+    start: int
+    end: int
+    late_ms: float
+    wait_ms: float | None = None
+    ran: float | None = None
+    cpu: float | None = None
+    memory: float | None = None
+    io: float | None = None
+    steal: float | None = None
+    pause_ms: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Line:
+    """One line: time in ns since the start of the run; server -> (ran ns, waited ns, switches)."""
+
+    time: int
+    late_us: int
+    stalled: Sequence[int | None]
+    steal: int
+    ticks: int
+    servers: Mapping[str, tuple[int, int, int]]
+
+
+def read_machine(
+    control: Path, logs: Mapping[str, Sequence[Path]], environment: Mapping[str, Any]
+) -> list[MachineSample]:
+    """All samples of a run, in order of time. Empty where nothing was measured; a line that is torn is left out.
+
+    control  the control program's own file; logs: node -> its files.
+    """
+    begun = environment.get("started_at")
+    try:
+        start = datetime.fromisoformat(str(begun))
+    except ValueError:
+        return []
+    start_us = int(start.timestamp() * 1e6)
+    samples = _samples(CONTROL, control, start_us)
+    for node, files in logs.items():
+        measured = [s for path in files if path.name == FILE for s in _samples(node, path, start_us)]
+        pauses = [pause for path in files if path.name.startswith("gc-") for pause in _pauses(path, start)]
+        samples += _with_pauses(measured, pauses)
+    return sorted(samples, key=lambda sample: sample.start)
+
+
+def _samples(node: str, path: Path, start_us: int) -> list[MachineSample]:
+    found = [line for line in _lines(path, start_us) if line.time >= 0]
+    return [_between(node, a, b) for a, b in pairwise(found) if a.time < b.time]
+
+
+def _between(node: str, a: _Line, b: _Line) -> MachineSample:
+    span = b.time - a.time
+    ran = waited = switches = 0
+    for pid, now in b.servers.items():
+        before = a.servers.get(pid, (0, 0, 0))  # it was started in between
+        if all(x >= y for x, y in zip(now, before, strict=True)):  # threads that have ended are counted no more
+            ran, waited, switches = ran + now[0] - before[0], waited + now[1] - before[1], switches + now[2] - before[2]
+    cpu, memory, io = (
+        None if x is None or y is None else min(1.0, max(0.0, (y - x) * 1000 / span))
+        for x, y in zip(a.stalled, b.stalled, strict=True)
+    )
+    return MachineSample(
+        node,
+        a.time,
+        b.time,
+        b.late_us / 1000,
+        waited / switches / _MS if switches else None,
+        ran / span if b.servers else None,
+        cpu,
+        memory,
+        io,
+        steal=(b.steal - a.steal) / (b.ticks - a.ticks) if b.ticks > a.ticks else None,
+    )
+
+
+def _lines(path: Path, start_us: int) -> Iterator[_Line]:
+    try:
+        with path.open(errors="replace") as lines:
+            for line in lines:
+                try:
+                    yield _parse(line, start_us)
+                except (ValueError, IndexError):
+                    continue
+    except OSError:
+        return
+
+
+def _parse(line: str, start_us: int) -> _Line:
+    if not line.endswith("\n"):
+        raise ValueError("a line that is still being written")
+    time, late, cpu, memory, io, steal, ticks, *rest = line.split()
+    servers = {}
+    for word in rest:
+        pid, ran, waited, switches = word.split(":")
+        servers[pid] = (int(ran), int(waited), int(switches))
+    stalled = [None if text == "-" else int(text) for text in (cpu, memory, io)]
+    return _Line((int(time) - start_us) * 1000, int(late), stalled, int(steal), int(ticks), servers)
+
+
+def _pauses(path: Path, start: datetime) -> Iterator[tuple[int, float]]:
+    """(end in ns since the start of the run, ms) of every pause that a GC log tells."""
+    try:
+        with path.open(errors="replace") as lines:
+            for line in lines:
+                found = _PAUSE.match(line.rstrip("\n"))
+                if found is not None:
+                    at = datetime.strptime(found[1], "%Y-%m-%dT%H:%M:%S.%f%z")
+                    yield int((at.astimezone(UTC) - start).total_seconds() * 1e9), float(found[2])
+    except (OSError, ValueError):
+        return
+
+
+def _with_pauses(samples: Sequence[MachineSample], pauses: Iterable[tuple[int, float]]) -> list[MachineSample]:
+    ordered = sorted(pauses)
+    out, at = [], 0
+    for sample in samples:
+        while at < len(ordered) and ordered[at][0] <= sample.start:
+            at += 1
+        longest = 0.0
+        while at < len(ordered) and ordered[at][0] <= sample.end:
+            longest = max(longest, ordered[at][1])
+            at += 1
+        out.append(replace(sample, pause_ms=longest) if longest else sample)
+    return out
