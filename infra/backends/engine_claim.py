@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import threading
 from collections.abc import Iterable, Mapping
 from datetime import datetime
@@ -40,6 +41,7 @@ class EngineClaim:
     def __init__(self, container: Any, stdin: Any) -> None:
         self._container, self._stdin = container, stdin
         self._done = threading.Event()
+        os.register_at_fork(after_in_child=self._close)  # a forked child does not hold it too
         threading.Thread(target=self._renew, name="claim", daemon=True).start()
 
     @classmethod
@@ -77,10 +79,14 @@ class EngineClaim:
     def release(self) -> None:
         """Give it back. Idempotent; docker's errors pass."""
         self._done.set()
-        with contextlib.suppress(OSError):
-            self._stdin.close()
+        self._close()
         with contextlib.suppress(NotFound):
             self._container.remove(force=True)
+
+    def _close(self) -> None:
+        with contextlib.suppress(OSError):
+            getattr(self._stdin, "_sock", self._stdin).close()
+            self._stdin.close()
 
     def _renew(self) -> None:
         send = getattr(self._stdin, "_sock", self._stdin).send
