@@ -24,7 +24,7 @@ from results.verdict import Anomaly, CheckResult, Verdict
 WAIT_MS: Final = 5.0
 """A thread that waits so long for a processor, on average: an answer takes tens of such waits."""
 
-LATE_MS: Final = 500.0
+LATE_MS: Final = 1000.0
 """A timer of 200 ms that comes so late: heartbeats and time-outs of a second or two do not work any more."""
 
 PAUSE_MS: Final = 1000.0

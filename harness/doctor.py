@@ -9,6 +9,7 @@ from pathlib import Path
 
 from harness import registry
 from infra.api import Backend, InfraError, Leftover
+from infra.cpu_share import remove_group
 from infra.network import POOL, open_pool
 
 _NEEDED_GIB = 4
@@ -71,8 +72,10 @@ def clean_up(say: Callable[[str], None], dry_run: bool, kept_too: bool = False) 
                     say(f"{name}: {run_id} could not be removed: {left}")
     if not found and clean:
         say("nothing was left behind")
-    if clean and not alive and not dry_run and open_pool():
-        say(f"the route for {POOL} was removed")
+    if clean and not alive and not dry_run:
+        remove_group()
+        if open_pool():
+            say(f"the route for {POOL} was removed")
     return clean
 
 

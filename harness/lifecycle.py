@@ -11,7 +11,6 @@ import asyncio
 import contextlib
 import json
 import logging
-import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -37,6 +36,7 @@ from harness.schedule import strikes
 from harness.targets import ROLES
 from harness.watch import Watch
 from infra.api import Backend, Cluster, ClusterSpec, InfraError, Node, Topology
+from infra.cpu_share import Priority
 from infra.pressure import start_probes
 from results.durable import write_text
 from results.journal import Journal
@@ -128,25 +128,6 @@ def _check_roles(plan: Plan, scene: Scene) -> None:
 LoopFactory = Callable[[], asyncio.AbstractEventLoop]
 
 
-_PRIORITY: Final = -10
-"""Of the control program, where it may ask for one: weighs nine times as much as an ordinary process."""
-
-
-@contextlib.contextmanager
-def _first() -> Iterator[None]:
-    """The servers of a cluster on this machine take all the CPU they get. The program that keeps the time, tells what
-    was sent when, and ends the faults must not wait for them.
-    """
-    before = os.getpriority(os.PRIO_PROCESS, 0)
-    with contextlib.suppress(OSError):  # an ordinary user may not
-        os.setpriority(os.PRIO_PROCESS, 0, min(_PRIORITY, before))
-    try:
-        yield
-    finally:
-        with contextlib.suppress(OSError):
-            os.setpriority(os.PRIO_PROCESS, 0, before)
-
-
 def run(
     prepared: Prepared, store: Store, say: Callable[[str], None], loop_factory: LoopFactory | None = None
 ) -> Outcome:
@@ -157,7 +138,9 @@ def run(
     began = time.monotonic()
     plan, say = prepared.plan, surviving(say)
     folder = store.create(plan.label, plan.to_toml(), datetime.now())
-    with _log_into(folder.log), _first():
+    priority = Priority()
+    with _log_into(folder.log), contextlib.closing(priority):
+        priority.take()
         log.info("plan %s, seed %d, folder %s", plan.digest, plan.seed, folder.path)
         shares = prepared.topology.shares()
         spec = ClusterSpec(
@@ -174,7 +157,7 @@ def run(
         cluster = prepared.backend.reuse(spec) if prepared.reuse else prepared.backend.provision(spec)
         outcome: Outcome | None = None
         try:
-            outcome = _on_cluster(prepared, cluster, folder, say, began, loop_factory)
+            outcome = _on_cluster(prepared, cluster, folder, say, priority, began, loop_factory)
         finally:
             # A second Ctrl-C must not leave half a cluster behind.
             with signals.ignored():
@@ -202,6 +185,7 @@ def _on_cluster(
     cluster: Cluster,
     folder: RunDir,
     say: Callable[[str], None],
+    priority: Priority,
     began: float,
     loop_factory: LoopFactory | None,
 ) -> Outcome:
@@ -243,6 +227,7 @@ def _on_cluster(
     # One Ctrl-C must not cost the evidence from here on; the next ends the judging, and the journal is there.
     with signals.deferred(lambda: say(_GOES_ON), announced=session.stopping):
         collect(topology, cluster.nodes, folder)
+        priority.close()  # nothing waits for the judging
         record = folder.load()
         folder.seal(record)
         judgement = judge_run(record, prepared.workload)

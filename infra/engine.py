@@ -8,7 +8,6 @@ engine; `stop` ends it.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import shutil
@@ -104,23 +103,7 @@ def start_engine(say: Say) -> None:
                     f"dockerd did not answer within {START_TIMEOUT_S:.0f} s: {_said(log, begin)} (log: {log})"
                 )
             time.sleep(0.1)
-        _weigh()
         say(f"engine: {engine_answers().reason} after {time.monotonic() - started:.1f} s")
-
-
-def _weigh() -> None:
-    """All containers share one control group, which the kernel counts like a single process: next to a few busy ones
-    a cluster of five would starve. It gets the weight of five. Files of cgroup v1 and v2, `docker` by default.
-    """
-    root = Path("/sys/fs/cgroup")
-    for mounted, file, weight in (
-        (root / "cpu" / "cgroup.procs", root / "cpu" / "docker" / "cpu.shares", 5 * 1024),
-        (root / "cgroup.controllers", root / "docker" / "cpu.weight", 5 * 100),
-    ):
-        if mounted.exists():
-            with contextlib.suppress(OSError):  # it is a matter of speed: without the weight all works the same
-                file.parent.mkdir(exist_ok=True)
-                file.write_text(str(weight))
 
 
 def stop_engine() -> bool:

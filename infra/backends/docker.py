@@ -38,6 +38,7 @@ from infra.backends.owned import (
 )
 from infra.cache import exclusive
 from infra.control_log import ControlLog
+from infra.cpu_share import GROUP, cluster_group
 from infra.engine import connect, engine_answers, engine_is_absent
 from infra.image import Say, dockerfile, ensure_tar, image_id
 from infra.janitor import Janitor
@@ -113,7 +114,9 @@ class DockerBackend:
                 subnet = _make_network(client, prefix, spec.run_id, labels)
                 addresses = {name: subnet.node(i) for i, name in enumerate(names)}
                 mounts = [Mount(s.path, str(s.source.resolve()), type="bind", read_only=True) for s in spec.shares]
-                memory = _memory_of_a_node(client, len(names))
+                machine = client.info()
+                memory = _memory_of_a_node(machine, len(names))
+                parent = GROUP if machine.get("CgroupDriver") == "cgroupfs" else None  # systemd's names are slices
 
                 def start(name: str) -> None:
                     container = client.containers.create(
@@ -123,6 +126,7 @@ class DockerBackend:
                         hostname=name,
                         init=True,
                         cap_add=["NET_ADMIN"],
+                        cgroup_parent=parent,
                         mem_limit=memory,
                         pids_limit=_PIDS,
                         labels=labels,
@@ -135,6 +139,8 @@ class DockerBackend:
                     container.start()
 
                 _in_parallel(start, names)
+            if parent is not None:
+                cluster_group()
             control_log = ControlLog(spec.control_log)
             nodes = make_nodes(addresses, keys, control_log)
             reach(nodes, lambda name: _why_not(client, f"{prefix}-{name}"))
@@ -250,9 +256,9 @@ def _release(claim: EngineClaim) -> None:
         claim.release()
 
 
-def _memory_of_a_node(client: docker.DockerClient, nodes: int) -> int:
-    """In bytes; 0 (no limit) where the engine does not tell what it has."""
-    total = int(client.info().get("MemTotal") or 0)
+def _memory_of_a_node(machine: Mapping[str, Any], nodes: int) -> int:
+    """In bytes, by what the engine tells of its machine; 0 (no limit) where it does not tell."""
+    total = int(machine.get("MemTotal") or 0)
     return max(_LEAST_MEMORY, int(total * _MEMORY_SHARE / nodes)) if total else 0
 
 

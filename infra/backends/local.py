@@ -40,6 +40,7 @@ from infra.backends.owned import (
 from infra.cache import cache_dir
 from infra.claims import Claim, holder
 from infra.control_log import ControlLog
+from infra.cpu_share import cluster_group
 from infra.image import ensure_rootfs, image_id, tar_path
 from infra.janitor import Janitor
 from infra.keys import ClusterKeys, new_cluster_keys
@@ -202,7 +203,8 @@ class _Switch:
         uplink = f"jx-{digest(spec.run_id)[:8]}"
         script = [str(_SCRIPTS / "switch.sh"), str(_SCRIPTS), str(state), str(rootfs), uplink, subnet.control, *shares]
         # fd 9: how the switch, in a network of its own, finds its way back to put a cable's other end into ours.
-        argv = ["sh", "-c", 'exec 9</proc/self/ns/net; exec "$@"', "sh", *_NAMESPACES, "sh", *script]
+        enter = 'exec 9</proc/self/ns/net; [ -z "$1" ] || echo $$ >"$1/cgroup.procs"; shift; exec "$@"'
+        argv = ["sh", "-c", enter, "sh", str(cluster_group() or ""), *_NAMESPACES, "sh", *script]
         with (state / "switch.log").open("ab") as out:
             self._process = subprocess.Popen(
                 argv, stdin=subprocess.PIPE, stdout=out, stderr=out, cwd="/", start_new_session=True
