@@ -10,6 +10,7 @@ from results.record import RunRecord
 from results.verdict import Anomaly, CheckResult, Verdict
 
 _SHOWN = 20
+_S = 1_000_000_000
 
 
 class Convergence:
@@ -26,7 +27,7 @@ class Convergence:
         self, nodes: Sequence[str], limit_s: float, read: str = "read", replica_read: str = "replica-read"
     ) -> None:
         """`limit_s`: how long a replica may take to apply what was committed."""
-        self.nodes, self.limit = tuple(nodes), int(limit_s * 1_000_000_000)
+        self.nodes, self.limit = tuple(nodes), int(limit_s * _S)
         self.read, self.replica_read = read, replica_read
 
     def check(self, run: RunRecord) -> CheckResult:
@@ -52,7 +53,7 @@ class Convergence:
         for held in replica.values():
             for node in behind:
                 held.pop(node, None)
-        found = [_left_behind(run, node, *positions) for node, positions in sorted(behind.items())]
+        found = [_left_behind(run, node, *positions, self.limit) for node, positions in sorted(behind.items())]
         found += [a for key in sorted(asked) if (a := _differs(key, leader.get(key), replica.get(key, {})))]
         if found:
             return CheckResult(self.name, Verdict.INVALID, found[0].summary, found[:_SHOWN], stats)
@@ -82,7 +83,7 @@ def _behind(run: RunRecord, limit: int) -> dict[str, tuple[int, int]]:
     return behind
 
 
-def _left_behind(run: RunRecord, node: str, applied: int, goal: int) -> Anomaly:
+def _left_behind(run: RunRecord, node: str, applied: int, goal: int, limit: int) -> Anomaly:
     since = next((o.time for o in run.observations if o.node == node and o.applied == applied), 0)
     until = max(o.time for o in run.observations if o.node == node)
     return Anomaly(
@@ -90,7 +91,8 @@ def _left_behind(run: RunRecord, node: str, applied: int, goal: int) -> Anomaly:
         f"{node} had applied its log only up to {applied} of {goal} committed entries at the end of the run, although "
         "everything was healed and restarted and the group served: it is up and connected, and does not catch up",
         window=(since, until),
-        details={"nodes": nodes_at(run, until, sorted({o.node for o in run.observations}))},
+        details={"node": node, "nodes": nodes_at(run, until, sorted({o.node for o in run.observations}))},
+        limit_s=limit / _S,
     )
 
 

@@ -94,5 +94,6 @@ def _tell(run: RunRecord, node: str, stand: _Stand, limit: int) -> Anomaly:
         f"{node}'s log stood at index {stand.end} for {seconds:.0f} s (limit {limit / _S:g} s) although it was up and "
         f"connected to {stand.leader}, which led and committed up to {stand.committed} meanwhile",
         window=(stand.since, stand.until),
-        details={"nodes": nodes_at(run, stand.until, [node, stand.leader])},
+        details={"node": node, "nodes": nodes_at(run, stand.until, [node, stand.leader])},
+        limit_s=limit / _S,
     )

@@ -51,7 +51,7 @@ while :; do
     done
     servers=
     ((${#files[@]})) && servers=$(
-        grep -s '' "${files[@]}" |
+        grep -sH '' "${files[@]}" |
             awk -F '[/: ]' '{ ran[$3] += $7; waited[$3] += $8; switches[$3] += $9 }
                 END { for (pid in ran) printf " %s:%.0f:%.0f:%.0f", pid, ran[pid], waited[pid], switches[pid] }'
     )

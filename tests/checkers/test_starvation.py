@@ -1,0 +1,118 @@
+"""Judgements of time are doubted where the machine had no processor to give; judgements of content never are."""
+
+from __future__ import annotations
+
+import pytest
+
+from checkers.api import judge
+from checkers.availability import Availability
+from checkers.starvation import LATE_MS, PAUSE_MS, WAIT_MS, describe, short_of_processor
+from results.history import History
+from results.machine import CONTROL, MachineSample
+from results.op import Op
+from results.record import RunRecord
+from results.verdict import Anomaly, CheckResult, Verdict
+
+S = 1_000_000_000
+NODES = ["n1", "n2", "n3"]
+
+
+def samples(
+    begin: int, end: int, *, nodes: list[str] = NODES, wait_ms: float = 0.1, late_ms: float = 1.0, pause_ms: float = 0.0
+) -> list[MachineSample]:
+    """A sample for every two seconds."""
+    return [
+        MachineSample(
+            node, t * S, (t + 2) * S, late_ms, None if node == CONTROL else wait_ms, pause_ms=pause_ms, steal=0.0
+        )
+        for node in nodes
+        for t in range(begin, end, 2)
+    ]
+
+
+class Fixed:
+    """A checker that always finds these."""
+
+    name = "fixed"
+
+    def __init__(self, *found: Anomaly) -> None:
+        self.found = found
+
+    def check(self, run: RunRecord) -> CheckResult:
+        return CheckResult(self.name, Verdict.INVALID, "found", self.found)
+
+
+SILENCE = Anomaly("never-recovered", "nothing for 40 s", window=(10 * S, 50 * S), limit_s=30)
+LOST = Anomaly("lost", "one lost", window=(10 * S, 50 * S))
+
+
+def verdict(machine: list[MachineSample], *found: Anomaly) -> CheckResult:
+    (result,) = judge(RunRecord(History([]), machine=machine), [Fixed(*found)]).results
+    return result
+
+
+@pytest.mark.parametrize(
+    ("machine", "expected"),
+    [
+        ([], Verdict.INVALID),
+        (samples(0, 60), Verdict.INVALID),
+        (samples(10, 30, wait_ms=50), Verdict.UNKNOWN),
+        (samples(10, 20, wait_ms=50), Verdict.INVALID),  # 30 s of the 40 remain, which is the limit
+        (samples(10, 22, wait_ms=50), Verdict.UNKNOWN),
+        (samples(50, 90, wait_ms=50), Verdict.INVALID),  # after it
+        (samples(10, 50, nodes=["n1"], wait_ms=50) + samples(10, 50, nodes=["n2", "n3"]), Verdict.INVALID),
+        (samples(10, 50, nodes=["n1", "n2"], wait_ms=50) + samples(10, 50, nodes=["n3"]), Verdict.UNKNOWN),
+        (samples(10, 50, wait_ms=WAIT_MS * 0.99, late_ms=LATE_MS * 0.99, pause_ms=PAUSE_MS * 0.99), Verdict.INVALID),
+        (samples(10, 50, late_ms=LATE_MS), Verdict.UNKNOWN),
+        (samples(10, 50, pause_ms=PAUSE_MS), Verdict.UNKNOWN),
+        (samples(0, 60) + samples(10, 50, nodes=[CONTROL], late_ms=LATE_MS), Verdict.UNKNOWN),
+    ],
+)
+def test_time(machine: list[MachineSample], expected: Verdict) -> None:
+    result = verdict(machine, SILENCE)
+    assert result.verdict == expected
+    assert (result.anomalies[0].doubt is not None) == (expected == Verdict.UNKNOWN)
+    if expected == Verdict.UNKNOWN:
+        assert "did not give the servers the processor they need" in result.reason
+
+
+def test_content_is_never_excused() -> None:
+    machine = samples(0, 60, wait_ms=500, late_ms=9000)
+    assert verdict(machine, LOST).verdict == Verdict.INVALID
+    both = verdict(machine, SILENCE, LOST)
+    assert both.verdict == Verdict.INVALID
+    assert [a.doubt is not None for a in both.anomalies] == [True, False]
+
+
+def test_what_is_said_of_one_node_is_doubted_by_that_node() -> None:
+    left = Anomaly("replica-left-behind", "n3 out", window=(10 * S, 50 * S), details={"node": "n3"}, limit_s=30)
+    alone = samples(10, 50, nodes=["n3"], wait_ms=50) + samples(10, 50, nodes=["n1", "n2"])
+    assert verdict(alone, left).verdict == Verdict.UNKNOWN
+    other = samples(10, 50, nodes=["n1"], wait_ms=50) + samples(10, 50, nodes=["n2", "n3"])
+    assert verdict(other, left).verdict == Verdict.INVALID
+
+
+def test_the_real_judge_of_silences() -> None:
+    """Acknowledgements for 10 s, then none for 50: a finding on a quiet machine, and none where nobody got to run."""
+    ops = []
+    for i in range(60):
+        ops.append(Op(2 * i, i * S, 0, "invoke", "write", "k", i))
+        ops.append(Op(2 * i + 1, i * S + S // 2, 0, "ok" if i < 10 else "fail", "write", "k", i))
+    for machine, expected in (
+        (samples(0, 60), Verdict.INVALID),
+        (samples(0, 30, wait_ms=40) + samples(30, 60), Verdict.UNKNOWN),
+        (samples(0, 10, wait_ms=40) + samples(10, 60), Verdict.INVALID),
+    ):
+        run = RunRecord(History(ops), machine=machine)
+        (result,) = judge(run, [Availability(NODES, 30, lambda op: op.type == "ok")]).results
+        assert result.verdict == expected
+        assert [a.name for a in result.anomalies] == ["never-recovered"]
+
+
+def test_what_is_told_of_a_run() -> None:
+    assert describe([]) == "not measured"
+    assert describe(samples(0, 20) + samples(20, 30, wait_ms=50)) == (
+        "a server's thread waited 16.73 ms for a processor on average; short of it for 10 of 30 s"
+    )
+    assert describe(samples(0, 20, nodes=[CONTROL])) == "short of it for 0 of 20 s"
+    assert short_of_processor(samples(0, 30, wait_ms=50), 5 * S, 12 * S) == 7.0
