@@ -9,28 +9,25 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from harness import registry
+from harness import registry, terminal
 from harness.batch import batch
+from harness.boundary import FAILURE, guarded
 from harness.history_options import of_histories
 from harness.plan import NemesisPlan, Plan, PlanError, seconds
 from harness.trends import trends
 from infra.api import InfraError
-from results.errors import HistoryError
-from results.store import Store, StoreError
-from results.verdict import Verdict
+from results.store import Store
 
 if TYPE_CHECKING:
     from harness.examined import Asked
 
-USAGE = 64
-FAILURE = Verdict.HARNESS_FAILURE.exit_code
 DEFAULT_STORE = Path("results/runs")
 
 
@@ -141,11 +138,11 @@ def run(store: Path, plan_file: Path | None, dry_run: bool, keep: bool, reuse: s
     plan = decided(plan)
     if dry_run:
         lifecycle.check(plan)
-        click.echo(plan.to_toml(), nl=False)
+        terminal.say_all(plan.to_toml().splitlines())
         return
     prepared = lifecycle.prepare(plan, keep=keep, reuse=reuse)
-    outcome = lifecycle.run(prepared, Store(store), click.echo)
-    click.echo(summary(outcome, plan))
+    outcome = lifecycle.run(prepared, Store(store), terminal.say)
+    terminal.say_all(summary(outcome, plan))
     sys.exit(outcome.judgement.verdict.exit_code)
 
 
@@ -230,16 +227,16 @@ def list_(what: str | None) -> None:
     if what in (None, "clusters"):
         rows = {}
         for name in registry.names(registry.CLUSTERS):
-            can = registry.backend(name).probe()
+            can = registry.probe(registry.backend(name))
             rows[name] = "available: " + can.reason if can.ok else "not here: " + registry.told(can)
         _table("clusters", rows)
 
 
 def _table(title: str, rows: Mapping[str, str]) -> None:
-    click.echo(f"{title}:")
+    terminal.say(f"{title}:")
     width = max((len(name) for name in rows), default=0)
     for name, text in rows.items():
-        click.echo(f"  {name.ljust(width)}  {text}")
+        terminal.say(f"  {name.ljust(width)}  {text}")
 
 
 @cli.command()
@@ -262,7 +259,7 @@ def check(paths: tuple[Path, ...], asked: Asked, witness: bool, **options: Any) 
     from harness.offline import check_paths
 
     asked = replace(asked, witness=witness, pictures=options["explain"] is not None)
-    sys.exit(check_paths(paths, click.echo, asked, **options))
+    sys.exit(check_paths(paths, terminal.say, asked, **options))
 
 
 @cli.command()
@@ -270,7 +267,7 @@ def doctor() -> None:
     """What this machine can do, what it cannot, and the way out."""
     from harness.doctor import examine
 
-    sys.exit(0 if examine(click.echo) else FAILURE)
+    sys.exit(0 if examine(terminal.say) else FAILURE)
 
 
 @cli.command()
@@ -280,7 +277,7 @@ def clean(dry_run: bool, kept_too: bool) -> None:
     """Remove what earlier runs left on this machine (containers, networks, namespaces, mounts); never results."""
     from harness.doctor import clean_up
 
-    sys.exit(0 if clean_up(click.echo, dry_run, kept_too) else FAILURE)
+    sys.exit(0 if clean_up(terminal.say, dry_run, kept_too) else FAILURE)
 
 
 @cli.command()
@@ -300,10 +297,8 @@ def main(argv: list[str] | None = None) -> None:
     """The entry point. Every expected error is one line on stderr; the exit code says whose it was."""
     logging.getLogger().addHandler(logging.NullHandler())
     # What takes long (an image that is built, an engine that is started) is told as it happens.
-    progress = logging.StreamHandler()
-    progress.setFormatter(logging.Formatter("%(message)s"))
     infra = logging.getLogger("infra")
-    infra.addHandler(progress)
+    infra.addHandler(terminal.Progress())
     infra.setLevel(logging.INFO)
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, _interrupt)
@@ -315,33 +310,6 @@ def _interrupt(signum: int, frame: object) -> None:
     task that is just about to end never notices, and the Ctrl-C is lost.
     """
     raise KeyboardInterrupt
-
-
-def guarded(command: Callable[[], object]) -> int:
-    """Run a command; turn errors into one line and an exit code."""
-    try:
-        command()
-        return 0
-    except SystemExit as left:
-        return left.code if isinstance(left.code, int) else 0
-    except click.UsageError as problem:
-        hint = f"  ({problem.ctx.command_path} --help)" if problem.ctx else ""
-        return _said(problem.format_message() + hint, USAGE)
-    except PlanError as problem:
-        return _said(str(problem), USAGE)
-    except HistoryError as problem:
-        return _said(str(problem), Verdict.UNKNOWN.exit_code)
-    except (InfraError, StoreError) as problem:
-        return _said(str(problem), FAILURE)
-    except (KeyboardInterrupt, click.Abort):
-        return _said("interrupted", 130)
-    except BrokenPipeError:
-        return 0
-
-
-def _said(line: str, code: int) -> int:
-    click.echo(f"harness: {line}", err=True)
-    return code
 
 
 if __name__ == "__main__":

@@ -86,7 +86,7 @@ def prepare(plan: Plan, *, keep: bool = False, reuse: str | None = None) -> Prep
     if keep or reuse:
         reusing.check(plan, workload)
     backend = registry.backend(plan.cluster.backend)
-    can = backend.probe()
+    can = registry.probe(backend)
     if not can.ok:
         raise InfraError(f"cluster {backend.name}: {registry.told(can)}")
     refuse_if_not_disposable(plan, faults, backend.name)

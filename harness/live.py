@@ -8,6 +8,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from typing import TextIO
 
+from harness import terminal
 from results.op import Op
 
 TERMINAL_S = 0.5
@@ -24,11 +25,11 @@ class Live:
         faults: Callable[[], list[str]],
         leader: Callable[[], tuple[Sequence[str], int | None]],
         word: str = "leader",
-        out: TextIO = sys.stdout,
+        out: TextIO | None = sys.stdout,
     ) -> None:
         """`leader`: who leads, one for each group, and the first one's term; `word`: what a leader is called."""
         self._now, self._faults, self._leader, self._word, self._out = now, faults, leader, word, out
-        self._terminal = out.isatty()
+        self._terminal = out is not None and out.isatty()
         self.counts: Counter[str] = Counter()
         self._marks: deque[tuple[int, int]] = deque([(0, 0)])
         self._width = 0
@@ -47,18 +48,16 @@ class Live:
             self.wipe()
 
     def draw(self) -> None:
-        line = self.line()
+        line = terminal.shown(self.line())
         if self._terminal:
-            self._out.write("\r" + line.ljust(self._width))
+            terminal.put("\r" + line.ljust(self._width), self._out)
             self._width = len(line)
         else:
-            self._out.write(line + "\n")
-        self._out.flush()
+            terminal.put(line + "\n", self._out)
 
     def wipe(self) -> None:
         if self._terminal and self._width:
-            self._out.write("\r" + " " * self._width + "\r")
-            self._out.flush()
+            terminal.put("\r" + " " * self._width + "\r", self._out)
             self._width = 0
 
     def line(self) -> str:

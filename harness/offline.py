@@ -18,7 +18,9 @@ from checkers.linearizability.models import MODELS
 from harness.examined import Asked, Examined, examine
 from harness.listed import Listed, Row
 from harness.plan import PlanError, suggest
+from results.durable import created
 from results.errors import cannot_write
+from results.reading import exists
 from results.verdict import Verdict, worst
 
 HISTORY = re.compile(r"\.(jsonl|edn|log|txt|parquet)(\.gz)?$")
@@ -73,7 +75,7 @@ def check_paths(
 
 
 def _tasks(path: Path, model: str | None, listed: Listed | None) -> list[Task]:
-    if not path.exists():
+    if not exists(path):
         raise PlanError(f"{path}: no such file or folder; a run's folder or a history is right")
     found = [(path, str(path))]
     if path.is_dir() and not (path / "plan.toml").exists():

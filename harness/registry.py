@@ -64,13 +64,24 @@ def backend(name: str) -> Backend:
     reasons = []
     for candidate in AUTO_ORDER:
         made = _find(CLUSTERS, "cluster", candidate).load()()
-        can = made.probe()
+        can = probe(made)
         if can.ok:
             return made
         reasons.append(f"{candidate}: {told(can)}")
     raise PlanError(
         f"no cluster can be made here: {'; '.join(reasons)}; or name machines with --cluster ssh --node HOST"
     )
+
+
+def probe(made: Backend) -> Capability:
+    """What a backend can do here. One that raises (a plug-in's, or a library that trips over an address in the
+    environment) can do nothing, and says why: the others are asked all the same.
+    """
+    try:
+        return made.probe()
+    except Exception as problem:
+        text = " ".join(str(problem).split()) or "no reason given"
+        return Capability(False, f"it cannot be asked: {type(problem).__name__}: {text[:300]}")
 
 
 def told(capability: Capability) -> str:

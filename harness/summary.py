@@ -12,7 +12,7 @@ from results.verdict import CheckResult, Verdict
 _NAMES = 20
 
 
-def summary(outcome: Outcome, plan: Plan) -> str:
+def summary(outcome: Outcome, plan: Plan) -> list[str]:
     """Every line answers a question: what happened, how do we know, where do I look, how do I see it again."""
     minutes, seconds = divmod(round(outcome.seconds), 60)
     faults = ", ".join(n.fault for n in plan.nemeses) or "no faults"
@@ -25,7 +25,7 @@ def summary(outcome: Outcome, plan: Plan) -> str:
         f"  {'report':<{_NAMES}}{folder / 'report.html'}",
         f"  {'again':<{_NAMES}}harness run --plan {folder / 'plan.toml'}",
     ]
-    return "\n".join(lines)
+    return lines
 
 
 def check_lines(result: CheckResult) -> list[str]:
