@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Protocol
 
 from checkers.legality import applied
+from results.errors import HistoryError
 from results.record import RunRecord
 from results.verdict import CheckResult, Judgement, Verdict
 
@@ -37,6 +38,9 @@ def _safely(checker: Checker, run: RunRecord) -> CheckResult:
     started = time.perf_counter()
     try:
         result = applied(checker.check(run), run)
+    except HistoryError as problem:
+        # What the run left cannot be read: no bug of the checker's.
+        result = CheckResult(checker.name, Verdict.UNKNOWN, str(problem))
     except Exception as problem:
         result = CheckResult(
             checker.name,

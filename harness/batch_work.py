@@ -7,7 +7,6 @@ from __future__ import annotations
 import json
 import resource
 import time
-import tomllib
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
@@ -191,7 +190,7 @@ def _some_keys(look: Look, place: Path, asked: Asked) -> None:
     assert unit.keys is not None
     if unit.kind == "run":
         folder = RunDir(place)
-        plan = Plan.from_dict(tomllib.loads(folder.plan.read_text("utf-8")), str(folder.plan))
+        plan = Plan.read(folder.plan)
         judges = [c for c in registry.workload(plan).checkers() if isinstance(c, Linearizable)]
         history = History(sealed_keys(folder.history, *unit.keys))
     else:

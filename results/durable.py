@@ -9,8 +9,10 @@ through.
 
 from __future__ import annotations
 
+import errno
 import os
 import secrets
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -28,6 +30,7 @@ def replacing(path: Path, what: str) -> Iterator[IO[bytes]]:
     draft = _draft(path)
     made = False
     try:
+        _insist_on_place(path)
         fd = os.open(draft, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
         made = True
         with os.fdopen(fd, "w+b") as file:
@@ -50,6 +53,14 @@ def _draft(path: Path) -> Path:
     if "\0" in str(path) or not path.name:
         raise StoreError(f"{path}: it cannot be the name of a file")
     return path.with_name(f".{secrets.token_hex(8)}.tmp")
+
+
+def _insist_on_place(path: Path) -> None:
+    """A rename would put a file in the place of a device or a pipe: `/dev/null` of the whole machine, for root."""
+    with suppress(FileNotFoundError):
+        mode = os.lstat(path).st_mode
+        if not (stat.S_ISREG(mode) or stat.S_ISLNK(mode) or stat.S_ISDIR(mode)):
+            raise OSError(errno.EEXIST, "it is a device or a pipe, and no file can take its place")
 
 
 def write_text(path: Path, text: str, what: str) -> None:

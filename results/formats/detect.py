@@ -88,6 +88,8 @@ def _begins(path: Path, magic: bytes) -> bool:
 
 
 def _opened(path: Path) -> IO[bytes]:
+    if path.is_dir():
+        raise HistoryError(path, None, "a folder, not a history")
     file = opened(path)
     magic = file.read(2)
     file.seek(0)

@@ -36,7 +36,7 @@ def read_jsonl(path: Path, file: IO[bytes], options: ReadOptions) -> ForeignHist
             file.seek(0)
             number, text = _line_of(file, place)
             raise HistoryError(path, number, f"{problem} ({text[:200]!r})") from None
-    return assembler.finish("jsonl", [torn] if torn else [])
+    return assembler.finish("jsonl", [], torn)
 
 
 def write_jsonl(ops: Iterable[Op], path: Path) -> None:
