@@ -6,6 +6,7 @@ is a failure of the harness, never a verdict: its traceback goes into a file tha
 
 from __future__ import annotations
 
+import logging
 import os
 import tempfile
 import traceback
@@ -79,3 +80,15 @@ def _kept(problem: BaseException) -> str:
     except OSError as wrong:
         return f"its traceback could not be written: {wrong.strerror}"
     return f"traceback: {path}"
+
+
+class Progress(logging.Handler):
+    """Messages of a logger as lines on stderr; their tracebacks go into files, as that of an error that ends a command."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            line = record.getMessage()
+        except (TypeError, ValueError):  # a message that does not fit its arguments must not end what goes on
+            line = str(record.msg)
+        problem = record.exc_info[1] if record.exc_info else None
+        terminal.say(line if problem is None else f"{line}  ({_kept(problem)})", err=True)

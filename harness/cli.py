@@ -18,7 +18,7 @@ import click
 
 from harness import registry, terminal
 from harness.batch import batch
-from harness.boundary import FAILURE, guarded
+from harness.boundary import FAILURE, Progress, guarded
 from harness.history_options import of_histories
 from harness.plan import NemesisPlan, Plan, PlanError, seconds
 from harness.trends import trends
@@ -297,9 +297,10 @@ def main(argv: list[str] | None = None) -> None:
     """The entry point. Every expected error is one line on stderr; the exit code says whose it was."""
     logging.getLogger().addHandler(logging.NullHandler())
     # What takes long (an image that is built, an engine that is started) is told as it happens.
-    infra = logging.getLogger("infra")
-    infra.addHandler(terminal.Progress())
-    infra.setLevel(logging.INFO)
+    for name, level in (("infra", logging.INFO), ("results.web", logging.WARNING), ("werkzeug", logging.WARNING)):
+        logger = logging.getLogger(name)
+        logger.addHandler(Progress())
+        logger.setLevel(level)
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, _interrupt)
     sys.exit(guarded(lambda: cli.main(argv, prog_name="harness", standalone_mode=False)))

@@ -7,12 +7,11 @@ in it; and whoever reads it may go away (`harness check ... | head -1`): that en
 
 from __future__ import annotations
 
-import logging
 import os
 import sys
 from collections.abc import Iterable
 from contextlib import suppress
-from typing import Any, Final, TextIO
+from typing import Final, TextIO
 
 from results.visible import THIN_SPACE, visible
 
@@ -73,18 +72,3 @@ def _silence(stream: TextIO) -> None:
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, stream.fileno())
         os.close(nowhere)
-
-
-class Progress(logging.Handler):
-    """Messages of a logger as lines on stderr. Tracebacks belong into files."""
-
-    def emit(self, record: logging.LogRecord) -> None:
-        say(_message(record), err=True)
-
-
-def _message(record: logging.LogRecord) -> str:
-    try:
-        return record.getMessage()
-    except Exception:  # a wrong format must not end the program
-        told: Any = record.msg
-        return str(told)

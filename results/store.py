@@ -261,7 +261,10 @@ def _summary(folder: Path, name: str, when: datetime) -> RunSummary:
     path = RunDir(folder).verdict
     try:
         data = read_json(path, follow=False)
-        return RunSummary(folder, name, when, Verdict(data["verdict"]), str(data["reason"]))
+        verdict, reason = Verdict(data["verdict"]), data["reason"]
+        if not isinstance(reason, str):
+            raise TypeError("its reason is no text")
+        return RunSummary(folder, name, when, verdict, reason)
     except FileNotFoundError:
         return RunSummary(folder, name, when, None, "no verdict: the run still goes, or was broken off")
     except (OSError, ValueError, KeyError, TypeError) as problem:
