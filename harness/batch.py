@@ -67,7 +67,7 @@ def batch(inputs: tuple[str, ...], conf: tuple[str, ...], asked: Asked, pack: Pa
     if pack is not None:
         from harness.batch_pack import pack as write_packed
 
-        sys.exit(write_packed(inputs, pack, asked.format, asked.options, terminal.say))
+        sys.exit(write_packed(inputs, pack, asked.format, asked.options, terminal.say, asked.memory))
     from harness.batch_run import BatchPlan, run_batch
 
     settings = dict(_pair(text) for text in conf)

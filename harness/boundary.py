@@ -17,7 +17,7 @@ import click
 
 from harness import terminal
 from harness.plan import PlanError
-from infra.api import InfraError
+from infra.api import InfraError, SettingsError
 from results.errors import HistoryError, StoreError
 from results.verdict import Verdict
 
@@ -49,7 +49,7 @@ def _run(command: Callable[[], object]) -> tuple[int, str | None]:
     except click.UsageError as problem:
         hint = f"  ({problem.ctx.command_path} --help)" if problem.ctx else ""
         return USAGE, problem.format_message() + hint
-    except PlanError as problem:
+    except (PlanError, SettingsError) as problem:
         return USAGE, str(problem)
     except HistoryError as problem:
         return Verdict.UNKNOWN.exit_code, str(problem)
@@ -83,7 +83,7 @@ def _kept(problem: BaseException) -> str:
 
 
 class Progress(logging.Handler):
-    """Messages of a logger as lines on stderr; their tracebacks go into files, as that of an error that ends a command."""
+    """Messages of a logger as lines on stderr; a traceback goes into a file of its own."""
 
     def emit(self, record: logging.LogRecord) -> None:
         try:

@@ -131,19 +131,30 @@ def run(store: Path, plan_file: Path | None, dry_run: bool, keep: bool, reuse: s
     from harness.summary import summary
 
     base = Plan.read(plan_file) if plan_file else None
+    if base is not None:
+        _insist_on_permission(base, str(plan_file), options)
     given = {k: v for k, v in options.items() if v not in (None, ())}
     plan = override(base, given)
     if reuse:
         plan = reusing.on_kept(plan, reuse, given)
     plan = decided(plan)
     if dry_run:
-        lifecycle.check(plan)
+        lifecycle.check(plan, keep=keep, reuse=reuse)
         terminal.say_all(plan.to_toml().splitlines())
         return
     prepared = lifecycle.prepare(plan, keep=keep, reuse=reuse)
     outcome = lifecycle.run(prepared, Store(store), terminal.say)
     terminal.say_all(summary(outcome, plan))
     sys.exit(outcome.judgement.verdict.exit_code)
+
+
+def _insist_on_permission(plan: Plan, where: str, options: Mapping[str, Any]) -> None:
+    """A plan is a file that may come from anywhere: what may be done to machines, the user says. Raises PlanError."""
+    for word in ("disposable", "install"):
+        if getattr(plan.cluster, word) and not options[word]:
+            raise PlanError(
+                f"{where}: {word} = true is a permission, and no plan can give it; --{word} on the command line does"
+            )
 
 
 def override(plan: Plan | None, options: dict[str, Any]) -> Plan:
@@ -190,6 +201,8 @@ def _nemeses(base: Plan, given: dict[str, Any]) -> tuple[NemesisPlan, ...]:
         names = [name.strip() for name in given["nemesis"].split(",") if name.strip()]
         if "none" in names and len(names) > 1:
             raise PlanError("--nemesis none stands alone; leave it out to combine the others")
+        if not names:
+            raise PlanError("--nemesis names no fault; none is right for a run without faults")
         chosen = tuple(NemesisPlan(registry.fault(name).name) for name in names if name != "none")
     changes = {
         field: given[option]

@@ -188,7 +188,12 @@ class Plan:
             brokers is None or 1 <= brokers <= nodes, "brokers", brokers, f"1 to {nodes}, as many as there are nodes"
         )
         _check(1 <= nodes <= _MOST_NODES, "nodes", nodes, f"1 to {_MOST_NODES} (RIP-59's test has 5)")
+        for what, text in self._texts():
+            _check("\0" not in text, what, text, "text without NUL characters")
         for nemesis in self.nemeses:
+            _check(
+                nemesis.target is None or nemesis.target.strip(), f"target of {nemesis.fault}", nemesis.target, "whom"
+            )
             _check(nemesis.for_s > 0, f"'for' of {nemesis.fault}", nemesis.for_s, "a time above 0")
             if nemesis.every_s <= nemesis.for_s:
                 raise PlanError(
@@ -201,6 +206,14 @@ class Plan:
                 f"the nemeses would strike {strikes:,.0f} times in {self.time_limit_s:g} s, and {MOST_STRIKES:,} are "
                 "the most; a longer interval (--interval), or a shorter time limit (--time-limit) is right"
             )
+
+    def _texts(self) -> Iterable[tuple[str, str]]:
+        """What goes into command lines and files of nodes."""
+        c, s = self.cluster, self.server
+        yield from (("a JVM option", option) for option in s.jvm_options)
+        yield from ((f"the setting {_cut(name)}", name + value) for name, value in s.settings.items())
+        yield from (("a host", host) for host in c.hosts)
+        yield from (("ssh_key", c.ssh_key or ""), ("base_image", c.base_image or ""), ("jars", s.jars or ""))
 
     def rng(self, component: str) -> Random:
         """An independent stream of random numbers for one component, split from the plan's seed."""
@@ -422,6 +435,6 @@ def _without_none(**entries: Any) -> dict[str, Any]:
     return {key: value for key, value in entries.items() if value is not None}
 
 
-def _check(right: bool, what: str, value: object, wanted: str) -> None:
+def _check(right: object, what: str, value: object, wanted: str) -> None:
     if not right:
         raise PlanError(f"{what} is {_cut(value)}; {wanted} is right")

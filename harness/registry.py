@@ -56,6 +56,12 @@ def fault(name: str) -> Fault:
     return made
 
 
+def insist_on_backend(name: str) -> None:
+    """Raise PlanError where there is no cluster backend of that name; none is asked what it can do."""
+    if name != "auto":
+        _find(CLUSTERS, "cluster", name, also=["auto"])
+
+
 def backend(name: str) -> Backend:
     """A cluster backend by name, or the first of `AUTO_ORDER` that this machine can offer."""
     if name != "auto":

@@ -23,9 +23,14 @@ def summary(outcome: Outcome, plan: Plan) -> list[str]:
     folder = _short(outcome.folder.path)
     lines += [
         f"  {'report':<{_NAMES}}{folder / 'report.html'}",
-        f"  {'again':<{_NAMES}}harness run --plan {folder / 'plan.toml'}",
+        f"  {'again':<{_NAMES}}harness run --plan {folder / 'plan.toml'}{_permissions(plan)}",
     ]
     return lines
+
+
+def _permissions(plan: Plan) -> str:
+    """What the plan had, and a plan alone cannot give."""
+    return "".join(f" --{word}" for word in ("disposable", "install") if getattr(plan.cluster, word))
 
 
 def check_lines(result: CheckResult) -> list[str]:

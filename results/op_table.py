@@ -10,7 +10,7 @@ statistics lets a reader skip what it does not ask for just as well.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -30,8 +30,16 @@ _WHAT: Final = "an op table"
 _ABOUT: Final = {b"harness.format": FORMAT.encode(), WHOLE: b"1"}
 
 
-def write_op_table(histories: Iterable[tuple[str, Sequence[Op]]], path: Path, row_group: int = ROW_GROUP) -> int:
+def write_op_table(
+    histories: Iterable[tuple[str, Sequence[Op]]],
+    path: Path,
+    row_group: int = ROW_GROUP,
+    refused: Callable[[HistoryError], None] | None = None,
+) -> int:
     """Write named histories to one file, whole or not at all; returns their number.
+
+    refused   takes what is wrong with a history whose ops no column can hold (a number of more than 63 bits); it is
+              left out. None: that error is raised.
 
     A row group ends with the run that fills it to `row_group` rows, so that it is the larger of the two.
     Raises StoreError when the disk does not take it.
@@ -44,7 +52,13 @@ def write_op_table(histories: Iterable[tuple[str, Sequence[Op]]], path: Path, ro
     ):
         waiting: list[pa.RecordBatch] = []
         for name, ops in histories:
-            waiting.append(_named(name, ops, schema))
+            try:
+                waiting.append(_named(name, ops, schema))
+            except HistoryError as problem:
+                if refused is None:
+                    raise
+                refused(problem)
+                continue
             count += 1
             if sum(len(batch) for batch in waiting) >= row_group:
                 _flush(writer, waiting, schema)
@@ -55,7 +69,10 @@ def write_op_table(histories: Iterable[tuple[str, Sequence[Op]]], path: Path, ro
 
 
 def _named(name: str, ops: Sequence[Op], schema: pa.Schema) -> pa.RecordBatch:
-    columns = to_columns(ops)
+    try:
+        columns = to_columns(ops)
+    except (ValueError, TypeError, OverflowError, RecursionError, pa.ArrowException) as problem:
+        raise HistoryError(name, None, f"an op in it cannot be stored: {problem}") from None
     run = pa.DictionaryArray.from_arrays(pa.array([0] * len(ops), pa.int32()), pa.array([name], pa.string()))
     return pa.RecordBatch.from_arrays([run, *columns], schema=schema)
 
