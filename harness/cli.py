@@ -312,7 +312,7 @@ def main(argv: list[str] | None = None) -> None:
     # What takes long (an image that is built, an engine that is started) is told as it happens.
     for name, level in (("infra", logging.INFO), ("results.web", logging.WARNING), ("werkzeug", logging.WARNING)):
         logger = logging.getLogger(name)
-        logger.addHandler(Progress())
+        logger.handlers = [Progress()]
         logger.setLevel(level)
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, _interrupt)

@@ -158,8 +158,11 @@ def read_verdicts(output: Path, columns: Sequence[str] | None = None) -> pa.Tabl
 
     Raises HistoryError where there is no verdict table, or a file of it is damaged.
     """
-    folder = output / VERDICTS if (output / VERDICTS).is_dir() else output
-    files = sorted(folder.glob("*.parquet"))
+    try:
+        folder = output / VERDICTS if (output / VERDICTS).is_dir() else output
+        files = sorted(folder.glob("*.parquet"))
+    except OSError as problem:
+        raise HistoryError(output, None, f"cannot be read: {problem.strerror}") from None
     if not files:
         raise HistoryError(output, None, "no verdict table lies here; `harness batch --output` writes one")
     wanted = None if columns is None else list(dict.fromkeys([*columns, "source", "run", "unit", "checked"]))
