@@ -10,6 +10,7 @@ from typing import Protocol
 
 from checkers.legality import applied
 from checkers.starvation import doubted
+from results.errors import HistoryError
 from results.record import RunRecord
 from results.verdict import CheckResult, Judgement, Verdict
 
@@ -39,6 +40,9 @@ def _safely(checker: Checker, run: RunRecord) -> CheckResult:
     started = time.perf_counter()
     try:
         result = doubted(applied(checker.check(run), run), run)
+    except HistoryError as problem:
+        # What the run left cannot be read: no bug of the checker's.
+        result = CheckResult(checker.name, Verdict.UNKNOWN, str(problem))
     except Exception as problem:
         result = CheckResult(
             checker.name,

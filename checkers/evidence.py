@@ -9,6 +9,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from results.reading import log_lines
 from results.record import RunRecord
 
 _STAMP = re.compile(r"^(\d{4}-\d\d-\d\d)[ T](\d\d:\d\d:\d\d)[.,](\d{3})")
@@ -46,13 +47,16 @@ def stamped_lines(path: Path, environment: Mapping[str, Any]) -> Iterator[tuple[
     Lines start with `yyyy-mm-dd HH:MM:SS.mmm`, in UTC; `environment["started_at"]` is the run's start (ISO 8601, UTC).
     """
     begun = environment.get("started_at")
-    start = datetime.fromisoformat(str(begun)).replace(tzinfo=None) if begun else None
-    with path.open(errors="replace") as lines:
-        for raw in lines:
-            line = raw.rstrip("\n")
-            found = _STAMP.match(line)
-            if found and start:
-                at = datetime.fromisoformat(f"{found[1]}T{found[2]}.{found[3]}000")
-                yield int((at - start).total_seconds() * 1_000_000_000), line
-            else:
-                yield None, line
+    start = _moment(str(begun)) if begun else None
+    for line in log_lines(path):
+        found = _STAMP.match(line)
+        at = _moment(f"{found[1]}T{found[2]}.{found[3]}000") if found and start else None
+        yield None if at is None or start is None else int((at - start).total_seconds() * 1_000_000_000), line
+
+
+def _moment(text: str) -> datetime | None:
+    """A time without its zone, or None where it is none (month 13)."""
+    try:
+        return datetime.fromisoformat(text).replace(tzinfo=None)
+    except ValueError:
+        return None

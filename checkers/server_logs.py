@@ -10,9 +10,11 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 from checkers.evidence import stamped_lines
+from results.reading import log_lines
 from results.record import RunRecord
 from results.verdict import Anomaly, CheckResult, Verdict
 
@@ -98,5 +100,5 @@ def _tell(node: str, what: str, found: _Found) -> Anomaly:
 
 
 def _crash(node: str, path: Path) -> Anomaly:
-    head = path.read_text(errors="replace")[:2000]
+    head = "\n".join(islice(log_lines(path), 40))[:2000]
     return Anomaly("jvm-crash", f"the JVM on {node} crashed ({path.name})", details={"node": node, "first": head})

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from harness.history_options import of_histories
+from harness import terminal
+from harness.history_options import Seconds, of_histories
 from harness.plan import PlanError
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 @of_histories
 @click.option(
     "--portion-s",
-    type=click.FloatRange(min=0, min_open=True),
+    type=Seconds(),
     default=2.0,
     show_default=True,
     metavar="SECONDS",
@@ -66,11 +67,11 @@ def batch(inputs: tuple[str, ...], conf: tuple[str, ...], asked: Asked, pack: Pa
     if pack is not None:
         from harness.batch_pack import pack as write_packed
 
-        sys.exit(write_packed(inputs, pack, asked.format, asked.options, click.echo))
+        sys.exit(write_packed(inputs, pack, asked.format, asked.options, terminal.say, asked.memory))
     from harness.batch_run import BatchPlan, run_batch
 
     settings = dict(_pair(text) for text in conf)
-    sys.exit(run_batch(BatchPlan(inputs, asked=asked, conf=settings, **options), click.echo))
+    sys.exit(run_batch(BatchPlan(inputs, asked=asked, conf=settings, **options), terminal.say))
 
 
 def _pair(text: str) -> tuple[str, str]:

@@ -18,6 +18,7 @@ from checkers.spark.files import Files, as_path, files_for, is_shared, join, ref
 from checkers.spark.job import Job, Receipt, Work, receipts_in
 from checkers.spark.session import start
 from checkers.spark.units import PORTION_S, Unit, portions
+from harness import terminal
 from harness.batch_input import checker_version, units_in
 from harness.batch_logs import LOG_SQL, Source, judge_logs, log_sources
 from harness.batch_work import BatchWork
@@ -245,16 +246,14 @@ class Progress:
         self.done += units
         now = time.perf_counter()
         if self.terminal:
-            sys.stderr.write(f"\r\033[K{self._line(now)}")
-            sys.stderr.flush()
+            terminal.put(f"\r\033[K{self._line(now)}", sys.stderr)
         elif now - self.last >= _EVERY_S and self.done < self.units:
             self.last = now
             self.say(self._line(now))
 
     def end(self) -> None:
         if self.terminal and self.done:
-            sys.stderr.write("\r\033[K")
-            sys.stderr.flush()
+            terminal.put("\r\033[K", sys.stderr)
 
     def _line(self, now: float) -> str:
         took = max(now - self.began, 1e-9)

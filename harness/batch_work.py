@@ -7,9 +7,8 @@ from __future__ import annotations
 import json
 import resource
 import time
-import tomllib
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext, suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -36,11 +35,12 @@ from harness.plan import Plan, PlanError
 from results.bulk import making_many
 from results.errors import HistoryError
 from results.formats import read_history
-from results.formats.detect import is_parquet
+from results.formats.detect import is_packed, is_parquet
 from results.formats.foreign import implied_model
 from results.history import History
 from results.impact import impacts
 from results.op_table import is_op_table, read_part, row_groups, runs_of
+from results.reading import allowance, bounded, exists
 from results.record import RunRecord
 from results.sealed import ops_of, read_columns, row_count, sealed_keys
 from results.store import RunDir
@@ -82,7 +82,7 @@ class BatchWork:
             if unit.keys is not None:
                 _some_keys(look, place, self.asked)
             elif unit.kind == "run":
-                _stored(look, place)
+                _stored(look, place, self.asked)
             elif unit.kind == "table" or (place.suffix == ".parquet" and is_op_table(place)):
                 _table(look, place, self.asked)
             else:
@@ -152,10 +152,11 @@ class Look:
         return Receipt(fingerprint, self.unit.name, self.unit.source, counts, told, self.unit.part or None, ended)
 
 
-def _stored(look: Look, place: Path) -> None:
+def _stored(look: Look, place: Path, asked: Asked) -> None:
     """A stored run, by its own plan and with all its workload's checkers."""
     folder = RunDir(place)
-    record = folder.load()
+    with _reading(folder.history if exists(folder.history) else folder.journal, place, asked):
+        record = folder.load()
     plan = Plan.from_dict(record.plan, str(folder.plan))
     checkers = registry.workload(plan).checkers()
     if look.unit.rest:
@@ -191,11 +192,13 @@ def _some_keys(look: Look, place: Path, asked: Asked) -> None:
     assert unit.keys is not None
     if unit.kind == "run":
         folder = RunDir(place)
-        plan = Plan.from_dict(tomllib.loads(folder.plan.read_text("utf-8")), str(folder.plan))
+        plan = Plan.read(folder.plan)
         judges = [c for c in registry.workload(plan).checkers() if isinstance(c, Linearizable)]
-        history = History(sealed_keys(folder.history, *unit.keys))
+        with _reading(folder.history, folder.history, asked):
+            history = History(sealed_keys(folder.history, *unit.keys))
     else:
-        history = History(sealed_keys(place, *unit.keys))
+        with _reading(place, place, asked):
+            history = History(sealed_keys(place, *unit.keys))
         judges = [asked.checker(unit.model or implied_model(history) or "")]
     for judge_ in judges:
         clock = Clock()
@@ -208,10 +211,14 @@ def _some_keys(look: Look, place: Path, asked: Asked) -> None:
 
 def _foreign(look: Look, place: Path, asked: Asked) -> None:
     clock = Clock()
-    long = is_parquet(place) and row_count(place) >= MANY
-    if long and _by_columns(look, look.unit.name, read_columns(place), asked, clock):
-        return
-    foreign = read_history(place, asked.format, asked.options)
+    if is_parquet(place) and row_count(place) >= MANY:
+        with _reading(place, place, asked):
+            columns = read_columns(place)
+        if _by_columns(look, look.unit.name, columns, asked, clock):
+            return
+        del columns
+    with _reading(place, place, asked):
+        foreign = read_history(place, asked.format, asked.options)
     _begin(look, look.unit.name, foreign.history, look.unit.model or foreign.model, clock)
 
 
@@ -221,13 +228,19 @@ def _table(look: Look, place: Path, asked: Asked) -> None:
     parts = row_groups(place)
     begin, end = unit.groups or (0, len(parts))
     for group in range(begin, end):
-        table = read_part(place, (group, group + 1))
+        with _reading(place, place, asked):
+            table = read_part(place, (group, group + 1))
         if unit.slice is not None:
             table = _share(table, *unit.slice)
         model = MODELS[unit.model]() if unit.model else CasRegister()
         if asked.jit and applies(model):
             table = _plain_ones(look, table, model, asked)
         _singly(look, place, table, asked)
+
+
+def _reading(evidence: Path, told: Path, asked: Asked) -> AbstractContextManager[None]:
+    """Within it `evidence` is read, with the memory that a history may take; an error names `told`."""
+    return bounded(told, allowance(evidence, asked.memory, packed=is_packed(evidence)))
 
 
 def _share(table: pa.Table, number: int, count: int) -> pa.Table:
@@ -275,7 +288,7 @@ def _singly(look: Look, place: Path, table: pa.Table, asked: Asked) -> None:
         try:
             if end - start >= MANY and _by_columns(look, run, table.slice(start, end - start), asked, clock):
                 continue
-            with making_many():
+            with _reading(place, place, asked), making_many():
                 history = History(ops_of(place, table.slice(start, end - start)))
             _begin(look, run, history, unit.model or implied_model(history), clock)
         except HistoryError as problem:

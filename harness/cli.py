@@ -8,28 +8,25 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from harness import registry, signals
+from harness import registry, signals, terminal
 from harness.batch import batch
+from harness.boundary import FAILURE, Progress, guarded
 from harness.history_options import of_histories
 from harness.plan import NemesisPlan, Plan, PlanError, seconds
 from harness.trends import trends
 from infra.api import InfraError
-from results.errors import HistoryError
-from results.store import Store, StoreError
-from results.verdict import Verdict
+from results.store import Store
 
 if TYPE_CHECKING:
     from harness.examined import Asked
 
-USAGE = 64
-FAILURE = Verdict.HARNESS_FAILURE.exit_code
 DEFAULT_STORE = Path("results/runs")
 
 
@@ -133,19 +130,30 @@ def run(store: Path, plan_file: Path | None, dry_run: bool, keep: bool, reuse: s
     from harness.summary import summary
 
     base = Plan.read(plan_file) if plan_file else None
+    if base is not None:
+        _insist_on_permission(base, str(plan_file), options)
     given = {k: v for k, v in options.items() if v not in (None, ())}
     plan = override(base, given)
     if reuse:
         plan = reusing.on_kept(plan, reuse, given)
     plan = decided(plan)
     if dry_run:
-        lifecycle.check(plan)
-        click.echo(plan.to_toml(), nl=False)
+        lifecycle.check(plan, keep=keep, reuse=reuse)
+        terminal.say_all(plan.to_toml().splitlines())
         return
     prepared = lifecycle.prepare(plan, keep=keep, reuse=reuse)
-    outcome = lifecycle.run(prepared, Store(store), click.echo)
-    click.echo(summary(outcome, plan))
+    outcome = lifecycle.run(prepared, Store(store), terminal.say)
+    terminal.say_all(summary(outcome, plan))
     sys.exit(outcome.judgement.verdict.exit_code)
+
+
+def _insist_on_permission(plan: Plan, where: str, options: Mapping[str, Any]) -> None:
+    """A plan is a file that may come from anywhere: what may be done to machines, the user says. Raises PlanError."""
+    for word in ("disposable", "install"):
+        if getattr(plan.cluster, word) and not options[word]:
+            raise PlanError(
+                f"{where}: {word} = true is a permission, and no plan can give it; --{word} on the command line does"
+            )
 
 
 def override(plan: Plan | None, options: dict[str, Any]) -> Plan:
@@ -192,6 +200,8 @@ def _nemeses(base: Plan, given: dict[str, Any]) -> tuple[NemesisPlan, ...]:
         names = [name.strip() for name in given["nemesis"].split(",") if name.strip()]
         if "none" in names and len(names) > 1:
             raise PlanError("--nemesis none stands alone; leave it out to combine the others")
+        if not names:
+            raise PlanError("--nemesis names no fault; none is right for a run without faults")
         chosen = tuple(NemesisPlan(registry.fault(name).name) for name in names if name != "none")
     changes = {
         field: given[option]
@@ -229,16 +239,16 @@ def list_(what: str | None) -> None:
     if what in (None, "clusters"):
         rows = {}
         for name in registry.names(registry.CLUSTERS):
-            can = registry.backend(name).probe()
+            can = registry.probe(registry.backend(name))
             rows[name] = "available: " + can.reason if can.ok else "not here: " + registry.told(can)
         _table("clusters", rows)
 
 
 def _table(title: str, rows: Mapping[str, str]) -> None:
-    click.echo(f"{title}:")
+    terminal.say(f"{title}:")
     width = max((len(name) for name in rows), default=0)
     for name, text in rows.items():
-        click.echo(f"  {name.ljust(width)}  {text}")
+        terminal.say(f"  {name.ljust(width)}  {text}")
 
 
 @cli.command()
@@ -261,7 +271,7 @@ def check(paths: tuple[Path, ...], asked: Asked, witness: bool, **options: Any) 
     from harness.offline import check_paths
 
     asked = replace(asked, witness=witness, pictures=options["explain"] is not None)
-    sys.exit(check_paths(paths, click.echo, asked, **options))
+    sys.exit(check_paths(paths, terminal.say, asked, **options))
 
 
 @cli.command()
@@ -269,7 +279,7 @@ def doctor() -> None:
     """What this machine can do, what it cannot, and the way out."""
     from harness.doctor import examine
 
-    sys.exit(0 if examine(click.echo) else FAILURE)
+    sys.exit(0 if examine(terminal.say) else FAILURE)
 
 
 @cli.command()
@@ -279,7 +289,7 @@ def clean(dry_run: bool, kept_too: bool) -> None:
     """Remove what earlier runs left on this machine (containers, networks, namespaces, mounts); never results."""
     from harness.doctor import clean_up
 
-    sys.exit(0 if clean_up(click.echo, dry_run, kept_too) else FAILURE)
+    sys.exit(0 if clean_up(terminal.say, dry_run, kept_too) else FAILURE)
 
 
 @cli.command()
@@ -299,43 +309,12 @@ def main(argv: list[str] | None = None) -> None:
     """The entry point. Every expected error is one line on stderr; the exit code says whose it was."""
     logging.getLogger().addHandler(logging.NullHandler())
     # What takes long (an image that is built, an engine that is started) is told as it happens.
-    progress = logging.StreamHandler()
-    progress.setFormatter(logging.Formatter("%(message)s"))
-    infra = logging.getLogger("infra")
-    infra.addHandler(progress)
-    infra.setLevel(logging.INFO)
+    for name, level in (("infra", logging.INFO), ("results.web", logging.WARNING), ("werkzeug", logging.WARNING)):
+        logger = logging.getLogger(name)
+        logger.handlers = [Progress()]
+        logger.setLevel(level)
     signals.install()
     sys.exit(guarded(lambda: cli.main(argv, prog_name="harness", standalone_mode=False)))
-
-
-def guarded(command: Callable[[], object]) -> int:
-    """Run a command; turn errors into one line and an exit code."""
-    try:
-        command()
-        return 0
-    except SystemExit as left:
-        return left.code if isinstance(left.code, int) else 0
-    except click.UsageError as problem:
-        hint = f"  ({problem.ctx.command_path} --help)" if problem.ctx else ""
-        return _said(problem.format_message() + hint, USAGE)
-    except PlanError as problem:
-        return _said(str(problem), USAGE)
-    except HistoryError as problem:
-        return _said(str(problem), Verdict.UNKNOWN.exit_code)
-    except (InfraError, StoreError) as problem:
-        return _said(str(problem), FAILURE)
-    except (KeyboardInterrupt, click.Abort) as ended:
-        stopped = ended.__cause__ if isinstance(ended, click.Abort) else ended
-        if not isinstance(stopped, signals.Stopped):
-            stopped = signals.Stopped(signals.STOP_SIGNALS[0])
-        return _said(stopped.describe(), stopped.exit_code)
-    except BrokenPipeError:
-        return 0
-
-
-def _said(line: str, code: int) -> int:
-    click.echo(f"harness: {line}", err=True)
-    return code
 
 
 if __name__ == "__main__":

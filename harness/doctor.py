@@ -31,7 +31,7 @@ def examine(say: Callable[[str], None]) -> bool:
         say(f"{program:<12}{where or f'missing ({why}); make setup installs it as root on Debian'}")
     usable = []
     for name in registry.names(registry.CLUSTERS):
-        can = registry.backend(name).probe()
+        can = registry.probe(registry.backend(name))
         say(f"{name:<12}{'yes: ' + can.reason if can.ok else 'no: ' + registry.told(can)}")
         if can.ok:
             usable.append(name)

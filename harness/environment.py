@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import os
 import platform
+import re
 import subprocess
 import sys
 from datetime import UTC, datetime
@@ -17,12 +18,24 @@ def describe(**more: str) -> dict[str, str]:
         "started_at": datetime.now(UTC).isoformat(timespec="microseconds"),
         "harness": importlib.metadata.version("rocketmq-harness"),
         "git": _git_head(),
-        "command": " ".join(["harness", *sys.argv[1:]]),
+        "command": " ".join(["harness", *map(_without_secret, sys.argv[1:])]),
         "python": platform.python_version(),
         "kernel": platform.release(),
         "machine": f"{platform.machine()}, {os.cpu_count()} cores",
     }
     return {**facts, **more}
+
+
+_SECRET = re.compile(
+    r"(?i)([\w.-]*(?:secret|passw|passphrase|token|credential|access[._-]?key|api[._-]?key)[\w.-]*\s*[=:]\s*).+",
+    re.DOTALL,
+)
+_IN_URL = re.compile(r"(://[^/@\s:]*:)[^/@\s]*@")
+
+
+def _without_secret(word: str) -> str:
+    """A word of the command line, with `***` for the value of what is called a secret: reports are passed on."""
+    return _IN_URL.sub(r"\1***@", _SECRET.sub(r"\1***", word))
 
 
 def _git_head() -> str:

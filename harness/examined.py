@@ -20,9 +20,10 @@ from checkers.wellformed import WellFormed
 from harness.plan import PlanError
 from results.errors import HistoryError, StoreError
 from results.formats import ReadOptions, read_history
-from results.formats.detect import is_parquet
+from results.formats.detect import is_packed, is_parquet
 from results.formats.foreign import implied_by
 from results.history import Call
+from results.reading import allowance, bounded
 from results.record import RunRecord
 from results.verdict import CheckResult, Verdict
 
@@ -37,7 +38,8 @@ _PICTURES = 20
 class Asked:
     """What to do with every path.
 
-    steps   work that a whole history may cost, None: the default of `Budget`. memory: bytes, the same.
+    steps   work that a whole history may cost, None: the default of `Budget`. memory: bytes of a search, the same;
+            and of reading (`results.reading.allowance`).
     """
 
     format: str = "auto"
@@ -67,6 +69,7 @@ class Examined:
     witness   for every key an order of all its ops that explains it: indices of invocations.
     lines     what else is to be said of it.
     pictures  one HTML page for each violation.
+    damage    what speaks against the file, or was not stored: said beside the verdict.
     """
 
     file: str
@@ -87,6 +90,7 @@ class Examined:
     pictures: Sequence[str] = ()
     stored_run: bool = False
     notes: Sequence[str] = field(default_factory=tuple)
+    damage: Sequence[str] = ()
 
     def to_json(self) -> dict[str, Any]:
         found: dict[str, Any] = {
@@ -112,22 +116,20 @@ class Examined:
 
 
 def examine(path: Path, shown: str, model: str | None, asked: Asked) -> Examined:
-    """Judge a file, or the folder of a stored run. Never raises for what is in it: an unreadable one is `unknown`.
-
-    Raises PlanError where a run's workload is not installed here, StoreError where its verdict cannot be written.
-    """
+    """Judge a file, or the folder of a stored run. Never raises for what is in it: a bad one is `unknown`."""
     began = time.perf_counter()
     try:
         with nullcontext() if asked.jit else plain():
-            found = _stored(path, shown) if path.is_dir() else _history(path, shown, model, asked)
+            found = _stored(path, shown, asked) if path.is_dir() else _history(path, shown, model, asked)
     except HistoryError as problem:
         found = Examined(shown, Verdict.UNKNOWN, str(problem), model, stored_run=path.is_dir())
+    except PlanError as problem:
+        # Of this run alone: its workload is not installed here, say.
+        found = Examined(shown, Verdict.UNKNOWN, f"{path}: {problem}", model, stored_run=True)
     except MemoryError:
         found = Examined(shown, Verdict.UNKNOWN, f"{path}: there is not enough memory for it", model)
     except RecursionError:
         found = Examined(shown, Verdict.UNKNOWN, f"{path}: a value in it is nested too deeply", model)
-    except (PlanError, StoreError):
-        raise
     except Exception as problem:
         # A bug in a reader or a checker must not keep the other histories from being checked, nor pass for a verdict.
         told = f"{path}: the check itself failed ({type(problem).__name__}: {problem}): a bug, please report"
@@ -136,8 +138,10 @@ def examine(path: Path, shown: str, model: str | None, asked: Asked) -> Examined
     return replace(found, ms=(time.perf_counter() - began) * 1000)
 
 
-def _stored(path: Path, shown: str) -> Examined:
-    """A stored run, by its own plan and with all its workload's checkers; its verdict and report are written anew."""
+def _stored(path: Path, shown: str, asked: Asked) -> Examined:
+    """A stored run, by its own plan and with all its workload's checkers; its verdict and report are written anew,
+    where the store takes them.
+    """
     # Only here: plots and reports take longer to load than a small history takes to check.
     from harness.judging import judge_stored, write_results
     from harness.summary import check_lines
@@ -145,8 +149,12 @@ def _stored(path: Path, shown: str) -> Examined:
 
     began = time.perf_counter()
     folder = RunDir(path)
-    record, judgement = judge_stored(folder)
-    write_results(folder, record, judgement, time.perf_counter() - began)
+    record, judgement = judge_stored(folder, asked.memory)
+    damage = [str(record.environment["history"])] if "history" in record.environment else []
+    try:
+        write_results(folder, record, judgement, time.perf_counter() - began)
+    except StoreError as problem:
+        damage.append(f"the verdict stands, but is not stored: {problem}")
     first = judgement.anomalies[0] if judgement.anomalies else None
     return Examined(
         shown,
@@ -158,6 +166,7 @@ def _stored(path: Path, shown: str) -> Examined:
         core=first.ops if first else (),
         lines=[line for result in judgement.results for line in check_lines(result)],
         stored_run=True,
+        damage=damage,
     )
 
 
@@ -165,13 +174,15 @@ def _history(path: Path, shown: str, model: str | None, asked: Asked) -> Examine
     quick = _by_columns(path, shown, model, asked)
     if quick is not None:
         return quick
-    foreign = read_history(path, asked.format, asked.options)
+    with bounded(path, allowance(path, asked.memory, packed=is_packed(path))):
+        foreign = read_history(path, asked.format, asked.options)
     chosen = model or foreign.model
     if chosen is None:
         told = f"no model is implied; name one with --model ({', '.join(sorted(MODELS))})"
         raise HistoryError(path, None, told)
     record = RunRecord(foreign.history)
-    whole = Examined(shown, Verdict.UNKNOWN, "", chosen, ops=len(foreign.history.clients), notes=tuple(foreign.notes))
+    ops, notes = len(foreign.history.clients), tuple(foreign.notes)
+    whole = Examined(shown, Verdict.UNKNOWN, "", chosen, ops=ops, notes=notes, damage=tuple(foreign.damage))
     if not whole.ops:
         return replace(whole, reason="nothing checked: no client did anything in this history")
     formed = judge(record, [WellFormed()])
@@ -193,7 +204,11 @@ def _by_columns(path: Path, shown: str, model: str | None, asked: Asked) -> Exam
     from results.sealed import read_columns, row_count
 
     try:
-        found = columns_examined(read_columns(path), model, asked) if row_count(path) >= MANY else None
+        if row_count(path) < MANY:
+            return None
+        with bounded(path, allowance(path, asked.memory, packed=True)):
+            columns = read_columns(path)
+        found = columns_examined(columns, model, asked)
     except HistoryError:
         return None
     if found is None:

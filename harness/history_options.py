@@ -2,15 +2,32 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import click
 
 FORMATS = ("auto", "jsonl", "edn", "porcupine-etcd", "porcupine-kv", "parquet")
 """As in `results.formats`, which takes its time to load."""
+
+MOST_MB: Final = 1 << 20
+
+
+class Seconds(click.FloatRange):
+    """Seconds of work, above 0 and at most a year: neither nan nor inf, which `float` takes."""
+
+    def __init__(self) -> None:
+        super().__init__(min=0, min_open=True, max=366 * 86400)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        found = super().convert(value, param, ctx)
+        if not math.isfinite(found):
+            self.fail(f"{value!r} is no number of seconds; one above 0 is right, such as 5", param, ctx)
+        return found
+
 
 _OPTIONS = (
     click.option("--model", help="What the histories are of: register, cas-register, ... (some formats imply one)."),
@@ -31,11 +48,16 @@ _OPTIONS = (
     ),
     click.option(
         "--budget-s",
-        type=click.FloatRange(min=0, min_open=True),
+        type=Seconds(),
         metavar="SECONDS",
         help="Work for one history, at a million steps a second: the same verdict on a slow machine.",
     ),
-    click.option("--memory-mb", type=click.IntRange(1), metavar="MB", help="Memory for one search.  [default: 256]"),
+    click.option(
+        "--memory-mb",
+        type=click.IntRange(1, MOST_MB),
+        metavar="MB",
+        help="Memory for reading a history, and for one search.  [default: 512, more for large files; 256]",
+    ),
     click.option("--no-jit", is_flag=True, help="Plain Python only: slower, the same verdicts."),
     click.option(
         "--failed-cas",

@@ -10,7 +10,9 @@ from checkers.wellformed import WellFormed
 from harness import registry
 from harness.api import Workload
 from harness.plan import Plan
+from results.formats.detect import is_packed
 from results.junit import write_junit
+from results.reading import allowance, bounded, exists
 from results.record import RunRecord
 from results.report import write_report
 from results.store import RunDir
@@ -55,9 +57,14 @@ def _ending(record: RunRecord) -> list[CheckResult]:
     return said
 
 
-def judge_stored(folder: RunDir) -> tuple[RunRecord, Judgement]:
-    """Judge a stored run again, by its own plan. Raises PlanError when its workload is not installed here."""
-    record = folder.load()
+def judge_stored(folder: RunDir, memory: int | None = None) -> tuple[RunRecord, Judgement]:
+    """Judge a stored run again, by its own plan. `memory`: bytes for reading it (`results.reading.allowance`).
+
+    Raises PlanError when its workload is not installed here, HistoryError when it cannot be read.
+    """
+    evidence = folder.history if exists(folder.history) else folder.journal
+    with bounded(folder.path, allowance(evidence, memory, packed=is_packed(evidence))):
+        record = folder.load()
     plan = Plan.from_dict(record.plan, str(folder.plan))
     return record, judge_run(record, registry.workload(plan))
 

@@ -27,7 +27,7 @@ from harness.faults import generator as fault_generator
 from harness.generator import Generator, Invocation
 from harness.interpreter import Interpreter
 from harness.judging import judge_run, write_results
-from harness.live import Live, surviving
+from harness.live import Live
 from harness.observer import Observer
 from harness.own_machine import watch_own_machine
 from harness.plan import Plan, PlanError
@@ -85,31 +85,38 @@ class Prepared:
 def prepare(plan: Plan, *, keep: bool = False, reuse: str | None = None) -> Prepared:
     """Resolve the plan's names and check what can be checked without a machine. Raises PlanError or InfraError."""
     plan = choices.decided(plan)
-    workload, faults, topology = check(plan)
-    if keep or reuse:
-        reusing.check(plan, workload)
+    workload, faults, topology = check(plan, keep=keep, reuse=reuse)
     backend = registry.backend(plan.cluster.backend)
-    can = backend.probe()
+    can = registry.probe(backend)
     if not can.ok:
         raise InfraError(f"cluster {backend.name}: {registry.told(can)}")
-    refuse_if_not_disposable(plan, faults, backend.name)
-    _check_machines(plan, backend.name)
     return Prepared(plan, workload, faults, backend, topology, keep, reuse)
 
 
-def check(plan: Plan) -> tuple[Workload, dict[str, Fault], Topology]:
-    """What a decided plan names, or why it cannot be: PlanError, InfraError. Looks at no machine, starts nothing."""
+def check(plan: Plan, *, keep: bool = False, reuse: str | None = None) -> tuple[Workload, dict[str, Fault], Topology]:
+    """What a decided plan names, or why it cannot be: PlanError, SettingsError. Looks at no machine, starts nothing.
+
+    Settings of the user's are put to the servers' own code, which fetches it (InfraError) where it is not here yet.
+    """
     workload = registry.workload(plan)
     faults = {n.fault: registry.fault(n.fault) for n in plan.nemeses}
     strikes(plan, faults)  # a wrong target is told now, not after the cluster is up
+    if keep or reuse:
+        reusing.check(plan, workload)
+    registry.insist_on_backend(plan.cluster.backend)
+    refuse_if_not_disposable(plan, faults, plan.cluster.backend)
+    _check_machines(plan)
     topology = choices.make_topology(plan, workload)
+    topology.fits([f"n{i}" for i in range(1, plan.cluster.nodes + 1)])
+    if plan.server.settings:
+        topology.shares()
     return workload, faults, topology
 
 
-def _check_machines(plan: Plan, backend: str) -> None:
+def _check_machines(plan: Plan) -> None:
     """Raise PlanError where the machines that are named do not fit the rest of the plan."""
-    named, nodes = len(plan.cluster.hosts), plan.cluster.nodes
-    if named and backend in registry.OWN_MACHINES:
+    backend, named, nodes = plan.cluster.backend, len(plan.cluster.hosts), plan.cluster.nodes
+    if named and backend in ("auto", *registry.OWN_MACHINES):
         raise PlanError(f"--cluster {backend} makes its own machines; --node names some, which is for --cluster ssh")
     if backend == "ssh" and not named:
         raise PlanError("--cluster ssh needs machines: name each with --node [user@]host[:port]")
@@ -136,7 +143,7 @@ def run(
     `loop_factory` makes the event loop whose clock the run goes by (tests: `harness.virtual_time`).
     """
     began = time.monotonic()
-    plan, say = prepared.plan, surviving(say)
+    plan = prepared.plan
     folder = store.create(plan.label, plan.to_toml(), datetime.now())
     priority = Priority()
     with _log_into(folder.log), contextlib.closing(priority):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 
 from checkers.linearizability.models import MODELS
 from harness.plan import PlanError, suggest
+from results.reading import SMALL_FILE, opened
 from results.verdict import Verdict
 
 _COLUMNS = ("file", "model")
@@ -47,7 +49,7 @@ class Listed:
 
     def _read(self) -> Iterator[tuple[Path, Row]]:
         try:
-            with self.path.open(newline="", encoding="utf-8-sig") as file:
+            with opened(self.path, SMALL_FILE) as data, io.TextIOWrapper(data, "utf-8-sig", newline="") as file:
                 lines = csv.DictReader(file)
                 lacking = [c for c in _COLUMNS if c not in (lines.fieldnames or ())]
                 if lacking:
@@ -56,12 +58,20 @@ class Listed:
                     )
                 for line in lines:
                     row = self._row(line, lines.line_num)
-                    beside = self.path.parent / row.file
-                    yield (beside if beside.exists() or not Path(row.file).exists() else Path(row.file)).resolve(), row
+                    yield self._meant(row.file, lines.line_num), row
         except OSError as problem:
             raise PlanError(f"{self.path}: cannot be read: {problem.strerror}") from None
         except (UnicodeDecodeError, csv.Error) as problem:
             raise PlanError(f"{self.path}: not a CSV file: {problem}") from None
+
+    def _meant(self, file: str, number: int) -> Path:
+        """The path, links resolved; beside the list, where there is one."""
+        beside = self.path.parent / file
+        try:
+            return (beside if beside.exists() or not Path(file).exists() else Path(file)).resolve()
+        except (OSError, ValueError, RuntimeError) as problem:
+            why = getattr(problem, "strerror", None) or problem
+            raise PlanError(f"{self.path}:{number}: no file can be called {file[:80]!r}: {why}") from None
 
     def _row(self, line: Mapping[str | Any, Any], number: int) -> Row:
         file, model, verdict = ((line.get(name) or "").strip() for name in ("file", "model", "verdict"))

@@ -3,29 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import sys
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from typing import TextIO
 
+from harness import terminal
 from results.op import Op
 
 TERMINAL_S = 0.5
 PLAIN_S = 10.0
 _RATE_WINDOW_S = 5
-
-
-def surviving(say: Callable[[str], None]) -> Callable[[str], None]:
-    """`say`, which goes on in silence where the terminal is closed or the reader of a pipe has left: a run whose
-    screen is gone is healed, judged and torn down like any other.
-    """
-
-    def say_if_heard(text: str) -> None:
-        with contextlib.suppress(OSError):
-            say(text)
-
-    return say_if_heard
 
 
 class Live:
@@ -37,11 +25,11 @@ class Live:
         faults: Callable[[], list[str]],
         leader: Callable[[], tuple[Sequence[str], int | None]],
         word: str = "leader",
-        out: TextIO = sys.stdout,
+        out: TextIO | None = sys.stdout,
     ) -> None:
         """`leader`: who leads, one for each group, and the first one's term; `word`: what a leader is called."""
         self._now, self._faults, self._leader, self._word, self._out = now, faults, leader, word, out
-        self._terminal = out.isatty()
+        self._terminal = out is not None and out.isatty()
         self.counts: Counter[str] = Counter()
         self._marks: deque[tuple[int, int]] = deque([(0, 0)])
         self._width = 0
@@ -60,22 +48,17 @@ class Live:
             self.wipe()
 
     def draw(self) -> None:
-        line = self.line()
+        line = terminal.shown(self.line())
         if self._terminal:
-            self._write("\r" + line.ljust(self._width))
+            terminal.put("\r" + line.ljust(self._width), self._out)
             self._width = len(line)
         else:
-            self._write(line + "\n")
+            terminal.put(line + "\n", self._out)
 
     def wipe(self) -> None:
         if self._terminal and self._width:
-            self._write("\r" + " " * self._width + "\r")
+            terminal.put("\r" + " " * self._width + "\r", self._out)
             self._width = 0
-
-    def _write(self, text: str) -> None:
-        with contextlib.suppress(OSError):  # nobody looks any more; see `surviving`
-            self._out.write(text)
-            self._out.flush()
 
     def line(self) -> str:
         """` 01:12  |  231 op/s  ok 14902  fail 41  info 118  |  fault: hammer-time n4  |  leader n2, term 6`"""

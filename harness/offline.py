@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -18,7 +18,9 @@ from checkers.linearizability.models import MODELS
 from harness.examined import Asked, Examined, examine
 from harness.listed import Listed, Row
 from harness.plan import PlanError, suggest
+from results.durable import created
 from results.errors import cannot_write
+from results.reading import exists
 from results.verdict import Verdict, worst
 
 HISTORY = re.compile(r"\.(jsonl|edn|log|txt|parquet)(\.gz)?$")
@@ -26,6 +28,7 @@ _MODEL_WIDTH = len("cas-register")
 _MOST_SHOWN = 24
 """Ops of an order that the terminal shows."""
 
+_LIST = "the list of verdicts"
 _DEFAULTS = Asked()
 
 
@@ -63,7 +66,7 @@ def check_paths(
     listed = None if models is None else Listed(models)
     tasks = [task for path in paths for task in _tasks(path, model, listed)]
     with ExitStack() as stack:
-        out = None if json_file is None else stack.enter_context(_created(json_file))
+        out = None if json_file is None else stack.enter_context(created(json_file, _LIST))
         teller = _Teller(say, tasks, out, explain)
         for task, found in zip(tasks, _all_examined(tasks, asked, jobs), strict=True):
             teller.tell(task, found)
@@ -73,7 +76,7 @@ def check_paths(
 
 
 def _tasks(path: Path, model: str | None, listed: Listed | None) -> list[Task]:
-    if not path.exists():
+    if not exists(path):
         raise PlanError(f"{path}: no such file or folder; a run's folder or a history is right")
     found = [(path, str(path))]
     if path.is_dir() and not (path / "plan.toml").exists():
@@ -157,6 +160,8 @@ class _Teller:
         self.say(self._line(found))
         for line in found.lines:
             self.say(line)
+        for said in found.damage:
+            self.say(f"  note: {said}")
         if found.witness is not None:
             for key, order in found.witness.items():
                 more = f" ... ({len(order):,} ops; --json has them all)" if len(order) > _MOST_SHOWN else ""
@@ -165,10 +170,18 @@ class _Teller:
         for page in found.pictures:
             self.say(f"  picture: {self._drawn(page)}")
         if self.out is not None:
-            self.out.write(json.dumps(found.to_json()) + "\n")
-            self.out.flush()
+            self._write(self.out, found)
         self.verdicts.append(found.verdict)
         self.judged.append(self._compared(task.row, found))
+
+    def _write(self, out: IO[str], found: Examined) -> None:
+        try:
+            out.write(json.dumps(found.to_json()) + "\n")
+            out.flush()
+        except OSError as problem:
+            with suppress(OSError):
+                out.close()
+            raise cannot_write(Path(out.name), _LIST, problem) from None
 
     def missing(self, rows: Sequence[Row]) -> None:
         """Files that are listed and are not there."""
@@ -209,7 +222,8 @@ class _Teller:
         number = "" if self.pictures == 1 else f"-{self.pictures}"
         path = self.explain.with_name(f"{self.explain.stem}{number}{self.explain.suffix}")
         try:
-            path.write_text(page, encoding="utf-8")
+            with created(path, "the picture") as file:
+                file.write(page)
         except OSError as problem:
             raise cannot_write(path, "the picture", problem) from None
         return path
@@ -229,10 +243,3 @@ class _Teller:
 
 def _nothing_there(found: Examined) -> bool:
     return found.ops == 0 and found.reason.startswith("nothing checked")
-
-
-def _created(path: Path) -> IO[str]:
-    try:
-        return path.open("w", encoding="utf-8")
-    except OSError as problem:
-        raise cannot_write(path, "the list of verdicts", problem) from None

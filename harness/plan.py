@@ -29,20 +29,33 @@ import difflib
 import hashlib
 import math
 import re
-import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, Final
 
 import tomli_w
+
+from results.reading import read_toml
+from results.visible import THIN_SPACE
 
 READ_MODES = ("log", "unsafe")
 CLIENTS = ("remoting", "native", "grpc")
 CONTROLLER_TYPES = ("dledger", "jraft", "dledger-embedded", "jraft-embedded")
 CONSUME = ("pull", "pop")
-_DURATION = re.compile(r"^\s*(\d+(?:\.\d+)?)\s*(ms|s|m|min|h)?\s*$")
+_DURATION = re.compile(r"^\s*(\d{1,15}(?:\.\d{1,15})?)\s*(ms|s|m|min|h)?\s*$")
+LONGEST_S: Final = 30 * 86400.0
+"""No phase and no fault of a run lasts longer."""
+MOST_STRIKES: Final = 100_000
+"""Of all faults of a run together: the schedule is made before the run, and drawn into its report."""
+_MOST_NODES: Final = 50
+_LABEL: Final = 150
+"""Characters of a run's label. File systems take names of 255 bytes."""
+_DEEPEST: Final = 20
+"""Tables in tables."""
+_SEEDS: Final = range(-(2**63), 2**63)
+"""What TOML can hold."""
 _UNIT_S = {"ms": 0.001, "s": 1.0, None: 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 
 
@@ -52,22 +65,42 @@ class PlanError(ValueError):
 
 def suggest(word: str, known: Iterable[str]) -> str:
     """`; did you mean 'x'?` when something known is near, else the empty string."""
-    near = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
+    # (Matching takes time with the square of the length.)
+    near = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6) if len(word) <= 100 else []
     return f"; did you mean {near[0]!r}?" if near else ""
 
 
 def seconds(text: object, what: str) -> float:
-    """`90`, `"90s"`, `"1.5m"`, `"250ms"` -> seconds. PlanError names `what` otherwise."""
+    """`90`, `"90s"`, `"1.5m"`, `"250ms"` -> seconds, at most `LONGEST_S`. PlanError names `what` otherwise."""
     if isinstance(text, int | float) and not isinstance(text, bool):
-        value = float(text)
+        value = as_float(text)
     else:
         found = _DURATION.match(text) if isinstance(text, str) else None
         if not found:
-            raise PlanError(f"{what} is {text!r}; a duration is right, such as 60, '90s' or '2m'")
+            raise PlanError(f"{what} is {_cut(text)}; a duration is right, such as 60, '90s' or '2m'")
         value = float(found[1]) * _UNIT_S[found[2]]
-    if not math.isfinite(value) or value < 0:
-        raise PlanError(f"{what} is {text!r}; it must be a finite time, not negative")
+    if not 0 <= value <= LONGEST_S:
+        raise PlanError(f"{what} is {_cut(text)}; a time from 0 to {LONGEST_S / 86400:g} days is right")
     return value
+
+
+def as_float(value: float) -> float:
+    """A number as a float; one that no float can hold becomes infinity."""
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf if value > 0 else -math.inf
+
+
+def _cut(value: object) -> str:
+    """A value in an error line: its beginning, where it is long."""
+    if isinstance(value, int) and abs(value) >= 10**60:
+        return "a number of more than 60 digits"
+    try:
+        text = repr(value)
+    except RecursionError:
+        return "a value that is nested too deeply"
+    return text if len(text) <= 120 else f"{text[:120]}..."
 
 
 @dataclass(frozen=True)
@@ -138,10 +171,11 @@ class Plan:
     nemeses: tuple[NemesisPlan, ...] = (NemesisPlan("partition-halves"),)
 
     def __post_init__(self) -> None:
+        _check(self.seed in _SEEDS, "seed", self.seed, "a whole number of at most 63 bits")
         _check(self.time_limit_s > 0, "time_limit", self.time_limit_s, "a time above 0")
         _check(self.rate is None or 0 < self.rate <= 1e6, "rate", self.rate, "ops per second above 0")
         _check(1 <= self.concurrency <= 10_000, "concurrency", self.concurrency, "1 to 10000 clients")
-        _check(self.ops_per_key >= 1, "ops_per_key", self.ops_per_key, "at least 1")
+        _check(1 <= self.ops_per_key <= 10**9, "ops_per_key", self.ops_per_key, "1 to a billion")
         _check(self.op_deadline_s > 0, "op_deadline", self.op_deadline_s, "a time above 0")
         _check(self.recovery_limit_s > 0, "recovery_limit", self.recovery_limit_s, "a time above 0")
         _check(self.read_mode in READ_MODES, "read_mode", self.read_mode, " or ".join(READ_MODES))
@@ -153,14 +187,33 @@ class Plan:
         _check(
             brokers is None or 1 <= brokers <= nodes, "brokers", brokers, f"1 to {nodes}, as many as there are nodes"
         )
-        _check(1 <= self.cluster.nodes <= 50, "nodes", self.cluster.nodes, "1 to 50 (RIP-59's test has 5)")
+        _check(1 <= nodes <= _MOST_NODES, "nodes", nodes, f"1 to {_MOST_NODES} (RIP-59's test has 5)")
+        for what, text in self._texts():
+            _check("\0" not in text, what, text, "text without NUL characters")
         for nemesis in self.nemeses:
+            _check(
+                nemesis.target is None or nemesis.target.strip(), f"target of {nemesis.fault}", nemesis.target, "whom"
+            )
             _check(nemesis.for_s > 0, f"'for' of {nemesis.fault}", nemesis.for_s, "a time above 0")
             if nemesis.every_s <= nemesis.for_s:
                 raise PlanError(
                     f"{nemesis.fault}: every {nemesis.every_s:g} s for {nemesis.for_s:g} s leaves no time between "
                     "two faults; the interval must be longer than the duration"
                 )
+        strikes = sum(self.time_limit_s / nemesis.every_s for nemesis in self.nemeses)
+        if strikes > MOST_STRIKES:
+            raise PlanError(
+                f"the nemeses would strike {strikes:,.0f} times in {self.time_limit_s:g} s, and {MOST_STRIKES:,} are "
+                "the most; a longer interval (--interval), or a shorter time limit (--time-limit) is right"
+            )
+
+    def _texts(self) -> Iterable[tuple[str, str]]:
+        """What goes into command lines and files of nodes."""
+        c, s = self.cluster, self.server
+        yield from (("a JVM option", option) for option in s.jvm_options)
+        yield from ((f"the setting {_cut(name)}", name + value) for name, value in s.settings.items())
+        yield from (("a host", host) for host in c.hosts)
+        yield from (("ssh_key", c.ssh_key or ""), ("base_image", c.base_image or ""), ("jars", s.jars or ""))
 
     def rng(self, component: str) -> Random:
         """An independent stream of random numbers for one component, split from the plan's seed."""
@@ -170,8 +223,13 @@ class Plan:
     @property
     def label(self) -> str:
         """`<workload>-<nemesis>`: the run's folder in the store."""
-        faults = "+".join(n.fault for n in self.nemeses) or "none"
-        return f"{self.workload}-{faults}"
+        names = [n.fault for n in self.nemeses] or ["none"]
+        whole = f"{self.workload}-{'+'.join(names)}"
+        if len(whole) <= _LABEL:
+            return whole
+        # As a folder's name it would be too long; the digest keeps other combinations apart.
+        digest = hashlib.sha256(whole.encode()).hexdigest()[:6]
+        return f"{self.workload}-{names[0]}+{len(names) - 1}-more-{digest}"
 
     @property
     def digest(self) -> str:
@@ -221,11 +279,12 @@ class Plan:
         }
 
     def to_toml(self) -> str:
+        """TOML that can be looked at as it is: what cannot be seen is written as TOML's own escapes."""
         tables = self.to_dict()
         nemeses = tables.pop("nemesis")
         if not nemeses:
-            return tomli_w.dumps({"nemesis": [], **tables})
-        return tomli_w.dumps(tables) + "".join(f"\n[[nemesis]]\n{tomli_w.dumps(n)}" for n in nemeses)
+            return _escaped(tomli_w.dumps({"nemesis": [], **tables}))
+        return _escaped(tomli_w.dumps(tables) + "".join(f"\n[[nemesis]]\n{tomli_w.dumps(n)}" for n in nemeses))
 
     @staticmethod
     def from_dict(data: Mapping[str, Any], where: str = "plan") -> Plan:
@@ -274,12 +333,26 @@ class Plan:
     def read(path: Path) -> Plan:
         """Read a TOML file. PlanError with the file (and line, for a syntax error) otherwise."""
         try:
-            data = tomllib.loads(path.read_text())
+            data = read_toml(path)
         except OSError as problem:
             raise PlanError(f"{path}: cannot be read: {problem.strerror}") from None
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as problem:
+        except ValueError as problem:
             raise PlanError(f"{path}: not a plan in TOML: {problem}") from None
         return Plan.from_dict(data, str(path))
+
+
+def _escaped(toml: str) -> str:
+    """TOML with what cannot be seen as escapes: it stands in strings alone, where `\\u0085` means the same."""
+    if toml.isascii():
+        return toml
+    return "".join(c if c.isprintable() or c in f"\n{THIN_SPACE}" else _escape(c) for c in toml)
+
+
+def _escape(char: str) -> str:
+    code = ord(char)
+    if 0xD800 <= code <= 0xDFFF:
+        raise PlanError("the plan has text that is not UTF-8 (a file name, perhaps); another name is right")
+    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
 
 
 def _nemeses(data: Mapping[str, Any], where: str) -> tuple[NemesisPlan, ...]:
@@ -309,21 +382,21 @@ class _Table:
 
     def __init__(self, data: object, where: str, prefix: str, known: set[str]) -> None:
         if not isinstance(data, Mapping):
-            raise PlanError(f"{where}: {prefix.rstrip(': ') or 'the plan'} must be a table, not {data!r}")
+            raise PlanError(f"{where}: {prefix.rstrip(': ') or 'the plan'} must be a table, not {_cut(data)}")
         self.data, self.where, self.prefix = data, where, prefix
         for key in data:
             if key not in known:
-                raise PlanError(f"{where}: {prefix}unknown key {key!r}{suggest(key, known)}")
+                raise PlanError(f"{where}: {prefix}unknown key {_cut(key)}{suggest(key, known)}")
 
     def get(self, key: str, kind: Callable[..., Any], default: Any) -> Any:
         value = self.data.get(key, default)
         if kind is float and isinstance(value, int) and not isinstance(value, bool):
-            value = float(value)
+            value = as_float(value)
         if value is not default and (
             not isinstance(value, kind) or (kind is int and isinstance(value, bool))  # type: ignore[arg-type]
         ):
             name = getattr(kind, "__name__", str(kind))
-            raise PlanError(f"{self.where}: {self.prefix}{key} is {value!r}; a value of type {name} is right")
+            raise PlanError(f"{self.where}: {self.prefix}{key} is {_cut(value)}; a value of type {name} is right")
         return value
 
     def seconds(self, key: str, default: float) -> float:
@@ -332,7 +405,7 @@ class _Table:
     def strings(self, key: str) -> tuple[str, ...]:
         value = self.data.get(key, [])
         if not isinstance(value, list) or not all(isinstance(v, str) for v in value):
-            raise PlanError(f"{self.where}: {self.prefix}{key} is {value!r}; a list of strings is right")
+            raise PlanError(f"{self.where}: {self.prefix}{key} is {_cut(value)}; a list of strings is right")
         return tuple(value)
 
     def table(self, key: str, known: set[str]) -> _Table:
@@ -341,6 +414,8 @@ class _Table:
 
 def _flat(table: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, Any]]:
     """`{dledger: {a: 1}}` and `{"dledger.a": 1}` alike give `("dledger.a", 1)`."""
+    if prefix.count(".") > _DEEPEST:
+        raise PlanError(f"the settings are nested more than {_DEEPEST} deep, from {_cut(prefix)} on")
     for key, value in table.items():
         if isinstance(value, Mapping):
             yield from _flat(value, f"{prefix}{key}.")
@@ -360,6 +435,6 @@ def _without_none(**entries: Any) -> dict[str, Any]:
     return {key: value for key, value in entries.items() if value is not None}
 
 
-def _check(right: bool, what: str, value: object, wanted: str) -> None:
+def _check(right: object, what: str, value: object, wanted: str) -> None:
     if not right:
-        raise PlanError(f"{what} is {value!r}; {wanted} is right")
+        raise PlanError(f"{what} is {_cut(value)}; {wanted} is right")

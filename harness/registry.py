@@ -56,6 +56,12 @@ def fault(name: str) -> Fault:
     return made
 
 
+def insist_on_backend(name: str) -> None:
+    """Raise PlanError where there is no cluster backend of that name; none is asked what it can do."""
+    if name != "auto":
+        _find(CLUSTERS, "cluster", name, also=["auto"])
+
+
 def backend(name: str) -> Backend:
     """A cluster backend by name, or the first of `AUTO_ORDER` that this machine can offer."""
     if name != "auto":
@@ -64,13 +70,24 @@ def backend(name: str) -> Backend:
     reasons = []
     for candidate in AUTO_ORDER:
         made = _find(CLUSTERS, "cluster", candidate).load()()
-        can = made.probe()
+        can = probe(made)
         if can.ok:
             return made
         reasons.append(f"{candidate}: {told(can)}")
     raise PlanError(
         f"no cluster can be made here: {'; '.join(reasons)}; or name machines with --cluster ssh --node HOST"
     )
+
+
+def probe(made: Backend) -> Capability:
+    """What a backend can do here. One that raises (a plug-in's, or a library that trips over an address in the
+    environment) can do nothing, and says why: the others are asked all the same.
+    """
+    try:
+        return made.probe()
+    except Exception as problem:
+        text = " ".join(str(problem).split()) or "no reason given"
+        return Capability(False, f"it cannot be asked: {type(problem).__name__}: {text[:300]}")
 
 
 def told(capability: Capability) -> str:

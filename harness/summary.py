@@ -12,7 +12,7 @@ from results.verdict import CheckResult, Verdict
 _NAMES = 20
 
 
-def summary(outcome: Outcome, plan: Plan) -> str:
+def summary(outcome: Outcome, plan: Plan) -> list[str]:
     """Every line answers a question: what happened, how do we know, where do I look, how do I see it again."""
     minutes, seconds = divmod(round(outcome.seconds), 60)
     faults = ", ".join(n.fault for n in plan.nemeses) or "no faults"
@@ -23,9 +23,14 @@ def summary(outcome: Outcome, plan: Plan) -> str:
     folder = _short(outcome.folder.path)
     lines += [
         f"  {'report':<{_NAMES}}{folder / 'report.html'}",
-        f"  {'again':<{_NAMES}}harness run --plan {folder / 'plan.toml'}",
+        f"  {'again':<{_NAMES}}harness run --plan {folder / 'plan.toml'}{_permissions(plan)}",
     ]
-    return "\n".join(lines)
+    return lines
+
+
+def _permissions(plan: Plan) -> str:
+    """What the plan had, and a plan alone cannot give."""
+    return "".join(f" --{word}" for word in ("disposable", "install") if getattr(plan.cluster, word))
 
 
 def check_lines(result: CheckResult) -> list[str]:

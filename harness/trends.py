@@ -8,6 +8,8 @@ from statistics import median
 
 import click
 
+from harness import terminal
+
 
 @click.command()
 @click.option(
@@ -40,7 +42,7 @@ def trends(folder: Path, html: Path | None) -> None:
         left=3,
     )
     if found.faults:
-        click.echo()
+        terminal.say()
         _table(
             ["fault", "version", "runs", "strikes", "acknowledged", "p50 ms", "p99 ms", "longest silence"],
             [
@@ -59,7 +61,7 @@ def trends(folder: Path, html: Path | None) -> None:
             left=2,
         )
     if found.anomalies:
-        click.echo()
+        terminal.say()
         _table(
             ["anomaly", "runs", "permitted", "first seen", "last seen", "in"],
             [
@@ -82,4 +84,4 @@ def _table(head: Sequence[str], rows: Iterable[Sequence[str]], left: int, also_l
             cell.ljust(width) if i < left or i in also_left else cell.rjust(width)
             for i, (cell, width) in enumerate(zip(line, widths, strict=True))
         ]
-        click.echo("  ".join(cells).rstrip())
+        terminal.say("  ".join(cells).rstrip())

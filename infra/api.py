@@ -15,6 +15,10 @@ class InfraError(Exception):
     """Something about machines or servers went wrong. The text is one line: what, where, and the way out."""
 
 
+class SettingsError(InfraError):
+    """What was asked of the servers cannot be meant, on whatever machine: a version, a setting, a number of nodes."""
+
+
 class NodeUnreachable(InfraError):
     """A node did not take or finish a command in time: it may or may not have run."""
 
@@ -263,6 +267,9 @@ class Topology(Protocol):
 
     def shares(self) -> Sequence[Share]:
         """Fetch and build what is needed (cached), and say what every node must see."""
+
+    def fits(self, nodes: Sequence[str]) -> None:
+        """Raise SettingsError where the topology does not stand on nodes of these names: too few, say."""
 
     def attach(self, cluster: Cluster) -> None: ...
 

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from infra.api import InfraError
+from infra.api import SettingsError
 
 
 @dataclass(frozen=True)
@@ -35,19 +35,23 @@ def chosen(
         kind, _, name = key.partition(".")
         if kind not in found or not name:
             prefixes = " or ".join(f"{kind}.NAME" for kind in kinds)
-            raise InfraError(f"setting {key!r}: settings of this topology are called {prefixes}, as {called}")
+            raise SettingsError(f"setting {key!r}: settings of this topology are called {prefixes}, as {called}")
         if name in ours.get(kind, ()):
-            raise InfraError(f"setting {key!r} is the harness's own to decide")
+            raise SettingsError(f"setting {key!r} is the harness's own to decide")
         if "\n" in value or "\r" in value:
-            raise InfraError(f"setting {key!r}: its value has more than one line")
+            raise SettingsError(f"setting {key!r}: its value has more than one line")
         found[kind][name] = value
     return found
 
 
 def jar_folder(folder: Path) -> Path:
     """A user's folder of jars, or InfraError."""
-    if not folder.is_dir() or not any(folder.glob("*.jar")):
-        raise InfraError(f"--server-jars {folder}: no folder with jars in it")
+    try:
+        there = folder.is_dir() and any(folder.glob("*.jar"))
+    except (OSError, ValueError):
+        there = False
+    if not there:
+        raise SettingsError(f"--server-jars {folder}: no folder with jars in it")
     return folder.absolute()
 
 

@@ -12,7 +12,7 @@ import shlex
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 from uuid import uuid4
 from weakref import WeakSet
@@ -207,7 +207,7 @@ class SshNode:
         fetched: list[Path] = []
         for name in sorted(n.decode("utf-8", "surrogateescape") for n in names if n):
             target = local_dir / name
-            if ".." in target.relative_to(local_dir).parts:
+            if name.startswith("/") or ".." in PurePosixPath(name).parts:
                 raise InfraError(f"{self.name}: {remote_dir} holds a file called {name!r}, which leads out of it")
             target.parent.mkdir(parents=True, exist_ok=True)
             with target.open("wb") as file:

@@ -2,50 +2,92 @@
 
 A reader (or a run that is killed in the middle) sees the old file or the new one, never half of it. The folder is
 synced too, since a rename that only the page cache knows is lost with the power.
+
+Drafts have names that nobody can foresee, and are made anew: a link that somebody has put there is never written
+through.
 """
 
 from __future__ import annotations
 
+import errno
 import os
+import secrets
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import IO
 
-from results.errors import cannot_write
+from results.errors import StoreError, cannot_write
 
 
 @contextmanager
-def replacing(path: Path, what: str) -> Iterator[Path]:
-    """Write to the path given; it takes the place of `path` when the block ends well, and is removed when not.
+def replacing(path: Path, what: str) -> Iterator[IO[bytes]]:
+    """Write to the file given; it takes the place of `path` when the block ends well, and is removed when not.
 
     An OSError inside becomes a StoreError that names `path` and `what` ("the verdict").
     """
-    draft = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    draft = _draft(path)
+    made = False
     try:
-        yield draft
-        _sync(draft)
+        _insist_on_place(path)
+        fd = os.open(draft, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
+        made = True
+        with os.fdopen(fd, "w+b") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
         os.replace(draft, path)
         sync_folder(path.parent)
     except BaseException as problem:
-        with suppress(OSError):
-            draft.unlink()
+        if made:
+            with suppress(OSError):
+                draft.unlink()
         if isinstance(problem, OSError):
             raise cannot_write(path, what, problem) from None
         raise
 
 
+def _draft(path: Path) -> Path:
+    """Beside `path`: a rename does not leave its file system. Raises StoreError where `path` names no file."""
+    if "\0" in str(path) or not path.name:
+        raise StoreError(f"{path}: it cannot be the name of a file")
+    return path.with_name(f".{secrets.token_hex(8)}.tmp")
+
+
+def _insist_on_place(path: Path) -> None:
+    """A rename would put a file in the place of a device or a pipe: `/dev/null` of the whole machine, for root."""
+    with suppress(FileNotFoundError):
+        mode = os.lstat(path).st_mode
+        if not (stat.S_ISREG(mode) or stat.S_ISLNK(mode) or stat.S_ISDIR(mode)):
+            raise OSError(errno.EEXIST, "it is a device or a pipe, and no file can take its place")
+
+
 def write_text(path: Path, text: str, what: str) -> None:
     """`path` becomes `text` in UTF-8. Lone surrogates, which UTF-8 cannot hold, are written as `\\udc80`."""
     with replacing(path, what) as draft:
-        draft.write_bytes(text.encode("utf-8", errors="backslashreplace"))
+        draft.write(text.encode("utf-8", errors="backslashreplace"))
+
+
+def created(path: Path, what: str) -> IO[str]:
+    """A file that is written as one goes: what a user named for output, a device or a pipe with a reader included.
+
+    Raises StoreError, also for a pipe that nobody reads; writing to it raises OSError.
+    """
+    try:
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NONBLOCK | os.O_CLOEXEC, 0o666)
+        os.set_blocking(fd, True)
+        return os.fdopen(fd, "w", encoding="utf-8", errors="backslashreplace")
+    except ValueError:
+        raise StoreError(f"{path}: {what} cannot be written: no path can hold a NUL") from None
+    except OSError as problem:
+        raise cannot_write(path, what, problem) from None
 
 
 def link(path: Path, target: str) -> None:
     """`path` becomes a symbolic link to `target`, in one step also where it already is one."""
-    draft = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    draft = _draft(path)
     try:
-        with suppress(FileNotFoundError):
-            draft.unlink()
         draft.symlink_to(target)
         os.replace(draft, path)
     except OSError as problem:
@@ -56,10 +98,6 @@ def link(path: Path, target: str) -> None:
 
 def sync_folder(path: Path) -> None:
     """Make the names in a folder durable."""
-    _sync(path)
-
-
-def _sync(path: Path) -> None:
     fd = os.open(path, os.O_RDONLY)
     try:
         os.fsync(fd)

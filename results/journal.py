@@ -29,6 +29,7 @@ from results.bulk import making_many
 from results.durable import sync_folder
 from results.errors import HistoryError, StoreError, cannot_write, in_bytes
 from results.op import NEMESIS, Op
+from results.reading import LINE, lines, opened
 
 FLUSH_S: Final = 0.2
 """Appended ops reach the kernel within this."""
@@ -38,6 +39,8 @@ SYNC_S: Final = 1.0
 _CRC_FIELD: Final = b',"crc":"'
 _TAIL: Final = len(b',"crc":"1a2b3c4d"}')
 _AT_ONCE: Final = 4096
+_IDLE: Final = 5_000_000
+"""Lines of a history that are no operation: blank ones, or a torn end."""
 _dumps: Final = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
 
 
@@ -183,13 +186,13 @@ def read_journal(path: Path) -> tuple[list[Op], str | None]:
     that good ones follow was not torn but changed: HistoryError with its number.
     """
     try:
-        with path.open("rb") as file, making_many():
-            return scan(path, file, need_crc=True)
+        with opened(path) as file, making_many():
+            return scan(path, lines(file), need_crc=True)
     except OSError as problem:
         raise HistoryError(path, None, f"the journal cannot be read: {problem.strerror}") from None
 
 
-def scan(path: Path, lines: Iterable[bytes], need_crc: bool) -> tuple[list[Op], str | None]:
+def scan(path: Path, found: Iterable[bytes], need_crc: bool) -> tuple[list[Op], str | None]:
     """`read_journal` on lines. Without `need_crc`, a line that carries none is taken at its word, and only a last
     line without its newline counts as torn. A journal may grow while it is read: what is added after the first line
     without its newline was found is not looked at.
@@ -197,7 +200,7 @@ def scan(path: Path, lines: Iterable[bytes], need_crc: bool) -> tuple[list[Op], 
     ops: list[Op] = []
     broken: tuple[int, str] | None = None
     torn = number = 0
-    rest = _as_found(lines)
+    rest = _as_found(path, found)
     while chunk := list(islice(rest, _AT_ONCE)):
         whole = _parse_all(chunk) if broken is None else None
         if whole is not None:
@@ -219,17 +222,22 @@ def scan(path: Path, lines: Iterable[bytes], need_crc: bool) -> tuple[list[Op], 
             if broken is not None:
                 raise HistoryError(path, *broken)
             ops.append(op)
+        if number - len(ops) > _IDLE:
+            raise HistoryError(path, number, f"more than {_IDLE:,} lines without an operation")
     return ops, f"the last {in_bytes(torn)} were torn and are left out" if torn else None
 
 
-def _as_found(lines: Iterable[bytes]) -> Iterator[bytes]:
+def _as_found(path: Path, found: Iterable[bytes]) -> Iterator[bytes]:
     """Lines up to the end of the file as it is met first. A file asked once more after its end gives what was added
     since: the second half of a line that was being written, which would look like a line that was changed.
     """
-    for text in lines:
-        yield text
+    for number, text in enumerate(found, 1):
         if not text.endswith(b"\n"):
+            if len(text) >= LINE:
+                raise HistoryError(path, number, f"a line of more than {in_bytes(LINE)}; an operation is shorter")
+            yield text
             return
+        yield text
 
 
 def _parse_all(lines: list[bytes]) -> list[Op] | None:

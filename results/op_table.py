@@ -10,7 +10,7 @@ statistics lets a reader skip what it does not ask for just as well.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -20,17 +20,26 @@ import pyarrow.parquet as pq
 from results.durable import replacing
 from results.errors import HistoryError
 from results.op import Op
-from results.sealed import FORMAT, ROW_GROUP, SCHEMA, insist_on_schema, to_columns
+from results.sealed import FORMAT, ROW_GROUP, SCHEMA, insist_on_schema, parquet_file, to_columns
 
 RUN: Final = "run"
 OP_TABLE: Final = pa.schema([pa.field(RUN, pa.dictionary(pa.int32(), pa.string()), nullable=False), *SCHEMA])
 
 WHOLE: Final = b"harness.whole"
+_WHAT: Final = "an op table"
 _ABOUT: Final = {b"harness.format": FORMAT.encode(), WHOLE: b"1"}
 
 
-def write_op_table(histories: Iterable[tuple[str, Sequence[Op]]], path: Path, row_group: int = ROW_GROUP) -> int:
+def write_op_table(
+    histories: Iterable[tuple[str, Sequence[Op]]],
+    path: Path,
+    row_group: int = ROW_GROUP,
+    refused: Callable[[HistoryError], None] | None = None,
+) -> int:
     """Write named histories to one file, whole or not at all; returns their number.
+
+    refused   takes what is wrong with a history whose ops no column can hold (a number of more than 63 bits); it is
+              left out. None: that error is raised.
 
     A row group ends with the run that fills it to `row_group` rows, so that it is the larger of the two.
     Raises StoreError when the disk does not take it.
@@ -43,7 +52,13 @@ def write_op_table(histories: Iterable[tuple[str, Sequence[Op]]], path: Path, ro
     ):
         waiting: list[pa.RecordBatch] = []
         for name, ops in histories:
-            waiting.append(_named(name, ops, schema))
+            try:
+                waiting.append(_named(name, ops, schema))
+            except HistoryError as problem:
+                if refused is None:
+                    raise
+                refused(problem)
+                continue
             count += 1
             if sum(len(batch) for batch in waiting) >= row_group:
                 _flush(writer, waiting, schema)
@@ -54,7 +69,10 @@ def write_op_table(histories: Iterable[tuple[str, Sequence[Op]]], path: Path, ro
 
 
 def _named(name: str, ops: Sequence[Op], schema: pa.Schema) -> pa.RecordBatch:
-    columns = to_columns(ops)
+    try:
+        columns = to_columns(ops)
+    except (ValueError, TypeError, OverflowError, RecursionError, pa.ArrowException) as problem:
+        raise HistoryError(name, None, f"an op in it cannot be stored: {problem}") from None
     run = pa.DictionaryArray.from_arrays(pa.array([0] * len(ops), pa.int32()), pa.array([name], pa.string()))
     return pa.RecordBatch.from_arrays([run, *columns], schema=schema)
 
@@ -67,8 +85,9 @@ def _flush(writer: pq.ParquetWriter, batches: Sequence[pa.RecordBatch], schema: 
 def is_op_table(path: Path) -> bool:
     """A Parquet file with a column `run`. A damaged file is none: who reads it as a history is told what is wrong."""
     try:
-        return RUN in pq.read_schema(path).names
-    except (OSError, pa.ArrowException):
+        with parquet_file(path) as file:
+            return RUN in file.schema_arrow.names
+    except HistoryError:
         return False
 
 
@@ -77,27 +96,24 @@ def row_groups(path: Path) -> list[int]:
 
     Raises HistoryError where it is no op table.
     """
-    try:
-        with pq.ParquetFile(path) as file:
-            _insist(path, file.schema_arrow)
-            rows = [file.metadata.row_group(i).num_rows for i in range(file.num_row_groups)]
-            whole = (file.schema_arrow.metadata or {}).get(WHOLE) == b"1"
-    except (OSError, pa.ArrowException) as problem:
-        raise HistoryError(path, None, f"not an op table, or damaged: {problem}") from None
+    with parquet_file(path, _WHAT) as file:
+        _insist(path, file.schema_arrow)
+        rows = [file.metadata.row_group(i).num_rows for i in range(file.num_row_groups)]
+        whole = (file.schema_arrow.metadata or {}).get(WHOLE) == b"1"
     return rows if whole else [sum(rows)]
 
 
 def read_part(path: Path, groups: tuple[int, int], columns: Sequence[str] | None = None) -> pa.Table:
     """The rows of parts `groups[0]` to `groups[1]` (exclusive) of `row_groups`, with these columns (None: all)."""
-    try:
-        with pq.ParquetFile(path) as file:
-            _insist(path, file.schema_arrow)
-            whole = (file.schema_arrow.metadata or {}).get(WHOLE) == b"1"
-            chosen = range(*groups) if whole else range(file.num_row_groups)
-            wanted = list(columns or OP_TABLE.names)
-            return file.read_row_groups(list(chosen), columns=wanted, use_threads=False)
-    except (OSError, pa.ArrowException) as problem:
-        raise HistoryError(path, None, f"not an op table, or damaged: {problem}") from None
+    with parquet_file(path, _WHAT) as file:
+        _insist(path, file.schema_arrow)
+        whole = (file.schema_arrow.metadata or {}).get(WHOLE) == b"1"
+        chosen = range(*groups) if whole else range(file.num_row_groups)
+        wanted = list(columns or OP_TABLE.names)
+        found = file.read_row_groups(list(chosen), columns=wanted, use_threads=False)
+        if RUN in wanted and found[RUN].null_count:
+            raise HistoryError(path, None, f"column {RUN!r} has rows without a value; it names the history of each op")
+        return found
 
 
 def runs_of(table: pa.Table) -> list[tuple[str, int, int]]:
@@ -117,4 +133,8 @@ def runs_of(table: pa.Table) -> list[tuple[str, int, int]]:
 def _insist(path: Path, schema: pa.Schema) -> None:
     if RUN not in schema.names:
         raise HistoryError(path, None, f"no column {RUN!r}: a history, and not an op table")
+    kind = schema.field(RUN).type
+    plain = kind.value_type if pa.types.is_dictionary(kind) else kind
+    if not (pa.types.is_string(plain) or pa.types.is_large_string(plain)):
+        raise HistoryError(path, None, f"column {RUN!r} is {kind}, not text")
     insist_on_schema(path, schema)

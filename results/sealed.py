@@ -21,6 +21,7 @@ from __future__ import annotations
 import json
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 from sys import intern
@@ -34,6 +35,7 @@ from results.bulk import making_many
 from results.durable import replacing
 from results.errors import HistoryError
 from results.op import NO_EXTRA, OP_TYPES, Op, OpType, make_op
+from results.reading import insist_on_regular
 
 FORMAT: Final = "1"
 """The version of this schema, stored as the metadata `harness.format`."""
@@ -83,15 +85,26 @@ def read_sealed(path: Path) -> list[Op]:
         return list(iterate_sealed(path))
 
 
+@contextmanager
+def parquet_file(path: Path, what: str = "a sealed history") -> Iterator[pq.ParquetFile]:
+    """A Parquet file to read from. HistoryError where it is none, or is found to be damaged inside the block."""
+    try:
+        insist_on_regular(path)
+        with pq.ParquetFile(path) as file:
+            yield file
+    except MemoryError:  # Arrow's own as well
+        raise
+    except (OSError, KeyError, pa.ArrowException) as problem:
+        why = problem.strerror if isinstance(problem, OSError) and problem.strerror else problem
+        raise HistoryError(path, None, f"not {what}, or damaged: {why}") from None
+
+
 def iterate_sealed(path: Path) -> Iterator[Op]:
     """`read_sealed` one op at a time."""
-    try:
-        with pq.ParquetFile(path) as file:
-            insist_on_schema(path, file.schema_arrow)
-            for batch in file.iter_batches(batch_size=ROW_GROUP, columns=SCHEMA.names):
-                yield from ops_of(path, batch)
-    except (OSError, pa.ArrowException) as problem:
-        raise HistoryError(path, None, f"not a sealed history, or damaged: {problem}") from None
+    with parquet_file(path) as file:
+        insist_on_schema(path, file.schema_arrow)
+        for batch in file.iter_batches(batch_size=ROW_GROUP, columns=SCHEMA.names, use_threads=False):
+            yield from ops_of(path, batch)
 
 
 def read_columns(path: Path) -> pa.Table:
@@ -99,59 +112,46 @@ def read_columns(path: Path) -> pa.Table:
 
     Raises HistoryError as `iterate_sealed` does.
     """
-    try:
-        with pq.ParquetFile(path) as file:
-            insist_on_schema(path, file.schema_arrow)
-            return file.read(SCHEMA.names[:7], use_threads=False)
-    except (OSError, pa.ArrowException) as problem:
-        raise HistoryError(path, None, f"not a sealed history, or damaged: {problem}") from None
+    with parquet_file(path) as file:
+        insist_on_schema(path, file.schema_arrow)
+        return file.read(SCHEMA.names[:7], use_threads=False)
 
 
 def sealed_keys(path: Path, share: int, of: int) -> Iterator[Op]:
     """The clients' ops of some of the keys, with their indices in the whole: of the keys that fall into share `share`
     (from 0) when all are dealt out to `of` shares. Raises HistoryError as `iterate_sealed` does.
     """
-    try:
-        with pq.ParquetFile(path) as file:
-            insist_on_schema(path, file.schema_arrow)
-            for batch in file.iter_batches(batch_size=ROW_GROUP, columns=SCHEMA.names):
-                keys = batch.column("key")
-                keys = keys if pa.types.is_dictionary(keys.type) else keys.dictionary_encode()
-                mine = [zlib.crc32((key or "").encode()) % of == share for key in keys.dictionary.to_pylist()]
-                chosen = pa.array([*mine, zlib.crc32(b"") % of == share]).take(keys.indices.fill_null(len(mine)))
-                kept = pc.and_(chosen, pc.greater_equal(batch.column("process"), 0))
-                yield from ops_of(path, batch.filter(kept))
-    except (OSError, pa.ArrowException) as problem:
-        raise HistoryError(path, None, f"not a sealed history, or damaged: {problem}") from None
+    with parquet_file(path) as file:
+        insist_on_schema(path, file.schema_arrow)
+        for batch in file.iter_batches(batch_size=ROW_GROUP, columns=SCHEMA.names, use_threads=False):
+            keys = batch.column("key")
+            keys = keys if pa.types.is_dictionary(keys.type) else keys.dictionary_encode()
+            mine = [zlib.crc32((key or "").encode()) % of == share for key in keys.dictionary.to_pylist()]
+            chosen = pa.array([*mine, zlib.crc32(b"") % of == share]).take(keys.indices.fill_null(len(mine)))
+            kept = pc.and_(chosen, pc.greater_equal(batch.column("process"), 0))
+            yield from ops_of(path, batch.filter(kept))
 
 
 def row_count(path: Path) -> int:
     """How many ops there are, from the file's own directory. Raises HistoryError where that cannot be read."""
-    try:
-        rows: int = pq.read_metadata(path).num_rows
+    with parquet_file(path) as file:
+        rows: int = file.metadata.num_rows
         return rows
-    except (OSError, pa.ArrowException) as problem:
-        raise HistoryError(path, None, f"not a sealed history, or damaged: {problem}") from None
 
 
 def distinct(path: Path, column: str) -> list[str]:
     """The different texts in a column, such as `key`. Raises HistoryError where that cannot be read."""
-    try:
-        found: list[str] = (
-            pq.read_table(path, columns=[column], partitioning=None)[column].unique().drop_null().to_pylist()
-        )
+    with parquet_file(path) as file:
+        insist_on_schema(path, file.schema_arrow)
+        found: list[str] = file.read([column], use_threads=False)[column].unique().drop_null().to_pylist()
         return found
-    except (OSError, KeyError, pa.ArrowException) as problem:
-        raise HistoryError(path, None, f"not a sealed history, or damaged: {problem}") from None
 
 
 def sealed_metadata(path: Path) -> dict[str, str]:
     """What `seal` was told about the run, and `format`."""
-    try:
-        found = pq.read_schema(path).metadata or {}
-    except (OSError, pa.ArrowException) as problem:
-        raise HistoryError(path, None, f"not a sealed history, or damaged: {problem}") from None
-    text = {key.decode(): value.decode() for key, value in found.items()}
+    with parquet_file(path) as file:
+        found = file.schema_arrow.metadata or {}
+    text = {key.decode(errors="replace"): value.decode(errors="replace") for key, value in found.items()}
     return {key.removeprefix(_PREFIX): value for key, value in text.items() if key.startswith(_PREFIX)}
 
 
@@ -173,6 +173,9 @@ def to_columns(ops: Sequence[Op]) -> list[pa.Array]:
 
 def ops_of(path: Path, batch: pa.RecordBatch | pa.Table) -> Iterator[Op]:
     """The rows as ops. `path` is for the HistoryError where one of them is none."""
+    for field in SCHEMA:
+        if not field.nullable and batch.column(field.name).null_count:
+            raise HistoryError(path, None, f"column {field.name!r} has rows without a value; every op has one")
     columns = {name: batch.column(name).to_pylist() for name in SCHEMA.names}
     values = _parsed(path, columns, "value", "null")
     extras = _parsed(path, columns, "extra", "{}")

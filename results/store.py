@@ -16,7 +16,6 @@ import logging
 import os
 import re
 import shutil
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -31,6 +30,7 @@ from results.journal import read_journal
 from results.machine import read_machine
 from results.observations import read_observations
 from results.op import Op
+from results.reading import read_json, read_toml
 from results.record import Observation, RunRecord
 from results.verdict import Verdict
 
@@ -169,9 +169,9 @@ class RunDir:
         return read_observations(self.observations)
 
     def _logs(self) -> dict[str, list[Path]]:
-        """Regular files below `nodes/<node>/`; a link that a node's archive brought along is not followed."""
+        """Regular files below `nodes/<node>/`; a link is not followed, whoever made it."""
         found: dict[str, list[Path]] = {}
-        if self.nodes.is_dir():
+        if self.nodes.is_dir() and not self.nodes.is_symlink():
             for node in sorted(p for p in self.nodes.iterdir() if p.is_dir() and not p.is_symlink()):
                 files = (Path(where) / name for where, _, names in os.walk(node) for name in names)
                 found[node.name] = sorted(f for f in files if f.is_file() and not f.is_symlink())
@@ -269,27 +269,33 @@ def _folders(path: Path) -> list[Path]:
 def _summary(folder: Path, name: str, when: datetime) -> RunSummary:
     path = RunDir(folder).verdict
     try:
-        data = json.loads(path.read_bytes())
-        return RunSummary(folder, name, when, Verdict(data["verdict"]), str(data["reason"]))
+        data = read_json(path, follow=False)
+        verdict, reason = Verdict(data["verdict"]), data["reason"]
+        if not isinstance(reason, str):
+            raise TypeError("its reason is no text")
+        return RunSummary(folder, name, when, verdict, reason)
     except FileNotFoundError:
         return RunSummary(folder, name, when, None, "no verdict: the run still goes, or was broken off")
     except (OSError, ValueError, KeyError, TypeError) as problem:
-        return RunSummary(folder, name, when, None, f"verdict.json cannot be read: {problem}", broken=True)
+        why = problem.strerror if isinstance(problem, OSError) else problem
+        return RunSummary(folder, name, when, None, f"verdict.json cannot be read: {why}", broken=True)
 
 
 def _read_plan(path: Path) -> Mapping[str, Any]:
     try:
-        return tomllib.loads(path.read_text("utf-8"))
+        return read_toml(path)
     except FileNotFoundError:
         return {}
-    except (OSError, ValueError) as problem:
+    except OSError as problem:
+        raise HistoryError(path, None, f"the plan cannot be read: {problem.strerror}") from None
+    except ValueError as problem:
         raise HistoryError(path, None, f"the plan cannot be read: {problem}") from None
 
 
 def _read_mapping(path: Path) -> dict[str, Any]:
     """A JSON object; {} when it is missing or was cut off while it was written (only facts to show are lost)."""
     try:
-        data = json.loads(path.read_bytes())
+        data = read_json(path)
     except (OSError, ValueError) as problem:
         log.warning("%s cannot be read: %s", path, problem)
         return {}

@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
+from results.errors import HistoryError
 from results.verdict import Verdict, worst
 from results.verdict_table import read_verdicts
 
@@ -123,7 +124,13 @@ def read_trends(output: Path) -> Trends:
     by_run: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for row in _rows(table):
         by_run.setdefault((row["source"], row["run"]), []).append(row)
-    runs = [_trend(run, rows) for (_, run), rows in by_run.items()]
+    runs = []
+    for (_, run), rows in by_run.items():
+        try:
+            runs.append(_trend(run, rows))
+        except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as problem:
+            told = f"the rows of {run!r} are none of a verdict table: {type(problem).__name__}: {problem}"
+            raise HistoryError(output, None, told) from None
     return Trends(sorted(runs, key=lambda run: (run.when, run.run)))
 
 
@@ -139,11 +146,11 @@ def _trend(run: str, rows: Sequence[Mapping[str, Any]]) -> RunTrend:
     forbidden: set[str] = set()
     for row in rows:
         if row["checker"] == IMPACT and row["figures"]:
-            felt += json.loads(row["figures"])
+            felt += map(_felt, json.loads(row["figures"]))
         elif row["anomalies"]:
             figures = json.loads(row["figures"] or "{}")
             forbidden |= set(row["anomalies"]) - set(figures.get(PERMITTED, ()))
-    anomalies = frozenset(name for row in rows for name in row["anomalies"])
+    anomalies = frozenset(str(name) for row in rows for name in row["anomalies"])
     return RunTrend(
         run,
         group,
@@ -153,3 +160,20 @@ def _trend(run: str, rows: Sequence[Mapping[str, Any]]) -> RunTrend:
         anomalies - forbidden,
         felt,
     )
+
+
+def _felt(figures: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What `Impact.to_json` wrote. Raises KeyError and TypeError for anything else."""
+    for names, kinds in _FIGURES.items():
+        for name in names:
+            if not isinstance(figures[name], kinds):
+                raise TypeError(f"{name} is {figures[name]!r}")
+    return figures
+
+
+_FIGURES: Final[Mapping[tuple[str, ...], tuple[type, ...]]] = {
+    ("fault",): (str,),
+    ("times", "ops", "ok"): (int,),
+    ("silence_s",): (int, float),
+    ("p50_ms", "p99_ms"): (int, float, type(None)),
+}

@@ -11,6 +11,7 @@ from typing import Any
 
 from results.durable import write_text
 from results.errors import HistoryError
+from results.reading import read_json
 from results.verdict import Anomaly, CheckResult, Judgement, Verdict
 
 
@@ -26,7 +27,7 @@ def write_verdict(judgement: Judgement, path: Path) -> None:
 def read_verdict(path: Path) -> Judgement:
     """The inverse of `write_verdict`. Raises HistoryError when there is no whole verdict."""
     try:
-        data = json.loads(path.read_bytes())
+        data = read_json(path)
         return judgement_from_json(data)
     except OSError as problem:
         raise HistoryError(path, None, f"no verdict can be read: {problem.strerror}") from None

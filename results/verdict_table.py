@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from results.errors import HistoryError
+from results.reading import insist_on_regular
 
 VERDICTS: Final = "verdicts"
 RECEIPTS: Final = "receipts"
@@ -157,8 +158,11 @@ def read_verdicts(output: Path, columns: Sequence[str] | None = None) -> pa.Tabl
 
     Raises HistoryError where there is no verdict table, or a file of it is damaged.
     """
-    folder = output / VERDICTS if (output / VERDICTS).is_dir() else output
-    files = sorted(folder.glob("*.parquet"))
+    try:
+        folder = output / VERDICTS if (output / VERDICTS).is_dir() else output
+        files = sorted(folder.glob("*.parquet"))
+    except OSError as problem:
+        raise HistoryError(output, None, f"cannot be read: {problem.strerror}") from None
     if not files:
         raise HistoryError(output, None, "no verdict table lies here; `harness batch --output` writes one")
     wanted = None if columns is None else list(dict.fromkeys([*columns, "source", "run", "unit", "checked"]))
@@ -169,11 +173,13 @@ def read_verdicts(output: Path, columns: Sequence[str] | None = None) -> pa.Tabl
 
 def _read(path: Path, columns: list[str] | None) -> pa.Table:
     try:
+        insist_on_regular(path)
         schema = VERDICT_TABLE if columns is None else pa.schema([VERDICT_TABLE.field(name) for name in columns])
         table = pq.read_table(path, columns=columns, partitioning=None)
         return table.select(schema.names).cast(schema)
     except (OSError, KeyError, pa.ArrowException) as problem:
-        raise HistoryError(path, None, f"not a verdict table, or damaged: {problem}") from None
+        why = problem.strerror if isinstance(problem, OSError) and problem.strerror else problem
+        raise HistoryError(path, None, f"not a verdict table, or damaged: {why}") from None
 
 
 def latest(table: pa.Table) -> pa.Table:

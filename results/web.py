@@ -12,8 +12,8 @@ import logging
 import os
 import secrets
 import socket
-import stat
-import tomllib
+import threading
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,9 +22,10 @@ from urllib.parse import quote, urlencode
 
 from flask import Flask, Response, abort, request
 from werkzeug.exceptions import HTTPException
-from werkzeug.serving import make_server
+from werkzeug.serving import ThreadedWSGIServer, WSGIRequestHandler
 
 from results.errors import HistoryError, in_bytes
+from results.reading import opened, read_toml
 from results.report.layout import lay_out
 from results.report.trends import trends_page
 from results.report.words import text
@@ -39,6 +40,11 @@ INLINE_LIMIT: Final = 8 << 20
 """Text files above so many bytes are downloads: no browser likes them."""
 ENTRIES: Final = 2000
 """How many entries of a folder are listed."""
+
+CONNECTIONS: Final = 32
+"""Answered at a time; a browser opens six. One more is closed at once."""
+IDLE_S: Final = 30.0
+"""A connection that says nothing for so long is closed."""
 
 _HOSTS: Final = frozenset({"127.0.0.1", "localhost", "[::1]"})
 _FILES: Final = "/files/"
@@ -124,6 +130,12 @@ def create_app(store_root: Path, hosts: frozenset[str] = _HOSTS) -> Flask:
         code = problem.code or 500
         return Response(f"{said.get(code, problem.name)}\n", code, mimetype="text/plain")
 
+    @app.errorhandler(Exception)
+    def failed(problem: Exception) -> Response:
+        log.error("%s: %s: %s", request.path, type(problem).__name__, problem, exc_info=problem)
+        told = "This page cannot be shown: an error that nobody foresaw. The terminal of `harness serve` names it.\n"
+        return Response(told, 500, mimetype="text/plain")
+
     return app
 
 
@@ -133,7 +145,7 @@ def serve(store_root: Path, host: str = "127.0.0.1", port: int = 8080) -> None:
     with socket.create_server((host, port), family=family) as listening:
         named = f"[{host}]" if ":" in host else host
         app = create_app(store_root, _HOSTS | {named})
-        server = make_server(host, port, app, threaded=True, fd=listening.fileno())
+        server = Server(host, port, app, handler=_Handler, fd=listening.fileno())
         logging.getLogger("werkzeug").setLevel(logging.WARNING)
         print(f"http://{named}:{listening.getsockname()[1]}/  (Ctrl-C ends it)", flush=True)
         try:
@@ -142,6 +154,44 @@ def serve(store_root: Path, host: str = "127.0.0.1", port: int = 8080) -> None:
             pass
         finally:
             server.server_close()
+
+
+class _Handler(WSGIRequestHandler):
+    timeout = IDLE_S
+
+
+class Server(ThreadedWSGIServer):
+    """A thread a connection, and `CONNECTIONS` of them at most."""
+
+    daemon_threads = True
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._places = threading.BoundedSemaphore(CONNECTIONS)
+
+    def get_request(self) -> tuple[Any, Any]:
+        """Raises OSError, after a while, when there is no descriptor left: the caller comes back at once."""
+        try:
+            return super().get_request()
+        except OSError:
+            time.sleep(0.1)
+            raise
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        if self._places.acquire(blocking=False):
+            try:
+                super().process_request(request, client_address)
+            except BaseException:  # no thread could be started
+                self._places.release()
+                raise
+        else:
+            self.shutdown_request(request)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._places.release()
 
 
 def confined(root: Path, relative: str) -> Path | None:
@@ -208,7 +258,7 @@ def _shown(root: Path, row: Row) -> Shown:
     plan = confined(root, f"{row.folder}/plan.toml")
     try:
         if plan is not None and plan.is_file():
-            tables = tomllib.loads(plan.read_text("utf-8"))
+            tables = read_toml(plan, follow=False)
             workload = text(tables["workload"], 60)
             nemesis = ", ".join(text(n["fault"], 60) for n in tables.get("nemesis", [])) or "none"
     except (OSError, ValueError, KeyError, TypeError):
@@ -260,22 +310,20 @@ def _entry(root: Path, path: Path) -> Entry:
 def _file(path: Path) -> Response:
     """A plain file: the report as sandboxed HTML, small text as text, all else as a download."""
     try:
-        # The path has no links any more; none may have taken the place of the file since. A pipe must not block.
-        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        # The path has no links any more; none may have taken the place of the file since.
+        file = opened(path, follow=False)
     except OSError:
         abort(404)
-    about = os.fstat(fd)
-    if not stat.S_ISREG(about.st_mode):
-        os.close(fd)
-        abort(404)
-    head = os.pread(fd, 4096, 0)
-    response = Response(_read(fd, about.st_size), direct_passthrough=True)
-    response.call_on_close(lambda: os.close(fd))
-    response.content_length = about.st_size
+    size = os.fstat(file.fileno()).st_size
+    head = os.pread(file.fileno(), 4096, 0)
+    response = Response(_read(file.fileno(), size))
+    # (Not with `direct_passthrough`: then nobody calls this.)
+    response.call_on_close(file.close)
+    response.content_length = size
     if path.name == "report.html":
         response.headers["Content-Type"] = "text/html; charset=utf-8"
         response.headers["Content-Security-Policy"] = _STRICT + "style-src 'unsafe-inline'; sandbox"
-    elif about.st_size <= INLINE_LIMIT and _is_text(head):
+    elif size <= INLINE_LIMIT and _is_text(head):
         response.headers["Content-Type"] = "text/plain; charset=utf-8"
     else:
         response.headers["Content-Type"] = "application/octet-stream"

@@ -119,7 +119,7 @@ class SharedFiles:
         except OSError as problem:
             raise cannot_write(target, "the verdict table", problem) from None
         with replacing(target, "the verdict table") as draft:
-            draft.write_bytes(data)
+            draft.write(data)
 
     def children(self, folder: str) -> list[str]:
         return sorted(os.listdir(folder)) if os.path.isdir(folder) else []

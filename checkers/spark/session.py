@@ -29,10 +29,6 @@ EMBEDDED: Final[Mapping[str, str]] = {
 """For a session in this process (`local[...]`)."""
 
 
-_LOG: Final = os.path.join(tempfile.gettempdir(), f"harness-spark-{os.getpid()}.log")
-"""What Java says, of an embedded session."""
-
-
 class NoSpark(StoreError):
     """Spark cannot be used here. One line: why, and the way out."""
 
@@ -66,35 +62,37 @@ def start(master: str, conf: Mapping[str, str], name: str) -> SparkContext:
             settings.setIfMissing(key, value)
     for key, value in conf.items():
         settings.set(key, value)
+    log: str | None = None
     try:
-        with _aside() if local else nullcontext():
+        with _aside() if local else nullcontext() as log:
             context = SparkContext.getOrCreate(settings)
     except (Py4JError, PySparkException) as problem:
         told = [line for line in str(problem).splitlines() if line.strip() and not line.lstrip().startswith("at ")]
         what = told[-1].strip() if told else type(problem).__name__
-        raise NoSpark(f"Spark does not start on {master}: {what}{_log_of(local)}") from None
+        more = f"  (all of it: {log})" if log else ""
+        raise NoSpark(f"Spark does not start on {master}: {what}{more}") from None
+    if log is not None:
+        os.unlink(log)  # Java goes on writing to what nobody needs to read
     context.setLogLevel("ERROR" if local else "WARN")
     return context
 
 
 @contextmanager
-def _aside() -> Iterator[None]:
-    """What Java says on its own, from here to its end, goes into a file: our lines are what the user reads."""
-    log = os.open(_LOG, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o600)
+def _aside() -> Iterator[str | None]:
+    """What Java says on its own, from here to its end, goes into a file: our lines are what the user reads. Its path,
+    which nobody can foresee, and only its owner can read.
+    """
+    log, path = tempfile.mkstemp(prefix="harness-spark-", suffix=".log")
     sys.stderr.flush()
     ours = os.dup(2)
     os.dup2(log, 2)
     os.close(log)
     try:
-        yield
+        yield path
     finally:
         sys.stderr.flush()
         os.dup2(ours, 2)
         os.close(ours)
-
-
-def _log_of(local: bool) -> str:
-    return f"  (all of it: {_LOG})" if local else ""
 
 
 def _insist_on_parts() -> None:

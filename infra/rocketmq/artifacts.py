@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from infra.api import InfraError
+from infra.api import InfraError, SettingsError
 from infra.maven import compile_jar, fetch_jars
 
 DEFAULT_VERSION: Final = "5.5.0"
@@ -63,12 +63,12 @@ def known_version(version: str | None) -> str:
     if version is None:
         return DEFAULT_VERSION
     if version in INCOMPLETE:
-        raise InfraError(
+        raise SettingsError(
             f"RocketMQ {version} is published incomplete: {INCOMPLETE[version]} are missing; "
             f"whole are {', '.join(VERSIONS)}"
         )
     if version not in VERSIONS:
-        raise InfraError(
+        raise SettingsError(
             f"RocketMQ {version} is not pinned here, only {', '.join(VERSIONS)}; "
             "run another build with --server-jars DIR"
         )
@@ -110,4 +110,4 @@ def check_settings(settings: Mapping[str, Mapping[str, str]], class_path: Sequen
             raise InfraError("java took more than 300 s to look at the settings: this machine is overloaded") from None
     if done.returncode != 0:
         said = done.stderr.decode(errors="replace").strip().splitlines() or ["no output"]
-        raise InfraError(f"server settings: {said[-1].removeprefix('CheckSettings: ')}")
+        raise SettingsError(f"server settings: {said[-1].removeprefix('CheckSettings: ')}")

@@ -17,7 +17,7 @@ from threading import Event
 from types import MappingProxyType
 from typing import ClassVar, Final
 
-from infra.api import Cluster, InfraError, Node, ProcessId, ServerSettings, Share, Status
+from infra.api import Cluster, InfraError, Node, ProcessId, ServerSettings, SettingsError, Share, Status
 from infra.maven import checksum_of
 from infra.rocketmq import BROKER, CONTROLLER, MAIN_CLASSES, NAMESRV, PROXY, artifacts, jvm, settings
 from infra.server_settings import Default, chosen, jar_folder, properties, values
@@ -89,9 +89,9 @@ class RocketmqTopology(ABC):
         self.version = artifacts.known_version(given.version)
         self.profile = given.profile or self.profiles[0]
         if self.profile not in self.profiles:
-            raise InfraError(f"--profile {given.profile}: the topology {self.name} has {', '.join(self.profiles)}")
+            raise SettingsError(f"--profile {given.profile}: the topology {self.name} has {', '.join(self.profiles)}")
         if unknown := sorted(given.options.keys() - set(self.known_options)):
-            raise InfraError(f"{unknown[0]} is no option of the topology {self.name}")
+            raise SettingsError(f"{unknown[0]} is no option of the topology {self.name}")
         self._launch = launch or Launch()
         self._options = given.options
         self._jvm_options = list(given.jvm_options)
@@ -159,6 +159,10 @@ class RocketmqTopology(ABC):
             artifacts.check_settings(self._chosen, [share.source for share in reversed(shares)])
             self._checked = True
         return shares
+
+    def fits(self, nodes: Sequence[str]) -> None:
+        """See `infra.api.Topology`."""
+        self._layout(nodes)
 
     def attach(self, cluster: Cluster) -> None:
         """Write every server's configuration; nothing is started. Raises InfraError for too few nodes, or too small."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from infra.api import InfraError
+from infra.api import SettingsError
 from infra.rocketmq import BROKER, NAMESRV, settings
 from infra.server_settings import Default
 from infra.topologies._places import Layout, Place, groups
@@ -23,7 +23,7 @@ class ActingMasterTopology(RocketmqTopology):
 
     def _layout(self, nodes: Sequence[str]) -> Layout:
         if len(nodes) <= _FIRST:
-            raise InfraError(f"the topology {self.name} needs {_FIRST + 1} nodes at least: two groups")
+            raise SettingsError(f"the topology {self.name} needs {_FIRST + 1} nodes at least: two groups")
         return {
             node: Place(
                 kinds=self._kinds(nodes, i),

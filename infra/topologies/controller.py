@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import ClassVar, Final
 
-from infra.api import InfraError, Node, ServerSettings
+from infra.api import Node, ServerSettings, SettingsError
 from infra.rocketmq import BROKER, CONTROLLER, NAMESRV, jvm, settings
 from infra.server_settings import Default
 from infra.topologies._jvm import DATA, Launch
@@ -42,11 +42,11 @@ class ControllerTopology(RocketmqTopology):
         super().__init__(server_settings, launch)
         self.controller_type = self._options.get("controller_type", TYPES[0])
         if self.controller_type not in TYPES:
-            raise InfraError(f"--controller-type {self.controller_type}: there are {', '.join(TYPES)}")
+            raise SettingsError(f"--controller-type {self.controller_type}: there are {', '.join(TYPES)}")
         self._jraft = self.controller_type.startswith("jraft")
         self._embedded = self.controller_type.endswith("-embedded")
         if self._jraft and self.version in ("5.1.0", "5.1.1") and self._user_jars is None:
-            raise InfraError(f"--controller-type {self.controller_type}: RocketMQ has it from 5.2.0 on")
+            raise SettingsError(f"--controller-type {self.controller_type}: RocketMQ has it from 5.2.0 on")
         self.controller_port = JRAFT_RPC_PORT if self._jraft else CONTROLLER_PORT
         self._brokers = broker_count(self._options)
 
@@ -132,5 +132,5 @@ def broker_count(given: Mapping[str, str]) -> int | None:
     if text is None:
         return None
     if not (text.isascii() and text.isdigit() and int(text) > 0):
-        raise InfraError(f"--brokers {text}: a number from 1 on is right")
+        raise SettingsError(f"--brokers {text}: a number from 1 on is right")
     return int(text)

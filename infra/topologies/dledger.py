@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import ClassVar, Final
 
 from infra import dledger
-from infra.api import Cluster, InfraError, Node, ProcessId, ServerSettings, Share, Status
+from infra.api import Cluster, InfraError, Node, ProcessId, ServerSettings, SettingsError, Share, Status
 from infra.maven import checksum_of, compile_jar, fetch_jars
 from infra.remoting.connection import RemotingError
 from infra.remoting.dledger import GROUP, RegisterClient, ask_status
@@ -97,14 +97,14 @@ class DledgerTopology:
         self._settings = values(DEFAULTS) | own[_PREFIX]
         self._checked = not settings.settings
         if settings.version not in (None, dledger.VERSION):
-            raise InfraError(
+            raise SettingsError(
                 f"DLedger {settings.version} is not pinned here, only {dledger.VERSION}; "
                 "run another build with --server-jars DIR"
             )
         if settings.profile is not None:
-            raise InfraError(f"--profile {settings.profile}: the topology {self.name} has no profiles")
+            raise SettingsError(f"--profile {settings.profile}: the topology {self.name} has no profiles")
         if settings.options:
-            raise InfraError(f"{', '.join(sorted(settings.options))}: the topology {self.name} has no such options")
+            raise SettingsError(f"{', '.join(sorted(settings.options))}: the topology {self.name} has no such options")
         self._nodes: list[Node] = []
         self._java_version = ""
 
@@ -122,6 +122,9 @@ class DledgerTopology:
             self._check([share.source for share in reversed(shares)])
             self._checked = True
         return shares
+
+    def fits(self, nodes: Sequence[str]) -> None:
+        """See `infra.api.Topology`: any number does."""
 
     def attach(self, cluster: Cluster) -> None:
         """Write every node's settings; nothing is started."""
@@ -253,7 +256,7 @@ class DledgerTopology:
                 ) from None
         if done.returncode != 0:
             said = done.stderr.decode(errors="replace").strip().splitlines() or ["no output"]
-            raise InfraError(f"server settings: {said[-1].removeprefix('RegisterServer: ')}")
+            raise SettingsError(f"server settings: {said[-1].removeprefix('RegisterServer: ')}")
 
     def _await_answer(self, node: Node, deadline: float, timeout_s: float) -> None:
         """Until the node's server answers at all. Raises InfraError with the end of its log."""

@@ -16,6 +16,7 @@ from results.formats.foreign import ForeignHistory, ReadOptions, implied_model
 from results.formats.jsonl import read_jsonl
 from results.formats.porcupine import read_etcd_log, read_kv_log
 from results.history import History
+from results.reading import opened
 
 FORMATS: Final = ("jsonl", "edn", "porcupine-etcd", "porcupine-kv", "parquet")
 
@@ -23,6 +24,8 @@ _TEXT_READERS: Final = {"edn": read_edn, "porcupine-etcd": read_etcd_log, "porcu
 _HEAD: Final = 65_536
 PARQUET: Final = b"PAR1"
 """How a file of this format begins."""
+
+_GZIP: Final = b"\x1f\x8b"
 
 _LOG_LINE: Final = re.compile(r"(?:.*\s)?(?:TRACE|DEBUG|INFO|WARN|ERROR|FATAL)\s+\S+\s+- ")
 _KV_LINE: Final = re.compile(r"\{[^{}]*:f :(?:get|put|append)\b[^{}]*:key [^{}]*\}")
@@ -43,6 +46,8 @@ def read_history(path: Path, format: str = "auto", options: ReadOptions | None =
             return _read(path, file, detect(path, head) if format == "auto" else format, options)
     except (OSError, EOFError, zlib.error) as problem:
         raise HistoryError(path, None, f"cannot be read: {getattr(problem, 'strerror', None) or problem}") from None
+    except RecursionError:
+        raise HistoryError(path, None, "a value in it is nested too deeply") from None
 
 
 def detect(path: Path, head: bytes) -> str:
@@ -66,9 +71,18 @@ def detect(path: Path, head: bytes) -> str:
 
 def is_parquet(path: Path) -> bool:
     """By its first bytes; False too where it cannot be read."""
+    return _begins(path, PARQUET)
+
+
+def is_packed(path: Path) -> bool:
+    """Whether what is in it takes more room than the file: gzip, Parquet. False too where it cannot be read."""
+    return _begins(path, PARQUET) or _begins(path, _GZIP)
+
+
+def _begins(path: Path, magic: bytes) -> bool:
     try:
-        with path.open("rb") as file:
-            return file.read(len(PARQUET)) == PARQUET
+        with opened(path) as file:
+            return file.read(len(magic)) == magic
     except OSError:
         return False
 
@@ -76,10 +90,10 @@ def is_parquet(path: Path) -> bool:
 def _opened(path: Path) -> IO[bytes]:
     if path.is_dir():
         raise HistoryError(path, None, "a folder, not a history")
-    file = path.open("rb")
+    file = opened(path)
     magic = file.read(2)
     file.seek(0)
-    return io.BufferedReader(gzip.GzipFile(fileobj=file)) if magic == b"\x1f\x8b" else file
+    return io.BufferedReader(gzip.GzipFile(fileobj=file)) if magic == _GZIP else file
 
 
 def _read(path: Path, file: IO[bytes], format_: str, options: ReadOptions) -> ForeignHistory:

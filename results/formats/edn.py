@@ -279,8 +279,8 @@ def write_edn(ops: Iterable[Op], path: Path, *, independent: bool = False) -> No
 
     The nemesis' invocations become `info`, as Jepsen has it. `ReadOptions(nil_reads="unset")` reads the same back.
     """
-    with replacing(path, "the history") as draft, draft.open("w", encoding="utf-8", newline="\n") as file:
-        file.writelines(_op(op, independent) + "\n" for op in ops)
+    with replacing(path, "the history") as file:
+        file.writelines(f"{_op(op, independent)}\n".encode() for op in ops)
 
 
 def _op(op: Op, independent: bool) -> str:

@@ -47,12 +47,15 @@ class ReadOptions:
 
 @dataclass(frozen=True)
 class ForeignHistory:
-    """A history from a file. `model`: the one its operations imply, or None. `notes`: what was changed or left out."""
+    """A history from a file. `model`: the one its operations imply, or None. `notes`: what was changed or left out;
+    `damage`: those of the notes that speak against the file (a torn end, a clock that ran back).
+    """
 
     history: History
     format: str
     model: str | None
     notes: list[str] = field(default_factory=list)
+    damage: list[str] = field(default_factory=list)
 
 
 class Assembler:
@@ -127,8 +130,12 @@ class Assembler:
         else:
             self._complete(op, number)
 
-    def finish(self, format_: str, notes: list[str]) -> ForeignHistory:
-        """The history of all events. Its processes are numbered finally only now, when the highest number is known."""
+    def finish(self, format_: str, notes: list[str], torn: str | None = None) -> ForeignHistory:
+        """The history of all events. Its processes are numbered finally only now, when the highest number is known.
+        `torn`: what is to be said of the file's end.
+        """
+        damage = [torn] if torn else []
+        notes = [*damage, *notes]
         if self._renamed:
             fresh = self._highest
             self._ops = [
@@ -138,7 +145,8 @@ class Assembler:
         if self._undated:
             notes = [*notes, "there are no times: an event's place in the file stands for its time"]
         if self._held:
-            notes = [*notes, f"{self._held} events were dated before the event above them; they take its time"]
+            damage.append(f"{self._held} events were dated before the event above them; they take its time")
+            notes = [*notes, damage[-1]]
         if self._renumbered:
             notes = [*notes, f"{self._renumbered} events had an index that was not their place, and now is"]
         if self._lone:
@@ -147,7 +155,7 @@ class Assembler:
             notes = [*notes, f"{self._nil_reads} reads recorded no value and are left out of account"]
         history = History(self._ops)
         self._ops = []
-        return ForeignHistory(history, format_, implied_model(history), notes)
+        return ForeignHistory(history, format_, implied_model(history), notes, damage)
 
     def _nemesis(self, op: Op) -> Op:
         """An `info` of the nemesis: the end of what it has open, or the begin of something."""

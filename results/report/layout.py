@@ -6,7 +6,7 @@ from functools import cache
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from results.report.words import visible
+from results.visible import visible
 
 
 @cache

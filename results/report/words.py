@@ -10,6 +10,7 @@ from typing import Any
 
 from results.history import Call
 from results.op import OK, Op
+from results.visible import THIN_SPACE, visible
 
 SECOND = 1_000_000_000
 
@@ -41,26 +42,12 @@ def duration(ns: float) -> str:
 
 def number(n: int) -> str:
     """`14 902`, with thin spaces that do not break."""
-    return f"{n:,}".replace(",", _THIN_SPACE)
+    return f"{n:,}".replace(",", THIN_SPACE)
 
 
 def count(n: int, thing: str, things: str | None = None) -> str:
     """`1 operation`, `12 operations`."""
     return f"{number(n)} {thing if n == 1 else things or thing + 's'}"
-
-
-_THIN_SPACE = "\u202f"
-
-
-def visible(said: str, keep: str = f"\n\t{_THIN_SPACE}") -> str:
-    """The text with what cannot be seen (control characters, marks that turn the direction of writing) as escapes.
-
-    >>> visible("a\\x00b")
-    'a\\\\x00b'
-    """
-    if said.isprintable():
-        return said
-    return "".join(c if c.isprintable() or c in keep else c.encode("unicode_escape").decode() for c in said)
 
 
 def text(value: object, limit: int = 300) -> str:

@@ -12,6 +12,7 @@ from harness.plan import Plan, ServerPlan
 from harness.registry import workload_class
 from infra import kept
 from infra.keys import new_cluster_keys
+from infra.topologies._rocketmq import RocketmqTopology
 
 
 def harness(capsys: pytest.CaptureFixture[str], *argv: str) -> tuple[int, str, str]:
@@ -68,6 +69,13 @@ def test_usage_errors(argv: list[str], said: str, capsys: pytest.CaptureFixture[
     assert len(err.strip().splitlines()) == 1
 
 
+@pytest.fixture
+def no_jars(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Server settings are not put to RocketMQ's own code."""
+    monkeypatch.setattr(RocketmqTopology, "shares", lambda self: [])
+
+
+@pytest.mark.usefixtures("no_jars")
 def test_options_override_a_plan(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "p.toml").write_text('seed = 3\nrate = 7.0\n[server]\nset."broker.a" = "1"\n')
     options = ["--rate", "9", "--nemesis", "bridge,hammer-time", "--target", "leader", "--set", "broker.b=2"]
@@ -119,6 +127,7 @@ def test_a_corrupt_history_is_named_by_line_and_the_others_are_checked(
     assert "good.jsonl   valid" in out
 
 
+@pytest.mark.usefixtures("no_jars")
 def test_a_run_on_a_kept_cluster_is_a_run_on_what_it_was_made_for(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

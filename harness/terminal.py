@@ -1,0 +1,74 @@
+"""The one place through which everything printed passes.
+
+What is printed repeats keys of histories, names of files, versions and log lines of servers. A control character among
+them could retitle the window, hide a line, or write one that looks like ours. So here a line is one line, whatever is
+in it; and whoever reads it may go away (`harness check ... | head -1`): that ends no run and changes no verdict.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+from collections.abc import Iterable
+from contextlib import suppress
+from typing import Final, TextIO
+
+from results.visible import THIN_SPACE, visible
+
+MOST: Final = 20_000
+"""Characters of a line: a value may be megabytes."""
+
+_problems: list[OSError] = []
+
+
+def shown(text: str) -> str:
+    """The text as one line that can be looked at, at most `MOST` characters of it."""
+    cut = text if len(text) <= MOST else f"{text[:MOST]}… ({len(text) - MOST:,} characters more)"
+    return visible(cut, keep=THIN_SPACE)
+
+
+def say(line: str = "", *, err: bool = False) -> None:
+    """Print one line; what would break it is written as an escape. Never raises: see `lost`."""
+    put(f"{shown(line)}\n", sys.stderr if err else sys.stdout)
+
+
+def say_all(lines: Iterable[str]) -> None:
+    """Print several lines."""
+    for line in lines:
+        say(line)
+
+
+def put(text: str, stream: TextIO | None) -> None:
+    """Write text that may move the cursor: its author has taken the data in it through `shown`. Never raises."""
+    if stream is None:  # closed by whoever started us
+        return
+    try:
+        code = getattr(stream, "encoding", None) or "utf-8"
+        stream.write(text.encode(code, "backslashreplace").decode(code))
+        stream.flush()
+    except OSError as problem:
+        _silence(stream)
+        if problem.errno not in (errno.EPIPE, errno.EIO):  # nobody reads any more: a pipe, a terminal that was closed
+            _problems.append(problem)
+
+
+def lost() -> OSError | None:
+    """Why output was lost since the last call (a full disk, say), or None. Readers that went away are no trouble."""
+    first = _problems[0] if _problems else None
+    _problems.clear()
+    return first
+
+
+def flush() -> None:
+    """What was printed by others is on its way, or lost."""
+    for stream in (sys.stdout, sys.stderr):
+        put("", stream)
+
+
+def _silence(stream: TextIO) -> None:
+    """Further output goes nowhere: what is still buffered would fail again when Python ends."""
+    with suppress(OSError, ValueError):
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, stream.fileno())
+        os.close(nowhere)

@@ -1,0 +1,200 @@
+"""Files that others wrote, opened and read within limits.
+
+A path may lead to a pipe that nobody writes to, a device without end, a file with a hole of terabytes, or two megabytes
+of gzip that unpack to gigabytes. So there is one way to a file's content: a regular file, not larger than its kind ever
+is, read with a bounded amount of memory. Whatever is wrong is an OSError with its `strerror` in plain words (or, for
+`read_json` and `read_toml`, a ValueError), so that callers have two kinds of trouble to tell, and no third.
+"""
+
+from __future__ import annotations
+
+import errno
+import gc
+import json
+import os
+import stat
+import tomllib
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
+from pathlib import Path
+from typing import IO, Any, Final
+
+from results.errors import HistoryError, in_bytes
+
+try:
+    import resource
+except ImportError:  # pragma: no cover - no such limits on this system
+    resource = None  # type: ignore[assignment]
+
+SMALL_FILE: Final = 16 << 20
+"""Bytes of a plan, a verdict, an environment: what is read as one value. They take some kilobytes each."""
+
+LINE: Final = 64 << 20
+"""Bytes of a line of a history: a read of a large set may take megabytes."""
+
+LOG_LINE: Final = 1 << 16
+"""Bytes of a line of a server's log that are looked at."""
+
+LOG_FILE: Final = 1 << 30
+"""Bytes of a server's log. A run fetches the last 256 MiB of each."""
+
+PLAIN_FLOOR: Final = 512 << 20
+"""Bytes of memory that reading any history may take."""
+
+_PER_BYTE: Final = 8
+_PER_PACKED_BYTE: Final = 40
+"""Bytes of memory for each that a history has on the disk; packed: gzip, Parquet."""
+
+_LEAST: Final = 64 << 20
+
+
+def opened(path: Path, limit: int | None = None, *, follow: bool = True) -> IO[bytes]:
+    """A regular file, to be read. `limit`: the most bytes that it may have. `follow`: a link in its place is followed.
+
+    Raises OSError for anything else, and never waits for a writer.
+    """
+    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | (0 if follow else os.O_NOFOLLOW)
+    try:
+        fd = os.open(path, flags)
+    except ValueError:
+        raise OSError(errno.EINVAL, "no path can hold a NUL") from None
+    except OSError as problem:
+        if problem.errno == errno.ELOOP and not follow:
+            raise OSError(errno.ELOOP, "a link, and none is followed here") from None
+        if problem.errno == errno.ENXIO:  # a socket
+            raise OSError(errno.EINVAL, "a socket, not a regular file") from None
+        raise
+    try:
+        about = os.fstat(fd)
+        if not stat.S_ISREG(about.st_mode):
+            raise OSError(errno.EINVAL, f"{_kind(about.st_mode)}, not a regular file")
+        if limit is not None and about.st_size > limit:
+            told = f"of {in_bytes(about.st_size)}, and at most {in_bytes(limit)} are read"
+            raise OSError(errno.EFBIG, told)
+        return os.fdopen(fd, "rb")
+    except BaseException:
+        os.close(fd)
+        raise
+
+
+def _kind(mode: int) -> str:
+    if stat.S_ISDIR(mode):
+        return "a folder"
+    if stat.S_ISFIFO(mode):
+        return "a pipe"
+    return "a device" if stat.S_ISCHR(mode) or stat.S_ISBLK(mode) else "something else"
+
+
+def insist_on_regular(path: Path) -> None:
+    """For readers of other libraries, which take a path. Raises OSError as `opened` does."""
+    opened(path).close()
+
+
+def read_bytes(path: Path, limit: int = SMALL_FILE, *, follow: bool = True) -> bytes:
+    """The whole file. Raises OSError as `opened` does, also where the file grows above `limit` meanwhile."""
+    with opened(path, limit, follow=follow) as file:
+        data = file.read(limit + 1)
+    if len(data) > limit:
+        raise OSError(errno.EFBIG, f"larger than the {in_bytes(limit)} that are read")
+    return data
+
+
+def read_json(path: Path, limit: int = SMALL_FILE, *, follow: bool = True) -> Any:
+    """The JSON value in a file. Raises OSError, and ValueError where it is none."""
+    return parse_json(read_bytes(path, limit, follow=follow))
+
+
+def parse_json(data: bytes) -> Any:
+    """A JSON value. Raises ValueError, also where it is nested too deeply for anyone to look at."""
+    try:
+        return json.loads(data)
+    except RecursionError:
+        raise ValueError("its values are nested too deeply") from None
+
+
+def read_toml(path: Path, limit: int = 1 << 20, *, follow: bool = True) -> dict[str, Any]:
+    """The tables of a TOML file. Raises OSError, and ValueError where it is none."""
+    text = read_bytes(path, limit, follow=follow).decode("utf-8")
+    try:
+        return tomllib.loads(text)
+    except RecursionError:
+        raise ValueError("its values are nested too deeply") from None
+
+
+def lines(file: IO[bytes], limit: int = LINE) -> Iterator[bytes]:
+    """The lines of a file, newlines included. Of a line longer than `limit`, that much comes, without a newline."""
+    return iter(partial(file.readline, limit), b"")
+
+
+def log_lines(path: Path) -> Iterator[str]:
+    """The lines of a server's log as text, without newlines, each cut after `LOG_LINE` bytes.
+
+    Raises HistoryError where the log cannot be read, or is larger than any that a run fetches.
+    """
+    try:
+        with opened(path, LOG_FILE, follow=False) as file:
+            whole = True
+            for piece in lines(file, LOG_LINE):
+                if whole:
+                    yield piece.rstrip(b"\n").decode("utf-8", "replace")
+                whole = piece.endswith(b"\n")
+    except OSError as problem:
+        raise HistoryError(path, None, f"the log cannot be read: {problem.strerror}") from None
+
+
+def exists(path: Path) -> bool:
+    """Whether there is anything at a path, whatever the path looks like."""
+    try:
+        return path.exists()
+    except (OSError, ValueError):
+        return False
+
+
+def allowance(path: Path, asked: int | None, *, packed: bool) -> int:
+    """Bytes of memory for reading a history: what was asked for; else in proportion to what it takes on the disk (holes
+    take nothing), and never less than `PLAIN_FLOOR`.
+    """
+    if asked is not None:
+        return max(asked, _LEAST)
+    try:
+        used = os.stat(path).st_blocks * 512
+    except (OSError, ValueError):
+        used = 0
+    return max(PLAIN_FLOOR, used * (_PER_PACKED_BYTE if packed else _PER_BYTE))
+
+
+@contextmanager
+def bounded(path: Path, memory: int) -> Iterator[None]:
+    """Inside, this process gets `memory` bytes more than it has, whichever library asks for them. HistoryError for
+    `path` where that is not enough.
+
+    The kernel counts (RLIMIT_DATA: private writable memory, getrlimit(2)): no reader can forget to, and none is slower
+    for it. For a process with nothing else to do meanwhile.
+    """
+    before = _limit_data(memory)
+    try:
+        yield
+    except MemoryError:
+        gc.collect()
+        told = f"reading it takes more than {in_bytes(memory)} of memory; --memory-mb gives it more"
+        raise HistoryError(path, None, told) from None
+    finally:
+        if before is not None:
+            resource.setrlimit(resource.RLIMIT_DATA, before)
+
+
+def _limit_data(more: int) -> tuple[int, int] | None:
+    """Set the limit; returns the one before, or None where there is no such limit to be set."""
+    if resource is None:  # pragma: no cover - see above
+        return None
+    with suppress(OSError, ValueError, StopIteration):
+        status = Path("/proc/self/status").read_text()
+        has = next(int(line.split()[1]) << 10 for line in status.splitlines() if line.startswith("VmData:"))
+        before = resource.getrlimit(resource.RLIMIT_DATA)
+        wanted = has + more
+        if before[0] != resource.RLIM_INFINITY and before[0] <= wanted:
+            return None
+        resource.setrlimit(resource.RLIMIT_DATA, (wanted, before[1]))
+        return before
+    return None
