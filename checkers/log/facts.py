@@ -235,6 +235,7 @@ class _Gatherer:
         node = self.nodes.code(said.get("node"))
         if f == REPLICA_READ:
             self.tried.add((queue, node))
+        session = self._session(call, queue, said) if f == POLL else NONE
         if done is None or done.type != "ok":
             return
         value = done.value
@@ -244,11 +245,20 @@ class _Gatherer:
             for held in value:
                 queue, offset, identity = self.queues.code(held[0]), held[1], held[2]
                 if not held[4]:
-                    self._row(call, f, queue, node, said, [(offset, identity)])
+                    self._row(call, f, queue, node, NONE, said, [(offset, identity)])
             return
-        self._row(call, f, queue, node, said, value)
+        self._row(call, f, queue, node, session, said, value)
 
-    def _row(self, call: Call, f: int, queue: int, node: int, said: Mapping[str, Any], value: Sequence[Any]) -> None:
+    def _row(
+        self,
+        call: Call,
+        f: int,
+        queue: int,
+        node: int,
+        session: int,
+        said: Mapping[str, Any],
+        value: Sequence[Any],
+    ) -> None:
         invoke, done = call.invoke, call.completion
         assert done is not None
         role, most, after = said.get("role"), _number(said.get("max")), NONE if not value else value[-1][0] + 1
@@ -268,7 +278,7 @@ class _Gatherer:
             _number(said.get("next")),
             NONE if role is None else int(role == "master"),
             int(NONE < most <= max(after, _number(invoke.value)) if finished is None else bool(finished)),
-            self._session(call, queue, said) if f == POLL else NONE,
+            session,
             len(self.shown),
             len(value),
         )
@@ -289,8 +299,8 @@ class _Gatherer:
             self.sessions[invoke.process] = {queue: at for queue, at in mine.items() if queue in keep}
 
     def _session(self, call: Call, queue: int, said: Mapping[str, Any]) -> int:
-        """The number of the session of a read. One that names its offset begins anew, as a seek does, unless its
-        session was opened by a `start`: then it goes on.
+        """The number of the session of a poll. One that names its offset begins anew, as a seek does, unless its
+        session was opened by a `start`: then it goes on. It is the client who goes elsewhere, whatever it is answered.
         """
         mine = self.sessions.setdefault(call.invoke.process, {})
         at, opened = mine.get(queue, (NONE, False))

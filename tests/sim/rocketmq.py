@@ -134,7 +134,6 @@ class Sim(Brokers):
             yield self.travel()
             if not node.up:
                 self.note(process, "fail", "poll", queue, at[queue], "connection refused", node=node.name)
-                known -= {queue} if start else set()
                 continue
             top, asked = self.visible(node, queue), at[queue]
             if self.bug is Bug.STALE and role == "master" and asked > 3 and self.strikes(0.15):
@@ -191,8 +190,6 @@ class Sim(Brokers):
             yield self.travel()
             if not node.up:
                 self.note(process, "fail", "poll", queue, None, "connection refused")
-                if anew:
-                    self._now(process, "seek", queue, at[queue], at[queue])
                 continue
             top, low = self.visible(node, queue), node.floor[queue]
             found = self.messages(node, queue, at[queue], top) if at[queue] >= low else []

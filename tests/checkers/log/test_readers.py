@@ -135,13 +135,16 @@ def test_what_a_process_did_is_told() -> None:
 
 @pytest.mark.parametrize("begin", [0, 4])
 @pytest.mark.parametrize(
-    "reason", ["start", "seek", "seek-all", "assign", "crash", "process", "key", "named", "fail-of-another"]
+    "reason",
+    ["start", "failed-start", "seek", "seek-all", "assign", "crash", "process", "key", "named", "fail-of-another"],
 )
 def test_there_are_reasons_to_go_elsewhere(reason: str, begin: int) -> None:
     story = consumer()
     more: dict[str, Any] = {}
     if reason == "start":
         more["start"] = True
+    elif reason == "failed-start":
+        story.call("poll", None, None, "fail", process=8, start=True)
     elif reason == "seek":
         story.call("seek", begin, begin, process=8)
     elif reason in ("seek-all", "assign", "crash"):
