@@ -17,6 +17,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from checkers.message_ops import explained
 from results.history import Call, History
 
 Ints = npt.NDArray[np.int64]
@@ -152,9 +153,10 @@ class Facts:
 def facts(history: History) -> Facts:
     """The facts of a history.
 
-    Raises ValueError (one line, with the op) where a value is not what docs/checking.md says of these ops.
+    Raises BadOp (one line, with the op) where a value is not what docs/histories.md says of these ops.
     """
-    return _Gatherer().gather(history)
+    with explained(history):
+        return _Gatherer().gather(history)
 
 
 class _Names:
@@ -201,18 +203,13 @@ class _Gatherer:
 
     def _send(self, call: Call) -> None:
         invoke, done = call.invoke, call.completion
-        if not isinstance(invoke.value, int) or invoke.value <= 0:
-            raise ValueError(f"op {invoke.index}: a send has a positive number as its id, not {invoke.value!r}")
+        if type(invoke.value) is not int or invoke.value <= 0 or invoke.key is None:
+            raise ValueError("not an id, or no queue")
         outcome = _OUTCOMES[call.outcome]
         extra = invoke.extra if done is None else done.extra
         offset: Any = extra.get("offset")
         if outcome == OK and done is not None:
-            try:
-                offset, _ = done.value
-            except (TypeError, ValueError):
-                raise ValueError(
-                    f"op {done.index}: a send is acknowledged as [offset, id], not {done.value!r}"
-                ) from None
+            offset, _ = done.value
         self.begun.setdefault(self.queues.code(invoke.key), invoke.index)
         row = (
             invoke.index,
@@ -240,7 +237,7 @@ class _Gatherer:
             return
         value = done.value
         if not isinstance(value, (list, tuple)):
-            raise ValueError(f"op {done.index}: a {invoke.f} shows a list of messages, not {value!r}")
+            raise ValueError("not a list of messages")
         if f == POP:
             for held in value:
                 queue, offset, identity = self.queues.code(held[0]), held[1], held[2]

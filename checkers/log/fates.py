@@ -23,17 +23,21 @@ import numpy.typing as npt
 
 from checkers.log.facts import FAIL, INFO, NONE, OK, POP, Bools, Facts, Ints, facts
 from checkers.log.readings import Readings
+from checkers.message_ops import explained
 from results.history import History
 
 Kind = TypeVar("Kind", bound=np.generic)
 
 
 def study(history: History) -> Fates:
-    """The fates of a history's messages; the judges of one run share them. Raises ValueError as `facts` does."""
+    """The fates of a history's messages; the judges of one run share them. Raises BadOp as `facts` does, and where an
+    id was sent twice.
+    """
     found = _known.get(history)
     if found is None:
-        columns = facts(history)
-        found = _known[history] = Fates(columns, Readings(columns))
+        with explained(history):
+            columns = facts(history)
+            found = _known[history] = Fates(columns, Readings(columns))
     return found
 
 

@@ -19,6 +19,7 @@ from checkers.log.facts import NONE, OK
 from checkers.log.fates import Fates, study
 from checkers.log.order import standing
 from checkers.log.scene import Scene, clock, group_of
+from checkers.message_ops import explained
 from results.history import Call, History
 from results.record import RunRecord
 from results.verdict import Anomaly, CheckResult
@@ -55,7 +56,8 @@ class Deliveries:
         """`stats`: `groups`, `deliveries`, `messages` delivered, `again`: deliveries beyond the first, `after_commit`:
         those of them that followed a commit which covered the message.
         """
-        groups = _consumption(run.history)
+        with explained(run.history):
+            groups = _consumption(run.history)
         total = sum(len(calls) for c in groups.values() for calls in c.deliveries.values())
         fates, scene = study(run.history), Scene(run)
         distinct = sum(len(c.deliveries) for c in groups.values())

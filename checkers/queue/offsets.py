@@ -18,6 +18,7 @@ from typing import Any
 
 from checkers.legality import settled
 from checkers.log.scene import Scene, clock, group_of
+from checkers.message_ops import explained
 from results.history import Call, History
 from results.record import RunRecord
 from results.verdict import Anomaly, CheckResult
@@ -94,7 +95,8 @@ class Offsets:
         knows more. `stats`: `commits`, `queries`, `at_slaves` (queries not judged), `oldest_copy_s`: the age of the
         oldest state that a new master was allowed to have.
         """
-        ledgers = _ledgers(run.history)
+        with explained(run.history):
+            ledgers = _ledgers(run.history)
         queries = sum(len(ledger.queries) for ledger in ledgers.values())
         commits = sum(len(ledger.commits) for ledger in ledgers.values())
         unknown = None
@@ -209,7 +211,7 @@ def _commit(call: Call, node: str) -> Commit:
     known = done is not None and done.type == "ok"
     end, acked = (done.index, done.time) if done is not None and known else (_FOREVER, _FOREVER)
     if not isinstance(call.invoke.value, int):
-        raise ValueError(f"op {call.invoke.index}: a commit has an offset, not {call.invoke.value!r}")
+        raise ValueError("not an offset")
     return Commit(call.invoke.index, end, acked, call.invoke.value, node)
 
 
