@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Protocol
 
 from checkers.legality import applied
+from checkers.message_ops import BadOp
 from checkers.starvation import doubted
 from results.errors import HistoryError
 from results.record import RunRecord
@@ -28,7 +29,8 @@ class Checker(Protocol):
 
 
 def judge(run: RunRecord, checkers: Sequence[Checker]) -> Judgement:
-    """Run every checker. One that raises gives `unknown`, its traceback in `stats["traceback"]`; the others go on.
+    """Run every checker. One that raises gives `unknown`, its traceback in `stats["traceback"]`; the others go on. One
+    that cannot read an op of the history gives `unknown`, and says which.
 
     What the run's configuration permits (`checkers.legality`) is marked so, and fails nothing; what a machine without
     time for the servers may have caused (`checkers.starvation`) leaves the verdict open.
@@ -40,8 +42,8 @@ def _safely(checker: Checker, run: RunRecord) -> CheckResult:
     started = time.perf_counter()
     try:
         result = doubted(applied(checker.check(run), run), run)
-    except HistoryError as problem:
-        # What the run left cannot be read: no bug of the checker's.
+    except (HistoryError, BadOp) as problem:
+        # What the run left, or a stranger's op, cannot be read: no bug of the checker's.
         result = CheckResult(checker.name, Verdict.UNKNOWN, str(problem))
     except Exception as problem:
         result = CheckResult(

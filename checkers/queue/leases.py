@@ -18,6 +18,7 @@ from typing import Any
 
 from checkers.legality import settled
 from checkers.log.scene import Scene, clock, group_of
+from checkers.message_ops import explained
 from results.history import Call, History
 from results.record import RunRecord
 from results.verdict import Anomaly, CheckResult, Verdict
@@ -66,7 +67,8 @@ class Leases:
 
     def check(self, run: RunRecord) -> CheckResult:
         """`leased-twice`, `acked-redelivered`, `never-returned`. `stats`: `messages`, `leases`, `acked`."""
-        held, last_pop = _lives(run.history)
+        with explained(run.history):
+            held, last_pop = _lives(run.history)
         leases = sum(len(life.leases) for life in held.values())
         if not leases:
             return CheckResult(self.name, Verdict.UNKNOWN, "nothing was popped")
