@@ -8,7 +8,8 @@ it may be in the way.
 from __future__ import annotations
 
 from collections import Counter as Tally
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Set as Elements
 from typing import ClassVar
 
 from checkers.linearizability.specification import INCONSISTENT, UNSEEN, Inconsistent, Kind, Model, show
@@ -57,46 +58,6 @@ class _RisingCounter(Counter):
         return after if isinstance(after, Inconsistent) else min(after, self.beyond)
 
 
-class GrowOnlySet(Model[frozenset[Hashable]]):
-    """A set, empty at first: `add` of an element, `read` -> the list of all elements, in any order."""
-
-    name = "grow-only-set"
-    noun = "set"
-    fs = frozenset({"add", "read"})
-    observers = frozenset({"read"})
-    initial: frozenset[Hashable] = frozenset()
-
-    def step(self, state: frozenset[Hashable], op: Kind) -> frozenset[Hashable] | Inconsistent:
-        if op.f == "add":
-            return state | {op.value}
-        if not op.known:
-            return state
-        # An element that is listed twice is no set of this world.
-        return state if len(op.value) == len(state) and state.issuperset(op.value) else INCONSISTENT
-
-    def narrow(self, kinds: Sequence[Kind]) -> Model[frozenset[Hashable]]:
-        """Sets that are part of none that was read can never become one again, and are all one."""
-        return _ObservedSet([frozenset(kind.value) for kind in kinds if kind.f == "read" and kind.known])
-
-    def accept(self, op: Kind) -> None:
-        if op.f == "read" and op.known and not isinstance(op.value, tuple):
-            raise ValueError(f"the result of a read is the list of all elements, not {show(op.value)}")
-
-
-class _ObservedSet(GrowOnlySet):
-    def __init__(self, seen: Sequence[frozenset[Hashable]]) -> None:
-        self.seen = sorted(set(seen), key=len)
-        self.lost: frozenset[Hashable] = frozenset({UNSEEN})
-
-    def step(self, state: frozenset[Hashable], op: Kind) -> frozenset[Hashable] | Inconsistent:
-        if state == self.lost:
-            return state if op.f == "add" else INCONSISTENT
-        after = super().step(state, op)
-        if isinstance(after, Inconsistent) or after is state:
-            return after
-        return after if any(after <= seen for seen in self.seen) else self.lost
-
-
 class Set(Model[frozenset[Hashable]]):
     """A set, empty at first: `add` and `remove` of an element (there or not), `contains` of an element -> true or
     false, `read` -> the list of all elements, in any order.
@@ -120,12 +81,28 @@ class Set(Model[frozenset[Hashable]]):
             return state | {op.value}
         if op.f == "remove":
             return state - {op.value}
+        return state if self._fits(op, state) else INCONSISTENT
+
+    def replay(self, ops: Iterable[Kind]) -> int | None:
+        """One set that changes: the state after each of many adds would cost the square of them."""
+        held: set[Hashable] = set()
+        for place, op in enumerate(ops):
+            if op.f == "add":
+                held.add(op.value)
+            elif op.f == "remove":
+                held.discard(op.value)
+            elif not self._fits(op, held):
+                return place
+        return None
+
+    def _fits(self, op: Kind, held: Elements[Hashable]) -> bool:
+        """Can this be what a set of these elements answered? No read of one lists an element twice."""
         if not op.known:
-            return state
+            return True
         if op.f == "contains":
             element, there = op.value
-            return state if (element in state) == there else INCONSISTENT
-        return state if len(op.value) == len(state) and state.issuperset(op.value) else INCONSISTENT
+            return (element in held) == there  # type: ignore[no-any-return]
+        return len(op.value) == len(held) and held == set(op.value)
 
     def narrow(self, kinds: Sequence[Kind]) -> Model[frozenset[Hashable]]:
         """Without a `read` of all, elements nobody asked about need not be remembered."""
@@ -154,6 +131,32 @@ class _AskedSet(Set):
         if op.f == "add" and op.value not in self.asked:
             return state
         return super().step(state, op)
+
+
+class GrowOnlySet(Set):
+    """A set, empty at first: `add` of an element, `read` -> the list of all elements, in any order."""
+
+    name = "grow-only-set"
+    fs = frozenset({"add", "read"})
+    observers = frozenset({"read"})
+
+    def narrow(self, kinds: Sequence[Kind]) -> Model[frozenset[Hashable]]:
+        """Sets that are part of none that was read can never become one again, and are all one."""
+        return _ObservedSet([frozenset(kind.value) for kind in kinds if kind.f == "read" and kind.known])
+
+
+class _ObservedSet(GrowOnlySet):
+    def __init__(self, seen: Sequence[frozenset[Hashable]]) -> None:
+        self.seen = sorted(set(seen), key=len)
+        self.lost: frozenset[Hashable] = frozenset({UNSEEN})
+
+    def step(self, state: frozenset[Hashable], op: Kind) -> frozenset[Hashable] | Inconsistent:
+        if state == self.lost:
+            return state if op.f == "add" else INCONSISTENT
+        after = super().step(state, op)
+        if isinstance(after, Inconsistent) or after is state:
+            return after
+        return after if any(after <= seen for seen in self.seen) else self.lost
 
 
 class _Pile(Model[_Items]):

@@ -17,7 +17,7 @@ from checkers.linearizability.budget import Budget, Meter
 from checkers.linearizability.columns import close, worth
 from checkers.linearizability.encode import NEVER, Problem
 from checkers.linearizability.frontier import Frontier
-from checkers.linearizability.monitors import monitor
+from checkers.linearizability.monitors import first_refuted, monitor
 from checkers.linearizability.outcome import Outcome
 from checkers.linearizability.parts import merged, parts
 from checkers.linearizability.refine import FREE, Groups, Use, by_target, refined
@@ -68,7 +68,8 @@ def _each(problem: Problem, several: Sequence[Problem], budget: Budget) -> Outco
         outcome = decide(part, replace(budget, steps=max(left, 0)))
         left, work = left - outcome.work, work + outcome.work
         if outcome.verdict == Verdict.INVALID:
-            position = NEVER if outcome.position == NEVER else problem.ret[part.events[outcome.position] >> 1]
+            at = first_refuted(part) if outcome.position == NEVER else outcome.position
+            position = problem.ret[part.events[at] >> 1]
             return Outcome(Verdict.INVALID, outcome.algorithm, work, position, core=part.completed)
         if outcome.verdict == Verdict.UNKNOWN:
             unknown = unknown or outcome
@@ -85,7 +86,8 @@ def illustrated(problem: Problem, outcome: Outcome, budget: Budget) -> Outcome:
     """
     if outcome.states or len(problem.events) > _ILLUSTRATED:
         return outcome
-    told = frontier(problem, Meter(budget.explain, budget.memory))
+    steps = 2_000 + 20 * len(problem.events)
+    told = frontier(problem, Meter(min(steps, budget.explain), budget.memory))
     return replace(told, algorithm=outcome.algorithm, core=outcome.core) if told.verdict == Verdict.INVALID else outcome
 
 
