@@ -15,7 +15,7 @@ from checkers.linearizability import jit
 from checkers.linearizability.balance import balance
 from checkers.linearizability.budget import Budget, Meter
 from checkers.linearizability.columns import close, worth
-from checkers.linearizability.encode import NEVER, Problem
+from checkers.linearizability.encode import NEVER, Problem, Table
 from checkers.linearizability.frontier import Frontier
 from checkers.linearizability.monitors import first_refuted, monitor
 from checkers.linearizability.outcome import Outcome
@@ -89,6 +89,28 @@ def illustrated(problem: Problem, outcome: Outcome, budget: Budget) -> Outcome:
     steps = 2_000 + 20 * len(problem.events)
     told = frontier(problem, Meter(min(steps, budget.explain), budget.memory))
     return replace(told, algorithm=outcome.algorithm, core=outcome.core) if told.verdict == Verdict.INVALID else outcome
+
+
+def unmerged(problem: Problem, outcome: Outcome, budget: Budget) -> Outcome:
+    """The same with states of the model as it is, where what was found has some that stand for several
+    (`Model.narrow`). Only where that is cheap: who tells them says what they stand for.
+    """
+    table = problem.table
+    if all(
+        table.narrowed.tell(state) == table.model.tell(state) for state in map(table.states.__getitem__, outcome.states)
+    ):
+        return outcome
+    plain = Table(table.model)
+    for kind in table.kinds:
+        plain.kind(kind)
+    prefix = problem.before(outcome.position + 1)
+    meter = Meter(min(2_000 + 20 * len(prefix.events), budget.explain), budget.memory)
+    found = frontier(Problem(plain, problem.kind, problem.source, prefix.events), meter)
+    if found.verdict != Verdict.INVALID or found.position != len(prefix.events) - 1:
+        return outcome
+    number = [table.intern(state) for state in plain.states]
+    survivors = [(number[state], last) for state, last in found.survivors]
+    return replace(outcome, states=[number[state] for state in found.states], survivors=survivors)
 
 
 def stages(problem: Problem, steps: int) -> Iterator[Stage]:

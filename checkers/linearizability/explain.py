@@ -54,7 +54,7 @@ def explain(problem: Problem, outcome: Outcome, budget: Budget) -> Explanation:
         # A monitor that had no rule for a shorter part: what the core proves, it proves when its last op returns.
         op = max(core.ops, key=lambda other: problem.ret[other])
         position = problem.ret[op]
-    return Explanation(op, sorted(map(problem.table.model.tell, states)), core, _story(problem, position, op, core))
+    return Explanation(op, sorted(map(problem.table.narrowed.tell, states)), core, _story(problem, position, op, core))
 
 
 def earliest(problem: Problem, outcome: Outcome, budget: Budget) -> int:
