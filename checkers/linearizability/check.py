@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from checkers.linearizability import direct
 from checkers.linearizability.budget import Budget
-from checkers.linearizability.decide import decide, illustrated
+from checkers.linearizability.decide import decide, illustrated, unmerged
 from checkers.linearizability.encode import NEVER, Problem, encode
 from checkers.linearizability.explain import explain, sentence
 from checkers.linearizability.models import Model
@@ -160,6 +160,7 @@ def _violation(
     told = (
         illustrated(problem, outcome, budget) if illustrate else replace(outcome, algorithm="", states=(), survivors=())
     )
+    told = unmerged(problem, told, budget)
     found = explain(problem, told, budget)
     outcome = replace(told, algorithm=outcome.algorithm)
     by_index = {call.invoke.index: call for call in calls}
@@ -176,7 +177,7 @@ def _violation(
         core_is_minimal=found.core.complete,
         core_starts_anywhere=found.core.anywhere,
         final_paths=[
-            (problem.table.model.tell(problem.table.states[state]), None if last == NEVER else problem.source[last])
+            (problem.table.tell(state), None if last == NEVER else problem.source[last])
             for state, last in outcome.survivors
         ],
         window=(start, max(ends)),

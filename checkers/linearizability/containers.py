@@ -8,8 +8,9 @@ it may be in the way.
 from __future__ import annotations
 
 from collections import Counter as Tally
-from collections.abc import Hashable, Sequence
-from typing import ClassVar
+from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Set as Elements
+from typing import ClassVar, Final
 
 from checkers.linearizability.specification import INCONSISTENT, UNSEEN, Inconsistent, Kind, Model, show
 from checkers.linearizability.values import Truth
@@ -18,27 +19,30 @@ from results.op import OK
 
 _Items = tuple[Hashable, ...]
 
+BEYOND: Final = float("inf")
+"""Stands for all numbers of a counter that no read can show any more."""
 
-class Counter(Model[int]):
+
+class Counter(Model[float]):
     """A number, from 0: `add` of a whole number (also a negative one), `read` -> the number."""
 
     name = "counter"
     noun = "counter"
     fs = frozenset({"add", "read"})
     observers = frozenset({"read"})
-    initial = 0
+    initial: float = 0
 
-    def step(self, state: int, op: Kind) -> int | Inconsistent:
+    def step(self, state: float, op: Kind) -> float | Inconsistent:
         if op.f == "add":
             return state + int(op.value)
         return state if not op.known or op.value == state else INCONSISTENT
 
-    def narrow(self, kinds: Sequence[Kind]) -> Model[int]:
+    def narrow(self, kinds: Sequence[Kind]) -> Model[float]:
         """Where nothing is ever taken off, all numbers beyond the largest that was read are one."""
         read = [kind.value for kind in kinds if kind.f == "read" and kind.known]
         if any(kind.f == "add" and kind.value < 0 for kind in kinds):
             return self
-        return _RisingCounter(max(read, default=0) + 1)
+        return _RisingCounter(max([0, *read]))
 
     def accept(self, op: Kind) -> None:
         if op.known and (not isinstance(op.value, int) or isinstance(op.value, bool)):
@@ -47,54 +51,17 @@ class Counter(Model[int]):
 
 
 class _RisingCounter(Counter):
-    """`Counter` that stops at `beyond`, which no read saw."""
+    """`Counter` that stops at BEYOND once it is larger than any number that was read."""
 
-    def __init__(self, beyond: int) -> None:
-        self.beyond = max(beyond, 1)
+    def __init__(self, largest: int) -> None:
+        self.largest = largest
 
-    def step(self, state: int, op: Kind) -> int | Inconsistent:
+    def step(self, state: float, op: Kind) -> float | Inconsistent:
         after = super().step(state, op)
-        return after if isinstance(after, Inconsistent) else min(after, self.beyond)
+        return after if isinstance(after, Inconsistent) or after <= self.largest else BEYOND
 
-
-class GrowOnlySet(Model[frozenset[Hashable]]):
-    """A set, empty at first: `add` of an element, `read` -> the list of all elements, in any order."""
-
-    name = "grow-only-set"
-    noun = "set"
-    fs = frozenset({"add", "read"})
-    observers = frozenset({"read"})
-    initial: frozenset[Hashable] = frozenset()
-
-    def step(self, state: frozenset[Hashable], op: Kind) -> frozenset[Hashable] | Inconsistent:
-        if op.f == "add":
-            return state | {op.value}
-        if not op.known:
-            return state
-        # An element that is listed twice is no set of this world.
-        return state if len(op.value) == len(state) and state.issuperset(op.value) else INCONSISTENT
-
-    def narrow(self, kinds: Sequence[Kind]) -> Model[frozenset[Hashable]]:
-        """Sets that are part of none that was read can never become one again, and are all one."""
-        return _ObservedSet([frozenset(kind.value) for kind in kinds if kind.f == "read" and kind.known])
-
-    def accept(self, op: Kind) -> None:
-        if op.f == "read" and op.known and not isinstance(op.value, tuple):
-            raise ValueError(f"the result of a read is the list of all elements, not {show(op.value)}")
-
-
-class _ObservedSet(GrowOnlySet):
-    def __init__(self, seen: Sequence[frozenset[Hashable]]) -> None:
-        self.seen = sorted(set(seen), key=len)
-        self.lost: frozenset[Hashable] = frozenset({UNSEEN})
-
-    def step(self, state: frozenset[Hashable], op: Kind) -> frozenset[Hashable] | Inconsistent:
-        if state == self.lost:
-            return state if op.f == "add" else INCONSISTENT
-        after = super().step(state, op)
-        if isinstance(after, Inconsistent) or after is state:
-            return after
-        return after if any(after <= seen for seen in self.seen) else self.lost
+    def tell(self, state: float) -> str:
+        return f"more than {self.largest}" if state == BEYOND else show(state)
 
 
 class Set(Model[frozenset[Hashable]]):
@@ -120,12 +87,28 @@ class Set(Model[frozenset[Hashable]]):
             return state | {op.value}
         if op.f == "remove":
             return state - {op.value}
+        return state if self._fits(op, state) else INCONSISTENT
+
+    def replay(self, ops: Iterable[Kind]) -> int | None:
+        """One set that changes: the state after each of many adds would cost the square of them."""
+        held: set[Hashable] = set()
+        for place, op in enumerate(ops):
+            if op.f == "add":
+                held.add(op.value)
+            elif op.f == "remove":
+                held.discard(op.value)
+            elif not self._fits(op, held):
+                return place
+        return None
+
+    def _fits(self, op: Kind, held: Elements[Hashable]) -> bool:
+        """Can this be what a set of these elements answered? No read of one lists an element twice."""
         if not op.known:
-            return state
+            return True
         if op.f == "contains":
             element, there = op.value
-            return state if (element in state) == there else INCONSISTENT
-        return state if len(op.value) == len(state) and state.issuperset(op.value) else INCONSISTENT
+            return (element in held) == there  # type: ignore[no-any-return]
+        return len(op.value) == len(held) and held == set(op.value)
 
     def narrow(self, kinds: Sequence[Kind]) -> Model[frozenset[Hashable]]:
         """Without a `read` of all, elements nobody asked about need not be remembered."""
@@ -152,8 +135,41 @@ class _AskedSet(Set):
 
     def step(self, state: frozenset[Hashable], op: Kind) -> frozenset[Hashable] | Inconsistent:
         if op.f == "add" and op.value not in self.asked:
-            return state
+            return state | {UNSEEN}
         return super().step(state, op)
+
+    def tell(self, state: frozenset[Hashable]) -> str:
+        others = ", perhaps with others that nobody asks about" if UNSEEN in state else ""
+        return show(state - {UNSEEN}) + others
+
+
+class GrowOnlySet(Set):
+    """A set, empty at first: `add` of an element, `read` -> the list of all elements, in any order."""
+
+    name = "grow-only-set"
+    fs = frozenset({"add", "read"})
+    observers = frozenset({"read"})
+
+    def narrow(self, kinds: Sequence[Kind]) -> Model[frozenset[Hashable]]:
+        """Sets that are part of none that was read can never become one again, and are all one."""
+        return _ObservedSet([frozenset(kind.value) for kind in kinds if kind.f == "read" and kind.known])
+
+
+class _ObservedSet(GrowOnlySet):
+    def __init__(self, seen: Sequence[frozenset[Hashable]]) -> None:
+        self.seen = sorted(set(seen), key=len)
+        self.lost: frozenset[Hashable] = frozenset({UNSEEN})
+
+    def step(self, state: frozenset[Hashable], op: Kind) -> frozenset[Hashable] | Inconsistent:
+        if state == self.lost:
+            return state if op.f == "add" else INCONSISTENT
+        after = super().step(state, op)
+        if isinstance(after, Inconsistent) or after is state:
+            return after
+        return after if any(after <= seen for seen in self.seen) else self.lost
+
+    def tell(self, state: frozenset[Hashable]) -> str:
+        return "a set that is part of none that was read" if state == self.lost else show(state)
 
 
 class _Pile(Model[_Items]):
@@ -177,10 +193,6 @@ class _Pile(Model[_Items]):
         if op.f == self.put:
             return f"{op.f} {show(op.value)}"
         return f"{op.f} -> {'empty' if op.value is None else show(op.value)}" if op.known else op.f
-
-    def tell(self, state: _Items) -> str:
-        """What `narrow` has merged stands in it once, for one element or more."""
-        return f"[{', '.join('what nobody takes' if item is UNSEEN else show(item) for item in state)}]"
 
     def _taken(self, state: _Items, op: Kind) -> _Items | Inconsistent:
         """After a take of the element that the state lists first."""
@@ -215,10 +227,17 @@ class FifoQueue(_Pile):
         return self if seen is None else _SeenFifo(seen)
 
 
-class _SeenFifo(FifoQueue):
+class _Seen(_Pile):
+    """A pile in which UNSEEN stands for one or more elements at that place, of which at least one is never taken."""
+
     def __init__(self, seen: frozenset[Hashable]) -> None:
         self.seen = seen
 
+    def tell(self, state: _Items) -> str:
+        return f"[{', '.join('what nobody takes' if item is UNSEEN else show(item) for item in state)}]"
+
+
+class _SeenFifo(_Seen, FifoQueue):
     def step(self, state: _Items, op: Kind) -> _Items | Inconsistent:
         if op.f != "enqueue":
             return super().step(state, op)
@@ -248,10 +267,7 @@ class Stack(_Pile):
         return self if seen is None else _SeenStack(seen)
 
 
-class _SeenStack(Stack):
-    def __init__(self, seen: frozenset[Hashable]) -> None:
-        self.seen = seen
-
+class _SeenStack(_Seen, Stack):
     def step(self, state: _Items, op: Kind) -> _Items | Inconsistent:
         if op.f == "push" and op.value not in self.seen:
             return (UNSEEN,)
@@ -294,8 +310,9 @@ class UnorderedQueue(Model[frozenset[tuple[Hashable, int]]]):
         """Elements that no dequeue shows are only in the way of one that finds nothing, however many they are."""
         takes = [kind for kind in kinds if kind.f == "dequeue"]
         if not all(kind.known for kind in takes):
-            return self
-        return _SeenBag(frozenset(kind.value for kind in takes))
+            return _RobbedBag()
+        seen = frozenset(kind.value for kind in takes)
+        return self if all(kind.value in seen for kind in kinds if kind.f == "enqueue") else _SeenBag(seen)
 
     def accept(self, op: Kind) -> None:
         if op.f == "enqueue" and op.value is None:
@@ -306,10 +323,32 @@ class UnorderedQueue(Model[frozenset[tuple[Hashable, int]]]):
             return f"enqueue {show(op.value)}"
         return f"dequeue -> {'empty' if op.value is None else show(op.value)}" if op.known else op.f
 
+    def tell(self, state: frozenset[tuple[Hashable, int]]) -> str:
+        """Each element as often as it is in there."""
+        return f"{{{', '.join(sorted(show(element) for element, times in state for _ in range(times)))}}}"
+
+
+class _RobbedBag(UnorderedQueue):
+    """Some dequeue is of unknown outcome: a state stands for all that it can have left."""
+
+    def tell(self, state: frozenset[tuple[Hashable, int]]) -> str:
+        left = sum(times for _, times in state)
+        return f"{{{left} of the elements}}" if left else "{}"
+
 
 class _SeenBag(UnorderedQueue):
+    """Elements that no dequeue shows are left out, or stand in a state as one, UNSEEN."""
+
     def __init__(self, seen: frozenset[Hashable]) -> None:
         self.seen = seen
+
+    def tell(self, state: frozenset[tuple[Hashable, int]]) -> str:
+        told = super().tell(state - {(UNSEEN, 1)})
+        if any(element not in self.seen and element is not UNSEEN for element, _ in state):
+            return told  # (one that was never merged)
+        return (
+            told if (UNSEEN, 1) not in state and None in self.seen else f"{told}, perhaps with others that nobody takes"
+        )
 
     def step(self, state: frozenset[tuple[Hashable, int]], op: Kind) -> frozenset[tuple[Hashable, int]] | Inconsistent:
         if op.f == "enqueue" and op.value not in self.seen:

@@ -15,9 +15,9 @@ from checkers.linearizability import jit
 from checkers.linearizability.balance import balance
 from checkers.linearizability.budget import Budget, Meter
 from checkers.linearizability.columns import close, worth
-from checkers.linearizability.encode import NEVER, Problem
+from checkers.linearizability.encode import NEVER, Problem, Table
 from checkers.linearizability.frontier import Frontier
-from checkers.linearizability.monitors import monitor
+from checkers.linearizability.monitors import first_refuted, monitor
 from checkers.linearizability.outcome import Outcome
 from checkers.linearizability.parts import merged, parts
 from checkers.linearizability.refine import FREE, Groups, Use, by_target, refined
@@ -68,7 +68,8 @@ def _each(problem: Problem, several: Sequence[Problem], budget: Budget) -> Outco
         outcome = decide(part, replace(budget, steps=max(left, 0)))
         left, work = left - outcome.work, work + outcome.work
         if outcome.verdict == Verdict.INVALID:
-            position = NEVER if outcome.position == NEVER else problem.ret[part.events[outcome.position] >> 1]
+            at = first_refuted(part) if outcome.position == NEVER else outcome.position
+            position = problem.ret[part.events[at] >> 1]
             return Outcome(Verdict.INVALID, outcome.algorithm, work, position, core=part.completed)
         if outcome.verdict == Verdict.UNKNOWN:
             unknown = unknown or outcome
@@ -85,8 +86,31 @@ def illustrated(problem: Problem, outcome: Outcome, budget: Budget) -> Outcome:
     """
     if outcome.states or len(problem.events) > _ILLUSTRATED:
         return outcome
-    told = frontier(problem, Meter(budget.explain, budget.memory))
+    steps = 2_000 + 20 * len(problem.events)
+    told = frontier(problem, Meter(min(steps, budget.explain), budget.memory))
     return replace(told, algorithm=outcome.algorithm, core=outcome.core) if told.verdict == Verdict.INVALID else outcome
+
+
+def unmerged(problem: Problem, outcome: Outcome, budget: Budget) -> Outcome:
+    """The same with states of the model as it is, where what was found has some that stand for several
+    (`Model.narrow`). Only where that is cheap: who tells them says what they stand for.
+    """
+    table = problem.table
+    if all(
+        table.narrowed.tell(state) == table.model.tell(state) for state in map(table.states.__getitem__, outcome.states)
+    ):
+        return outcome
+    plain = Table(table.model)
+    for kind in table.kinds:
+        plain.kind(kind)
+    prefix = problem.before(outcome.position + 1)
+    meter = Meter(min(2_000 + 20 * len(prefix.events), budget.explain), budget.memory)
+    found = frontier(Problem(plain, problem.kind, problem.source, prefix.events), meter)
+    if found.verdict != Verdict.INVALID or found.position != len(prefix.events) - 1:
+        return outcome
+    number = [table.intern(state) for state in plain.states]
+    survivors = [(number[state], last) for state, last in found.survivors]
+    return replace(outcome, states=[number[state] for state in found.states], survivors=survivors)
 
 
 def stages(problem: Problem, steps: int) -> Iterator[Stage]:

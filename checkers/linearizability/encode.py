@@ -110,6 +110,10 @@ class Table:
         """What is there by now is not on the next search's account."""
         self._settled += self.held
 
+    def tell(self, state: int) -> str:
+        """A state for people."""
+        return self.narrowed.tell(self.states[state])
+
     def known(self, state: Any) -> int:
         """The number of a state, or ILLEGAL when there is none such."""
         return self._state_ids.get(state, ILLEGAL)

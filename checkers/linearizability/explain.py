@@ -6,7 +6,7 @@ contradict each other already (`core`), and one sentence on both.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -16,7 +16,7 @@ from checkers.linearizability.core import Core, core_of
 from checkers.linearizability.decide import decide
 from checkers.linearizability.encode import NEVER, Problem
 from checkers.linearizability.models import Kind, Register, show
-from checkers.linearizability.monitors import monitor
+from checkers.linearizability.monitors import earliest_return, first_refuted
 from checkers.linearizability.outcome import Outcome
 from checkers.linearizability.parts import parts
 from checkers.linearizability.refine import NAME as REFINED
@@ -54,7 +54,7 @@ def explain(problem: Problem, outcome: Outcome, budget: Budget) -> Explanation:
         # A monitor that had no rule for a shorter part: what the core proves, it proves when its last op returns.
         op = max(core.ops, key=lambda other: problem.ret[other])
         position = problem.ret[op]
-    return Explanation(op, sorted(map(problem.table.model.tell, states)), core, _story(problem, position, op, core))
+    return Explanation(op, sorted(map(problem.table.narrowed.tell, states)), core, _story(problem, position, op, core))
 
 
 def earliest(problem: Problem, outcome: Outcome, budget: Budget) -> int:
@@ -76,30 +76,7 @@ def earliest(problem: Problem, outcome: Outcome, budget: Budget) -> int:
         left -= found.work
         return found.verdict == Verdict.INVALID
 
-    return _first(problem, outcome.position, refuted) if left > 0 else outcome.position
-
-
-def first_refuted(problem: Problem) -> int:
-    """The earliest return up to which the monitor refutes the history (longer prefixes stay refuted)."""
-
-    def refuted(position: int) -> bool:
-        found = monitor(problem.before(position + 1))
-        return found is not None and found.verdict == Verdict.INVALID
-
-    return _first(problem, len(problem.events) - 1, refuted)
-
-
-def _first(problem: Problem, last: int, refuted: Callable[[int], bool]) -> int:
-    """The first return that is refuted, if the last one up to `last` is."""
-    returns = [position for position, event in enumerate(problem.events[: last + 1]) if event & 1]
-    low, high = 0, len(returns) - 1
-    while low < high:
-        middle = (low + high) // 2
-        if refuted(returns[middle]):
-            high = middle
-        else:
-            low = middle + 1
-    return returns[low]
+    return earliest_return(problem, outcome.position, refuted) if left > 0 else outcome.position
 
 
 def _states(problem: Problem, outcome: Outcome, position: int, op: int, budget: Budget) -> list[object]:

@@ -5,7 +5,7 @@ Source: the lock models of Jepsen's Hazelcast suite (OwnerAwareMutex, FencedMute
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from typing import NamedTuple
 
 from checkers.linearizability.specification import INCONSISTENT, Inconsistent, Kind, Model, show
@@ -78,6 +78,9 @@ class FencedLock(Model[Grant]):
     def pure(self, op: Kind) -> bool:
         return False
 
+    def narrow(self, kinds: Sequence[Kind]) -> Model[Grant]:
+        return _UnrecordedFences() if any(k.f == "acquire" and k.value[1] is None for k in kinds) else self
+
     def accept(self, op: Kind) -> None:
         if op.f == "acquire":
             fence = op.value[1]
@@ -89,6 +92,14 @@ class FencedLock(Model[Grant]):
             return f"release by {show(op.value)}"
         owner, fence = op.value
         return f"acquire by {show(owner)}" + ("" if fence is None else f" with fence {fence}")
+
+
+class _UnrecordedFences(FencedLock):
+    """Where a fence was not recorded, a state has the smallest that it can have been."""
+
+    def tell(self, state: Grant) -> str:
+        held = str(state._replace(fence=None))
+        return held if state.fence is None else f"{held} (fence {state.fence} or more)"
 
 
 class Hold(NamedTuple):

@@ -150,3 +150,7 @@ class _ObservedLog(Log):
 
     def _kept(self, entry: Hashable, offset: int) -> Hashable:
         return entry if entry in self.seen.get(offset, ()) else UNSEEN
+
+    def tell(self, state: Entries) -> str:
+        named = ", ".join("an entry that no read shows there" if one is UNSEEN else show(one) for one in state.values)
+        return f"[{named}]" + (f" from offset {state.first}" if state.first else "")

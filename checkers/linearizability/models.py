@@ -185,6 +185,9 @@ class _ObservedKV(KV):
         at = bisect_left(self.observed, after)
         return after if at < len(self.observed) and self.observed[at].startswith(after) else self.unseen
 
+    def tell(self, state: str) -> str:
+        return "a string that no get shows the beginning of" if state == self.unseen else show(state)
+
 
 MODELS: Final[dict[str, type[Model[Any]]]] = {
     model.name: model

@@ -102,7 +102,7 @@ def partial_linearizations(problem: Problem, position: int) -> list[PartialLinea
             break
         found.setdefault(state, order)
     return [
-        PartialLinearization(order, list(map(prefix.table.model.tell, _replayed(prefix, order))))
+        PartialLinearization(order, list(map(prefix.table.narrowed.tell, _replayed(prefix, order))))
         for order in found.values()
     ]
 

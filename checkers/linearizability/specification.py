@@ -41,7 +41,7 @@ class Unseen:
     """Stands in a state for any element that no op of the history ever sees (`Model.narrow`)."""
 
     def __repr__(self) -> str:
-        return "(never seen)"
+        return "(something no op shows)"
 
 
 UNSEEN: Final = Unseen()
@@ -112,7 +112,9 @@ class Model(ABC, Generic[S]):
         return False
 
     def narrow(self, kinds: Sequence[Kind]) -> Model[S]:
-        """This model for a history of these kinds alone. It may merge states that none of them can ever tell apart."""
+        """This model for a history of these kinds alone. It may merge states that none of them can ever tell apart; its
+        `tell` then says that such a state stands for several, and is given those of this model, too.
+        """
         return self
 
     def accept(self, op: Kind) -> None:

@@ -42,15 +42,15 @@ def test_every_option_is_there() -> None:
 
 def test_every_special_case_is_there() -> None:
     told = {
-        name.strip("`"): algorithm.strip("`")
+        (name.strip("`"), algorithm.strip("`"))
         for names, algorithm, _ in rows("Special cases")
         for name in names.split(", ")
     }
-    names = {model.name for model in MONITORS} | {"set"}
-    assert set(told) == names
-    assert told["register"] == registers.NAME == unique.NAME
-    modules = {"kv": strings, "grow-only-set": sets, "fifo-queue": queues, "mutex": locks, "log": logs}
-    assert {name: told[name] for name in modules} == {name: module.NAME for name, module in modules.items()}
+    modules = {"kv": strings, "fifo-queue": queues, "mutex": locks, "log": logs, "grow-only-set": sets, "set": sets}
+    modules |= {"register": registers, "cas-register": registers}
+    assert modules.keys() == {model.name for model in MONITORS}
+    assert registers.NAME == unique.NAME
+    assert told == {(name, module.NAME) for name, module in modules.items()} | {("set", "search of each element")}
 
 
 def test_a_batch_can_be_asked_for_a_witness() -> None:

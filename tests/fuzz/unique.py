@@ -80,6 +80,25 @@ def _lie_tokens(rng: Random, f: str, result: Any) -> Any:
     return "".join(tokens)
 
 
+def _ask_whole(*fs: str) -> Any:
+    """Few elements, which are added again and again; `read` shows all of them."""
+
+    def ask(rng: Random, op: int) -> tuple[str, Any]:
+        f = rng.choice(fs)
+        return f, None if f == "read" else rng.randrange(4)
+
+    return ask
+
+
+def _lie_whole(rng: Random, f: str, result: Any) -> Any:
+    """A read that lists another element, one less, or one twice."""
+    if f == "contains":
+        return not result
+    if f != "read" or not result:
+        return result
+    return rng.choice((result[:-1], result[1:], [*result, result[0]], sorted({*result, rng.randrange(4)})))
+
+
 def _ask_element(rng: Random, op: int) -> tuple[str, Any]:
     return rng.choice(("add", "remove", "contains")), rng.randrange(2)
 
@@ -103,6 +122,12 @@ UNIQUE: dict[str, tuple[str, Work]] = {
         Work(deque, _ask_new("enqueue", "enqueue", "dequeue", makes=["enqueue"]), _fifo, _any_value("dequeue")),
     ),
     "grow-only-set": ("grow-only-set", Work(set, _ask_new("add", "read", makes=["add"]), _set, _lie_subset)),
+    "grow-only-set, again": ("grow-only-set", Work(set, _ask_whole("add", "add", "read"), _set, _lie_whole)),
+    "set, read as a whole": ("set", Work(set, _ask_whole("add", "add", "read", "contains"), _set, _lie_whole)),
+    "set, some removed": (
+        "set",
+        Work(set, _ask_whole(*["add", "read"] * 4, "contains", "remove"), _set, _lie_whole),
+    ),
     "set": ("set", Work(set, _ask_element, _set, lambda rng, f, r: rng.random() < 0.5 if f == "contains" else r)),
     "kv": ("kv", Work(list, _ask_token, _kv, _lie_tokens)),
     "mutex": ("mutex", WORK["mutex"]),

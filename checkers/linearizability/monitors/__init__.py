@@ -20,15 +20,17 @@ from checkers.linearizability.models import (
     Model,
     Mutex,
     Register,
+    Set,
 )
 from checkers.linearizability.monitors.locks import mutex_by_deadlines
 from checkers.linearizability.monitors.logs import log_by_offsets
 from checkers.linearizability.monitors.queues import unique_fifo
 from checkers.linearizability.monitors.registers import written_once
-from checkers.linearizability.monitors.sets import growing_set
+from checkers.linearizability.monitors.sets import set_by_inclusion
 from checkers.linearizability.monitors.strings import unique_tokens
 from checkers.linearizability.outcome import Outcome
 from checkers.linearizability.unique import unique_register
+from results.verdict import Verdict
 
 Monitor = Callable[[Problem], Outcome | None]
 
@@ -47,7 +49,8 @@ MONITORS: Final[dict[type[Model[Any]], Monitor]] = {
     Register: register,
     CasRegister: register,
     KV: unique_tokens,
-    GrowOnlySet: growing_set,
+    GrowOnlySet: set_by_inclusion,
+    Set: set_by_inclusion,
     FifoQueue: unique_fifo,
     Mutex: mutex_by_deadlines,
     Log: log_by_offsets,
@@ -59,3 +62,26 @@ def monitor(problem: Problem) -> Outcome | None:
     """A verdict without a search, or None."""
     special = MONITORS.get(type(problem.table.model))
     return None if special is None else special(problem)
+
+
+def first_refuted(problem: Problem) -> int:
+    """The earliest return up to which the monitor refutes the history (longer prefixes stay refuted)."""
+
+    def refuted(position: int) -> bool:
+        found = monitor(problem.before(position + 1))
+        return found is not None and found.verdict == Verdict.INVALID
+
+    return earliest_return(problem, len(problem.events) - 1, refuted)
+
+
+def earliest_return(problem: Problem, last: int, refuted: Callable[[int], bool]) -> int:
+    """The position of the first return that is refuted, if the last one up to `last` is."""
+    returns = [position for position, event in enumerate(problem.events[: last + 1]) if event & 1]
+    low, high = 0, len(returns) - 1
+    while low < high:
+        middle = (low + high) // 2
+        if refuted(returns[middle]):
+            high = middle
+        else:
+            low = middle + 1
+    return returns[low]

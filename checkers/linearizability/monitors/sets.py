@@ -1,70 +1,169 @@
-"""A set that only grows: reads of all its elements must form a chain of inclusions.
+"""A set from which nothing is taken: the reads of the whole set form a chain, and tell when each element came.
 
-The distinct sets that were read, by size, each hold the one before. So the ops stand in groups: the adds of what the
-first read shows, the reads of it, the adds of what the next one shows, and so on; adds that no read shows come last,
-unknown ones of them not at all. Groups follow one another: no op may return before one of an earlier group is called.
+Where ops only add, a set that was read holds every set that was read before it. So the distinct sets, by size, are a
+chain, and an element came after the last set of the chain that lacks it, and before the first that has it. Which ops
+have to precede which then follows:
 
-Applies where no element is added twice. Source: the study behind this checker; fuzzed against brute force.
+* what saw the set without an element (`read`, `contains` -> false) precedes every add of it;
+* the first add of an element precedes what saw the set with it. The first is the add that was called first: moved to
+  the place of another one that came first, it breaks no precedence, and adds that come later change nothing.
+
+A history has an order exactly when each op has a point between its call and its return that respects these precedences:
+the earliest such points are found in one pass. Adds of unknown outcome whose element nobody saw did not happen.
+
+A `remove` that returned before its element was first asked for changes nothing, and neither does one of an element that
+nobody adds. Where any other is there, an order in which no remove found its element is still an order; but if there is
+none, this has no answer.
+
+Source: the study behind this checker, extended to repeated elements; fuzzed against brute force.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from typing import Final
 
 from checkers.linearizability.encode import NEVER, Problem
 from checkers.linearizability.outcome import Outcome
 from results.verdict import Verdict
 
-NAME: Final = "grow-only set by inclusion"
+NAME: Final = "set by inclusion"
+
+_Bound = tuple[int, int]
+"""A position among the events, and the op that has its earliest point there."""
+
+_START: Final[_Bound] = (-1, NEVER)
 
 
-def growing_set(problem: Problem) -> Outcome | None:
-    """Valid with a witness, invalid (with the ops to blame), or None where an element is added twice."""
-    adds: dict[Hashable, int] = {}
-    reads: dict[frozenset[Hashable], list[int]] = {}
-    invalid = Outcome(Verdict.INVALID, NAME, len(problem.events))
-    sizes = 0
-    for op in problem.ops:
-        what = problem.what(op)
-        if what.f == "add":
-            if adds.setdefault(what.value, op) != op:
-                return None
-            continue
-        shown = frozenset(what.value)
-        sizes += len(shown)
-        if len(shown) != len(what.value):
-            return _because(invalid, op)
-        reads.setdefault(shown, []).append(op)
-    groups: list[list[int]] = []
-    before: frozenset[Hashable] = frozenset()
-    witness = NEVER
-    for shown in sorted(reads, key=len):
-        if not before <= shown:
-            return _because(invalid, witness, reads[shown][0])
-        new = shown - before
-        if not new <= adds.keys():
-            return _because(invalid, reads[shown][0])
-        groups += [[adds.pop(element) for element in new], reads[shown]]
-        before, witness = shown, reads[shown][0]
-    groups.append([op for op in adds.values() if problem.ret[op] != NEVER])
-    return _in_turn(problem, groups, invalid)
+class _Contradiction(Exception):
+    """No order exists. `ops`: a few that contradict each other already; some of them may have no return."""
+
+    def __init__(self, *ops: int) -> None:
+        self.ops = ops
 
 
-def _in_turn(problem: Problem, groups: list[list[int]], invalid: Outcome) -> Outcome:
-    """Do the groups fit one behind the other?"""
-    latest, blamed = -1, NEVER
-    order: list[int] = []
-    for group in groups:
-        for op in group:
-            if problem.ret[op] != NEVER and problem.ret[op] < latest:
-                return _because(invalid, op, blamed)
-        for op in group:
-            if problem.call[op] > latest:
-                latest, blamed = problem.call[op], op
-        order += sorted(group, key=lambda op: problem.call[op])
-    return Outcome(Verdict.VALID, NAME, invalid.work, witness=order)
+def set_by_inclusion(problem: Problem) -> Outcome | None:
+    """Valid with a witness, invalid (with the ops to blame), or None where a remove may matter."""
+    history = _History(problem)
+    try:
+        order = _Points(problem).of(history)
+    except _Contradiction as found:
+        if history.shrinks:
+            return None
+        core = [op for op in found.ops if op != NEVER and problem.ret[op] != NEVER]
+        return Outcome(Verdict.INVALID, NAME, history.work, core=core)
+    return Outcome(Verdict.VALID, NAME, history.work, witness=order)
 
 
-def _because(invalid: Outcome, *ops: int) -> Outcome:
-    return Outcome(invalid.verdict, NAME, invalid.work, core=[op for op in ops if op != NEVER])
+class _History:
+    """The ops of a set by what they say of an element.
+
+    adds     by element, in order of call.
+    without  by element: what saw the set without it; a remove that is taken to have found nothing.
+    within   by element: what saw the set with it, other than a read of the whole.
+    reads    by the set that was read; `twice` those that list an element twice.
+    shrinks  may a remove have found its element?
+    work     events, and elements that reads list.
+    """
+
+    def __init__(self, problem: Problem) -> None:
+        self.adds: dict[Hashable, list[int]] = {}
+        self.without: dict[Hashable, list[int]] = {}
+        self.within: dict[Hashable, list[int]] = {}
+        self.reads: dict[frozenset[Hashable], list[int]] = {}
+        self.twice: list[int] = []
+        self.work = len(problem.events)
+        removes: list[int] = []
+        for op in problem.ops:
+            what = problem.what(op)
+            if what.f == "add":
+                self.adds.setdefault(what.value, []).append(op)
+            elif what.f == "remove":
+                removes.append(op)
+            elif what.f == "contains":
+                element, there = what.value
+                (self.within if there else self.without).setdefault(element, []).append(op)
+            else:
+                shown = frozenset(what.value)
+                self.work += len(what.value)
+                self.reads.setdefault(shown, []).append(op)
+                if len(shown) != len(what.value):
+                    self.twice.append(op)
+        self.shrinks = False
+        for op in removes:
+            element, returned = problem.what(op).value, problem.ret[op]
+            added = self.adds.get(element)
+            self.shrinks |= added is not None and (returned == NEVER or problem.call[added[0]] < returned)
+            if returned != NEVER:
+                self.without.setdefault(element, []).append(op)
+
+
+class _Points:
+    """The earliest point of each op, as the position of an event, and which op made it so late."""
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+        self.at: dict[int, int] = {}
+        self.behind: dict[int, int] = {}
+
+    def of(self, history: _History) -> Sequence[int]:
+        """All ops that happened, in an order that explains them. Raises _Contradiction."""
+        if history.twice:
+            raise _Contradiction(history.twice[0])
+        # An op comes into `at` after all that it has to follow, so that equal points keep this order.
+        absent = {element: self._all(ops, _START) for element, ops in history.without.items()}
+        floor = self._chain(history, absent)
+        for element, ops in history.adds.items():
+            known = [op for op in ops[1:] if self.problem.ret[op] != NEVER]
+            if ops[0] in self.at:
+                self._all(known, floor[element])
+        for element, ops in history.within.items():
+            if element not in history.adds:
+                raise _Contradiction(ops[0])
+            first = history.adds[element][0]
+            self._all(ops, (self.at[first], first))
+        return sorted(self.at, key=self.at.__getitem__)
+
+    def _chain(self, history: _History, absent: dict[Hashable, _Bound]) -> dict[Hashable, _Bound]:
+        """Places the reads and the first add of each element; by element, what precedes all adds of it."""
+        floor: dict[Hashable, _Bound] = {}
+        read, filled = _START, _START
+        before: frozenset[Hashable] = frozenset()
+        previous = NEVER
+        for shown in sorted(history.reads, key=len):
+            reads = history.reads[shown]
+            if not before <= shown:
+                raise _Contradiction(previous, reads[0])
+            new = shown - before
+            if not new <= history.adds.keys():
+                raise _Contradiction(reads[0])
+            for element in new:
+                floor[element] = max(read, absent.get(element, _START))
+                filled = max(filled, self._all(history.adds[element][:1], floor[element]))
+            read = max(read, self._all(reads, filled))
+            before, previous = shown, reads[0]
+        for element, ops in history.adds.items():
+            happened = element in history.within or any(self.problem.ret[op] != NEVER for op in ops)
+            if element not in before and happened:
+                floor[element] = max(read, absent.get(element, _START))
+                self._all(ops[:1], floor[element])
+        return floor
+
+    def _all(self, ops: Sequence[int], after: _Bound) -> _Bound:
+        """Places ops that follow `after`. Returns the latest point among them, with its op."""
+        latest = _START
+        for op in ops:
+            called, returned = self.problem.call[op], self.problem.ret[op]
+            self.at[op], self.behind[op] = (called, NEVER) if called > after[0] else after
+            if returned != NEVER and returned < self.at[op]:
+                raise _Contradiction(*self._path(op))
+            latest = max(latest, (self.at[op], op))
+        return latest
+
+    def _path(self, op: int) -> list[int]:
+        """The op and those that it has to follow, back to the one whose call is too late."""
+        path = []
+        while op != NEVER:
+            path.append(op)
+            op = self.behind[op]
+        return path
