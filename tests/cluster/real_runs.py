@@ -127,14 +127,17 @@ class Going:
 
 
 @contextmanager
-def going(*args: str | Path, store: Path, seen: Path | None = None, wrapper: Sequence[str] = ()) -> Iterator[Going]:
+def going(
+    *args: str | Path, store: Path, seen: Path | None = None, wrapper: Sequence[str] = (), said: Path | None = None
+) -> Iterator[Going]:
     """`harness run ARGS --store STORE`, started; on the small DLedger group where ARGS name nothing else. However the
     test ends, the command has ended too.
 
-    `seen`: where this process finds the store, when `wrapper` shows the command another file system.
+    `seen`: where this process finds the store, when `wrapper` shows the command another file system. `said`: what the
+    files with the output are called, where several runs have one store.
     """
     dledger = () if {"--workload", "--plan", "--topology"}.intersection(args) else ("--workload", "register")
-    run = Going([*wrapper, HARNESS, "run", *dledger, *args, "--store", store], seen or store, store)
+    run = Going([*wrapper, HARNESS, "run", *dledger, *args, "--store", store], seen or store, said or store)
     try:
         yield run
     finally:
