@@ -36,7 +36,11 @@ _OPTIONS = (
         help="Work for one history, at a million steps a second: the same verdict on a slow machine.",
     ),
     click.option("--memory-mb", type=click.IntRange(1), metavar="MB", help="Memory for one search.  [default: 256]"),
-    click.option("--no-jit", is_flag=True, help="Plain Python only: slower, the same verdicts."),
+    click.option(
+        "--no-jit",
+        is_flag=True,
+        help="Plain Python only: slower, and a budget may end elsewhere.",
+    ),
     click.option(
         "--failed-cas",
         type=click.Choice(["nothing", "observed"]),
