@@ -19,6 +19,7 @@ from checkers.log.fates import study
 from checkers.log.order import Gap, Passed, holes, inversions, skipped, taken_past, thrown_back
 from checkers.log.positions import Step, missteps
 from checkers.log.teller import Teller
+from checkers.message_ops import of_messages
 from results.record import RunRecord
 from results.verdict import Anomaly, CheckResult
 
@@ -34,6 +35,7 @@ class LogAnomalies:
 
     name = "log"
 
+    @of_messages
     def check(self, run: RunRecord) -> CheckResult:
         """`stats`: `sends`, `acked`, `unknown_outcome` and how many of those `appeared`; `queues`, `messages_seen`;
         `undecided`: acknowledged messages of which the run does not prove that they are kept.

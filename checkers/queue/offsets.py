@@ -18,7 +18,7 @@ from typing import Any
 
 from checkers.legality import settled
 from checkers.log.scene import Scene, clock, group_of
-from checkers.message_ops import explained
+from checkers.message_ops import of_messages
 from results.history import Call, History
 from results.record import RunRecord
 from results.verdict import Anomaly, CheckResult
@@ -90,13 +90,13 @@ class Offsets:
     def __init__(self, copied_within_s: float = 15) -> None:
         self.slack = int(copied_within_s * _S)
 
+    @of_messages
     def check(self, run: RunRecord) -> CheckResult:
         """`committed-offset-regression` where a broker knows less than was committed, `committed-offset-jump` where it
         knows more. `stats`: `commits`, `queries`, `at_slaves` (queries not judged), `oldest_copy_s`: the age of the
         oldest state that a new master was allowed to have.
         """
-        with explained(run.history):
-            ledgers = _ledgers(run.history)
+        ledgers = _ledgers(run.history)
         queries = sum(len(ledger.queries) for ledger in ledgers.values())
         commits = sum(len(ledger.commits) for ledger in ledgers.values())
         unknown = None
