@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Protocol
 
 from checkers.legality import applied
+from checkers.message_ops import BadOp
 from results.record import RunRecord
 from results.verdict import CheckResult, Judgement, Verdict
 
@@ -26,7 +27,8 @@ class Checker(Protocol):
 
 
 def judge(run: RunRecord, checkers: Sequence[Checker]) -> Judgement:
-    """Run every checker. One that raises gives `unknown`, its traceback in `stats["traceback"]`; the others go on.
+    """Run every checker. One that raises gives `unknown`, its traceback in `stats["traceback"]`; the others go on. One
+    that cannot read an op of the history gives `unknown`, and says which.
 
     What the run's configuration permits (`checkers.legality`) is marked so, and fails nothing.
     """
@@ -37,6 +39,8 @@ def _safely(checker: Checker, run: RunRecord) -> CheckResult:
     started = time.perf_counter()
     try:
         result = applied(checker.check(run), run)
+    except BadOp as problem:
+        result = CheckResult(checker.name, Verdict.UNKNOWN, str(problem))
     except Exception as problem:
         result = CheckResult(
             checker.name,

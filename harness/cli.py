@@ -249,7 +249,12 @@ def _table(title: str, rows: Mapping[str, str]) -> None:
 @click.option("--explain", type=click.Path(path_type=Path), metavar="FILE.html", help="A picture of each violation.")
 @click.option("--witness", is_flag=True, help="For each valid history, an order of its ops that explains it.")
 @click.option("--jobs", type=click.IntRange(1), default=1, show_default=True, help="Processes that check at a time.")
-def check(paths: tuple[Path, ...], asked: Asked, witness: bool, **options: Any) -> None:
+@click.option(
+    "--workload",
+    type=click.Choice(["log", "queue", "register"]),
+    help="What the histories are of, instead of a model: messages (docs/histories.md), or registers.",
+)
+def check(paths: tuple[Path, ...], asked: Asked, witness: bool, workload: str | None, **options: Any) -> None:
     """Judge stored runs (folders), histories (files), or folders of them again, offline, one line each.
 
     The exit code is the worst verdict's. docs/checking.md has the models, their operations, and how to write one.
@@ -257,11 +262,16 @@ def check(paths: tuple[Path, ...], asked: Asked, witness: bool, **options: Any) 
     \b
     harness check results/runs/latest
     harness check history.edn --model cas-register --explain out.html
+    harness check messages.jsonl --workload log
     harness check corpus --models corpus/verdicts.csv --json results.jsonl
     """
     from harness.offline import check_paths
 
-    asked = replace(asked, witness=witness, pictures=options["explain"] is not None)
+    if workload is not None and (options["model"] or options["models"]):
+        raise PlanError("--workload and --model exclude each other; a history is judged by one of them")
+    if workload == "register":
+        workload, options["model"] = None, "cas-register"
+    asked = replace(asked, witness=witness, pictures=options["explain"] is not None, workload=workload)
     sys.exit(check_paths(paths, click.echo, asked, **options))
 
 

@@ -38,6 +38,7 @@ class Asked:
     """What to do with every path.
 
     steps   work that a whole history may cost, None: the default of `Budget`. memory: bytes, the same.
+    workload  what the histories are of, instead of a model: `log` or `queue` (`harness.foreign_messages`).
     """
 
     format: str = "auto"
@@ -47,6 +48,7 @@ class Asked:
     jit: bool = True
     witness: bool = False
     pictures: bool = False
+    workload: str | None = None
 
     def checker(self, model: str) -> Linearizable:
         budget = Budget()
@@ -162,6 +164,10 @@ def _stored(path: Path, shown: str) -> Examined:
 
 
 def _history(path: Path, shown: str, model: str | None, asked: Asked) -> Examined:
+    if asked.workload is not None:
+        from harness.foreign_messages import judged  # it makes Examined itself
+
+        return judged(path, shown, asked.workload, asked)
     quick = _by_columns(path, shown, model, asked)
     if quick is not None:
         return quick
@@ -169,6 +175,8 @@ def _history(path: Path, shown: str, model: str | None, asked: Asked) -> Examine
     chosen = model or foreign.model
     if chosen is None:
         told = f"no model is implied; name one with --model ({', '.join(sorted(MODELS))})"
+        if any(op.f == "send" for op in foreign.history.clients):
+            told = "these are ops of messages: say --workload log, or, with consumer groups, --workload queue"
         raise HistoryError(path, None, told)
     record = RunRecord(foreign.history)
     whole = Examined(shown, Verdict.UNKNOWN, "", chosen, ops=len(foreign.history.clients), notes=tuple(foreign.notes))

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from harness.lifecycle import Outcome
 from harness.plan import Plan
 from results.verdict import CheckResult, Verdict
+
+if TYPE_CHECKING:
+    from harness.lifecycle import Outcome
 
 _NAMES = 20
 

@@ -17,6 +17,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from checkers.message_ops import explained
 from results.history import Call, History
 
 Ints = npt.NDArray[np.int64]
@@ -38,6 +39,9 @@ REPLICA_READ: Final = 1
 CONSUME: Final = 2
 POP: Final = 3
 _READS: Final = {"poll": POLL, "replica-read": REPLICA_READ, "consume": CONSUME, "pop": POP}
+
+MOVES: Final = frozenset({"assign", "crash", "seek"})
+"""After one of these a process goes on elsewhere: its queues are others, or it forgot how far it had come, or chose."""
 
 
 @dataclass(frozen=True)
@@ -63,9 +67,12 @@ class Reads:
     """One row per read that succeeded. What it showed are the sightings `first` to `first + count`.
 
     f       POLL, REPLICA_READ, CONSUME or POP.
-    asked   the offset asked for; `min`, `max`, `next` as the server said them.
+    asked   the offset asked for, NONE: the client did not say; a `replica-read` that does not begins at the start.
+    min, max, next   as the server said them.
     master  1: asked as the master, 0: as a slave, NONE: not said.
     done    1: the read reached the end of the queue.
+    session polls of one process and queue with the same number go on one from the other: no seek, assignment or crash
+            came between them.
     """
 
     start: Ints
@@ -82,6 +89,7 @@ class Reads:
     next: Ints
     master: Ints
     done: Ints
+    session: Ints
     first: Ints
     count: Ints
 
@@ -101,7 +109,7 @@ class Places:
     """Every (queue, offset, id) that anybody saw, once; sorted by queue, offset, id.
 
     first   the row of `Reads` that was the first to be answered; `last`: the one that was the last to be asked.
-    final   bit n: the final read-through of node n showed it.
+    final   bit n + 1: the final read-through of node n showed it; bit 0: one that names no node.
     """
 
     queue: Ints
@@ -114,7 +122,13 @@ class Places:
 
 @dataclass(frozen=True)
 class Facts:
-    """All of it. `tried`: (queue, node) of every final read-through that was attempted."""
+    """All of it.
+
+    origins   queue -> its first offset. What a `max-offset` said that was answered before the queue's first send; else
+              the lowest offset that anybody named: the `min` of an answer, where a message was put, or seen. 0: nobody
+              named one.
+    tried     (queue, node) of every final read-through that was attempted.
+    """
 
     queues: Sequence[str]
     nodes: Sequence[str]
@@ -123,6 +137,7 @@ class Facts:
     reads: Reads
     sightings: Sightings
     places: Places
+    origins: Ints
     tried: frozenset[tuple[int, int]]
 
     def node(self, code: int) -> str:
@@ -139,9 +154,10 @@ class Facts:
 def facts(history: History) -> Facts:
     """The facts of a history.
 
-    Raises ValueError (one line, with the op) where a value is not what docs/checking.md says of these ops.
+    Raises BadOp (one line, with the op) where a value is not what docs/histories.md says of these ops.
     """
-    return _Gatherer().gather(history)
+    with explained(history):
+        return _Gatherer().gather(history)
 
 
 class _Names:
@@ -163,6 +179,9 @@ class _Gatherer:
         self.reads: list[tuple[int, ...]] = []
         self.shown: list[Sequence[Any]] = []
         self.tried: set[tuple[int, int]] = set()
+        self.begun: dict[int, int] = {}
+        self.ends: list[tuple[int, int, int]] = []
+        self.sessions: dict[int, dict[int, tuple[int, bool]]] = {}
 
     def gather(self, history: History) -> Facts:
         for call in history.clients.calls:
@@ -171,27 +190,28 @@ class _Gatherer:
                 self._send(call)
             elif f in _READS:
                 self._read(call, _READS[f])
+            elif f == "max-offset":
+                self._end(call)
+            elif f in MOVES and call.outcome != "fail":
+                self._move(call)
         sends = Sends(*_columns(self.sends, 10))
-        reads = Reads(*_columns(self.reads, 16))
+        reads = Reads(*_columns(self.reads, 17))
         sightings = self._sightings(reads)
         places = _places(reads, sightings)
         queues, nodes, strangers = (tuple(n.codes) for n in (self.queues, self.nodes, self.strangers))
-        return Facts(queues, nodes, strangers, sends, reads, sightings, places, frozenset(self.tried))
+        origins = self._origins(sends, reads, places)
+        return Facts(queues, nodes, strangers, sends, reads, sightings, places, origins, frozenset(self.tried))
 
     def _send(self, call: Call) -> None:
         invoke, done = call.invoke, call.completion
-        if not isinstance(invoke.value, int) or invoke.value <= 0:
-            raise ValueError(f"op {invoke.index}: a send has a positive number as its id, not {invoke.value!r}")
+        if type(invoke.value) is not int or invoke.value <= 0 or invoke.key is None:
+            raise ValueError("not an id, or no queue")
         outcome = _OUTCOMES[call.outcome]
         extra = invoke.extra if done is None else done.extra
         offset: Any = extra.get("offset")
         if outcome == OK and done is not None:
-            try:
-                offset, _ = done.value
-            except (TypeError, ValueError):
-                raise ValueError(
-                    f"op {done.index}: a send is acknowledged as [offset, id], not {done.value!r}"
-                ) from None
+            offset, _ = done.value
+        self.begun.setdefault(self.queues.code(invoke.key), invoke.index)
         row = (
             invoke.index,
             NEVER if done is None or outcome == INFO else done.index,
@@ -213,20 +233,30 @@ class _Gatherer:
         node = self.nodes.code(said.get("node"))
         if f == REPLICA_READ:
             self.tried.add((queue, node))
+        session = self._session(call, queue, said) if f == POLL else NONE
         if done is None or done.type != "ok":
             return
         value = done.value
         if not isinstance(value, (list, tuple)):
-            raise ValueError(f"op {done.index}: a {invoke.f} shows a list of messages, not {value!r}")
+            raise ValueError("not a list of messages")
         if f == POP:
             for held in value:
                 queue, offset, identity = self.queues.code(held[0]), held[1], held[2]
                 if not held[4]:
-                    self._row(call, f, queue, node, said, [(offset, identity)])
+                    self._row(call, f, queue, node, NONE, said, [(offset, identity)])
             return
-        self._row(call, f, queue, node, said, value)
+        self._row(call, f, queue, node, session, said, value)
 
-    def _row(self, call: Call, f: int, queue: int, node: int, said: Mapping[str, Any], value: Sequence[Any]) -> None:
+    def _row(
+        self,
+        call: Call,
+        f: int,
+        queue: int,
+        node: int,
+        session: int,
+        said: Mapping[str, Any],
+        value: Sequence[Any],
+    ) -> None:
         invoke, done = call.invoke, call.completion
         assert done is not None
         role, most, after = said.get("role"), _number(said.get("max")), NONE if not value else value[-1][0] + 1
@@ -240,17 +270,62 @@ class _Gatherer:
             queue,
             node,
             invoke.process,
-            _number(invoke.value),
+            0 if f == REPLICA_READ and invoke.value is None else _number(invoke.value),
             _number(said.get("min")),
             most,
             _number(said.get("next")),
             NONE if role is None else int(role == "master"),
             int(NONE < most <= max(after, _number(invoke.value)) if finished is None else bool(finished)),
+            session,
             len(self.shown),
             len(value),
         )
         self.reads.append(row)
         self.shown.extend(value)
+
+    def _move(self, call: Call) -> None:
+        """The process goes on elsewhere: in one queue, or in all but those that it keeps."""
+        invoke, done = call.invoke, call.completion
+        kept: Any = ()
+        if invoke.f == "assign":
+            kept = (done.value if done is not None else None) or invoke.value or ()
+        keep = {self.queues.code(key) for key in kept}
+        mine = self.sessions.get(invoke.process, {})
+        if invoke.key is not None:
+            mine.pop(self.queues.code(invoke.key), None)
+        else:
+            self.sessions[invoke.process] = {queue: at for queue, at in mine.items() if queue in keep}
+
+    def _session(self, call: Call, queue: int, said: Mapping[str, Any]) -> int:
+        """The number of the session of a poll. One that names its offset begins anew, as a seek does, unless its
+        session was opened by a `start`: then it goes on. It is the client who goes elsewhere, whatever it is answered.
+        """
+        mine = self.sessions.setdefault(call.invoke.process, {})
+        at, opened = mine.get(queue, (NONE, False))
+        start = bool(said.get("start"))
+        if start or at == NONE or (call.invoke.value is not None and not opened):
+            at = call.invoke.index
+            mine[queue] = at, start
+        return at
+
+    def _end(self, call: Call) -> None:
+        """Where the queue ended: before anything was sent to it, what lies below is none of the run's."""
+        if call.completion is not None and call.completion.type == "ok":
+            self.ends.append((self.queues.code(call.invoke.key), call.completion.index, _number(call.completion.value)))
+
+    def _origins(self, sends: Sends, reads: Reads, places: Places) -> Ints:
+        lowest = np.full(len(self.queues.codes), NEVER, dtype=np.int64)
+        for queue, offset in (
+            (sends.queue[sends.outcome != FAIL], sends.offset[sends.outcome != FAIL]),
+            (reads.queue, reads.min),
+            (places.queue, places.offset),
+        ):
+            known = (queue != NONE) & (offset != NONE)
+            np.minimum.at(lowest, queue[known], offset[known])
+        for code, answered, end in self.ends:
+            if end != NONE and answered < self.begun.get(code, NEVER):
+                lowest[code] = end
+        return np.where(lowest == NEVER, 0, lowest)
 
     def _sightings(self, reads: Reads) -> Sightings:
         try:
@@ -296,7 +371,7 @@ def _places(reads: Reads, sightings: Sightings) -> Places:
     by_end, by_start = _rank(reads.end), _rank(reads.start)
     first = np.argsort(by_end, kind="stable")[np.minimum.reduceat(by_end[read], at)]
     last = np.argsort(by_start, kind="stable")[np.maximum.reduceat(by_start[read], at)]
-    bit = np.where((reads.f == REPLICA_READ) & (reads.node >= 0), np.left_shift(1, np.clip(reads.node, 0, 62)), 0)
+    bit = np.where(reads.f == REPLICA_READ, np.left_shift(1, np.clip(reads.node + 1, 0, 62)), 0)
     final = np.bitwise_or.reduceat(bit[read], at)
     return Places(queue[at], offset[at], identity[at], first, last, final)
 

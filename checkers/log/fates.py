@@ -23,17 +23,21 @@ import numpy.typing as npt
 
 from checkers.log.facts import FAIL, INFO, NONE, OK, POP, Bools, Facts, Ints, facts
 from checkers.log.readings import Readings
+from checkers.message_ops import explained
 from results.history import History
 
 Kind = TypeVar("Kind", bound=np.generic)
 
 
 def study(history: History) -> Fates:
-    """The fates of a history's messages; the judges of one run share them. Raises ValueError as `facts` does."""
+    """The fates of a history's messages; the judges of one run share them. Raises BadOp as `facts` does, and where an
+    id was sent twice.
+    """
     found = _known.get(history)
     if found is None:
-        columns = facts(history)
-        found = _known[history] = Fates(columns, Readings(columns))
+        with explained(history):
+            columns = facts(history)
+            found = _known[history] = Fates(columns, Readings(columns))
     return found
 
 
@@ -82,10 +86,14 @@ class Fates:
         return mask
 
     @cached_property
-    def unread(self) -> int:
-        """Acknowledged messages of which nothing is proven: nobody saw them, and no reading says they are gone."""
+    def undecided(self) -> int:
+        """Acknowledged messages of which nothing proves that they were kept: no final reading shows what became of
+        them, nor were they read before they may have been deleted for their age.
+        """
         sends = self.facts.sends
-        return int(np.count_nonzero((sends.outcome == OK) & ~self.seen & ~self.is_lost))
+        decided = self.kept | self.is_lost | self.readings.decided(sends.queue, sends.offset)
+        lived = self.seen & self.readings.expired(sends.queue, sends.offset)
+        return int(np.count_nonzero((sends.outcome == OK) & ~decided & ~lived))
 
     @cached_property
     def appeared(self) -> int:
@@ -99,8 +107,9 @@ class Fates:
 
     @cached_property
     def stray(self) -> Ints:
-        """Rows of places."""
-        return np.nonzero(self.outcome == NONE)[0]
+        """Rows of places. What stood in a queue before the run is none of its messages."""
+        places = self.facts.places
+        return np.nonzero((self.outcome == NONE) & (places.offset >= _take(self.facts.origins, places.queue)))[0]
 
     @cached_property
     def premature(self) -> Ints:
@@ -122,6 +131,11 @@ class Fates:
         mask = np.zeros(len(self.facts.places.id), dtype=bool)
         mask[self.dirty] = True
         return mask
+
+    @cached_property
+    def is_gone(self) -> Bools:
+        """The sends, as a mask, of which a message was lost, or was shown and vanished."""
+        return self.is_lost | (self._marked(self.is_dirty) & ~self.kept)
 
     @cached_property
     def _contested(self) -> Bools:
@@ -169,10 +183,11 @@ class Fates:
         found = {int(self.sender[rows[0]]): rows for rows in spread if self.sender[rows[0]] != NONE}
         sends = facts.sends
         offset, queue = _take(sends.offset, self.sender), _take(sends.queue, self.sender)
-        acked = (self.sender != NONE) & (self.outcome == OK) & (offset != NONE)
-        elsewhere = acked & ((places.offset != offset) | (places.queue != queue))
+        # The one who appended it named the offset, be it that the copies are not sure (`info`).
+        named = (self.sender != NONE) & (self.outcome != FAIL) & (offset != NONE)
+        elsewhere = named & ((places.offset != offset) | (places.queue != queue))
         at_home = np.zeros(len(sends.id), dtype=bool)
-        at_home[self.sender[acked & ~elsewhere]] = True
+        at_home[self.sender[named & ~elsewhere]] = True
         strayed = np.unique(places.id[elsewhere & ~_take(at_home, self.sender)])
         order = np.argsort(places.id, kind="stable")
         begin = np.searchsorted(places.id[order], strayed, "left")
@@ -227,14 +242,18 @@ class Fates:
         useful = np.nonzero((reads.count > 0) & (reads.f != POP))[0]
         for queue in np.unique(sends.queue[rows]):
             of_queue = np.nonzero(sends.queue[rows] == queue)[0]
-            high = int(sends.offset[rows[of_queue]].max()) + 1
-            latest = np.full(high, NONE, dtype=np.int64)
+            wanted = np.unique(sends.offset[rows[of_queue]])
+            latest = np.full(len(wanted), NONE, dtype=np.int64)
             mine = useful[reads.queue[useful] == queue]
             for read in mine[np.argsort(reads.start[mine], kind="stable")]:
                 last = int(self.facts.sightings.offset[reads.first[read] + reads.count[read] - 1])
-                latest[max(int(reads.asked[read]), 0) : last + 1] = reads.start[read]
-            wanted = rows[of_queue]
-            passed[of_queue] = latest[sends.offset[wanted]] > sends.end[wanted]
+                begin = int(reads.asked[read])
+                if begin == NONE:
+                    begin = int(self.facts.sightings.offset[reads.first[read]])
+                a, b = np.searchsorted(wanted, [max(begin, int(reads.min[read])), last + 1])
+                latest[a:b] = reads.start[read]
+            mine = rows[of_queue]
+            passed[of_queue] = latest[np.searchsorted(wanted, sends.offset[mine])] > sends.end[mine]
         return passed
 
 

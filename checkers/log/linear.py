@@ -22,6 +22,7 @@ from checkers.linearizability.monitors.logs import APPEND, MAX, READ, LogOps, lo
 from checkers.log.facts import INFO, NEVER, NONE, OK, Facts, Ints
 from checkers.log.fates import Fates, study
 from checkers.log.scene import Scene, group_of
+from checkers.message_ops import of_messages
 from results.record import RunRecord
 from results.verdict import Anomaly, CheckResult, Verdict
 
@@ -38,6 +39,7 @@ class LogLinearizable:
 
     name = "linearizability"
 
+    @of_messages
     def check(self, run: RunRecord) -> CheckResult:
         """An anomaly `nonlinearizable` per bad queue. `stats`: `queues`, `ops` (appends, and reads of single offsets),
         `invalid_queues`.
@@ -59,7 +61,7 @@ class LogLinearizable:
             except Contradiction as wrong:
                 stats["invalid_queues"] += 1
                 if len(anomalies) < _SHOWN:
-                    anomalies.append(_anomaly(run, found, scene, name, ops, wrong.rows))
+                    anomalies.append(_anomaly(run, found, scene, queue, ops, wrong.rows))
             except Undecided:
                 open_.append(name)
         if not stats["queues"]:
@@ -72,7 +74,10 @@ class LogLinearizable:
 
 
 def queue_ops(fates: Fates, queue: int, may_lose: bool = False, may_be_dirty: bool = False) -> LogOps:
-    """A queue's sends and sightings as ops of a log, in order of call; calls and returns are indices of the history."""
+    """A queue's sends and sightings as ops of a log, in order of call; calls and returns are indices of the history.
+
+    Offsets count from the queue's origin (`Facts.origins`); what others had put in front of it is left out.
+    """
     found = fates.facts
     sends, places, reads = found.sends, found.places, found.reads
     certain = sends.outcome == OK
@@ -85,6 +90,8 @@ def queue_ops(fates: Fates, queue: int, may_lose: bool = False, may_be_dirty: bo
         seen &= ~fates.is_dirty
     if may_lose and len(sends.id):
         seen &= (fates.sender == NONE) | ~fates.is_lost[fates.sender]
+    origin = int(found.origins[queue])
+    seen &= (fates.sender != NONE) | (places.offset >= origin)
     of, shown = np.nonzero(appended)[0], np.nonzero(seen)[0]
     read = places.first[shown]
     parts = [
@@ -95,7 +102,9 @@ def queue_ops(fates: Fates, queue: int, may_lose: bool = False, may_be_dirty: bo
     f, entry, offset, call, ret = (np.concatenate(column) for column in zip(*parts, strict=True))
     order = np.argsort(call, kind="stable")
     when = Times(np.arange(len(order)), call[order], ret[order])
-    return LogOps(f[order].astype(np.uint8), entry[order], offset[order], when)
+    # -1 is no offset: one in front of the origin is as good as another.
+    since = np.where(offset == NONE, NONE, np.where(offset < origin, NONE - 1, offset - origin))
+    return LogOps(f[order].astype(np.uint8), entry[order], since[order], when)
 
 
 def _absent(fates: Fates, queue: int, lost: Ints) -> list[tuple[Ints, Ints, Ints, Ints, Ints]]:
@@ -120,22 +129,24 @@ def _part(f: int, entry: Ints, offset: Ints, call: Ints, ret: Ints) -> tuple[Int
     return np.full(len(entry), f, dtype=np.int64), entry, offset, call, ret
 
 
-def _anomaly(run: RunRecord, found: Facts, scene: Scene, name: str, ops: LogOps, rows: Sequence[int]) -> Anomaly:
+def _anomaly(run: RunRecord, found: Facts, scene: Scene, queue: int, ops: LogOps, rows: Sequence[int]) -> Anomaly:
+    name = found.queues[queue]
     chosen = sorted(dict.fromkeys(rows), key=lambda row: int(ops.when.call[row]))
     calls = sorted({int(ops.when.call[row]) for row in chosen})
     returns = [int(ops.when.ret[row]) for row in chosen if ops.when.ret[row] != NEVER]
     times = [run.history[i].time for i in (*calls, *returns)]
     window = (min(times), max(times))
-    said = "; ".join(_words(run, found, ops, row) for row in chosen[:_WORDS])
+    said = "; ".join(_words(run, found, queue, ops, row) for row in chosen[:_WORDS])
     more = f"; and {len(chosen) - _WORDS} more" if len(chosen) > _WORDS else ""
     summary = f"queue {name} cannot be an append-only log: {said}{more}.{scene.told(*window, group_of(name))}"
     details = {"model": "log", **scene.details(*window, group_of(name))}
     return Anomaly("nonlinearizable", summary, name, calls, window, details)
 
 
-def _words(run: RunRecord, found: Facts, ops: LogOps, row: int) -> str:
+def _words(run: RunRecord, found: Facts, queue: int, ops: LogOps, row: int) -> str:
     """`op 12: message 5 acknowledged at offset 3 by n1`."""
-    call, ret, offset = int(ops.when.call[row]), int(ops.when.ret[row]), int(ops.offset[row])
+    call, ret = int(ops.when.call[row]), int(ops.when.ret[row])
+    offset = int(ops.offset[row] + found.origins[queue])
     done = run.history[ret] if ret != NEVER else run.history[call]
     by = f" by {done.extra['node']}" if "node" in done.extra else ""
     entry = found.name(int(ops.entry[row]))

@@ -4,7 +4,9 @@
   called *reordered*: a producer that waits for each acknowledgement relies on it. (Jepsen's G0-realtime and
   `nonmonotonic-send`; here it is a suffix minimum over the offsets.)
 * *hole*: an answer goes on behind an offset that it does not show. Offsets of a queue are dense: a hole never fills.
-* *skip*: a reader is taken past messages that had been acknowledged before it asked.
+* *skip*: a reader is taken past offsets at which messages stand: its answer begins behind what it asked for, or an
+  empty one sends it on behind that. When they were sent does not matter: an offset is given away once those in front of
+  it are, and a reader that goes on behind an offset never comes back to it.
 * *thrown back*: an answer shows what lies in front of what was asked for; or a master, in one reign and without a fault
   in between, names an end of the queue that lies below what it had shown. A slave may lag: there that is no violation.
 """
@@ -17,7 +19,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from checkers.log.facts import INFO, NONE, OK, POP, Bools, Facts, Ints
+from checkers.log.facts import NONE, OK, POP, REPLICA_READ, Bools, Facts, Ints
 from checkers.log.fates import Fates
 
 
@@ -117,7 +119,8 @@ def holes(facts: Facts) -> Iterator[Gap]:
 def leading_gaps(facts: Facts) -> Iterator[Gap]:
     """Offsets between what was asked for and the first message shown, or, of an empty answer, the next to ask for.
 
-    Not where the server says that they were trimmed away (its `min` lies beyond them).
+    Not where the server says that they were trimmed away (its `min` lies beyond them), nor in front of the queue's
+    origin.
     """
     reads, seen = facts.reads, facts.sightings
     if not len(reads.f):
@@ -127,16 +130,55 @@ def leading_gaps(facts: Facts) -> Iterator[Gap]:
     if len(seen.id):
         some[~empty] = np.minimum.reduceat(seen.offset, reads.first[~empty])
     to = np.where(empty, reads.next, some)
-    begin = np.maximum(reads.asked, reads.min)
+    origin = np.where(reads.queue == NONE, 0, facts.origins[reads.queue])
+    begin = np.maximum(np.maximum(reads.asked, reads.min), origin)
     for row in np.nonzero((reads.f != POP) & (reads.asked >= 0) & (to > begin))[0]:
         yield Gap(int(row), int(begin[row]), int(to[row]))
 
 
-def skipped(facts: Facts, gap: Gap, place: Ints, lost: Bools) -> Ints:
-    """The sends that had been acknowledged inside a gap before its read was asked for, and are not lost."""
-    sends, reads = facts.sends, facts.reads
-    inside = (place >= gap.begin) & (place < gap.end) & (sends.queue == reads.queue[gap.read]) & ~lost
-    return np.nonzero(inside & (sends.outcome != INFO) & (sends.end < reads.start[gap.read]))[0]
+class Standing:
+    """Which sends stand (`standing`) where, without those that are gone (`Fates.is_gone`): found by offset."""
+
+    def __init__(self, facts: Facts, place: Ints, gone: Bools) -> None:
+        rows = np.nonzero((place != NONE) & ~gone)[0]
+        rows = rows[np.lexsort((place[rows], facts.sends.queue[rows]))]
+        self._rows, self._place, self._queue = rows, place[rows], facts.sends.queue[rows]
+
+    def between(self, queue: int, begin: int, end: int) -> Ints:
+        """The rows of the sends at offsets `begin` to `end` (exclusive) of a queue, in order of offset."""
+        first, last = np.searchsorted(self._queue, [queue, queue + 1])
+        a, b = np.searchsorted(self._place[first:last], [begin, end])
+        return self._rows[first + a : first + b]
+
+
+def skipped(facts: Facts, gap: Gap, place: Ints, gone: Bools) -> Ints:
+    """The sends that stand inside a gap. Of many gaps: `Standing`."""
+    return Standing(facts, place, gone).between(int(facts.reads.queue[gap.read]), gap.begin, gap.end)
+
+
+class Passed(NamedTuple):
+    """A gap at the beginning of an answer, or of the way an empty one points, and the sends that stand in it."""
+
+    gap: Gap
+    sends: Ints
+
+
+def taken_past(facts: Facts, fates: Fates, place: Ints) -> tuple[list[Passed], list[Gap]]:
+    """What readers were taken past by the beginning of an answer: (skips: messages stand there, holes: none does).
+
+    The read-throughs of single replicas are no readers: what they lack is a hole.
+    """
+    skips: list[Passed] = []
+    empty: list[Gap] = []
+    there = Standing(facts, place, fates.is_gone)
+    for gap in leading_gaps(facts):
+        through = facts.reads.f[gap.read] == REPLICA_READ
+        passed = there.between(int(facts.reads.queue[gap.read]), gap.begin, gap.end)
+        if len(passed) and not through:
+            skips.append(Passed(gap, passed))
+        elif facts.reads.count[gap.read] or through:
+            empty.append(gap)
+    return skips, empty
 
 
 def thrown_back(facts: Facts, reigned: Callable[[int, int, int], bool]) -> Iterator[Back]:

@@ -86,6 +86,26 @@ class Readings:
             return np.zeros(len(queue), dtype=bool)
         limit = self.settled[queue]
         found: Bools = np.where(offset == NONE, limit == np.iinfo(np.int64).max, offset < limit)
+        return found & ~self.expired(queue, offset)
+
+    def expired(self, queue: Ints, offset: Ints) -> Bools:
+        """Which of these places may have been deleted for their age by the time of the final readings: a replica's
+        reading begins behind it, and neither the master's nor one that spans the offset says what stood there.
+
+        An unknown offset may be any that was deleted.
+        """
+        found = np.zeros(len(queue), dtype=bool)
+        for code in np.unique(queue):
+            readings = self.of(int(code)) if code != NONE else []
+            begin = max((r.begin for r in readings), default=0)
+            rows = np.nonzero((queue == code) & (offset < begin))[0]
+            place = offset[rows]
+            open_ = np.ones(len(rows), dtype=bool)
+            for r in readings:
+                spans = place < r.end if r.master != 1 else np.ones(len(rows), dtype=bool)
+                open_ &= ~((place >= r.begin) & spans)
+            unknown = begin > self.facts.origins[code] if len(readings) else False
+            found[rows] = np.where(place == NONE, unknown, open_)
         return found
 
 

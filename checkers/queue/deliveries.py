@@ -17,10 +17,12 @@ import numpy as np
 from checkers.legality import permits, settled
 from checkers.log.facts import NONE, OK
 from checkers.log.fates import Fates, study
+from checkers.log.order import standing
 from checkers.log.scene import Scene, clock, group_of
+from checkers.message_ops import of_messages
 from results.history import Call, History
 from results.record import RunRecord
-from results.verdict import Anomaly, CheckResult, Verdict
+from results.verdict import Anomaly, CheckResult
 
 _AT_LEAST_ONCE = "RocketMQ promises to deliver at least once"
 _LISTED = 50
@@ -50,14 +52,13 @@ class Deliveries:
 
     name = "deliveries"
 
+    @of_messages
     def check(self, run: RunRecord) -> CheckResult:
         """`stats`: `groups`, `deliveries`, `messages` delivered, `again`: deliveries beyond the first, `after_commit`:
         those of them that followed a commit which covered the message.
         """
         groups = _consumption(run.history)
         total = sum(len(calls) for c in groups.values() for calls in c.deliveries.values())
-        if not total:
-            return CheckResult(self.name, Verdict.UNKNOWN, "nothing was delivered to any group")
         fates, scene = study(run.history), Scene(run)
         distinct = sum(len(c.deliveries) for c in groups.values())
         again = {at: _again(c) for at, c in groups.items()}
@@ -73,7 +74,9 @@ class Deliveries:
             {f"{group} on {queue}" for (group, queue), c in groups.items() if c.end is None and not c.retries}
         )
         unknown = None
-        if open_:
+        if not total:
+            unknown = "nothing was delivered to any group"
+        elif open_:
             unknown = f"not proven that everything was consumed: no complete drain of {', '.join(open_[:4])}"
             unknown += f" and {len(open_) - 4} more" if len(open_) > 4 else ""
         told = f"{distinct:,} messages delivered, {total - distinct:,} times again"
@@ -108,7 +111,7 @@ def _note(of: Consumption, call: Call, f: str, value: Any, index: int) -> None:
             of.ids.add(identity)
             of.deliveries.setdefault(offset, []).append(call)
     elif f == "commit":
-        of.commits.append((index, value))
+        of.commits.append((index, call.invoke.value))
     elif isinstance(value, Mapping):
         end, reached = value.get("max"), value.get("consumed_to")
         if isinstance(end, int) and isinstance(reached, int) and reached >= end:
@@ -143,17 +146,21 @@ class _Missed(NamedTuple):
 
 
 def _missed(fates: Fates, queue: str, of: Consumption, delivered: Set[Any]) -> Iterator[_Missed]:
+    """Acknowledged sends below the end of the drain that were not delivered, and of which the run does not say that
+    they are lost, or were deleted for their age.
+    """
     facts = fates.facts
     if of.end is None or queue not in facts.queues:
         return
     code = facts.queues.index(queue)
-    places = facts.places
-    below = (places.queue == code) & (places.offset < of.end) & (fates.sender != NONE)
-    for row in np.nonzero(below & (fates.outcome == OK))[0]:
-        kept = places.final[row] or not fates.readings.of(code)
-        if kept and int(places.id[row]) not in delivered:
-            offset = int(places.offset[row])
-            yield _Missed(queue, offset, int(fates.sender[row]), offset in of.deliveries)
+    sends, place = facts.sends, standing(facts, fates)
+    oldest = max(int(facts.reads.min[facts.reads.queue == code].max(initial=NONE)), int(facts.origins[code]))
+    owed = (sends.queue == code) & (sends.outcome == OK) & (place >= oldest) & (place < of.end)
+    gone = ~fates.kept & (fates.is_lost | fates.readings.decided(sends.queue, sends.offset))
+    for row in np.nonzero(owed & ~gone)[0]:
+        if int(sends.id[row]) not in delivered:
+            offset = int(place[row])
+            yield _Missed(queue, offset, int(row), offset in of.deliveries)
 
 
 def _told_lost(
@@ -169,7 +176,8 @@ def _told_lost(
     cause = "; the group had been given another message from that offset, which is gone" if first.reused else ""
     yield Anomaly(
         "lost-to-group",
-        f"{len(missed):,} messages were never delivered to group {group}, although it is drained and they are there: "
+        f"{len(missed):,} messages were never delivered to group {group}, although it is drained and they are not "
+        f"known to be gone: "
         f"message {sends.id[first.send]}, acknowledged by {acker} at {clock(int(sends.t1[first.send]))}, stands at "
         f"offset {first.offset} of {first.queue}{cause}.{scene.told(window[0], window[0], broker_group)}",
         first.queue if len({m.queue for m in missed}) == 1 else None,

@@ -18,6 +18,7 @@ from typing import Any
 
 from checkers.legality import settled
 from checkers.log.scene import Scene, clock, group_of
+from checkers.message_ops import of_messages
 from results.history import Call, History
 from results.record import RunRecord
 from results.verdict import Anomaly, CheckResult, Verdict
@@ -64,6 +65,7 @@ class Leases:
     def __init__(self, limit_s: float = 60, copied_within_s: float = 15) -> None:
         self.limit, self.slack = int(limit_s * _S), int(copied_within_s * _S)
 
+    @of_messages
     def check(self, run: RunRecord) -> CheckResult:
         """`leased-twice`, `acked-redelivered`, `never-returned`. `stats`: `messages`, `leases`, `acked`."""
         held, last_pop = _lives(run.history)

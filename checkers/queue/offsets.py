@@ -18,9 +18,10 @@ from typing import Any
 
 from checkers.legality import settled
 from checkers.log.scene import Scene, clock, group_of
+from checkers.message_ops import of_messages
 from results.history import Call, History
 from results.record import RunRecord
-from results.verdict import Anomaly, CheckResult, Verdict
+from results.verdict import Anomaly, CheckResult
 
 _S = 1_000_000_000
 _FOREVER = 2**62
@@ -70,10 +71,12 @@ class Ledger:
 
 @dataclass(frozen=True, slots=True)
 class _Breach:
+    """`last`: the commit that the answer contradicts; None: nobody had committed anything."""
+
     group: str
     queue: str
     query: Query
-    last: Commit
+    last: Commit | None
     back: bool
 
 
@@ -87,6 +90,7 @@ class Offsets:
     def __init__(self, copied_within_s: float = 15) -> None:
         self.slack = int(copied_within_s * _S)
 
+    @of_messages
     def check(self, run: RunRecord) -> CheckResult:
         """`committed-offset-regression` where a broker knows less than was committed, `committed-offset-jump` where it
         knows more. `stats`: `commits`, `queries`, `at_slaves` (queries not judged), `oldest_copy_s`: the age of the
@@ -95,9 +99,9 @@ class Offsets:
         ledgers = _ledgers(run.history)
         queries = sum(len(ledger.queries) for ledger in ledgers.values())
         commits = sum(len(ledger.commits) for ledger in ledgers.values())
+        unknown = None
         if not queries or not commits:
-            told = "no offset was committed" if not commits else "no committed offset was ever asked for"
-            return CheckResult(self.name, Verdict.UNKNOWN, told)
+            unknown = "no offset was committed" if not commits else "no committed offset was ever asked for"
         scene = Scene(run)
         memory = _Memory(scene, self.slack)
         breaches: list[_Breach] = []
@@ -112,13 +116,15 @@ class Offsets:
                 if wrong is not None:
                     breaches.append(_Breach(group, queue, query, *wrong))
         stats = {"commits": commits, "queries": queries, "at_slaves": slaves}
+        if unknown is None and slaves == queries:
+            unknown = "committed offsets were only ever asked of slaves"
         return settled(
             self.name,
             run,
             list(_told(scene, breaches)),
             stats,
             f"{queries:,} queries of committed offsets, {commits:,} commits",
-            "committed offsets were only ever asked of slaves" if slaves == queries else None,
+            unknown,
         )
 
 
@@ -205,18 +211,18 @@ def _commit(call: Call, node: str) -> Commit:
     known = done is not None and done.type == "ok"
     end, acked = (done.index, done.time) if done is not None and known else (_FOREVER, _FOREVER)
     if not isinstance(call.invoke.value, int):
-        raise ValueError(f"op {call.invoke.index}: a commit has an offset, not {call.invoke.value!r}")
+        raise ValueError("not an offset")
     return Commit(call.invoke.index, end, acked, call.invoke.value, node)
 
 
 def _wrong(
     ledger: Ledger, query: Query, since: int, inherited: Sequence[tuple[int, int, str | None]]
-) -> tuple[Commit, bool] | None:
+) -> tuple[Commit | None, bool] | None:
     """(the commit that was forgotten, whether the answer lies below it), or None where the answer is right.
 
     A commit binds the broker when it was acknowledged before the query, by itself in this reign, or is among what it
-    inherited. An answer is right when no binding commit began after the commit it
-    comes from had ended.
+    inherited. An answer is right when no binding commit began after the commit it comes from had ended. An offset
+    although no commit had begun is (None, False).
     """
     known = bisect_left(ledger.starts, query.end)
     last = next((c for c in reversed(ledger.commits[:known]) if _binds(c, query, since, inherited)), None)
@@ -231,7 +237,8 @@ def _wrong(
         if commit.offset == query.offset and commit.end >= from_:
             return None
     blamed = last if last is not None else ledger.commits[known - 1] if known else None
-    return None if blamed is None else (blamed, query.offset is None or query.offset < blamed.offset)
+    back = blamed is not None and (query.offset is None or query.offset < blamed.offset)
+    return blamed, back
 
 
 def _binds(commit: Commit, query: Query, since: int, inherited: Sequence[tuple[int, int, str | None]]) -> bool:
@@ -248,29 +255,49 @@ def _told(scene: Scene, breaches: Sequence[_Breach]) -> Iterator[Anomaly]:
     for breach in breaches:
         by.setdefault((breach.group, breach.query.node, breach.back), []).append(breach)
     for (group, node, back), cases in list(by.items())[:_SHOWN]:
-        worst = max(cases, key=lambda b: abs(b.last.offset - (b.query.offset or 0)))
+        worst = max(cases, key=lambda b: abs(_committed(b) - (b.query.offset or 0)))
         query, last = worst.query, worst.last
-        start = min(b.last.acked if b.last.acked < _FOREVER else b.query.asked for b in cases)
+        start = min(b.last.acked if b.last and b.last.acked < _FOREVER else b.query.asked for b in cases)
         window = (start, max(b.query.answered for b in cases))
         said = "no offset at all" if query.offset is None else f"offset {query.offset}"
         queues = len({b.queue for b in cases})
         told = (
-            f"{node} said {said} for group {group} on {worst.queue} at {clock(query.answered)}, although {last.offset} "
-            f"had been committed and acknowledged by {last.node} at {clock(last.acked)} ({len(cases)} such answers on "
-            f"{queues} queues).{scene.told(*window, group_of(worst.queue))}"
+            f"{node} said {said} for group {group} on {worst.queue} at {clock(query.answered)}, although "
+            f"{_words(last)} ({len(cases)} such answers on {queues} queues)."
+            f"{scene.told(*window, group_of(worst.queue))}"
         )
         details: dict[str, Any] = {
             "count": len(cases),
             "first": [
-                {"queue": b.queue, "said": b.query.offset, "committed": b.last.offset, "at": clock(b.query.answered)}
+                {
+                    "queue": b.queue,
+                    "said": b.query.offset,
+                    "committed": b.last.offset if b.last else None,
+                    "at": clock(b.query.answered),
+                }
                 for b in cases[:50]
             ],
             **scene.details(*window, group_of(worst.queue)),
         }
-        ops = sorted({i for b in [worst, *cases[:5]] for i in (b.last.start, b.query.start)})
+        ops = sorted(
+            {i for b in [worst, *cases[:5]] for i in (b.last.start if b.last else b.query.start, b.query.start)}
+        )
         yield _anomaly(
             "committed-offset-regression" if back else "committed-offset-jump", told, worst.queue, ops, window, details
         )
+
+
+def _committed(breach: _Breach) -> int:
+    return breach.last.offset if breach.last else 0
+
+
+def _words(last: Commit | None) -> str:
+    """`7 had been committed and acknowledged by n1 at 00:03.0`."""
+    if last is None:
+        return "nobody had committed anything"
+    if last.acked >= _FOREVER:
+        return f"the last commit was of {last.offset}, at {last.node}, and not acknowledged"
+    return f"{last.offset} had been committed and acknowledged by {last.node} at {clock(last.acked)}"
 
 
 def _anomaly(

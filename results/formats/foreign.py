@@ -22,7 +22,10 @@ from results.op import FAIL, INFO, INVOKE, NEMESIS, NO_EXTRA, OK, OP_TYPES, Op, 
 
 READS: Final = frozenset({"read", "get"})
 
-ANSWERED: Final = READS | {"dequeue", "pop", "contains", "acquire", "append", "min-offset", "max-offset"}
+ANSWERED: Final = READS | {
+    "dequeue", "pop", "contains", "acquire", "append", "min-offset", "max-offset",
+    "send", "poll", "replica-read", "consume", "committed", "drain",
+}  # fmt: skip
 """Ops whose result is not their argument: where a completion has none, there is none."""
 
 

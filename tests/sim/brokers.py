@@ -47,15 +47,23 @@ class Bug(Enum):
     REGRESS = "a new master knows nothing of the group's committed offsets"
     SKIP_COMMITS = "now and then a committed offset is stored too high"
     FORGET = "a consumer is told that it has consumed what it has not"
+    SHIFT_UNSURE = "answers of unknown outcome name the offset after the right one"
+    CONJURE = "a broker knows an offset of a group that has committed none"
+    STARVE = "a group is given nothing at all, and told that it has come to the end"
+    REWIND = "now and then a consumer's client goes back by itself"
+    LEAP = "now and then a consumer's client leaves something out"
 
 
 @dataclass
 class Node:
-    """One broker. `acting`: it takes itself for the master. `confirm`: how much of each queue readers may see."""
+    """One broker. `acting`: it takes itself for the master. `confirm`: how much of each queue readers may see; `floor`:
+    what lies below was deleted for its age.
+    """
 
     name: str
     logs: dict[str, list[Any]] = field(default_factory=lambda: {q: [] for q in QUEUES})
     confirm: dict[str, int] = field(default_factory=lambda: dict.fromkeys(QUEUES, 0))
+    floor: dict[str, int] = field(default_factory=lambda: dict.fromkeys(QUEUES, 0))
     committed: dict[str, int] = field(default_factory=dict)
     history: list[tuple[float, dict[str, int]]] = field(default_factory=list)
     up: bool = True
@@ -95,6 +103,8 @@ class Brokers:
         self.sent: dict[int, float] = {}
         self.inverted: set[int] = set()
         self.shown: set[Any] = set()
+        self.unsure: set[int] = set()
+        self.began: set[str] = set()
         self.planted = 0
         self.shifted: str | None = None
         self.stop = False
@@ -231,6 +241,16 @@ class Brokers:
         yield self.rng.uniform(0, 0.3)
         self.believed = master
 
+    def expire(self) -> Process:
+        """Every broker deletes its oldest messages by itself, once they have been read."""
+        while True:
+            yield self.rng.uniform(0.05, 0.3)
+            node, queue = self.nodes[self.rng.choice(NODES)], self.rng.choice(QUEUES)
+            low, log = node.floor[queue], node.logs[queue]
+            top = min(low + self.rng.randint(1, 4), node.confirm[queue] - 2)
+            if all(message in self.shown for message in log[low:top]):
+                node.floor[queue] = max(low, top)
+
     def observe(self) -> Process:
         while True:
             for node in self.nodes.values():
@@ -341,6 +361,7 @@ class Brokers:
         return len(log)
 
     def messages(self, node: Node, queue: str, begin: int, end: int, most: int = 8) -> list[list[Any]]:
+        begin = max(begin, node.floor[queue])
         stretch = node.logs[queue][begin : min(end, begin + most)]
         self.shown.update(m for m in stretch if m is not None)
         return [[begin + i, m] for i, m in enumerate(stretch) if m is not None]

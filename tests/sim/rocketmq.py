@@ -17,7 +17,18 @@ __all__ = ["NODES", "QUEUES", "Bug", "Sim", "names", "simulate"]
 
 
 class Sim(Brokers):
-    """One run."""
+    """One run.
+
+    owners     consumers that say not where they ask: their client keeps their position.
+    expiring   brokers delete what has been read, each by itself, from the beginning of every queue.
+    anonymous  the final readings do not say which node they are of.
+    """
+
+    def __init__(
+        self, *args: Any, owners: int = 0, expiring: bool = False, anonymous: bool = False, **how: Any
+    ) -> None:
+        super().__init__(*args, **how)
+        self.owners, self.expiring, self.anonymous = owners, expiring, anonymous
 
     def run(self, seconds: float = 4.0) -> RunRecord:
         """Load under faults, then heal, wait, and read every replica through."""
@@ -30,6 +41,10 @@ class Sim(Brokers):
             self.spawn(self._reader(NODES[n] if n else None))
         for n in range(self.consumers):
             self.spawn(self._consumer(n))
+        for n in range(self.owners):
+            self.spawn(self._owner(NODES[n] if n else None))
+        if self.expiring:
+            self.spawn(self.expire())
         self.until(seconds)
         self.stop = True
         self.until(seconds + 3)
@@ -39,7 +54,7 @@ class Sim(Brokers):
             self.until(seconds + 13)
         self.spawn(self._final())
         self.until(seconds + 30)
-        self.planted += len(self.inverted & self._kept())
+        self.planted += len(self.inverted & self._kept()) + len(self.unsure & self.shown)
         return RunRecord(History(self.ops), observations=self.seen)
 
     # Clients.
@@ -75,9 +90,12 @@ class Sim(Brokers):
             while self.strict and self.now < deadline and node.acting and node.confirm[queue] <= offset:
                 yield 0.02
             safe = node.acting and (not self.strict or node.confirm[queue] > offset)
-            if not safe or not node.up or fate < 0.05:
+            if not safe or not node.up or fate < (0.3 if self.bug is Bug.SHIFT_UNSURE else 0.05):
                 yield max(0.0, deadline - self.now)
                 known: Mapping[str, Any] = {"offset": offset} if fate > 0.5 else {}
+                if self.bug is Bug.SHIFT_UNSURE:
+                    known = {"offset": offset + 1}
+                    self.unsure.add(identity)
                 self.note(process, "info", "send", queue, identity, "not known", node=node.name, **known)
                 process = self._number()
                 continue
@@ -102,8 +120,10 @@ class Sim(Brokers):
             node = self.nodes[home or self.believed]
             role = "master" if node.name == self.believed else "slave"
             start = {} if queue in known else {"start": True}
+            if not start and at[queue] > 3 and self.bug in (Bug.REWIND, Bug.LEAP):
+                at[queue] += self._astray(node, queue, at[queue])
             known.add(queue)
-            begun = self.now
+            leap = False
             self.note(process, "invoke", "poll", queue, at[queue], node=node.name, **start)
             if self.rng.random() < 0.01:
                 yield 1.0
@@ -114,37 +134,88 @@ class Sim(Brokers):
             yield self.travel()
             if not node.up:
                 self.note(process, "fail", "poll", queue, at[queue], "connection refused", node=node.name)
-                known -= {queue} if start else set()
                 continue
             top, asked = self.visible(node, queue), at[queue]
             if self.bug is Bug.STALE and role == "master" and asked > 3 and self.strikes(0.15):
                 top = asked - 3
                 self.planted += 1
-            found = self.messages(node, queue, asked, top)
-            if self.bug is Bug.SKIP and len(found) > 2 and self.strikes(0.5):
-                self.planted += self.acked.get(found[0][1], self.now) < begun
+            found = self.messages(node, queue, asked, top) if asked >= node.floor[queue] else []
+            if self.bug is Bug.SKIP and len(found) > 2 and self.plants(0.5):
                 found = found[2:]
-            after = found[-1][0] + 1 if found else min(asked, top)
+                leap = self.strikes(0.3)
+            after = found[-1][0] + 1 if found else max(min(asked, top), node.floor[queue])
+            found = [] if leap else found
             yield self.travel()
-            said = {"node": node.name, "role": role, "min": 0, "max": top, "next": after}
+            said = {"node": node.name, "role": role, "min": node.floor[queue], "max": top, "next": after}
             self.note(process, "ok", "poll", queue, found, **said)
             at[queue] = after
 
+    def _astray(self, node: Node, queue: str, at: int) -> int:
+        """By how much a client moves by itself: only where it can be seen, within what a reader may see."""
+        by = -2 if self.bug is Bug.REWIND else 2
+        if not self.plants(0.1 * (node.floor[queue] <= at + by and at + 2 < self.visible(node, queue))):
+            return 0
+        return by
+
+    def _owner(self, home: str | None) -> Process:
+        """A consumer whose client keeps its position, and does what its broker says where that is out of range."""
+        process, at = self._number(), dict.fromkeys(QUEUES, 0)
+        had: set[str] = set()
+        while not self.stop:
+            yield self.rng.expovariate(12)
+            queue, anew, luck = self.rng.choice(QUEUES), {}, self.rng.random()
+            if luck < 0.02:  # a seek: told on the poll, or by an op of its own
+                at[queue] = self.rng.randint(0, at[queue])
+                had.discard(queue)
+                if luck < 0.01:
+                    self._now(process, "seek", queue, at[queue], at[queue])
+                else:
+                    anew = {"start": True}
+            elif luck < 0.04:  # another assignment: what it keeps goes on, what it gets back starts somewhere
+                kept = [q for q in QUEUES if self.rng.random() < 0.5]
+                self._now(process, "assign", None, kept, kept)
+                for other in set(QUEUES) - set(kept):
+                    at[other] = self.rng.randint(0, at[other])
+                    had.discard(other)
+            node = self.nodes[home or self.believed]
+            if at[queue] > 3 and queue in had and self.bug in (Bug.REWIND, Bug.LEAP):
+                at[queue] += self._astray(node, queue, at[queue])
+            self.note(process, "invoke", "poll", queue, None, **anew)
+            if luck > 0.99:
+                yield 1.0
+                self.note(process, "info", "poll", queue, None, "no answer")
+                process, at = self._number(), dict.fromkeys(QUEUES, 0)
+                had.clear()
+                continue
+            yield self.travel()
+            if not node.up:
+                self.note(process, "fail", "poll", queue, None, "connection refused")
+                continue
+            top, low = self.visible(node, queue), node.floor[queue]
+            found = self.messages(node, queue, at[queue], top) if at[queue] >= low else []
+            at[queue] = found[-1][0] + 1 if found else max(min(at[queue], top), low)
+            if found:
+                had.add(queue)
+            yield self.travel()
+            self.note(process, "ok", "poll", queue, found, node=node.name, min=low, max=top, next=at[queue])
+
     def _final(self) -> Process:
         process = self._number()
-        for name, node in self.nodes.items():
+        last = [(self.master, self.nodes[self.master])] if self.anonymous and self.master else self.nodes.items()
+        for name, node in last:
+            who = {} if self.anonymous else {"node": name}
             for queue in QUEUES:
                 at, done = 0, False
                 while not done:
-                    self.note(process, "invoke", "replica-read", queue, at, node=name, phase="final")
+                    self.note(process, "invoke", "replica-read", queue, at, **who, phase="final")
                     yield 0.001
                     top = len(node.logs[queue])
                     found = self.messages(node, queue, at, top, 16)
                     at = found[-1][0] + 1 if found else top
                     done = at >= top
                     role = "master" if name == self.master else "slave"
-                    said = {"node": name, "role": role, "min": 0, "max": top, "done": done, "next": at}
-                    self.note(process, "ok", "replica-read", queue, found, **said)
+                    said = {"role": role, "min": node.floor[queue], "max": top, "done": done, "next": at}
+                    self.note(process, "ok", "replica-read", queue, found, **who, **said)
 
     # Consumers of a group. Each owns some queues; one that crashes forgets how far it was, and asks the broker.
 
@@ -198,11 +269,19 @@ class Sim(Brokers):
             self.note(process, "fail", f, queue, asked, "refused", group="g", node=node.name)
             return _Unanswered()
         found = serve(node, queue)
+        if f == "committed" and self.bug is Bug.CONJURE and queue not in self.began and node.acting:
+            found = 3
+            self.planted += 1
+        if f == "commit":
+            self.began.add(queue)
         self.note(process, "ok", f, queue, found, group="g", node=node.name)
         return found
 
     def _delivery(self, offset: int) -> Callable[[Node, str], Any]:
         def show(node: Node, queue: str) -> list[list[Any]]:
+            if self.bug is Bug.STARVE:
+                self.planted += 1
+                return []
             found = self.messages(node, queue, offset, self.visible(node, queue))
             return found[1:] if self.bug is Bug.FORGET and len(found) > 1 and self.plants(0.2) else found
 

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from checkers.api import Checker, judge
 from checkers.legality import count
 from checkers.log import LogAnomalies, LogLinearizable, Replicas
+from checkers.log.fates import study
 from checkers.queue import Deliveries, Offsets
 from checkers.sync_state import SyncState
 from checkers.wellformed import WellFormed
+from results.history import History
 from results.record import RunRecord
 from results.verdict import CheckResult, Judgement, Verdict
-from sim.rocketmq import Bug, Sim, names, simulate
+from sim.rocketmq import QUEUES, Bug, Sim, names, simulate
 
 LOG: Sequence[Checker] = (LogAnomalies(), LogLinearizable(), Replicas())
 # The simulated slaves copy the offsets every second.
@@ -38,9 +41,16 @@ NAME = {
     Bug.REGRESS: "committed-offset-regression",
     Bug.SKIP_COMMITS: "committed-offset-jump",
     Bug.FORGET: "lost-to-group",
+    Bug.STARVE: "lost-to-group",
+    Bug.CONJURE: "committed-offset-jump",
+    Bug.SHIFT_UNSURE: "inconsistent-offsets",
+    Bug.REWIND: "position-regression",
+    Bug.LEAP: "position-jump",
 }
-OF_GROUPS = (Bug.REGRESS, Bug.SKIP_COMMITS, Bug.FORGET)
-WITHOUT_FAULTS = (Bug.STALE, Bug.SKIP, Bug.SKIP_COMMITS, Bug.FORGET)
+OF_GROUPS = (Bug.REGRESS, Bug.SKIP_COMMITS, Bug.FORGET, Bug.STARVE, Bug.CONJURE)
+WITHOUT_FAULTS = (Bug.STALE, Bug.SKIP, Bug.SKIP_COMMITS, Bug.FORGET, Bug.REWIND, Bug.LEAP)
+OF_READERS = (Bug.STALE, Bug.SKIP, Bug.REWIND, Bug.LEAP)
+"""They show in what readers are given, and leave the log as it must be."""
 SEEDS = 4
 
 
@@ -60,8 +70,10 @@ def alarms(seed: int, record: RunRecord, checkers: Sequence[Checker]) -> list[st
 def good_runs(seeds: range) -> list[str]:
     wrong: list[str] = []
     for seed in seeds:
-        wrong += alarms(seed, simulate(seed, seconds=3)[0], [*LOG, SyncState(limit_s=4)])
-        wrong += alarms(seed, lossy(simulate(seed, seconds=3, strict=False)[0]), LOG)
+        how: dict[str, Any] = {"owners": seed % 3, "anonymous": seed % 5 == 2}
+        expiring = seed % 4 == 1
+        wrong += alarms(seed, simulate(seed, seconds=3, expiring=expiring, **how)[0], [*LOG, SyncState(limit_s=4)])
+        wrong += alarms(seed, lossy(simulate(seed, seconds=3, strict=False, **how)[0]), LOG)
     return wrong
 
 
@@ -86,7 +98,8 @@ def planted(bug: Bug, seed: int) -> tuple[Sim, Sequence[CheckResult]]:
     if bug in OF_GROUPS:
         record, sim = simulate(seed, bug, 14, consumers=2, strikes_at=[8.0] if bug is Bug.REGRESS else ())
         return sim, judge(record, QUEUE).results
-    record, sim = simulate(seed, bug, strikes_at=() if bug in WITHOUT_FAULTS else None)
+    owners = 2 if bug in (Bug.REWIND, Bug.LEAP) else 0
+    record, sim = simulate(seed, bug, strikes_at=() if bug in WITHOUT_FAULTS else None, owners=owners)
     return sim, judge(record, LOG).results
 
 
@@ -104,7 +117,7 @@ def test_a_planted_bug_is_called_by_its_name(bug: Bug) -> None:
         sim, results = planted(bug, seed)
         assert (NAME[bug] in names(results)) == really(sim), f"seed {seed}: {names(results)}"
         struck += really(sim)
-        if really(sim) and bug not in (Bug.STALE, Bug.SKIP, Bug.PHANTOM, *OF_GROUPS, Bug.STRAY):
+        if really(sim) and bug not in (*OF_READERS, *OF_GROUPS, Bug.PHANTOM, Bug.STRAY, Bug.SHIFT_UNSURE):
             assert "nonlinearizable" in names(results), f"seed {seed}"
     assert struck
 
@@ -128,6 +141,56 @@ def test_every_lost_message_is_counted_and_no_other(bug: Bug | None) -> None:
         assert told(results, "dirty-read") == len(sim.dirty), f"seed {seed}"
         lost, dirty = lost + len(sim.lost), dirty + len(sim.dirty)
     assert dirty if bug is Bug.DIRTY else lost
+
+
+def unsure(record: RunRecord) -> RunRecord:
+    """The same run, but that no answer to a send reached its client in time: the offset of some came late."""
+    ops = [
+        replace(op, type="info", value=op.value[1], error="too late", extra={**op.extra, "offset": op.value[0]})
+        if op.f == "send" and op.type == "ok"
+        else op
+        for op in record.history
+    ]
+    return replace(record, history=History(ops))
+
+
+NEEDS_NO_ACKNOWLEDGEMENT = (
+    Bug.DUPLICATE, Bug.SHIFT, Bug.SHIFT_UNSURE, Bug.STALE, Bug.SKIP, Bug.HOLE, Bug.DIVERGE, Bug.PHANTOM, Bug.STRAY,
+    Bug.REWIND, Bug.LEAP,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("bug", NEEDS_NO_ACKNOWLEDGEMENT)
+def test_what_was_seen_is_called_by_its_name_although_nothing_was_acknowledged(bug: Bug) -> None:
+    struck = 0
+    for seed in range(SEEDS):
+        owners = 2 if bug in (Bug.REWIND, Bug.LEAP) else 0
+        record, sim = simulate(seed, bug, strikes_at=() if bug in WITHOUT_FAULTS else None, owners=owners)
+        found = judge(unsure(record), LOG)
+        assert (NAME[bug] in names(found.results)) == really(sim), f"seed {seed}: {names(found.results)}"
+        struck += really(sim)
+    assert struck
+
+
+def test_good_runs_in_which_nothing_was_acknowledged_show_nothing() -> None:
+    for seed in range(10):
+        result = LogAnomalies().check(unsure(simulate(seed, seconds=3)[0]))
+        assert (result.verdict, names([result])) == (Verdict.UNKNOWN, set()), f"seed {seed}: {result.reason}"
+
+
+@pytest.mark.parametrize("how", [{"expiring": True}, {"anonymous": True}, {"expiring": True, "anonymous": True}])
+def test_losses_are_told_from_what_was_deleted_for_its_age(how: dict[str, bool]) -> None:
+    found = 0
+    for seed in range(8):
+        record, sim = simulate(seed, Bug.LOSE, **how)
+        lost = set(study(record.history).facts.sends.id[study(record.history).lost].tolist())
+        assert lost <= sim.lost, f"seed {seed}: {lost - sim.lost} stood in the log"
+        oldest = {queue: max(node.floor[queue] for node in sim.nodes.values()) for queue in QUEUES}
+        acked = {op.value[1]: op for op in record.history if op.f == "send" and op.type == "ok"}
+        sure = {m for m in sim.lost if acked[m].value[0] >= oldest[str(acked[m].key)]}
+        assert sure <= lost, f"seed {seed}"
+        found += len(sure)
+    assert found
 
 
 def test_what_the_configuration_permits_is_shown_with_its_count_and_fails_nothing() -> None:

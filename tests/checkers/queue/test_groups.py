@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -142,6 +143,30 @@ def test_slaves_may_know_nothing() -> None:
     assert Offsets().check(RunRecord(History([]))).verdict == Verdict.UNKNOWN
 
 
+@pytest.mark.parametrize("elsewhere", [True, False])
+@pytest.mark.parametrize(("said", "expected"), [(7, {"committed-offset-jump"}), (0, set()), (None, set())])
+def test_an_offset_that_nobody_committed(said: int | None, expected: set[str], elsewhere: bool) -> None:
+    story = Story()
+    if elsewhere:
+        story.call(1, "commit", 5, 5, node="n1")
+        story.events = [(at, replace(op, key="t:a:1")) for at, op in story.events]
+    story.committed(2, said)
+    result = offsets(story)
+    assert names([result]) == expected
+    if expected:
+        assert "said offset 7 for group g on t:a:0 at 00:02.0, although nobody had committed anything" in str(result)
+    else:
+        assert result.verdict == (Verdict.VALID if elsewhere else Verdict.UNKNOWN)
+
+
+def test_a_commit_that_was_refused_or_comes_later_is_none() -> None:
+    story = Story()
+    story.commit(1, 7, type_="fail")
+    story.committed(2, 7)
+    story.commit(3, 7)
+    assert names([offsets(story)]) == {"committed-offset-jump"}
+
+
 def consumed(*shown: tuple[float, int, list[int]], drained: bool = True, sent: int = 4) -> Story:
     """`shown`: (at, first offset, ids) of deliveries. Message n stands at offset n - 1."""
     story = Story()
@@ -165,6 +190,32 @@ def test_a_message_that_the_group_never_got() -> None:
     result = Deliveries().check(consumed((1, 0, [1, 2]), (2, 3, [4])).record)
     assert names([result]) == {"lost-to-group"}
     assert "message 3, acknowledged by n1" in result.anomalies[0].summary
+
+
+@pytest.mark.parametrize("through", [True, False])
+@pytest.mark.parametrize("given", [0, 1])
+def test_a_group_that_was_drained_and_was_given_little_or_nothing(given: int, through: bool) -> None:
+    story = consumed(*[(1, 0, [1])][:given])
+    if not through:
+        story.events = [(at, op) for at, op in story.events if op.f != "replica-read"]
+    result = Deliveries().check(story.record)
+    assert (result.verdict, names([result])) == (Verdict.INVALID, {"lost-to-group"})
+    assert result.anomalies[0].details["count"] == 4 - given
+
+
+def test_a_group_owes_nothing_of_what_is_lost_or_was_deleted_for_its_age() -> None:
+    story = consumed((1, 0, [1]), (2, 3, [4]))
+    shown = story.events[-1][1]
+    held = {"lost": [[0, 1], [3, 4]], "expired": [[3, 4]]}
+    for what, messages in held.items():
+        extra = {**shown.extra, "min": 3 if what == "expired" else 0}
+        story.events[-1] = (21.01, replace(shown, value=messages, extra=extra))
+        assert names([Deliveries().check(story.record)]) == set(), what
+
+
+def test_nothing_sent_and_nothing_delivered_shows_nothing() -> None:
+    result = Deliveries().check(consumed(sent=0).record)
+    assert (result.verdict, result.reason) == (Verdict.UNKNOWN, "nothing was delivered to any group")
 
 
 def test_without_a_complete_drain_nothing_is_proven() -> None:

@@ -1,0 +1,217 @@
+"""What the ops of messages look like: the input of the judges of logs and queues (docs/histories.md), as a schema.
+
+`validate` gives the first problems of a history in plain words, each with its op. The judges do not check every value
+beforehand: they call it where one of them trips (`explained`), so that bad data is never taken for a bug of theirs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import wraps
+from itertools import islice
+from typing import Any, Final, NamedTuple, TypeVar
+
+from results.history import Call, History
+from results.op import OK, Op
+from results.record import RunRecord
+from results.verdict import CheckResult
+
+Judge = TypeVar("Judge")
+
+LARGEST: Final = 2**62 - 1
+"""Of ids, offsets and times: they are kept in 64 bits."""
+
+
+class BadOp(ValueError):
+    """An op is not what its name promises. `op`: its index; the text names it, and says what would be right."""
+
+    def __init__(self, op: int, what: str) -> None:
+        self.op, self.what = op, what
+        super().__init__(f"op {op}: {what}")
+
+
+class Check(NamedTuple):
+    """What a value must be: as a predicate, and in words. Those of arguments and results go on from "a send ..."."""
+
+    words: str
+    holds: Callable[[Any], bool]
+
+
+def _whole(value: Any, least: int = 0) -> bool:
+    return type(value) is int and least <= value <= LARGEST
+
+
+def _text(value: Any) -> bool:
+    return type(value) is str and bool(value)
+
+
+def _is_list(value: Any, what: Callable[[Any], bool]) -> bool:
+    return isinstance(value, (list, tuple)) and all(map(what, value))
+
+
+def _message(value: Any) -> bool:
+    return isinstance(value, (list, tuple)) and len(value) == 2 and _whole(value[0]) and _identity(value[1])
+
+
+def _identity(value: Any) -> bool:
+    return type(value) is str or _whole(value)
+
+
+def _lease(value: Any) -> bool:
+    return (
+        isinstance(value, (list, tuple))
+        and len(value) >= 5
+        and _text(value[0])
+        and _whole(value[1])
+        and _identity(value[2])
+        and value[4] in (0, 1)
+    )
+
+
+def _drained(value: Any) -> bool:
+    return isinstance(value, Mapping) and all(value.get(name) is None or _whole(value[name]) for name in _DRAINED)
+
+
+_DRAINED: Final = ("committed", "max", "consumed_to")
+
+ANY: Final = Check("has any value", lambda value: True)
+ID: Final = Check("has a positive number as its id", lambda value: _whole(value, 1))
+ASKED: Final = Check("asks for an offset (a whole number from 0), or null", lambda v: v is None or _whole(v))
+PLACE: Final = Check(
+    "is acknowledged as [offset, id]",
+    lambda v: isinstance(v, (list, tuple)) and len(v) == 2 and (v[0] is None or _whole(v[0])) and _whole(v[1], 1),
+)
+MESSAGES: Final = Check("shows a list of messages, each [offset, id]", lambda v: _is_list(v, _message))
+LEASES: Final = Check(
+    "shows a list of messages, each [queue, offset, id, handle, retried (0 or 1)]", lambda v: _is_list(v, _lease)
+)
+END: Final = Check("is answered with an offset (a whole number from 0)", _whole)
+COMMITS: Final = Check("has an offset (a whole number from 0)", _whole)
+COMMITTED: Final = Check(
+    "is answered with an offset (a whole number from 0), or null", lambda v: v is None or _whole(v)
+)
+QUEUES: Final = Check("has a list of queues, or null", lambda v: v is None or _is_list(v, _text))
+DRAINED: Final = Check('is answered with {"committed": N, "max": N, "consumed_to": N}', _drained)
+NAME: Final = Check("a name", _text)
+FLAG: Final = Check("true or false", lambda value: isinstance(value, bool))
+OFFSET: Final = Check("a whole number from 0", _whole)
+ITS_ID: Final = Check("a positive number", lambda value: _whole(value, 1))
+
+_WHO: Final[Mapping[str, Check]] = {"node": NAME}
+_SERVED: Final[Mapping[str, Check]] = {
+    **_WHO, "role": NAME, "min": OFFSET, "max": OFFSET, "next": OFFSET, "done": FLAG, "start": FLAG
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Form:
+    """argument: the invocation's value; result: that of an `ok`. extra: what these fields are, where they are there;
+    `needs` of them must be. keyed: the key is the queue.
+    """
+
+    argument: Check
+    result: Check
+    extra: Mapping[str, Check] = field(default_factory=dict)
+    needs: tuple[str, ...] = ()
+    keyed: bool = True
+
+
+_GROUP: Final[Mapping[str, Check]] = {**_WHO, "group": NAME}
+
+FORMS: Final[Mapping[str, Form]] = {
+    "send": Form(ID, PLACE, {**_WHO, "offset": OFFSET}),
+    "poll": Form(ASKED, MESSAGES, _SERVED),
+    "replica-read": Form(ASKED, MESSAGES, _SERVED),
+    "max-offset": Form(ANY, END, _WHO),
+    "min-offset": Form(ANY, END, _WHO),
+    "consume": Form(ASKED, MESSAGES, {**_SERVED, "group": NAME}, ("group",)),
+    "commit": Form(COMMITS, ANY, _GROUP, ("group",)),
+    "committed": Form(ANY, COMMITTED, _GROUP, ("group",)),
+    "drain": Form(ANY, DRAINED, _GROUP, ("group",)),
+    "pop": Form(ANY, LEASES, {**_GROUP, "invisible_ms": OFFSET}, ("group", "invisible_ms"), keyed=False),
+    "ack": Form(ANY, ANY, {**_GROUP, "id": ITS_ID}, ("group", "id"), keyed=False),
+    "extend": Form(ANY, ANY, {**_GROUP, "id": ITS_ID}, ("group", "id"), keyed=False),
+    "assign": Form(QUEUES, QUEUES, _GROUP, keyed=False),
+    "crash": Form(ANY, ANY, _GROUP, keyed=False),
+    "seek": Form(ANY, ANY, _WHO, keyed=False),
+}
+"""f -> what its ops look like. Others are none of these judges' business."""
+
+
+def validate(history: History, most: int = 5) -> list[BadOp]:
+    """The first problems of a history's ops of messages, in order of index; empty: it is as docs/histories.md says."""
+    return list(islice(_problems(history), most))
+
+
+@contextmanager
+def explained(history: History) -> Iterator[None]:
+    """Whatever a judge raises in here because an op is not what it should be becomes a BadOp that says which."""
+    try:
+        yield
+    except BadOp:
+        raise
+    except (ValueError, TypeError, LookupError, AttributeError, OverflowError):
+        found = validate(history, 1)
+        if not found:
+            raise
+        raise found[0] from None
+
+
+def of_messages(check: Callable[[Judge, RunRecord], CheckResult]) -> Callable[[Judge, RunRecord], CheckResult]:
+    """For the `check` of a judge of messages: it is `explained`."""
+
+    @wraps(check)
+    def told(self: Judge, run: RunRecord) -> CheckResult:
+        with explained(run.history):
+            return check(self, run)
+
+    return told
+
+
+def _problems(history: History) -> Iterator[BadOp]:
+    sent: dict[int, int] = {}
+    for call in history.clients.calls:
+        form = FORMS.get(call.invoke.f)
+        if form is None:
+            continue
+        for op, what in _of_call(call, form):
+            yield BadOp(op.index, what)
+        if call.invoke.f == "send" and ID.holds(call.invoke.value):
+            before = sent.setdefault(call.invoke.value, call.invoke.index)
+            if before != call.invoke.index:
+                yield BadOp(
+                    call.invoke.index,
+                    f"message {call.invoke.value} was sent before (op {before}); every send has an id of its own",
+                )
+
+
+def _of_call(call: Call, form: Form) -> Iterator[tuple[Op, str]]:
+    invoke, done = call.invoke, call.completion
+    f = invoke.f
+    if form.keyed and invoke.key is None:
+        yield invoke, f'a {f} has a key, the queue, such as "t:a:0"'
+    if not form.argument.holds(invoke.value):
+        yield invoke, f"a {f} {form.argument.words}, not {_shown(invoke.value)}"
+    said: Mapping[str, Any] = invoke.extra if done is None else {**invoke.extra, **done.extra}
+    missing = next((name for name in form.needs if said.get(name) is None), None)
+    if missing is not None:
+        yield invoke, f"a {f} needs {missing!r} in its extra: {form.extra[missing].words}"
+    for op in (invoke, *([done] if done is not None else [])):
+        for name, check in form.extra.items():
+            value = op.extra.get(name)
+            if value is not None and not check.holds(value):
+                yield op, f"{name!r} of a {f} is {check.words}, not {_shown(value)}"
+    if done is None or done.type != OK:
+        return
+    if not form.result.holds(done.value):
+        yield done, f"a {f} {form.result.words}, not {_shown(done.value)}"
+    elif f == "send" and done.value[1] != invoke.value:
+        yield done, f"the send of message {invoke.value} is acknowledged with the id {done.value[1]}"
+
+
+def _shown(value: Any) -> str:
+    """A value as JSON has it, and not all of a long one."""
+    text = "null" if value is None else str(value).lower() if isinstance(value, bool) else repr(value)
+    return text if len(text) <= 80 else f"{text[:80]}..."
