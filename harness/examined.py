@@ -29,6 +29,8 @@ from results.verdict import CheckResult, Verdict
 if TYPE_CHECKING:
     import pyarrow as pa
 
+NOTHING_THERE = "nothing checked: no client did anything in this history"
+
 _PICTURES = 20
 """Violations of one history (one a key) that get a picture."""
 
@@ -69,6 +71,7 @@ class Examined:
     witness   for every key an order of all its ops that explains it: indices of invocations.
     lines     what else is to be said of it.
     pictures  one HTML page for each violation.
+    empty     no client did anything in this history.
     """
 
     file: str
@@ -88,6 +91,7 @@ class Examined:
     lines: Sequence[str] = ()
     pictures: Sequence[str] = ()
     stored_run: bool = False
+    empty: bool = False
     notes: Sequence[str] = field(default_factory=tuple)
 
     def to_json(self) -> dict[str, Any]:
@@ -181,7 +185,7 @@ def _history(path: Path, shown: str, model: str | None, asked: Asked) -> Examine
     record = RunRecord(foreign.history)
     whole = Examined(shown, Verdict.UNKNOWN, "", chosen, ops=len(foreign.history.clients), notes=tuple(foreign.notes))
     if not whole.ops:
-        return replace(whole, reason="nothing checked: no client did anything in this history")
+        return replace(whole, reason=NOTHING_THERE, empty=True)
     formed = judge(record, [WellFormed()])
     if formed.verdict != Verdict.VALID:
         return replace(whole, verdict=formed.verdict, reason=formed.reason, anomaly=formed.anomalies[0].name)

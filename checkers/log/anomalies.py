@@ -20,6 +20,7 @@ from checkers.log.order import Gap, Passed, Standing, holes, inversions, taken_p
 from checkers.log.positions import Step, missteps
 from checkers.log.teller import Teller
 from checkers.message_ops import of_messages
+from results.figures import many
 from results.record import RunRecord
 from results.verdict import Anomaly, CheckResult
 
@@ -374,7 +375,7 @@ def _anomaly(name: str, told: Told, legal: str | None = None) -> Anomaly:
 
 
 def _many(group: Sequence[Case], what: str) -> str:
-    return f"{len(group):,} {what}{'s' * (len(group) != 1)}"
+    return many(len(group), what)
 
 
 def _them(group: Sequence[Case]) -> str:

@@ -18,8 +18,9 @@ from checkers.legality import permits, settled
 from checkers.log.facts import NONE, OK
 from checkers.log.fates import Fates, study
 from checkers.log.order import standing
-from checkers.log.scene import Scene, clock, group_of
+from checkers.log.scene import Scene, group_of
 from checkers.message_ops import of_messages
+from results.figures import clock
 from results.history import Call, History
 from results.record import RunRecord
 from results.verdict import Anomaly, CheckResult

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from markupsafe import Markup, escape
 
 from results.bands import Band, lanes
-from results.report.words import SECOND, clock, text, visible
+from results.figures import SECOND, clock
+from results.report.words import text, visible
 
 Attribute = str | float | None
 LABEL_PX = 6.1
