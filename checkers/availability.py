@@ -16,11 +16,10 @@ from typing import Any
 from checkers.evidence import nodes_at
 from checkers.impairment import majority_connected, sides
 from results.bands import Band, bands
+from results.figures import SECOND, clock
 from results.op import Op
 from results.record import RunRecord
 from results.verdict import Anomaly, CheckResult, Verdict
-
-_S = 1_000_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +63,7 @@ class Availability:
         quorums: Sequence[Collection[str]] | None = None,
     ) -> None:
         self.nodes, self.quorums = tuple(nodes), quorums
-        self.limit = int(limit_s * _S)
+        self.limit = int(limit_s * SECOND)
         self.acknowledges = acknowledges
 
     def check(self, run: RunRecord) -> CheckResult:
@@ -86,7 +85,7 @@ class Availability:
         course = _Course(found, tries, heals, healing)
         outages = [o for a, b in gaps for o in self._outages(course, a, b, b == end)]
         recovery = {f"{s.fault} {s.id}": _recovery(s, acks) for s in found if s.end_ns is not None}
-        longest = max((b - a for a, b in gaps), default=0) / _S
+        longest = max((b - a for a, b in gaps), default=0) / SECOND
         stats = {
             "longest_silence_s": round(longest, 3),
             "acks": len(acks),
@@ -100,14 +99,14 @@ class Availability:
         if not acks:
             return CheckResult(self.name, Verdict.UNKNOWN, "nothing was ever acknowledged", stats=stats)
         if heals and acks[-1] < heals[-1]:
-            told = f"nothing acknowledged after the last heal, but only {(end - heals[-1]) / _S:.1f} s were watched"
+            told = f"nothing acknowledged after the last heal, but only {(end - heals[-1]) / SECOND:.1f} s were watched"
             return CheckResult(self.name, Verdict.UNKNOWN, told, stats=stats)
         slowest = max((r for r in recovery.values() if r is not None), default=None)
         # A silence may be longer than the limit and valid: the limit runs from the heal of the fault in it.
         told = (
             ""
             if slowest is None
-            else f"; slowest acknowledgement after a heal: {slowest:.1f} s (limit {self.limit / _S:g} s)"
+            else f"; slowest acknowledgement after a heal: {slowest:.1f} s (limit {self.limit / SECOND:g} s)"
         )
         return CheckResult(self.name, Verdict.VALID, f"longest silence {longest:.1f} s{told}", stats=stats)
 
@@ -172,13 +171,13 @@ class Availability:
         nodes = nodes_at(run, outage.end, self.nodes)
         leaders = [f"{n} (term {said.get('term')})" for n, said in nodes.items() if said.get("role") == "leader"]
         who = f"{' and '.join(leaders)} said it led" if leaders else "no node said it led"
-        seconds = (outage.end - outage.start) / _S
+        seconds = (outage.end - outage.start) / SECOND
         tail = ", up to the end of the run" if outage.last else ""
         if outage.outlasted:
             tail = ", as long as the fault was in force: nobody took over"
         summary = (
-            f"nothing was acknowledged for {seconds:.1f} s from {_clock(outage.start)}{tail} (limit "
-            f"{self.limit / _S:g} s) although a majority of the nodes was up and connected; "
+            f"nothing was acknowledged for {seconds:.1f} s from {clock(outage.start)}{tail} (limit "
+            f"{self.limit / SECOND:g} s) although a majority of the nodes was up and connected; "
             f"{outage.attempts} ops were tried; {who}"
         )
         tried = [op.index for op in run.history.clients if op.type != "invoke" and outage.start < op.time <= outage.end]
@@ -189,7 +188,7 @@ class Availability:
             ops=sorted({*tried[:3], *tried[-3:]}),
             window=(outage.start, outage.end),
             details=details,
-            limit_s=self.limit / _S,
+            limit_s=self.limit / SECOND,
         )
 
 
@@ -210,8 +209,4 @@ def _recovery(band: Band, acks: Sequence[int]) -> float | None:
 def _after(moment: int, acks: Sequence[int]) -> float | None:
     """Seconds from a moment to the first acknowledgement after it."""
     at = bisect_right(acks, moment)
-    return round((acks[at] - moment) / _S, 3) if at < len(acks) else None
-
-
-def _clock(ns: int) -> str:
-    return f"{ns // (60 * _S):02d}:{ns % (60 * _S) / _S:04.1f}"
+    return round((acks[at] - moment) / SECOND, 3) if at < len(acks) else None

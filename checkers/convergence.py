@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from checkers.evidence import nodes_at
+from results.figures import SECOND
 from results.history import Call
 from results.record import RunRecord
 from results.verdict import Anomaly, CheckResult, Verdict
 
 _SHOWN = 20
-_S = 1_000_000_000
 
 
 class Convergence:
@@ -27,7 +27,7 @@ class Convergence:
         self, nodes: Sequence[str], limit_s: float, read: str = "read", replica_read: str = "replica-read"
     ) -> None:
         """`limit_s`: how long a replica may take to apply what was committed."""
-        self.nodes, self.limit = tuple(nodes), int(limit_s * _S)
+        self.nodes, self.limit = tuple(nodes), int(limit_s * SECOND)
         self.read, self.replica_read = read, replica_read
 
     def check(self, run: RunRecord) -> CheckResult:
@@ -92,7 +92,7 @@ def _left_behind(run: RunRecord, node: str, applied: int, goal: int, limit: int)
         "everything was healed and restarted and the group served: it is up and connected, and does not catch up",
         window=(since, until),
         details={"node": node, "nodes": nodes_at(run, until, sorted({o.node for o in run.observations}))},
-        limit_s=limit / _S,
+        limit_s=limit / SECOND,
     )
 
 

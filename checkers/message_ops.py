@@ -9,11 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import wraps
 from itertools import islice
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 from results.history import Call, History
 from results.op import OK, Op
+from results.record import RunRecord
+from results.verdict import CheckResult
+
+Judge = TypeVar("Judge")
 
 LARGEST: Final = 2**62 - 1
 """Of ids, offsets and times: they are kept in 64 bits."""
@@ -152,6 +157,17 @@ def explained(history: History) -> Iterator[None]:
         if not found:
             raise
         raise found[0] from None
+
+
+def of_messages(check: Callable[[Judge, RunRecord], CheckResult]) -> Callable[[Judge, RunRecord], CheckResult]:
+    """For the `check` of a judge of messages: it is `explained`."""
+
+    @wraps(check)
+    def told(self: Judge, run: RunRecord) -> CheckResult:
+        with explained(run.history):
+            return check(self, run)
+
+    return told
 
 
 def _problems(history: History) -> Iterator[BadOp]:

@@ -12,10 +12,9 @@ from dataclasses import dataclass
 
 from checkers.evidence import nodes_at
 from results.bands import Band, bands
+from results.figures import SECOND
 from results.record import Observation, RunRecord
 from results.verdict import Anomaly, CheckResult, Verdict
-
-_S = 1_000_000_000
 
 
 @dataclass
@@ -35,7 +34,7 @@ class Replication:
     name = "replication"
 
     def __init__(self, limit_s: float) -> None:
-        self.limit = int(limit_s * _S)
+        self.limit = int(limit_s * SECOND)
 
     def check(self, run: RunRecord) -> CheckResult:
         """`stats`: `longest_stand_s`: node -> the longest time for which it was starved."""
@@ -46,7 +45,7 @@ class Replication:
         stands = list(_stands(seen, bands(run.history)))
         longest: dict[str, float] = {}
         for node, stand in stands:
-            longest[node] = max(longest.get(node, 0.0), round((stand.until - stand.since) / _S, 1))
+            longest[node] = max(longest.get(node, 0.0), round((stand.until - stand.since) / SECOND, 1))
         stats = {"longest_stand_s": longest}
         starved = [_tell(run, node, s, self.limit) for node, s in stands if s.until - s.since >= self.limit]
         if starved:
@@ -88,12 +87,12 @@ def _starved(o: Observation, leader: Observation, found: Sequence[Band]) -> bool
 
 
 def _tell(run: RunRecord, node: str, stand: _Stand, limit: int) -> Anomaly:
-    seconds = (stand.until - stand.since) / _S
+    seconds = (stand.until - stand.since) / SECOND
     return Anomaly(
         "starved-follower",
-        f"{node}'s log stood at index {stand.end} for {seconds:.0f} s (limit {limit / _S:g} s) although it was up and "
-        f"connected to {stand.leader}, which led and committed up to {stand.committed} meanwhile",
+        f"{node}'s log stood at index {stand.end} for {seconds:.0f} s (limit {limit / SECOND:g} s) although it was up "
+        f"and connected to {stand.leader}, which led and committed up to {stand.committed} meanwhile",
         window=(stand.since, stand.until),
         details={"node": node, "nodes": nodes_at(run, stand.until, [node, stand.leader])},
-        limit_s=limit / _S,
+        limit_s=limit / SECOND,
     )

@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Final
 
+from results.figures import SECOND
 from results.machine import CONTROL, MachineSample
 from results.record import RunRecord
 from results.verdict import Anomaly, CheckResult, Verdict
@@ -32,8 +33,6 @@ PAUSE_MS: Final = 1000.0
 
 STEAL: Final = 0.5
 """A hypervisor that takes half of the processors."""
-
-_S: Final = 1_000_000_000
 
 
 @dataclass(frozen=True)
@@ -63,7 +62,7 @@ def short_of_processor(samples: Sequence[MachineSample], start: int, end: int, n
 
     node  the server's node that matters; None: a majority of the nodes must have been short of it.
     """
-    return sum(b - a for a, b, _ in _short(samples, start, end, node)) / _S
+    return sum(b - a for a, b, _ in _short(samples, start, end, node)) / SECOND
 
 
 def describe(samples: Sequence[MachineSample]) -> str:
@@ -74,7 +73,7 @@ def describe(samples: Sequence[MachineSample]) -> str:
     start, end = min(s.start for s in samples), max(s.end for s in samples)
     mean = f"a server's thread waited {sum(waits) / len(waits):.2f} ms for a processor on average; " if waits else ""
     short = short_of_processor(samples, start, end)
-    return f"{mean}short of it for {short:.0f} of {(end - start) / _S:.0f} s"
+    return f"{mean}short of it for {short:.0f} of {(end - start) / SECOND:.0f} s"
 
 
 def _is_of_time(anomaly: Anomaly) -> bool:
@@ -89,11 +88,11 @@ def _doubt(anomaly: Anomaly, samples: Sequence[MachineSample]) -> str | None:
     node = anomaly.details.get("node")
     spells = list(_short(samples, start, end, node if isinstance(node, str) else None))
     short = sum(b - a for a, b, _ in spells)
-    if not short or end - start - short >= anomaly.limit_s * _S:
+    if not short or end - start - short >= anomaly.limit_s * SECOND:
         return None
     why = max(spells, key=lambda spell: spell[1] - spell[0])[2]
     return (
-        f"but for {short / _S:.0f} of these {(end - start) / _S:.0f} s this machine did not give the servers the "
+        f"but for {short / SECOND:.0f} of these {(end - start) / SECOND:.0f} s this machine did not give the servers the "
         f"processor they need ({why}): nobody can tell whose doing it was"
     )
 

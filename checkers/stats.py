@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
+from results.figures import quantile
 from results.history import Call
 from results.op import INFO
 from results.record import RunRecord
@@ -49,8 +50,8 @@ def summary(calls: Sequence[Call]) -> dict[str, Any]:
     """`count`, `ok`, `fail`, `info`, and `p50`, `p95`, `p99`, `max` of the latency of the ok ones in ms (or None)."""
     outcomes = Counter(call.outcome for call in calls)
     took = sorted((call.end - call.start) / _MS for call in calls if call.outcome == "ok" and call.end is not None)
-    quantile = {
-        name: round(took[min(len(took) - 1, int(q * len(took)))], 3) if took else None
+    latency = {
+        name: round(quantile(took, q), 3) if took else None
         for name, q in (("p50", 0.5), ("p95", 0.95), ("p99", 0.99), ("max", 1.0))
     }
-    return {"count": len(calls), "ok": outcomes["ok"], "fail": outcomes["fail"], "info": outcomes["info"], **quantile}
+    return {"count": len(calls), "ok": outcomes["ok"], "fail": outcomes["fail"], "info": outcomes["info"], **latency}

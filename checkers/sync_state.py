@@ -13,10 +13,9 @@ from dataclasses import dataclass
 from checkers.evidence import nodes_at
 from checkers.legality import settled
 from results.bands import Band, bands
+from results.figures import SECOND
 from results.record import Observation, RunRecord
 from results.verdict import Anomaly, CheckResult, Verdict
-
-_S = 1_000_000_000
 
 
 @dataclass
@@ -37,7 +36,7 @@ class SyncState:
     name = "sync-state"
 
     def __init__(self, limit_s: float) -> None:
-        self.limit = int(limit_s * _S)
+        self.limit = int(limit_s * SECOND)
 
     def check(self, run: RunRecord) -> CheckResult:
         """`stats`: `brokers`, and `out_s`: broker -> the longest time it was out while no fault was in force."""
@@ -49,29 +48,31 @@ class SyncState:
         absences = list(_absences(brokers, told, found))
         longest: dict[str, float] = {}
         for absence in absences:
-            longest[absence.node] = max(longest.get(absence.node, 0), round((absence.until - absence.since) / _S, 1))
+            longest[absence.node] = max(
+                longest.get(absence.node, 0), round((absence.until - absence.since) / SECOND, 1)
+            )
         stats = {"brokers": brokers, "out_s": longest}
         left = [self._tell(run, a) for a in absences if a.until - a.since >= self.limit]
         worst = max(longest.values(), default=0.0)
         short = sorted({a.node for a in absences if a.at_end and a.until - a.since < self.limit})
         unknown = None
         if short:
-            unknown = f"{', '.join(short)} not in sync at the end, but watched for less than {self.limit / _S:g} s"
+            unknown = f"{', '.join(short)} not in sync at the end, but watched for less than {self.limit / SECOND:g} s"
         reason = f"{len(brokers)} brokers; none was out of the SyncStateSet for more than {worst:.1f} s without a fault"
         return settled(self.name, run, left, stats, f"{len(brokers)} brokers" if left else reason, unknown)
 
     def _tell(self, run: RunRecord, absence: _Absence) -> Anomaly:
-        seconds = (absence.until - absence.since) / _S
+        seconds = (absence.until - absence.since) / SECOND
         epoch = "" if absence.epoch is None else f", epoch {absence.epoch}"
         tail = ", up to the end" if absence.at_end else ""
         names = sorted({o.node for o in run.observations})
         return Anomaly(
             "replica-left-behind",
             f"{absence.node} stayed outside the SyncStateSet ({', '.join(absence.in_sync) or 'empty'}{epoch}) for "
-            f"{seconds:.0f} s{tail} (limit {self.limit / _S:g} s), although it was up and no fault was in force",
+            f"{seconds:.0f} s{tail} (limit {self.limit / SECOND:g} s), although it was up and no fault was in force",
             window=(absence.since, absence.until),
             details={"node": absence.node, "nodes": nodes_at(run, absence.until, names), "seconds": round(seconds, 1)},
-            limit_s=self.limit / _S,
+            limit_s=self.limit / SECOND,
         )
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
-from results.op import INFO, INVOKE, NEMESIS, OP_TYPES, Op
+from results.history import History
+from results.op import INFO, INVOKE, Op
 from results.record import RunRecord
 from results.verdict import Anomaly, CheckResult, Verdict
 
@@ -33,41 +34,26 @@ class WellFormed:
         return CheckResult(self.name, Verdict.VALID, f"{len(run.history)} ops", stats=stats)
 
 
-def breaches(history: object) -> Iterator[Anomaly]:
+def breaches(history: Iterable[Op]) -> Iterator[Anomaly]:
     """Every breach of a history's invariants, in order of index."""
-    open_ops: dict[int, Op] = {}
-    gone: dict[int, Op] = {}
+    whole = history if isinstance(history, History) else History(history)
+    mispaired: dict[int, list[str]] = {}
+    for op, told in whole.mispaired:
+        mispaired.setdefault(id(op), []).append(told)
+    gone: set[int] = set()
     before: Op | None = None
-    for position, op in enumerate(history):  # type: ignore[arg-type,var-annotated]
+    for position, op in enumerate(whole):
         if op.index != position:
             yield _breach(f"the op at position {position} has index {op.index}", op)
         if before is not None and op.time < before.time:
             yield _breach(f"op {op.index} is {before.time - op.time} ns earlier than the op before it", op)
         before = op
-        if op.type not in OP_TYPES:
-            yield _breach(f"op {op.index} has type {op.type!r}", op)
-        elif op.type == INVOKE:
-            if op.process in open_ops:
-                yield _breach(
-                    f"process {op.process} invokes op {op.index} although its op "
-                    f"{open_ops[op.process].index} is still open",
-                    op,
-                )
-            if op.process in gone:
-                yield _breach(f"process {op.process} acts again (op {op.index}) after its `info`", op)
-            open_ops[op.process] = op
-        elif not op.is_event:
-            invoked = open_ops.pop(op.process, None)
-            if invoked is None:
-                yield _breach(f"process {op.process} completes a {op.f} that it never invoked (op {op.index})", op)
-            elif (invoked.f, invoked.key) != (op.f, op.key):
-                yield _breach(
-                    f"op {op.index} completes {op.f} {op.key} where process {op.process} had invoked "
-                    f"{invoked.f} {invoked.key} (op {invoked.index})",
-                    op,
-                )
-            if op.type == INFO and op.process != NEMESIS:
-                gone[op.process] = op
+        for told in mispaired.get(id(op), ()):
+            yield _breach(told, op)
+        if op.type == INVOKE and op.process in gone:
+            yield _breach(f"process {op.process} acts again (op {op.index}) after its `info`", op)
+        elif op.type == INFO and op.is_client:
+            gone.add(op.process)
 
 
 def _breach(summary: str, op: Op) -> Anomaly:

@@ -14,6 +14,7 @@ from checkers.spark.files import Files, Found, as_path, join
 from checkers.spark.units import Unit, file_cost, rows_cost, unit_cost
 from harness.listed import Listed, Row
 from harness.offline import HISTORY
+from harness.plan import PlanError
 from harness.registry import WORKLOADS
 from results.errors import HistoryError
 from results.formats.foreign import implied_model
@@ -25,7 +26,10 @@ from results.sealed import distinct, row_count
 _JUDGED_FROM = (
     "checkers",
     "results.formats",
-    *(f"results.{name}" for name in ("bulk", "history", "impact", "journal", "observations", "op", "op_table")),
+    *(
+        f"results.{name}"
+        for name in ("bulk", "figures", "history", "impact", "journal", "observations", "op", "op_table")
+    ),
     *(f"results.{name}" for name in ("record", "sealed", "store", "verdict")),
     *(f"harness.{name}" for name in ("batch_judge", "batch_rows", "batch_work", "examined", "judging")),
 )
@@ -51,12 +55,23 @@ def checker_version() -> str:
 
 
 def _sources(module: str) -> list[Path]:
-    spec = find_spec(module)
-    if spec is None:
-        return []
-    if spec.submodule_search_locations:
-        return sorted(p for where in spec.submodule_search_locations for p in Path(where).rglob("*.py"))
-    return [Path(spec.origin)] if spec.origin else []
+    """Where a module stands, or all modules of a package. Raises PlanError where it does not: a version that leaves it
+    out would stay the same when the module changes, and what was judged before would not be judged again.
+    """
+    try:
+        spec = find_spec(module)
+    except ImportError:
+        spec = None
+    if spec is not None and spec.submodule_search_locations:
+        found = sorted(p for where in spec.submodule_search_locations for p in Path(where).rglob("*.py"))
+    else:
+        found = [Path(spec.origin)] if spec is not None and spec.has_location and spec.origin else []
+    if not found:
+        raise PlanError(
+            f"the sources of {module} cannot be found, so that nobody can tell when verdicts have to be made anew; "
+            "install the package that it belongs to again, or remove it"
+        )
+    return found
 
 
 def units_in(

@@ -25,6 +25,7 @@ from harness.batch_work import BatchWork
 from harness.examined import Asked
 from harness.listed import Listed, Row
 from harness.plan import PlanError, suggest
+from results.figures import many
 from results.verdict import Verdict, worst
 
 if TYPE_CHECKING:
@@ -108,7 +109,7 @@ def check_on(context: SparkContext, plan: BatchPlan, say: Callable[[str], None],
     todo = [(files, [unit for unit in units if not score.has_ended(unit)]) for files, units in todo]
     count = sum(len(units) for _, units in todo)
     cost = sum(unit.cost for _, units in todo for unit in units)
-    say(f"input     {_many(before + count, 'unit')}; {before:,} done before, {count:,} to check (about {cost:.0f} s)")
+    say(f"input     {many(before + count, 'unit')}; {before:,} done before, {count:,} to check (about {cost:.0f} s)")
     progress = Progress(say, count, score)
     name = f"{time.strftime('%Y%m%dT%H%M%S')}-{secrets.token_hex(4)}"
     for number, (files, units) in enumerate(todo):
@@ -175,7 +176,8 @@ class Score:
         for source, parts in self._parts.items():
             found = worst(Verdict(word) for part in parts for word, count in part.runs.items() if count)
             told = [one for part in parts for one in part.told if one[1] == found]
-            self._take(Receipt("", parts[0].name, source, {found.value: 1}, told[:1]))
+            empty = all(part.empty for part in parts)
+            self._take(Receipt("", parts[0].name, source, {found.value: 1}, told[:1], empty=empty))
         self._parts.clear()
 
     def _take(self, receipt: Receipt) -> None:
@@ -195,9 +197,7 @@ class Score:
 
     def _compare(self, row: Row, found: Verdict, receipt: Receipt) -> None:
         reason = receipt.told[0][2] if receipt.told else ""
-        # With no operation at all there is nothing to be wrong: that is no objection to `valid` (docs/checking.md).
-        nothing = found == Verdict.UNKNOWN and reason.startswith("nothing checked")
-        if found == row.verdict or (nothing and row.verdict == Verdict.VALID):
+        if row.agrees(found, receipt.empty):
             self.agreed += 1
         else:
             self.disagreements.append(f"{receipt.name}: listed {row.verdict}, found {found}: {reason}")
@@ -207,7 +207,7 @@ class Score:
             say(f"{run}   {verdict}  {reason}")
         bad = sum(number for verdict, number in self.unlisted.items() if verdict != Verdict.VALID)
         if bad > len(self.shown):
-            more = _many(bad - len(self.shown), "history", "histories")
+            more = many(bad - len(self.shown), "history", "histories")
             say(f"... and {more} more that are not valid: see the table")
         if self.disagreements:
             say(f"{len(self.disagreements)} verdicts are not as listed:")
@@ -216,7 +216,7 @@ class Score:
         for row in self._missing():
             say(f"{row.file}   unknown  it is listed, but there is no such file")
         compared = self.agreed + len(self.disagreements)
-        total = _many(sum(self.counts.values()), "history", "histories")
+        total = many(sum(self.counts.values()), "history", "histories")
         counts = ", ".join(f"{self.counts[v]:,} {v.value}" for v in Verdict if self.counts[v])
         if self.beside:
             logs = ", ".join(f"{self.beside[v]:,} {v.value}" for v in Verdict if self.beside[v])
@@ -266,7 +266,3 @@ class Progress:
             f" {int(took // 60):02}:{int(took % 60):02}  [{bar:<20}] {self.done:,} of {self.units:,} units  |  "
             f"{histories:,} histories, {histories / took:,.0f}/s  |  {bad:,} invalid"
         )
-
-
-def _many(count: int, one: str, many: str | None = None) -> str:
-    return f"{count:,} {one if count == 1 else many or one + 's'}"

@@ -29,7 +29,7 @@ from checkers.wellformed import WellFormed
 from harness import registry
 from harness.batch_judge import Open, decide_all, failed_row
 from harness.batch_rows import Clock, Quick, Watched, key_rows, rows_of
-from harness.examined import Asked, columns_examined
+from harness.examined import NOTHING_THERE, Asked, columns_examined
 from harness.judging import judge_by
 from harness.plan import Plan, PlanError
 from results.bulk import making_many
@@ -121,12 +121,15 @@ ENDS = ("reader", "well-formed")
 
 @dataclass
 class Look:
-    """A unit and what was found in it: `rows` that are final, histories that are `open`, and many `quick` ones."""
+    """A unit and what was found in it: `rows` that are final, histories that are `open`, and many `quick` ones; `empty`
+    are those in which no client did anything.
+    """
 
     unit: Unit
     rows: list[VerdictRow] = field(default_factory=list)
     open: list[Open] = field(default_factory=list)
     quick: list[Quick] = field(default_factory=list)
+    empty: set[str] = field(default_factory=set)
 
     def add(self, row: VerdictRow) -> None:
         self.rows.append(row)
@@ -149,7 +152,9 @@ class Look:
             if verdict != Verdict.VALID and len(told) < 5:
                 told.append((run, verdict.value, next(row.reason for row in rows if row.verdict == verdict)))
         ended = any(row.checker in ENDS and row.verdict != Verdict.VALID for row in self.rows)
-        return Receipt(fingerprint, self.unit.name, self.unit.source, counts, told, self.unit.part or None, ended)
+        of = self.unit
+        empty = not quick and bool(by_run) and by_run.keys() <= self.empty
+        return Receipt(fingerprint, of.name, of.source, counts, told, of.part or None, ended, empty)
 
 
 def _stored(look: Look, place: Path, asked: Asked) -> None:
@@ -320,8 +325,8 @@ def _begin(look: Look, run: str, history: History, model: str | None, clock: Clo
         raise HistoryError(source, None, f"no model is implied; name one with --model ({', '.join(sorted(MODELS))})")
     ops = len(history.clients)
     if not ops:
-        told = "nothing checked: no client did anything in this history"
-        look.add(VerdictRow(run, "linearizability", Verdict.UNKNOWN, told, model=model))
+        look.empty.add(run)
+        look.add(VerdictRow(run, "linearizability", Verdict.UNKNOWN, NOTHING_THERE, model=model))
         return
     record = RunRecord(history)
     formed = judge(record, [WellFormed()])

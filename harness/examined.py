@@ -30,6 +30,8 @@ from results.verdict import CheckResult, Verdict
 if TYPE_CHECKING:
     import pyarrow as pa
 
+NOTHING_THERE = "nothing checked: no client did anything in this history"
+
 _PICTURES = 20
 """Violations of one history (one a key) that get a picture."""
 
@@ -72,6 +74,7 @@ class Examined:
     lines     what else is to be said of it.
     pictures  one HTML page for each violation.
     damage    what speaks against the file, or was not stored: said beside the verdict.
+    empty     no client did anything in this history.
     """
 
     file: str
@@ -91,6 +94,7 @@ class Examined:
     lines: Sequence[str] = ()
     pictures: Sequence[str] = ()
     stored_run: bool = False
+    empty: bool = False
     notes: Sequence[str] = field(default_factory=tuple)
     damage: Sequence[str] = ()
 
@@ -192,7 +196,7 @@ def _history(path: Path, shown: str, model: str | None, asked: Asked) -> Examine
     ops, notes = len(foreign.history.clients), tuple(foreign.notes)
     whole = Examined(shown, Verdict.UNKNOWN, "", chosen, ops=ops, notes=notes, damage=tuple(foreign.damage))
     if not whole.ops:
-        return replace(whole, reason="nothing checked: no client did anything in this history")
+        return replace(whole, reason=NOTHING_THERE, empty=True)
     formed = judge(record, [WellFormed()])
     if formed.verdict != Verdict.VALID:
         return replace(whole, verdict=formed.verdict, reason=formed.reason, anomaly=formed.anomalies[0].name)

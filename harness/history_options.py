@@ -58,7 +58,11 @@ _OPTIONS = (
         metavar="MB",
         help="Memory for reading a history, and for one search.  [default: 512, more for large files; 256]",
     ),
-    click.option("--no-jit", is_flag=True, help="Plain Python only: slower, the same verdicts."),
+    click.option(
+        "--no-jit",
+        is_flag=True,
+        help="Plain Python only: slower, and a budget may end elsewhere.",
+    ),
     click.option(
         "--failed-cas",
         type=click.Choice(["nothing", "observed"]),

@@ -25,6 +25,12 @@ class Row:
     model: str | None
     verdict: Verdict | None
 
+    def agrees(self, found: Verdict, empty: bool) -> bool:
+        """Is `found` the listed verdict? `empty`: no client did anything in the history. Then nothing can be wrong in
+        it, and `unknown` is no objection to `valid` (docs/checking.md).
+        """
+        return found == self.verdict or (empty and found == Verdict.UNKNOWN and self.verdict == Verdict.VALID)
+
 
 class Listed:
     """The list: rows by the file that they mean. A relative `file` is looked for beside the list, then from here."""

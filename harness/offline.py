@@ -232,14 +232,10 @@ class _Teller:
         """What a history counts for the exit code: its verdict, or whether that is the listed one."""
         if row is None or row.verdict is None:
             return found.verdict
-        # With no operation at all there is nothing to be wrong: that is no objection to `valid`.
-        nothing = found.verdict == Verdict.UNKNOWN and found.model is not None and _nothing_there(found)
-        if found.verdict == row.verdict or (nothing and row.verdict == Verdict.VALID):
+        if row.agrees(found.verdict, found.empty):
             self.agreed += 1
             return Verdict.VALID
         self.disagreements.append(f"{found.file}: listed {row.verdict}, found {found.verdict}: {found.reason}")
         return Verdict.INVALID
 
 
-def _nothing_there(found: Examined) -> bool:
-    return found.ops == 0 and found.reason.startswith("nothing checked")

@@ -44,6 +44,15 @@ def _free_near(path: Path) -> str:
         return ""
 
 
+def with_article(word: str) -> str:
+    """The name of an operation or of a model in a sentence.
+
+    >>> with_article("read"), with_article("append"), with_article("unordered-queue")
+    ('a read', 'an append', 'an unordered-queue')
+    """
+    return f"{'an' if word[:1] in tuple('aeiou') else 'a'} {word}"
+
+
 def in_bytes(count: int) -> str:
     """A number of bytes for people: `37 bytes`, `12.0 KiB`, `99.5 MiB`, `1.2 GiB`."""
     if count < 1024:

@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from results.op import INVOKE, Op, OpType
+from results.errors import with_article
+from results.op import INVOKE, OP_TYPES, Op, OpType
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,22 +70,43 @@ class History(Sequence[Op]):
     def calls(self) -> tuple[Call, ...]:
         """Every invocation with its completion, in order of invocation.
 
-        The history is taken to be well-formed (`checkers.wellformed` says whether it is): a completion
-        belongs to the open invocation of its process; a stray completion is left out.
+        A completion belongs to the open invocation of its process; a stray one is left out (`mispaired` names it).
         """
+        return self._paired[0]
+
+    @property
+    def mispaired(self) -> Sequence[tuple[Op, str]]:
+        """Each op that does not fit the one before it of the same process, in order of index, and what is wrong with
+        it, in one line. Who draws a conclusion from `calls` has to see first that there is none.
+        """
+        return self._paired[1]
+
+    @cached_property
+    def _paired(self) -> tuple[tuple[Call, ...], Sequence[tuple[Op, str]]]:
         open_at: dict[int, int] = {}
         invoked: list[Op] = []
         completions: list[Op | None] = []
+        wrong: list[tuple[Op, str]] = []
         for op in self._ops:
             if op.type == INVOKE:
+                before = open_at.get(op.process)
+                if before is not None:
+                    wrong.append((op, _overlapping(op, invoked[before])))
                 open_at[op.process] = len(invoked)
                 invoked.append(op)
                 completions.append(None)
+            elif op.type not in OP_TYPES:
+                wrong.append((op, f"op {op.index} has type {op.type!r}, not one of {', '.join(OP_TYPES)}"))
             elif not op.is_event:
                 at = open_at.pop(op.process, None)
-                if at is not None:
-                    completions[at] = op
-        return tuple(map(Call, invoked, completions))
+                if at is None:
+                    told = f"process {op.process} completes {with_article(op.f)} that it never invoked (op {op.index})"
+                    wrong.append((op, told))
+                    continue
+                completions[at] = op
+                if op.f != invoked[at].f or op.key != invoked[at].key:
+                    wrong.append((op, _mismatched(op, invoked[at])))
+        return tuple(map(Call, invoked, completions)), wrong
 
     @cached_property
     def by_key(self) -> dict[str | None, tuple[Call, ...]]:
@@ -93,3 +115,14 @@ class History(Sequence[Op]):
         for call in self.clients.calls:
             groups.setdefault(call.invoke.key, []).append(call)
         return {key: tuple(calls) for key, calls in groups.items()}
+
+
+def _overlapping(op: Op, before: Op) -> str:
+    return f"process {op.process} invokes op {op.index} although its op {before.index} is still open"
+
+
+def _mismatched(op: Op, invoked: Op) -> str:
+    return (
+        f"op {op.index} completes {op.f} {op.key} where process {op.process} had invoked "
+        f"{invoked.f} {invoked.key} (op {invoked.index})"
+    )

@@ -9,11 +9,11 @@ from itertools import pairwise
 from typing import Any
 
 from results.bands import Band, bands
+from results.figures import SECOND, quantile
 from results.history import Call, History
 from results.op import OK
 
 _MS = 1_000_000
-_S = 1_000_000_000
 
 CALM = "(no fault)"
 """The name of what was felt while no fault was there."""
@@ -70,12 +70,12 @@ def _felt(fault: str, spans: Sequence[tuple[int, int]], calls: Sequence[Call]) -
     return Impact(
         fault,
         len(spans),
-        round(sum(end - begin for begin, end in spans) / _S, 3),
+        round(sum(end - begin for begin, end in spans) / SECOND, 3),
         len(chosen),
         len(took),
         _quantile(took, 0.5),
         _quantile(took, 0.99),
-        round(silence / _S, 3),
+        round(silence / SECOND, 3),
     )
 
 
@@ -90,4 +90,4 @@ def _gaps(shown: Sequence[Band], begin: int, end: int) -> list[tuple[int, int]]:
 
 
 def _quantile(took: Sequence[float], q: float) -> float | None:
-    return round(took[min(len(took) - 1, int(q * len(took)))], 3) if took else None
+    return round(quantile(took, q), 3) if took else None

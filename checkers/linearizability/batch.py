@@ -18,7 +18,7 @@ from checkers.linearizability import jit
 from checkers.linearizability.budget import Budget
 from checkers.linearizability.columns import LATE, MAX_CELLS, MAX_STATES, Bytes, Dense, Ints, close
 from checkers.linearizability.decide import decide
-from checkers.linearizability.encode import NEVER, Problem, Table, encode
+from checkers.linearizability.encode import NEVER, Problem, Table, calls_of, encode
 from checkers.linearizability.models import KV, Model
 from checkers.linearizability.outcome import Outcome
 from checkers.linearizability.stores import Keys, portions
@@ -108,9 +108,8 @@ def pack(histories: Iterable[Sequence[Call] | History], model: Model[Any]) -> Pa
     source: list[int] = []
     first = [0]
     for number, history in enumerate(histories):
-        calls = history.calls if isinstance(history, History) else history
         try:
-            one = encode(calls, model, table)
+            one = encode(calls_of(history), model, table)
         except ValueError as problem:
             raise ValueError(f"history {number}: {problem}") from None
         kind += one.kind
@@ -142,7 +141,7 @@ def check_batch(
     elif model is None:
         raise ValueError("check_batch needs a model to read calls with")
     elif type(model) is KV and jit.enabled():
-        return _check_stores(Keys([h.calls if isinstance(h, History) else h for h in histories]), budget)
+        return _check_stores(Keys([calls_of(history) for history in histories]), budget)
     else:
         packed = pack(histories, model)
     verdict = np.full(len(packed), UNKNOWN, np.uint8)
@@ -151,6 +150,8 @@ def check_batch(
     dense = close(packed.table, max_cells=MAX_CELLS) if jit.enabled() and len(packed) > 0 else None
     if dense is not None:
         work = _compiled(packed, dense, budget, verdict, failing)
+        if (verdict == INVALID).any():
+            packed.table.insist_on_known()
     work += _searched(packed, budget, verdict, failing)
     return BatchResult(verdict, failing, work, packed, budget)
 

@@ -1,4 +1,6 @@
-"""How much a check may cost. Counted in work, never in time: the same history has the same verdict on every machine."""
+"""How much a check may cost. Counted in work, never in time: the same history has the same verdict on every machine,
+however slow, that has Numba or that has none (`jit`).
+"""
 
 from __future__ import annotations
 

@@ -6,13 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from checkers.linearizability import direct
+from checkers.linearizability import direct, jit
 from checkers.linearizability.budget import Budget
 from checkers.linearizability.decide import decide, illustrated, unmerged
-from checkers.linearizability.encode import NEVER, Problem, encode
+from checkers.linearizability.encode import NEVER, Problem, calls_of, encode, insist_on_pairs
 from checkers.linearizability.explain import explain, sentence
 from checkers.linearizability.models import Model
 from checkers.linearizability.outcome import Outcome
+from results.errors import with_article
 from results.history import Call, History
 from results.verdict import Verdict
 
@@ -67,8 +68,7 @@ def check(calls: Sequence[Call] | History, model: Model[Any], budget: Budget = _
     >>> print(check(stale, Register()).reason)  # doctest: +ELLIPSIS
     op 2: read absent on key k cannot be placed: the register could only be 1 at that time; the initial value absent ...
     """
-    chosen = calls.calls if isinstance(calls, History) else calls
-    known = [call for call in chosen if call.invoke.is_client and call.invoke.f in model.fs]
+    known = [call for call in calls_of(calls) if call.invoke.is_client and call.invoke.f in model.fs]
     keys = {call.invoke.key for call in known}
     if len(keys) > 1:
         raise ValueError(f"these are ops of {len(keys)} keys; each is an object of its own (use check_keys)")
@@ -87,7 +87,7 @@ def check(calls: Sequence[Call] | History, model: Model[Any], budget: Budget = _
     problem = encode(known, model)
     completed = len(problem.completed)
     if not known:
-        return LinearResult(Verdict.UNKNOWN, f"nothing checked: there is no op of a {model.name}")
+        return LinearResult(Verdict.UNKNOWN, f"nothing checked: there is no op of {with_article(model.name)}")
     outcome = decide(problem, budget)
     if outcome.verdict == Verdict.VALID:
         return LinearResult(
@@ -135,7 +135,8 @@ def refuted(
 
 
 def check_keys(history: History, model: Model[Any], budget: Budget = _DEFAULT) -> Mapping[str | None, LinearResult]:
-    """`check` of every key that has ops of the model, short histories first."""
+    """`check` of every key that has ops of the model, short histories first. Raises ValueError as `check` does."""
+    insist_on_pairs(history)
     groups = {key: [call for call in calls if call.invoke.f in model.fs] for key, calls in history.by_key.items()}
     order = sorted((key for key, calls in groups.items() if calls), key=lambda key: len(groups[key]))
     return {key: check(groups[key], model, budget) for key in order}
@@ -145,11 +146,12 @@ def _undecided(problem: Problem, outcome: Outcome) -> LinearResult:
     """How far the search that got furthest came."""
     total = len(problem.completed)
     reached = sum(event & 1 for event in problem.events[: max(outcome.position, 0)])
+    steps = f"{outcome.work:,} steps" + ("" if jit.enabled() else " in plain Python (compiled code may get further)")
     if reached:
-        told = f"undecided after {outcome.work:,} steps: linearizable up to {reached:,} of {total:,} completed ops, "
+        told = f"undecided after {steps}: linearizable up to {reached:,} of {total:,} completed ops, "
         told += f"then the {outcome.algorithm} gave up ({outcome.ran_out})"
     else:
-        told = f"undecided after {outcome.work:,} steps, {total:,} completed ops: {outcome.ran_out}"
+        told = f"undecided after {steps}, {total:,} completed ops: {outcome.ran_out}"
     return LinearResult(Verdict.UNKNOWN, told, algorithm=outcome.algorithm, checked=reached, work=outcome.work)
 
 

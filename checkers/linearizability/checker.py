@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from checkers.linearizability import direct
 from checkers.linearizability.budget import Budget
 from checkers.linearizability.check import LinearResult, check, explained, refuted
+from checkers.linearizability.encode import insist_on_pairs
 from checkers.linearizability.models import Model
 from results.history import Call
 from results.record import RunRecord
@@ -28,7 +29,7 @@ _TOTAL: Final = 40_000_000
 class Linearizable:
     """Is every key a linearizable object of this model? Locality makes keys independent (Herlihy and Wing 1990).
 
-    `budget` is that of one key, `total_steps` that of all together; verdicts are the same on every machine.
+    `budget` is that of one key, `total_steps` that of all together; verdicts do not depend on how fast the machine is.
     """
 
     name = "linearizability"
@@ -48,6 +49,10 @@ class Linearizable:
         """The same with what was found for each key: witnesses, cores, paths."""
         left = self.total_steps
         results: dict[str | None, LinearResult] = {}
+        try:
+            insist_on_pairs(run.history)
+        except ValueError as problem:
+            return CheckResult(self.name, Verdict.UNKNOWN, str(problem)), results
         slowest, slowest_ms = None, 0.0
         explained = 0
         for key, calls in self._groups(run):

@@ -14,6 +14,7 @@ from typing import ClassVar, Final
 
 from checkers.linearizability.specification import INCONSISTENT, UNSEEN, Inconsistent, Kind, Model, show
 from checkers.linearizability.values import Truth
+from results.errors import with_article
 from results.history import Call
 from results.op import OK
 
@@ -187,7 +188,9 @@ class _Pile(Model[_Items]):
 
     def accept(self, op: Kind) -> None:
         if op.f == self.put and op.value is None:
-            raise ValueError(f"the argument of {_a(self.put)} is an element; absent stands for an empty {self.noun}")
+            raise ValueError(
+                f"the argument of {with_article(self.put)} is an element; absent stands for an empty {self.noun}"
+            )
 
     def describe(self, op: Kind) -> str:
         if op.f == self.put:
@@ -354,7 +357,3 @@ class _SeenBag(UnorderedQueue):
         if op.f == "enqueue" and op.value not in self.seen:
             return state | {(UNSEEN, 1)} if None in self.seen else state
         return super().step(state, op)
-
-
-def _a(name: str) -> str:
-    return f"{'an' if name[0] in 'aeiou' else 'a'} {name}"

@@ -175,7 +175,9 @@ def refinement(problem: Problem, meter: Meter) -> Outcome:
 
 
 def _replayed(problem: Problem, outcome: Outcome) -> Outcome:
-    """A verdict of valid stands only with its witness."""
+    """A verdict of valid stands only with its witness, and one of invalid with a model that knows what is unknown."""
+    if outcome.verdict == Verdict.INVALID:
+        problem.table.insist_on_known()
     if outcome.verdict != Verdict.VALID:
         return outcome
     wrong = "no witness" if outcome.witness is None else verify_witness(problem, outcome.witness)

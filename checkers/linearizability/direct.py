@@ -171,8 +171,11 @@ def from_calls(calls: Sequence[Call]) -> PlainOps | None:
     with making_many():
         for call in calls:
             invoke, completion = call.invoke, call.completion
-            if completion is not None and completion.type == FAIL:
-                continue
+            if completion is not None:
+                if completion.f != invoke.f:
+                    return None
+                if completion.type == FAIL:
+                    continue
             ok, got, ret = False, None, LATE
             if completion is not None and completion.type == OK:
                 ok, got, ret = True, completion.value, completion.index

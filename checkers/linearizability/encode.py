@@ -12,9 +12,11 @@ from sys import getsizeof
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from checkers.linearizability.models import INCONSISTENT, Kind, Model
+from checkers.linearizability.specification import Unheard
 from checkers.linearizability.values import freeze
 from results.bulk import making_many
-from results.history import Call
+from results.errors import with_article
+from results.history import Call, History
 from results.op import FAIL, OK
 
 if TYPE_CHECKING:
@@ -30,6 +32,9 @@ ILLEGAL: Final = -1
 _CELL: Final = 250
 """Bytes of a cell of a table in CPython: key, numbers, its share of the dict. Those of a state besides its own are as
 many."""
+
+
+_REFUSED: Final = "(refused)"
 
 
 class Table:
@@ -52,19 +57,23 @@ class Table:
         self.dense: Dense | None = None  # all of it as arrays, once somebody closed it (`columns.close`)
         self.larger_than: tuple[int, int] | None = None  # (kinds, states) that were too many to close it
         self._state_bytes = self._settled = 0
+        self._unheard: dict[int, set[str]] = {}  # kind of unknown outcome -> what its steps looked at so far
 
     def kind(self, kind: Kind) -> int:
         """The number of a kind. Raises ValueError where the model does not accept it."""
         try:
             found = self._kind_ids.get(kind)
         except TypeError:
-            raise ValueError(f"the value of a {kind.f} cannot be compared: {kind.value!r}") from None
+            raise ValueError(f"the value of {with_article(kind.f)} cannot be compared: {kind.value!r}") from None
         if found is None:
             self.model.accept(kind)
             found = self._kind_ids[kind] = len(self.kinds)
             self.kinds.append(kind)
             self.pure.append(self.model.pure(kind))
             self.blind.append(self.model.blind(kind))
+            # (A model with a `kind` of its own has chosen what stands there for the answer that nobody heard.)
+            if not kind.known and not self.pure[found] and type(self.model).kind is Model.kind:
+                self._unheard[found] = set()
         return found
 
     def close(self) -> None:
@@ -80,8 +89,11 @@ class Table:
         return found
 
     def _ask(self, state: int, kind: int) -> int:
-        after = self.narrowed.step(self.states[state], self.kinds[kind])
+        what, looked_at = self.kinds[kind], self._unheard.get(kind)
+        after = self.narrowed.step(self.states[state], what if looked_at is None else Unheard(what, looked_at))
         if after is INCONSISTENT:
+            if looked_at is not None:
+                looked_at.add(_REFUSED)
             if self.blind[kind]:
                 self._broken(kind, "blind, but it cannot happen in every state")
             return ILLEGAL
@@ -91,6 +103,19 @@ class Table:
         if self.blind[kind] and self._target.setdefault(kind, number) != number:
             self._broken(kind, "blind, but its result depends on the state before")
         return number
+
+    def insist_on_known(self) -> None:
+        """To be called before anybody believes an `invalid`. Raises ValueError where the steps of an op of unknown
+        outcome looked at its value, which is its argument, and never at `known`, and refused: they took it for what the
+        op saw.
+        """
+        for kind, looked_at in self._unheard.items():
+            if looked_at == {"value", _REFUSED}:
+                told = self.model.describe(self.kinds[kind])
+                raise ValueError(
+                    f"model {self.model.name}: step never looks at op.known, but there is {told!r} of unknown outcome; "
+                    "its op.value is the argument, not what it saw"
+                )
 
     def intern(self, state: Any) -> int:
         """The number of a state, a new one if need be."""
@@ -211,6 +236,10 @@ def encode(calls: Sequence[Call], model: Model[Any], shared: Table | None = None
             invoke, completion = call.invoke, call.completion
             if invoke.process < 0 or invoke.f not in fs:
                 continue
+            if completion is not None and completion.f != invoke.f:
+                raise ValueError(
+                    f"op {invoke.index}: {with_article(invoke.f)} is completed by {with_article(completion.f)}"
+                )
             known = completion is not None and completion.type == OK
             if not known and completion is not None and completion.type == FAIL:
                 continue
@@ -239,6 +268,21 @@ def encode(calls: Sequence[Call], model: Model[Any], shared: Table | None = None
     if len(event_at) != count:
         _tell_twice(calls)
     return Problem(table, kind, source, [event_at[index] for index in sorted(event_at)])
+
+
+def calls_of(history: Sequence[Call] | History) -> Sequence[Call]:
+    """The calls of a history. Raises ValueError as `insist_on_pairs` does."""
+    if not isinstance(history, History):
+        return history
+    insist_on_pairs(history)
+    return history.calls
+
+
+def insist_on_pairs(history: History) -> None:
+    """Raises ValueError where a client's op does not fit the one before it: the calls would be without it."""
+    wrong = next((told for op, told in history.mispaired if op.is_client), None)
+    if wrong is not None:
+        raise ValueError(f"the history is not well-formed: {wrong}")
 
 
 def _tell_twice(calls: Sequence[Call]) -> NoReturn:

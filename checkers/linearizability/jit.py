@@ -1,4 +1,7 @@
-"""The compiler, if there is one. Everything compiled is also written in plain Python; both give the same verdicts.
+"""The compiler, if there is one. Everything compiled is also written in plain Python.
+
+Both are right: neither says `valid` where the other says `invalid`. But they spend their steps in another order, so
+that one may be undecided where the other is not; an `unknown` of plain Python says that it was.
 
 Numba is not even imported when it is missing (it has no build for some machines), when `HARNESS_NO_JIT` is set, or
 inside `plain()`; the searches of `frontier` and `scout` then do the work.

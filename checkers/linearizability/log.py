@@ -6,6 +6,7 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from checkers.linearizability.specification import INCONSISTENT, UNSEEN, Inconsistent, Kind, Model, show
+from results.errors import with_article
 from results.history import Call
 from results.op import OK
 
@@ -121,7 +122,7 @@ class Log(Model[Entries]):
         elif op.f == "read":
             what, offset, needed = "argument of a read is an offset", op.value[0], True
         else:
-            what, offset, needed = f"value of a {op.f} is an offset", op.value, op.known
+            what, offset, needed = f"value of {with_article(op.f)} is an offset", op.value, op.known
         if offset is None and not needed:
             return
         if not isinstance(offset, int) or isinstance(offset, bool):

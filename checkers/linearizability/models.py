@@ -15,6 +15,7 @@ from checkers.linearizability.locks import FencedLock, Mutex, ReentrantLock
 from checkers.linearizability.log import Log
 from checkers.linearizability.specification import INCONSISTENT, Inconsistent, Kind, Model, show
 from checkers.linearizability.values import freeze
+from results.errors import with_article
 
 __all__ = [
     "INCONSISTENT",
@@ -84,7 +85,7 @@ class CasRegister(Register):
 
     def accept(self, op: Kind) -> None:
         if op.f in ("cas", "cas-refused") and not (isinstance(op.value, tuple) and len(op.value) == 2):
-            raise ValueError(f"the value of a {op.f} is [expected, new], not {show(op.value)}")
+            raise ValueError(f"the value of {with_article(op.f)} is [expected, new], not {show(op.value)}")
 
     def describe(self, op: Kind) -> str:
         if op.f not in ("cas", "cas-refused"):
@@ -116,7 +117,7 @@ class MultiRegister(Model[tuple[tuple[str, Hashable], ...]]):
         for f, register, value in op.value:
             if f == "write":
                 values[register] = value
-            elif value is not None and values.get(register, self.start) != value:
+            elif op.known and value is not None and values.get(register, self.start) != value:
                 return INCONSISTENT
         written = ((name, value) for name, value in values.items() if value != self.start)
         return tuple(sorted(written, key=lambda pair: pair[0]))
@@ -160,7 +161,7 @@ class KV(Model[str]):
 
     def accept(self, op: Kind) -> None:
         if not isinstance(op.value, str) and not (op.f == "get" and op.value is None):
-            raise ValueError(f"the value of a {op.f} is a string, not {show(op.value)}")
+            raise ValueError(f"the value of {with_article(op.f)} is a string, not {show(op.value)}")
 
 
 class _ObservedKV(KV):

@@ -23,6 +23,7 @@ from checkers.linearizability.check import LinearResult
 from checkers.linearizability.decide import decide
 from checkers.linearizability.encode import NEVER, Problem, encode
 from checkers.linearizability.models import INCONSISTENT, Model
+from results.errors import with_article
 from results.history import Call
 from results.verdict import Verdict
 
@@ -58,7 +59,7 @@ def picture(calls: Sequence[Call], model: Model[Any], result: LinearResult, name
     Raises ValueError for a result that is not invalid: there is no error to be shown.
     """
     if result.verdict != Verdict.INVALID or result.failing_op is None:
-        raise ValueError(f"a {result.verdict} history has no error to be shown")
+        raise ValueError(f"{with_article(result.verdict)} history has no error to be shown")
     known = [call for call in calls if call.invoke.is_client and call.invoke.f in model.fs]
     problem = encode(known, model)
     failing = problem.source.index(result.failing_op)

@@ -52,12 +52,35 @@ class Kind:
     """What an operation does, without who and when: equal kinds are interchangeable.
 
     value: what was seen for an acknowledged observer (`read`), else the argument (`write`, and every unknown op).
-    known: False for an observer that was never acknowledged: whatever it saw, nobody heard of it.
+    known: False for an observer that was never acknowledged: whatever it saw, nobody heard of it. A step that compares
+           the value of such an op with the state takes its argument for what it saw, and calls valid histories invalid.
     """
 
     f: str
     value: Any = None
     known: bool = True
+
+
+class Unheard(Kind):
+    """A kind of unknown outcome that notes in `looked_at` which of `value` and `known` a step looks at."""
+
+    __slots__ = ("_kind", "_looked_at")
+    _kind: Kind
+    _looked_at: set[str]
+
+    def __init__(self, kind: Kind, looked_at: set[str]) -> None:
+        for name, value in (("f", kind.f), ("_kind", kind), ("_looked_at", looked_at)):
+            object.__setattr__(self, name, value)
+
+    @property
+    def value(self) -> Any:
+        self._looked_at.add("value")
+        return self._kind.value
+
+    @property
+    def known(self) -> bool:
+        self._looked_at.add("known")
+        return False
 
 
 class Model(ABC, Generic[S]):

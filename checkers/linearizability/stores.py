@@ -74,6 +74,8 @@ class Portion:
             if code is None or invoke.process < 0:
                 continue
             begin = invoke.index
+            if completion is not None and completion.f != invoke.f:
+                raise ValueError("it is completed by another one")
             if completion is not None and completion.type == OK:
                 end = completion.index
                 if not 0 <= begin < end:

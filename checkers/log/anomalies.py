@@ -16,9 +16,11 @@ from checkers.legality import permits, settled
 from checkers.log.cases import Case, Told, times
 from checkers.log.facts import INFO, NONE, OK, Ints
 from checkers.log.fates import study
-from checkers.log.order import Gap, Passed, holes, inversions, skipped, taken_past, thrown_back
+from checkers.log.order import Gap, Passed, Standing, holes, inversions, taken_past, thrown_back
 from checkers.log.positions import Step, missteps
 from checkers.log.teller import Teller
+from checkers.message_ops import of_messages
+from results.figures import many
 from results.record import RunRecord
 from results.verdict import Anomaly, CheckResult
 
@@ -34,6 +36,7 @@ class LogAnomalies:
 
     name = "log"
 
+    @of_messages
     def check(self, run: RunRecord) -> CheckResult:
         """`stats`: `sends`, `acked`, `unknown_outcome` and how many of those `appeared`; `queues`, `messages_seen`;
         `undecided`: acknowledged messages of which the run does not prove that they are kept.
@@ -330,10 +333,10 @@ class _Judge(Teller):
     def jumped(self) -> list[Anomaly]:
         reads = self.facts.reads
         found: dict[int, tuple[Step, Ints]] = {}
+        there = Standing(self.facts, self.standing, self.fates.is_gone)
         for step in self.missteps:
             if not step.back:
-                gap = Gap(step.read, step.position, step.begin)
-                passed = skipped(self.facts, gap, self.standing, self.fates.is_gone)
+                passed = there.between(int(reads.queue[step.read]), step.position, step.begin)
                 # A client that does not say where it asked was shown what lies behind: offsets are dense.
                 if len(passed) or reads.asked[step.read] == NONE:
                     found[int(reads.start[step.read])] = (step, passed)
@@ -372,7 +375,7 @@ def _anomaly(name: str, told: Told, legal: str | None = None) -> Anomaly:
 
 
 def _many(group: Sequence[Case], what: str) -> str:
-    return f"{len(group):,} {what}{'s' * (len(group) != 1)}"
+    return many(len(group), what)
 
 
 def _them(group: Sequence[Case]) -> str:

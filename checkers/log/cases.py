@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from checkers.log.facts import Facts
-from checkers.log.scene import Scene, clock, group_of
+from checkers.log.scene import Scene, group_of
+from results.figures import clock
 
 SHOWN = 20
 """Anomalies of one name; the cases beyond are in the counts of the last one."""

@@ -125,7 +125,8 @@ class Facts:
     """All of it.
 
     origins   queue -> its first offset. What a `max-offset` said that was answered before the queue's first send; else
-              the lowest offset that anybody named: the `min` of an answer, the place of a message. 0: nobody named one.
+              the lowest offset that anybody named: the `min` of an answer, where a message was put, or seen. 0: nobody
+              named one.
     tried     (queue, node) of every final read-through that was attempted.
     """
 
@@ -315,7 +316,7 @@ class _Gatherer:
     def _origins(self, sends: Sends, reads: Reads, places: Places) -> Ints:
         lowest = np.full(len(self.queues.codes), NEVER, dtype=np.int64)
         for queue, offset in (
-            (sends.queue[sends.outcome == OK], sends.offset[sends.outcome == OK]),
+            (sends.queue[sends.outcome != FAIL], sends.offset[sends.outcome != FAIL]),
             (reads.queue, reads.min),
             (places.queue, places.offset),
         ):

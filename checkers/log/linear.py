@@ -22,6 +22,7 @@ from checkers.linearizability.monitors.logs import APPEND, MAX, READ, LogOps, lo
 from checkers.log.facts import INFO, NEVER, NONE, OK, Facts, Ints
 from checkers.log.fates import Fates, study
 from checkers.log.scene import Scene, group_of
+from checkers.message_ops import of_messages
 from results.record import RunRecord
 from results.verdict import Anomaly, CheckResult, Verdict
 
@@ -38,6 +39,7 @@ class LogLinearizable:
 
     name = "linearizability"
 
+    @of_messages
     def check(self, run: RunRecord) -> CheckResult:
         """An anomaly `nonlinearizable` per bad queue. `stats`: `queues`, `ops` (appends, and reads of single offsets),
         `invalid_queues`.

@@ -136,11 +136,24 @@ def leading_gaps(facts: Facts) -> Iterator[Gap]:
         yield Gap(int(row), int(begin[row]), int(to[row]))
 
 
+class Standing:
+    """Which sends stand (`standing`) where, without those that are gone (`Fates.is_gone`): found by offset."""
+
+    def __init__(self, facts: Facts, place: Ints, gone: Bools) -> None:
+        rows = np.nonzero((place != NONE) & ~gone)[0]
+        rows = rows[np.lexsort((place[rows], facts.sends.queue[rows]))]
+        self._rows, self._place, self._queue = rows, place[rows], facts.sends.queue[rows]
+
+    def between(self, queue: int, begin: int, end: int) -> Ints:
+        """The rows of the sends at offsets `begin` to `end` (exclusive) of a queue, in order of offset."""
+        first, last = np.searchsorted(self._queue, [queue, queue + 1])
+        a, b = np.searchsorted(self._place[first:last], [begin, end])
+        return self._rows[first + a : first + b]
+
+
 def skipped(facts: Facts, gap: Gap, place: Ints, gone: Bools) -> Ints:
-    """The sends that stand (`standing`) inside a gap, and are not gone (`Fates.is_gone`)."""
-    sends, reads = facts.sends, facts.reads
-    inside = (place >= gap.begin) & (place < gap.end) & (sends.queue == reads.queue[gap.read])
-    return np.nonzero(inside & ~gone)[0]
+    """The sends that stand inside a gap. Of many gaps: `Standing`."""
+    return Standing(facts, place, gone).between(int(facts.reads.queue[gap.read]), gap.begin, gap.end)
 
 
 class Passed(NamedTuple):
@@ -157,9 +170,10 @@ def taken_past(facts: Facts, fates: Fates, place: Ints) -> tuple[list[Passed], l
     """
     skips: list[Passed] = []
     empty: list[Gap] = []
+    there = Standing(facts, place, fates.is_gone)
     for gap in leading_gaps(facts):
         through = facts.reads.f[gap.read] == REPLICA_READ
-        passed = skipped(facts, gap, place, fates.is_gone)
+        passed = there.between(int(facts.reads.queue[gap.read]), gap.begin, gap.end)
         if len(passed) and not through:
             skips.append(Passed(gap, passed))
         elif facts.reads.count[gap.read] or through:

@@ -12,6 +12,7 @@ from checkers.log.facts import Facts, Ints
 from checkers.log.fates import study
 from checkers.log.readings import Reading, Readings
 from checkers.log.scene import Scene
+from checkers.message_ops import of_messages
 from results.record import RunRecord
 from results.verdict import Anomaly, CheckResult, Verdict
 
@@ -27,6 +28,7 @@ class Replicas:
 
     name = "replicas"
 
+    @of_messages
     def check(self, run: RunRecord) -> CheckResult:
         """`stats`: `queues` compared, `messages` in the longest readings, `silent`: nodes that could not be read
         through, `behind`: node -> how many messages it lacks at the end of its queues.

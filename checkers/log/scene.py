@@ -9,9 +9,9 @@ from typing import Any
 
 from checkers.evidence import nodes_at
 from results.bands import Band, bands
+from results.figures import SECOND, clock
 from results.record import RunRecord
 
-_S: int = 1_000_000_000
 _WITH_NODES = 6
 
 
@@ -65,7 +65,7 @@ class Scene:
 
     def masters(self, start: int, end: int, group: str | None = None, margin_s: float = 10) -> list[Reign]:
         """Who called itself master around an interval, of a broker group or of all."""
-        margin = int(margin_s * _S)
+        margin = int(margin_s * SECOND)
         return [
             r
             for r in self.reigns
@@ -81,7 +81,7 @@ class Scene:
         said = [
             (role, term)
             for time, role, term in self._said.get(node, ())
-            if start - 2 * _S <= time <= end + 2 * _S and role != "silent"
+            if start - 2 * SECOND <= time <= end + 2 * SECOND and role != "silent"
         ]
         return len(set(said)) <= 1 and all(role == "leader" for role, _ in said)
 
@@ -129,11 +129,6 @@ class Scene:
             if current is not None:
                 found.append(current)
         return found
-
-
-def clock(ns: int) -> str:
-    """`01:07.3`: minutes and seconds since the start of the run."""
-    return f"{ns // (60 * _S):02d}:{ns % (60 * _S) / _S:04.1f}"
 
 
 def group_of(queue: str) -> str | None:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from checkers.legality import settled
+from results.figures import many
 from results.op import Op
 from results.record import RunRecord
 from results.verdict import Anomaly, CheckResult, Verdict
@@ -217,7 +218,7 @@ def _unstored(run: RunRecord, disks: Sequence[Disk]) -> Iterator[Anomaly]:
 
 
 def _many(cases: Sequence[Any], one: str, more: str | None = None) -> str:
-    return f"1 {one}" if len(cases) == 1 else f"{len(cases):,} {more or one + 's'}"
+    return many(len(cases), one, more)
 
 
 def _first(sends: Sequence[Op]) -> str:

@@ -18,8 +18,9 @@ from checkers.legality import permits, settled
 from checkers.log.facts import NONE, OK
 from checkers.log.fates import Fates, study
 from checkers.log.order import standing
-from checkers.log.scene import Scene, clock, group_of
-from checkers.message_ops import explained
+from checkers.log.scene import Scene, group_of
+from checkers.message_ops import of_messages
+from results.figures import clock
 from results.history import Call, History
 from results.record import RunRecord
 from results.verdict import Anomaly, CheckResult
@@ -52,12 +53,12 @@ class Deliveries:
 
     name = "deliveries"
 
+    @of_messages
     def check(self, run: RunRecord) -> CheckResult:
         """`stats`: `groups`, `deliveries`, `messages` delivered, `again`: deliveries beyond the first, `after_commit`:
         those of them that followed a commit which covered the message.
         """
-        with explained(run.history):
-            groups = _consumption(run.history)
+        groups = _consumption(run.history)
         total = sum(len(calls) for c in groups.values() for calls in c.deliveries.values())
         fates, scene = study(run.history), Scene(run)
         distinct = sum(len(c.deliveries) for c in groups.values())
@@ -111,7 +112,7 @@ def _note(of: Consumption, call: Call, f: str, value: Any, index: int) -> None:
             of.ids.add(identity)
             of.deliveries.setdefault(offset, []).append(call)
     elif f == "commit":
-        of.commits.append((index, value))
+        of.commits.append((index, call.invoke.value))
     elif isinstance(value, Mapping):
         end, reached = value.get("max"), value.get("consumed_to")
         if isinstance(end, int) and isinstance(reached, int) and reached >= end:

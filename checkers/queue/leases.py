@@ -17,13 +17,13 @@ from itertools import pairwise
 from typing import Any
 
 from checkers.legality import settled
-from checkers.log.scene import Scene, clock, group_of
-from checkers.message_ops import explained
+from checkers.log.scene import Scene, group_of
+from checkers.message_ops import of_messages
+from results.figures import SECOND, clock
 from results.history import Call, History
 from results.record import RunRecord
 from results.verdict import Anomaly, CheckResult, Verdict
 
-_S = 1_000_000_000
 _MS = 1_000_000
 _AFTER_A_FAULT = "a change of master may bring back what was popped or acknowledged shortly before (at least once)"
 
@@ -63,12 +63,12 @@ class Leases:
     name = "leases"
 
     def __init__(self, limit_s: float = 60, copied_within_s: float = 15) -> None:
-        self.limit, self.slack = int(limit_s * _S), int(copied_within_s * _S)
+        self.limit, self.slack = int(limit_s * SECOND), int(copied_within_s * SECOND)
 
+    @of_messages
     def check(self, run: RunRecord) -> CheckResult:
         """`leased-twice`, `acked-redelivered`, `never-returned`. `stats`: `messages`, `leases`, `acked`."""
-        with explained(run.history):
-            held, last_pop = _lives(run.history)
+        held, last_pop = _lives(run.history)
         leases = sum(len(life.leases) for life in held.values())
         if not leases:
             return CheckResult(self.name, Verdict.UNKNOWN, "nothing was popped")
@@ -97,10 +97,11 @@ class Leases:
             some = [c for c in cases if self._forgotten(scene, c[2].call.start, c[3]) == legal]
             if some:
                 group, identity, a, b = some[0]
+                longer = (a.sure - (a.call.end or 0)) / SECOND
                 told = (
                     f"{len(some):,} messages were leased twice at once in group {group}: message {identity} (offset "
                     f"{a.offset} of {a.queue}) by {a.node} at {clock(a.call.end or 0)}, for at least "
-                    f"{(a.sure - (a.call.end or 0)) / _S:.1f} s more, and again by {b.node} at {clock(b.call.end or 0)}"
+                    f"{longer:.1f} s more, and again by {b.node} at {clock(b.call.end or 0)}"
                 )
                 yield _anomaly("leased-twice", told, scene, [(a, b) for _, _, a, b in some], legal)
 
@@ -178,7 +179,7 @@ def _told_gone(scene: Scene, gone: Sequence[tuple[str, int, Lease]], limit: int)
     group, identity, lease = gone[0]
     told = (
         f"{len(gone):,} messages of group {group} were popped, never acknowledged, and did not come back within "
-        f"{limit / _S:g} s after their leases: message {identity} (offset {lease.offset} of {lease.queue}), popped "
+        f"{limit / SECOND:g} s after their leases: message {identity} (offset {lease.offset} of {lease.queue}), popped "
         f"from {lease.node} at {clock(lease.call.end or 0)}, lease over at {clock(lease.over)} at the latest"
     )
     yield _anomaly("never-returned", told, scene, [(lease, lease) for _, _, lease in gone], False)

@@ -17,13 +17,13 @@ from itertools import accumulate
 from typing import Any
 
 from checkers.legality import settled
-from checkers.log.scene import Scene, clock, group_of
-from checkers.message_ops import explained
+from checkers.log.scene import Scene, group_of
+from checkers.message_ops import of_messages
+from results.figures import SECOND, clock
 from results.history import Call, History
 from results.record import RunRecord
 from results.verdict import Anomaly, CheckResult
 
-_S = 1_000_000_000
 _FOREVER = 2**62
 _SHOWN = 20
 
@@ -88,15 +88,15 @@ class Offsets:
     name = "offsets"
 
     def __init__(self, copied_within_s: float = 15) -> None:
-        self.slack = int(copied_within_s * _S)
+        self.slack = int(copied_within_s * SECOND)
 
+    @of_messages
     def check(self, run: RunRecord) -> CheckResult:
         """`committed-offset-regression` where a broker knows less than was committed, `committed-offset-jump` where it
         knows more. `stats`: `commits`, `queries`, `at_slaves` (queries not judged), `oldest_copy_s`: the age of the
         oldest state that a new master was allowed to have.
         """
-        with explained(run.history):
-            ledgers = _ledgers(run.history)
+        ledgers = _ledgers(run.history)
         queries = sum(len(ledger.queries) for ledger in ledgers.values())
         commits = sum(len(ledger.commits) for ledger in ledgers.values())
         unknown = None
@@ -152,8 +152,8 @@ class _Memory:
         """Since when (ns) the broker that answers has been master without a break; None: it is none."""
         scene = self.scene
         if scene.reigns:
-            near = (r for r in reversed(scene.reigns) if r.node == query.node and r.since - 2 * _S <= query.asked)
-            reign = next((r for r in near if r.until + 2 * _S >= query.asked), None)
+            near = (r for r in reversed(scene.reigns) if r.node == query.node and r.since - 2 * SECOND <= query.asked)
+            reign = next((r for r in near if r.until + 2 * SECOND >= query.asked), None)
             if reign is None:
                 return None
             begun = 0 if reign == scene.reigns[0] else reign.since

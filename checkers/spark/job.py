@@ -43,6 +43,7 @@ class Receipt:
     unit      its fingerprint. runs: how many of each verdict. told: (run, verdict, reason) of some that are not valid.
     part      which part of the run `name` this is; None: all of it.
     ended     the history could not be read or is malformed: it is judged no further.
+    empty     no client did anything in any of its histories.
     """
 
     unit: str
@@ -52,6 +53,7 @@ class Receipt:
     told: Sequence[tuple[str, str, str]] = ()
     part: str | None = None
     ended: bool = False
+    empty: bool = False
 
     def line(self) -> str:
         return json.dumps(
@@ -63,6 +65,7 @@ class Receipt:
                 "told": [list(one) for one in self.told[:_SHOWN]],
                 **({"part": self.part} if self.part else {}),
                 **({"ended": True} if self.ended else {}),
+                **({"empty": True} if self.empty else {}),
             }
         )
 
@@ -70,9 +73,8 @@ class Receipt:
     def read(line: str) -> Receipt:
         data = json.loads(line)
         told = [(run, verdict, reason) for run, verdict, reason in data["told"]]
-        return Receipt(
-            data["unit"], data["name"], data["source"], data["runs"], told, data.get("part"), data.get("ended", False)
-        )
+        flags = data.get("ended", False), data.get("empty", False)
+        return Receipt(data["unit"], data["name"], data["source"], data["runs"], told, data.get("part"), *flags)
 
 
 @dataclass(frozen=True)

@@ -242,9 +242,14 @@ class _Switch:
         claim = Claim.take(_claims(self._state, "keeper"))
         lock = claim.leave()
         # Whoever reads the run's output to its end must not wait for the keeper.
-        nowhere = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
         keeper = subprocess.Popen(
-            ["sleep", "infinity"], **nowhere, pass_fds=(end, lock), cwd="/", start_new_session=True
+            ["sleep", "infinity"],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            pass_fds=(end, lock),
+            cwd="/",
+            start_new_session=True,
         )
         os.close(lock)
         _note(self._state, {**_noted(self._state), "keeper": str(Owner.of(keeper.pid) or "")})

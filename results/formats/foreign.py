@@ -16,6 +16,7 @@ from collections.abc import Mapping, Set
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal
 
+from results.errors import with_article
 from results.history import History
 from results.op import FAIL, INFO, INVOKE, NEMESIS, NO_EXTRA, OK, OP_TYPES, Op, make_op
 
@@ -192,9 +193,8 @@ class Assembler:
     def _invoke(self, op: Op, number: int) -> None:
         before = self._open.get(op.process)
         if before is not None:
-            raise ValueError(
-                f"process {_named(number)} invokes a {op.f} although its {self._ops[before].f} is still open"
-            )
+            still = f"its {self._ops[before].f} is still open"
+            raise ValueError(f"process {_named(number)} invokes {with_article(op.f)} although {still}")
         if number != NEMESIS:
             _insist_on_shape(op)
             if op.f in READS and op.value is not None and self._drop_nil_reads:
@@ -205,15 +205,14 @@ class Assembler:
 
     def _complete(self, op: Op, number: int) -> None:
         at = self._open.pop(op.process, None)
+        completes = f"process {_named(number)} completes {with_article(op.f)}"
         if at is None:
-            raise ValueError(f"process {_named(number)} completes a {op.f} that it never invoked")
+            raise ValueError(f"{completes} that it never invoked")
         invoked = self._ops[at]
         if invoked.f != op.f:
-            raise ValueError(f"process {_named(number)} completes a {op.f} where it had invoked a {invoked.f}")
+            raise ValueError(f"{completes} where it had invoked {with_article(invoked.f)}")
         if op.key is not None and op.key != invoked.key:
-            raise ValueError(
-                f"process {_named(number)} completes a {op.f} of key {op.key} where it had invoked one of {invoked.key}"
-            )
+            raise ValueError(f"{completes} of key {op.key} where it had invoked one of {invoked.key}")
         if number != NEMESIS:
             op = self._client_completion(op, invoked, at)
             if op.type == INFO:

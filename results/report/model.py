@@ -17,12 +17,13 @@ from markupsafe import Markup
 
 from results.bands import Band, bands
 from results.errors import in_bytes
+from results.figures import clock, quantile
 from results.history import Call
 from results.op import FAIL, INFO, OK
 from results.record import Observation, RunRecord
 from results.report import plots
 from results.report.story import Listed, Told, tell
-from results.report.words import clock, count, duration, flat, lines, number, shown_path, text
+from results.report.words import count, duration, flat, lines, number, shown_path, text
 from results.verdict import CheckResult, Judgement, Verdict
 
 FILES = 300
@@ -396,7 +397,7 @@ def _stats(calls: Sequence[Call]) -> list[StatsRow]:
     rows = []
     for f, group in groups.items():
         took = sorted(float(c.end - c.start) for c in group if c.outcome == OK and c.end is not None)
-        shown = [duration(plots.quantile(took, q)) for q in (0.5, 0.95, 0.99, 1.0)] if took else ["–"] * 4
+        shown = [duration(quantile(took, q)) for q in (0.5, 0.95, 0.99, 1.0)] if took else ["–"] * 4
         tally = Counter(c.outcome for c in group)
         rows.append(
             StatsRow(

@@ -14,13 +14,14 @@ from dataclasses import dataclass
 from markupsafe import Markup
 
 from results.bands import Band
+from results.figures import SECOND, clock, quantile
 from results.history import Call
 from results.machine import MachineSample
 from results.op import OP_TYPES
 from results.record import Observation
 from results.report import svg
 from results.report.svg import BAND_ROW, Frame, tag, title
-from results.report.words import SECOND, clock, number
+from results.report.words import number
 
 OUTCOMES: tuple[str, ...] = OP_TYPES[1:]
 POINTS = 9_000
@@ -60,11 +61,6 @@ class Stage:
 def stage(faults: Sequence[Band], last_ns: int) -> Stage:
     """The stage of a run whose last event was at `last_ns`."""
     return Stage(0, max(last_ns, 1), faults, list(dict.fromkeys(b.fault for b in faults)))
-
-
-def quantile(ordered: Sequence[float], q: float) -> float:
-    """The smallest value that at least the share `q` of the (sorted, non-empty) values does not exceed."""
-    return ordered[min(len(ordered) - 1, max(0, math.ceil(q * len(ordered)) - 1))]
 
 
 def latency(calls: Sequence[Call], on: Stage) -> Markup | None:

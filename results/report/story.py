@@ -9,11 +9,12 @@ from typing import Any
 from markupsafe import Markup
 
 from results.bands import Band
+from results.figures import clock
 from results.history import Call
 from results.op import INVOKE, Op
 from results.record import RunRecord
 from results.report import timeline
-from results.report.words import call_text, clock, duration, flat, lines, op_text, precise, text
+from results.report.words import call_text, duration, flat, lines, op_text, precise, text
 from results.verdict import Anomaly, Judgement
 
 TOLD = 12

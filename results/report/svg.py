@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from markupsafe import Markup, escape
 
 from results.bands import Band, lanes
-from results.report.words import SECOND, clock, text
+from results.figures import SECOND, clock
+from results.report.words import text
 from results.visible import visible
 
 Attribute = str | float | None

@@ -8,18 +8,10 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from results.figures import SECOND
 from results.history import Call
 from results.op import OK, Op
 from results.visible import THIN_SPACE, visible
-
-SECOND = 1_000_000_000
-
-
-def clock(ns: int) -> str:
-    """Time since the start of the run: `01:58.4`, with minutes that go past 59."""
-    tenths = round(ns / (SECOND // 10))
-    sign, tenths = ("-", -tenths) if tenths < 0 else ("", tenths)
-    return f"{sign}{tenths // 600:02d}:{tenths % 600 // 10:02d}.{tenths % 10}"
 
 
 def precise(ns: int) -> str:

@@ -401,3 +401,24 @@ def test_work_is_counted_not_timed() -> None:
     ended: list[Any] = [fast.frontier(Meter(first.work // 3, 10**8)) for _ in range(2)]
     assert ended[0] == ended[1]
     assert ended[0].verdict == Verdict.UNKNOWN
+
+
+def test_with_too_small_a_budget_plain_python_is_undecided_and_says_so() -> None:
+    """It never contradicts compiled code, but gets elsewhere with the same steps."""
+    rng, undecided, decided = Random("too small"), 0, 0
+    for _ in range(20):
+        history = lived(rng, 0.5, 60)
+        truth = check(history, CasRegister()).verdict
+        for steps in (50, 500):
+            budget = Budget(steps=steps, per_event=0, explain=0)
+            fast = check(history, CasRegister(), budget)
+            with plain():
+                slow = check(history, CasRegister(), budget)
+            assert {fast.verdict, slow.verdict} <= {truth, Verdict.UNKNOWN}
+            assert "plain Python" not in fast.reason
+            decided += slow.verdict != Verdict.UNKNOWN
+            if slow.verdict == Verdict.UNKNOWN:
+                undecided += 1
+                assert "steps in plain Python (compiled code may get further)" in slow.reason
+    assert undecided > 5
+    assert decided > 5

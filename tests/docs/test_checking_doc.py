@@ -6,6 +6,8 @@ import re
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from checkers import linearizability as lin
 from checkers.linearizability import unique
 from checkers.linearizability.monitors import MONITORS, locks, logs, queues, registers, sets, strings
@@ -62,9 +64,9 @@ def test_a_batch_can_be_asked_for_a_witness() -> None:
 
 
 def test_a_model_of_ones_own_works() -> None:
-    (code,) = re.findall(r"```python\n(class .*?)```", DOC, re.DOTALL)
     found: dict[str, Any] = {"lin": lin}
-    exec(code, found)
+    for code in re.findall(r"```python\n(class .*?)```", DOC, re.DOTALL):
+        exec(code, found)
     ops = [("set", True), ("test", True), ("test", False)]
     history = History(
         Op(2 * i + end, i, 0, "ok" if end else "invoke", f, "k", value if end else None)
@@ -74,3 +76,23 @@ def test_a_model_of_ones_own_works() -> None:
     result = lin.check(history, found["Flag"]())
     assert (result.verdict, result.failing_op) == (Verdict.INVALID, 4)
     assert lin.check(history.calls[:2], found["Flag"]()).verdict == Verdict.VALID
+
+
+def test_a_queue_of_ones_own_knows_what_nobody_heard() -> None:
+    found: dict[str, Any] = {"lin": lin}
+    for code in re.findall(r"```python\n(class .*?)```", DOC, re.DOTALL):
+        exec(code, found)
+    assert "Without the two lines on `op.known`" in DOC
+    lost = [
+        Op(0, 0, 0, "invoke", "enqueue", None, 1),
+        Op(1, 1, 0, "ok", "enqueue", None, 1),
+        Op(2, 2, 1, "invoke", "dequeue"),
+        Op(3, 3, 1, "info", "dequeue"),
+        Op(4, 4, 2, "invoke", "dequeue"),
+        Op(5, 5, 2, "ok", "dequeue"),
+    ]
+    assert lin.check(History(lost), found["Jobs"]()).verdict == Verdict.VALID
+    (without,) = re.findall(r"```python\n(class Jobs.*?)```", DOC, re.DOTALL)
+    exec(re.sub(r"        if not op.known:\n.*\n", "", without), found)
+    with pytest.raises(ValueError, match=r"never looks at op\.known"):
+        lin.check(History(lost), found["Jobs"]())

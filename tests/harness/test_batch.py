@@ -6,6 +6,7 @@ import json
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from importlib.metadata import EntryPoint
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -25,11 +26,13 @@ from harness.batch_run import BatchPlan, check_on, run_batch
 from harness.batch_work import BatchWork
 from harness.examined import Asked, Columns, columns_examined, examine
 from harness.judging import judge_stored
+from harness.offline import check_paths
 from harness.plan import PlanError
+from harness.registry import WORKLOADS
 from results.errors import HistoryError
 from results.formats import ReadOptions, write_edn, write_jsonl
 from results.history import Call, History
-from results.op import Op
+from results.op import NEMESIS, Op
 from results.op_table import read_part, row_groups, runs_of, write_op_table
 from results.sealed import seal
 from results.store import RunDir
@@ -510,3 +513,25 @@ def test_histories_of_any_format_become_one_op_table_with_the_same_verdicts(corp
     plain = {name for name in tables if not name.startswith("register-none")}
     assert {name: files[name] for name in plain} == {name: tables[name] for name in plain}
     assert len(plain) == 14
+
+
+@pytest.mark.parametrize(("ops", "expected"), [("nemesis", 0), ("others", 1)])
+def test_only_an_empty_history_is_no_objection_to_valid(tmp_path: Path, ops: str, expected: int) -> None:
+    """One without an op of the model is another matter, whether it is checked alone or in a batch."""
+    kinds = {
+        "nemesis": [Op(0, 0, NEMESIS, "info", "kill")],
+        "others": [Op(0, 0, 0, "invoke", "append", "k", "x"), Op(1, 1, 0, "ok", "append", "k", "x")],
+    }
+    write_jsonl(History(kinds[ops]), tmp_path / "one.jsonl")
+    listed = tmp_path / "listed.csv"
+    listed.write_text("file,model,verdict\none.jsonl,register,valid\n")
+    assert batch(tmp_path, tmp_path / "out", models=listed)[0] == expected
+    assert check_paths([tmp_path / "one.jsonl"], lambda line: None, PLAIN, models=listed) == expected
+
+
+def test_a_workload_without_sources_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A version that left it out would not change with it."""
+    lost = EntryPoint("lost", "a_package_that_is_gone.workload:Lost", WORKLOADS)
+    monkeypatch.setattr("harness.batch_input.entry_points", lambda group: [lost])
+    with pytest.raises(PlanError, match=r"the sources of a_package_that_is_gone\.workload cannot be found"):
+        batch_input.checker_version()

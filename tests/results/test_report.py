@@ -14,6 +14,7 @@ from sample_run import FAULTS, MS, S, Story, sample_history, sample_judgement, s
 
 from results.bands import Band, bands, lanes
 from results.errors import StoreError
+from results.figures import quantile
 from results.history import Call, History
 from results.op import NEMESIS, Op
 from results.record import Observation, RunRecord
@@ -277,8 +278,8 @@ def test_thinning_keeps_what_can_be_seen() -> None:
 
 def test_quantiles_are_values_that_occurred() -> None:
     values = [float(i) for i in range(1, 101)]
-    assert [plots.quantile(values, q) for q in (0, 0.5, 0.95, 0.99, 1)] == [1, 50, 95, 99, 100]
-    assert plots.quantile([7.0], 0.99) == 7
+    assert [quantile(values, q) for q in (0, 0.5, 0.95, 0.99, 1)] == [1, 50, 95, 99, 100]
+    assert quantile([7.0], 0.99) == 7
 
 
 def test_spells_join_what_stays_the_same_and_leave_holes_where_nothing_was_heard() -> None:

@@ -1,0 +1,125 @@
+"""`harness check --workload`: a foreign history of messages from the command line."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.cli import cli, guarded
+from results.formats import write_jsonl
+from results.op_table import write_op_table
+from sim.rocketmq import Bug, simulate
+
+GOOD = (
+    ("send", 1, [0, 1], {}),
+    ("poll", 0, [[0, 1]], {}),
+    ("replica-read", 0, [[0, 1]], {"done": True}),
+)
+BAD = (*GOOD, ("send", 2, [1, 2], {}), ("replica-read", 0, [[0, 1]], {"done": True}))
+CONSUMED = (
+    *GOOD,
+    ("consume", 0, [[0, 1]], {"group": "g"}),
+    ("commit", 1, 1, {"group": "g"}),
+    ("committed", None, 1, {"group": "g"}),
+    ("drain", None, {"committed": 1, "max": 1, "consumed_to": 1}, {"group": "g"}),
+)
+
+
+def harness(capsys: pytest.CaptureFixture[str], *argv: str | Path) -> tuple[int, str, str]:
+    code = guarded(lambda: cli.main([str(a) for a in argv], prog_name="harness", standalone_mode=False))
+    said = capsys.readouterr()
+    return code, said.out, said.err
+
+
+def write(path: Path, *calls: tuple[str, Any, Any, dict[str, Any]], blank: bool = False) -> Path:
+    lines = []
+    for f, asked, got, extra in calls:
+        for type_, value in (("invoke", asked), ("ok", got)):
+            lines.append({"process": 0, "type": type_, "f": f, "key": "q", "value": value, "extra": extra})
+    text = ("\n\n" if blank else "\n").join(map(json.dumps, lines)) + "\n"
+    path.write_bytes(gzip.compress(text.encode()) if path.suffix == ".gz" else text.encode())
+    return path
+
+
+@pytest.mark.parametrize(
+    ("calls", "workload", "code", "anomaly"),
+    [
+        (GOOD, "log", 0, None),
+        (BAD, "log", 1, "lost"),
+        (GOOD[:1], "log", 2, None),
+        (CONSUMED, "queue", 0, None),
+        (CONSUMED[:-1], "queue", 2, None),
+        ((*CONSUMED[:3], *CONSUMED[4:]), "queue", 1, "lost-to-group"),
+        ((*CONSUMED[:4], ("committed", None, 7, {"group": "g"})), "queue", 1, "committed-offset-jump"),
+    ],
+)
+def test_the_exit_code_is_the_verdict_s(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], calls: Any, workload: str, code: int, anomaly: str | None
+) -> None:
+    path, out = write(tmp_path / "mq.jsonl", *calls), tmp_path / "out.json"
+    assert harness(capsys, "check", path, "--workload", workload, "--json", out)[0] == code
+    found = json.loads(out.read_text())
+    assert (found["model"], found["anomaly"], found["ops"]) == (workload, anomaly, 2 * len(calls))
+    assert bool(found["core"]) == (anomaly is not None)
+
+
+def test_without_a_workload_it_says_which(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = harness(capsys, "check", write(tmp_path / "mq.jsonl", *GOOD))
+    assert (code, "--workload log" in out) == (2, True)
+
+
+@pytest.mark.parametrize("name", ["mq.jsonl", "mq.jsonl.gz"])
+@pytest.mark.parametrize(("blank", "line"), [(False, 2), (True, 3)])
+def test_a_bad_value_is_told_with_its_line_and_op(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, blank: bool, line: int
+) -> None:
+    calls = (("send", 1, None, {}), ("send", "a", [0, "a"], {}), ("poll", 0, None, {}))
+    path = write(tmp_path / name, *calls, blank=blank)
+    code, out, _ = harness(capsys, "check", path, "--workload", "log")
+    assert code == 2
+    assert f"{path}:{line}: op 1: a send is acknowledged as [offset, id], not null (and 3 more: op 2: a send" in out
+    assert "failed" not in out
+
+
+def test_many_bad_values_are_counted_to_a_few(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = write(tmp_path / "mq.jsonl", *[("send", 0, [0, 0], {})] * 50)
+    out = harness(capsys, "check", path, "--workload", "log")[1]
+    assert "(and more than 4 more: op 1: " in out
+    assert len(out) < 600
+
+
+def test_a_malformed_history_is_told_as_such(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "mq.jsonl"
+    path.write_text('{"process":0,"type":"ok","f":"send","key":"q","value":[0,1]}\n')
+    code, out, _ = harness(capsys, "check", path, "--workload", "log")
+    assert (code, "completes a send that it never invoked" in out) == (2, True)
+
+
+@pytest.mark.parametrize("bug", [None, Bug.DUPLICATE])
+@pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
+def test_a_simulated_run_s_history_alone(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], bug: Bug | None, suffix: str
+) -> None:
+    record, sim = simulate(1, bug, strikes_at=())
+    path = tmp_path / f"run.{suffix}"
+    if suffix == "jsonl":
+        write_jsonl(record.history, path)
+    else:
+        write_op_table([("run", list(record.history))], path)
+    code, out, _ = harness(capsys, "check", path, "--workload", "log")
+    assert (code, "duplicated" in out) == ((1, True) if bug else (0, False)), out
+    assert bug is None or sim.planted
+
+
+def test_registers_too_and_no_model_beside_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "r.jsonl"
+    path.write_text(
+        '{"process":0,"type":"invoke","f":"write","value":1}\n{"process":0,"type":"ok","f":"write","value":1}\n'
+    )
+    assert harness(capsys, "check", path, "--workload", "register")[0] == 0
+    code, _, err = harness(capsys, "check", path, "--workload", "log", "--model", "register")
+    assert (code, "exclude each other" in err) == (64, True)
