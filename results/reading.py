@@ -12,6 +12,7 @@ import errno
 import gc
 import json
 import os
+import re
 import stat
 import tomllib
 from collections.abc import Iterator
@@ -46,6 +47,8 @@ _PER_BYTE: Final = 8
 _PER_PACKED_BYTE: Final = 40
 """Bytes of memory for each that a history has on the disk; packed: gzip, Parquet."""
 
+_PARTS: Final = 100
+"""Of a key in TOML, `a.b.c`."""
 _LEAST: Final = 64 << 20
 
 
@@ -115,9 +118,13 @@ def parse_json(data: bytes) -> Any:
 
 def read_toml(path: Path, limit: int = 1 << 20, *, follow: bool = True) -> dict[str, Any]:
     """The tables of a TOML file. Raises OSError, and ValueError where it is none."""
-    text = read_bytes(path, limit, follow=follow).decode("utf-8")
+    data = read_bytes(path, limit, follow=follow)
+    # The parser's time grows with the square of a key's parts.
+    words = re.split(rb"[\n\[\]{}=,]+", data.translate(None, b" \t\r\"'"))
+    if any(word.count(b".") > _PARTS for word in words):
+        raise ValueError(f"a key of more than {_PARTS} parts")
     try:
-        return tomllib.loads(text)
+        return tomllib.loads(data.decode("utf-8"))
     except RecursionError:
         raise ValueError("its values are nested too deeply") from None
 

@@ -32,12 +32,15 @@ from werkzeug.test import create_environ, run_wsgi_app
 
 sys.path[:0] = [str(Path(__file__).parents[1])]
 
-from fuzz.bad_cases import Case, case  # noqa: E402 - the tests' own modules
+from fuzz.bad_cases import case  # noqa: E402 - the tests' own modules
+from fuzz.bad_common import Case  # noqa: E402
 from harness.cli import main as main_of_harness  # noqa: E402
 from results.web import create_app  # noqa: E402
 
 LIMIT_S: Final = 20.0
 LIMIT_KB: Final = 1 << 20
+_BARE_KB: Final = 100 << 10
+"""What a process of its own has before it reads anything."""
 OWN_SHARE: Final = 0.03
 """Of the inputs that need no process of their own, those that get one all the same."""
 
@@ -88,6 +91,9 @@ def wrong(one: Case, end: End) -> list[str]:
 def here(one: Case) -> End:
     """In this process."""
     out, err = io.StringIO(), io.StringIO()
+    before = _memory_kb("VmRSS")
+    with suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5")  # the peak is that of this input (proc(5))
     began = time.perf_counter()
     with _surroundings(one.env), _alarm(), redirect_stdout(out), redirect_stderr(err):
         try:
@@ -96,7 +102,13 @@ def here(one: Case) -> End:
             code = "none: it did not end"
         except BaseException as problem:
             code = f"none: {type(problem).__name__}: {problem}"
-    return End(code, out.getvalue(), err.getvalue(), time.perf_counter() - began)
+    seconds = time.perf_counter() - began
+    return End(code, out.getvalue(), err.getvalue(), seconds, _BARE_KB + _memory_kb("VmHWM") - before)
+
+
+def _memory_kb(name: str) -> int:
+    status = Path("/proc/self/status").read_text()
+    return int(next(line.split()[1] for line in status.splitlines() if line.startswith(f"{name}:")))
 
 
 def _commanded(one: Case) -> int:
@@ -147,7 +159,13 @@ def _alarm() -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
-_MAIN: Final = "import sys; from harness.cli import main; main()"
+_MAIN: Final = """
+import resource
+resource.setrlimit(resource.RLIMIT_AS, (6 << 30, 6 << 30))  # a bad case must not take the machine with it
+resource.setrlimit(resource.RLIMIT_CPU, (60, 60))
+from harness.cli import main
+main()
+"""
 
 
 def apart(one: Case, folder: Path) -> End:
@@ -158,9 +176,7 @@ def apart(one: Case, folder: Path) -> End:
     began = time.perf_counter()
     with err.open("wb") as errors, _output(one, folder) as (out, written):
         argv = [sys.executable, "-c", _MAIN, *one.argv]
-        process = subprocess.Popen(
-            argv, stdin=subprocess.DEVNULL, stdout=out, stderr=errors, env=env, preexec_fn=_limits
-        )
+        process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=out, stderr=errors, env=env)
         os.close(out)
         status, usage = _waited(process)
     code: int | str = os.waitstatus_to_exitcode(status) if status is not None else "none: it did not end"
@@ -195,12 +211,6 @@ def _waited(process: subprocess.Popen[bytes]) -> tuple[int | None, int]:
     _, _, used = os.wait4(process.pid, 0)
     process.returncode = -signal.SIGKILL
     return None, used.ru_maxrss
-
-
-def _limits() -> None:
-    """A bad case must not take the machine with it."""
-    resource.setrlimit(resource.RLIMIT_AS, (6 << 30, 6 << 30))
-    resource.setrlimit(resource.RLIMIT_CPU, (60, 60))
 
 
 def tried(seed: int, number: int, keep: Path | None = None) -> tuple[Case, End]:
@@ -245,9 +255,8 @@ def main() -> int:
             print(f"{shlex.join(map(repr, one.argv))}\n{end}")
         if told:
             bad += 1
-            print(
-                f"{number} ({one.name[:80]!r}): {'; '.join(told)}\n  {_shown(one)}\n  out {end.out[-300:]!r}\n  err {end.err[-300:]!r}"
-            )
+            print(f"{number} ({one.name[:80]!r}): {'; '.join(told)}\n  {_shown(one)}")
+            print(f"  out {end.out[-300:]!r}\n  err {end.err[-300:]!r}")
             print(f"  python -m tests.fuzz.bad_input --seed {asked.seed} --only {number} --keep FOLDER", flush=True)
     counts = ", ".join(f"{count} x {code}" for code, count in sorted(codes.items(), key=lambda item: str(item[0])))
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
