@@ -12,7 +12,7 @@ from fuzz.bad_common import ESCAPES, GOOD, OPS, USAGE, WORDS, Case, mangled, odd
 from results.formats import write_edn, write_jsonl
 from results.op import Op
 
-NUMBERS: Final = ("nan", "inf", "-inf", "-1", "", "1e400", "-0.5", "9" * 400, "0x10", "1_0", "many", "\x1b[7m1")
+NUMBERS: Final = ("nan", "inf", "-inf", "-1", "", "1e400", "-0.5", "9" * 400, "0x10", "1__0", "many", "\x1b[7m1")
 TIMES: Final = (
     "nan",
     "inf",
@@ -152,7 +152,6 @@ PLANS: Final[Sequence[str | bytes]] = (
     "= 1",
     "[",
     "]]",
-    "[server]\njvm_options = ['-Da=\\u0000']",
     '[server]\njvm_options = ["-Da=\\u0000"]',
     "[server]\nset = 5",
     "[server]\nset.'broker.brokerId' = '1'",
@@ -197,7 +196,8 @@ def plans(rng: Random, folder: Path) -> Case:
     elif kind == 5:
         odd_file(rng, path)
     else:
-        whole = 'workload = "log"\nseed = 7\ntime_limit = "90s"\n[cluster]\nbackend = "auto"\n[[nemesis]]\nfault = "bridge"\n'
+        whole = 'workload = "log"\nseed = 7\ntime_limit = "90s"\n[cluster]\nbackend = "auto"\n'
+        whole += '[[nemesis]]\nfault = "bridge"\n'
         path.write_bytes(mangled(rng, whole.encode()))
         return Case("plan, mangled", ["run", "--dry-run", "--plan", str(path)], [0, USAGE])
     return Case("plan", ["run", "--dry-run", "--plan", str(path)], [USAGE])

@@ -22,8 +22,8 @@ from results.op import Op
 from results.store import Store
 
 GOOD: Final = (0, 1, 2)
-"""Verdicts: what may come of a history that was changed by chance. (3 as well, where its numbers are not those of an op:
-well-formedness is a question to the harness.)
+"""Verdicts: what may come of a history that was changed by chance. (3 as well, where its numbers are not those of an
+op: well-formedness is a question to the harness.)
 """
 USAGE: Final = 64
 

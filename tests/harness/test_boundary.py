@@ -258,8 +258,8 @@ def test_a_plan_gives_no_permission(word: str, tmp_path: Path, capsys: pytest.Ca
     code, _, err = harness(capsys, "run", "--dry-run", "--plan", str(plan))
     assert code == 64
     assert (
-        err
-        == f"harness: {plan}: {word} = true is a permission, and no plan can give it; --{word} on the command line does\n"
+        err == f"harness: {plan}: {word} = true is a permission, and no plan can give it; "
+        f"--{word} on the command line does\n"
     )
     code, out, _ = harness(capsys, "run", "--dry-run", "--plan", str(plan), f"--{word}")
     assert code == 0
