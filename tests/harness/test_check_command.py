@@ -425,9 +425,8 @@ def test_pack_leaves_out_what_cannot_be_packed_and_says_so(tmp_path: Path, capsy
     write(tmp_path / "good.jsonl", *did("write", 1))
     odd = {"nan": '"value":NaN', "inf": '"value":1e999', "extra": '"extra":"x"', "time": '"time":' + "9" * 40}
     for name, text in odd.items():
-        line = '{"process":0,"type":"invoke","f":"write",%s}\n' % text
-        (tmp_path / f"{name}.jsonl").write_text(line)
-    (tmp_path / "process.jsonl").write_text('{"process":%d,"type":"invoke","f":"write"}\n' % 2**63)
+        (tmp_path / f"{name}.jsonl").write_text(f'{{"process":0,"type":"invoke","f":"write",{text}}}\n')
+    (tmp_path / "process.jsonl").write_text(f'{{"process":{2**63},"type":"invoke","f":"write"}}\n')
     code, out, err = harness(capsys, "batch", "--input", tmp_path, "--pack", tmp_path / "t.parquet")
     assert (code, err) == (2, "")
     assert out[-1].endswith("1 histories; 5 could not be read")

@@ -569,6 +569,6 @@ def test_fetch_refuses_names_that_lead_out(name: str, tmp_path: Path, monkeypatc
     node.name = "n1"
     listed = SimpleNamespace(stdout=name.encode() + b"\0")
     monkeypatch.setattr(SshNode, "_run", lambda self, argv, **how: listed)
-    with pytest.raises(InfraError, match="n1: /log holds a file called .*, which leads out of it"):
+    with pytest.raises(InfraError, match=r"n1: /log holds a file called .*, which leads out of it"):
         node.fetch("/log", tmp_path / "here")
     assert not (tmp_path / "up").exists()

@@ -196,5 +196,5 @@ def test_rows_that_are_none_are_told(changed: dict[str, str], said: str, tmp_pat
 def test_a_pipe_among_the_tables_is_told(tmp_path: Path) -> None:
     write(tmp_path, "a", [VerdictRow("r", "log", "valid", "so")])
     os.mkfifo(tmp_path / VERDICTS / "b.parquet")
-    with pytest.raises(HistoryError, match="b.parquet: not a verdict table, or damaged: a pipe, not a regular file"):
+    with pytest.raises(HistoryError, match=r"b\.parquet: not a verdict table, or damaged: a pipe, not a regular file"):
         read_trends(tmp_path)

@@ -276,7 +276,7 @@ def test_what_was_viewed_is_closed(root: Path) -> None:
     for method in (client.get, client.head):
         for _ in range(10):
             assert method(url).status_code == 200
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert len(os.listdir("/proc/self/fd")) <= before
 
 
 @pytest.mark.parametrize("name", ["verdict.json", "plan.toml"])
