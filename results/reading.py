@@ -95,12 +95,10 @@ def insist_on_regular(path: Path) -> None:
 
 
 def read_bytes(path: Path, limit: int = SMALL_FILE, *, follow: bool = True) -> bytes:
-    """The whole file. Raises OSError as `opened` does, also where the file grows above `limit` meanwhile."""
+    """The whole file as it was when it was opened. Raises OSError as `opened` does."""
     with opened(path, limit, follow=follow) as file:
-        data = file.read(limit + 1)
-    if len(data) > limit:
-        raise OSError(errno.EFBIG, f"larger than the {in_bytes(limit)} that are read")
-    return data
+        # (Memory for all that is asked for is taken at once. In /proc, a size is 0 and says nothing.)
+        return file.read(os.fstat(file.fileno()).st_size or limit)
 
 
 def read_json(path: Path, limit: int = SMALL_FILE, *, follow: bool = True) -> Any:
