@@ -92,8 +92,8 @@ def _doubt(anomaly: Anomaly, samples: Sequence[MachineSample]) -> str | None:
         return None
     why = max(spells, key=lambda spell: spell[1] - spell[0])[2]
     return (
-        f"but for {short / SECOND:.0f} of these {(end - start) / SECOND:.0f} s this machine did not give the servers the "
-        f"processor they need ({why}): nobody can tell whose doing it was"
+        f"but for {short / SECOND:.0f} of these {(end - start) / SECOND:.0f} s this machine did not give the servers "
+        f"the processor they need ({why}): nobody can tell whose doing it was"
     )
 
 

@@ -12,7 +12,7 @@ import signal
 import tempfile
 import traceback
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 
 import click
 
@@ -27,6 +27,26 @@ USAGE: Final = 64
 FAILURE: Final = Verdict.HARNESS_FAILURE.exit_code
 SIGNALLED: Final = 128
 """Exit codes from here on say which signal ended the command."""
+
+
+class _PipeBroken(Exception):
+    """What click must not see: it makes exit code 1 of a BrokenPipeError, whosever pipe it was, and 1 is `invalid`."""
+
+
+class Commands(click.Group):
+    """A group of commands whose BrokenPipeErrors arrive at `guarded`."""
+
+    def make_context(self, *args: Any, **options: Any) -> click.Context:
+        try:
+            return super().make_context(*args, **options)
+        except BrokenPipeError as problem:
+            raise _PipeBroken from problem
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError as problem:
+            raise _PipeBroken from problem
 
 
 def guarded(command: Callable[[], object]) -> int:
@@ -63,8 +83,9 @@ def _run(command: Callable[[], object]) -> tuple[int, str | None]:
         if not isinstance(stopped, Stopped):
             stopped = Stopped(signal.SIGINT)
         return stopped.exit_code, stopped.describe()
-    except BrokenPipeError:  # help that nobody reads to its end
-        return 0, None
+    except _PipeBroken as broken:
+        # Help that nobody reads to its end is fine; a server or a child that went away is not.
+        return (0, None) if terminal.unread() else (FAILURE, unforeseen(broken.__cause__ or broken))
     except Exception as problem:
         return FAILURE, unforeseen(problem)
 

@@ -17,7 +17,7 @@ import click
 
 from harness import registry, signals, terminal
 from harness.batch import batch
-from harness.boundary import FAILURE, Progress, guarded
+from harness.boundary import FAILURE, Commands, Progress, guarded
 from harness.history_options import of_histories
 from harness.plan import NemesisPlan, Plan, PlanError, seconds
 from harness.trends import trends
@@ -47,7 +47,7 @@ store_option = click.option(
 )
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
 @click.version_option(package_name="rocketmq-harness", prog_name="harness")
 def cli() -> None:
     """Fault-injection tests for Apache RocketMQ and DLedger: real servers, real faults, checked histories."""

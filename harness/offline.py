@@ -67,7 +67,7 @@ def check_paths(
     tasks = [task for path in paths for task in _tasks(path, model, listed)]
     with ExitStack() as stack:
         out = None if json_file is None else stack.enter_context(created(json_file, _LIST))
-        teller = _Teller(say, tasks, out, explain)
+        teller = _Teller(say, tasks, out, json_file or Path(), explain)
         for task, found in zip(tasks, _all_examined(tasks, asked, jobs), strict=True):
             teller.tell(task, found)
         if listed is not None:
@@ -146,9 +146,14 @@ class _Teller:
     """Says what was found, one line a history, and keeps the score."""
 
     def __init__(
-        self, say: Callable[[str], None], tasks: Sequence[Task], out: IO[str] | None, explain: Path | None
+        self,
+        say: Callable[[str], None],
+        tasks: Sequence[Task],
+        out: IO[str] | None,
+        out_path: Path,
+        explain: Path | None,
     ) -> None:
-        self.say, self.out, self.explain = say, out, explain
+        self.say, self.out, self.out_path, self.explain = say, out, out_path, explain
         self.width = max((len(task.shown) for task in tasks), default=0)
         self.model_width = max([_MODEL_WIDTH, *(len(task.model) for task in tasks if task.model)])
         self.verdicts: list[Verdict] = []
@@ -181,7 +186,7 @@ class _Teller:
         except OSError as problem:
             with suppress(OSError):
                 out.close()
-            raise cannot_write(Path(out.name), _LIST, problem) from None
+            raise cannot_write(self.out_path, _LIST, problem) from None
 
     def missing(self, rows: Sequence[Row]) -> None:
         """Files that are listed and are not there."""
@@ -237,5 +242,3 @@ class _Teller:
             return Verdict.VALID
         self.disagreements.append(f"{found.file}: listed {row.verdict}, found {found.verdict}: {found.reason}")
         return Verdict.INVALID
-
-

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import os
+import select
 import sys
 from collections.abc import Iterable
 from contextlib import suppress
@@ -64,6 +65,16 @@ def flush() -> None:
     """What was printed by others is on its way, or lost."""
     for stream in (sys.stdout, sys.stderr):
         put("", stream)
+
+
+def unread() -> bool:
+    """Whether standard output is a pipe whose reader has gone away."""
+    try:
+        poll = select.poll()
+        poll.register(sys.stdout.fileno(), 0)
+        return any(event & select.POLLERR for _, event in poll.poll(0))
+    except (AttributeError, OSError, ValueError):  # no file at all
+        return False
 
 
 def _silence(stream: TextIO) -> None:

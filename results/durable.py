@@ -87,12 +87,15 @@ def created(path: Path, what: str) -> IO[str]:
 def link(path: Path, target: str) -> None:
     """`path` becomes a symbolic link to `target`, in one step also where it already is one."""
     draft = _draft(path)
+    made = False
     try:
         draft.symlink_to(target)
+        made = True
         os.replace(draft, path)
     except OSError as problem:
-        with suppress(OSError):
-            draft.unlink()
+        if made:
+            with suppress(OSError):
+                draft.unlink()
         raise cannot_write(path, "the link", problem) from None
 
 

@@ -12,8 +12,8 @@ from results.errors import HistoryError, cannot_write
 from results.reading import parse_json, read_bytes
 from results.record import Observation
 
-_LARGEST: Final = 256 << 20
-"""Bytes. Five nodes looked at twice a second write some 100 MB a day."""
+_LARGEST: Final = 4 << 30
+"""Bytes. Five nodes looked at twice a second write some 100 MB a day, and a run lasts 30 days at most."""
 _FIELDS: Final = {field.name for field in dataclasses.fields(Observation)}
 
 

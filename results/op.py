@@ -6,6 +6,7 @@ An operation appears twice in a history: as an *invocation* (`invoke`) and, usua
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -89,6 +90,11 @@ class Op:
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> Op:
         """The inverse of `to_json`. Raises ValueError that names the field that is missing or wrong."""
+        error, extra = data.get("error"), data.get("extra")
+        if error is not None and type(error) is not str:
+            error = json.dumps(error)
+        if extra and not isinstance(extra, Mapping):
+            raise ValueError(f"extra is {extra!r}, not an object")
         try:
             process = data["process"]
             op = make_op(
@@ -99,8 +105,8 @@ class Op:
                 data["f"],
                 data.get("key"),
                 data.get("value"),
-                data.get("error"),
-                data.get("extra") or NO_EXTRA,
+                error,
+                extra or NO_EXTRA,
             )
         except KeyError as missing:
             raise ValueError(f"an operation needs the field {missing.args[0]!r}") from None

@@ -71,7 +71,7 @@ def write_op_table(
 def _named(name: str, ops: Sequence[Op], schema: pa.Schema) -> pa.RecordBatch:
     try:
         columns = to_columns(ops)
-    except (ValueError, TypeError, OverflowError, RecursionError, pa.ArrowException) as problem:
+    except (ValueError, TypeError, AttributeError, OverflowError, RecursionError, pa.ArrowException) as problem:
         raise HistoryError(name, None, f"an op in it cannot be stored: {problem}") from None
     run = pa.DictionaryArray.from_arrays(pa.array([0] * len(ops), pa.int32()), pa.array([name], pa.string()))
     return pa.RecordBatch.from_arrays([run, *columns], schema=schema)

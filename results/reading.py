@@ -12,6 +12,7 @@ import errno
 import gc
 import json
 import os
+import re
 import stat
 import tomllib
 from collections.abc import Iterator
@@ -46,6 +47,8 @@ _PER_BYTE: Final = 8
 _PER_PACKED_BYTE: Final = 40
 """Bytes of memory for each that a history has on the disk; packed: gzip, Parquet."""
 
+_PARTS: Final = 100
+"""Of a key in TOML, `a.b.c`."""
 _LEAST: Final = 64 << 20
 
 
@@ -92,12 +95,10 @@ def insist_on_regular(path: Path) -> None:
 
 
 def read_bytes(path: Path, limit: int = SMALL_FILE, *, follow: bool = True) -> bytes:
-    """The whole file. Raises OSError as `opened` does, also where the file grows above `limit` meanwhile."""
+    """The whole file as it was when it was opened. Raises OSError as `opened` does."""
     with opened(path, limit, follow=follow) as file:
-        data = file.read(limit + 1)
-    if len(data) > limit:
-        raise OSError(errno.EFBIG, f"larger than the {in_bytes(limit)} that are read")
-    return data
+        # (Memory for all that is asked for is taken at once. In /proc, a size is 0 and says nothing.)
+        return file.read(os.fstat(file.fileno()).st_size or limit)
 
 
 def read_json(path: Path, limit: int = SMALL_FILE, *, follow: bool = True) -> Any:
@@ -115,9 +116,13 @@ def parse_json(data: bytes) -> Any:
 
 def read_toml(path: Path, limit: int = 1 << 20, *, follow: bool = True) -> dict[str, Any]:
     """The tables of a TOML file. Raises OSError, and ValueError where it is none."""
-    text = read_bytes(path, limit, follow=follow).decode("utf-8")
+    data = read_bytes(path, limit, follow=follow)
+    # The parser's time grows with the square of a key's parts.
+    words = re.split(rb"[\n\[\]{}=,]+", data.translate(None, b" \t\r\"'"))
+    if any(word.count(b".") > _PARTS for word in words):
+        raise ValueError(f"a key of more than {_PARTS} parts")
     try:
-        return tomllib.loads(text)
+        return tomllib.loads(data.decode("utf-8"))
     except RecursionError:
         raise ValueError("its values are nested too deeply") from None
 

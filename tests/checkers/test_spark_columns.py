@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
 from random import Random
@@ -10,6 +11,7 @@ import pytest
 from models_at_work import falsified, lived
 
 from checkers.linearizability import CasRegister, Model, Mutex, Problem, Register, encode
+from checkers.spark import session
 from checkers.spark.columns import applies, foreign_runs, pack_part
 from checkers.wellformed import breaches
 from results.history import Call, History
@@ -144,3 +146,16 @@ def test_what_another_model_implies_is_seen(tmp_path: Path) -> None:
     assert [spans[i][0] for i in foreign_runs(table, spans, CasRegister.fs).nonzero()[0]] == ["mutex"]
     assert applies(Register())
     assert not applies(Mutex())
+
+
+def test_what_java_says_goes_into_a_file_that_nobody_foresees(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And that is gone once the session stands."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    for pid in range(os.getpid() - 2, os.getpid() + 3):
+        (tmp_path / f"harness-spark-{pid}.log").symlink_to(tmp_path / "victim")
+    with session._aside() as log:
+        os.write(2, b"from Java")
+    assert log is not None
+    assert Path(log).read_bytes() == b"from Java"
+    assert Path(log).stat().st_mode & 0o077 == 0
+    assert not (tmp_path / "victim").exists()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,10 @@ from harness import history_options
 from harness.cli import cli, guarded
 from harness.examined import Asked
 from harness.offline import check_paths
-from results.formats import FORMATS, read_history
+from results.formats import FORMATS, read_history, write_jsonl
+from results.op import Op
 from results.record import RunRecord
+from results.store import RunDir, Store
 
 PORCUPINE = Path(__file__).parent.parent / "data" / "porcupine"
 
@@ -355,3 +358,77 @@ def test_a_log_is_read_with_its_offsets(tmp_path: Path, capsys: pytest.CaptureFi
 
 def test_formats_are_those_that_there_are() -> None:
     assert ("auto", *FORMATS) == history_options.FORMATS
+
+
+def stored(store: Path, minute: int) -> RunDir:
+    plan = 'workload = "register"\n[cluster]\nbackend = "docker"\n'
+    run = Store(store).create("register-none", plan, datetime(2026, 11, 21, 12, minute))
+    write_jsonl([Op(0, 1, 0, "invoke", "read", "k"), Op(1, 2, 0, "ok", "read", "k")], run.journal)
+    return run
+
+
+@pytest.mark.parametrize(
+    ("plan", "said"),
+    [
+        ("workload = 5", "workload is 5; a value of type str is right"),
+        ('workload = "no-such"', "no workload 'no-such'"),
+        ("a = " + "[" * 900, "nested too deeply"),
+        ("rate = " + "9" * 400, "rate is inf"),
+    ],
+)
+def test_one_bad_run_does_not_stop_the_others(
+    plan: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bad, good = stored(tmp_path, 1), stored(tmp_path, 2)
+    bad.plan.write_text(plan)
+    code, out, err = harness(capsys, "check", tmp_path)
+    assert (code, err) == (2, "")
+    assert said in next(line for line in out if bad.path.name in line)
+    assert any(good.path.name in line for line in out)
+    assert good.verdict.exists()
+    assert out[-1].startswith("2 histories: 2 unknown")
+
+
+def test_a_run_whose_verdict_cannot_be_stored_is_judged(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    first, second = stored(tmp_path, 1), stored(tmp_path, 2)
+    first.verdict.mkdir()
+    code, out, err = harness(capsys, "check", tmp_path)
+    assert (code, err) == (2, "")
+    [note] = [line for line in out if line.startswith("  note: ")]
+    assert note.startswith("  note: the verdict stands, but is not stored: ")
+    assert note.endswith("verdict.json: the verdict cannot be written: Is a directory")
+    assert any(line.startswith("  linearizability") for line in out)
+    assert second.verdict.exists()
+
+
+def test_what_speaks_against_a_file_is_said_beside_its_verdict(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ops = [Op(0, 50, 0, "invoke", "write", "k", 1), Op(1, 20, 0, "ok", "write", "k", 1)]
+    back = tmp_path / "back.jsonl"
+    back.write_text("".join(json.dumps(op.to_json()) + "\n" for op in ops))
+    torn = tmp_path / "torn.jsonl"
+    write_jsonl([ops[0]], torn)
+    torn.write_bytes(torn.read_bytes() + b'{"index":1,"ti')
+    run = stored(tmp_path, 1)
+    run.journal.write_bytes(run.journal.read_bytes()[:-5])
+    _, out, _ = harness(capsys, "check", tmp_path, "--model", "register")
+    notes = [line.removeprefix("  note: ") for line in out if line.startswith("  note: ")]
+    assert sorted(notes) == [
+        "1 events were dated before the event above them; they take its time",
+        "the last 14 bytes were torn and are left out",
+        f"the last {len(run.journal.read_bytes().splitlines()[-1])} bytes were torn and are left out",
+    ]
+
+
+def test_pack_leaves_out_what_cannot_be_packed_and_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(tmp_path / "good.jsonl", *did("write", 1))
+    odd = {"nan": '"value":NaN', "inf": '"value":1e999', "extra": '"extra":"x"', "time": '"time":' + "9" * 40}
+    for name, text in odd.items():
+        (tmp_path / f"{name}.jsonl").write_text(f'{{"process":0,"type":"invoke","f":"write",{text}}}\n')
+    (tmp_path / "process.jsonl").write_text(f'{{"process":{2**63},"type":"invoke","f":"write"}}\n')
+    code, out, err = harness(capsys, "batch", "--input", tmp_path, "--pack", tmp_path / "t.parquet")
+    assert (code, err) == (2, "")
+    assert out[-1].endswith("1 histories; 5 could not be read")
+    assert len(out) == 6
+    assert not [line for line in out if "report" in line]

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 
 import paramiko
 import pytest
@@ -450,6 +451,7 @@ def test_a_lost_guard_is_replaced_by_the_heal(tmp_path: Path) -> None:
 _HOLDER = """
 import sys, time
 from pathlib import Path
+from types import SimpleNamespace
 import paramiko
 from infra.ssh import SshNode
 folder, address, port, user, fault = sys.argv[1:]
@@ -558,3 +560,15 @@ def test_nobody_is_cut_off_from_the_control_program(node: SshNode) -> None:
         drop_packets(node, [], 60)
     with pytest.raises(InfraError, match="no IPv4"):
         send_probe(node, "n2")
+
+
+@pytest.mark.parametrize("name", ["/etc/passwd", "../up", "a/../../up"])
+def test_fetch_refuses_names_that_lead_out(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A node that lies about what its folder holds writes nothing elsewhere."""
+    node = object.__new__(SshNode)
+    node.name = "n1"
+    listed = SimpleNamespace(stdout=name.encode() + b"\0")
+    monkeypatch.setattr(SshNode, "_run", lambda self, argv, **how: listed)
+    with pytest.raises(InfraError, match=r"n1: /log holds a file called .*, which leads out of it"):
+        node.fetch("/log", tmp_path / "here")
+    assert not (tmp_path / "up").exists()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -171,3 +172,29 @@ def test_the_web_view_has_the_page(output: Path) -> None:
     assert "lost-write" in answer.text
     empty = create_app(output.parent / "runs" / "other").test_client()
     assert empty.get("/trends", headers={"Host": "127.0.0.1"}).status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"verdict": "perhaps"}, "'perhaps' is not a valid Verdict"),
+        ({"checker": IMPACT, "figures": "["}, "JSONDecodeError"),
+        ({"checker": IMPACT, "figures": "[" * 3000}, "RecursionError"),
+        ({"checker": IMPACT, "figures": '[{"fault": "x", "times": "many"}]'}, "times is 'many'"),
+        ({"checker": IMPACT, "figures": "[null]"}, "TypeError"),
+    ],
+)
+def test_rows_that_are_none_are_told(changed: dict[str, str], said: str, tmp_path: Path) -> None:
+    row = {"run": "log-none/x", "checker": "log", "verdict": "valid", "reason": "so", **changed}
+    write(tmp_path, "a", [VerdictRow(**row)])  # type: ignore[arg-type]
+    with pytest.raises(HistoryError) as problem:
+        read_trends(tmp_path)
+    assert "the rows of 'log-none/x' are none of a verdict table" in str(problem.value)
+    assert said in str(problem.value)
+
+
+def test_a_pipe_among_the_tables_is_told(tmp_path: Path) -> None:
+    write(tmp_path, "a", [VerdictRow("r", "log", "valid", "so")])
+    os.mkfifo(tmp_path / VERDICTS / "b.parquet")
+    with pytest.raises(HistoryError, match=r"b\.parquet: not a verdict table, or damaged: a pipe, not a regular file"):
+        read_trends(tmp_path)

@@ -16,7 +16,7 @@ from flask.testing import FlaskClient
 from results.store import RunDir, Store
 from results.verdict import CheckResult, Judgement, Verdict
 from results.verdict_file import write_verdict
-from results.web import INLINE_LIMIT, PAGE, confined, create_app, serve
+from results.web import CONNECTIONS, INLINE_LIMIT, PAGE, Server, confined, create_app, serve
 
 NOON = datetime(2026, 11, 21, 12, 0, 0)
 PLAN = 'workload = "register"\n[[nemesis]]\nfault = "hammer-time"\n[[nemesis]]\nfault = "bridge"\n'
@@ -263,3 +263,92 @@ def test_serves_on_this_machine_only_and_says_where(root: Path, capsys: pytest.C
 def test_a_port_that_is_taken_is_an_oserror(root: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(OSError, match="in use"):
         serve(root, port=taken.getsockname()[1])
+
+
+# What runs and clients may do to it
+
+
+def test_what_was_viewed_is_closed(root: Path) -> None:
+    run = add_run(root, "log-none", 0, Verdict.VALID)
+    client = browse(root)
+    url = f"/files/log-none/{run.path.name}/plan.toml"
+    before = len(os.listdir("/proc/self/fd"))
+    for method in (client.get, client.head):
+        for _ in range(10):
+            assert method(url).status_code == 200
+    assert len(os.listdir("/proc/self/fd")) <= before
+
+
+@pytest.mark.parametrize("name", ["verdict.json", "plan.toml"])
+@pytest.mark.parametrize(
+    "data", ["[" * 100_000, "[" * 900, "a = " + "[" * 900, '{"verdict": "valid", "reason": [1]}', "\udcff"]
+)
+def test_one_odd_run_breaks_no_list(name: str, data: str, root: Path) -> None:
+    add_run(root, "log-none", 0, Verdict.VALID)
+    bad = add_run(root, "log-none", 1, Verdict.VALID)
+    (bad.path / name).write_bytes(data.encode("utf-8", "surrogateescape"))
+    page = browse(root).get("/")
+    assert page.status_code == 200
+    assert len(rows(page.text)) == 2
+    assert ("unreadable" in page.text) == (name == "verdict.json")
+
+
+@pytest.mark.parametrize("name", ["verdict.json", "plan.toml", "report.html"])
+@pytest.mark.parametrize("kind", ["device", "pipe", "outside", "hole"])
+def test_no_file_of_a_run_leads_out_of_the_store_or_has_no_end(
+    name: str, kind: str, root: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "secret").write_text('{"verdict": "valid", "reason": "the secret"}')
+    bad = add_run(root, "log-none", 1, Verdict.VALID)
+    path = bad.path / name
+    path.unlink()
+    if kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "hole":
+        with path.open("wb") as file:
+            file.truncate(10 << 30)
+    else:
+        path.symlink_to("/dev/zero" if kind == "device" else tmp_path / "secret")
+    page = browse(root).get("/")
+    assert page.status_code == 200
+    assert "the secret" not in page.text
+    if name == "verdict.json":
+        assert "verdict.json cannot be read" in page.text
+    if kind != "hole":
+        assert browse(root).get(f"/files/log-none/{bad.path.name}/{name}").status_code == 404
+
+
+def test_an_error_nobody_foresaw_is_a_page_and_a_line(
+    root: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("results.web._rows", lambda root: 1 / 0)
+    page = browse(root).get("/")
+    assert page.status_code == 500
+    assert "ZeroDivisionError" not in page.text
+    assert "/: ZeroDivisionError: division by zero" in caplog.text
+
+
+def test_more_connections_than_places_are_closed(root: Path) -> None:
+    """Those that wait have a place each; who comes later is closed at once, and is served when one of them has gone."""
+    server = Server("127.0.0.1", 0, create_app(root))
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    waiting = [socket.create_connection(server.server_address, timeout=10) for _ in range(CONNECTIONS)]
+    try:
+        late = socket.create_connection(server.server_address, timeout=10)
+        assert late.recv(1) == b""
+        late.close()
+        waiting.pop().close()
+        for _ in range(100):
+            try:
+                with urllib.request.urlopen(f"http://127.0.0.1:{server.server_port}/", timeout=10) as page:
+                    assert page.status == 200
+                break
+            except OSError:
+                threading.Event().wait(0.05)
+        else:
+            pytest.fail("no place became free")
+    finally:
+        for one in waiting:
+            one.close()
+        server.shutdown()
+        server.server_close()
