@@ -5,10 +5,11 @@ The rules, with their source in Jepsen's Kafka workload (`jepsen.tests.kafka`) w
 
 * *lost*: acknowledged, and on no replica in the end. Where no final reading decides it: acknowledged, never seen by
   anybody, although a read that was asked for after the acknowledgement went past its offset (Jepsen's `lost-write`).
+  What a broker deleted for its age (its `min` lies behind it) is not lost: nobody can tell.
 * *dirty*: of unknown outcome, shown to a reader, and on no replica in the end: the reader saw what was not committed.
 * *phantom*: refused for certain, and seen (Jepsen's G1a). *stray*: seen, and never sent. *premature*: seen before.
 * *duplicated*: at two offsets of what one replica holds in the end; without final readings, at two offsets.
-* *moved*: acknowledged at one offset and found at others only, or seen at another one than where it stands.
+* *moved*: put at one offset by its answer and found at others only, or seen at another one than where it stands.
 """
 
 from __future__ import annotations
