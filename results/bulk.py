@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator
+import json
+import secrets
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 
 @contextmanager
@@ -19,3 +22,19 @@ def making_many() -> Iterator[None]:
     finally:
         if was_on:
             gc.enable()
+
+
+def json_values(texts: Sequence[str]) -> list[Any]:
+    """Each of the texts as a JSON value, parsed as one array: quicker than one by one, and field names are shared.
+
+    Between any two stands a word that is in none of them, so that no text can end in another one: `[1` and `2]` are no
+    values, nor is `1,2`. Raises ValueError, RecursionError as `json.loads` does.
+    """
+    if not texts:
+        return []
+    word = secrets.token_hex(8)
+    between = f',"{word}",'
+    found: list[Any] = json.loads(f"[{between.join(texts)}]")
+    if len(found) != 2 * len(texts) - 1 or any(one != word for one in found[1::2]):
+        raise ValueError("a value goes from one row to the next, or a row has several")
+    return found[::2]

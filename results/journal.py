@@ -25,7 +25,7 @@ from sys import intern
 from types import TracebackType
 from typing import Any, Final
 
-from results.bulk import making_many
+from results.bulk import json_values, making_many
 from results.durable import sync_folder
 from results.errors import HistoryError, StoreError, cannot_write, in_bytes
 from results.op import NEMESIS, Op
@@ -246,8 +246,7 @@ def _parse_all(lines: list[bytes]) -> list[Op] | None:
         if text[-_TAIL - 1 : -11] != _CRC_FIELD or text[-11:-3] != b"%08x" % zlib.crc32(text[: -_TAIL - 1]):
             return None
     try:
-        found = json.loads(b"[" + b",".join(lines) + b"]")
-        return [_op(data) for data in found] if len(found) == len(lines) else None
+        return [_op(data) for data in json_values([text.decode() for text in lines])]
     except (ValueError, RecursionError):
         return None
 

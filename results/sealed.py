@@ -31,7 +31,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from results.bulk import making_many
+from results.bulk import json_values, making_many
 from results.durable import replacing
 from results.errors import HistoryError
 from results.op import NO_EXTRA, OP_TYPES, Op, OpType, make_op
@@ -192,10 +192,7 @@ def _parsed(path: Path, columns: Mapping[str, list[Any]], name: str, absent: str
     """A column of JSON texts, parsed as one array: quicker than one by one, and field names are shared."""
     texts = [absent if text is None else text for text in columns[name]]
     try:
-        found: list[Any] = json.loads(f"[{','.join(texts)}]")
-        if len(found) == len(texts):
-            return found
-        problem = f"{len(found)} values in {len(texts)} rows"
+        return json_values(texts)
     except ValueError as wrong:
         problem = str(wrong)
     except RecursionError:

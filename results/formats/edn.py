@@ -193,7 +193,8 @@ def _whole(bracket: str, items: list[Any], at: int) -> Any:
     names = [name if isinstance(name, str) else json.dumps(name) for name in items[::2]]
     found = dict(zip(names, items[1::2], strict=True))
     if len(found) < len(names):
-        twice = next(name for name in names if names.count(name) > 1)
+        met: set[str] = set()
+        twice = next(name for name in names if name in met or met.add(name))  # type: ignore[func-returns-value]
         raise EdnError(f"a map with the key {twice!r} twice", at)
     return found
 

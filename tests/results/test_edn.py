@@ -50,3 +50,10 @@ def test_what_is_written_is_read_back(value: Any) -> None:
     back = parse_edn(write_value(value))
     assert back == [value]
     assert repr(back) == repr([value])
+
+
+def test_a_key_that_stands_twice_is_found_in_one_pass() -> None:
+    """The square of so many keys would take minutes."""
+    keys = " ".join(f":k{i} 0" for i in range(200_000))
+    with pytest.raises(EdnError, match="a map with the key 'k199999' twice"):
+        parse_edn("{" + keys + " :k199999 1}")

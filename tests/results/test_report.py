@@ -368,12 +368,6 @@ def test_a_process_that_follows_an_info_takes_its_lane_and_no_other_does() -> No
 
 
 def test_words() -> None:
-    assert [words.clock(t) for t in (0, 118_400 * MS, 59_970 * MS, 3_600 * S)] == [
-        "00:00.0",
-        "01:58.4",
-        "01:00.0",
-        "60:00.0",
-    ]
     assert [words.duration(t) for t in (350_000, 12.34 * MS, 999.9 * MS, 4 * S, 59.97 * S, 161 * S)] == [
         *("350 µs", "12.3 ms", "1.0 s", "4.0 s", "1 min 00 s", "2 min 41 s"),
     ]

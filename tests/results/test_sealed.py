@@ -102,3 +102,16 @@ def test_plain_strings_and_wrong_contents(tmp_path: Path) -> None:
         pq.write_table(pa.Table.from_pylist([{**row, "extra": None, "value": value}]), tmp_path / "h")
         with pytest.raises(HistoryError, match="column 'value' is no JSON"):
             read_sealed(tmp_path / "h")
+
+
+@pytest.mark.parametrize(
+    "values",
+    [["1,2", "[3", "4]", "1"], ["1],[2", "[[3", "4]]"], ["[3", "4]", "1,2"], ['{"a": 1', '"b": 2}', "1,2"], ["", "1"]],
+)
+def test_a_value_that_goes_from_one_row_to_the_next_is_refused(tmp_path: Path, values: list[str]) -> None:
+    """However many values there are in all."""
+    row = {"time": 1, "process": 2, "type": "ok", "f": "read", "key": "k", "error": None, "extra": None}
+    rows = [{"index": index, "value": value, **row} for index, value in enumerate(values)]
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "h")
+    with pytest.raises(HistoryError, match="column 'value' is no JSON"):
+        read_sealed(tmp_path / "h")
