@@ -63,7 +63,7 @@ def clean_up(say: Callable[[str], None], dry_run: bool, kept_too: bool = False) 
                 say(f"{name}: {run_id} could not be looked at: {why}")
             elif (state := _left_alone(run_id, mine, kept_too)) is not None:
                 alive = True
-                say(f"{name}: {run_id} is {state}, left alone: {what}")
+                say(f"{name}: {run_id} {state}: {what}")
             else:
                 say(f"{name}: {run_id} {'would remove' if dry_run else 'removing'}: {what}")
                 left = None if dry_run else _removed(backend, run_id)
@@ -80,12 +80,12 @@ def clean_up(say: Callable[[str], None], dry_run: bool, kept_too: bool = False) 
 
 
 def _left_alone(run_id: str, mine: Sequence[Leftover], kept_too: bool) -> str | None:
-    """Why a run's leftovers are not to be removed, or None."""
+    """What is said of a run whose leftovers are not to be removed; None where they are."""
     keeps = any(item.kept for item in mine)
     if any(item.alive for item in mine):
-        return "in use" if keeps else "still running"
+        return "is in use, left alone" if keeps else "is still running, left alone"
     if keeps and not kept_too:
-        return f"kept (run --reuse {run_id}, or clean --kept)"
+        return f"is kept (run --reuse {run_id}, or clean --kept), left alone"
     return None
 
 

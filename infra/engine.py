@@ -37,7 +37,7 @@ def connect(timeout_s: float = 60) -> docker.DockerClient:
     try:
         client = docker.from_env(timeout=timeout_s)
         client.ping()
-    except DockerException as e:
+    except Exception as e:  # the SDK lets pass whatever its transports raise: paramiko's errors, ValueError, OSError
         raise InfraError(f"no Docker engine answers at {_where()}: {_cause(e)}") from e
     return client
 
@@ -157,7 +157,7 @@ def _where() -> str:
     return os.environ.get("DOCKER_HOST", _SOCKET)
 
 
-def _cause(e: DockerException) -> str:
+def _cause(e: Exception) -> str:
     """The innermost reason in the SDK's nested exception text, in words."""
     text = str(e)
     for sign, words in (

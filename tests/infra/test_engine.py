@@ -43,6 +43,17 @@ def test_a_socket_nobody_listens_on(tmp_path: Path) -> None:
     assert engine_answers().reason.endswith("connection refused")
 
 
+@pytest.mark.parametrize(
+    "host", ["ssh://x@127.0.0.1:1", "nonsense", "tcp://", "tcp://127.0.0.1:1", "npipe://x"]
+)
+def test_an_address_that_is_none(host: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DOCKER_HOST", host)
+    answer = engine_answers()
+    assert not answer.ok
+    assert answer.reason.startswith(f"no Docker engine answers at {host}: ")
+    assert "\n" not in answer.reason
+
+
 def test_somebody_elses_engine_is_not_replaced() -> None:
     with pytest.raises(InfraError, match="DOCKER_HOST names that engine, so none is started here"):
         start_engine(lambda _: None)
