@@ -51,6 +51,9 @@ SETTLE_S = 5.0
 """Load goes on at least this long after the last heal: what returns may do harm only then."""
 
 READY_TIMEOUT_S = 240.0
+PARTIAL_READY_S = 30.0
+"""How long the rest of a group is waited for when one of its nodes does not answer."""
+
 
 _GOES_ON: Final = "interrupted: the logs are fetched and the run is judged all the same; once more ends that"
 FINAL_LIMIT_S = 120.0
@@ -397,15 +400,42 @@ class _Session:
 
 
 def restart_all(topology: Topology, nodes: Sequence[Node]) -> None:
-    """Stop every server in an orderly way, start all again, wait until the group serves."""
-    stop_all(topology, nodes)
-    topology.start_all(READY_TIMEOUT_S)
+    """Stop every server in an orderly way, start all again, wait until the group serves.
+
+    A node that does not answer keeps the others from nothing: they are started again, and then InfraError tells of it.
+    """
+    failed = _stopped(topology, nodes)
+    if not failed:
+        topology.start_all(READY_TIMEOUT_S)
+        return
+    for node in nodes:
+        if node.name not in failed:
+            topology.start(node)
+    with contextlib.suppress(InfraError):  # what is missing is told below
+        topology.await_serving(PARTIAL_READY_S)
+    raise InfraError("; ".join(str(problem) for problem in failed.values()))
 
 
 def stop_all(topology: Topology, nodes: Sequence[Node]) -> None:
-    """Stop every server in an orderly way, all nodes at once."""
+    """Stop every server in an orderly way, all nodes at once. Raises InfraError after having tried all."""
+    failed = _stopped(topology, nodes)
+    if failed:
+        raise InfraError("; ".join(str(problem) for problem in failed.values()))
+
+
+def _stopped(topology: Topology, nodes: Sequence[Node]) -> dict[str, InfraError]:
+    """Stop every server; node -> why that failed."""
+
+    def stop(node: Node) -> InfraError | None:
+        try:
+            topology.stop(node)
+        except InfraError as problem:
+            return problem
+        return None
+
     with ThreadPoolExecutor(len(nodes)) as pool:
-        list(pool.map(topology.stop, nodes))
+        said = dict(zip([node.name for node in nodes], pool.map(stop, nodes), strict=True))
+    return {name: problem for name, problem in said.items() if problem is not None}
 
 
 def collect(topology: Topology, nodes: Sequence[Node], folder: RunDir) -> None:

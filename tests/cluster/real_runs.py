@@ -121,8 +121,8 @@ class Going:
     def ctrl_c(self) -> None:
         os.killpg(self.process.pid, signal.SIGINT)
 
-    def wait(self) -> Run:
-        code = self.process.wait(PATIENCE_S)
+    def wait(self, patience_s: float = PATIENCE_S) -> Run:
+        code = self.process.wait(patience_s)
         return Run(code, self.out, self.err, self._latest() if (self.store / "latest").exists() else None)
 
 

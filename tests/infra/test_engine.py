@@ -43,9 +43,7 @@ def test_a_socket_nobody_listens_on(tmp_path: Path) -> None:
     assert engine_answers().reason.endswith("connection refused")
 
 
-@pytest.mark.parametrize(
-    "host", ["ssh://x@127.0.0.1:1", "nonsense", "tcp://", "tcp://127.0.0.1:1", "npipe://x"]
-)
+@pytest.mark.parametrize("host", ["ssh://x@127.0.0.1:1", "nonsense", "tcp://", "tcp://127.0.0.1:1", "npipe://x"])
 def test_an_address_that_is_none(host: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DOCKER_HOST", host)
     answer = engine_answers()
