@@ -43,9 +43,9 @@ if TYPE_CHECKING:
     help="Work of one Spark task, by estimate.",
 )
 @click.option(
-    "--log-sql",
+    "--logs",
     is_flag=True,
-    help="Log anomalies of Parquet histories by Spark SQL, too: for those no worker can hold.",
+    help="Judge message logs of Parquet histories queue by queue, too: for those no worker can hold.",
 )
 @click.option(
     "--pack",

@@ -31,7 +31,7 @@ _JUDGED_FROM = (
         for name in ("bulk", "figures", "history", "impact", "journal", "observations", "op", "op_table")
     ),
     *(f"results.{name}" for name in ("record", "sealed", "store", "verdict")),
-    *(f"harness.{name}" for name in ("batch_judge", "batch_rows", "batch_work", "examined", "judging")),
+    *(f"harness.{name}" for name in ("batch_judge", "batch_logs", "batch_rows", "batch_work", "examined", "judging")),
 )
 """Rooms and modules whose sources can change a verdict, or what stands beside it in its row."""
 

@@ -20,7 +20,7 @@ from checkers.spark.session import start
 from checkers.spark.units import PORTION_S, Unit, portions
 from harness import terminal
 from harness.batch_input import checker_version, units_in
-from harness.batch_logs import LOG_SQL, Source, judge_logs, log_sources
+from harness.batch_logs import BY_QUEUE, Source, judge_logs, log_sources
 from harness.batch_work import BatchWork
 from harness.examined import Asked
 from harness.listed import Listed, Row
@@ -52,7 +52,7 @@ class BatchPlan:
     conf: Mapping[str, str] = field(default_factory=dict)
     again: bool = False
     portion_s: float = PORTION_S
-    log_sql: bool = False
+    logs: bool = False
 
 
 def run_batch(plan: BatchPlan, say: Callable[[str], None]) -> int:
@@ -93,7 +93,7 @@ def check_on(context: SparkContext, plan: BatchPlan, say: Callable[[str], None],
         root = os.path.abspath(as_path(uri)) if files.shared else uri
         units = units_in(root, files, plan.model, listed, output, say, plan.portion_s)
         left = []
-        if plan.log_sql:
+        if plan.logs:
             logs.append((files, log_sources(units)))
         for unit in units:
             receipt = done.get(unit.fingerprint(work.question))
@@ -121,7 +121,7 @@ def check_on(context: SparkContext, plan: BatchPlan, say: Callable[[str], None],
                 progress.step(len(receipts))
     progress.end()
     for number, (files, sources) in enumerate(logs):
-        job = Job(context, files, output, outputs, does, f"{name}-{number}-{LOG_SQL}")
+        job = Job(context, files, output, outputs, does, f"{name}-{number}-{BY_QUEUE}")
         for found in judge_logs(context, files, sources, version, work.checked, work.question):
             score.add(job.write([found]))
     score.whole()
@@ -161,7 +161,7 @@ class Score:
 
     def add(self, receipts: Iterable[Receipt]) -> None:
         for receipt in receipts:
-            if receipt.part == LOG_SQL:
+            if receipt.part == BY_QUEUE:
                 self.beside.update({Verdict(word): number for word, number in receipt.runs.items()})
                 self.shown += [one for one in receipt.told if len(self.shown) < _SHOWN]
             elif receipt.part is not None:

@@ -6,9 +6,10 @@ name who acknowledged what and when, under which fault, who was master, and what
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -23,6 +24,19 @@ from checkers.message_ops import of_messages
 from results.figures import many
 from results.record import RunRecord
 from results.verdict import Anomaly, CheckResult
+
+NAMES = (
+    "lost", "phantom", "never-sent", "duplicated", "inconsistent-offsets", "dirty-read", "hole", "reordered",
+    "realtime-inversion", "premature", "nonmonotonic-poll", "poll-skip", "position-regression", "position-jump",
+)  # fmt: skip
+"""The gravest first."""
+
+
+class Findings(NamedTuple):
+    """What was found in a part of a history. Its `stats` add up."""
+
+    anomalies: Sequence[Anomaly]
+    stats: Mapping[str, int]
 
 
 class LogAnomalies:
@@ -41,30 +55,41 @@ class LogAnomalies:
         """`stats`: `sends`, `acked`, `unknown_outcome` and how many of those `appeared`; `queues`, `messages_seen`;
         `undecided`: acknowledged messages of which the run does not prove that they are kept.
         """
+        return self.conclude(run, [self.examine(run)])
+
+    def examine(self, run: RunRecord) -> Findings:
+        """What is found in a history, or in a part of one: some queues with all that any op shows of their messages."""
         fates = study(run.history)
         found = fates.facts
-        acked = int(np.count_nonzero(found.sends.outcome == OK))
-        undecided = fates.undecided
-        judge = _Judge(run, fates)
         stats = {
             "sends": len(found.sends.id),
-            "acked": acked,
+            "acked": int(np.count_nonzero(found.sends.outcome == OK)),
             "unknown_outcome": int(np.count_nonzero(found.sends.outcome == INFO)),
             "appeared": fates.appeared,
             "queues": len(found.queues),
             "messages_seen": len(np.unique(found.places.id)),
             "sightings": len(found.sightings.id),
-            "undecided": undecided,
+            "undecided": fates.undecided,
         }
+        return Findings(_Judge(run, fates).anomalies(), stats)
+
+    def conclude(self, run: RunRecord, parts: Sequence[Findings]) -> CheckResult:
+        """The result for the run that these parts make up. Of `run`, what it permits is asked for."""
+        stats: Counter[str] = Counter()
+        for part in parts:
+            stats.update(part.stats)
+        acked, sends, sightings, undecided = (stats[name] for name in ("acked", "sends", "sightings", "undecided"))
         unknown = None
         if not acked:
-            unknown = "no message was sent" if not len(found.sends.id) else "no message was acknowledged"
-        elif not len(found.sightings.id):
+            unknown = "no message was sent" if not sends else "no message was acknowledged"
+        elif not sightings:
             unknown = f"{acked:,} messages were acknowledged, and none was ever read"
         elif undecided:
             unknown = f"of {undecided:,} acknowledged messages the run does not show whether they were kept"
-        told = f"{acked:,} acknowledged messages in {len(found.queues)} queues"
-        return settled(self.name, run, judge.anomalies(), stats, told, unknown)
+        told = f"{acked:,} acknowledged messages in {stats['queues']} queues"
+        # (Those of one part stand in this order already.)
+        anomalies = sorted((a for part in parts for a in part.anomalies), key=lambda a: NAMES.index(a.name))
+        return settled(self.name, run, anomalies, dict(stats), told, unknown)
 
 
 class _Judge(Teller):

@@ -1,342 +1,209 @@
-"""Anomalies of message logs as Spark SQL over an op table: for histories that are larger than a worker.
+"""The judge of message logs, queue by queue on Spark: for histories that are larger than a worker.
 
-The rules are those of `checkers.log.fates` and `checkers.log.order`, where each is explained, and a test compares the
-two on simulated runs with every planted bug. Here a case is a row (run, anomaly, queue, offset, id, op): which message,
-where, and the index of the op that shows it. Everything is a window, a join or a group by run and queue, so that one
-history spreads over as many executors as it has queues.
+A history is divided, and `checkers.log.LogAnomalies` itself looks at each part and concludes from all of them: there is
+no rule here of what must not be. Its rules look at one queue at a time, or follow one message. So the parts are sets of
+queues, each with all ops on them; two queues that a message was seen in, or sent to and seen in, are in one part.
 
-What only the run's surroundings tell is left to the caller: whether a node was the same master, undisturbed, from one
-read to another (`Candidate`).
+Ops without a queue go to every part: those of the nemesis, what moves a process on (`assign`, `crash`, `seek`), and a
+`pop`, of which a part has the messages of its own queues. A part is put together on one worker, which has to hold it; a
+history of few queues, or one whose messages wander between all of them, is spread little.
+
+A history is no ground for a verdict where its ops do not pair (`results.history`), or their indices or times are in
+disorder: that is looked at first, by process, and such a run is `unknown` here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, NamedTuple
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from checkers.log.anomalies import Findings, LogAnomalies
+from checkers.message_ops import BadOp, explained
+from checkers.wellformed import breaches
+from results.history import History
+from results.op import NO_EXTRA, OK, Op
+from results.record import RunRecord
+from results.verdict import CheckResult, Verdict
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
 
-NEVER: Final = 2**62
-"""Instead of the moment of a completion that never came."""
+MOST_PARTS: Final = 256
+"""Of one history: each costs a copy of the ops without a queue. Small parts are put together."""
 
-_EVERYTHING: Final = 2**63 - 1
-
-
-class Found(NamedTuple):
-    """A case. `id` as text (bodies that nobody of ours wrote are no numbers); null fields are None."""
-
-    run: str
-    anomaly: str
-    queue: str
-    offset: int | None
-    id: str | None
-    op: int | None
+COLUMNS: Final = ("index", "time", "process", "type", "f", "key", "value", "error", "extra")
 
 
-class Candidate(NamedTuple):
-    """A reader that was given again what the same node, asked as the master, had given it before.
-
-    It is an anomaly if the node was the same master, without a fault, from `t0` to `t1` (ns).
-    """
+class OpRow(NamedTuple):
+    """A row of an op table. `at`: the op's index. `value` and `extra` are JSON, None where there is none."""
 
     run: str
-    queue: str
-    offset: int
-    op: int
-    node: str
-    t0: int
-    t1: int
+    at: int
+    time: int
+    process: int
+    type: Any
+    f: str
+    key: str | None
+    value: str | None
+    error: str | None
+    extra: str | None
+
+    def op(self, index: int) -> Op:
+        value = None if self.value is None else json.loads(self.value)
+        extra = json.loads(self.extra) if self.extra else NO_EXTRA
+        return Op(index, self.time, self.process, self.type, self.f, self.key, value, self.error, extra)
 
 
-Reigned = Callable[[Candidate], bool]
+class Looked(NamedTuple):
+    """What came of a part: its findings, or the first op that is not what its name promises."""
 
-_VIEWS: Final[tuple[tuple[str, str], ...]] = (
-    (
-        "calls",
-        """
-        SELECT * FROM (
-          SELECT run, `key` AS queue, f, process, `index` AS start, `time` AS t0, type, value, extra,
-                 lead(type) OVER w AS done_type, lead(`index`) OVER w AS done, lead(`time`) OVER w AS t1,
-                 lead(value) OVER w AS done_value, lead(extra) OVER w AS done_extra
-          FROM {ops} WHERE process >= 0
-          WINDOW w AS (PARTITION BY run, process ORDER BY `index`)
-        ) WHERE type = 'invoke' AND f IN ('send', 'poll', 'replica-read', 'consume', 'pop')
-        """,
-    ),
-    (
-        "sends",
-        """
-        SELECT run, queue, process, start, t0, value AS id, coalesce(done_type, 'info') AS outcome,
-               CASE WHEN done_type IN ('ok', 'fail') THEN done ELSE {never} END AS end,
-               coalesce(CASE WHEN done_type = 'ok' THEN get(from_json(done_value, 'array<bigint>'), 0)
-                    ELSE TRY_CAST(get_json_object(CASE WHEN done IS NULL THEN extra ELSE done_extra END, '$.offset')
-                              AS BIGINT) END, -1) AS offset
-        FROM calls WHERE f = 'send'
-        """,
-    ),
-    (
-        "asked",
-        """
-        SELECT run, queue, f, process, start, t0, done AS end, t1, done_type,
-               coalesce(get_json_object(done_extra, '$.node'), get_json_object(extra, '$.node')) AS node,
-               coalesce(TRY_CAST(value AS BIGINT), -1) AS asked,
-               coalesce(TRY_CAST(coalesce(get_json_object(done_extra, '$.min'), get_json_object(extra, '$.min'))
-                             AS BIGINT), -1) AS min,
-               coalesce(TRY_CAST(coalesce(get_json_object(done_extra, '$.max'), get_json_object(extra, '$.max'))
-                             AS BIGINT), -1) AS max,
-               coalesce(TRY_CAST(coalesce(get_json_object(done_extra, '$.next'), get_json_object(extra, '$.next'))
-                             AS BIGINT), -1) AS next,
-               coalesce(get_json_object(done_extra, '$.role'), get_json_object(extra, '$.role')) AS role,
-               coalesce(get_json_object(done_extra, '$.start'), get_json_object(extra, '$.start')) = 'true' AS begins,
-               coalesce(get_json_object(done_extra, '$.done'), get_json_object(extra, '$.done')) AS said_done,
-               CASE WHEN done_type = 'ok' THEN from_json(done_value, 'array<array<string>>') END AS shown
-        FROM calls WHERE f <> 'send'
-        """,
-    ),
-    (
-        "reads",
-        """
-        SELECT *, size(shown) AS count, TRY_CAST(try_element_at(shown, 1)[0] AS BIGINT) AS low,
-               TRY_CAST(try_element_at(shown, -1)[0] AS BIGINT) AS high,
-               CASE WHEN said_done IS NOT NULL THEN said_done = 'true'
-                    ELSE max > -1 AND max <= greatest(
-                                     coalesce(TRY_CAST(try_element_at(shown, -1)[0] AS BIGINT) + 1, -1), asked)
-               END AS done
-        FROM asked WHERE done_type = 'ok' AND f <> 'pop'
-        """,
-    ),
-    (
-        "sightings",
-        """
-        SELECT run, queue, TRY_CAST(m[0] AS BIGINT) AS offset, m[1] AS id, start, end, f, node, pos
-        FROM reads LATERAL VIEW posexplode(shown) AS pos, m
-        UNION ALL
-        SELECT run, m[0], TRY_CAST(m[1] AS BIGINT), m[2], start, end, f, node, pos
-        FROM (SELECT * FROM asked WHERE done_type = 'ok' AND f = 'pop') LATERAL VIEW posexplode(shown) AS pos, m
-        WHERE coalesce(m[4], '0') IN ('0', 'false', '')
-        """,
-    ),
-    (
-        "chains",
-        """
-        SELECT *, sum(fresh) OVER (PARTITION BY run, queue, node ORDER BY start) AS chain FROM (
-          SELECT *, CASE WHEN lag(start) OVER w IS NULL OR asked <> lag(after) OVER w OR lag(done) OVER w
-                         THEN 1 ELSE 0 END AS fresh
-          FROM (SELECT *, CASE WHEN next <> -1 THEN next WHEN count > 0 THEN high + 1 ELSE asked END AS after
-                FROM reads WHERE f = 'replica-read')
-          WINDOW w AS (PARTITION BY run, queue, node ORDER BY start)
-        )
-        """,
-    ),
-    (
-        "readings",
-        """
-        SELECT run, queue, node, chain, greatest(max_by(after, start),
-               greatest(min_by(asked, start), min_by(min, start))) AS end, max_by(role, start) = 'master' AS master
-        FROM chains GROUP BY run, queue, node, chain HAVING max_by(done, start)
-        """,
-    ),
-    (
-        "settled",
-        """
-        SELECT run, queue,
-               CASE WHEN max(open) = 0 OR bool_or(coalesce(master, false)) THEN {everything} ELSE max(end)
-               END AS settled
-        FROM (
-          SELECT run, queue, end, master, 0 AS open FROM
-            (SELECT *, row_number() OVER (PARTITION BY run, queue, node ORDER BY chain DESC) AS nth FROM readings)
-            WHERE nth = 1
-          UNION ALL
-          SELECT t.run, t.queue, NULL, NULL, 1 FROM
-            (SELECT DISTINCT run, queue, node FROM asked WHERE f = 'replica-read') t
-            LEFT ANTI JOIN readings r ON t.run = r.run AND t.queue = r.queue AND t.node <=> r.node
-        ) GROUP BY run, queue HAVING count(end) > 0
-        """,
-    ),
-    (
-        "places",
-        """
-        SELECT p.*, coalesce(p.offset < s.settled, false) AS decided, size(p.final) > 0 AS is_final
-        FROM (SELECT run, queue, offset, id, min_by(start, end) AS first, min(end) AS first_end,
-                     collect_set(CASE WHEN f = 'replica-read' THEN node END) AS final
-              FROM sightings GROUP BY run, queue, offset, id) p
-        LEFT JOIN settled s ON p.run = s.run AND p.queue = s.queue
-        """,
-    ),
-    (
-        "fates",
-        """
-        SELECT s.*, coalesce(p.kept, false) AS kept, p.id IS NOT NULL AS seen,
-               CASE WHEN s.offset = -1 THEN coalesce(t.settled = {everything}, false)
-                    ELSE coalesce(s.offset < t.settled, false) END AS decided
-        FROM sends s
-        LEFT JOIN (SELECT run, id, bool_or(is_final) AS kept FROM places GROUP BY run, id) p
-               ON s.run = p.run AND s.id = p.id
-        LEFT JOIN settled t ON s.run = t.run AND s.queue = t.queue
-        """,
-    ),
-    (
-        "lost",
-        """
-        SELECT run, queue, offset, id, start FROM fates WHERE outcome = 'ok' AND NOT kept AND decided
-        UNION ALL
-        SELECT run, queue, offset, id, start FROM
-          (SELECT * FROM fates WHERE outcome = 'ok' AND NOT seen AND NOT decided AND offset <> -1) s
-          LEFT SEMI JOIN (SELECT * FROM reads WHERE count > 0) r
-          ON s.run = r.run AND s.queue = r.queue AND s.offset BETWEEN greatest(r.asked, 0) AND r.high
-             AND r.start > s.end
-        """,
-    ),
-    (
-        "seen",
-        """
-        SELECT p.*, f.queue AS home, f.offset AS acked, f.start AS send, f.outcome, f.kept, l.id IS NOT NULL AS gone,
-               count(*) OVER (PARTITION BY p.run, p.queue, p.offset) > 1 AS contested,
-               count(*) OVER (PARTITION BY p.run, p.id) AS several
-        FROM places p LEFT JOIN fates f ON p.run = f.run AND p.id = f.id
-        LEFT JOIN lost l ON p.run = l.run AND p.id = l.id
-        """,
-    ),
-    (
-        "duplicated",
-        """
-        SELECT run, id, min(queue) AS queue, min(offset) AS offset, min(first) AS first FROM (
-          SELECT a.run, a.id, a.queue, a.offset, a.first FROM seen a JOIN seen b
-            ON a.run = b.run AND a.id = b.id AND (a.queue <> b.queue OR a.offset <> b.offset)
-            AND arrays_overlap(a.final, b.final)
-          WHERE a.several > 1 AND TRY_CAST(a.id AS BIGINT) > 0
-          UNION ALL
-          SELECT s.run, s.id, s.queue, s.offset, s.first FROM seen s JOIN
-            (SELECT run, id FROM seen WHERE several > 1 AND TRY_CAST(id AS BIGINT) > 0
-             GROUP BY run, id HAVING NOT bool_or(decided)) n ON s.run = n.run AND s.id = n.id
-        ) GROUP BY run, id
-        """,
-    ),
-    (
-        "standing",
-        """
-        SELECT f.run, f.queue, f.process, f.start, f.end, f.id, f.outcome,
-               coalesce(p.final_offset, CASE WHEN f.outcome = 'ok' AND f.offset <> -1 THEN f.offset END,
-                        p.seen_offset) AS place
-        FROM fates f
-        LEFT JOIN (SELECT run, id, max(CASE WHEN is_final THEN offset END) AS final_offset, max(offset) AS seen_offset
-                   FROM seen WHERE queue = home GROUP BY run, id) p ON f.run = p.run AND f.id = p.id
-        LEFT ANTI JOIN lost l ON f.run = l.run AND f.id = l.id
-        """,
-    ),
-    (
-        "behind",
-        """
-        SELECT *,
-          min(end) OVER (PARTITION BY run, queue, process ORDER BY place RANGE BETWEEN 1 FOLLOWING AND
-                         UNBOUNDED FOLLOWING) < start AS by_one,
-          min(end) OVER (PARTITION BY run, queue ORDER BY place RANGE BETWEEN 1 FOLLOWING AND UNBOUNDED FOLLOWING)
-                         < start AS by_any
-        FROM standing WHERE place IS NOT NULL
-        """,
-    ),
-    (
-        "gaps",
-        """
-        SELECT run, queue, start, greatest(asked, min) AS begin, CASE WHEN count = 0 THEN next ELSE low END AS to
-        FROM reads
-        WHERE f <> 'replica-read' AND asked >= 0 AND CASE WHEN count = 0 THEN next ELSE low END > greatest(asked, min)
-        """,
-    ),
-    (
-        "down",
-        """
-        SELECT r.run, r.queue, r.start, array_min(transform(r.shown, m -> TRY_CAST(m[0] AS BIGINT))) AS offset
-        FROM reads r WHERE r.count > 0 AND (r.low < r.asked OR exists(
-          sequence(1, greatest(r.count - 1, 1)),
-          i -> i < r.count AND TRY_CAST(r.shown[i][0] AS BIGINT) <= TRY_CAST(r.shown[i - 1][0] AS BIGINT)))
-        """,
-    ),
-    (
-        "sessions",
-        """
-        SELECT *, max(struct(high, -start AS earliest)) OVER (PARTITION BY run, process, queue, session ORDER BY start
-                  ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS furthest
-        FROM (SELECT r.*, sum(CASE WHEN begins THEN 1 ELSE 0 END)
-                     OVER (PARTITION BY r.run, r.process, r.queue ORDER BY r.start) AS session
-              FROM reads r LEFT ANTI JOIN down d ON r.run = d.run AND r.start = d.start
-              WHERE r.f = 'poll' AND r.count > 0)
-        """,
-    ),
-)
-
-_KEPT: Final = frozenset({"calls", "asked", "reads", "places", "fates", "lost", "seen", "standing"})
-"""Views that several others are made of: computed once, in memory or on the executors' disks."""
-
-_CASES: Final = """
-    SELECT run, 'lost' AS anomaly, queue, offset, id, start AS op FROM lost
-    UNION ALL SELECT run, 'duplicated', queue, offset, id, first FROM duplicated
-    UNION ALL
-    SELECT s.run, 'inconsistent-offsets', min(s.queue), min(s.offset), s.id, min(s.first) FROM seen s
-      LEFT ANTI JOIN duplicated d ON s.run = d.run AND s.id = d.id
-      WHERE s.send IS NOT NULL GROUP BY s.run, s.id, s.several
-      HAVING (s.several > 1 AND NOT bool_and(is_final)) OR (bool_and(outcome = 'ok' AND acked <> -1)
-              AND NOT bool_or(s.queue = s.home AND s.offset = acked))
-    UNION ALL
-    SELECT run, 'inconsistent-offsets', queue, offset, id, start FROM (
-      SELECT s.*, row_number() OVER (PARTITION BY s.run, s.queue, s.offset ORDER BY s.start) AS nth FROM sends s
-        LEFT ANTI JOIN lost l ON s.run = l.run AND s.id = l.id WHERE s.outcome = 'ok' AND s.offset <> -1
-    ) WHERE nth > 1
-    UNION ALL
-    SELECT run, 'inconsistent-offsets', queue, offset, NULL, first FROM (
-      SELECT *, lag(id) OVER w AS other, lag(final) OVER w AS other_final FROM seen
-      WHERE contested AND outcome IN ('ok', 'info') AND NOT gone
-            AND NOT (outcome = 'info' AND NOT is_final AND NOT kept AND (decided OR contested))
-      WINDOW w AS (PARTITION BY run, queue, offset ORDER BY TRY_CAST(id AS BIGINT))
-    ) WHERE other IS NOT NULL
-        AND NOT (size(final) > 0 AND size(other_final) > 0 AND NOT arrays_overlap(final, other_final))
-    UNION ALL SELECT run, 'reordered', queue, place, id, start FROM behind WHERE by_one
-    UNION ALL SELECT run, 'realtime-inversion', queue, place, id, start FROM behind WHERE by_any AND NOT
-      coalesce(by_one, false)
-    UNION ALL
-    SELECT g.run, 'poll-skip', g.queue, g.begin, NULL, g.start FROM gaps g LEFT SEMI JOIN
-      (SELECT * FROM standing WHERE place IS NOT NULL AND outcome <> 'info') s
-      ON g.run = s.run AND g.queue = s.queue AND s.place >= g.begin AND s.place < g.to AND s.end < g.start
-    UNION ALL SELECT run, 'nonmonotonic-poll', queue, offset, NULL, start FROM down
-"""
-
-_CANDIDATES: Final = """
-    SELECT s.run, s.queue, s.low, s.start, s.node, b.t0, s.t1 FROM sessions s
-    JOIN reads b ON s.run = b.run AND b.start = -s.furthest.earliest
-    WHERE s.low <= s.furthest.high AND s.node = b.node AND s.role = 'master' AND b.role = 'master'
-      AND arrays_overlap(transform(s.shown, m -> concat_ws(':', m)), transform(b.shown, m -> concat_ws(':', m)))
-"""
+    found: Findings | None
+    bad: BadOp | None = None
 
 
-def log_cases(spark: SparkSession, ops: DataFrame, reigned: Reigned) -> list[Found]:
-    """Every case in an op table (`results.op_table`; several runs may be in it), in order of run and op.
+def mentions(row: OpRow) -> Iterator[tuple[str, Any]]:
+    """(queue, message) of every message that an op sends or shows, in whatever queue; (queue, None) of other ops."""
+    if row.process < 0:
+        return
+    value = None if row.value is None else json.loads(row.value)
+    if row.key is not None:
+        yield row.key, None
+        if row.f == "send" and row.type == "invoke":
+            yield row.key, json.dumps(value)
+    items = value if isinstance(value, list) else ()
+    if row.f == "assign":
+        yield from ((queue, None) for queue in items if isinstance(queue, str))
+    elif row.type == OK and row.f in ("poll", "replica-read", "consume", "pop"):
+        for item in items:
+            place = [row.key, *item] if row.f != "pop" and isinstance(item, list) else item
+            if isinstance(place, list) and len(place) > 2 and isinstance(place[0], str):
+                yield place[0], json.dumps(place[2])
 
-    Cases are few, or the first few thousand would do: they come to the driver. Runs in which an id was sent twice are
-    left out, for nothing can be said of them; the single-machine judge calls them `unknown`.
-    """
-    texts = ("run", "type", "f", "key", "value", "extra")
-    ops.selectExpr(
-        "`index`", "`time`", "process", *(f"TRY_CAST(`{name}` AS STRING) AS `{name}`" for name in texts)
-    ).createOrReplaceTempView("log_ops_all")
-    spark.sql(
-        """SELECT o.* FROM log_ops_all o LEFT ANTI JOIN (
-             SELECT run FROM log_ops_all WHERE f = 'send' AND type = 'invoke' GROUP BY run, value HAVING count(*) > 1
-           ) t ON o.run = t.run"""
-    ).createOrReplaceTempView("log_ops")
-    kept: list[DataFrame] = []
-    for name, text in _VIEWS:
-        view = spark.sql(text.format(ops="log_ops", never=NEVER, everything=_EVERYTHING))
-        if name in _KEPT:
-            kept.append(view.persist())
-        view.createOrReplaceTempView(name)
+
+def divided(queues: Iterable[str], together: Iterable[Iterable[str]]) -> dict[str, int]:
+    """queue -> its part, below `MOST_PARTS`. `together`: queues that must be in one part."""
+    head = {queue: queue for queue in queues}
+
+    def find(queue: str) -> str:
+        while head[queue] != queue:
+            head[queue] = queue = head[head[queue]]
+        return queue
+
+    for some in together:
+        first, *others = map(find, some)
+        for other in others:
+            head[find(other)] = find(first)
+    numbers: dict[str, int] = {}
+    return {queue: numbers.setdefault(find(queue), len(numbers) % MOST_PARTS) for queue in sorted(head)}
+
+
+def parts_of(row: OpRow, part_of: Mapping[str, int]) -> Iterable[int]:
+    """The parts that an op goes to."""
+    if row.process < 0 or row.key is None:
+        return dict.fromkeys(part_of.values())
+    return (part_of[row.key],)
+
+
+def look_at(rows: Iterable[OpRow], mine: set[str], about: RunRecord) -> Looked:
+    """One part of a history: `rows` in any order, those of the queues `mine` and those without a queue."""
+    ordered = sorted(rows, key=lambda row: row.at)
+    # The judges take an op's index for its place.
+    record = replace(about, history=History(_kept(row.op(place), mine) for place, row in enumerate(ordered)))
     try:
-        found = {Found(*row) for row in spark.sql(_CASES).collect()}
-        candidates = [Candidate(*row) for row in spark.sql(_CANDIDATES).collect()]
-    finally:
-        for view in kept:
-            view.unpersist()
-    for one in candidates:
-        if reigned(one):
-            found.add(Found(one.run, "nonmonotonic-poll", one.queue, one.offset, None, one.op))
-    return sorted(found, key=lambda case: (case.run, case.op or 0, case.anomaly, case.queue, case.offset or 0))
+        with explained(record.history):
+            found = LogAnomalies().examine(record)
+    except BadOp as problem:
+        return Looked(None, BadOp(ordered[problem.op].at, problem.what))
+    back = [replace(one, ops=[ordered[op].at for op in one.ops]) for one in found.anomalies]
+    return Looked(Findings(back, found.stats))
+
+
+def conclude(about: RunRecord, parts: Sequence[Looked]) -> CheckResult:
+    """The verdict on the whole, from what came of its parts."""
+    bad = min((part.bad for part in parts if part.bad is not None), key=lambda problem: problem.op, default=None)
+    if bad is not None:
+        return CheckResult(LogAnomalies.name, Verdict.UNKNOWN, str(bad))
+    return LogAnomalies().conclude(about, [part.found for part in parts if part.found is not None])
+
+
+def first_breach(rows: Iterable[OpRow]) -> str | None:
+    """Why the ops of one process are not a history by themselves, or None."""
+    ordered = sorted(rows, key=lambda row: row.at)
+    ops = (replace(row._replace(value=None, extra=None).op(0), index=place) for place, row in enumerate(ordered))
+    found = next(breaches(History(ops)), None)
+    return None if found is None else f"op {ordered[found.ops[0]].at} does not fit the op before it of its process"
+
+
+def judged(ops: DataFrame, about: Mapping[str, RunRecord]) -> dict[str, CheckResult]:
+    """The result of the judge `log` for each run of an op table. `about`: what else is known of a run, by its name."""
+    context = ops.sparkSession.sparkContext
+    texts = ("type", "f", "key", "value", "error", "extra")
+    plain = ops.selectExpr(
+        "TRY_CAST(run AS STRING) AS run",
+        *(f"TRY_CAST(`{name}` AS STRING) AS `{name}`" if name in texts else f"`{name}`" for name in COLUMNS),
+    )
+    rows = plain.rdd.map(lambda row: OpRow(*row))
+    known = {run: CheckResult(LogAnomalies.name, Verdict.UNKNOWN, told) for run, told in _malformed(plain, rows)}
+    runs = [row["run"] for row in plain.select("run").distinct().collect() if row["run"] not in known]
+
+    places = rows.flatMap(lambda row: [((row.run, message), queue) for queue, message in mentions(row)]).distinct()
+    queues = places.map(lambda place: (place[0][0], place[1])).distinct().collect()
+    wandered = (
+        places.filter(lambda place: place[0][1] is not None)
+        .groupByKey()
+        .map(lambda one: (one[0][0], tuple(sorted(one[1]))))
+        .filter(lambda one: len(one[1]) > 1)
+        .distinct()
+        .collect()
+    )
+    part_of = {
+        run: divided((q for name, q in queues if name == run), (some for name, some in wandered if name == run))
+        for run in runs
+    }
+    shared = context.broadcast((part_of, dict(about)))
+
+    def send_to(row: OpRow) -> list[tuple[tuple[str, int], OpRow]]:
+        division = shared.value[0].get(row.run)
+        return [] if division is None else [((row.run, part), row) for part in parts_of(row, division)]
+
+    def look(one: tuple[tuple[str, int], Iterable[OpRow]]) -> tuple[str, Looked]:
+        (run, part), own = one
+        division, records = shared.value
+        mine = {queue for queue, number in division[run].items() if number == part}
+        return run, look_at(own, mine, records.get(run, RunRecord(History(()))))
+
+    count = max(1, sum(len(set(division.values())) for division in part_of.values()))
+    found: dict[str, list[Looked]] = {run: [] for run in runs}
+    for run, looked in rows.flatMap(send_to).groupByKey(count).map(look).collect():
+        found[run].append(looked)
+    shared.unpersist()
+    nothing = RunRecord(History(()))
+    return known | {run: conclude(about.get(run, nothing), parts) for run, parts in found.items()}
+
+
+def _kept(op: Op, mine: set[str]) -> Op:
+    """The op as a part sees it: of several queues, its own. (What makes no sense is left to the judge.)"""
+    if not isinstance(op.value, list) or op.f not in ("pop", "assign"):
+        return op
+    if op.f == "assign":
+        return replace(op, value=[queue for queue in op.value if queue in mine or not isinstance(queue, str)])
+    shown = [held for held in op.value if not isinstance(held, list) or not held or held[0] in mine]
+    return replace(op, value=shown)
+
+
+def _malformed(plain: DataFrame, rows: Any) -> list[tuple[str, str]]:
+    """(run, why) of runs that are no histories."""
+    found = rows.map(lambda row: ((row.run, row.process), row._replace(value=None, extra=None))).groupByKey()
+    told = found.map(lambda one: (one[0][0], first_breach(one[1]))).filter(lambda one: one[1] is not None)
+    wrong: list[tuple[str, str]] = told.reduceByKey(min).collect()
+    counted = plain.groupBy("run").agg({"index": "max", "*": "count"}).toDF("run", "most", "count")
+    distinct = plain.select("run", "index").distinct().groupBy("run").count().toDF("run", "different")
+    both = counted.join(distinct, "run").where("most + 1 <> count OR different <> count")
+    wrong += [(row["run"], "the indices of its ops are not 0, 1, 2, ...") for row in both.collect()]
+    after = plain.selectExpr("run AS run_", "`index` - 1 AS index_", "`time` AS time_")
+    back = plain.join(after, on=(plain["run"] == after["run_"]) & (plain["index"] == after["index_"]))
+    back = back.where("time_ < `time`").select("run").distinct()
+    wrong += [(row["run"], "its times run back") for row in back.collect()]
+    return [(run, f"the history is not well-formed: {why}") for run, why in dict(reversed(wrong)).items()]

@@ -1,4 +1,5 @@
-"""The cases of Jepsen's `kafka_test` and `checker_test` that apply to judges of messages and of sets, in our own words.
+"""Cases of Jepsen's `kafka_test` and `checker_test` that apply to judges of messages and of sets, and those of Knossos and
+Porcupine, in our own words.
 
 `tests/data/peers/*.jsonl` has a case a line: its ops as [process, type, f, value, extra], what Jepsen says of it, what
 we say, and, where that is not the same, why. Transactions of several messages are taken apart, or left out: RocketMQ
@@ -8,12 +9,14 @@ has none over several queues.
 from __future__ import annotations
 
 import json
+from dataclasses import replace
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from checkers.linearizability import Linearizable
+from checkers.linearizability import INCONSISTENT, Inconsistent, Kind, Linearizable, Model, Register, check
 from checkers.linearizability.models import MODELS
 from checkers.log import LogAnomalies
 from checkers.message_ops import validate
@@ -67,3 +70,44 @@ def test_sets_and_queues(case: dict[str, Any]) -> None:
     result = Linearizable(MODELS[case["model"]]()).check(record(case, None))
     assert result.verdict.value == case["ours"]
     assert ("why" in case) != (case["jepsen"] == case["ours"])
+
+
+_Sets = frozenset[frozenset[int]]
+
+
+class SomeOf(Model[_Sets]):
+    """A register that keeps some subset of what is put (`put-any`), and shows some of that (`get-any`) or all of it.
+
+    What may be in there is the state: a model that is not deterministic becomes one of all its possible states.
+    """
+
+    name, noun, fs = "some-of", "register", frozenset({"put-any", "get-any", "get-all"})
+    observers = frozenset({"get-any", "get-all"})
+    initial = frozenset({frozenset[int]()})
+
+    def pure(self, op: Kind) -> bool:
+        return False
+
+    def step(self, state: _Sets, op: Kind) -> _Sets | Inconsistent:
+        if op.f == "put-any":
+            return frozenset(frozenset(some) for n in range(len(op.value) + 1) for some in combinations(op.value, n))
+        if not op.known:
+            return state
+        shown = frozenset(op.value)
+        left = frozenset(one for one in state if (shown <= one if op.f == "get-any" else shown == one))
+        return left or INCONSISTENT
+
+
+@pytest.mark.parametrize("case", cases("linearizability.jsonl"))
+def test_linearizability(case: dict[str, Any]) -> None:
+    makes: dict[str, type[Model[Any]]] = {**MODELS, SomeOf.name: SomeOf}
+    model = makes[case["model"]]
+    history = record(case, "k").history
+    indices = [op.extra.get("index", op.index) for op in history]
+    history = History(replace(op, index=index) for op, index in zip(history, indices, strict=True))
+    given = model() if "initial" not in case else Register(case["initial"])
+    found = check(history, given)
+    assert found.verdict.value == case["ours"], found.reason
+    assert ("why" in case) != (case["peer"] == case["ours"])
+    if "failing_op" in case:
+        assert found.failing_op == case["failing_op"]
