@@ -6,10 +6,8 @@ of content take part, and of these the ones that the history has ops for. docs/h
 
 from __future__ import annotations
 
-import gzip
 from collections.abc import Sequence, Set
 from pathlib import Path
-from typing import IO
 
 from checkers.api import Checker, judge
 from checkers.log import LogAnomalies, LogLinearizable, Replicas
@@ -20,6 +18,7 @@ from harness.examined import Asked, Examined
 from harness.summary import check_lines
 from results.errors import HistoryError
 from results.formats import ForeignHistory, read_history
+from results.formats.detect import unpacked
 from results.record import RunRecord
 from results.verdict import Judgement, Verdict
 
@@ -87,15 +86,8 @@ def _line(path: Path, foreign: ForeignHistory, op: int) -> int | None:
     if foreign.format != "jsonl":
         return None
     seen, found = -1, None
-    with _opened(path) as file:
+    with unpacked(path) as file:
         for number, text in enumerate(file, 1):
             seen += not text.isspace()
             found = number if seen == op and found is None else found
     return found if seen + 1 == len(foreign.history) else None
-
-
-def _opened(path: Path) -> IO[bytes]:
-    file = path.open("rb")
-    magic = file.read(2)
-    file.seek(0)
-    return gzip.open(file) if magic == b"\x1f\x8b" else file  # type: ignore[return-value]
