@@ -46,7 +46,9 @@ def judged(path: Path, shown: str, workload: str, asked: Asked) -> Examined:
         foreign = read_history(path, asked.format, asked.options)
     record = RunRecord(foreign.history)
     ops = len(foreign.history.clients)
-    whole = Examined(shown, Verdict.UNKNOWN, "", workload, ops=ops, notes=tuple(foreign.notes), damage=tuple(foreign.damage))
+    whole = Examined(
+        shown, Verdict.UNKNOWN, "", workload, ops=ops, notes=tuple(foreign.notes), damage=tuple(foreign.damage)
+    )
     problems = validate(foreign.history, _PROBLEMS + 1)
     if problems:
         raise _refusal(path, foreign, problems)

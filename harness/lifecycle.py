@@ -12,8 +12,7 @@ import contextlib
 import json
 import logging
 import time
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -33,9 +32,10 @@ from harness.own_machine import watch_own_machine
 from harness.plan import Plan, PlanError
 from harness.scene import Scene
 from harness.schedule import strikes
+from harness.servers import READY_TIMEOUT_S, collect, restart_all, stop_all
 from harness.targets import ROLES
 from harness.watch import Watch
-from infra.api import Backend, Cluster, ClusterSpec, InfraError, Node, Topology
+from infra.api import Backend, Cluster, ClusterSpec, InfraError, Topology
 from infra.cpu_share import Priority
 from infra.pressure import start_probes
 from results.durable import write_text
@@ -50,13 +50,9 @@ log = logging.getLogger("harness")
 SETTLE_S = 5.0
 """Load goes on at least this long after the last heal: what returns may do harm only then."""
 
-READY_TIMEOUT_S = 240.0
-PARTIAL_READY_S = 30.0
-"""How long the rest of a group is waited for when one of its nodes does not answer."""
-
+FINAL_LIMIT_S = 120.0
 
 _GOES_ON: Final = "interrupted: the logs are fetched and the run is judged all the same; once more ends that"
-FINAL_LIMIT_S = 120.0
 
 
 @dataclass(frozen=True)
@@ -228,15 +224,20 @@ def _on_cluster(
     try:
         with asyncio.Runner(loop_factory=loop_factory) as runner:
             runner.run(session.run())
-        if prepared.plan.ground_truth and not session.stopping:
-            session.read_ground_truth()
-    except BaseException:
-        with signals.ignored():
-            collect(topology, cluster.nodes, folder)
-        raise
+    except BaseException as problem:
+        if not (session.complete and isinstance(problem, signals.Stopped)):
+            with signals.ignored():
+                collect(topology, cluster.nodes, folder)
+            raise
+        session.stopping = True  # while the loop was closed
+        say(_GOES_ON)
     # One Ctrl-C must not cost the evidence from here on; the next ends the judging, and the journal is there.
     with signals.deferred(lambda: say(_GOES_ON), announced=session.stopping):
-        collect(topology, cluster.nodes, folder)
+        try:
+            if prepared.plan.ground_truth and not session.stopping:
+                session.read_ground_truth()
+        finally:
+            collect(topology, cluster.nodes, folder)
         priority.close()  # nothing waits for the judging
         record = folder.load()
         folder.seal(record)
@@ -257,6 +258,8 @@ class _Session:
         self.context = Context(cluster, self.topology, format(time.time_ns() // 1_000_000, "x"))
         self.keys: dict[str, None] = {}
         self.stopping = False
+        self.complete = False
+        """Whether the journal has all that happened, and the environment how the run ended."""
         self.unhealed: list[str] = []
         self.observer: Observer
         self.faults_by_name = prepared.faults
@@ -305,6 +308,7 @@ class _Session:
                 journal.close()
                 observations.close()
                 self._write_end()
+        self.complete = True
 
     def _write_end(self) -> None:
         """Whoever judges this run later must know how it ended."""
@@ -367,7 +371,7 @@ class _Session:
             await interpreter.run(gen.nemesis(Invocation("restart-all")), "final")
         else:
             self.say(" wait until every replica has caught up, then the final reads, also from each replica")
-        if not await self.observer.caught_up(plan.recovery_limit_s):
+        if not await self.observer.caught_up(plan.recovery_limit_s, lambda: self.stopping):
             log.warning("not every replica caught up within %g s: the final reads begin", plan.recovery_limit_s)
         reads = self.workload.final(list(self.keys), [n.name for n in self.cluster.nodes])
         await interpreter.run(gen.time_limit(FINAL_LIMIT_S, reads), "final")
@@ -399,58 +403,6 @@ class _Session:
         self.interpreter.stop()
 
 
-def restart_all(topology: Topology, nodes: Sequence[Node]) -> None:
-    """Stop every server in an orderly way, start all again, wait until the group serves.
-
-    A node that does not answer keeps the others from nothing: they are started again, and then InfraError tells of it.
-    """
-    failed = _stopped(topology, nodes)
-    if not failed:
-        topology.start_all(READY_TIMEOUT_S)
-        return
-    for node in nodes:
-        if node.name not in failed:
-            topology.start(node)
-    with contextlib.suppress(InfraError):  # what is missing is told below
-        topology.await_serving(PARTIAL_READY_S)
-    raise InfraError("; ".join(str(problem) for problem in failed.values()))
-
-
-def stop_all(topology: Topology, nodes: Sequence[Node]) -> None:
-    """Stop every server in an orderly way, all nodes at once. Raises InfraError after having tried all."""
-    failed = _stopped(topology, nodes)
-    if failed:
-        raise InfraError("; ".join(str(problem) for problem in failed.values()))
-
-
-def _stopped(topology: Topology, nodes: Sequence[Node]) -> dict[str, InfraError]:
-    """Stop every server; node -> why that failed."""
-
-    def stop(node: Node) -> InfraError | None:
-        try:
-            topology.stop(node)
-        except InfraError as problem:
-            return problem
-        return None
-
-    with ThreadPoolExecutor(len(nodes)) as pool:
-        said = dict(zip([node.name for node in nodes], pool.map(stop, nodes), strict=True))
-    return {name: problem for name, problem in said.items() if problem is not None}
-
-
-def collect(topology: Topology, nodes: Sequence[Node], folder: RunDir) -> None:
-    """Fetch every node's logs. A node that does not answer is noted, and the others are fetched all the same."""
-
-    def fetch(node: Node) -> None:
-        try:
-            topology.collect(node, folder.nodes / node.name)
-        except (InfraError, OSError) as problem:
-            log.error("logs of %s were not collected: %s", node.name, problem)
-
-    with ThreadPoolExecutor(len(nodes)) as pool:
-        list(pool.map(fetch, nodes))
-
-
 class _Log(logging.FileHandler):
     """A log that a full disk silences: that the disk is full is told by the journal, in one line."""
 
@@ -476,4 +428,4 @@ def _log_into(path: Path) -> Iterator[None]:
             handler.close()
 
 
-__all__ = ["Outcome", "Prepared", "collect", "prepare", "restart_all", "run"]
+__all__ = ["Outcome", "Prepared", "prepare", "run"]

@@ -131,12 +131,12 @@ class Observer:
                 return False
         return self._all_in_sync
 
-    async def caught_up(self, timeout_s: float) -> bool:
+    async def caught_up(self, timeout_s: float, given_up: Callable[[], bool] = lambda: False) -> bool:
         """Wait until every node has applied what its leader had committed when asked, and all are in sync; False when
-        the time is up.
+        the time is up, or nobody waits any more (`given_up`).
         """
         deadline = asyncio.get_running_loop().time() + timeout_s
-        while asyncio.get_running_loop().time() < deadline:
+        while asyncio.get_running_loop().time() < deadline and not given_up():
             await self.look()
             if self._stored_everywhere and self._all_in_sync:
                 said = await self.look(thorough=True)

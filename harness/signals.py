@@ -5,7 +5,7 @@ depends on the part of the run:
 
     before the load, and in every other command   `Stopped` is raised (`install`)
     while clients talk to servers                 a callback of the run is called in its event loop (`forwarded`)
-    while logs are fetched and a run is judged    the first one is announced, the second raises (`deferred`)
+    while files are read and a run is judged      the first one is announced, the second raises (`deferred`)
     while the cluster is removed                  nothing (`ignored`)
 """
 

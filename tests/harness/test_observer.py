@@ -146,5 +146,10 @@ def test_caught_up_is_applied_everywhere() -> None:
         assert await observer.caught_up(5)
         cluster.says("n3", role="follower")
         assert not await observer.caught_up(5), "a group without a leader has nobody to catch up with"
+        loop = asyncio.get_running_loop()
+        before, over = loop.time(), asyncio.Event()
+        loop.call_later(2, over.set)
+        assert not await observer.caught_up(1000, over.is_set)
+        assert loop.time() - before < 3, "the time of the loop, which is virtual here"
 
     play(story)

@@ -4,14 +4,17 @@ service in virtual time: every planted bug is caught, and good runs are left in 
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 
 import pytest
 
 from harness import lifecycle
+from harness.api import Context
 from harness.judging import judge_stored
 from harness.lifecycle import Outcome, Prepared
 from harness.plan import ClusterPlan, NemesisPlan, Plan
+from harness.signals import Stopped
 from harness.virtual_time import VirtualTimeLoop
 from results.store import Store
 from results.verdict import Verdict
@@ -75,6 +78,37 @@ def test_a_good_service_under_faults_is_valid(tmp_path: Path) -> None:
     history = outcome.folder.load().history
     assert {op.extra.get("phase", "main") for op in history if op.type == "invoke"} == {"main", "recovery", "final"}
     assert sum(call.outcome == "info" for call in history.clients.calls) > 0
+
+
+def test_a_stop_signal_while_the_servers_files_are_read_does_not_cost_the_verdict(tmp_path: Path) -> None:
+    class Interrupted(SimRegister):
+        def ground_truth(self, context: Context, folder: Path) -> None:
+            signal.raise_signal(signal.SIGINT)
+            (folder / "read").touch()
+
+    quiet = plan(5, nemeses=(), ground_truth=True)
+    heard: list[str] = []
+    prepared = Prepared(quiet, Interrupted(quiet), SIM_FAULTS, SimBackend(), SimTopology(quiet, None))
+    outcome = lifecycle.run(prepared, Store(tmp_path), heard.append, VirtualTimeLoop)
+    assert outcome.judgement.verdict == Verdict.VALID, outcome.judgement.reason
+    assert (outcome.folder.path / "read").exists()
+    assert sum(line.startswith("interrupted: ") for line in heard) == 1
+
+
+def test_a_stop_signal_while_the_loop_is_closed_does_not_cost_the_verdict(tmp_path: Path) -> None:
+    class Interrupted(VirtualTimeLoop):
+        def close(self) -> None:
+            was_open = not self.is_closed()
+            super().close()
+            if was_open:
+                raise Stopped(signal.SIGTERM)
+
+    quiet = plan(5, nemeses=())
+    heard: list[str] = []
+    prepared = Prepared(quiet, SimRegister(quiet), SIM_FAULTS, SimBackend(), SimTopology(quiet, None))
+    outcome = lifecycle.run(prepared, Store(tmp_path), heard.append, Interrupted)
+    assert outcome.judgement.verdict == Verdict.VALID, outcome.judgement.reason
+    assert sum(line.startswith("interrupted: ") for line in heard) == 1
 
 
 def test_the_same_seed_gives_the_same_run(tmp_path: Path) -> None:
