@@ -26,11 +26,11 @@ from results.sealed import distinct, row_count
 _JUDGED_FROM = (
     "checkers",
     "results.formats",
+    *(f"results.{name}" for name in ("bands", "bulk", "errors", "figures", "history", "impact", "journal", "machine")),
     *(
         f"results.{name}"
-        for name in ("bulk", "figures", "history", "impact", "journal", "observations", "op", "op_table")
+        for name in ("observations", "op", "op_table", "reading", "record", "sealed", "store", "verdict")
     ),
-    *(f"results.{name}" for name in ("record", "sealed", "store", "verdict")),
     *(f"harness.{name}" for name in ("batch_judge", "batch_logs", "batch_rows", "batch_work", "examined", "judging")),
 )
 """Rooms and modules whose sources can change a verdict, or what stands beside it in its row."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint
@@ -535,3 +536,11 @@ def test_a_workload_without_sources_is_an_error(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr("harness.batch_input.entry_points", lambda group: [lost])
     with pytest.raises(PlanError, match=r"the sources of a_package_that_is_gone\.workload cannot be found"):
         batch_input.checker_version()
+
+
+def test_what_the_checkers_and_readers_are_made_of_is_part_of_their_version() -> None:
+    """But for what only writes."""
+    root = Path(batch_input.__file__).parents[1]
+    sources = [*(root / "checkers").rglob("*.py"), *(root / "results/formats").rglob("*.py"), root / "results/store.py"]
+    used = {name for path in sources for name in re.findall(r"^from (results\.\w+)", path.read_text(), re.MULTILINE)}
+    assert used - {"results.durable", "results.verdict_table"} <= set(batch_input._JUDGED_FROM)
