@@ -35,7 +35,7 @@ from harness.scene import Scene
 from harness.schedule import strikes
 from harness.targets import ROLES
 from harness.watch import Watch
-from infra.api import Backend, Cluster, ClusterSpec, InfraError, Node, Topology
+from infra.api import Backend, Cluster, ClusterSpec, InfraError, Node, NodeUnreachable, Topology
 from infra.cpu_share import Priority
 from infra.pressure import start_probes
 from results.durable import write_text
@@ -236,7 +236,10 @@ def _on_cluster(
         raise
     # One Ctrl-C must not cost the evidence from here on; the next ends the judging, and the journal is there.
     with signals.deferred(lambda: say(_GOES_ON), announced=session.stopping):
-        collect(topology, cluster.nodes, folder)
+        lost = collect(topology, cluster.nodes, folder)
+        if lost:
+            about["lost_nodes"] = "; ".join(lost.values())
+            write_text(folder.environment, json.dumps(about, indent=2), "the environment")
         priority.close()  # nothing waits for the judging
         record = folder.load()
         folder.seal(record)
@@ -438,17 +441,24 @@ def _stopped(topology: Topology, nodes: Sequence[Node]) -> dict[str, InfraError]
     return {name: problem for name, problem in said.items() if problem is not None}
 
 
-def collect(topology: Topology, nodes: Sequence[Node], folder: RunDir) -> None:
-    """Fetch every node's logs. A node that does not answer is noted, and the others are fetched all the same."""
+def collect(topology: Topology, nodes: Sequence[Node], folder: RunDir) -> dict[str, str]:
+    """Fetch every node's logs. A node that does not answer is noted, and the others are fetched all the same.
 
-    def fetch(node: Node) -> None:
+    Returns the nodes that the harness itself could not reach, with what was said: every fault is healed by now, so
+    somebody else has taken them away.
+    """
+
+    def fetch(node: Node) -> str | None:
         try:
             topology.collect(node, folder.nodes / node.name)
         except (InfraError, OSError) as problem:
             log.error("logs of %s were not collected: %s", node.name, problem)
+            return str(problem) if isinstance(problem, NodeUnreachable) else None
+        return None
 
     with ThreadPoolExecutor(len(nodes)) as pool:
-        list(pool.map(fetch, nodes))
+        said = dict(zip([node.name for node in nodes], pool.map(fetch, nodes), strict=True))
+    return {name: problem for name, problem in said.items() if problem is not None}
 
 
 class _Log(logging.FileHandler):
