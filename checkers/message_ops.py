@@ -163,11 +163,11 @@ def of_messages(check: Callable[[Judge, RunRecord], CheckResult]) -> Callable[[J
     """For the `check` of a judge of messages: it is `explained`."""
 
     @wraps(check)
-    def told(self: Judge, run: RunRecord) -> CheckResult:
+    def checked(self: Judge, run: RunRecord) -> CheckResult:
         with explained(run.history):
             return check(self, run)
 
-    return told
+    return checked
 
 
 def _problems(history: History) -> Iterator[BadOp]:

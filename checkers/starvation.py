@@ -9,11 +9,12 @@ The same holds where a node was taken away from outside (`environment["lost_node
 
 The measurements are `results.machine`'s. The limits below lie far from both sides: on a quiet machine a thread waits
 less than 0.5 ms for a processor, and beside 40 busy processes on two cores without any weight for the cluster, tens of
-milliseconds (docs/faults.md has the figures).
+milliseconds (docs/anomalies.md has the figures).
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -110,14 +111,19 @@ def _short(samples: Sequence[MachineSample], start: int, end: int, node: str | N
     spells: dict[str, list[_Spell]] = {}
     for sample in samples:
         if sample.end > start and sample.start < end:
-            of = spells.setdefault(sample.node, [])
+            mine = spells.setdefault(sample.node, [])
             why = _why(sample)
             if why is not None:
-                of.append(_Spell(max(sample.start, start), min(sample.end, end), why))
+                mine.append(_Spell(max(sample.start, start), min(sample.end, end), why))
     nodes = [name for name in spells if name != CONTROL]
     edges = sorted({t for of in spells.values() for spell in of for t in (spell.start, spell.end)})
+    # (Of a node's spells in order of start, the first that is not over covers the time if any of them does.)
+    left = {name: deque(sorted(of, key=lambda spell: spell.start)) for name, of in spells.items()}
     for a, b in pairwise(edges):
-        now = {name: spell for name, of in spells.items() for spell in of if spell.start <= a and spell.end >= b}
+        for of in left.values():
+            while of and of[0].end <= a:
+                of.popleft()
+        now = {name: of[0] for name, of in left.items() if of and of[0].start <= a}
         among = [name for name in nodes if name in now]
         if CONTROL in now:
             yield a, b, f"control program: {now[CONTROL].why}"

@@ -68,7 +68,9 @@ def _run(command: Callable[[], object]) -> tuple[int, str | None]:
         command()
         return 0, None
     except SystemExit as left:
-        return left.code if isinstance(left.code, int) else 0, None
+        if left.code is None or isinstance(left.code, int):
+            return left.code or 0, None
+        return FAILURE, str(left.code)  # sys.exit("why")
     except click.UsageError as problem:
         hint = f"  ({problem.ctx.command_path} --help)" if problem.ctx else ""
         return USAGE, problem.format_message() + hint
@@ -86,7 +88,7 @@ def _run(command: Callable[[], object]) -> tuple[int, str | None]:
     except _PipeBroken as broken:
         # Help that nobody reads to its end is fine; a server or a child that went away is not.
         return (0, None) if terminal.unread() else (FAILURE, unforeseen(broken.__cause__ or broken))
-    except Exception as problem:
+    except BaseException as problem:  # also asyncio's CancelledError: Python's own exit code for it is 1, `invalid`
         return FAILURE, unforeseen(problem)
 
 

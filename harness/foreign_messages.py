@@ -6,10 +6,8 @@ of content take part, and of these the ones that the history has ops for. docs/h
 
 from __future__ import annotations
 
-import gzip
 from collections.abc import Sequence, Set
 from pathlib import Path
-from typing import IO
 
 from checkers.api import Checker, judge
 from checkers.log import LogAnomalies, LogLinearizable, Replicas
@@ -20,6 +18,8 @@ from harness.examined import Asked, Examined
 from harness.summary import check_lines
 from results.errors import HistoryError
 from results.formats import ForeignHistory, read_history
+from results.formats.detect import is_packed, unpacked
+from results.reading import allowance, bounded
 from results.record import RunRecord
 from results.verdict import Judgement, Verdict
 
@@ -42,13 +42,14 @@ def judges(workload: str, fs: Set[str]) -> Sequence[Checker]:
 
 def judged(path: Path, shown: str, workload: str, asked: Asked) -> Examined:
     """Judge a file. Raises HistoryError, with the line where the format has one to an op, for what is in it."""
-    foreign = read_history(path, asked.format, asked.options)
+    with bounded(path, allowance(path, asked.memory, packed=is_packed(path))):
+        foreign = read_history(path, asked.format, asked.options)
     record = RunRecord(foreign.history)
     ops = len(foreign.history.clients)
-    whole = Examined(shown, Verdict.UNKNOWN, "", workload, ops=ops, notes=tuple(foreign.notes))
+    whole = Examined(shown, Verdict.UNKNOWN, "", workload, ops=ops, notes=tuple(foreign.notes), damage=tuple(foreign.damage))
     problems = validate(foreign.history, _PROBLEMS + 1)
     if problems:
-        raise _told(path, foreign, problems)
+        raise _refusal(path, foreign, problems)
     found = judge(record, [WellFormed()])
     if found.verdict == Verdict.VALID:
         found = judge(record, judges(workload, {op.f for op in foreign.history.clients}))
@@ -70,10 +71,11 @@ def _examined(whole: Examined, found: Judgement) -> Examined:
         core=tuple(first.ops) if first else (),
         lines=[line for result in found.results for line in check_lines(result)],
         notes=whole.notes,
+        damage=whole.damage,
     )
 
 
-def _told(path: Path, foreign: ForeignHistory, problems: Sequence[BadOp]) -> HistoryError:
+def _refusal(path: Path, foreign: ForeignHistory, problems: Sequence[BadOp]) -> HistoryError:
     first, *others = problems
     more = f" (and {'more than ' * (len(others) == _PROBLEMS)}{min(len(others), _PROBLEMS - 1)} more" if others else ""
     listed = f": {'; '.join(str(p) for p in others[:2])})" if others else ""
@@ -87,15 +89,8 @@ def _line(path: Path, foreign: ForeignHistory, op: int) -> int | None:
     if foreign.format != "jsonl":
         return None
     seen, found = -1, None
-    with _opened(path) as file:
+    with unpacked(path) as file:
         for number, text in enumerate(file, 1):
             seen += not text.isspace()
             found = number if seen == op and found is None else found
     return found if seen + 1 == len(foreign.history) else None
-
-
-def _opened(path: Path) -> IO[bytes]:
-    file = path.open("rb")
-    magic = file.read(2)
-    file.seek(0)
-    return gzip.open(file) if magic == b"\x1f\x8b" else file  # type: ignore[return-value]

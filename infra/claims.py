@@ -36,10 +36,14 @@ class Claim:
             if attempt:
                 time.sleep(_PAUSE_S)
             fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-            if _locked(fd, fcntl.LOCK_EX) and _is_at(fd, path):
-                os.ftruncate(fd, 0)
-                os.pwrite(fd, f"process {os.getpid()}".encode(), 0)
-                return cls(path, fd)
+            try:
+                if _locked(fd, fcntl.LOCK_EX) and _is_at(fd, path):
+                    os.ftruncate(fd, 0)
+                    os.pwrite(fd, f"process {os.getpid()}".encode(), 0)
+                    return cls(path, fd)
+            except BaseException:
+                os.close(fd)
+                raise
             os.close(fd)
         raise InfraError(f"in use by {holder(path) or 'somebody'}")
 
@@ -70,6 +74,20 @@ def holder(path: Path) -> str | None:
         if _locked(fd, fcntl.LOCK_SH):
             return None
         return os.pread(fd, 64, 0).decode("ascii", "replace") or "a process"
+    finally:
+        os.close(fd)
+
+
+def remove_unheld(path: Path) -> None:
+    """Remove the file of a claim that nobody has; one that somebody has, or is just taking, stays."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except FileNotFoundError:
+        return
+    try:
+        # Under the lock: between a look and the removal somebody could take the claim, and a second one after him.
+        if _locked(fd, fcntl.LOCK_EX) and _is_at(fd, path):
+            path.unlink()
     finally:
         os.close(fd)
 

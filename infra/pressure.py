@@ -59,7 +59,8 @@ while :; do
     for what in cpu memory io; do
         total=-
         read -r _ _ _ _ total 2>/dev/null < "/proc/pressure/$what"
-        pressure+=" ${total#total=}"
+        total=${total#total=}
+        pressure+=" ${total:--}"
     done
     read -r _ user nice system idle iowait irq softirq steal _ < /proc/stat
     all=$((user + nice + system + idle + iowait + irq + softirq + steal))

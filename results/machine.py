@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
+
+from results.reading import LOG_FILE, LOG_LINE, lines, opened
 
 FILE: Final = "machine.log"
 CONTROL: Final = "control"
@@ -71,6 +74,8 @@ def read_machine(
         start = datetime.fromisoformat(str(begun))
     except ValueError:
         return []
+    if start.tzinfo is None:  # the field is in UTC
+        start = start.replace(tzinfo=UTC)
     start_us = int(start.timestamp() * 1e6)
     samples = _samples(CONTROL, control, start_us)
     for node, files in logs.items():
@@ -111,40 +116,45 @@ def _between(node: str, a: _Line, b: _Line) -> MachineSample:
 
 
 def _lines(path: Path, start_us: int) -> Iterator[_Line]:
-    try:
-        with path.open(errors="replace") as lines:
-            for line in lines:
-                try:
-                    yield _parse(line, start_us)
-                except (ValueError, IndexError):
-                    continue
-    except OSError:
-        return
+    for line in _whole_lines(path):
+        with suppress(ValueError):
+            yield _parse(line, start_us)
+
+
+def _whole_lines(path: Path) -> Iterator[str]:
+    """The lines that end: the last one may still be being written. None where the file cannot be read."""
+    with suppress(OSError), opened(path, LOG_FILE, follow=False) as file:
+        for line in lines(file, LOG_LINE):
+            if line.endswith(b"\n"):
+                yield line[:-1].decode("utf-8", "replace")
 
 
 def _parse(line: str, start_us: int) -> _Line:
-    if not line.endswith("\n"):
-        raise ValueError("a line that is still being written")
     time, late, cpu, memory, io, steal, ticks, *rest = line.split()
     servers = {}
     for word in rest:
         pid, ran, waited, switches = word.split(":")
-        servers[pid] = (int(ran), int(waited), int(switches))
-    stalled = [None if text == "-" else int(text) for text in (cpu, memory, io)]
-    return _Line((int(time) - start_us) * 1000, int(late), stalled, int(steal), int(ticks), servers)
+        servers[pid] = (_number(ran), _number(waited), _number(switches))
+    stalled = [None if text == "-" else _number(text) for text in (cpu, memory, io)]
+    return _Line((_number(time) - start_us) * 1000, _number(late), stalled, _number(steal), _number(ticks), servers)
+
+
+def _number(text: str) -> int:
+    """Raises ValueError, also for one that no kernel counts to."""
+    number = int(text)
+    if abs(number) >= 1 << 64:
+        raise ValueError(f"{text} has more than 64 bits")
+    return number
 
 
 def _pauses(path: Path, start: datetime) -> Iterator[tuple[int, float]]:
     """(end in ns since the start of the run, ms) of every pause that a GC log tells."""
-    try:
-        with path.open(errors="replace") as lines:
-            for line in lines:
-                found = _PAUSE.match(line.rstrip("\n"))
-                if found is not None:
-                    at = datetime.strptime(found[1], "%Y-%m-%dT%H:%M:%S.%f%z")
-                    yield int((at.astimezone(UTC) - start).total_seconds() * 1e9), float(found[2])
-    except (OSError, ValueError):
-        return
+    for line in _whole_lines(path):
+        found = _PAUSE.match(line)
+        if found is not None:
+            with suppress(ValueError):
+                at = datetime.strptime(found[1], "%Y-%m-%dT%H:%M:%S.%f%z")
+                yield int((at - start).total_seconds() * 1e9), float(found[2])
 
 
 def _with_pauses(samples: Sequence[MachineSample], pauses: Iterable[tuple[int, float]]) -> list[MachineSample]:

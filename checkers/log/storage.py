@@ -12,11 +12,13 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import IO, Any, Final
 
 from checkers.legality import settled
+from results.errors import HistoryError
 from results.figures import many
 from results.op import Op
+from results.reading import opened
 from results.record import RunRecord
 from results.verdict import Anomaly, CheckResult, Verdict
 
@@ -82,17 +84,24 @@ class GroundTruth:
 
 
 def read_disks(folder: Path) -> Iterator[Disk]:
-    """What each node's summary says. Raises ValueError for a file that is no summary."""
+    """What each node's summary says. Raises HistoryError for a file that cannot be read, or is no summary."""
     for path in sorted(folder.glob(f"nodes/*/{FILE}")):
-        with path.open() as lines:
+        with _opened(path) as lines:
             try:
                 head = json.loads(next(lines))["head"]
                 disk = Disk(path.parent.name, head["group"], problems=head["problems"])
                 for line in lines:
                     _take(disk, json.loads(line))
-            except (StopIteration, KeyError, ValueError) as problem:
-                raise ValueError(f"{path}: no summary of a broker's files ({problem!r})") from None
+            except (StopIteration, KeyError, TypeError, ValueError) as problem:
+                raise HistoryError(path, None, f"no summary of a broker's files ({problem!r})") from None
         yield disk
+
+
+def _opened(path: Path) -> IO[bytes]:
+    try:
+        return opened(path, follow=False)
+    except OSError as problem:
+        raise HistoryError(path, None, f"the summary of a broker's files cannot be read: {problem.strerror}") from None
 
 
 def _take(disk: Disk, said: Any) -> None:

@@ -11,8 +11,8 @@ master may bring back what was taken or acknowledged shortly before: that is at-
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
 
@@ -47,7 +47,7 @@ class Lease:
 
 @dataclass
 class _Held:
-    """The life of one message in one group. `acked`: (index, ns) of the first acknowledgement that was answered."""
+    """The life of one message in one group. `acked`: the first acknowledgement that was accepted."""
 
     leases: list[Lease] = field(default_factory=list)
     acked: Call | None = None
@@ -88,7 +88,7 @@ class Leases:
         found = [
             *self._told_twice(scene, twice),
             *self._told_after(scene, after),
-            *_told_gone(scene, gone, self.limit),
+            *_told_gone(scene, gone, last_pop, self.limit),
         ]
         return settled(self.name, run, found, stats, f"{len(held):,} messages popped, {leases:,} leases")
 
@@ -173,16 +173,21 @@ def _after_ack(life: _Held) -> Iterator[tuple[Call, Lease]]:
             yield ack, lease
 
 
-def _told_gone(scene: Scene, gone: Sequence[tuple[str, int, Lease]], limit: int) -> Iterator[Anomaly]:
+def _told_gone(
+    scene: Scene, gone: Sequence[tuple[str, int, Lease]], last_pop: Mapping[str, int], limit: int
+) -> Iterator[Anomaly]:
+    """The window is that of the message that had the most time to come back."""
     if not gone:
         return
+    waited = max(((lease.over, last_pop[group]) for group, _, lease in gone), key=lambda span: span[1] - span[0])
     group, identity, lease = gone[0]
     told = (
         f"{len(gone):,} messages of group {group} were popped, never acknowledged, and did not come back within "
         f"{limit / SECOND:g} s after their leases: message {identity} (offset {lease.offset} of {lease.queue}), popped "
         f"from {lease.node} at {clock(lease.call.end or 0)}, lease over at {clock(lease.over)} at the latest"
     )
-    yield _anomaly("never-returned", told, scene, [(lease, lease) for _, _, lease in gone], False)
+    found = _anomaly("never-returned", told, scene, [(lease, lease) for _, _, lease in gone], False)
+    yield replace(found, window=waited, limit_s=limit / SECOND)
 
 
 def _anomaly(name: str, told: str, scene: Scene, pairs: Sequence[tuple[Call | Lease, Lease]], legal: bool) -> Anomaly:

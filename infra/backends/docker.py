@@ -207,9 +207,11 @@ class DockerBackend:
             if left.kept:  # so that nobody can begin to use it now
                 image = next(thing.attrs["Image"] for kind, thing in found if kind == "container")
                 claim = _claim_kept(client, image, run_id)
-            self.sweep(run_id)
-            if claim is not None:
-                _release(claim)
+            try:
+                self.sweep(run_id)
+            finally:
+                if claim is not None:
+                    _release(claim)
 
     def sweep(self, run_id: str) -> int:
         """Remove what there is of a run, asking nobody; the number of things found."""

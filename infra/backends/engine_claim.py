@@ -18,6 +18,7 @@ from datetime import datetime
 from typing import Any, Final, Self
 
 import docker
+import requests
 from docker.errors import APIError, DockerException, NotFound
 
 from infra.api import InfraError
@@ -71,9 +72,14 @@ class EngineClaim:
             if problem.status_code == _CONFLICT:
                 raise InfraError("in use by another process, which came first") from None
             raise
-        # Attached before the start: the end of this connection is the end of its stdin.
-        stdin = client.api.attach_socket(container.id, params={"stdin": 1, "stream": 1})
-        container.start()
+        try:
+            # Attached before the start: the end of this connection is the end of its stdin.
+            stdin = client.api.attach_socket(container.id, params={"stdin": 1, "stream": 1})
+            container.start()
+        except BaseException:  # created and never started, it would pass for a claim for `TTL_S`
+            with contextlib.suppress(DockerException, requests.RequestException):
+                container.remove(force=True)
+            raise
         return cls(container, stdin)
 
     def release(self) -> None:

@@ -38,7 +38,7 @@ from infra.backends.owned import (
     slug,
 )
 from infra.cache import cache_dir
-from infra.claims import Claim, holder
+from infra.claims import Claim, holder, remove_unheld
 from infra.control_log import ControlLog
 from infra.cpu_share import cluster_group
 from infra.image import ensure_rootfs, image_id, tar_path
@@ -187,8 +187,7 @@ class LocalBackend:
         if (elsewhere := holder(_claims(state, "keeper"))) is not None:
             raise InfraError(f"its nodes hang on {elsewhere} of another PID namespace: clean it there")
         for of in ("keeper", "owner"):
-            if holder(_claims(state, of)) is None:
-                _claims(state, of).unlink(missing_ok=True)
+            remove_unheld(_claims(state, of))
         kept.forget(run_id)
         _remove(state)
         return 1
@@ -332,10 +331,12 @@ def _claim(state: Path, run_id: str) -> Claim:
     claim = _take(state, f"{already}: they are")
     try:
         state.mkdir(mode=0o700)
-    except FileExistsError:
+        _note(state, {"run_id": run_id, "owner": str(current())})
+    except BaseException as problem:
         claim.release()
-        raise InfraError(f"{already}: `harness clean` removes those of dead runs") from None
-    _note(state, {"run_id": run_id, "owner": str(current())})
+        if isinstance(problem, FileExistsError):
+            raise InfraError(f"{already}: `harness clean` removes those of dead runs") from None
+        raise
     return claim
 
 

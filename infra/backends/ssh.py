@@ -252,7 +252,7 @@ class SshBackend:
             _on_all(nodes, lambda node: _claim(node, spec.run_id))
             cluster.copy(spec.shares)
         except BaseException:
-            if record.exists():
+            if cluster.claim is not None and record.exists():  # the record is ours
                 _quietly(cluster.destroy)
             for node in nodes:
                 node.close()

@@ -40,7 +40,7 @@ def read_history(path: Path, format: str = "auto", options: ReadOptions | None =
     if format != "auto" and format not in FORMATS:
         raise HistoryError(path, None, f"no format {format!r}; there are {', '.join(('auto', *FORMATS))}")
     try:
-        with _opened(path) as file, making_many():
+        with unpacked(path) as file, making_many():
             head = file.read(_HEAD)
             file.seek(0)
             return _read(path, file, detect(path, head) if format == "auto" else format, options)
@@ -87,7 +87,8 @@ def _begins(path: Path, magic: bytes) -> bool:
         return False
 
 
-def _opened(path: Path) -> IO[bytes]:
+def unpacked(path: Path) -> IO[bytes]:
+    """A history's bytes, unpacked where it is gzip. Raises OSError as `opened` does, HistoryError for a folder."""
     if path.is_dir():
         raise HistoryError(path, None, "a folder, not a history")
     file = opened(path)

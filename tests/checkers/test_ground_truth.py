@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from checkers.api import judge
 from checkers.log.storage import FILE, GroundTruth
 from infra.storage.summary import LINE, summarize
 from results.history import History
@@ -179,6 +181,14 @@ def test_what_could_not_be_read_is_unknown(tmp_path: Path, summaries: dict[str, 
     result = judged(tmp_path, summaries, fail)
     assert result.verdict == Verdict.UNKNOWN
     assert "n1: epochFileCheckpoint: damaged" in result.reason
+
+
+def test_a_pipe_in_place_of_a_summary_is_unknown_and_not_waited_for(tmp_path: Path) -> None:
+    (tmp_path / "nodes" / "n1").mkdir(parents=True)
+    os.mkfifo(tmp_path / "nodes" / "n1" / FILE)
+    (result,) = judge(RunRecord(History([]), path=tmp_path), [GroundTruth()]).results
+    assert result.verdict == Verdict.UNKNOWN
+    assert "a pipe, not a regular file" in result.reason
 
 
 def test_no_files_at_all(tmp_path: Path) -> None:

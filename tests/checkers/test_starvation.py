@@ -116,6 +116,12 @@ def test_the_real_judge_of_silences() -> None:
         assert [a.name for a in result.anomalies] == ["never-recovered"]
 
 
+def test_samples_that_overlap_count_once() -> None:
+    """A clock that was set back: the later samples of a node begin within the earlier ones."""
+    machine = [MachineSample(CONTROL, a * S, b * S, LATE_MS) for a, b in ((0, 10), (2, 4), (3, 12), (20, 22))]
+    assert short_of_processor(machine, 0, 30 * S) == 14
+
+
 def test_what_is_told_of_a_run() -> None:
     assert describe([]) == "not measured"
     assert describe(samples(0, 20) + samples(20, 30, wait_ms=50)) == (

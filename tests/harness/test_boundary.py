@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import os
@@ -52,6 +53,18 @@ def raising(problem: BaseException) -> int:
 
 
 # Errors
+
+
+def test_why_a_program_left_is_a_failure_and_no_verdict(capsys: pytest.CaptureFixture[str]) -> None:
+    assert raising(SystemExit("why")) == 3
+    assert capsys.readouterr().err == "harness: why\n"
+    assert raising(SystemExit(None)) == 0
+    assert raising(SystemExit(2)) == 2
+
+
+def test_a_task_that_was_cancelled_is_no_verdict(capsys: pytest.CaptureFixture[str]) -> None:
+    assert raising(asyncio.CancelledError()) == 3
+    assert "CancelledError" in capsys.readouterr().err
 
 
 def test_an_error_nobody_foresaw_is_no_verdict(capsys: pytest.CaptureFixture[str]) -> None:

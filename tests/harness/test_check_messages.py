@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -123,3 +126,24 @@ def test_registers_too_and_no_model_beside_it(tmp_path: Path, capsys: pytest.Cap
     assert harness(capsys, "check", path, "--workload", "register")[0] == 0
     code, _, err = harness(capsys, "check", path, "--workload", "log", "--model", "register")
     assert (code, "exclude each other" in err) == (64, True)
+
+
+def test_what_speaks_against_a_file_is_said_beside_its_verdict(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = write(tmp_path / "torn.jsonl", *GOOD)
+    path.write_bytes(path.read_bytes() + b'{"process":0,"ty')
+    code, out, _ = harness(capsys, "check", path, "--workload", "log")
+    assert code == 0
+    assert "  note: the last 16 bytes were torn and are left out" in out.splitlines()
+
+
+def test_reading_has_the_limit_of_memory_that_all_histories_have(tmp_path: Path) -> None:
+    """In a process of its own, whose memory no earlier test has used."""
+    path = tmp_path / "nested.jsonl"
+    path.write_bytes(b'{"process":0,"type":"invoke","f":"poll","key":"q","value":[' + b"[]," * (4 << 20) + b"[]]}\n")
+    argv = [sys.executable, "-m", "harness.cli", "check", path, "--workload", "log", "--memory-mb", "64"]
+    env = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    done = subprocess.run(argv, env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "reading it takes more than 64.0 MiB of memory; --memory-mb gives it more" in done.stdout

@@ -13,7 +13,7 @@ import pytest
 
 from infra.api import InfraError
 from infra.backends.engine_claim import ROLE, TTL_S, _time, is_held, is_kept
-from infra.claims import Claim, holder
+from infra.claims import Claim, holder, remove_unheld
 
 
 def test_one_at_a_time(tmp_path: Path) -> None:
@@ -77,6 +77,17 @@ def test_it_can_be_left_to_another_process(tmp_path: Path) -> None:
         keeper.kill()
         keeper.wait()
     assert holder(path) is None
+
+
+def test_only_the_file_of_a_claim_that_nobody_has_is_removed(tmp_path: Path) -> None:
+    path = tmp_path / "x.owner"
+    remove_unheld(path)
+    claim = Claim.take(path)
+    remove_unheld(path)
+    assert holder(path) is not None
+    claim._close()
+    remove_unheld(path)
+    assert not path.exists()
 
 
 def test_a_link_is_not_followed(tmp_path: Path) -> None:

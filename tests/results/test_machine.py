@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import subprocess
 import time
 from datetime import UTC, datetime
@@ -77,6 +78,19 @@ def test_nothing_was_measured(tmp_path: Path) -> None:
     assert read_machine(tmp_path / "none", {}, {}) == []
 
 
+def test_a_pipe_is_no_measurement(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "machine.log")
+    assert read_machine(tmp_path / "machine.log", {"n1": [tmp_path / "machine.log"]}, ABOUT) == []
+
+
+def test_a_start_without_a_zone_is_in_utc(tmp_path: Path) -> None:
+    log, gc = tmp_path / "machine.log", tmp_path / "gc-broker.log"
+    log.write_text(f"{at(1)} 0 - - - 0 1\n{at(3)} 0 - - - 0 2\n")
+    gc.write_text("[2026-11-22T07:00:02.000+0000][2s] GC(0) Pause Young (Allocation Failure) 8M->4M(30M) 3ms\n")
+    (sample,) = read_machine(tmp_path / "none", {"n1": [log, gc]}, {"started_at": "2026-11-22T07:00:00"})
+    assert (sample.start, sample.pause_ms) == (S, 3.0)
+
+
 def test_the_probe_itself(tmp_path: Path) -> None:
     """The script as it runs on a node, on this machine: one server that is always busy."""
     busy = subprocess.Popen(["sh", "-c", "while :; do :; done"])
@@ -120,7 +134,7 @@ def test_the_own_machine(tmp_path: Path) -> None:
     assert found
 
 
-@pytest.mark.parametrize("line", ["", "x", "1 2 3", "1 2 3 4 5 6 x"])
+@pytest.mark.parametrize("line", ["", "x", "1 2 3", "1 2 3 4 5 6 x", f"{at(2)} 0 - {'9' * 400} - 0 3"])
 def test_lines_that_are_none(tmp_path: Path, line: str) -> None:
     good = f"{at(1)} 0 - - - 0 3\n"
     assert len(read(tmp_path, f"{good}{line}\n{at(3)} 0 - - - 0 4\n")) == 1

@@ -270,6 +270,14 @@ def test_an_acknowledgement_after_its_lease_promises_nothing() -> None:
     assert popped((1, 1), (30, 1), acks=(12,)).verdict == Verdict.VALID
 
 
+def test_how_long_it_did_not_come_back() -> None:
+    """So that time in which the machine had no processor for the servers can be taken off."""
+    (found,) = popped((1, 1), (50, 0)).anomalies
+    assert found.limit_s == 30
+    assert found.window is not None
+    assert found.window[1] - found.window[0] > 30 * S
+
+
 @pytest.mark.parametrize(("last", "gone"), [(40, False), (50, True)])
 def test_what_is_not_acknowledged_comes_back(last: float, gone: bool) -> None:
     assert names([popped((1, 1), (last, 0))]) == ({"never-returned"} if gone else set())
