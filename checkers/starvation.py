@@ -5,9 +5,11 @@ no processor for the servers does not count against them: what is left of the an
 itself. Where it does not, nobody can tell whose doing it was, and the answer is `unknown`. Anomalies of content (a lost
 message, a wrong read) are never excused.
 
+The same holds where a node was taken away from outside (`environment["lost_nodes"]`): somebody froze or removed it.
+
 The measurements are `results.machine`'s. The limits below lie far from both sides: on a quiet machine a thread waits
 less than 0.5 ms for a processor, and beside 40 busy processes on two cores without any weight for the cluster, tens of
-milliseconds (docs/faults.md has the figures).
+milliseconds (docs/anomalies.md has the figures).
 """
 
 from __future__ import annotations
@@ -36,6 +38,9 @@ STEAL: Final = 0.5
 """A hypervisor that takes half of the processors."""
 
 
+_LOST: Final = "but nodes were gone at the end that no fault of this run had taken: nobody can tell since when"
+
+
 @dataclass(frozen=True)
 class _Spell:
     """A time (ns) in which a machine was short of a processor, and by which measurement."""
@@ -47,9 +52,12 @@ class _Spell:
 
 def doubted(result: CheckResult, run: RunRecord) -> CheckResult:
     """The result of any checker in the light of what the machine gave: `invalid` by doubtful anomalies is `unknown`."""
-    if result.verdict != Verdict.INVALID or not run.machine:
+    lost = "lost_nodes" in run.environment
+    if result.verdict != Verdict.INVALID or not (run.machine or lost):
         return result
-    marked = [replace(a, doubt=_doubt(a, run.machine)) if _is_of_time(a) else a for a in result.anomalies]
+    marked = [
+        replace(a, doubt=_LOST if lost else _doubt(a, run.machine)) if _is_of_time(a) else a for a in result.anomalies
+    ]
     doubts = [a.doubt for a in marked if a.doubt is not None]
     if not doubts:
         return result

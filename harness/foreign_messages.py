@@ -45,10 +45,8 @@ def judged(path: Path, shown: str, workload: str, asked: Asked) -> Examined:
     with bounded(path, allowance(path, asked.memory, packed=is_packed(path))):
         foreign = read_history(path, asked.format, asked.options)
     record = RunRecord(foreign.history)
-    ops = len(foreign.history.clients)
-    whole = Examined(
-        shown, Verdict.UNKNOWN, "", workload, ops=ops, notes=tuple(foreign.notes), damage=tuple(foreign.damage)
-    )
+    ops, notes, damage = len(foreign.history.clients), tuple(foreign.notes), tuple(foreign.damage)
+    whole = Examined(shown, Verdict.UNKNOWN, "", workload, ops=ops, notes=notes, damage=damage)
     problems = validate(foreign.history, _PROBLEMS + 1)
     if problems:
         raise _refusal(path, foreign, problems)

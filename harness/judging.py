@@ -52,6 +52,9 @@ def _ending(record: RunRecord) -> list[CheckResult]:
         said.append(CheckResult("complete", Verdict.UNKNOWN, "the run was broken off before its end"))
     elif not any(op.extra.get("phase") == "final" for op in record.history):
         said.append(CheckResult("complete", Verdict.UNKNOWN, "the run has no final phase: it ended early"))
+    if "lost_nodes" in about:
+        why = f"at the end the harness itself could not reach every node: {about['lost_nodes']}"
+        said.append(CheckResult("nodes", Verdict.HARNESS_FAILURE, why))
     if "unhealed" in about:
         said.append(CheckResult("healed", Verdict.HARNESS_FAILURE, f"could not heal: {about['unhealed']}"))
     return said

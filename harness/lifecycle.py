@@ -237,7 +237,10 @@ def _on_cluster(
             if prepared.plan.ground_truth and not session.stopping:
                 session.read_ground_truth()
         finally:
-            collect(topology, cluster.nodes, folder)
+            lost = collect(topology, cluster.nodes, folder)
+        if lost:
+            about["lost_nodes"] = "; ".join(lost.values())
+            write_text(folder.environment, json.dumps(about, indent=2), "the environment")
         priority.close()  # nothing waits for the judging
         record = folder.load()
         folder.seal(record)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
-from infra.api import InfraError, Node, Topology
+from infra.api import InfraError, Node, NodeUnreachable, Topology
 from results.store import RunDir
 
 log = logging.getLogger("harness")
@@ -60,14 +60,21 @@ def _stopped(topology: Topology, nodes: Sequence[Node]) -> dict[str, InfraError]
     return {name: problem for name, problem in said.items() if problem is not None}
 
 
-def collect(topology: Topology, nodes: Sequence[Node], folder: RunDir) -> None:
-    """Fetch every node's logs. A node that does not answer is noted, and the others are fetched all the same."""
+def collect(topology: Topology, nodes: Sequence[Node], folder: RunDir) -> dict[str, str]:
+    """Fetch every node's logs. A node that does not answer is noted, and the others are fetched all the same.
 
-    def fetch(node: Node) -> None:
+    Returns the nodes that the harness itself could not reach, with what was said: every fault is healed by now, so
+    somebody else has taken them away.
+    """
+
+    def fetch(node: Node) -> str | None:
         try:
             topology.collect(node, folder.nodes / node.name)
         except (InfraError, OSError) as problem:
             log.error("logs of %s were not collected: %s", node.name, problem)
+            return str(problem) if isinstance(problem, NodeUnreachable) else None
+        return None
 
     with ThreadPoolExecutor(len(nodes)) as pool:
-        list(pool.map(fetch, nodes))
+        said = dict(zip([node.name for node in nodes], pool.map(fetch, nodes), strict=True))
+    return {name: problem for name, problem in said.items() if problem is not None}

@@ -84,6 +84,13 @@ def test_content_is_never_excused() -> None:
     assert [a.doubt is not None for a in both.anomalies] == [True, False]
 
 
+def test_a_node_that_was_taken_away_excuses_what_is_of_time() -> None:
+    about = {"lost_nodes": "n3: no SSH"}
+    for found, expected in ((SILENCE, Verdict.UNKNOWN), (LOST, Verdict.INVALID)):
+        (result,) = judge(RunRecord(History([]), environment=about), [Fixed(found)]).results
+        assert result.verdict == expected
+
+
 def test_what_is_said_of_one_node_is_doubted_by_that_node() -> None:
     left = Anomaly("replica-left-behind", "n3 out", window=(10 * S, 50 * S), details={"node": "n3"}, limit_s=30)
     alone = samples(10, 50, nodes=["n3"], wait_ms=50) + samples(10, 50, nodes=["n1", "n2"])
