@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from checkers.api import Checker, judge
 from checkers.starvation import describe
@@ -18,6 +19,10 @@ from results.report import write_report
 from results.store import RunDir
 from results.verdict import CheckResult, Judgement, Verdict
 from results.verdict_file import write_verdict
+
+BEGUN: Final = "begun"
+COMPLETE: Final = "complete"
+"""What the environment says of a run's phases (`phases`); runs of earlier versions say nothing."""
 
 
 def judge_run(record: RunRecord, workload: Workload) -> Judgement:
@@ -50,8 +55,8 @@ def _ending(record: RunRecord) -> list[CheckResult]:
     said = []
     if "interrupted" in about:
         said.append(CheckResult("complete", Verdict.UNKNOWN, "the run was broken off before its end"))
-    elif not any(op.extra.get("phase") == "final" for op in record.history):
-        said.append(CheckResult("complete", Verdict.UNKNOWN, "the run has no final phase: it ended early"))
+    elif about.get("phases") == BEGUN or not any(op.extra.get("phase") == "final" for op in record.history):
+        said.append(CheckResult("complete", Verdict.UNKNOWN, "the run has no whole final phase: it ended early"))
     if "lost_nodes" in about:
         why = f"at the end the harness itself could not reach every node: {about['lost_nodes']}"
         said.append(CheckResult("nodes", Verdict.HARNESS_FAILURE, why))

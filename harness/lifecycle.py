@@ -25,7 +25,7 @@ from harness.faults import FaultRunner, refuse_if_not_disposable
 from harness.faults import generator as fault_generator
 from harness.generator import Generator, Invocation
 from harness.interpreter import Interpreter
-from harness.judging import judge_run, write_results
+from harness.judging import BEGUN, COMPLETE, judge_run, write_results
 from harness.live import Live
 from harness.observer import Observer
 from harness.own_machine import watch_own_machine
@@ -295,6 +295,7 @@ class _Session:
             words.get("leader", "leader"),
         )
         self.watch = Watch(self.topology, nodes, runner.downed, lambda said: interpreter.event(SERVER_DIED, said))
+        self.about["phases"] = BEGUN
         self.about["started_at"] = datetime.now(UTC).isoformat(timespec="microseconds")
         write_text(self.folder.environment, json.dumps(self.about, indent=2), "the environment")
         watching = self.observer.watch(), self.live.show(), self.watch.watch(), watch_own_machine(self.folder.machine)
@@ -378,6 +379,7 @@ class _Session:
             log.warning("not every replica caught up within %g s: the final reads begin", plan.recovery_limit_s)
         reads = self.workload.final(list(self.keys), [n.name for n in self.cluster.nodes])
         await interpreter.run(gen.time_limit(FINAL_LIMIT_S, reads), "final")
+        self.about["phases"] = COMPLETE
 
     def _load(self, phase: str, seconds: float, part: int = 1) -> Generator:
         rng = self.plan.rng(f"generator/{phase}/{part}")

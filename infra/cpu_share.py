@@ -46,8 +46,11 @@ class Priority:
             self._before = None
 
 
-def cluster_group() -> Path | None:
-    """The folder of the clusters' control group, made and with its weight; None where there can be none."""
+def cluster_group(member: str = "") -> Path | None:
+    """The folder of the clusters' control group, made and with its weight; None where there can be none.
+
+    member  the name of a group in it, for processes: in version 2 a group has processes or groups, not both.
+    """
     try:
         if (_ROOT / "cpu" / "cgroup.procs").exists():  # version 1
             folder = _ROOT / "cpu" / GROUP
@@ -60,14 +63,16 @@ def cluster_group() -> Path | None:
             folder = _ROOT / GROUP
             folder.mkdir(exist_ok=True)
             (folder / "cpu.weight").write_text(str(_TIMES * 100))
+        (folder / member).mkdir(exist_ok=True)
     except OSError:
         return None
-    return folder
+    return folder / member
 
 
 def remove_group() -> None:
     """Remove the control group when nothing is in it."""
-    for folder in (_ROOT / "cpu" / GROUP, _ROOT / GROUP):
+    above = _ROOT / "cpu" / GROUP, _ROOT / GROUP
+    for folder in (*(group / "local" for group in above), *above):
         with contextlib.suppress(OSError):
             folder.rmdir()
 

@@ -73,9 +73,7 @@ class EngineClaim:
                 raise InfraError("in use by another process, which came first") from None
             raise
         try:
-            # Attached before the start: the end of this connection is the end of its stdin.
-            stdin = client.api.attach_socket(container.id, params={"stdin": 1, "stream": 1})
-            container.start()
+            stdin = _started(container)
         except BaseException:  # created and never started, it would pass for a claim for `TTL_S`
             with contextlib.suppress(DockerException, requests.RequestException):
                 container.remove(force=True)
@@ -95,13 +93,35 @@ class EngineClaim:
             self._stdin.close()
 
     def _renew(self) -> None:
-        send = getattr(self._stdin, "_sock", self._stdin).send
         while not self._done.wait(RENEW_S):
             try:
-                send(b"\n")
+                getattr(self._stdin, "_sock", self._stdin).send(b"\n")
             except OSError as problem:
-                log.warning("the claim on this cluster cannot be renewed: %s", problem)
-                return
+                log.warning("the connection that holds the claim on this cluster broke: %s", problem)
+                if not self._take_again():
+                    return
+
+    def _take_again(self) -> bool:
+        """Hold the same container's stdin anew; False once it is gone, or the claim was released."""
+        self._close()
+        while not self._done.wait(RENEW_S):
+            try:
+                self._stdin = _started(self._container)
+            except NotFound:
+                return False
+            except (DockerException, requests.RequestException, OSError):
+                continue  # the engine is away; it may come back
+            return True
+        return False
+
+
+def _started(container: Any) -> Any:
+    """Start a claim's container; its stdin, as a socket. Attached before the start: the end of this connection is the
+    end of its stdin.
+    """
+    stdin = container.client.api.attach_socket(container.id, params={"stdin": 1, "stream": 1})
+    container.start()
+    return stdin
 
 
 def mark_kept(client: docker.DockerClient, image: str, prefix: str, labels: Mapping[str, str]) -> None:

@@ -203,7 +203,7 @@ class _Switch:
         script = [str(_SCRIPTS / "switch.sh"), str(_SCRIPTS), str(state), str(rootfs), uplink, subnet.control, *shares]
         # fd 9: how the switch, in a network of its own, finds its way back to put a cable's other end into ours.
         enter = 'exec 9</proc/self/ns/net; [ -z "$1" ] || echo $$ >"$1/cgroup.procs"; shift; exec "$@"'
-        argv = ["sh", "-c", enter, "sh", str(cluster_group() or ""), *_NAMESPACES, "sh", *script]
+        argv = ["sh", "-c", enter, "sh", str(cluster_group("local") or ""), *_NAMESPACES, "sh", *script]
         with (state / "switch.log").open("ab") as out:
             self._process = subprocess.Popen(
                 argv, stdin=subprocess.PIPE, stdout=out, stderr=out, cwd="/", start_new_session=True

@@ -57,7 +57,7 @@ def killed_at(moment_s: float, cluster: str, seed: int, store: Path) -> list[str
         checked = harness("check", ended.folder.path)
         if checked.returncode not in (0, 1, 2) or "Traceback" in checked.stdout + checked.stderr:
             wrong.append(f"check ended with {checked.returncode}: {checked.stdout}{checked.stderr}")
-        whole = ended.folder.history.exists()
+        whole = (_facts(started) or {}).get("phases") == "complete"
         if checked.returncode == 0 and not whole:
             wrong.append(f"a run that was cut off is valid: {checked.stdout}")
         begun = ended.folder.journal.exists() and b'"invoke"' in ended.folder.journal.read_bytes()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
 import time
@@ -11,10 +12,12 @@ from ipaddress import IPv4Address
 from pathlib import Path
 from uuid import uuid4
 
+import docker
 import pytest
 
 from infra.api import Backend, Cluster, ClusterSpec, InfraError, Leftover, Share
-from infra.backends.docker import DockerBackend
+from infra.backends.docker import RUN, DockerBackend, ensure_image
+from infra.backends.engine_claim import EngineClaim
 from infra.backends.local import LocalBackend
 from infra.backends.owned import hosts_file, node_names, slug
 from infra.janitor import BACKENDS, make_backend
@@ -194,6 +197,25 @@ def test_a_living_owner_is_respected_by_other_pid_namespaces(backend: Backend, t
     finally:
         made.destroy()
     assert left_of(backend, made.run_id) == []
+
+
+@cluster
+def test_a_claim_outlives_its_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The way to the engine breaks for a moment: the claim is held anew, and given back like any other."""
+    monkeypatch.setattr("infra.backends.engine_claim.RENEW_S", 0.2)
+    client = docker.from_env()
+    claim = EngineClaim.take(client, ensure_image(client, None, lambda _: None), "harness-test-break", {RUN: "break"})
+    try:
+        name = "harness-test-break-claim"
+        claim._stdin._sock.shutdown(socket.SHUT_RDWR)
+        first = client.containers.get(name).attrs["State"]["StartedAt"]
+        until = time.monotonic() + 30
+        while (state := client.containers.get(name).attrs["State"])["StartedAt"] == first or not state["Running"]:
+            assert time.monotonic() < until, state
+            time.sleep(0.05)
+    finally:
+        claim.release()
+    assert client.containers.list(all=True, filters={"label": f"{RUN}=break"}) == []
 
 
 @cluster
