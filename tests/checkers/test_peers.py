@@ -1,5 +1,5 @@
-"""Cases of Jepsen's `kafka_test` and `checker_test` that apply to judges of messages and of sets, and those of Knossos
-and Porcupine, in our own words.
+"""Cases of Jepsen's `kafka_test` and `checker_test`, and of the tests of Knossos and Porcupine, in our own words.
+
 `tests/data/peers/*.jsonl` has a case a line: its ops as [process, type, f, value, extra], what Jepsen says of it, what
 we say, and, where that is not the same, why. Transactions of several messages are taken apart, or left out: RocketMQ
 has none over several queues.
