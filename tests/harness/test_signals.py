@@ -20,16 +20,20 @@ NAMES = [signum.name for signum in STOP_SIGNALS]
 
 def ended(program: str, *signals: str, ignore: str | None = None) -> tuple[int, str, str]:
     """Run a program that prints `ready` and reads a line between signals; its exit code, stdout and stderr."""
-    start = None if ignore is None else lambda: signal.signal(signal.Signals[ignore], signal.SIG_IGN)
+    # What a shell starts in the background is deaf to SIGINT from birth, and so would be all that it starts in turn.
+    heard = ",".join(name.removeprefix("SIG") for name in NAMES if name != ignore)
+    deaf = [f"--ignore-signal={ignore.removeprefix('SIG')}"] if ignore else []
     process = subprocess.Popen(
-        [sys.executable, "-c", "import sys\nfrom harness import signals, boundary\n" + program],
+        [
+            *("env", f"--default-signal={heard}", *deaf, sys.executable, "-c"),
+            "import sys\nfrom harness import signals, boundary\n" + program,
+        ],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
         cwd=ROOT,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
-        preexec_fn=start,  # noqa: PLW1509  no thread runs here
     )
     assert process.stdin is not None
     assert process.stdout is not None
