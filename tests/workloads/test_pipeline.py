@@ -83,7 +83,7 @@ def test_a_good_service_under_faults_is_valid(tmp_path: Path) -> None:
 def test_a_stop_signal_while_the_servers_files_are_read_does_not_cost_the_verdict(tmp_path: Path) -> None:
     class Interrupted(SimRegister):
         def ground_truth(self, context: Context, folder: Path) -> None:
-            signal.raise_signal(signal.SIGINT)
+            signal.raise_signal(signal.SIGTERM)
             (folder / "read").touch()
 
     quiet = plan(5, nemeses=(), ground_truth=True)
