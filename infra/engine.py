@@ -8,6 +8,7 @@ engine; `stop` ends it.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
@@ -138,10 +139,20 @@ def started_here() -> Owner | None:
     return owner if is_alive(owner) else None
 
 
-def engine_is_absent() -> bool:
-    """Whether this machine has no engine at all: neither one that is named, nor a socket, nor one that was ours."""
-    named = os.environ.get("DOCKER_HOST", _SOCKET)
-    return named == _SOCKET and not Path(_SOCKET.removeprefix("unix://")).exists() and not _home().exists()
+def note_use() -> None:
+    """Remember that the engine which is named now may hold something of ours (`was_used`)."""
+    _used().touch()
+
+
+def was_used() -> bool:
+    """Whether a cluster was ever made on the engine that is named now, from this cache folder."""
+    return _used().exists()
+
+
+def _used() -> Path:
+    folder = cache_dir() / "engines"
+    folder.mkdir(exist_ok=True)
+    return folder / hashlib.sha256(_where().encode()).hexdigest()[:16]
 
 
 def _home() -> Path:

@@ -82,11 +82,6 @@ def all_kept() -> list[str]:
     return sorted(str(record["run_id"]) for record in _readable())
 
 
-def any_of(backend: str) -> bool:
-    """Whether a cluster of this backend is on record."""
-    return any(record["backend"] == backend for record in _readable())
-
-
 def known(run_id: str) -> Kept:
     """The record of a kept cluster. Raises InfraError where there is none, with those that there are."""
     record = found(run_id)

@@ -39,7 +39,7 @@ from infra.backends.owned import (
 from infra.cache import exclusive
 from infra.control_log import ControlLog
 from infra.cpu_share import GROUP, cluster_group
-from infra.engine import connect, engine_answers, engine_is_absent
+from infra.engine import connect, engine_answers, note_use, was_used
 from infra.image import Say, dockerfile, ensure_tar, image_id
 from infra.janitor import Janitor
 from infra.keys import ClusterKeys, new_cluster_keys
@@ -106,6 +106,7 @@ class DockerBackend:
             client.close()
 
         try:
+            note_use()
             janitor = Janitor.start(self.name, spec.run_id)
             seal_pool()
             keys = new_cluster_keys(names)
@@ -186,7 +187,7 @@ class DockerBackend:
         """Raises InfraError where an engine that may hold something of ours does not answer."""
         answer = engine_answers()
         if not answer.ok:
-            if engine_is_absent() and not kept.any_of(self.name):
+            if not was_used():
                 return []
             raise InfraError(f"what it holds cannot be seen: {answer.reason}")
         with contextlib.closing(connect()) as client, _one_line():

@@ -26,8 +26,6 @@ def test_what_was_kept_is_found_again(record: kept.Kept) -> None:
     found = kept.known("h1/x")
     assert found == record
     assert kept.all_kept() == ["h1/x"]
-    assert kept.any_of("docker")
-    assert not kept.any_of("local")
     assert found.keys.client.pkey == record.keys.client.pkey
     assert {name: pair.pkey for name, pair in found.keys.hosts.items()}.keys() == {"n1", "n2"}
     kept.forget("h1/x")
