@@ -88,10 +88,11 @@ def test_the_faults_struck_whom_they_were_aimed_at(pair: Pair) -> None:
         assert struck in {master_at(pair.log, start.time), master_at(pair.log, op.time)}
 
 
-def master_at(ended: Run, time: int) -> str:
-    """Who called itself master with the highest epoch, when last asked before a moment (ns)."""
+def master_at(ended: Run, time: int) -> str | None:
+    """Who called itself master with the highest epoch, when last asked before a moment (ns); None: nobody did."""
     said = {seen.node: seen for seen in read_observations(ended.dir.observations) if seen.time <= time}
-    return max((seen for seen in said.values() if seen.role == "leader"), key=lambda seen: seen.term or 0).node
+    masters = {seen.term or 0: seen.node for seen in said.values() if seen.role == "leader"}
+    return masters[max(masters)] if masters else None
 
 
 def test_the_second_run_met_the_first_ones_servers_and_none_of_its_messages(pair: Pair) -> None:
