@@ -216,10 +216,10 @@ def test_kill_9_in_mid_fault(park: Park, store: Path, tmp_path: Path) -> None:
     faults = {"partition-halves": "n1", "hammer-time": "n2", "kill-random-processes": "n4"}
     # One strike of each, a few seconds apart, and nothing but the end of the run heals them.
     strikes = [{"fault": fault, "target": target, "every": 100, "for": 90} for fault, target in faults.items()]
-    cluster = {"backend": "ssh", "hosts": park.specs, "ssh_key": str(park.key), "disposable": True}
+    cluster = {"backend": "ssh", "hosts": park.specs, "ssh_key": str(park.key)}
     chosen = {"workload": "register", "seed": 8, "time_limit": 32, "cluster": cluster, "nemesis": strikes}
     plan.write_text(tomli_w.dumps(chosen))
-    with going("--plan", plan, store=store, wrapper=park.shell) as started:
+    with going("--plan", plan, "--disposable", store=store, wrapper=park.shell) as started:
         run_id = lives(park, started)
         started.strike(3)
         n1, n2, *_, n4, _ = park.hosts
