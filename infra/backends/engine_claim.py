@@ -89,13 +89,15 @@ class EngineClaim:
 
     def _close(self) -> None:
         with contextlib.suppress(OSError):
-            getattr(self._stdin, "_sock", self._stdin).close()
+            if (sock := _socket(self._stdin)) is not None:
+                sock.close()
             self._stdin.close()
 
     def _renew(self) -> None:
         while not self._done.wait(RENEW_S):
             try:
-                getattr(self._stdin, "_sock", self._stdin).send(b"\n")
+                if (sock := _socket(self._stdin)) is not None:
+                    sock.send(b"\n")
             except OSError as problem:
                 log.warning("the connection that holds the claim on this cluster broke: %s", problem)
                 if not self._take_again():
@@ -115,12 +117,21 @@ class EngineClaim:
         return False
 
 
+def _socket(stdin: Any) -> Any:
+    """What the SDK's stream sends through (some of its transports give the socket itself); None once it was closed."""
+    return getattr(stdin, "_sock", stdin)
+
+
 def _started(container: Any) -> Any:
     """Start a claim's container; its stdin, as a socket. Attached before the start: the end of this connection is the
     end of its stdin.
     """
     stdin = container.client.api.attach_socket(container.id, params={"stdin": 1, "stream": 1})
-    container.start()
+    try:
+        container.start()
+    except BaseException:
+        stdin.close()
+        raise
     return stdin
 
 
