@@ -121,7 +121,7 @@ class Form:
 _GROUP: Final[Mapping[str, Check]] = {**_WHO, "group": NAME}
 
 FORMS: Final[Mapping[str, Form]] = {
-    "send": Form(ID, PLACE, {**_WHO, "offset": OFFSET}),
+    "send": Form(ID, PLACE, {**_WHO, "offset": OFFSET, "message_id": NAME}),
     "poll": Form(ASKED, MESSAGES, _SERVED),
     "replica-read": Form(ASKED, MESSAGES, _SERVED),
     "max-offset": Form(ANY, END, _WHO),

@@ -10,7 +10,7 @@ from collections.abc import Sequence, Set
 from pathlib import Path
 
 from checkers.api import Checker, judge
-from checkers.log import LogAnomalies, LogLinearizable, Replicas
+from checkers.log import LogAnomalies, LogLinearizable, MessageIds, Replicas
 from checkers.message_ops import BadOp, validate
 from checkers.queue import Deliveries, Leases, Offsets
 from checkers.wellformed import WellFormed
@@ -26,9 +26,13 @@ from results.verdict import Judgement, Verdict
 _PROBLEMS = 5
 
 
-def judges(workload: str, fs: Set[str]) -> Sequence[Checker]:
-    """The judges of a history with these kinds of ops: `log`, or, with consumer groups, `queue`."""
+def judges(workload: str, fs: Set[str], identified: bool = False) -> Sequence[Checker]:
+    """The judges of a history with these kinds of ops: `log`, or, with consumer groups, `queue`. `identified`:
+    acknowledgements carry message ids.
+    """
     chosen: list[Checker] = [LogAnomalies(), LogLinearizable()]
+    if identified:
+        chosen.append(MessageIds())
     if "replica-read" in fs:
         chosen.append(Replicas())
     if workload == "queue":
@@ -52,7 +56,9 @@ def judged(path: Path, shown: str, workload: str, asked: Asked) -> Examined:
         raise _refusal(path, foreign, problems)
     found = judge(record, [WellFormed()])
     if found.verdict == Verdict.VALID:
-        found = judge(record, judges(workload, {op.f for op in foreign.history.clients}))
+        clients = foreign.history.clients
+        identified = any("message_id" in op.extra for op in clients)
+        found = judge(record, judges(workload, {op.f for op in clients}, identified))
     return _examined(whole, found)
 
 

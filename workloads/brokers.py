@@ -172,6 +172,8 @@ class BrokerClient:
 def _sent(sent: Sent, message: int, extra: dict[str, Any]) -> Completion:
     if sent.code is not None:
         extra["code"] = sent.code
+    if sent.message_id is not None:
+        extra["message_id"] = sent.message_id
     if sent.outcome.type == "ok":
         return Completion("ok", [sent.offset, message], extra=extra)
     if sent.outcome.type == "info" and (status := STATUSES.get(sent.code or 0)) is not None:

@@ -23,7 +23,7 @@ import harness.generator as gen
 from checkers.api import Checker
 from checkers.availability import Availability
 from checkers.faults import Faults
-from checkers.log import LogAnomalies, LogLinearizable, Replicas
+from checkers.log import LogAnomalies, LogLinearizable, MessageIds, Replicas
 from checkers.log.storage import GroundTruth
 from checkers.server_deaths import ServersDied
 from checkers.stats import Stats
@@ -136,6 +136,7 @@ class LogWorkload(Workload):
             LogAnomalies(),
             LogLinearizable(),
             Replicas(),
+            MessageIds(),
             *self.group_checkers(),
             *([GroundTruth()] if self.plan.ground_truth else []),
             Availability(nodes, limit, self.acknowledges, self._quorums(nodes)),

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from checkers.api import judge
-from checkers.log import LogAnomalies, LogLinearizable, Replicas
+from checkers.log import LogAnomalies, LogLinearizable, MessageIds, Replicas
 from checkers.message_ops import FORMS, BadOp, explained, validate
 from checkers.queue import Deliveries, Leases, Offsets
 from results.history import History
@@ -18,7 +18,7 @@ from results.record import RunRecord
 from results.verdict import Verdict
 from sim.rocketmq import Bug, simulate
 
-JUDGES = (LogAnomalies(), LogLinearizable(), Replicas(), Deliveries(), Offsets(), Leases())
+JUDGES = (LogAnomalies(), LogLinearizable(), Replicas(), MessageIds(), Deliveries(), Offsets(), Leases())
 
 NASTY: tuple[Any, ...] = (
     None, "x", "", -1, 0, True, 1.5, 2**62, 2**80, [], [1], [[1]], [[None, 1]], [["a", 1]], [[1, 2, 3]], [[0, 2.5]], {},

@@ -52,6 +52,7 @@ class Bug(Enum):
     STARVE = "a group is given nothing at all, and told that it has come to the end"
     REWIND = "now and then a consumer's client goes back by itself"
     LEAP = "now and then a consumer's client leaves something out"
+    REUSE_ID = "now and then a message gets the id of the one before it"
 
 
 @dataclass
@@ -106,6 +107,7 @@ class Brokers:
         self.unsure: set[int] = set()
         self.began: set[str] = set()
         self.planted = 0
+        self.given = 0
         self.shifted: str | None = None
         self.stop = False
         self.heap: list[tuple[float, int, Process]] = []

@@ -104,7 +104,16 @@ class Sim(Brokers):
             told = offset + (self.shifted == queue)
             self.planted += self.bug is Bug.SHIFT and self.shifted == queue
             self.acked[identity] = self.now
-            self.note(process, "ok", "send", queue, [told, identity], node=node.name, code=0, epoch=self.epoch)
+            said = {"node": node.name, "code": 0, "epoch": self.epoch, "message_id": self._message_id()}
+            self.note(process, "ok", "send", queue, [told, identity], **said)
+
+    def _message_id(self) -> str:
+        """Of an acknowledged message: like an `offsetMsgId`, it tells nothing but which one it is."""
+        if self.bug is Bug.REUSE_ID and len(self.acked) > 1 and self.strikes(0.02):
+            self.planted += 1
+        else:
+            self.given += 1
+        return f"{self.given:032X}"
 
     def _late(self, node: Node, queue: str, identity: int) -> Process:
         yield self.rng.uniform(0.2, 2.5)

@@ -72,13 +72,13 @@ def test_each_queue_is_a_topic_of_its_own_where_the_client_chooses_the_queue() -
 @pytest.mark.parametrize(
     ("answer", "type_", "value", "extra"),
     [
-        (Sent(Outcome("ok", ""), 7, "M", 0), "ok", [7, 17], {"code": 0}),
+        (Sent(Outcome("ok", ""), 7, "M", 0), "ok", [7, 17], {"code": 0, "message_id": "M"}),
         (Sent(Outcome("info", "lost"), None), "info", 17, {}),
         (
             Sent(Outcome("info", "slow"), 7, "M", 12),
             "info",
             17,
-            {"code": 12, "status": "FLUSH_SLAVE_TIMEOUT", "offset": 7},
+            {"code": 12, "message_id": "M", "status": "FLUSH_SLAVE_TIMEOUT", "offset": 7},
         ),
         (Sent(Outcome("fail", "refused"), None), "fail", 17, {}),
     ],

@@ -10,7 +10,7 @@ import pytest
 
 from checkers.api import Checker, judge
 from checkers.legality import count
-from checkers.log import LogAnomalies, LogLinearizable, Replicas
+from checkers.log import LogAnomalies, LogLinearizable, MessageIds, Replicas
 from checkers.log.fates import study
 from checkers.queue import Deliveries, Offsets
 from checkers.sync_state import SyncState
@@ -20,7 +20,7 @@ from results.record import RunRecord
 from results.verdict import CheckResult, Judgement, Verdict
 from sim.rocketmq import QUEUES, Bug, Sim, names, simulate
 
-LOG: Sequence[Checker] = (LogAnomalies(), LogLinearizable(), Replicas())
+LOG: Sequence[Checker] = (LogAnomalies(), LogLinearizable(), Replicas(), MessageIds())
 # The simulated slaves copy the offsets every second.
 QUEUE: Sequence[Checker] = (LogAnomalies(), Replicas(), Offsets(copied_within_s=3), Deliveries())
 PERMITTED = {"lost": "acknowledged before it is replicated", "dirty-read": "read before it is replicated"}
@@ -46,6 +46,7 @@ NAME = {
     Bug.SHIFT_UNSURE: "inconsistent-offsets",
     Bug.REWIND: "position-regression",
     Bug.LEAP: "position-jump",
+    Bug.REUSE_ID: "reused-message-id",
 }
 OF_GROUPS = (Bug.REGRESS, Bug.SKIP_COMMITS, Bug.FORGET, Bug.STARVE, Bug.CONJURE)
 WITHOUT_FAULTS = (Bug.STALE, Bug.SKIP, Bug.SKIP_COMMITS, Bug.FORGET, Bug.REWIND, Bug.LEAP)
@@ -117,7 +118,7 @@ def test_a_planted_bug_is_called_by_its_name(bug: Bug) -> None:
         sim, results = planted(bug, seed)
         assert (NAME[bug] in names(results)) == really(sim), f"seed {seed}: {names(results)}"
         struck += really(sim)
-        if really(sim) and bug not in (*OF_READERS, *OF_GROUPS, Bug.PHANTOM, Bug.STRAY, Bug.SHIFT_UNSURE):
+        if really(sim) and bug not in (*OF_READERS, *OF_GROUPS, Bug.PHANTOM, Bug.STRAY, Bug.SHIFT_UNSURE, Bug.REUSE_ID):
             assert "nonlinearizable" in names(results), f"seed {seed}"
     assert struck
 

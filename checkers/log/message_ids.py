@@ -1,0 +1,89 @@
+"""Does every acknowledged message have an id of its own? (Jepsen's `checker/unique-ids`.)
+
+RocketMQ's `offsetMsgId` is the address of the broker and the message's place in its CommitLog, over all queues: two
+acknowledged messages with one id were written to the same bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from checkers.legality import permits, settled
+from checkers.log.scene import Scene
+from checkers.message_ops import of_messages
+from results.figures import clock, many
+from results.history import Call
+from results.record import RunRecord
+from results.verdict import Anomaly, CheckResult
+
+_SHOWN = 20
+"""Anomalies; the ids beyond are in the count of the last one."""
+
+
+class MessageIds:
+    """Compares the `message_id` that acknowledgements carry (docs/histories.md), whatever its form.
+
+    A history that carries none has nothing to compare: that is valid, and the reason says so. Where the loss of
+    acknowledged messages is permitted, so is the second use of their ids.
+    """
+
+    name = "message-ids"
+
+    @of_messages
+    def check(self, run: RunRecord) -> CheckResult:
+        """`stats`: `ids`, how many different ones were given."""
+        owners: dict[str, Call] = {}
+        reused: dict[str, list[Call]] = {}
+        for call in run.history.clients.calls:
+            done = call.completion
+            if call.invoke.f != "send" or done is None or done.type != "ok":
+                continue
+            identity = done.extra.get("message_id")
+            if identity is None:
+                continue
+            first = owners.setdefault(identity, call)
+            if first is not call:
+                reused.setdefault(identity, [first]).append(call)
+        stats = {"ids": len(owners)}
+        told = f"{len(owners):,} ids, each given once" if owners else "no acknowledgement carries a message id"
+        if reused:
+            told = f"{len(owners):,} ids"
+        return settled(self.name, run, _anomalies(run, reused), stats, told)
+
+
+def _anomalies(run: RunRecord, reused: dict[str, list[Call]]) -> list[Anomaly]:
+    scene, legal = Scene(run), permits(run).get("lost")
+    groups = [[identity] for identity in reused]
+    if len(groups) > _SHOWN:
+        groups[_SHOWN - 1 :] = [[identity for group in groups[_SHOWN - 1 :] for identity in group]]
+    return [_anomaly(scene, legal, group, [reused[identity] for identity in group]) for group in groups]
+
+
+def _anomaly(scene: Scene, legal: str | None, ids: Sequence[str], calls: Sequence[Sequence[Call]]) -> Anomaly:
+    first, *others = calls[0]
+    start, end = first.invoke.time, max(_end(call) for call in others)
+    givers = "; ".join(
+        f"message {call.invoke.value} of {call.invoke.key}, acknowledged by {_node(call)} at {clock(_end(call))}"
+        for call in calls[0][:4]
+    )
+    return Anomaly(
+        "reused-message-id",
+        f"{many(len(ids), 'message id')} given to more than one message: {ids[0]} to {givers}."
+        + scene.told(start, end),
+        first.invoke.key if all(call.invoke.key == first.invoke.key for call in others) else None,
+        sorted(call.invoke.index for call in calls[0]),
+        (start, end),
+        {"count": len(ids), "ids": list(ids[:50]), **scene.details(start, end)},
+        legal,
+    )
+
+
+def _end(call: Call) -> int:
+    return call.invoke.time if call.completion is None else call.completion.time
+
+
+def _node(call: Call) -> str:
+    done = call.completion
+    return str(
+        (done.extra if done is not None else {}).get("node") or call.invoke.extra.get("node") or "an unknown node"
+    )
