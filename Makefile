@@ -49,10 +49,10 @@ bench:           ## benchmarks, as ratios to a baseline of the same run
 	else echo "== benchmarks/checker: skipped, it needs Go"; fi
 
 engine:          ## start a Docker engine of our own (root on Debian)
-	@$(BIN)/python -m infra.engine start
+	@$(BIN)/python -m infra.machines.engine start
 
 engine-stop:     ## end the engine that `make engine` started
-	@$(BIN)/python -m infra.engine stop
+	@$(BIN)/python -m infra.machines.engine stop
 
 clean:           ## remove what earlier runs left on this machine (not the results)
 	@$(BIN)/harness clean

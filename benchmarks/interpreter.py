@@ -26,7 +26,7 @@ from typing import TypeAlias
 import harness.generator as gen
 from harness.api import Completion
 from harness.generator import Generator, Invocation
-from harness.interpreter import Interpreter
+from harness.run.interpreter import Interpreter
 from results.journal import Journal
 from results.op import Op
 

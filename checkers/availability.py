@@ -15,7 +15,7 @@ from typing import Any
 
 from checkers.evidence import nodes_at
 from checkers.impairment import majority_connected, sides
-from results.bands import Band, bands
+from results.fault_intervals import Band, bands
 from results.figures import SECOND, clock
 from results.op import Op
 from results.record import RunRecord

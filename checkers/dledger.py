@@ -14,7 +14,7 @@ from pathlib import Path
 
 from checkers.dledger_push import install_loops
 from checkers.evidence import stamped_lines
-from results.bands import bands
+from results.fault_intervals import bands
 from results.record import RunRecord
 from results.verdict import Anomaly, CheckResult, Verdict
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from checkers.evidence import stamped_lines
-from results.bands import Band
+from results.fault_intervals import Band
 from results.record import RunRecord
 from results.verdict import Anomaly
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from results.bands import bands
+from results.fault_intervals import bands
 from results.record import RunRecord
 from results.verdict import Anomaly, CheckResult, Verdict
 

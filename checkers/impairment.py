@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 
-from results.bands import Band
+from results.fault_intervals import Band
 
 
 def majority_connected(

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from checkers.evidence import nodes_at
-from results.bands import Band, bands
+from results.fault_intervals import Band, bands
 from results.figures import SECOND
 from results.record import Observation, RunRecord
 from results.verdict import Anomaly, CheckResult, Verdict

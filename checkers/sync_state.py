@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from checkers.evidence import nodes_at
 from checkers.legality import settled
-from results.bands import Band, bands
+from results.fault_intervals import Band, bands
 from results.figures import SECOND
 from results.record import Observation, RunRecord
 from results.verdict import Anomaly, CheckResult, Verdict

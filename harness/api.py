@@ -14,9 +14,9 @@ from typing import Any, ClassVar, Protocol
 
 from checkers.api import Checker
 from harness.generator import Generator
-from harness.plan import Plan, PlanError
-from harness.scene import Scene
-from infra.api import Cluster, Lease, Node, Topology
+from harness.nemesis.view import Scene
+from harness.plan.plan import Plan, PlanError
+from infra.machines.api import Cluster, Lease, Node, Topology
 from results.op import Op, OpType
 
 
@@ -32,7 +32,7 @@ class Completion:
 
 class Client(Protocol):
     """One logical process's way to the servers. Asynchronous; it must never block the event loop
-    (`harness.clients.Blocking` wraps one that does).
+    (`harness.run.clients.Blocking` wraps one that does).
 
     `invoke` makes exactly one attempt. An exception it raises becomes `info`; so does a deadline that passes.
     After an `info` the client is closed and a fresh one made for the next process of that thread.
@@ -68,7 +68,7 @@ class Workload(ABC):
     summary: ClassVar[str]
     """One line for `harness list`."""
     topologies: ClassVar[Sequence[str]]
-    """Names of the topologies (`infra.topologies`) it works on; the first is the default."""
+    """Names of the topologies (`infra.systems.rocketmq.topologies`) it works on; the first is the default."""
     clients: ClassVar[Sequence[str]] = ("remoting",)
     """What `--client` may be."""
     heeds: ClassVar[Collection[str]] = ()
@@ -171,7 +171,7 @@ class NoTarget(Exception):
 
 class Fault(ABC):
     """Something that goes wrong on nodes. Scheduling, targeting, leases' bookkeeping, journalling, the final heal
-    and the bands in the plots come from `harness.faults`.
+    and the bands in the plots come from `harness.nemesis.runner`.
     """
 
     name: ClassVar[str]
@@ -190,8 +190,8 @@ class Fault(ABC):
     def aim_at(self, scene: Scene, hit: Sequence[str], role: str | None, rng: Random) -> Mapping[str, Any]:
         """As `aim`, and called in its place: for faults that must know who is who. Pure.
 
-        `role`: the role that the target expression named (`harness.targets.ROLES`), None for nodes. Raises NoTarget
-        where there is nobody to strike.
+        `role`: the role that the target expression named (`harness.nemesis.targets.ROLES`), None for nodes. Raises
+        NoTarget where there is nobody to strike.
         """
         return self.aim(scene.nodes, hit, rng)
 

@@ -11,12 +11,12 @@ import shutil
 import sys
 import time
 
-from infra.api import InfraError, ServerSettings
-from infra.backends.docker import ensure_image
-from infra.backends.local import LocalBackend
-from infra.engine import connect, engine_answers, start_engine
-from infra.image import ensure_rootfs, ensure_tar
-from infra.topologies import TOPOLOGIES
+from infra.machines.api import InfraError, ServerSettings
+from infra.machines.backends.docker import ensure_image
+from infra.machines.backends.local import LocalBackend
+from infra.machines.engine import connect, engine_answers, start_engine
+from infra.machines.image import ensure_rootfs, ensure_tar
+from infra.systems.rocketmq.topologies import TOPOLOGIES
 
 
 def say(line: str) -> None:

@@ -12,9 +12,9 @@ from random import Random
 from typing import Any, ClassVar
 
 from harness.api import Evidence, Fault, NoTarget, Site, labelled
-from harness.scene import CONTROLLER, NAME_SERVER, Scene
-from infra import faults as primitives
-from infra.api import Lease
+from harness.nemesis.view import CONTROLLER, NAME_SERVER, Scene
+from infra.machines import primitives
+from infra.machines.api import Lease
 from nemesis import grudge
 from nemesis.patience import eventually
 

@@ -14,9 +14,9 @@ from random import Random
 from typing import Any, ClassVar, Final
 
 from harness.api import Evidence, Fault, NoTarget, Nothing, Site, labelled
-from harness.scene import Scene
-from infra import faults as primitives
-from infra.api import InfraError, Lease, ProcessId
+from harness.nemesis.view import Scene
+from infra.machines import primitives
+from infra.machines.api import InfraError, Lease, ProcessId
 from nemesis.patience import eventually
 
 STOPPED: Final = "T"

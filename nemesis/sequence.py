@@ -9,9 +9,9 @@ from random import Random
 from typing import Any, ClassVar, Final
 
 from harness.api import Evidence, NoTarget, Nothing, Site
-from harness.scene import Scene
-from infra import faults as primitives
-from infra.api import Lease, Node
+from harness.nemesis.view import Scene
+from infra.machines import primitives
+from infra.machines.api import Lease, Node
 from nemesis.process import STOPPED, KillRandomProcesses, Leases
 
 PAUSE_S: Final = 1.0

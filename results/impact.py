@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from itertools import pairwise
 from typing import Any
 
-from results.bands import Band, bands
+from results.fault_intervals import Band, bands
 from results.figures import SECOND, quantile
 from results.history import Call, History
 from results.op import OK

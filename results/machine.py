@@ -1,7 +1,7 @@
 """What the machines gave the servers while a run went: `machine.log` of the control program, and of each node.
 
-The lines are those of `infra.pressure`. Two that follow one another make a `MachineSample`; the collector's pauses
-come from the servers' GC logs.
+The lines are those of `infra.machines.pressure`. Two that follow one another make a `MachineSample`; the collector's
+pauses come from the servers' GC logs.
 """
 
 from __future__ import annotations

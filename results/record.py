@@ -21,7 +21,7 @@ class Observation:
     leader     name of the node it takes for the leader, or None.
     begin, end, committed, applied   log indices (brokers: bytes of the CommitLog), or None where not said. -1 means
                "none yet".
-    extra      what else its servers said, JSON values: see `infra.api.Status`.
+    extra      what else its servers said, JSON values: see `infra.machines.api.Status`.
     """
 
     time: int

@@ -12,9 +12,9 @@ import time
 from pathlib import Path
 from types import TracebackType
 
-from infra.control_log import ControlLog
-from infra.keys import KeyPair, new_key_pair
-from infra.ssh import SshNode
+from infra.machines.control_log import ControlLog
+from infra.machines.keys import KeyPair, new_key_pair
+from infra.machines.node import SshNode
 
 _MOUNT = """
 n=$1

@@ -13,7 +13,7 @@ from random import Random
 from typing import Any
 
 from checkers.linearizability import INCONSISTENT, MODELS, Kind, Model
-from checkers.linearizability.values import freeze
+from checkers.linearizability.models.values import freeze
 from results.history import Call
 from results.op import Op, OpType
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from benchmarks.checker.families import Row, Shape, packed, register
 from checkers.linearizability import CasRegister, Kind, Problem
-from checkers.linearizability.encode import NEVER
+from checkers.linearizability.history.encode import NEVER
 
 
 class Nasty(NamedTuple):

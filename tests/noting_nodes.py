@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from infra.api import Completed, ProcessId
+from infra.machines.api import Completed, ProcessId
 
 ROOMY = "boot-1\n8388608\n16777216 12%\n"
 """Boot id; free memory and disk in KiB; how full the disk is."""

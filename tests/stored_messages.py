@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 import zlib
 
-from infra.remoting.rocketmq.messages import BORN_V6, MAGIC_V1, STORED_V6
+from infra.systems.rocketmq.protocol.messages import BORN_V6, MAGIC_V1, STORED_V6
 
 PULLED = bytes.fromhex(
     "000000d5daa320a73f39b0420000000000000000000000000000000000000000006a778d00000000000001a1fe3791897f00000100009e66"

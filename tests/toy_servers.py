@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any
 
-from infra.remoting.frame import Decoder, Frame, encode
+from infra.systems.remoting.frame import Decoder, Frame, encode
 
 SHORT = 0.05
 """For calls that must run out of time."""

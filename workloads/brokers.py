@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from harness.api import Completion
-from infra.message_body import body_of, id_of
-from infra.remoting.outcomes import Outcome
-from infra.remoting.rocketmq.client import Broker, Pulled, Sent
-from infra.remoting.rocketmq.messages import Message
-from infra.remoting.rocketmq.outcomes import STATUSES
+from infra.systems.dledger.outcomes import Outcome
+from infra.systems.rocketmq.message_body import body_of, id_of
+from infra.systems.rocketmq.protocol.client import Broker, Pulled, Sent
+from infra.systems.rocketmq.protocol.messages import Message
+from infra.systems.rocketmq.protocol.outcomes import STATUSES
 from results.op import Op
 from workloads.foreign import Foreign
 from workloads.masters import Masters

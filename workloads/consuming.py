@@ -12,8 +12,8 @@ from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any, Final
 
-from harness.context import Context, members
 from harness.generator import EMPTY, PENDING, Generator, Invocation, Pending, Step
+from harness.generator.context import Context, members
 from results.op import FAIL, INFO, INVOKE, OK, Op
 from workloads.reading import MOVED
 

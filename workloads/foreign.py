@@ -11,11 +11,11 @@ from collections.abc import Callable, Mapping
 from typing import Final, Protocol
 
 from harness.api import Context
-from infra.api import InfraError
-from infra.clients.native import NativeProducer, native_library
-from infra.clients.packages import native_folder, proxy_folder
-from infra.clients.proxy import ProxyProducer
-from infra.remoting.rocketmq.sending import Sent
+from infra.machines.api import InfraError
+from infra.systems.rocketmq.clients.native import NativeProducer, native_library
+from infra.systems.rocketmq.clients.packages import native_folder, proxy_folder
+from infra.systems.rocketmq.clients.proxy import ProxyProducer
+from infra.systems.rocketmq.protocol.sending import Sent
 
 CLIENTS: Final = ("remoting", "native", "grpc")
 

@@ -11,9 +11,9 @@ from typing import Final
 
 from checkers.log.storage import FILE
 from harness.api import Context
-from infra.api import InfraError, Node
-from infra.storage.errors import StorageError
-from infra.storage.summary import summarize
+from infra.machines.api import InfraError, Node
+from infra.systems.rocketmq.store.errors import StorageError
+from infra.systems.rocketmq.store.summary import summarize
 
 _WANTED: Final = ("commitlog", "consumequeue", "epochFileCheckpoint", "brokerIdentity")
 """What is read of a store; a DLedger commit log lies in `dledger-<id>`."""

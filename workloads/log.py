@@ -30,7 +30,7 @@ from checkers.stats import Stats
 from checkers.sync_state import SyncState
 from harness.api import Client, Completion, Context, Workload
 from harness.generator import Generator, Invocation
-from harness.plan import Plan, PlanError
+from harness.plan.plan import Plan, PlanError
 from results.op import Op
 from workloads.brokers import PULL_LIMIT, BrokerClient
 from workloads.foreign import CLIENTS, PERMITS, Foreign, Producers, producers_of

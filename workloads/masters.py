@@ -11,8 +11,8 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, TypeVar
 
-from infra.remoting.connection import Malformed, RemotingError
-from infra.remoting.rocketmq.admin import AdminError, Controller, NameServer
+from infra.systems.remoting.connection import Malformed, RemotingError
+from infra.systems.rocketmq.protocol.admin import AdminError, Controller, NameServer
 from workloads.places import Places
 
 S = TypeVar("S")

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from harness.api import Context
-from infra.api import InfraError
-from infra.remoting.connection import RemotingError
-from infra.remoting.rocketmq.admin import AdminError, BrokerAdmin, NameServer
+from infra.machines.api import InfraError
+from infra.systems.remoting.connection import RemotingError
+from infra.systems.rocketmq.protocol.admin import AdminError, BrokerAdmin, NameServer
 
 SETUP_LIMIT_S: Final = 60.0
 """How long brokers and name servers may take to know a new topic: they serve already, so this is generous."""

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Final
 
-from harness.context import Context, members
 from harness.generator import EMPTY, PENDING, Generator, Invocation, Step
+from harness.generator.context import Context, members
 from results.op import FAIL, INFO, INVOKE, OK, Op
 
 INVISIBLE_MS: Final = 6000

@@ -18,8 +18,8 @@ from checkers.api import Checker
 from checkers.queue import Deliveries, Leases, Offsets
 from harness.api import Client, Completion, Context
 from harness.generator import Generator
-from harness.plan import Plan, PlanError
-from infra.remoting.outcomes import Outcome
+from harness.plan.plan import Plan, PlanError
+from infra.systems.dledger.outcomes import Outcome
 from results.op import Op
 from workloads.brokers import READ_DEADLINE_S, BrokerClient, read_completion, shown_id
 from workloads.consuming import Consumers, Drain

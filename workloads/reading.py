@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from harness.context import Context, members
 from harness.generator import EMPTY, PENDING, Generator, Invocation, Step
+from harness.generator.context import Context, members
 from results.op import INVOKE, OK, Op
 
 MOVED: Final = 21

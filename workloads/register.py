@@ -19,13 +19,13 @@ from checkers.convergence import Convergence
 from checkers.dledger import DledgerInvariants
 from checkers.faults import Faults
 from checkers.linearizability import Linearizable
-from checkers.linearizability.models import CasRegister
+from checkers.linearizability.models.registry import CasRegister
 from checkers.replication import Replication
 from checkers.server_logs import ServerLogs
 from checkers.stats import Stats
 from harness.api import Client, Completion, Context, Workload
 from harness.generator import Generator, Invocation
-from infra.remoting.dledger import Answer, ReadMode, RegisterClient
+from infra.systems.dledger.client import Answer, ReadMode, RegisterClient
 from results.op import Op
 
 _ACTIVE_KEYS = 5

@@ -21,7 +21,7 @@ from statistics import median
 
 from benchmarks.batch.generate import generate
 from benchmarks.batch.sides import measured, wrong
-from checkers.linearizability.warm import BATCH, ensure
+from checkers.linearizability.compiled.warm import BATCH, ensure
 
 
 def main() -> int:

@@ -22,10 +22,10 @@ from checkers.spark.files import SharedFiles
 from checkers.spark.job import Done
 from checkers.spark.session import start
 from checkers.spark.units import PORTION_S, Unit, portions
-from harness.batch_input import checker_version, units_in
-from harness.batch_run import BatchPlan, check_on
-from harness.batch_work import BatchWork
-from harness.examined import Asked
+from harness.batch.input import checker_version, units_in
+from harness.batch.run import BatchPlan, check_on
+from harness.batch.work import BatchWork
+from harness.check.examine import Asked
 from results.verdict_table import VERDICTS, parquet_bytes, read_verdicts
 
 

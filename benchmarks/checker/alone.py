@@ -24,9 +24,9 @@ from benchmarks.checker.families import Shape, packed, register
 from benchmarks.checker.memory import forget_peak, peak_mib
 from benchmarks.checker.sealed import Flags, Longs, Times, sealed_register
 from checkers.linearizability import CasRegister, Linearizable, Log, check
-from checkers.linearizability.arrow import objects
-from checkers.linearizability.batch import check_batch
-from checkers.linearizability.direct import register_columns
+from checkers.linearizability.compiled.batch import check_batch
+from checkers.linearizability.evidence.direct import register_columns
+from checkers.linearizability.history.arrow import objects
 from checkers.linearizability.monitors import base, queues
 from checkers.linearizability.monitors.queues import QueueOps, check_queue
 from checkers.linearizability.monitors.registers import check_register
@@ -168,7 +168,7 @@ def command(*words: str, bytecode: Path) -> float:
     second time on, whatever this environment says.
     """
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    program = "import sys; from harness.cli import main; sys.exit(main())"
+    program = "import sys; from harness.cli.main import main; sys.exit(main())"
     env = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     env["PYTHONPYCACHEPREFIX"] = str(bytecode)
     subprocess.run([sys.executable, "-c", program, *words], check=True, stdout=subprocess.DEVNULL, env=env)

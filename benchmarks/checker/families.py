@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 
 from checkers.linearizability import CasRegister, Kind, Model
-from checkers.linearizability.batch import Packed, pack
-from checkers.linearizability.encode import NEVER, Table
+from checkers.linearizability.compiled.batch import Packed, pack
+from checkers.linearizability.history.encode import NEVER, Table
 from results.formats import read_history
 from results.history import Call, History
 from results.op import Op

@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
-from checkers.linearizability.batch import Packed
-from checkers.linearizability.encode import NEVER
+from checkers.linearizability.compiled.batch import Packed
+from checkers.linearizability.history.encode import NEVER
 from results.history import Call
 
 SOURCE = Path(__file__).parent / "porcupine"

@@ -12,12 +12,13 @@ Two ways around single ops: thousands of histories in one compiled call (`batch`
 calls or Parquet columns straight to a special case (`direct`, `arrow`).
 """
 
-from checkers.linearizability import models
 from checkers.linearizability.budget import Budget
 from checkers.linearizability.check import LinearResult, check, check_keys
 from checkers.linearizability.checker import Linearizable
-from checkers.linearizability.encode import Problem, encode
-from checkers.linearizability.models import (
+from checkers.linearizability.evidence.witness import verify_witness
+from checkers.linearizability.history.encode import Problem, encode
+from checkers.linearizability.models import registry as models
+from checkers.linearizability.models.registry import (
     INCONSISTENT,
     KV,
     MODELS,
@@ -38,7 +39,6 @@ from checkers.linearizability.models import (
     Stack,
     UnorderedQueue,
 )
-from checkers.linearizability.witness import verify_witness
 
 __all__ = [
     "INCONSISTENT",

@@ -6,12 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from checkers.linearizability import direct, jit
 from checkers.linearizability.budget import Budget
+from checkers.linearizability.compiled import jit
 from checkers.linearizability.decide import decide, illustrated, unmerged
-from checkers.linearizability.encode import NEVER, Problem, calls_of, encode, insist_on_pairs
-from checkers.linearizability.explain import explain, sentence
-from checkers.linearizability.models import Model
+from checkers.linearizability.evidence import direct
+from checkers.linearizability.evidence.explain import explain, sentence
+from checkers.linearizability.history.encode import NEVER, Problem, calls_of, encode, insist_on_pairs
+from checkers.linearizability.models.registry import Model
 from checkers.linearizability.outcome import Outcome
 from results.errors import with_article
 from results.history import Call, History
@@ -64,7 +65,7 @@ def check(calls: Sequence[Call] | History, model: Model[Any], budget: Budget = _
     >>> from results.op import Op
     >>> stale = History([Op(0, 0, 0, "invoke", "write", "k", 1), Op(1, 1, 0, "ok", "write", "k", 1),
     ...                  Op(2, 2, 0, "invoke", "read", "k"), Op(3, 3, 0, "ok", "read", "k", None)])
-    >>> from checkers.linearizability.models import Register
+    >>> from checkers.linearizability.models.registry import Register
     >>> print(check(stale, Register()).reason)  # doctest: +ELLIPSIS
     op 2: read absent on key k cannot be placed: the register could only be 1 at that time; the initial value absent ...
     """

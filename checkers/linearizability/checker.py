@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from checkers.linearizability import direct
 from checkers.linearizability.budget import Budget
 from checkers.linearizability.check import LinearResult, check, explained, refuted
-from checkers.linearizability.encode import insist_on_pairs
-from checkers.linearizability.models import Model
+from checkers.linearizability.evidence import direct
+from checkers.linearizability.history.encode import insist_on_pairs
+from checkers.linearizability.models.registry import Model
 from results.history import Call
 from results.record import RunRecord
 from results.verdict import Anomaly, CheckResult, Verdict
@@ -79,7 +79,7 @@ class Linearizable:
         if not direct.applies(self.model):
             return None
         # Only here: who has no such file need not wait for Arrow.
-        from checkers.linearizability.arrow import objects
+        from checkers.linearizability.history.arrow import objects
 
         results: dict[str | None, LinearResult] = {}
         slowest, slowest_ms = None, 0.0
@@ -96,7 +96,7 @@ class Linearizable:
         return (self._merge(results, slowest, slowest_ms), results) if results else None
 
     def _refuted(self, table: pa.Table, key: str | None, ops: direct.PlainOps) -> LinearResult | None:
-        from checkers.linearizability.arrow import calls_at
+        from checkers.linearizability.history.arrow import calls_at
 
         found = direct.refuted(ops, self.model)
         if found is None:

@@ -11,22 +11,22 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from checkers.linearizability import jit
-from checkers.linearizability.balance import balance
 from checkers.linearizability.budget import Budget, Meter
-from checkers.linearizability.columns import close, worth
-from checkers.linearizability.encode import NEVER, Problem, Table
-from checkers.linearizability.frontier import Frontier
+from checkers.linearizability.compiled import jit
+from checkers.linearizability.evidence.witness import verify_witness
+from checkers.linearizability.history.columns import close, worth
+from checkers.linearizability.history.encode import NEVER, Problem, Table
+from checkers.linearizability.history.partition import merged, parts
 from checkers.linearizability.monitors import first_refuted, monitor
 from checkers.linearizability.outcome import Outcome
-from checkers.linearizability.parts import merged, parts
-from checkers.linearizability.refine import FREE, Groups, Use, by_target, refined
-from checkers.linearizability.scout import scout
-from checkers.linearizability.witness import verify_witness
+from checkers.linearizability.search.cegar import FREE, Groups, Use, by_target, refined
+from checkers.linearizability.search.jit_linearization import Frontier
+from checkers.linearizability.search.state_flow import balance
+from checkers.linearizability.search.wgl import scout
 from results.verdict import Verdict
 
 if TYPE_CHECKING:
-    from checkers.linearizability.compiled import Compiled
+    from checkers.linearizability.compiled.searches import Compiled
 
 _ILLUSTRATED: Final = 2_000
 """Events of a history that the plain search goes through again."""
@@ -142,8 +142,8 @@ def refuters(problem: Problem) -> Sequence[Search]:
 def _compiled(problem: Problem) -> Compiled | None:
     if not jit.enabled():
         return None
-    from checkers.linearizability.compiled import Compiled
-    from checkers.linearizability.warm import ensure
+    from checkers.linearizability.compiled.searches import Compiled
+    from checkers.linearizability.compiled.warm import ensure
 
     ensure()
     return Compiled.of(problem)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from checkers.linearizability.encode import NEVER
+from checkers.linearizability.history.encode import NEVER
 from results.verdict import Verdict
 
 

@@ -14,10 +14,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from checkers.legality import permits, settled
-from checkers.log.cases import Case, Told, times
-from checkers.log.facts import INFO, NONE, OK, Ints
-from checkers.log.fates import study
+from checkers.log.columns import INFO, NONE, OK, Ints
+from checkers.log.groups import Case, Told, times
 from checkers.log.order import Gap, Passed, Standing, holes, inversions, taken_past, thrown_back
+from checkers.log.outcomes import study
 from checkers.log.positions import Step, missteps
 from checkers.log.teller import Teller
 from checkers.message_ops import of_messages

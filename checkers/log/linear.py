@@ -19,9 +19,9 @@ import numpy as np
 from checkers.legality import permits, settled
 from checkers.linearizability.monitors.base import Contradiction, Times, Undecided
 from checkers.linearizability.monitors.logs import APPEND, MAX, READ, LogOps, log_order
-from checkers.log.facts import INFO, NEVER, NONE, OK, Facts, Ints
-from checkers.log.fates import Fates, study
-from checkers.log.scene import Scene, group_of
+from checkers.log.columns import INFO, NEVER, NONE, OK, Facts, Ints
+from checkers.log.context import Scene, group_of
+from checkers.log.outcomes import Fates, study
 from checkers.message_ops import of_messages
 from results.record import RunRecord
 from results.verdict import Anomaly, CheckResult, Verdict

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from checkers.legality import permits, settled
-from checkers.log.scene import Scene
+from checkers.log.context import Scene
 from checkers.message_ops import of_messages
 from results.figures import clock, many
 from results.history import Call

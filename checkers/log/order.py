@@ -19,8 +19,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from checkers.log.facts import NONE, OK, POP, REPLICA_READ, Bools, Facts, Ints
-from checkers.log.fates import Fates
+from checkers.log.columns import NONE, OK, POP, REPLICA_READ, Bools, Facts, Ints
+from checkers.log.outcomes import Fates
 
 
 class Inversion(NamedTuple):

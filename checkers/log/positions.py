@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from checkers.log.facts import NONE, POLL, Facts
+from checkers.log.columns import NONE, POLL, Facts
 
 
 class Step(NamedTuple):

@@ -8,10 +8,10 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from checkers.legality import settled
-from checkers.log.facts import Facts, Ints
-from checkers.log.fates import study
-from checkers.log.readings import Reading, Readings
-from checkers.log.scene import Scene
+from checkers.log.columns import Facts, Ints
+from checkers.log.context import Scene
+from checkers.log.outcomes import study
+from checkers.log.replica_reads import Reading, Readings
 from checkers.message_ops import of_messages
 from results.record import RunRecord
 from results.verdict import Anomaly, CheckResult, Verdict

@@ -2,8 +2,9 @@
 
 Clients see messages through indexes and caches; the files are what is left when the servers are gone. A message that
 readers miss may lie in the log without an entry in its index (`lost-by-index`), which is another bug than one that no
-disk has (`lost`). Read are the summaries that the run wrote (`FILE` of each node; `infra.storage.summary` tells their
-lines), so that a stored run can be judged again without its machines.
+disk has (`lost`). Read are the summaries that the run wrote (`FILE` of each node;
+`infra.systems.rocketmq.store.summary` tells their lines), so that a stored run can be judged again without its
+machines.
 """
 
 from __future__ import annotations

@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from checkers.log.cases import Case, Cases
-from checkers.log.facts import NONE, OK, Ints
-from checkers.log.fates import Fates
+from checkers.log.columns import NONE, OK, Ints
+from checkers.log.context import Scene
+from checkers.log.groups import Case, Cases
 from checkers.log.order import Gap, standing
+from checkers.log.outcomes import Fates
 from checkers.log.positions import Step
-from checkers.log.scene import Scene
 from results.record import RunRecord
 
 

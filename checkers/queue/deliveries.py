@@ -15,10 +15,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from checkers.legality import permits, settled
-from checkers.log.facts import NONE, OK
-from checkers.log.fates import Fates, study
+from checkers.log.columns import NONE, OK
+from checkers.log.context import Scene, group_of
 from checkers.log.order import standing
-from checkers.log.scene import Scene, group_of
+from checkers.log.outcomes import Fates, study
 from checkers.message_ops import of_messages
 from results.figures import clock
 from results.history import Call, History

@@ -17,7 +17,7 @@ from itertools import accumulate
 from typing import Any
 
 from checkers.legality import settled
-from checkers.log.scene import Scene, group_of
+from checkers.log.context import Scene, group_of
 from checkers.message_ops import of_messages
 from results.figures import SECOND, clock
 from results.history import Call, History

@@ -14,11 +14,11 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from checkers.linearizability.arrow import Calls, Flags, Longs, Rows, coded
-from checkers.linearizability.batch import Packed
-from checkers.linearizability.encode import NEVER, Table
-from checkers.linearizability.models import CasRegister, Kind, Model, Register
-from checkers.linearizability.values import freeze
+from checkers.linearizability.compiled.batch import Packed
+from checkers.linearizability.history.arrow import Calls, Flags, Longs, Rows, coded
+from checkers.linearizability.history.encode import NEVER, Table
+from checkers.linearizability.models.registry import CasRegister, Kind, Model, Register
+from checkers.linearizability.models.values import freeze
 from results.op_table import runs_of
 
 MAX_KINDS: Final = 2_000

@@ -5,7 +5,7 @@ from random import Random
 from typing import Any
 
 from harness.api import Evidence, Fault, Site
-from infra.api import Lease
+from infra.machines.api import Lease
 from nemesis.patience import eventually
 
 

@@ -3,7 +3,8 @@
 A generator answers one question, `op(ctx)`: with nothing, ever again (None); with "nothing yet" (`Pending`); or with
 an `Invocation` to be done now. With the answer comes the generator to ask next; the one that was asked has not
 changed. Events (invocations and completions) reach it through `update`. So a generator can be asked about the
-future, tested by simulation in no time (`harness.simulate`), and given twice the same seed gives twice the same ops.
+future, tested by simulation in no time (`harness.run.simulate`), and given twice the same seed gives twice the same
+ops.
 
 Big generators are put together from small ones:
 
@@ -35,11 +36,10 @@ The design is Jepsen's (`generator.clj`), with these differences, each for a rea
 * Nothing polls. Whoever asks sleeps until a completion or until the time named.
 * Random numbers come only from the `random.Random` given at construction: a seed is split off it, and draw n is a
   function of (seed, n). Nothing depends on timing that does not say so.
-* Sets of threads are bits of a number (`harness.context`), so that a thousand threads cost what ten do.
+* Sets of threads are bits of a number (`harness.generator.context`), so that a thousand threads cost what ten do.
 * An op that names no process goes to a client, never to the nemesis, unless it stands in `nemesis(...)`.
 """
 
-from harness.context import Context, Crew
 from harness.generator.adapters import f_map, log, on_update, trace, validate
 from harness.generator.adapters import filter_ as filter
 from harness.generator.adapters import map_ as map
@@ -58,6 +58,7 @@ from harness.generator.base import (
     drawn,
 )
 from harness.generator.choice import any_, flip_flop, mix, shortest_any
+from harness.generator.context import Context, Crew
 from harness.generator.flow import (
     concurrency_limit,
     cycle,

@@ -6,7 +6,6 @@ import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
-from harness.context import Context
 from harness.generator.base import (
     EMPTY,
     LOG,
@@ -18,6 +17,7 @@ from harness.generator.base import (
     Step,
     as_generator,
 )
+from harness.generator.context import Context
 from results.op import Op
 
 _log = logging.getLogger("harness.generator")

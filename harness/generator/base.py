@@ -9,7 +9,7 @@ from random import Random
 from types import MappingProxyType
 from typing import Any, Final, TypeAlias
 
-from harness.context import Context
+from harness.generator.context import Context
 from harness.generator.dice import Dice, split
 from results.op import Op
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from itertools import accumulate
 from random import Random
 
-from harness.context import Context
 from harness.generator.base import EMPTY, Generator, GeneratorError, Pending, Source, Step, as_generator
+from harness.generator.context import Context
 from harness.generator.dice import split, unit
 from results.op import Op
 

@@ -6,7 +6,6 @@ from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from harness.context import Context, Crew
 from harness.generator.base import (
     EMPTY,
     PENDING,
@@ -19,6 +18,7 @@ from harness.generator.base import (
     concat,
     place,
 )
+from harness.generator.context import Context, Crew
 from results.op import INVOKE, OK, Op
 
 

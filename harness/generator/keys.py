@@ -12,7 +12,6 @@ from itertools import count
 from random import Random
 from typing import TypeAlias
 
-from harness.context import Context, members
 from harness.generator.adapters import map_
 from harness.generator.base import (
     EMPTY,
@@ -27,6 +26,7 @@ from harness.generator.base import (
     place,
 )
 from harness.generator.choice import sooner
+from harness.generator.context import Context, members
 from harness.generator.dice import draw, split
 from results.op import Op
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from harness.context import Context, Crew, members
 from harness.generator.base import EMPTY, PENDING, Generator, GeneratorError, Pending, Source, Step, as_generator, place
 from harness.generator.choice import any_, sooner
+from harness.generator.context import Context, Crew, members
 from results.op import NEMESIS, Op
 
 

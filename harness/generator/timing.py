@@ -17,8 +17,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from random import Random
 
-from harness.context import Context
 from harness.generator.base import EMPTY, Generator, GeneratorError, Invocation, Pending, Source, Step, as_generator
+from harness.generator.context import Context
 from harness.generator.dice import split, unit
 from results.op import Op
 

@@ -15,8 +15,8 @@ from urllib.parse import quote
 
 from markupsafe import Markup
 
-from results.bands import Band, bands
 from results.errors import in_bytes
+from results.fault_intervals import Band, bands
 from results.figures import clock, quantile
 from results.history import Call
 from results.op import FAIL, INFO, OK

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from results.bands import Band
+from results.fault_intervals import Band
 from results.figures import SECOND, clock, quantile
 from results.history import Call
 from results.machine import MachineSample

@@ -8,7 +8,7 @@ from typing import Any
 
 from markupsafe import Markup
 
-from results.bands import Band
+from results.fault_intervals import Band
 from results.figures import clock
 from results.history import Call
 from results.op import INVOKE, Op

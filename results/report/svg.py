@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from markupsafe import Markup, escape
 
-from results.bands import Band, lanes
+from results.fault_intervals import Band, lanes
 from results.figures import SECOND, clock
 from results.report.words import text
 from results.visible import visible

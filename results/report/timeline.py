@@ -13,7 +13,7 @@ from itertools import pairwise
 
 from markupsafe import Markup
 
-from results.bands import Band, lanes
+from results.fault_intervals import Band, lanes
 from results.history import Call
 from results.report import svg
 from results.report.svg import tag, title

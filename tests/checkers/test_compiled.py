@@ -26,19 +26,19 @@ from checkers.linearizability import (
     Model,
     Register,
     check,
-    encode,
-    kernel,
     verify_witness,
 )
-from checkers.linearizability.batch import check_batch, pack
 from checkers.linearizability.budget import Meter
-from checkers.linearizability.columns import close, columns
-from checkers.linearizability.compiled import Compiled
+from checkers.linearizability.compiled import kernel
+from checkers.linearizability.compiled.batch import check_batch, pack
+from checkers.linearizability.compiled.jit import enabled, plain
+from checkers.linearizability.compiled.searches import Compiled
+from checkers.linearizability.compiled.warm import STORES, ensure, prune
+from checkers.linearizability.compiled.workspace import Workspace
 from checkers.linearizability.decide import decide
-from checkers.linearizability.frontier import Frontier
-from checkers.linearizability.jit import enabled, plain
-from checkers.linearizability.warm import STORES, ensure, prune
-from checkers.linearizability.workspace import Workspace
+from checkers.linearizability.history import encode
+from checkers.linearizability.history.columns import close, columns
+from checkers.linearizability.search.jit_linearization import Frontier
 from results.history import Call
 from results.op import Op
 from results.verdict import Verdict
@@ -370,7 +370,7 @@ def test_code_compiled_from_old_sources_is_removed_when_nobody_needs_it(
 def test_warming_compiles_and_says_where(tmp_path: Path) -> None:
     """In a process of its own, with an empty cache elsewhere; a second one finds everything there."""
     environment = {k: v for k, v in os.environ.items() if k != "NUMBA_CACHE_DIR"} | {"HARNESS_CACHE": str(tmp_path)}
-    argv = [sys.executable, "-m", "checkers.linearizability.warm"]
+    argv = [sys.executable, "-m", "checkers.linearizability.compiled.warm"]
     told_ = subprocess.run(argv, env=environment, capture_output=True, text=True, check=True).stdout
     assert f"in {tmp_path}/numba-" in told_
     assert list(tmp_path.rglob("ready-*"))

@@ -12,10 +12,12 @@ import pytest
 from fuzz.unique import histories, model_of
 from models_at_work import brute_force, told
 
-from checkers.linearizability import CasRegister, Linearizable, Log, check, direct, encode, verify_witness
-from checkers.linearizability.arrow import objects
+from checkers.linearizability import CasRegister, Linearizable, Log, check, verify_witness
+from checkers.linearizability.evidence import direct
+from checkers.linearizability.history import encode
+from checkers.linearizability.history.arrow import objects
 from checkers.linearizability.monitors import logs, queues, registers
-from harness.examined import Asked, examine
+from harness.check.examine import Asked, examine
 from results.history import Call, History
 from results.op import NEMESIS, Op, OpType
 from results.record import RunRecord
@@ -231,7 +233,7 @@ def test_the_command_takes_this_way_for_long_files(tmp_path: Path, monkeypatch: 
     for ops, verdict in ((good, Verdict.VALID), ([*good, *stale], Verdict.INVALID)):
         seal(ops, path)
         usual = examine(path, "x", None, Asked(witness=True))
-        monkeypatch.setattr("harness.examined.MANY", 10)
+        monkeypatch.setattr("harness.check.examine.MANY", 10)
         quick = examine(path, "x", None, Asked(witness=True))
         monkeypatch.undo()
         assert (quick.verdict, quick.ops, quick.model) == (verdict, len(ops), "cas-register")

@@ -13,7 +13,7 @@ import pytest
 
 from checkers.api import judge
 from checkers.log.storage import FILE, GroundTruth
-from infra.storage.summary import LINE, summarize
+from infra.systems.rocketmq.store.summary import LINE, summarize
 from results.history import History
 from results.op import Op
 from results.record import RunRecord

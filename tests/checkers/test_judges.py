@@ -14,7 +14,7 @@ from checkers.impairment import majority_connected
 from checkers.replication import Replication
 from checkers.stats import Stats
 from checkers.wellformed import WellFormed
-from results.bands import Band
+from results.fault_intervals import Band
 from results.history import History
 from results.op import NEMESIS, SERVER_DIED, Op, OpType
 from results.record import Observation, RunRecord

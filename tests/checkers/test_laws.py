@@ -16,11 +16,12 @@ import pytest
 from fuzz.unique import UNIQUE
 from models_at_work import WORK, Work, falsified, lived, told
 
-from checkers.linearizability import INCONSISTENT, MODELS, Log, Model, check, encode
-from checkers.linearizability.jit import plain
+from checkers.linearizability import INCONSISTENT, MODELS, Log, Model, check
+from checkers.linearizability.compiled.jit import plain
+from checkers.linearizability.history import encode
+from checkers.linearizability.models.specification import Kind
+from checkers.linearizability.models.values import freeze
 from checkers.linearizability.monitors.registers import written_once
-from checkers.linearizability.specification import Kind
-from checkers.linearizability.values import freeze
 from results.history import Call
 from results.op import Op
 from results.verdict import Verdict

@@ -17,10 +17,10 @@ from checkers.linearizability import (
     UnorderedQueue,
     check,
     check_keys,
-    jit,
 )
-from checkers.linearizability.batch import check_batch
-from checkers.linearizability.models import KV
+from checkers.linearizability.compiled import jit
+from checkers.linearizability.compiled.batch import check_batch
+from checkers.linearizability.models.registry import KV
 from results.history import Call, History
 from results.op import Op, OpType
 from results.record import RunRecord

@@ -11,22 +11,16 @@ from typing import Any
 import pytest
 from tiny_histories import FAMILIES, brute_force, calls, problems, told
 
-from checkers.linearizability import (
-    INCONSISTENT,
-    Budget,
-    Problem,
-    encode,
-    unique,
-    verify_witness,
-)
+from checkers.linearizability import INCONSISTENT, Budget, Problem, verify_witness
 from checkers.linearizability.budget import Meter
-from checkers.linearizability.core import Purse, without_past
 from checkers.linearizability.decide import decide, refinement, relaxed
-from checkers.linearizability.encode import NEVER
-from checkers.linearizability.explain import explain
-from checkers.linearizability.frontier import Configurations, Entry, Frontier, Path
-from checkers.linearizability.monitors import zones
-from checkers.linearizability.scout import scout
+from checkers.linearizability.evidence.core import Purse, without_past
+from checkers.linearizability.evidence.explain import explain
+from checkers.linearizability.history import encode
+from checkers.linearizability.history.encode import NEVER
+from checkers.linearizability.monitors import unique, zones
+from checkers.linearizability.search.jit_linearization import Configurations, Entry, Frontier, Path
+from checkers.linearizability.search.wgl import scout
 from results.history import Call
 from results.op import Op
 from results.verdict import Verdict

@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from checkers.linearizability import MODELS, Linearizable, check_keys, encode, verify_witness
+from checkers.linearizability import MODELS, Linearizable, check_keys, verify_witness
+from checkers.linearizability.history import encode
 from results.formats import ReadOptions, read_history
 from results.record import RunRecord
 from results.verdict import Verdict

@@ -12,7 +12,7 @@ from fuzz import middle
 from fuzz.middle import FAMILIES, fuzz
 
 from checkers.linearizability import Budget, LinearResult, Model, check
-from checkers.linearizability.encode import Problem
+from checkers.linearizability.history.encode import Problem
 from checkers.linearizability.outcome import Outcome
 from results.history import Call
 from results.verdict import Verdict

@@ -6,8 +6,8 @@ import pytest
 from nasty_histories import Nasty, corpus
 
 from checkers.linearizability import Budget, verify_witness
+from checkers.linearizability.compiled.jit import enabled
 from checkers.linearizability.decide import decide
-from checkers.linearizability.jit import enabled
 from results.verdict import Verdict
 
 CORPUS = list(corpus())

@@ -17,18 +17,18 @@ from tiny_histories import FAMILIES, brute_force, problems, told
 
 from benchmarks.checker.families import Row, Shape
 from checkers.linearizability import Budget, CasRegister, Kind, Problem, verify_witness
-from checkers.linearizability.balance import _Books as Books
-from checkers.linearizability.balance import balance
 from checkers.linearizability.budget import Meter
-from checkers.linearizability.columns import close, columns
-from checkers.linearizability.compiled import Compiled
-from checkers.linearizability.core import core_of
+from checkers.linearizability.compiled.searches import Compiled
+from checkers.linearizability.compiled.warm import ensure
+from checkers.linearizability.compiled.workspace import Workspace
 from checkers.linearizability.decide import decide, refinement
-from checkers.linearizability.encode import NEVER, Table
+from checkers.linearizability.evidence.core import core_of
+from checkers.linearizability.history.columns import close, columns
+from checkers.linearizability.history.encode import NEVER, Table
 from checkers.linearizability.outcome import Outcome
-from checkers.linearizability.refine import FREE, by_target, overdrawn
-from checkers.linearizability.warm import ensure
-from checkers.linearizability.workspace import Workspace
+from checkers.linearizability.search.cegar import FREE, by_target, overdrawn
+from checkers.linearizability.search.state_flow import _Books as Books
+from checkers.linearizability.search.state_flow import balance
 from results.verdict import Verdict
 
 ensure()

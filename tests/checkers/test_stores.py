@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 from tiny_histories import brute_force
 
-from checkers.linearizability import KV, encode
-from checkers.linearizability.batch import INVALID, UNKNOWN, VALID, check_batch
-from checkers.linearizability.columns import close
-from checkers.linearizability.jit import enabled
+from checkers.linearizability import KV
+from checkers.linearizability.compiled.batch import INVALID, UNKNOWN, VALID, check_batch
+from checkers.linearizability.compiled.jit import enabled
+from checkers.linearizability.history import encode
+from checkers.linearizability.history.columns import close
 from results.history import Call
 from results.op import Op
 
@@ -76,7 +77,7 @@ def test_however_the_strings_can_be_cut() -> None:
 @pytest.mark.skipif(not enabled(), reason="Numba is not installed, or switched off: there is no compiled code")
 def test_the_table_is_that_of_the_model() -> None:
     """As many states for the gets to show, and the same kinds pure and blind."""
-    from checkers.linearizability.stores_kernel import Texts, table
+    from checkers.linearizability.compiled.kv_kernel import Texts, table
 
     rng = Random(6)
     for _ in range(200):

@@ -10,11 +10,11 @@ from tiny_histories import brute_force
 
 from checkers.linearizability import KV, CasRegister, Kind, Model, Problem, verify_witness
 from checkers.linearizability.budget import Budget, Meter
-from checkers.linearizability.compiled import Compiled
+from checkers.linearizability.compiled.searches import Compiled
+from checkers.linearizability.compiled.warm import ensure
 from checkers.linearizability.decide import decide, frontier, refinement
-from checkers.linearizability.encode import Table
+from checkers.linearizability.history.encode import Table
 from checkers.linearizability.outcome import Outcome
-from checkers.linearizability.warm import ensure
 from results.verdict import Verdict
 
 ensure()

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from cluster.real_runs import Run, run
 
-from infra import dledger
-from infra.maven import compile_jar, fetch_jars
+from infra.systems.dledger import server as dledger
+from infra.systems.maven import compile_jar, fetch_jars
 
 SHORT = ("--time-limit", "12", "--interval", "20", "--duration", "2.5", "--seed", "11")
 """A full life in little time. Two nemeses strike once each, one after the other."""

@@ -11,8 +11,8 @@ from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
 from typing import Any
 
-from infra.remoting.connection import RemotingError
-from infra.remoting.rocketmq.admin import AdminError
+from infra.systems.remoting.connection import RemotingError
+from infra.systems.rocketmq.protocol.admin import AdminError
 
 HOST = "127.0.0.1"
 DEADLINE_S = 10.0

@@ -17,10 +17,10 @@ from typing import Any
 
 import docker
 
-from infra.backends.docker import RUN
-from infra.backends.owned import digest, slug
-from infra.cache import cache_dir
-from infra.ownership import Owner, is_alive
+from infra.machines.backends.docker import RUN
+from infra.machines.backends.owned import digest, slug
+from infra.machines.cache import cache_dir
+from infra.machines.ownership import Owner, is_alive
 from results.journal import read_journal
 from results.op import NEMESIS, Op
 from results.store import RunDir

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from cluster.real_runs import Run, going, harness, is_inject, left_of, nodes_of, until
 
-from harness.lifecycle import _log_into
+from harness.run.lifecycle import _log_into
 from results.op import Op
 from results.sealed import read_sealed
 from results.verdict import Verdict

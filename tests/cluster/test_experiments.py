@@ -20,11 +20,11 @@ from cluster.real_runs import going, harness, left_of, nodes_of, until
 from fuzz import at_once, kill_moments
 from loopback_sshd import Sshd
 
-from infra.api import ClusterSpec
-from infra.backends.docker import RUN
-from infra.backends.owned import slug
-from infra.backends.ssh import PROGRAMS, SshBackend
-from infra.cache import cache_dir
+from infra.machines.api import ClusterSpec
+from infra.machines.backends.docker import RUN
+from infra.machines.backends.owned import slug
+from infra.machines.backends.ssh import PROGRAMS, SshBackend
+from infra.machines.cache import cache_dir
 from results.verdict import Verdict
 
 pytestmark = [pytest.mark.cluster, pytest.mark.nightly]
@@ -107,7 +107,9 @@ def test_control_program_and_janitor_are_killed_together(tmp_path: Path) -> None
             facts = started.environment()
             processes = nodes_of(facts)
             children = Path(f"/proc/{started.process.pid}/task/{started.process.pid}/children").read_text().split()
-            janitors = [int(pid) for pid in children if b"infra.janitor" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+            janitors = [
+                int(pid) for pid in children if b"infra.machines.janitor" in Path(f"/proc/{pid}/cmdline").read_bytes()
+            ]
             assert len(janitors) == 1
             for pid in (*janitors, started.process.pid):
                 os.kill(pid, signal.SIGKILL)

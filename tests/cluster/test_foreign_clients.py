@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 from cluster.loopback_servers import BROKER, DEADLINE_S, HOST, eventually, free_ports, start
 
-from infra.clients.native import NativeProducer, native_library
-from infra.clients.packages import native_folder, proxy_folder
-from infra.clients.proxy import ProxyProducer
-from infra.remoting.rocketmq.admin import BrokerAdmin, NameServer
-from infra.remoting.rocketmq.client import Broker, Message
-from infra.rocketmq.artifacts import fetch
+from infra.systems.rocketmq.clients.native import NativeProducer, native_library
+from infra.systems.rocketmq.clients.packages import native_folder, proxy_folder
+from infra.systems.rocketmq.clients.proxy import ProxyProducer
+from infra.systems.rocketmq.protocol.admin import BrokerAdmin, NameServer
+from infra.systems.rocketmq.protocol.client import Broker, Message
+from infra.systems.rocketmq.servers.artifacts import fetch
 
 pytestmark = pytest.mark.cluster
 

@@ -10,7 +10,7 @@ import pytest
 from cluster.conftest import MARK
 from cluster.real_runs import Run, harness, is_inject, left_of, run
 
-from harness.plan import Plan
+from harness.plan.plan import Plan
 from results.sealed import read_sealed
 from results.verdict import Verdict
 

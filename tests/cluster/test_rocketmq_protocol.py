@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 from cluster.loopback_servers import BROKER, DEADLINE_S, HOST, eventually, free_ports, start
 
-from infra.remoting.frame import Frame
-from infra.remoting.rocketmq.admin import AdminError, BrokerAdmin, Controller, NameServer
-from infra.remoting.rocketmq.client import Broker, Check, check_of
-from infra.rocketmq.artifacts import fetch
+from infra.systems.remoting.frame import Frame
+from infra.systems.rocketmq.protocol.admin import AdminError, BrokerAdmin, Controller, NameServer
+from infra.systems.rocketmq.protocol.client import Broker, Check, check_of
+from infra.systems.rocketmq.servers.artifacts import fetch
 
 pytestmark = pytest.mark.cluster
 

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from infra.api import ClusterSpec, InfraError, Node, ServerSettings, Status
-from infra.backends.docker import DockerBackend
-from infra.topologies import TOPOLOGIES
-from infra.topologies._rocketmq import RocketmqTopology
+from infra.machines.api import ClusterSpec, InfraError, Node, ServerSettings, Status
+from infra.machines.backends.docker import DockerBackend
+from infra.systems.rocketmq.topologies import TOPOLOGIES
+from infra.systems.rocketmq.topologies.base import RocketmqTopology
 
 pytestmark = pytest.mark.cluster
 

@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 
 from benchmarks.batch.generate import generate
-from harness.examined import Asked, examine
+from harness.check.examine import Asked, examine
 from results.verdict import Verdict, worst
 from results.verdict_table import RECEIPTS, read_verdicts
 

@@ -14,7 +14,7 @@ from checkers.spark.files import SharedFiles
 from checkers.spark.logs import judged
 from checkers.spark.session import start
 from checkers.spark.units import Unit
-from harness.batch_logs import Source, judge_logs
+from harness.batch.logs import Source, judge_logs
 from results.history import History
 from results.op_table import write_op_table
 from results.record import RunRecord

@@ -17,13 +17,13 @@ import pytest
 import tomli_w
 from cluster.real_runs import Going, Run, going, harness, is_inject, until
 
-from infra.api import ClusterSpec, InfraError, Node, ServerSettings
-from infra.backends.local import LocalBackend
-from infra.backends.owned import HOST_KEY
-from infra.backends.ssh import MARKER, ROOTS, SshBackend
-from infra.cache import cache_dir
-from infra.keys import new_key_pair
-from infra.topologies.dledger import DledgerTopology
+from infra.machines.api import ClusterSpec, InfraError, Node, ServerSettings
+from infra.machines.backends.local import LocalBackend
+from infra.machines.backends.owned import HOST_KEY
+from infra.machines.backends.ssh import MARKER, ROOTS, SshBackend
+from infra.machines.cache import cache_dir
+from infra.machines.keys import new_key_pair
+from infra.systems.dledger.topology import DledgerTopology
 from results.sealed import read_sealed
 from results.verdict import Verdict
 

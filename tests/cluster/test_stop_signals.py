@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from cluster.real_runs import Going, going, harness, left_of, nodes_of, until
 
-from infra.ownership import Owner
+from infra.machines.ownership import Owner
 from results.verdict import Verdict
 
 pytestmark = pytest.mark.cluster

@@ -14,12 +14,12 @@ from typing import Any
 
 import pytest
 
-from harness import lifecycle
 from harness.api import Client, Context, Fault, Site
-from harness.lifecycle import Outcome, Prepared
-from harness.plan import ClusterPlan, NemesisPlan, Plan
-from harness.virtual_time import VirtualTimeLoop
-from infra.api import ProcessId
+from harness.plan.plan import ClusterPlan, NemesisPlan, Plan
+from harness.run import lifecycle
+from harness.run.lifecycle import Outcome, Prepared
+from harness.run.virtual_time import VirtualTimeLoop
+from infra.machines.api import ProcessId
 from results.store import Store
 from results.verdict import Verdict
 from sim.rig import SIM_FAULTS, SimBackend, SimClient, SimTopology

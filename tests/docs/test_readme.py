@@ -11,7 +11,7 @@ from urllib.parse import unquote
 import click
 import pytest
 
-from harness.cli import cli, guarded
+from harness.cli.main import cli, guarded
 from results.verdict import Verdict
 
 ROOT = Path(__file__).parents[2]
@@ -125,7 +125,7 @@ def test_code_of_ones_own_is_that_of_the_examples(name: str) -> None:
 
 
 def test_everything_that_is_registered_is_listed() -> None:
-    from harness import registry
+    from harness.plan import registry
 
     listed = README[README.index("$ harness list") :]
     for group in (registry.WORKLOADS, registry.NEMESES, registry.CLUSTERS):

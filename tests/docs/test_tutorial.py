@@ -131,7 +131,7 @@ class Reader:
         (self.site,) = (home / ".venv" / "lib").glob("python3*/site-packages")
         base = f"import site, sys; site.addsitedir({sysconfig.get_path('purelib')!r}); sys.path.append({str(ROOT)!r})"
         (self.site / "base.pth").write_text(base + "\n")
-        self._program("harness", "from harness.cli import main; main()")
+        self._program("harness", "from harness.cli.main import main; main()")
         self._program("pip", "import runpy; runpy.run_module('pip', run_name='__main__')")
         # In a reader's checkout the Makefile is here; ours is passed on to.
         (home / "Makefile").write_text(f"%:\n\t$(MAKE) -C {ROOT} $@\n")

@@ -34,7 +34,7 @@ sys.path[:0] = [str(Path(__file__).parents[1])]
 
 from fuzz.bad_cases import case  # noqa: E402 - the tests' own modules
 from fuzz.bad_common import Case  # noqa: E402
-from harness.cli import main as main_of_harness  # noqa: E402
+from harness.cli.main import main as main_of_harness  # noqa: E402
 from results.web import create_app  # noqa: E402
 
 LIMIT_S: Final = 20.0

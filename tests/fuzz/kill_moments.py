@@ -19,7 +19,7 @@ sys.path[:0] = [str(Path(__file__).parents[1])]
 
 from cluster.real_runs import Going, going, harness, left_of, nodes_of  # noqa: E402
 
-from infra.ownership import Owner  # noqa: E402
+from infra.machines.ownership import Owner  # noqa: E402
 
 RUN = ("--nodes", "3", "--nemesis", "hammer-time,partition-halves", "--interval", "6", "--duration", "3")
 LENGTH_S = 10

@@ -31,14 +31,14 @@ from models_at_work import WORK, falsified, lived  # noqa: E402
 from tiny_histories import brute_force as plain_brute_force  # noqa: E402
 
 from checkers.linearizability import INCONSISTENT, MODELS, Kind, Model, verify_witness  # noqa: E402
-from checkers.linearizability.batch import INVALID, VALID, Packed, check_batch, pack  # noqa: E402
 from checkers.linearizability.budget import Budget  # noqa: E402
+from checkers.linearizability.compiled.batch import INVALID, VALID, Packed, check_batch, pack  # noqa: E402
 from checkers.linearizability.decide import decide  # noqa: E402
-from checkers.linearizability.encode import NEVER, Problem  # noqa: E402
+from checkers.linearizability.history.encode import NEVER, Problem  # noqa: E402
 from checkers.linearizability.monitors import MONITORS, register  # noqa: E402
 from checkers.linearizability.monitors.registers import written_once  # noqa: E402
+from checkers.linearizability.monitors.unique import unique_register  # noqa: E402
 from checkers.linearizability.outcome import Outcome  # noqa: E402
-from checkers.linearizability.unique import unique_register  # noqa: E402
 from fuzz.unique import MOST, UNIQUE  # noqa: E402 - the tests' own modules
 from results.history import Call  # noqa: E402
 from results.verdict import Verdict  # noqa: E402

@@ -25,23 +25,16 @@ sys.path[:0] = [str(Path(__file__).parents[1])]
 from models_at_work import WORK, Refused, Work, assembled, falsified  # noqa: E402
 from models_at_work import told as told_calls  # noqa: E402
 
-from checkers.linearizability import (  # noqa: E402
-    INCONSISTENT,
-    MODELS,
-    Model,
-    Problem,
-    check,
-    direct,
-    encode,
-    verify_witness,
-)
-from checkers.linearizability.batch import VERDICTS, check_batch  # noqa: E402
+from checkers.linearizability import INCONSISTENT, MODELS, Model, Problem, check, verify_witness  # noqa: E402
 from checkers.linearizability.budget import Budget, Meter  # noqa: E402
+from checkers.linearizability.compiled.batch import VERDICTS, check_batch  # noqa: E402
+from checkers.linearizability.compiled.jit import plain  # noqa: E402
+from checkers.linearizability.compiled.warm import ensure  # noqa: E402
 from checkers.linearizability.decide import decide  # noqa: E402
-from checkers.linearizability.encode import NEVER  # noqa: E402
-from checkers.linearizability.jit import plain  # noqa: E402
+from checkers.linearizability.evidence import direct  # noqa: E402
+from checkers.linearizability.history import encode  # noqa: E402
+from checkers.linearizability.history.encode import NEVER  # noqa: E402
 from checkers.linearizability.monitors import monitor  # noqa: E402
-from checkers.linearizability.warm import ensure  # noqa: E402
 from fuzz.stages import stages  # noqa: E402 - the tests' own modules
 from fuzz.unique import UNIQUE  # noqa: E402
 from results.history import Call  # noqa: E402

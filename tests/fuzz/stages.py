@@ -23,13 +23,13 @@ sys.path[:0] = [str(Path(__file__).parents[1])]
 from models_at_work import WORK  # noqa: E402
 
 from checkers.linearizability import Problem, verify_witness  # noqa: E402
-from checkers.linearizability.balance import balance  # noqa: E402
 from checkers.linearizability.budget import Meter  # noqa: E402
-from checkers.linearizability.compiled import Compiled  # noqa: E402
+from checkers.linearizability.compiled.searches import Compiled  # noqa: E402
+from checkers.linearizability.compiled.warm import ensure  # noqa: E402
 from checkers.linearizability.decide import frontier, refinement, relaxed  # noqa: E402
 from checkers.linearizability.outcome import Outcome  # noqa: E402
-from checkers.linearizability.scout import scout  # noqa: E402
-from checkers.linearizability.warm import ensure  # noqa: E402
+from checkers.linearizability.search.state_flow import balance  # noqa: E402
+from checkers.linearizability.search.wgl import scout  # noqa: E402
 from fuzz.linearizability import base, bent, told, truth_of  # noqa: E402 - the tests' own modules
 from fuzz.unique import MOST  # noqa: E402
 from results.verdict import Verdict  # noqa: E402

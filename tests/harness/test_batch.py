@@ -20,16 +20,16 @@ from spark_double import Context, Killed
 from checkers.spark.files import SharedFiles
 from checkers.spark.job import Done, Portion, Stopped
 from checkers.spark.units import Unit
-from harness import batch_input
-from harness.batch_pack import pack
-from harness.batch_rows import rows_of
-from harness.batch_run import BatchPlan, check_on, run_batch
-from harness.batch_work import BatchWork
-from harness.examined import Asked, Columns, columns_examined, examine
-from harness.judging import judge_stored
-from harness.offline import check_paths
-from harness.plan import PlanError
-from harness.registry import WORKLOADS
+from harness.batch import input as batch_input
+from harness.batch.pack import pack
+from harness.batch.rows import rows_of
+from harness.batch.run import BatchPlan, check_on, run_batch
+from harness.batch.work import BatchWork
+from harness.check.examine import Asked, Columns, columns_examined, examine
+from harness.check.judging import judge_stored
+from harness.check.offline import check_paths
+from harness.plan.plan import PlanError
+from harness.plan.registry import WORKLOADS
 from results.errors import HistoryError
 from results.formats import ReadOptions, write_edn, write_jsonl
 from results.history import Call, History
@@ -146,7 +146,7 @@ def test_a_second_call_checks_only_what_is_new_or_was_checked_by_another_version
     assert " 2 to check" in said[0]
     assert "new.jsonl" in verdicts(tmp_path / "out")
     before = len(table(tmp_path / "out"))
-    monkeypatch.setattr("harness.batch_run.checker_version", lambda: "another")
+    monkeypatch.setattr("harness.batch.run.checker_version", lambda: "another")
     _, said = batch(corpus, tmp_path / "out")
     assert " 0 done before" in said[0]
     rows = table(tmp_path / "out")
@@ -436,8 +436,8 @@ def test_a_long_history_is_judged_by_its_columns_with_the_same_rows(
         decided.append(found is not None)
         return found
 
-    monkeypatch.setattr("harness.batch_work.MANY", 1)
-    monkeypatch.setattr("harness.batch_work.columns_examined", noted)
+    monkeypatch.setattr("harness.batch.work.MANY", 1)
+    monkeypatch.setattr("harness.batch.work.columns_examined", noted)
     batch(tmp_path / "in", tmp_path / "columns", model="log")
     wanted = ("run", "key", "checker", "verdict", "reason", "model", "ops", "core", "algorithm")
     usual, columns = (
@@ -533,7 +533,7 @@ def test_only_an_empty_history_is_no_objection_to_valid(tmp_path: Path, ops: str
 def test_a_workload_without_sources_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     """A version that left it out would not change with it."""
     lost = EntryPoint("lost", "a_package_that_is_gone.workload:Lost", WORKLOADS)
-    monkeypatch.setattr("harness.batch_input.entry_points", lambda group: [lost])
+    monkeypatch.setattr("harness.batch.input.entry_points", lambda group: [lost])
     with pytest.raises(PlanError, match=r"the sources of a_package_that_is_gone\.workload cannot be found"):
         batch_input.checker_version()
 

@@ -14,14 +14,16 @@ from pathlib import Path
 
 import pytest
 
-from harness import environment, registry, terminal
-from harness.boundary import Progress, guarded
-from harness.cli import cli, override
-from harness.plan import ClusterPlan, NemesisPlan, Plan, PlanError
-from harness.summary import _permissions
-from infra.api import Capability, SettingsError
-from infra.rocketmq import artifacts
-from infra.topologies import _rocketmq
+from harness.check.summary import _permissions
+from harness.cli import terminal
+from harness.cli.boundary import Progress, guarded
+from harness.cli.main import cli, override
+from harness.plan import registry
+from harness.plan.plan import ClusterPlan, NemesisPlan, Plan, PlanError
+from harness.run import environment
+from infra.machines.api import Capability, SettingsError
+from infra.systems.rocketmq.servers import artifacts
+from infra.systems.rocketmq.topologies import base as _rocketmq
 from results.formats import write_jsonl
 from results.op import Op
 from results.store import Store
@@ -38,7 +40,7 @@ def harness(capsys: pytest.CaptureFixture[str], *argv: str) -> tuple[int, str, s
 def in_shell(script: str, folder: Path, **env: str) -> subprocess.CompletedProcess[str]:
     """`harness` is the command line of this tree."""
     root = Path(__file__).parents[2]
-    head = f'set -o pipefail; harness() {{ {sys.executable} -c "from harness.cli import main; main()" "$@"; }}; '
+    head = f'set -o pipefail; harness() {{ {sys.executable} -c "from harness.cli.main import main; main()" "$@"; }}; '
     around = {**os.environ, "PYTHONPATH": str(root), **env}
     return subprocess.run(
         ["bash", "-c", head + script], cwd=folder, env=around, capture_output=True, text=True, timeout=60, check=False

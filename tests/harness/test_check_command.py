@@ -11,11 +11,12 @@ from typing import Any
 
 import pytest
 
-from checkers.linearizability import CasRegister, Linearizable, encode, verify_witness
-from harness import history_options
-from harness.cli import cli, guarded
-from harness.examined import Asked
-from harness.offline import check_paths
+from checkers.linearizability import CasRegister, Linearizable, verify_witness
+from checkers.linearizability.history import encode
+from harness.check import history_options
+from harness.check.examine import Asked
+from harness.check.offline import check_paths
+from harness.cli.main import cli, guarded
 from results.formats import FORMATS, read_history, write_jsonl
 from results.op import Op
 from results.record import RunRecord

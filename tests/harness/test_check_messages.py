@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from harness.cli import cli, guarded
+from harness.cli.main import cli, guarded
 from results.formats import write_jsonl
 from results.op_table import write_op_table
 from sim.rocketmq import Bug, simulate
@@ -142,7 +142,7 @@ def test_reading_has_the_limit_of_memory_that_all_histories_have(tmp_path: Path)
     """In a process of its own, whose memory no earlier test has used."""
     path = tmp_path / "nested.jsonl"
     path.write_bytes(b'{"process":0,"type":"invoke","f":"poll","key":"q","value":[' + b"[]," * (4 << 20) + b"[]]}\n")
-    argv = [sys.executable, "-m", "harness.cli", "check", path, "--workload", "log", "--memory-mb", "64"]
+    argv = [sys.executable, "-m", "harness.cli.main", "check", path, "--workload", "log", "--memory-mb", "64"]
     env = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
     done = subprocess.run(argv, env=env, capture_output=True, text=True, check=False)
     assert done.returncode == 2

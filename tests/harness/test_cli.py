@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from harness.choices import decided
-from harness.cli import cli, guarded
-from harness.plan import Plan, ServerPlan
-from harness.registry import workload_class
-from infra import kept
-from infra.keys import new_cluster_keys
-from infra.topologies._rocketmq import RocketmqTopology
+from harness.cli.main import cli, guarded
+from harness.plan.plan import Plan, ServerPlan
+from harness.plan.registry import workload_class
+from harness.plan.resolve import decided
+from infra.machines import kept
+from infra.machines.keys import new_cluster_keys
+from infra.systems.rocketmq.topologies.base import RocketmqTopology
 
 
 def harness(capsys: pytest.CaptureFixture[str], *argv: str) -> tuple[int, str, str]:

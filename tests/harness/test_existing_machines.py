@@ -8,16 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from harness import lifecycle, registry
-from harness.cli import override
-from harness.doctor import clean_up
-from harness.lifecycle import Prepared
-from harness.plan import ClusterPlan, Plan
-from harness.virtual_time import VirtualTimeLoop
-from infra.api import ClusterSpec, InfraError, Leftover
-from infra.backends.ssh import PROGRAMS, ROOTS
-from infra.topologies import _places
-from infra.topologies.dledger import PORT
+from harness.cli.doctor import clean_up
+from harness.cli.main import override
+from harness.plan import registry
+from harness.plan.plan import ClusterPlan, Plan
+from harness.run import lifecycle
+from harness.run.lifecycle import Prepared
+from harness.run.virtual_time import VirtualTimeLoop
+from infra.machines.api import ClusterSpec, InfraError, Leftover
+from infra.machines.backends.ssh import PROGRAMS, ROOTS
+from infra.systems.dledger.topology import PORT
+from infra.systems.rocketmq.topologies import layout as _places
 from results.store import Store
 from sim.rig import SIM_FAULTS, SimBackend, SimCluster, SimRegister, SimTopology
 

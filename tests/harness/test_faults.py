@@ -11,12 +11,12 @@ from typing import Any, ClassVar
 import pytest
 
 from harness.api import Completion, Evidence, Fault, Nothing, Site
-from harness.faults import FaultRunner, Limits, generator, refuse_if_not_disposable
-from harness.plan import ClusterPlan, Plan, PlanError
-from harness.scene import Scene
-from harness.schedule import Strike
-from harness.simulate import simulate
-from infra.api import InfraError
+from harness.nemesis.runner import FaultRunner, Limits, generator, refuse_if_not_disposable
+from harness.nemesis.schedule import Strike
+from harness.nemesis.view import Scene
+from harness.plan.plan import ClusterPlan, Plan, PlanError
+from harness.run.simulate import simulate
+from infra.machines.api import InfraError
 from results.op import NEMESIS, Op
 
 NODES = ["n1", "n2", "n3"]

@@ -12,7 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import harness.generator as gen
-from harness.context import Context, members, next_thread
 from harness.generator import (
     EMPTY,
     PENDING,
@@ -23,8 +22,9 @@ from harness.generator import (
     Source,
     Step,
 )
+from harness.generator.context import Context, members, next_thread
 from harness.generator.dice import Dice, draw, unit
-from harness.simulate import imperfect, info, invocations, perfect, quick, simulate
+from harness.run.simulate import imperfect, info, invocations, perfect, quick, simulate
 from results.op import FAIL, INFO, INVOKE, NEMESIS, OK, Op
 
 MS = 1_000_000

@@ -16,13 +16,13 @@ from hypothesis import strategies as st
 
 import harness.generator as gen
 from checkers.wellformed import breaches
-from harness import virtual_time
 from harness.api import Completion
-from harness.clients import Blocking
-from harness.context import Context
 from harness.generator import PENDING, Generator, GeneratorError, Invocation, Source, Step
-from harness.interpreter import Interpreter
-from harness.simulate import invocations, simulate
+from harness.generator.context import Context
+from harness.run import virtual_time
+from harness.run.clients import Blocking
+from harness.run.interpreter import Interpreter
+from harness.run.simulate import invocations, simulate
 from results.journal import Journal, read_journal
 from results.op import FAIL, INFO, INVOKE, NEMESIS, OK, SERVER_DIED, Op
 

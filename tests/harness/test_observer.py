@@ -8,9 +8,9 @@ from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
-from harness import virtual_time
-from harness.observer import ANSWER_S, FOLLOW_S, THOROUGH_S, Observer
-from infra.api import Node, Status
+from harness.observe.observer import ANSWER_S, FOLLOW_S, THOROUGH_S, Observer
+from harness.run import virtual_time
+from infra.machines.api import Node, Status
 from results.record import Observation
 
 NODES = ["n1", "n2", "n3", "n4"]

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.plan import ClusterPlan, NemesisPlan, Plan, PlanError, ServerPlan, seconds
+from harness.plan.plan import ClusterPlan, NemesisPlan, Plan, PlanError, ServerPlan, seconds
 
 FULL = Plan(
     seed=7,

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.api import Fault
-from harness.plan import ClusterPlan, NemesisPlan, Plan, PlanError
-from harness.schedule import FIRST_S, LAST_S, Strike, strikes
-from harness.targets import ROLES, resolve
+from harness.nemesis.schedule import FIRST_S, LAST_S, Strike, strikes
+from harness.nemesis.targets import ROLES, resolve
+from harness.plan.plan import ClusterPlan, NemesisPlan, Plan, PlanError
 from nemesis.partition import Bridge, PartitionHalves, PartitionLeaderMinority, PartitionMajoritiesRing
 from nemesis.process import CrashRandomNodes, HammerTime, KillRandomProcesses
 from nemesis.sequence import PauseSlavesKillMaster

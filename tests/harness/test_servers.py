@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from harness.servers import restart_all, stop_all
-from infra.api import InfraError
+from harness.run.servers import restart_all, stop_all
+from infra.machines.api import InfraError
 from sim.rig import SimNode
 
 

@@ -9,20 +9,20 @@ import inspect
 import pytest
 
 import harness.generator as gen
-import harness.simulate
+import harness.run.simulate
 from checkers.wellformed import breaches
-from harness import virtual_time
-from harness.context import Context, Crew
 from harness.generator import PENDING, Generator, GeneratorError, Invocation, Step
-from harness.simulate import imperfect, info, invocations, perfect, quick, simulate
+from harness.generator.context import Context, Crew
+from harness.run import virtual_time
+from harness.run.simulate import imperfect, info, invocations, perfect, quick, simulate
 from results.op import FAIL, INFO, INVOKE, NEMESIS, OK, Op
 
 READS = gen.repeat(Invocation("read", value=1))
 
 
 def test_the_example_in_the_docstring() -> None:
-    assert doctest.testmod(harness.simulate).failed == 0
-    assert doctest.testmod(harness.simulate).attempted > 0
+    assert doctest.testmod(harness.run.simulate).failed == 0
+    assert doctest.testmod(harness.run.simulate).attempted > 0
 
 
 @pytest.mark.parametrize(

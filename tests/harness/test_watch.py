@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from harness import watch
-from harness.watch import Watch
-from infra import faults as primitives
-from infra.api import InfraError, Node, ProcessId
+from harness.observe import process_monitor as watch
+from harness.observe.process_monitor import Watch
+from infra.machines import primitives
+from infra.machines.api import InfraError, Node, ProcessId
 
 
 class Machine:

@@ -1,4 +1,4 @@
-"""What every backend promises (`infra.api`): one suite over docker, local and ssh, with real nodes.
+"""What every backend promises (`infra.machines.api`): one suite over docker, local and ssh, with real nodes.
 
 A backend that this machine cannot offer fails with its probe's reason: these tests are for machines that can.
 """
@@ -21,9 +21,9 @@ from uuid import uuid4
 import pytest
 from loopback_sshd import Sshd
 
-from infra.api import Backend, Cluster, ClusterSpec, CommandFailed, InfraError, Node, NodeUnreachable, Share
-from infra.backends.ssh import PROGRAMS, SshBackend
-from infra.faults import (
+from infra.machines.api import Backend, Cluster, ClusterSpec, CommandFailed, InfraError, Node, NodeUnreachable, Share
+from infra.machines.backends.ssh import PROGRAMS, SshBackend
+from infra.machines.primitives import (
     drop_packets,
     dropped,
     kill_process,
@@ -75,7 +75,7 @@ def ground(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
         if name == "ssh":
             yield _ssh_ground(stack, tmp_path_factory.mktemp("ssh"))
             return
-        module = import_module(f"infra.backends.{name}")
+        module = import_module(f"infra.machines.backends.{name}")
         backend: Backend = getattr(module, f"{name.capitalize()}Backend")()
         can = backend.probe()
         assert can.ok, f"{name}: {can.reason}; {can.remedy}"
@@ -316,7 +316,7 @@ from pathlib import Path
 from infra.api import ClusterSpec
 from infra.faults import stop_process
 name, run_id, nodes, key, *hosts = sys.argv[1:]
-module = import_module("infra.backends." + name)
+module = import_module("infra.machines.backends." + name)
 if name == "ssh":
     backend = module.SshBackend({"bash": "bash"})
 else:

@@ -11,9 +11,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from infra.api import InfraError
-from infra.backends.engine_claim import ROLE, TTL_S, _time, is_held, is_kept
-from infra.claims import Claim, holder, remove_unheld
+from infra.machines.api import InfraError
+from infra.machines.backends.engine_claim import ROLE, TTL_S, _time, is_held, is_kept
+from infra.machines.claims import Claim, holder, remove_unheld
 
 
 def test_one_at_a_time(tmp_path: Path) -> None:
@@ -31,7 +31,9 @@ def test_one_at_a_time(tmp_path: Path) -> None:
 
 def test_death_gives_it_back(tmp_path: Path) -> None:
     path = tmp_path / "x.owner"
-    program = "import sys, pathlib\nfrom infra.claims import Claim\nclaim = Claim.take(pathlib.Path(sys.argv[1]))\n"
+    program = (
+        "import sys, pathlib\nfrom infra.machines.claims import Claim\nclaim = Claim.take(pathlib.Path(sys.argv[1]))\n"
+    )
     other = subprocess.Popen(
         [sys.executable, "-c", program + "print('held', flush=True)\ninput()", str(path)],
         stdin=subprocess.PIPE,

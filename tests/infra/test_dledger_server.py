@@ -14,11 +14,11 @@ from typing import Any, TypeVar
 
 import pytest
 
-from infra import dledger
-from infra.maven import compile_jar, fetch_jars
-from infra.remoting.connection import RemotingError, connect
-from infra.remoting.dledger import Answer, NodeStatus, RegisterClient, ask_status
-from infra.topologies.dledger import DEFAULTS
+from infra.systems.dledger import server as dledger
+from infra.systems.dledger.client import Answer, NodeStatus, RegisterClient, ask_status
+from infra.systems.dledger.topology import DEFAULTS
+from infra.systems.maven import compile_jar, fetch_jars
+from infra.systems.remoting.connection import RemotingError, connect
 
 T = TypeVar("T")
 

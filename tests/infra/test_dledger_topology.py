@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from noting_nodes import NotingCluster, NotingNode, noting_nodes
 
-from infra.api import InfraError, ProcessId, ServerSettings
-from infra.topologies import TOPOLOGIES
-from infra.topologies._jvm import Launch
-from infra.topologies.dledger import DledgerTopology
+from infra.machines.api import InfraError, ProcessId, ServerSettings
+from infra.systems.dledger.topology import DledgerTopology
+from infra.systems.java import Launch
+from infra.systems.rocketmq.topologies import TOPOLOGIES
 
 
 def attached(topology: DledgerTopology, count: int = 3) -> list[NotingNode]:

@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from infra import engine
-from infra.api import InfraError
-from infra.engine import engine_answers, start_engine, started_here, stop_engine
-from infra.ownership import Owner, current
+from infra.machines import engine
+from infra.machines.api import InfraError
+from infra.machines.engine import engine_answers, start_engine, started_here, stop_engine
+from infra.machines.ownership import Owner, current
 
 
 @pytest.fixture(autouse=True)
@@ -59,11 +59,11 @@ def test_somebody_elses_engine_is_not_replaced() -> None:
 
 def test_without_dockerd_or_root_it_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engine, "_SOCKET", os.environ["DOCKER_HOST"])
-    monkeypatch.setattr("infra.engine.os.geteuid", lambda: 1000)
+    monkeypatch.setattr("infra.machines.engine.os.geteuid", lambda: 1000)
     with pytest.raises(InfraError, match="needs root"):
         start_engine(lambda _: None)
-    monkeypatch.setattr("infra.engine.os.geteuid", lambda: 0)
-    monkeypatch.setattr("infra.engine.shutil.which", lambda *_, **__: None)
+    monkeypatch.setattr("infra.machines.engine.os.geteuid", lambda: 0)
+    monkeypatch.setattr("infra.machines.engine.shutil.which", lambda *_, **__: None)
     with pytest.raises(InfraError, match=r"apt-get install docker\.io"):
         start_engine(lambda _: None)
 
@@ -74,7 +74,7 @@ def test_an_engine_that_ends_at_once_is_quoted(tmp_path: Path, monkeypatch: pyte
     dockerd.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     monkeypatch.setattr(engine, "_SOCKET", os.environ["DOCKER_HOST"])
-    monkeypatch.setattr("infra.engine.os.geteuid", lambda: 0)
+    monkeypatch.setattr("infra.machines.engine.os.geteuid", lambda: 0)
     with pytest.raises(InfraError, match="dockerd ended with 1: failed to start daemon: no space"):
         start_engine(lambda _: None)
     assert started_here() is None

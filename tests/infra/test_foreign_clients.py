@@ -15,12 +15,12 @@ from pathlib import Path
 import pytest
 from toy_servers import LONG, run
 
-from infra.api import InfraError
-from infra.clients import native_child
-from infra.clients.native import NativeProducer, native_library
-from infra.clients.proxy import OUTCOMES, ProxyProducer, _sent, outcome_of_code
-from infra.clients.worker import NotStarted, Worker, WorkerError
-from infra.remoting.outcomes import OutcomeType
+from infra.machines.api import InfraError
+from infra.systems.dledger.outcomes import OutcomeType
+from infra.systems.rocketmq.clients import native_child
+from infra.systems.rocketmq.clients.native import NativeProducer, native_library
+from infra.systems.rocketmq.clients.proxy import OUTCOMES, ProxyProducer, _sent, outcome_of_code
+from infra.systems.rocketmq.clients.worker import NotStarted, Worker, WorkerError
 
 CLIENT = """
 import enum, os, signal, sys, time
@@ -203,7 +203,7 @@ def test_what_a_library_lacks_is_told_by_name(packages: Path, tmp_path: Path, mo
 
 def test_the_process_ends_with_us(packages: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def test() -> None:
-        worker = Worker("infra.clients.native_child", str(packages))
+        worker = Worker("infra.systems.rocketmq.clients.native_child", str(packages))
         await worker.start()
         assert worker.alive
         process = worker._process
@@ -215,7 +215,7 @@ def test_the_process_ends_with_us(packages: Path, monkeypatch: pytest.MonkeyPatc
             await worker.ask({"do": "library"}, LONG)
         await worker.close()
         with pytest.raises(NotStarted, match="ended with 1"):
-            await Worker("infra.clients.nowhere").start()
+            await Worker("infra.systems.rocketmq.clients.nowhere").start()
 
     run(test)
 

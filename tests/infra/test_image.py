@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from infra import image
-from infra.api import InfraError
-from infra.image import apt_settings, debian_sources, dockerfile, ensure_rootfs, ensure_tar, image_id, tar_path
+from infra.machines import image
+from infra.machines.api import InfraError
+from infra.machines.image import apt_settings, debian_sources, dockerfile, ensure_rootfs, ensure_tar, image_id, tar_path
 
 DEB822 = """\
 # where this machine's packages come from

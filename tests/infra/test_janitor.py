@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from infra.api import InfraError
-from infra.backends.owned import slug
-from infra.janitor import Janitor, dismissed, sweep_until_clean
-from infra.ownership import Owner, current
+from infra.machines.api import InfraError
+from infra.machines.backends.owned import slug
+from infra.machines.janitor import Janitor, dismissed, sweep_until_clean
+from infra.machines.ownership import Owner, current
 
 
 @pytest.fixture

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from infra import kept
-from infra.api import InfraError
-from infra.keys import new_cluster_keys
+from infra.machines import kept
+from infra.machines.api import InfraError
+from infra.machines.keys import new_cluster_keys
 from results.durable import write_text
 
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from infra import dledger
-from infra.api import InfraError
-from infra.maven import checksum_of, compile_jar, fetch_jars, read_lock, verify
+from infra.machines.api import InfraError
+from infra.systems.dledger import server as dledger
+from infra.systems.maven import checksum_of, compile_jar, fetch_jars, read_lock, verify
 
 
 @pytest.fixture

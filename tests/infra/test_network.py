@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from infra import network
-from infra.api import InfraError
-from infra.network import POOL, routed, subnets
+from infra.machines import network
+from infra.machines.api import InfraError
+from infra.machines.network import POOL, routed, subnets
 
 HEAD = "Iface\tDestination\tGateway \tFlags\tRefCnt\tUse\tMetric\tMask\t\tMTU\tWindow\tIRTT"
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from infra.remoting.connection import Broken, Refused, TimedOut
-from infra.remoting.outcomes import OUTCOMES, Operation, outcome_of, outcome_of_error, outcome_of_outer
+from infra.systems.dledger.outcomes import OUTCOMES, Operation, outcome_of, outcome_of_error, outcome_of_outer
+from infra.systems.remoting.connection import Broken, Refused, TimedOut
 
 EXPECTED = {  # code: (write, cas, read)
     200: ("ok", "ok", "ok"),

@@ -15,14 +15,14 @@ from uuid import uuid4
 import docker
 import pytest
 
-from infra.api import Backend, Cluster, ClusterSpec, InfraError, Leftover, Share
-from infra.backends.docker import RUN, DockerBackend, ensure_image
-from infra.backends.engine_claim import EngineClaim
-from infra.backends.local import LocalBackend
-from infra.backends.owned import hosts_file, node_names, slug
-from infra.engine import note_use
-from infra.janitor import BACKENDS, make_backend
-from infra.network import POOL
+from infra.machines.api import Backend, Cluster, ClusterSpec, InfraError, Leftover, Share
+from infra.machines.backends.docker import RUN, DockerBackend, ensure_image
+from infra.machines.backends.engine_claim import EngineClaim
+from infra.machines.backends.local import LocalBackend
+from infra.machines.backends.owned import hosts_file, node_names, slug
+from infra.machines.engine import note_use
+from infra.machines.janitor import BACKENDS, make_backend
+from infra.machines.network import POOL
 
 cluster = pytest.mark.cluster
 both = pytest.mark.parametrize("backend", [DockerBackend(), LocalBackend()], ids=lambda b: b.name)
@@ -201,7 +201,7 @@ def test_a_living_owner_is_respected_by_other_pid_namespaces(backend: Backend, t
 @cluster
 def test_a_claim_outlives_its_connection(monkeypatch: pytest.MonkeyPatch) -> None:
     """The way to the engine breaks for a moment: the claim is held anew, and given back like any other."""
-    monkeypatch.setattr("infra.backends.engine_claim.RENEW_S", 0.2)
+    monkeypatch.setattr("infra.machines.backends.engine_claim.RENEW_S", 0.2)
     client = docker.from_env()
     claim = EngineClaim.take(client, ensure_image(client, None, lambda _: None), "harness-test-break", {RUN: "break"})
     try:
@@ -304,7 +304,7 @@ def test_kill_9_in_mid_fault_leaves_nothing(backend: Backend, janitor: bool) -> 
 @cluster
 def test_a_node_that_cannot_come_up_says_why(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """The local backend with an image that is none."""
-    monkeypatch.setattr("infra.backends.local.ensure_rootfs", lambda say: tmp_path)
+    monkeypatch.setattr("infra.machines.backends.local.ensure_rootfs", lambda say: tmp_path)
     backend, wanted = LocalBackend(), spec(1)
     with pytest.raises(InfraError, match="n1 did not come up: mount: "):
         backend.provision(wanted)
@@ -321,5 +321,5 @@ def test_a_base_image_that_cannot_be_pulled() -> None:
 def test_the_image_is_imported_once(monkeypatch: pytest.MonkeyPatch) -> None:
     backend = DockerBackend()
     backend.provision(spec(1)).destroy()
-    monkeypatch.setattr("infra.backends.docker.ensure_tar", lambda say: pytest.fail("asked for the tar again"))
+    monkeypatch.setattr("infra.machines.backends.docker.ensure_tar", lambda say: pytest.fail("asked for the tar again"))
     backend.provision(spec(1)).destroy()

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from infra.ownership import Owner, current, is_alive, text_is_alive
+from infra.machines.ownership import Owner, current, is_alive, text_is_alive
 
 
 def test_this_process_is_alive_and_survives_the_way_through_a_label() -> None:

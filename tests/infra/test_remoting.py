@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from toy_servers import LONG, SHORT, Handler, free_port, garbage, hang_up, run, serving, silence
 
-from infra.remoting.connection import Broken, Refused, RemotingError, TimedOut, connect
-from infra.remoting.dledger import RegisterClient, ask_status
-from infra.remoting.frame import MAX_FRAME, Decoder, Frame, FrameError, encode
+from infra.systems.dledger.client import RegisterClient, ask_status
+from infra.systems.remoting.connection import Broken, Refused, RemotingError, TimedOut, connect
+from infra.systems.remoting.frame import MAX_FRAME, Decoder, Frame, FrameError, encode
 
 # Frames
 

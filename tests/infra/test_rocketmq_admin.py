@@ -7,8 +7,8 @@ import json
 import pytest
 from toy_servers import LONG, ToyServer, free_port, hang_up, run, serving
 
-from infra.remoting.connection import Broken, Refused
-from infra.remoting.rocketmq.admin import (
+from infra.systems.remoting.connection import Broken, Refused
+from infra.systems.rocketmq.protocol.admin import (
     AdminError,
     BrokerAdmin,
     Controller,

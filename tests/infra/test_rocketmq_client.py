@@ -9,10 +9,10 @@ import pytest
 from stored_messages import PULLED, stored
 from toy_servers import LONG, ToyServer, run, serving
 
-from infra.remoting.frame import Frame, encode
-from infra.remoting.rocketmq.client import Broker, Half, Handle, check_of
-from infra.remoting.rocketmq.messages import MessageError
-from infra.remoting.rocketmq.popping import retry_topic
+from infra.systems.remoting.frame import Frame, encode
+from infra.systems.rocketmq.protocol.client import Broker, Half, Handle, check_of
+from infra.systems.rocketmq.protocol.messages import MessageError
+from infra.systems.rocketmq.protocol.popping import retry_topic
 
 PLACE = {"msgId": "7F0000010000559700000000006A778D", "queueId": "2", "queueOffset": "7"}
 

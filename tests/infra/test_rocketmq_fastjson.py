@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from infra.remoting.rocketmq.fastjson import FastjsonError, canonical, loads
+from infra.systems.rocketmq.protocol.fastjson import FastjsonError, canonical, loads
 
 plain = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from stored_messages import PULLED, stored
 
-from infra.remoting.rocketmq.messages import (
+from infra.systems.rocketmq.protocol.messages import (
     BORN_V6,
     COMPRESSED,
     INNER_BATCH,

@@ -11,10 +11,10 @@ from collections.abc import Awaitable, Callable
 import pytest
 from toy_servers import LONG, ToyServer, free_port, hang_up, run, serving, silence
 
-from infra.remoting.connection import Broken, Refused, RemotingError, TimedOut
-from infra.remoting.outcomes import Outcome, OutcomeType
-from infra.remoting.rocketmq.client import Broker, Half, Handle
-from infra.remoting.rocketmq.outcomes import OUTCOMES, Operation, line_of, outcome_of_error
+from infra.systems.dledger.outcomes import Outcome, OutcomeType
+from infra.systems.remoting.connection import Broken, Refused, RemotingError, TimedOut
+from infra.systems.rocketmq.protocol.client import Broker, Half, Handle
+from infra.systems.rocketmq.protocol.outcomes import OUTCOMES, Operation, line_of, outcome_of_error
 
 HANDLE = Handle(0, 1, 2, 3, 0, "a", 0, 0)
 HALF = Half("t", 1, 2, "x")

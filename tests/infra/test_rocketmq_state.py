@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from infra.remoting.connection import TimedOut
-from infra.remoting.outcomes import Outcome
-from infra.remoting.rocketmq.admin import ControllerMetadata
-from infra.remoting.rocketmq.client import Sent
-from infra.topologies import _state
-from infra.topologies._places import Place
-from infra.topologies._state import READY_TOPIC, Addresses, look, missing
+from infra.systems.dledger.outcomes import Outcome
+from infra.systems.remoting.connection import TimedOut
+from infra.systems.rocketmq.protocol.admin import ControllerMetadata
+from infra.systems.rocketmq.protocol.client import Sent
+from infra.systems.rocketmq.topologies import state as _state
+from infra.systems.rocketmq.topologies.layout import Place
+from infra.systems.rocketmq.topologies.state import READY_TOPIC, Addresses, look, missing
 
 NODES = {f"n{i}": f"198.18.0.1{i}" for i in (1, 2, 3)}
 WHERE = Addresses(

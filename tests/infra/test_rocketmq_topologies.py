@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 from noting_nodes import NotingCluster, NotingNode, noting_nodes
 
-from infra.api import InfraError, ProcessId, ServerSettings
-from infra.maven import read_lock
-from infra.rocketmq import artifacts
-from infra.topologies import TOPOLOGIES
-from infra.topologies._jvm import Launch
-from infra.topologies._rocketmq import RocketmqTopology, not_taken
+from infra.machines.api import InfraError, ProcessId, ServerSettings
+from infra.systems.java import Launch
+from infra.systems.maven import read_lock
+from infra.systems.rocketmq.servers import artifacts
+from infra.systems.rocketmq.topologies import TOPOLOGIES
+from infra.systems.rocketmq.topologies.base import RocketmqTopology, not_taken
 
 ROCKETMQ = sorted(name for name in TOPOLOGIES if name != "dledger")
 BROKER_FILE = "/var/lib/harness/log/broker.properties"

@@ -19,9 +19,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from loopback_sshd import Sshd
 
-from infra.api import CommandFailed, InfraError, NodeUnreachable, ProcessId, shown
-from infra.control_log import ControlLog
-from infra.faults import (
+from infra.machines.api import CommandFailed, InfraError, NodeUnreachable, ProcessId, shown
+from infra.machines.control_log import ControlLog
+from infra.machines.keys import new_cluster_keys, new_key_pair
+from infra.machines.lease import SshLease
+from infra.machines.node import SshNode, command_line, spawn_argv
+from infra.machines.primitives import (
     cached_bytes,
     control_address,
     drop_file_cache,
@@ -32,9 +35,6 @@ from infra.faults import (
     send_probe,
     stop_process,
 )
-from infra.keys import new_cluster_keys, new_key_pair
-from infra.lease import SshLease
-from infra.ssh import SshNode, command_line, spawn_argv
 
 
 @pytest.fixture(scope="module")

@@ -11,9 +11,9 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, Encoding, PrivateFormat
 from loopback_sshd import Sshd
 
-from infra.api import ClusterSpec, InfraError, Share
-from infra.backends.ssh import MARKER, PROGRAMS, ROOTS, Host, SshBackend, SshCluster
-from infra.keys import new_key_pair
+from infra.machines.api import ClusterSpec, InfraError, Share
+from infra.machines.backends.ssh import MARKER, PROGRAMS, ROOTS, Host, SshBackend, SshCluster
+from infra.machines.keys import new_key_pair
 
 NO_JAVA = {name: package for name, package in PROGRAMS.items() if name != "java"}
 cluster = pytest.mark.cluster

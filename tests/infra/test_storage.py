@@ -12,13 +12,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from infra.message_body import body_of, id_of
-from infra.storage.commitlog import Damage, Record, read_commit_log, read_dledger_log
-from infra.storage.consumequeue import consume_queues, read_consume_queue
-from infra.storage.epochs import Epoch, read_epochs
-from infra.storage.errors import StorageError
-from infra.storage.identity import Identity, read_identity
-from infra.storage.summary import LINE, summarize
+from infra.systems.rocketmq.message_body import body_of, id_of
+from infra.systems.rocketmq.store.commitlog import Damage, Record, read_commit_log, read_dledger_log
+from infra.systems.rocketmq.store.consumequeue import consume_queues, read_consume_queue
+from infra.systems.rocketmq.store.epochs import Epoch, read_epochs
+from infra.systems.rocketmq.store.errors import StorageError
+from infra.systems.rocketmq.store.identity import Identity, read_identity
+from infra.systems.rocketmq.store.summary import LINE, summarize
 
 STORES = Path(__file__).parent.parent / "data" / "rocketmq" / "stores-5.5.0.zip"
 SENT = [*range(1, 121), *range(201, 221), *range(301, 320), *range(401, 410)]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from harness.api import Fault, Site
-from infra.api import Completed
+from infra.machines.api import Completed
 
 DOC = Path(__file__).parents[2] / "docs" / "faults.md"
 
@@ -54,7 +54,7 @@ def test_it_is_injected_seen_and_healed(fault: Fault) -> None:
 
 
 def test_every_fault_of_ours_is_told() -> None:
-    from harness import registry
+    from harness.plan import registry
 
     text = DOC.read_text()
     for name in registry.names(registry.NEMESES):

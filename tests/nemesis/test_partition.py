@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from harness.api import Site
-from infra import faults as primitives
+from infra.machines import primitives
 from nemesis.grudge import symmetric, view
 from nemesis.partition import Bridge, Partition, PartitionHalves, PartitionMajoritiesRing, PartitionRandomNode
 
@@ -29,7 +29,9 @@ class Machine:
 
 
 class Net:
-    """The primitives of `infra.faults` on machines in memory. `lost`: links (from, to) whose probes get lost."""
+    """The primitives of `infra.machines.primitives` on machines in memory. `lost`: links (from, to) whose probes get
+    lost.
+    """
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.machines = [Machine(name, f"198.18.0.{i}") for i, name in enumerate(NODES, start=11)]

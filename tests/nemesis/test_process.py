@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from harness.api import NoTarget, Nothing, Site
-from harness.scene import Scene
-from infra import faults as primitives
-from infra.api import InfraError, ProcessId
+from harness.nemesis.view import Scene
+from infra.machines import primitives
+from infra.machines.api import InfraError, ProcessId
 from nemesis.process import CrashRandomNodes, HammerTime, KillRandomProcesses, ProcessFault
 
 ALL = [KillRandomProcesses(), CrashRandomNodes(), HammerTime()]
@@ -21,7 +21,9 @@ ONE = {"server": "what is done to it"}
 
 
 class Box:
-    """One node and its servers (`kinds`), with the primitives of `infra.faults` and the topology that act on them."""
+    """One node and its servers (`kinds`), with the primitives of `infra.machines.primitives` and the topology that act
+    on them.
+    """
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, kinds: Sequence[str] = ("server",)) -> None:
         self.pids = count(100)

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from harness.api import NoTarget, Site
-from harness.scene import Scene
-from infra import faults as primitives
-from infra.api import InfraError, ProcessId
+from harness.nemesis.view import Scene
+from infra.machines import primitives
+from infra.machines.api import InfraError, ProcessId
 from nemesis import sequence
 from nemesis.partition import PartitionLeader, PartitionLeaderMinority
 from nemesis.process import ProcessFault

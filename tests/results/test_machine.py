@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.own_machine import watch_own_machine
-from infra import pressure
+from harness.observe.own_machine import watch_own_machine
+from infra.machines import pressure
 from results.machine import CONTROL, MachineSample, read_machine
 
 START = datetime(2026, 11, 22, 7, 0, tzinfo=UTC)

@@ -12,8 +12,8 @@ from urllib.parse import unquote
 import pytest
 from sample_run import FAULTS, MS, S, Story, sample_history, sample_judgement, sample_observations, sample_run
 
-from results.bands import Band, bands, lanes
 from results.errors import StoreError
+from results.fault_intervals import Band, bands, lanes
 from results.figures import quantile
 from results.history import Call, History
 from results.op import NEMESIS, Op

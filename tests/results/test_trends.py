@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.cli import cli, guarded
+from harness.cli.main import cli, guarded
 from results.errors import HistoryError
 from results.history import History
 from results.impact import CALM, impacts

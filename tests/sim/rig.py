@@ -1,4 +1,4 @@
-"""The simulated service dressed as a backend, a topology and faults, so that `harness.lifecycle` runs it unchanged."""
+"""The simulated service as a backend, a topology and faults: `harness.run.lifecycle` runs it unchanged."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from types import MappingProxyType
 from typing import Any, ClassVar
 
 from harness.api import Client, Completion, Context, Evidence, Fault, Site
-from harness.plan import Plan
-from infra.api import Capability, ClusterSpec, InfraError, Leftover, Share, Status
+from harness.plan.plan import Plan
+from infra.machines.api import Capability, ClusterSpec, InfraError, Leftover, Share, Status
 from results.op import Op
 from sim.service import Bug, Service
 from workloads.register import RegisterWorkload

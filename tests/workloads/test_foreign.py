@@ -9,10 +9,10 @@ from typing import Any, cast
 import pytest
 
 from harness.api import Context
-from harness.plan import Plan, PlanError
-from infra.api import InfraError
-from infra.remoting.outcomes import Outcome
-from infra.remoting.rocketmq.sending import Sent
+from harness.plan.plan import Plan, PlanError
+from infra.machines.api import InfraError
+from infra.systems.dledger.outcomes import Outcome
+from infra.systems.rocketmq.protocol.sending import Sent
 from results.op import Op
 from workloads.brokers import BrokerClient
 from workloads.foreign import CLIENTS, Foreign, Producer, Producers, producers_of

@@ -16,15 +16,15 @@ import pytest
 import harness.generator as gen
 from checkers.api import judge
 from checkers.wellformed import WellFormed
-from harness import virtual_time
 from harness.api import Completion, Context
-from harness.faults import FaultRunner
-from harness.faults import generator as fault_generator
 from harness.generator import Invocation
-from harness.interpreter import Interpreter
-from harness.plan import ClusterPlan, NemesisPlan, Plan
-from harness.scene import Scene
-from harness.schedule import strikes
+from harness.nemesis.runner import FaultRunner
+from harness.nemesis.runner import generator as fault_generator
+from harness.nemesis.schedule import strikes
+from harness.nemesis.view import Scene
+from harness.plan.plan import ClusterPlan, NemesisPlan, Plan
+from harness.run import virtual_time
+from harness.run.interpreter import Interpreter
 from results.history import History
 from results.op import Op
 from results.record import RunRecord

@@ -16,10 +16,10 @@ import pytest
 import harness.generator as gen
 from checkers.api import judge
 from checkers.wellformed import WellFormed
-from harness import virtual_time
 from harness.api import Completion
-from harness.interpreter import Interpreter
-from harness.plan import Plan, PlanError
+from harness.plan.plan import Plan, PlanError
+from harness.run import virtual_time
+from harness.run.interpreter import Interpreter
 from results.history import History
 from results.op import Op
 from results.record import RunRecord

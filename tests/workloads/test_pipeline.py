@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from harness import lifecycle
 from harness.api import Context
-from harness.judging import judge_stored
-from harness.lifecycle import Outcome, Prepared
-from harness.plan import ClusterPlan, NemesisPlan, Plan
-from harness.signals import Stopped
-from harness.virtual_time import VirtualTimeLoop
+from harness.check.judging import judge_stored
+from harness.cli.signals import Stopped
+from harness.plan.plan import ClusterPlan, NemesisPlan, Plan
+from harness.run import lifecycle
+from harness.run.lifecycle import Outcome, Prepared
+from harness.run.virtual_time import VirtualTimeLoop
 from results.store import Store
 from results.verdict import Verdict
 from sim.rig import SIM_FAULTS, SimBackend, SimRegister, SimTopology

@@ -8,9 +8,9 @@ from typing import Any, Self
 
 import pytest
 
-from infra.api import InfraError
-from infra.remoting.rocketmq.admin import AdminError
-from infra.remoting.rocketmq.codes import Request
+from infra.machines.api import InfraError
+from infra.systems.rocketmq.protocol.admin import AdminError
+from infra.systems.rocketmq.protocol.codes import Request
 from workloads import places
 from workloads.places import Places, Queue, make
 

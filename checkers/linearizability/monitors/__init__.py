@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from checkers.linearizability.encode import Problem
-from checkers.linearizability.log import Log
-from checkers.linearizability.models import (
+from checkers.linearizability.history.encode import Problem
+from checkers.linearizability.models.log import Log
+from checkers.linearizability.models.registry import (
     KV,
     CasRegister,
     FifoQueue,
@@ -28,8 +28,8 @@ from checkers.linearizability.monitors.queues import unique_fifo
 from checkers.linearizability.monitors.registers import written_once
 from checkers.linearizability.monitors.sets import set_by_inclusion
 from checkers.linearizability.monitors.strings import unique_tokens
+from checkers.linearizability.monitors.unique import unique_register
 from checkers.linearizability.outcome import Outcome
-from checkers.linearizability.unique import unique_register
 from results.verdict import Verdict
 
 Monitor = Callable[[Problem], Outcome | None]

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple, Protocol, Self, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from checkers.linearizability.encode import Problem
+from checkers.linearizability.history.encode import Problem
 from checkers.linearizability.outcome import Outcome
 from results.verdict import Verdict
 

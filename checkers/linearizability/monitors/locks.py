@@ -12,7 +12,7 @@ from __future__ import annotations
 import heapq
 from typing import Final
 
-from checkers.linearizability.encode import NEVER, Problem
+from checkers.linearizability.history.encode import NEVER, Problem
 from checkers.linearizability.monitors.base import LATE
 from checkers.linearizability.outcome import Outcome
 from results.verdict import Verdict

@@ -28,8 +28,8 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from checkers.linearizability.encode import Problem
-from checkers.linearizability.log import Log
+from checkers.linearizability.history.encode import Problem
+from checkers.linearizability.models.log import Log
 from checkers.linearizability.monitors.base import (
     LATE,
     Bools,

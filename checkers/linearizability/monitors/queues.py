@@ -19,7 +19,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from checkers.linearizability.encode import Problem
+from checkers.linearizability.history.encode import Problem
 from checkers.linearizability.monitors.base import (
     LATE,
     Bools,

@@ -23,7 +23,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from typing import Final
 
-from checkers.linearizability.encode import NEVER, Problem
+from checkers.linearizability.history.encode import NEVER, Problem
 from checkers.linearizability.outcome import Outcome
 from results.verdict import Verdict
 

@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from itertools import pairwise
 from typing import Final
 
-from checkers.linearizability.encode import NEVER, Problem
+from checkers.linearizability.history.encode import NEVER, Problem
 from checkers.linearizability.monitors.zones import Chain, in_order
 from checkers.linearizability.outcome import Outcome
 from results.verdict import Verdict

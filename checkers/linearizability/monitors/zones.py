@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
 
-from checkers.linearizability.encode import NEVER, Problem
+from checkers.linearizability.history.encode import NEVER, Problem
 
 FOREVER: Final = float("inf")
 

@@ -16,9 +16,9 @@ from checkers.linearizability import Log, check
 from checkers.linearizability.monitors.base import Contradiction
 from checkers.linearizability.monitors.logs import log_order
 from checkers.log import LogAnomalies, LogLinearizable, Replicas
-from checkers.log.facts import INFO, OK
-from checkers.log.fates import study
+from checkers.log.columns import INFO, OK
 from checkers.log.linear import queue_ops
+from checkers.log.outcomes import study
 from checkers.server_deaths import ServersDied
 from checkers.sync_state import SyncState
 from results.history import History

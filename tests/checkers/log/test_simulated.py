@@ -11,7 +11,7 @@ import pytest
 from checkers.api import Checker, judge
 from checkers.legality import count
 from checkers.log import LogAnomalies, LogLinearizable, MessageIds, Replicas
-from checkers.log.fates import study
+from checkers.log.outcomes import study
 from checkers.queue import Deliveries, Offsets
 from checkers.sync_state import SyncState
 from checkers.wellformed import WellFormed

@@ -1,0 +1,207 @@
+"""The loop over a batch, compiled: order the events, walk, write verdict and failing op down, next."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from checkers.linearizability.compiled.configurations import LIMIT, Longs, Rows
+from checkers.linearizability.compiled.jit import compiled, inlined
+from checkers.linearizability.compiled.kernel import INVALID, POSITION, SPENT, VALID, WORK, walk
+from checkers.linearizability.compiled.open_ops import lay_out, width_of
+from checkers.linearizability.compiled.wgl_kernel import search
+from checkers.linearizability.history.columns import LATE, PURE, Bytes, Columns, Dense, Ints, Words
+
+BATCH_WORDS: Final = 8
+_FEW_ROWS: Final = 64
+
+_STEPS: Final = 1_000
+_STEPS_AN_EVENT: Final = 20
+"""What a history gets here. Harder ones go through the portfolio."""
+
+_STRAIGHT_ON: Final = 4
+"""Steps an event of the scout where no op is unknown."""
+
+_SHORT: Final = 10_000
+"""Events up to which it is worth that: in a longer history it is sure to go astray somewhere."""
+
+_INSIST: Final = 80
+_QUICK: Final = 5
+"""Steps an event of the scout, and of the walk after it, where ops are unknown. The scout's cost a tenth.
+
+(Of 200 valid histories of 250 to 830 ops with up to 40 unknown ones the scout finds 187 with 40 steps, 199 with 80.)
+"""
+
+_DENSE_CLOCK: Final = 4
+"""Times that are at most so many to an event are put in order by counting."""
+
+_MOVES: Final = 16
+"""Others are put in order by insertion, if it takes no more than so many moves an event."""
+
+
+@inlined
+def inserted(stamps: Longs, which: Ints) -> bool:
+    """Puts both in order of the stamps, by insertion: calls that lie in order of time need little of it. False where
+    they need much; pairs stay pairs.
+    """
+    moves = _MOVES * len(stamps)
+    for i in range(1, len(stamps)):
+        stamp, event, at = stamps[i], which[i], i
+        while at > 0 and stamps[at - 1] > stamp:
+            stamps[at], which[at] = stamps[at - 1], which[at - 1]
+            at -= 1
+        stamps[at], which[at] = stamp, event
+        moves -= i - at
+        if moves < 0:
+            return False
+    return True
+
+
+@compiled
+def _order(kind: Ints, call: Longs, ret: Longs, dense: Dense, events: Ints, late: Ints, slots: Longs) -> int:
+    """Fills `events` (see `Columns`) and `late` (position of the return, or LATE); how many events there are.
+
+    Unknown ops that can change nothing are left out.
+    """
+    count = 0
+    low, high = call[0], call[0]
+    for op in range(kind.shape[0]):
+        late[op] = LATE
+        if ret[op] < 0 and dense.flags[kind[op]] & PURE:
+            continue
+        count += 1 if ret[op] < 0 else 2
+        low, high = min(low, call[op]), max(high, call[op], ret[op])
+    span = high - low + 1
+    if span <= _DENSE_CLOCK * count and 2 * span + 1 <= slots.shape[0]:
+        slots[: 2 * span + 1] = 0
+        for op in range(kind.shape[0]):
+            if ret[op] >= 0:
+                slots[2 * (ret[op] - low) + 2] += 1
+            elif dense.flags[kind[op]] & PURE:
+                continue
+            slots[2 * (call[op] - low) + 1] += 1
+        for i in range(1, 2 * span + 1):
+            slots[i] += slots[i - 1]
+        for op in range(kind.shape[0]):
+            if ret[op] >= 0:
+                at = slots[2 * (ret[op] - low) + 1]
+                slots[2 * (ret[op] - low) + 1] += 1
+                events[at] = 2 * op + 1
+            elif dense.flags[kind[op]] & PURE:
+                continue
+            at = slots[2 * (call[op] - low)]
+            slots[2 * (call[op] - low)] += 1
+            events[at] = 2 * op
+    else:
+        stamps, which = np.zeros(count, np.int64), np.zeros(count, np.int32)
+        at = 0
+        for op in range(kind.shape[0]):
+            if ret[op] >= 0:
+                stamps[at], which[at] = 2 * (ret[op] - low) + 1, 2 * op + 1
+                at += 1
+            elif dense.flags[kind[op]] & PURE:
+                continue
+            stamps[at], which[at] = 2 * (call[op] - low), 2 * op
+            at += 1
+        if inserted(stamps, which):
+            events[:count] = which
+        else:
+            ranks = np.argsort(stamps)
+            for i in range(count):
+                events[i] = which[ranks[i]]
+    for i in range(count):
+        if events[i] & 1:
+            late[events[i] >> 1] = i
+    return count
+
+
+class Room(NamedTuple):
+    """What a history of at most so many ops is put in order with."""
+
+    events: Ints
+    late: Ints
+    slots: Longs
+    order: Ints
+
+
+@compiled
+def room(ops: int) -> Room:
+    slots = np.zeros(4 * _DENSE_CLOCK * ops + 2, np.int64)
+    return Room(np.zeros(2 * ops + 1, np.int32), np.zeros(ops + 1, np.int32), slots, np.zeros(ops, np.int32))
+
+
+class Space(NamedTuple):
+    """The memory of walks, see `workspace`. `rows`: how many a set may have, of `BATCH_WORDS` words each."""
+
+    layout: tuple[Ints, Ints, Ints, Ints]
+    guards: Words
+    rows: int
+    front: Rows
+    todo: Rows
+    passed: Rows
+    tree: Ints
+    told: Longs
+
+
+@compiled
+def judge(kind: Ints, call: Longs, ret: Longs, dense: Dense, place: Room, space: Space) -> int:
+    """VALID, INVALID or SPENT: for others; `space.told` as a walk fills it. A history has one op at least.
+
+    `call` and `ret` as in `Packed`. A history whose rows are too wide is for others.
+    """
+    told = space.told
+    told[WORK] = 0
+    count = _order(kind, call, ret, dense, place.events, place.late, place.slots)
+    columns = Columns(place.events[:count], kind, place.late[: len(kind)])
+    masks = max(1, (width_of(columns) + 63) >> 6)
+    unknown_kinds = 0
+    for event in columns.events:
+        if not event & 1 and columns.ret[event >> 1] == LATE:
+            unknown_kinds += 1
+    # A counter takes at most half a word, as there are fewer than 2 ** 31 ops.
+    if unknown_kinds > 2 * space.guards.shape[0]:
+        return SPENT
+    # Most valid histories are decided by going straight on; many unknown ops are worth more of it.
+    steps = _STEPS + _INSIST * count if unknown_kinds else _STRAIGHT_ON * count
+    if (unknown_kinds or count <= _SHORT) and search(columns, dense, steps, place.order)[0] == VALID:
+        told[WORK] = count
+        return VALID
+    layout = space.layout
+    words = lay_out(columns, dense.flags.shape[0], layout[0], layout[1], layout[2], layout[3], space.guards)
+    limit = min(space.rows, space.rows * BATCH_WORDS // (1 + 2 * masks + words))
+    for links in (space.front.links, space.todo.links, space.passed.links):
+        links[LIMIT] = limit
+    if limit < _FEW_ROWS:
+        return SPENT
+    budget = _STEPS + (_QUICK if unknown_kinds else _STEPS_AN_EVENT) * count
+    code = walk(
+        columns, dense, masks, words, layout, space.guards, 0, 0, budget,
+        space.front, space.todo, space.passed, space.tree, told,
+    )  # fmt: skip
+    return code if code in (VALID, INVALID) else SPENT
+
+
+@compiled
+def walk_many(
+    kind: Ints, call: Longs, ret: Longs, first: Longs, source: Longs, dense: Dense, space: Space, verdict: Bytes,
+    failing: Longs,
+) -> int:  # fmt: skip
+    """Judges every history; `verdict` and `failing` stay as they are where that decides nothing. Returns the work."""
+    longest = 0
+    for history in range(first.shape[0] - 1):
+        longest = max(longest, first[history + 1] - first[history])
+    place = room(longest)
+    work = 0
+    for history in range(first.shape[0] - 1):
+        begin, end = first[history], first[history + 1]
+        if begin == end:
+            continue
+        code = judge(kind[begin:end], call[begin:end], ret[begin:end], dense, place, space)
+        work += space.told[WORK]
+        if code == VALID:
+            verdict[history] = VALID
+        elif code == INVALID:
+            verdict[history] = INVALID
+            failing[history] = source[begin + (place.events[space.told[POSITION]] >> 1)]
+    return work

@@ -1,0 +1,93 @@
+"""The compiler, if there is one. Everything compiled is also written in plain Python.
+
+Both are right: neither says `valid` where the other says `invalid`. But they spend their steps in another order, so
+that one may be undecided where the other is not; an `unknown` of plain Python says that it was.
+
+Numba is not even imported when it is missing (it has no build for some machines), when `HARNESS_NO_JIT` is set, or
+inside `plain()`; the searches of `frontier` and `scout` then do the work.
+
+What Numba compiled is kept in `NUMBA_CACHE_DIR`, by default in the harness' own cache folder: an installation may be
+read-only. `python -m checkers.linearizability.compiled.warm` fills it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
+from functools import cache
+from pathlib import Path
+from typing import Any, ClassVar, Final, TypeVar, cast
+
+from infra.machines.api import InfraError
+from infra.machines.cache import cache_dir
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_ALLOWED: Final = ContextVar("compiled code is allowed", default=True)
+
+
+class State:
+    """Of this process. `ensured`: for what `warm.ensure` was called."""
+
+    ensured: ClassVar[set[str]] = set()
+
+
+def enabled() -> bool:
+    """May compiled code be used right here?"""
+    return _ALLOWED.get() and not os.environ.get("HARNESS_NO_JIT") and _installed()
+
+
+@cache
+def _installed() -> bool:
+    return importlib.util.find_spec("numba") is not None
+
+
+@contextmanager
+def plain() -> Iterator[None]:
+    """Within it, the plain-Python specification does all the work."""
+    token = _ALLOWED.set(False)
+    try:
+        yield
+    finally:
+        _ALLOWED.reset(token)
+
+
+def compiled(function: F) -> F:
+    """Compiled at the first call, or read from the cache. Only modules that are imported when `enabled()` use it."""
+    import numba
+
+    return cast(F, numba.njit(cache=True, nogil=True, boundscheck=False)(function))
+
+
+def inlined(function: F) -> F:
+    """`compiled`, and made part of whatever calls it: a call costs some 5 ns for each array that it hands over."""
+    import numba
+
+    return cast(F, numba.njit(cache=True, nogil=True, boundscheck=False, forceinline=True)(function))
+
+
+def prepare_cache() -> None:
+    """Names the folder for compiled code, before Numba is imported. Where none can be made, Numba chooses its own.
+
+    The folder is named after the sources: Numba looks at a function's own file only, and would go on using code into
+    which an older version of another file was compiled. Their place and time count too, as they do to Numba: a second
+    checkout must not take the first one's code for its own (`warm.ensure` would not see that it has none).
+    """
+    digest = hashlib.sha256()
+    for source in sorted(Path(__file__).parents[1].rglob("*.py")):
+        text = source.read_bytes()
+        if b"@compiled" in text or b"@inlined" in text:
+            digest.update(f"{source} {source.stat().st_mtime_ns}".encode())
+            digest.update(text)
+    name = f"numba-{digest.hexdigest()[:12]}"
+    with suppress(InfraError):
+        folder = Path(os.environ.get("NUMBA_CACHE_DIR") or cache_dir())
+        os.environ["NUMBA_CACHE_DIR"] = str(folder if folder.name == name else folder / name)
+
+
+if _installed():
+    prepare_cache()

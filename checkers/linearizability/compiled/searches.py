@@ -1,0 +1,194 @@
+"""The compiled searches behind the same face as the plain ones: a problem and a meter go in, an `Outcome` comes out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property, partial
+from typing import Final
+
+import numpy as np
+
+from checkers.linearizability.budget import Meter
+from checkers.linearizability.compiled import kernel
+from checkers.linearizability.compiled import wgl_kernel as scout_kernel
+from checkers.linearizability.compiled.configurations import COUNT
+from checkers.linearizability.compiled.workspace import Workspace, workspace
+from checkers.linearizability.history.columns import LATE, Columns, Dense, close, columns, worth
+from checkers.linearizability.history.encode import NEVER, Problem
+from checkers.linearizability.outcome import Outcome
+from checkers.linearizability.search.cegar import FREE, Groups, Use, by_target, refined
+from checkers.linearizability.search.cegar import NAME as REFINED
+from checkers.linearizability.search.state_flow import balance
+from results.verdict import Verdict
+
+_SHOWN: Final = 8
+"""Surviving paths that an outcome names."""
+
+_STATE: Final = np.uint64(0xFFFFFFFF)
+
+
+class Compiled:
+    """The searches for one problem with a closed table. Each method is a stage of the portfolio."""
+
+    def __init__(self, problem: Problem, dense: Dense, history: Columns) -> None:
+        self.problem, self.dense, self.history = problem, dense, history
+        self.group = by_target(dense, dense.step.shape[1])
+
+    @classmethod
+    def of(cls, problem: Problem) -> Compiled | None:
+        """None where the table cannot be closed, or more kinds of unknown ops are there than rows can count."""
+        dense = close(problem.table, max_cells=worth(len(problem.events)))
+        if dense is None:
+            return None
+        history = columns(problem, dense)
+        return cls(problem, dense, history) if Workspace.can_count(history) else None
+
+    def frontier(self, meter: Meter) -> Outcome:
+        """Complete: valid with a witness, invalid with the earliest proof, or unknown with the event reached."""
+        return self._walk("frontier", meter, 0)
+
+    def refined(self, meter: Meter) -> Outcome:
+        """Complete as well, see `refine`; where it ends early, how far it got says nothing."""
+        return refined(self._counted, self.called, self.group, meter)
+
+    def _counted(self, groups: Groups, meter: Meter) -> tuple[Outcome, Sequence[Use]]:
+        space, name = workspace(), REFINED
+        budget = meter.steps - meter.work
+        code = space.walk(self.history, self.dense, kernel.RECORD, 0, budget, meter.memory, groups)
+        meter.work += int(space.told[kernel.WORK])
+        position = int(space.told[kernel.POSITION])
+        if code == kernel.INVALID:
+            states, _ = self._evidence(position, meter, groups)
+            return Outcome(Verdict.INVALID, name, meter.work, self._original(position), states), ()
+        if code != kernel.VALID:
+            return Outcome(Verdict.UNKNOWN, name, meter.work, ran_out=_limit(code, meter)), ()
+        uses: list[Use] = []
+        node = space.node(0)
+        while node >= 0:
+            node, step, position = space.tree[3 * node : 3 * node + 3].tolist()
+            if step < 0:
+                uses.append((~step, position))
+        witness = self._path(space.node(0), len(self.history.events))
+        return Outcome(Verdict.VALID, name, meter.work, witness=witness), uses[::-1]
+
+    def beam(self, keep: int, meter: Meter) -> Outcome:
+        """Only `keep` configurations survive a return. Only ever answers `valid`."""
+        return self._walk(f"beam {keep}", meter, keep)
+
+    def scout(self, meter: Meter) -> Outcome:
+        """Depth first. Only ever answers `valid`."""
+        entries = min(meter.steps, meter.memory // scout_kernel.BYTES_A_STEP)
+        order = np.zeros(len(self.problem.kind), np.int32)
+        code, steps, placed = scout_kernel.search(self.history, self.dense, entries, order)
+        meter.work += steps
+        if code == kernel.VALID:
+            return Outcome(Verdict.VALID, "scout", meter.work, witness=order[:placed].tolist())
+        told = "every order tried, none found" if code == kernel.INVALID else f"its {entries:,} steps are used up"
+        return Outcome(Verdict.UNKNOWN, "scout", meter.work, ran_out=told)
+
+    def refuters(self) -> Sequence[Callable[[Problem, Meter], Outcome]]:
+        """Only ever answer `invalid`, with no more than that. Cheap ones first."""
+        free = [FREE] * len(self.group)
+        counting: Sequence[Groups | None] = (free, self.group, None) if self.unknown else (None,)
+        return [_stage(partial(self._refute, groups)) for groups in counting]
+
+    def _refute(self, groups: Groups | None, meter: Meter) -> Outcome:
+        space = workspace()
+        code = space.walk(self.history, self.dense, 0, 0, meter.steps, meter.memory, groups)
+        meter.work += int(space.told[kernel.WORK])
+        verdict = Verdict.INVALID if code == kernel.INVALID else Verdict.UNKNOWN
+        return Outcome(verdict, "frontier", meter.work)
+
+    def _walk(self, name: str, meter: Meter, beam: int) -> Outcome:
+        space = workspace()
+        code = space.walk(self.history, self.dense, kernel.RECORD, beam, meter.steps - meter.work, meter.memory)
+        meter.work += int(space.told[kernel.WORK])
+        position = int(space.told[kernel.POSITION])
+        if code == kernel.INVALID and not beam:
+            states, survivors = self._evidence(position, meter)
+            return Outcome(Verdict.INVALID, name, meter.work, self._original(position), states, survivors)
+        if code == kernel.VALID:
+            witness = self._path(space.node(0), len(self.history.events))
+            return Outcome(Verdict.VALID, name, meter.work, witness=witness)
+        reached = NEVER if beam else self._original(position)
+        return Outcome(Verdict.UNKNOWN, name, meter.work, reached, ran_out=_limit(code, meter))
+
+    def _evidence(
+        self, position: int, meter: Meter, groups: Groups | None = None
+    ) -> tuple[list[int], list[tuple[int, int]]]:
+        """The states possible before the event that proves the violation, and where a few orders ended.
+
+        With `groups`, perhaps more states, and orders that need not be possible.
+        """
+        space = workspace()
+        before = Columns(self.history.events[: position + 1], self.history.kind, self.history.ret)
+        mode = kernel.RECORD | kernel.EVERY_STATE
+        if space.walk(before, self.dense, mode, 0, meter.steps, meter.memory, groups) != kernel.INVALID:
+            return [], []
+        meter.work += int(space.told[kernel.WORK])
+        width = space.width
+        states = {int(word & _STATE) for word in space.todo.words[: int(space.todo.links[COUNT]) * width : width]}
+        survivors = []
+        for row in range(min(_SHOWN, int(space.told[kernel.LEFT]))):
+            path = self._path(int(space.node(row)), position)
+            survivors.append((int(space.front.words[row * width]), path[-1] if path else NEVER))
+        return sorted(states), survivors
+
+    def _path(self, node: int, until: int) -> Sequence[int]:
+        order = np.zeros(len(self.problem.kind), np.int32)
+        count = kernel.replay(self.history, self.dense, workspace().tree, node, until - 1, order)
+        return order[: max(count, 0)].tolist()  # type: ignore[no-any-return]
+
+    def _original(self, position: int) -> int:
+        """A position of the columns as one of the problem, which may have ops more that constrain nothing."""
+        if len(self.history.events) == len(self.problem.events) or position >= len(self.history.events):
+            return min(position, len(self.problem.events))
+        event = int(self.history.events[position])
+        return (self.problem.ret if event & 1 else self.problem.call)[event >> 1]
+
+    def stages(self, steps: int) -> Iterator[tuple[Callable[[Problem, Meter], Outcome], int]]:
+        """The portfolio: small tries first, the complete search with all that is left at the end."""
+        size = len(self.history.events)
+        if self.unknown:
+            yield _stage(self.scout), 500 + 80 * size
+        yield _stage(self.frontier), 2_000 + 10 * size
+        if self.unknown:
+            yield _stage(self.refined), 20_000 + 100 * size
+        yield _stage(self.scout), 2_000 + 60 * size
+        yield balance, 20_000 + 10 * size
+        yield _stage(self.frontier), 20_000 + 40 * size
+        yield _stage(self.scout), 400 * size
+        yield _stage(partial(self.beam, 8)), 100_000 + 100 * size
+        if self.unknown:
+            yield _stage(self.refined), 200_000 + 400 * size
+        yield _stage(partial(self.beam, 32)), 200_000 + 400 * size
+        yield _stage(self.frontier), steps // 2
+        yield _stage(self.scout), steps // 8
+        if self.unknown:
+            yield _stage(self.refined), steps // 4
+        yield _stage(self.frontier), steps
+
+    @property
+    def unknown(self) -> bool:
+        """Are there unknown ops that may change something?"""
+        return bool(self.called)
+
+    @cached_property
+    def called(self) -> Mapping[int, Sequence[int]]:
+        """Per kind, where unknown ops of it are called."""
+        op = self.history.events >> 1
+        found: dict[int, list[int]] = {}
+        for position in np.nonzero(self.history.ret[op] == LATE)[0].tolist():
+            found.setdefault(int(self.history.kind[op[position]]), []).append(position)
+        return found
+
+
+def _limit(code: int, meter: Meter) -> str:
+    """What ended a walk without a verdict."""
+    if code == kernel.SPENT:
+        return f"its {meter.steps:,} steps are used up"
+    return "the beam" if code == kernel.INVALID else f"it needs more than {meter.memory / 2**20:,.0f} MiB"
+
+
+def _stage(run: Callable[[Meter], Outcome]) -> Callable[[Problem, Meter], Outcome]:
+    return lambda problem, meter: run(meter)

@@ -1,0 +1,1 @@
+"""What a verdict is shown by: witnesses, cores, explanations, pictures."""

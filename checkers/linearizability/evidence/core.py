@@ -1,0 +1,206 @@
+"""The core of a refuted history: a few acknowledged ops that contradict each other already.
+
+It is found by sound relaxations only, each kept when the rest is still refuted: leaving out a pure op, and "perhaps
+this happened, at some time or never" for a mutator, which is never left out, as its effect may be what makes the rest
+possible. Since relaxing more never makes a valid history invalid, one pass down to single ops leaves a core of which
+no op can be spared.
+
+Where values repeat, such a core can be large: every write of 1 that is not pinned down could still come and explain a
+read of 1. So a second relaxation is tried then: the past is cut off. What had returned when the first op of the core
+was called is over, what was open is perhaps, and the object may be in *any* state that it can ever be in. To a search
+that is a history which begins with an op for each state, all at the same time: the last one of them chooses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from checkers.linearizability.budget import Budget, Meter
+from checkers.linearizability.decide import refuters
+from checkers.linearizability.history.encode import ILLEGAL, NEVER, Problem, Table
+from checkers.linearizability.models.registry import Inconsistent, Kind, Model
+from checkers.linearizability.monitors import monitor
+from results.verdict import Verdict
+
+SMALL: Final = 8
+"""Ops that a person can follow. A larger core is tried again with the past cut off."""
+
+_MOST_STATES: Final = 64
+_MOST_CELLS: Final = 40_000
+"""Tables for which the past is cut off. Larger ones belong to models whose values seldom repeat."""
+
+_BEGIN: Final = "(begin in)"
+
+
+@dataclass(frozen=True, slots=True)
+class Core:
+    """ops: by call. complete: none can be spared (otherwise the budget ended the search).
+
+    anywhere: they contradict each other whatever the state was when the first of them was called; what had returned by
+    then is over. Otherwise: from the beginning on, whatever became of all other ops.
+    """
+
+    ops: Sequence[int]
+    complete: bool
+    anywhere: bool = False
+
+
+def core_of(problem: Problem, budget: Budget, blamed: Collection[int] = ()) -> Core:
+    """A small core of a problem that is refuted by its last event. `blamed`: what an algorithm names as one, or none.
+
+    The op that returns last is in it.
+    """
+    purse = Purse(budget)
+    if blamed:
+        trial = problem.relaxed(op for op in problem.completed if op not in blamed)
+        special = monitor(trial)
+        if special is not None and special.verdict == Verdict.INVALID:
+            problem = trial
+    core = _shrunk(problem, problem.completed, purse, budget.explain // 2)
+    if core.complete and len(core.ops) <= SMALL:
+        return core
+    later = without_past(problem, purse)
+    return core if later is None or len(later.ops) >= len(core.ops) else later
+
+
+def without_past(problem: Problem, purse: Purse) -> Core | None:
+    """A core that needs no past (`Core.anywhere`), or None: none was found, or looking for it would cost too much."""
+    beginnings = _states(problem.table)
+    if beginnings is None:
+        return None
+    past = _Past(problem, beginnings)
+    position, among = _latest(problem, past, purse), problem.completed
+    while position is not None:
+        window = past.cut(position).relaxed(op for op in problem.completed if op not in among)
+        if not purse.refutes(window):
+            return None
+        core = _shrunk(window, [op for op in among if window.ret[op] != NEVER], purse, 0)
+        first = problem.call[core.ops[0]]
+        if first == position:
+            return replace(core, anywhere=True)
+        # What returned in between is over, too, when the past is all that was before the first op of the core.
+        position, among = first, list(core.ops)
+    return None
+
+
+class Purse:
+    """The steps that are left for the whole explanation."""
+
+    def __init__(self, budget: Budget) -> None:
+        self.left, self.memory = budget.explain, budget.memory
+
+    def refutes(self, problem: Problem) -> bool:
+        """Certainly not linearizable?"""
+        special = monitor(problem)
+        if special is not None:
+            self.left -= special.work
+            return special.verdict == Verdict.INVALID
+        self.left -= len(problem.events)
+        for search in refuters(problem):
+            meter = Meter(max(0, min(self.left, 1_000 + 20 * len(problem.events))), self.memory)
+            found = search(problem, meter)
+            self.left -= meter.work
+            if found.verdict != Verdict.UNKNOWN:
+                return found.verdict == Verdict.INVALID
+        return False
+
+
+def _shrunk(problem: Problem, among: Sequence[int], purse: Purse, keep: int) -> Core:
+    """What of the completed ops `among` is left when all that can be is relaxed; `keep` steps of the purse stay."""
+    core = list(among)
+    size = max(1, len(core) // 2)
+    while True:
+        at = 0
+        while at < len(core):
+            if purse.left <= keep:
+                return Core(sorted(core, key=lambda op: problem.call[op]), complete=False)
+            trial = problem.relaxed(core[at : at + size])
+            if purse.refutes(trial):
+                problem = trial
+                del core[at : at + size]
+            else:
+                at += size
+        if size == 1:
+            return Core(sorted(core, key=lambda op: problem.call[op]), complete=True)
+        size = size // 2
+
+
+def _latest(problem: Problem, past: _Past, purse: Purse) -> int | None:
+    """The position of a late call from which on the history is refuted from every state, or None."""
+    calls = [position for position, event in enumerate(problem.events) if not event & 1]
+    # From the end on, and further back each time: what is short is cheap, and the latest is looked for.
+    high, low, found = len(calls) - 1, 0, None
+    for size in (1 << power for power in range(len(calls).bit_length() + 1)):
+        first = max(0, len(calls) - size)
+        if purse.refutes(past.cut(calls[first])):
+            low, found = first + 1, calls[first]
+            break
+        high = first - 1
+    while low <= high and purse.left > 0:
+        middle = (low + high) // 2
+        if purse.refutes(past.cut(calls[middle])):
+            found, low = calls[middle], middle + 1
+        else:
+            high = middle - 1
+    return found
+
+
+def _states(table: Table) -> list[Any] | None:
+    """All states that any sequence of the history's ops leads to, or None where they are too many."""
+    reached, todo = {0}, [0]
+    kinds = len(table.kinds)
+    while todo:
+        if len(reached) > _MOST_STATES or len(reached) * (kinds + len(reached)) > _MOST_CELLS:
+            return None
+        state = todo.pop()
+        after = {table.step(state, kind) for kind in range(kinds)} - {ILLEGAL}
+        todo += after - reached
+        reached |= after
+    return [table.states[state] for state in sorted(reached)]
+
+
+class _Anywhere(Model[Any]):
+    """Another model, with ops that put the object into a given state."""
+
+    name, fs = "anywhere", frozenset({_BEGIN})
+
+    def __init__(self, model: Model[Any]) -> None:
+        self.model, self.initial = model, model.initial
+
+    def step(self, state: Any, op: Kind) -> Any | Inconsistent:
+        return op.value if op.f == _BEGIN else self.model.step(state, op)
+
+    def pure(self, op: Kind) -> bool:
+        return op.f != _BEGIN and self.model.pure(op)
+
+    def blind(self, op: Kind) -> bool:
+        return op.f == _BEGIN or self.model.blind(op)
+
+
+class _Past:
+    """Cuts off the past of a problem."""
+
+    def __init__(self, problem: Problem, beginnings: Sequence[Any]) -> None:
+        self.problem = problem
+        table, first = problem.table, len(problem.kind)
+        # The same kinds by the same numbers; behind them, one for each state to begin in, and an op of each.
+        self.table = Table(_Anywhere(table.narrowed))
+        for kind in [*table.kinds, *(Kind(_BEGIN, state) for state in beginnings)]:
+            self.table.kind(kind)
+        self.table.close()
+        self.kind = [*problem.kind, *range(len(table.kinds), len(self.table.kinds))]
+        self.source = [*problem.source, *[NEVER] * len(beginnings)]
+        choosing = range(first, len(self.kind))
+        self.begin = [2 * op for op in choosing] + [2 * op + 1 for op in choosing]
+
+    def cut(self, position: int) -> Problem:
+        """What happens from `position` on, from every state: first the ops that choose one, then what was open."""
+        before, after = self.problem.events[:position], self.problem.events[position:]
+        begun = {event >> 1 for event in after if not event & 1}
+        ended = {event >> 1 for event in before if event & 1}
+        calls = (event for event in before if not event & 1)
+        perhaps = [event for event in calls if event >> 1 not in ended and not self.problem.pure(event >> 1)]
+        events = [*self.begin, *perhaps, *(event for event in after if event >> 1 in begun)]
+        return Problem(self.table, self.kind, self.source, events)

@@ -1,0 +1,286 @@
+"""A violation as one self-contained HTML page: clients as lanes, ops as bars, how far an explanation gets, and why no
+further.
+
+The horizontal axis is the order of calls and returns, one step each: that order is all that a verdict depends on
+(times are told on hovering). What is drawn: the core in colour, and over it the *longest partial linearizations*:
+orders of ops that explain everything up to the return that cannot be explained, with the state after each op. The idea
+of such a page is Porcupine's (`visualization.go`).
+
+The page draws on a canvas what is in view, so that it stays usable with tens of thousands of ops.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import accumulate, groupby
+from pathlib import Path
+from typing import Any, Final
+
+from checkers.linearizability.budget import Budget
+from checkers.linearizability.check import LinearResult
+from checkers.linearizability.decide import decide
+from checkers.linearizability.history.encode import NEVER, Problem, encode
+from checkers.linearizability.models.registry import INCONSISTENT, Model
+from results.errors import with_article
+from results.history import Call
+from results.verdict import Verdict
+
+MOST_OPS: Final = 20_000
+"""Ops that a page holds; of a longer history those around the error."""
+
+_PATHS: Final = 6
+"""Partial linearizations that are shown, each ending in another state."""
+
+_TAIL: Final = 12
+"""Ops at the end of the first one whose other orders are tried for the others."""
+
+_TRIALS: Final = 20_000
+"""Steps that they may take."""
+
+_CORE_ROWS: Final = 20
+"""Ops of the core that are listed; the last ones, the error among them. All of them are drawn."""
+
+_TEMPLATE: Final = Path(__file__).parent / "picture.html.j2"
+
+
+@dataclass(frozen=True)
+class PartialLinearization:
+    """order: op numbers of the problem. states: after each of them, for people."""
+
+    order: Sequence[int]
+    states: Sequence[str]
+
+
+def picture(calls: Sequence[Call], model: Model[Any], result: LinearResult, name: str) -> str:
+    """The page for an invalid `result` of `check(calls, model)`. `name`: what the history is called.
+
+    Raises ValueError for a result that is not invalid: there is no error to be shown.
+    """
+    if result.verdict != Verdict.INVALID or result.failing_op is None:
+        raise ValueError(f"{with_article(result.verdict)} history has no error to be shown")
+    known = [call for call in calls if call.invoke.is_client and call.invoke.f in model.fs]
+    problem = encode(known, model)
+    failing = problem.source.index(result.failing_op)
+    paths = partial_linearizations(problem, problem.ret[failing])
+    data = _data(known, problem, model, result, paths)
+    by_index = {call.invoke.index: call for call in known}
+    ops = {source: op for op, source in enumerate(problem.source)}
+    core = [_row(by_index[i], model.describe(problem.what(ops[i])), i == result.failing_op) for i in _last(result)]
+    # Only here: whoever wants no picture need not wait for it.
+    from jinja2 import Environment, StrictUndefined
+
+    template = Environment(autoescape=True, undefined=StrictUndefined).from_string(_TEMPLATE.read_text("utf-8"))
+    return template.render(
+        name=name,
+        model=model,
+        result=result,
+        core=core,
+        core_hidden=len(result.core) - len(core),
+        count=len(known),
+        timed=_timed(known),
+        left_out=len(known) - len(data["ops"]),
+        # As in any script element: no text of a history may end it.
+        data=json.dumps(data, separators=(",", ":")).replace("<", "\\u003c"),
+    )
+
+
+def partial_linearizations(problem: Problem, position: int) -> list[PartialLinearization]:
+    """Some orders that explain all that had returned before the event at `position`, each ending in another state.
+
+    The first is a witness of that prefix; the others differ in its last ops only. Empty when the prefix is too hard.
+    """
+    prefix = problem.before(position)
+    outcome = decide(prefix, Budget())
+    if outcome.verdict != Verdict.VALID or outcome.witness is None:
+        return []
+    first = list(outcome.witness)
+    found = {_replayed(prefix, first)[-1] if first else prefix.table.model.initial: first}
+    kept = first[: max(0, len(first) - _TAIL)]
+    for order, state in _completions(prefix, kept):
+        if len(found) >= _PATHS:
+            break
+        found.setdefault(state, order)
+    return [
+        PartialLinearization(order, list(map(prefix.table.narrowed.tell, _replayed(prefix, order))))
+        for order in found.values()
+    ]
+
+
+def _replayed(problem: Problem, order: Sequence[int]) -> list[Any]:
+    """The state after each op; that of the model as it is, with nothing merged."""
+    state, states = problem.table.model.initial, []
+    for op in order:
+        state = problem.table.model.step(state, problem.what(op))
+        states.append(state)
+    return states
+
+
+def _completions(problem: Problem, kept: list[int]) -> Iterator[tuple[list[int], Any]]:
+    """Orders that begin as `kept` and hold all completed ops, with their last state; each set of ops and state once."""
+    model = problem.table.model
+    states = _replayed(problem, kept)
+    rest = [op for op in problem.ops if op not in set(kept)]
+    todo: list[tuple[list[int], Any]] = [([], states[-1] if states else model.initial)]
+    seen: set[tuple[frozenset[int], Any]] = set()
+    for _ in range(_TRIALS):
+        if not todo:
+            return
+        placed, state = todo.pop()
+        left = [op for op in rest if op not in placed]
+        limit = min((problem.ret[op] for op in left if problem.ret[op] != NEVER), default=None)
+        if limit is None:
+            yield [*kept, *placed], state
+        for op in reversed(left):
+            if limit is not None and problem.call[op] > limit:
+                continue
+            after = model.step(state, problem.what(op))
+            entry = (frozenset((*placed, op)), after)
+            if after is not INCONSISTENT and entry not in seen and not (limit is None and after == state):
+                seen.add(entry)
+                todo.append(([*placed, op], after))
+
+
+def _data(
+    calls: Sequence[Call],
+    problem: Problem,
+    model: Model[Any],
+    result: LinearResult,
+    paths: Sequence[PartialLinearization],
+) -> dict[str, Any]:
+    """What the page draws. Places are positions of events in the order of the history.
+
+    ops    [index, lane, place of the call, place of the return or -1, outcome, label, 0 | 1 in the core | 2 the error,
+           process, start ns, end ns or -1], by call.
+    paths  {same: n, rest: [[row of the op, place, state], ...]}: it begins as the first path does, for n ops.
+    """
+    stamps = sorted(
+        {call.invoke.index for call in calls} | {c.completion.index for c in calls if c.completion is not None}
+    )
+    place = {index: at for at, index in enumerate(stamps)}
+    number = {source: op for op, source in enumerate(problem.source)}
+    spans = [(0, 0)] * len(number)
+    failing = next(call for call in calls if call.invoke.index == result.failing_op)
+    until = len(stamps) if failing.completion is None else place[failing.completion.index]
+    for call in calls:
+        op = number.get(call.invoke.index)
+        if op is not None:
+            returned = call.completion is not None and problem.ret[op] != NEVER
+            last = place[call.completion.index] if call.completion is not None and returned else until
+            spans[op] = (place[call.invoke.index], min(last, until))
+    shown = _chosen(calls, result)
+    lanes = _lanes(shown)
+    core = set(result.core)
+    rows: list[list[Any]] = []
+    row_of: dict[int, int] = {}
+    for call in shown:
+        index = call.invoke.index
+        op = number.get(index)
+        what = model.describe(problem.what(op)) if op is not None else model.describe(model.kind(call))
+        if op is not None:
+            row_of[op] = len(rows)
+        end = -1 if call.completion is None else place[call.completion.index]
+        mark = 2 if index == result.failing_op else int(index in core)
+        ended = -1 if call.end is None else call.end
+        rows.append(
+            [
+                index,
+                lanes[index],
+                place[index],
+                end,
+                call.outcome,
+                what,
+                mark,
+                call.invoke.process,
+                call.start,
+                ended,
+            ]
+        )
+    return {
+        "ops": rows,
+        "lanes": max(lanes.values(), default=0) + 1,
+        "events": len(stamps),
+        "paths": _shared([_drawn(path, spans, row_of) for path in paths]),
+        "noun": model.noun,
+        "timed": _timed(calls),
+    }
+
+
+def _timed(calls: Sequence[Call]) -> bool:
+    """Has the history times? Readers of formats without them put the place in the file there."""
+    return any(call.start != call.invoke.index for call in calls)
+
+
+def _chosen(calls: Sequence[Call], result: LinearResult) -> list[Call]:
+    """All, or those around the error and the core itself."""
+    if len(calls) <= MOST_OPS:
+        return list(calls)
+    at = next(i for i, call in enumerate(calls) if call.invoke.index == result.failing_op)
+    low = min(max(0, at - MOST_OPS // 2), len(calls) - MOST_OPS)
+    core = set(result.core)
+    return [call for i, call in enumerate(calls) if low <= i < low + MOST_OPS or call.invoke.index in core]
+
+
+def _drawn(path: PartialLinearization, spans: Sequence[tuple[int, int]], row_of: dict[int, int]) -> list[list[Any]]:
+    """Each op of the path at a place of its own within its call, in order: amid those that are possible.
+
+    Both ends of what is possible rise along the path, and so does the middle between them.
+    """
+    early = list(accumulate((spans[op][0] for op in path.order), max))
+    late = list(accumulate((spans[op][1] for op in reversed(path.order)), min))[::-1]
+    drawn: list[list[Any]] = []
+    for middle, group in groupby(range(len(early)), key=lambda i: (early[i] + late[i]) / 2):
+        same = list(group)
+        for i, at in enumerate(same):
+            row = row_of.get(path.order[at])
+            if row is not None:
+                drawn.append([row, round(middle + 0.4 * i / len(same), 3), path.states[at]])
+    return drawn
+
+
+def _shared(drawn: Sequence[list[list[Any]]]) -> list[dict[str, Any]]:
+    """The paths with what they share with the first told once."""
+    told = []
+    for i, path in enumerate(drawn):
+        same = 0
+        while i and same < min(len(path), len(drawn[0])) and path[same] == drawn[0][same]:
+            same += 1
+        told.append({"same": same, "rest": path[same:]})
+    return told
+
+
+def _lanes(calls: Sequence[Call]) -> dict[int, int]:
+    """Invocation index -> lane: one a process; a process that ended in an unknown op leaves its lane to another."""
+    lane_of: dict[int, int] = {}
+    last: dict[int, Call] = {call.invoke.process: call for call in calls}
+    free: list[tuple[int, int]] = []
+    found: dict[int, int] = {}
+    for call in calls:
+        process = call.invoke.process
+        lane = lane_of.get(process)
+        if lane is None:
+            at = next((i for i, (until, _) in enumerate(free) if until < call.invoke.index), None)
+            lane = free.pop(at)[1] if at is not None else len(set(lane_of.values()) | {lane for _, lane in free})
+            lane_of[process] = lane
+        found[call.invoke.index] = lane
+        if last[process] is call and call.completion is not None:
+            free.append((call.completion.index, lane))
+    return found
+
+
+def _last(result: LinearResult) -> list[int]:
+    """The ops of the core to be listed: the last to be called, and the error."""
+    return sorted({*sorted(result.core)[-_CORE_ROWS:], result.failing_op or 0})
+
+
+def _row(call: Call, what: str, failing: bool) -> dict[str, Any]:
+    """A line of the table of the core."""
+    return {
+        "index": call.invoke.index,
+        "process": call.invoke.process,
+        "what": what,
+        "start": call.start / 1e6,
+        "end": None if call.end is None else call.end / 1e6,
+        "failing": failing,
+    }

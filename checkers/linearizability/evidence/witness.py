@@ -1,0 +1,75 @@
+"""The independent judge of witnesses. Deliberately shares nothing with the searches but the definition."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from checkers.linearizability.history.encode import NEVER, Problem
+from checkers.linearizability.monitors.base import LATE, Bools, Longs, Times
+
+
+def verify_witness(problem: Problem, order: Sequence[int]) -> str | None:
+    """What is wrong with this order as an explanation of the history, or None when it is one.
+
+    Right means: every completed op once, every unknown op at most once, no op before one that had returned when it was
+    called, and the model accepts each in turn.
+    """
+    if len(set(order)) != len(order):
+        return "an op is placed twice"
+    left_out = set(problem.completed) - set(order)
+    if left_out:
+        return f"op {problem.source[min(left_out)]} completed and is not placed"
+    if not set(order) <= set(problem.ops):
+        return "an op is placed that nobody called"
+    latest_call = NEVER
+    for op in order:
+        returned = problem.ret[op]
+        if returned != NEVER and returned < latest_call:
+            return f"op {problem.source[op]} had returned before an op placed in front of it was called"
+        latest_call = max(latest_call, problem.call[op])
+    place = problem.table.model.replay(problem.table.kinds[problem.kind[op]] for op in order)
+    return None if place is None else f"op {problem.source[order[place]]} cannot happen where it is placed"
+
+
+# The same for orders of millions of ops that are columns: real time first, then what each object shows. An array has a
+# row for each op that is placed, in that order; equal numbers are equal values, and a negative one is none.
+
+
+def respects_time(when: Times, order: Longs) -> bool:
+    """Every completed op once, every unknown op at most once, and none before one that had returned by its call."""
+    times = np.bincount(order, minlength=len(when.op))
+    if (times > 1).any() or (times[when.ret < LATE] == 0).any():
+        return False
+    return bool((np.maximum.accumulate(when.call[order]) <= when.ret[order]).all())
+
+
+def register_holds(write: Bools, value: Longs) -> bool:
+    """Every read shows what was written last; 0 before that."""
+    last = np.maximum.accumulate(np.where(write, np.arange(len(write)), -1))
+    return bool((value == np.where(last < 0, 0, value[last]))[~write].all())
+
+
+def queue_holds(put: Bools, empty: Bools, element: Longs) -> bool:
+    """The n-th that is taken is the n-th that was put in (a negative one is unknown); an empty queue has none left."""
+    taken = ~put & ~empty
+    puts, takes = np.cumsum(put), np.cumsum(taken)
+    if (takes > puts).any() or (takes != puts)[empty].any():
+        return False
+    right = element[put][: np.count_nonzero(taken)]
+    return bool(((element[taken] == right) | (element[taken] < 0)).all())
+
+
+def log_holds(append: Bools, read: Bools, end: Bools, entry: Longs, offset: Longs) -> bool:
+    """Appends go to one offset after the other, an offset of -1 is not known; a read shows what is there, -1 for none;
+    `end` ops tell the next offset, and all others the first, which is 0.
+    """
+    count = np.cumsum(append)
+    appended = entry[append]
+    if ((offset != count - 1) & (offset != -1))[append].any() or (offset != count)[end].any():
+        return False
+    inside = read & (offset >= 0) & (offset < count)
+    there = np.full(len(read), -1, np.int64)
+    there[inside] = appended[offset[inside]]
+    return bool((there == entry)[read].all() and (offset == 0)[~(append | read | end)].all())

@@ -1,0 +1,1 @@
+"""A history as the searches see it: from calls to integers, and from columns to integers."""

@@ -1,0 +1,299 @@
+"""From calls to integers: what the searches work on.
+
+A history becomes a list of events (`2 * op` a call, `2 * op + 1` its return, in order of index) over ops that are
+nothing but a *kind* number; kinds and states are interned in a `Table`. No search ever looks at an `Op` again, so that
+it can be compiled without being rewritten.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Sequence
+from sys import getsizeof
+from typing import TYPE_CHECKING, Any, Final, NoReturn
+
+from checkers.linearizability.models.registry import INCONSISTENT, Kind, Model
+from checkers.linearizability.models.specification import Unheard
+from checkers.linearizability.models.values import freeze
+from results.bulk import making_many
+from results.errors import with_article
+from results.history import Call, History
+from results.op import FAIL, OK
+
+if TYPE_CHECKING:
+    from checkers.linearizability.history.columns import Dense
+
+NEVER: Final = -1
+"""Instead of a position: the event never came. An op without return may still happen at any later time."""
+
+ILLEGAL: Final = -1
+"""Instead of a state: the step cannot be taken."""
+
+
+_CELL: Final = 250
+"""Bytes of a cell of a table in CPython: key, numbers, its share of the dict. Those of a state besides its own are as
+many."""
+
+
+_REFUSED: Final = "(refused)"
+
+
+class Table:
+    """A model as integers: `step(state, kind) -> state | ILLEGAL`, filled as a search asks.
+
+    Filling on demand keeps the cost to the transitions that a search really takes: a register of thousands of unique
+    values would have millions. There is thus no unfilled cell that could be taken for an illegal step.
+    """
+
+    def __init__(self, model: Model[Any]) -> None:
+        self.model = self.narrowed = model
+        self.kinds: list[Kind] = []
+        self.pure: list[bool] = []
+        self.blind: list[bool] = []
+        self._target: dict[int, int] = {}
+        self.states: list[Any] = [model.initial]
+        self._kind_ids: dict[Kind, int] = {}
+        self._state_ids: dict[Hashable, int] = {model.initial: 0}
+        self._cells: dict[tuple[int, int], int] = {}
+        self.dense: Dense | None = None  # all of it as arrays, once somebody closed it (`columns.close`)
+        self.larger_than: tuple[int, int] | None = None  # (kinds, states) that were too many to close it
+        self._state_bytes = self._settled = 0
+        self._unheard: dict[int, set[str]] = {}  # kind of unknown outcome -> what its steps looked at so far
+
+    def kind(self, kind: Kind) -> int:
+        """The number of a kind. Raises ValueError where the model does not accept it."""
+        try:
+            found = self._kind_ids.get(kind)
+        except TypeError:
+            raise ValueError(f"the value of {with_article(kind.f)} cannot be compared: {kind.value!r}") from None
+        if found is None:
+            self.model.accept(kind)
+            found = self._kind_ids[kind] = len(self.kinds)
+            self.kinds.append(kind)
+            self.pure.append(self.model.pure(kind))
+            self.blind.append(self.model.blind(kind))
+            # (A model with a `kind` of its own has chosen what stands there for the answer that nobody heard.)
+            if not kind.known and not self.pure[found] and type(self.model).kind is Model.kind:
+                self._unheard[found] = set()
+        return found
+
+    def close(self) -> None:
+        """No further kinds come, but for probes that read what is there: states may be merged (`Model.narrow`)."""
+        self.narrowed = self.model.narrow(self.kinds)
+
+    def step(self, state: int, kind: int) -> int:
+        """The state after, or ILLEGAL."""
+        cell = (state, kind)
+        found = self._cells.get(cell)
+        if found is None:
+            found = self._cells[cell] = self._ask(state, kind)
+        return found
+
+    def _ask(self, state: int, kind: int) -> int:
+        what, looked_at = self.kinds[kind], self._unheard.get(kind)
+        after = self.narrowed.step(self.states[state], what if looked_at is None else Unheard(what, looked_at))
+        if after is INCONSISTENT:
+            if looked_at is not None:
+                looked_at.add(_REFUSED)
+            if self.blind[kind]:
+                self._broken(kind, "blind, but it cannot happen in every state")
+            return ILLEGAL
+        number = self.intern(after)
+        if self.pure[kind] and number != state:
+            self._broken(kind, "pure, but its step changes the state")
+        if self.blind[kind] and self._target.setdefault(kind, number) != number:
+            self._broken(kind, "blind, but its result depends on the state before")
+        return number
+
+    def insist_on_known(self) -> None:
+        """To be called before anybody believes an `invalid`. Raises ValueError where the steps of an op of unknown
+        outcome looked at its value, which is its argument, and never at `known`, and refused: they took it for what the
+        op saw.
+        """
+        for kind, looked_at in self._unheard.items():
+            if looked_at == {"value", _REFUSED}:
+                told = self.model.describe(self.kinds[kind])
+                raise ValueError(
+                    f"model {self.model.name}: step never looks at op.known, but there is {told!r} of unknown outcome; "
+                    "its op.value is the argument, not what it saw"
+                )
+
+    def intern(self, state: Any) -> int:
+        """The number of a state, a new one if need be."""
+        number = self._state_ids.get(state)
+        if number is None:
+            number = self._state_ids[state] = len(self.states)
+            self.states.append(state)
+            self._state_bytes += _CELL + size_of(state)
+        return number
+
+    @property
+    def held(self) -> int:
+        """Bytes of states and cells that came since `settle`: a search in endless states has to keep its budget."""
+        return self._state_bytes + _CELL * len(self._cells) - self._settled
+
+    def settle(self) -> None:
+        """What is there by now is not on the next search's account."""
+        self._settled += self.held
+
+    def tell(self, state: int) -> str:
+        """A state for people."""
+        return self.narrowed.tell(self.states[state])
+
+    def known(self, state: Any) -> int:
+        """The number of a state, or ILLEGAL when there is none such."""
+        return self._state_ids.get(state, ILLEGAL)
+
+    def _broken(self, kind: int, how: str) -> NoReturn:
+        raise ValueError(f"model {self.model.name} calls {self.model.describe(self.kinds[kind])!r} {how}")
+
+
+def size_of(state: Any) -> int:
+    """Bytes of a state: a container, its parts where they are containers, but not the values, which it shares."""
+    inner = state if isinstance(state, (tuple, frozenset)) else ()
+    return getsizeof(state) + sum([getsizeof(part) for part in inner if isinstance(part, (tuple, frozenset))])
+
+
+class Problem:
+    """One object's history as integers. Immutable; `relaxed` and `before` share its columns.
+
+    kind       kind number of every op.
+    source     index of every op's invocation in the history.
+    events     calls and returns, in order. What is not here does not exist for a search.
+    call, ret  position of every op's events in `events`, or NEVER.
+    """
+
+    __slots__ = ("call", "events", "kind", "ret", "source", "table")
+
+    def __init__(self, table: Table, kind: Sequence[int], source: Sequence[int], events: Sequence[int]) -> None:
+        self.table, self.kind, self.source, self.events = table, kind, source, events
+        self.call = [NEVER] * len(kind)
+        self.ret = [NEVER] * len(kind)
+        for position, event in enumerate(events):
+            (self.ret if event & 1 else self.call)[event >> 1] = position
+
+    @property
+    def ops(self) -> list[int]:
+        """The ops that are called, in order of call."""
+        return [event >> 1 for event in self.events if not event & 1]
+
+    @property
+    def completed(self) -> list[int]:
+        """The ops that return, in order of return."""
+        return [event >> 1 for event in self.events if event & 1]
+
+    def pure(self, op: int) -> bool:
+        return self.table.pure[self.kind[op]]
+
+    def what(self, op: int) -> Kind:
+        return self.table.kinds[self.kind[op]]
+
+    def before(self, position: int) -> Problem:
+        """What was known just before the event at `position`: ops still open are unknown, pure ones of them gone.
+
+        Sound: if this is not linearizable, neither is the whole.
+        """
+        returned = {event >> 1 for event in self.events[:position] if event & 1}
+        return self._with(e for e in self.events[:position] if e >> 1 in returned or not self.pure(e >> 1))
+
+    def relaxed(self, ops: Iterable[int]) -> Problem:
+        """The same without knowing whether `ops` happened: mutators become unknown, pure ones go. Sound as `before`.
+
+        Mutators are never dropped: their effect may be what makes the rest possible.
+        """
+        loose = set(ops)
+        return self._with(e for e in self.events if e >> 1 not in loose or not (e & 1 or self.pure(e >> 1)))
+
+    def without(self, op: int) -> Problem:
+        """The same as if `op` had never been asked for. Not a relaxation."""
+        return self._with(e for e in self.events if e >> 1 != op)
+
+    def then(self, kind: int) -> Problem:
+        """The same with one more op of that kind, called and answered after everything else."""
+        op = len(self.kind)
+        return Problem(self.table, [*self.kind, kind], [*self.source, NEVER], [*self.events, 2 * op, 2 * op + 1])
+
+    def _with(self, events: Iterable[int]) -> Problem:
+        return Problem(self.table, self.kind, self.source, list(events))
+
+
+def encode(calls: Sequence[Call], model: Model[Any], shared: Table | None = None) -> Problem:
+    """The calls that the model knows, as integers; the order of indices is the order of time.
+
+    `fail` is dropped (certainly no effect); an unknown pure op is dropped (it constrains
+    nothing); any other unknown op is called and never returns. Raises ValueError, naming the op, on input that makes no
+    sense.
+
+    `shared`: the table of several histories of the same model; who made it closes it once all of them are in.
+    """
+    table = Table(model) if shared is None else shared
+    kind: list[int] = []
+    source: list[int] = []
+    event_at: dict[int, int] = {}
+    count = 0
+    fs, kind_of, number_of, pure = model.fs, model.kind, table.kind, table.pure
+    with making_many():
+        for call in calls:
+            invoke, completion = call.invoke, call.completion
+            if invoke.process < 0 or invoke.f not in fs:
+                continue
+            if completion is not None and completion.f != invoke.f:
+                raise ValueError(
+                    f"op {invoke.index}: {with_article(invoke.f)} is completed by {with_article(completion.f)}"
+                )
+            known = completion is not None and completion.type == OK
+            if not known and completion is not None and completion.type == FAIL:
+                continue
+            what = kind_of(call)
+            try:
+                frozen = freeze(what.value)
+                number = number_of(what if frozen is what.value else Kind(what.f, frozen, what.known))
+            except ValueError as problem:
+                raise ValueError(f"op {invoke.index}: {problem}") from None
+            except RecursionError:
+                raise ValueError(f"op {invoke.index}: its value is nested too deeply, or holds itself") from None
+            if not known and pure[number]:
+                continue
+            op = len(kind)
+            kind.append(number)
+            source.append(invoke.index)
+            event_at[invoke.index] = 2 * op
+            count += 1
+            if known and completion is not None:
+                if completion.index <= invoke.index:
+                    raise ValueError(f"op {invoke.index}: completed at index {completion.index}, before it was invoked")
+                event_at[completion.index] = 2 * op + 1
+                count += 1
+    if shared is None:
+        table.close()
+    if len(event_at) != count:
+        _tell_twice(calls)
+    return Problem(table, kind, source, [event_at[index] for index in sorted(event_at)])
+
+
+def calls_of(history: Sequence[Call] | History) -> Sequence[Call]:
+    """The calls of a history. Raises ValueError as `insist_on_pairs` does."""
+    if not isinstance(history, History):
+        return history
+    insist_on_pairs(history)
+    return history.calls
+
+
+def insist_on_pairs(history: History) -> None:
+    """Raises ValueError where a client's op does not fit the one before it: the calls would be without it."""
+    wrong = next((told for op, told in history.mispaired if op.is_client), None)
+    if wrong is not None:
+        raise ValueError(f"the history is not well-formed: {wrong}")
+
+
+def _tell_twice(calls: Sequence[Call]) -> NoReturn:
+    """Raises ValueError: which index two events have."""
+    seen: set[int] = set()
+    for call in calls:
+        for event in (call.invoke, call.completion):
+            if event is not None and event.index in seen:
+                raise ValueError(
+                    f"two events have the index {event.index}; indices are the order of time and must differ"
+                )
+            if event is not None:
+                seen.add(event.index)
+    raise AssertionError("no index is there twice")

@@ -1,0 +1,135 @@
+"""Entries and exits: what many ops at the same time must have led to, whatever their order was.
+
+Between two moments at which no mutator is open, every state is entered as often as it is left, but for the first and
+the last one. A cas from 1 to 2 leaves 1 and enters 2; a blind write enters its value, and leaves whatever was there; an
+unknown op may have entered its state, or not. That is enough to see that forty cas at a time, which together lead back
+to 0, cannot have led to 3 - and forgets all else, so that it only ever answers `invalid`.
+
+Source: the degrees of an Eulerian trail; that counting them refutes histories is ours, fuzzed against brute force.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from checkers.linearizability.budget import Meter, Spent
+from checkers.linearizability.history.columns import BLIND, PURE, Dense, close, worth
+from checkers.linearizability.history.encode import NEVER, Problem
+from checkers.linearizability.outcome import Outcome
+from results.verdict import Verdict
+
+NAME: Final = "balance"
+
+_MOST_STATES: Final = 256
+
+_ANY: Final = -1
+"""Instead of a state: it may leave, or be possible in, several."""
+
+
+def balance(problem: Problem, meter: Meter) -> Outcome:
+    """Invalid or unknown. Only where the states are few, and the table of them can be closed."""
+    dense = close(problem.table, max_cells=worth(len(problem.events)))
+    if dense is None or len(dense.step) > _MOST_STATES:
+        return Outcome(Verdict.UNKNOWN, NAME, 0, ran_out="the states are too many to keep books of")
+    books = _Books(dense)
+    begin = open_mutators = 0
+    try:
+        for position, event in enumerate(problem.events):
+            op, kind = event >> 1, problem.kind[event >> 1]
+            meter.spend(1)
+            if problem.ret[op] == NEVER:
+                books.perhaps(kind)
+            elif not event & 1:
+                open_mutators += not books.pure[kind]
+            else:
+                if not books.pure[kind]:
+                    open_mutators -= 1
+                    books.done(kind)
+                elif problem.call[op] >= begin:
+                    books.seen.add(kind)
+                if open_mutators == 0:
+                    meter.spend(len(dense.step))
+                    before, begin = books.possible, position + 1
+                    books.close()
+                    if not books.possible:
+                        return Outcome(Verdict.INVALID, NAME, meter.work, position, sorted(before))
+    except Spent as limit:
+        return Outcome(Verdict.UNKNOWN, NAME, meter.work, ran_out=str(limit))
+    return Outcome(Verdict.UNKNOWN, NAME, meter.work, ran_out="entries and exits balance")
+
+
+class _Books:
+    """One stretch of time after the other. possible: states at its beginning. seen: kinds of pure ops within it."""
+
+    def __init__(self, dense: Dense) -> None:
+        self.size = len(dense.step)
+        self.pure: list[bool] = (dense.flags & PURE != 0).tolist()
+        self.legal = [
+            frozenset(dense.legal[dense.first[k] : dense.first[k + 1]].tolist()) for k in range(len(self.pure))
+        ]
+        self.target = [_single(column[column >= 0].tolist()) for column in dense.step.T]
+        self.source = [
+            _ANY if blind else _single(legal)
+            for blind, legal in zip((dense.flags & BLIND != 0).tolist(), self.legal, strict=True)
+        ]
+        self.possible: Sequence[int] = [0]
+        self.tokens = [0] * self.size  # unknown ops that may enter a state
+        self.anything = False  # a step to nobody knows where: this stretch proves nothing
+        self.loose = False  # ... and neither do all later ones, as it is an unknown op
+        self._begin()
+
+    def _begin(self) -> None:
+        self.net = [0] * self.size
+        self.entered: set[int] = set()
+        self.exited: set[int] = set()
+        self.seen: set[int] = set()
+        self.anything = False
+
+    def perhaps(self, kind: int) -> None:
+        """An unknown op was called."""
+        if self.pure[kind]:
+            return
+        if self.target[kind] == _ANY:
+            self.loose = True
+        else:
+            self.tokens[self.target[kind]] += 1
+
+    def done(self, kind: int) -> None:
+        """A mutator has happened in this stretch."""
+        if self.target[kind] == _ANY:
+            self.anything = True
+            return
+        self.net[self.target[kind]] += 1
+        self.entered.add(self.target[kind])
+        if self.source[kind] != _ANY:
+            self.net[self.source[kind]] -= 1
+            self.exited.add(self.source[kind])
+
+    def close(self) -> None:
+        """The stretch is over: which states are possible now?"""
+        if self.anything or self.loose:
+            self.possible = range(self.size)
+            self._begin()
+            return
+        spare = [net + token for net, token in zip(self.net, self.tokens, strict=True)]
+        within = self.entered.union(state for state, token in enumerate(self.tokens) if token)
+        missing = [legal for legal in map(self.legal.__getitem__, self.seen) if not legal & within]
+        # The beginning may be left once more than it is entered, the end entered once more than it is left.
+        left = [state for state, more in enumerate(spare) if more < 0]
+        ends = [state for state, more in enumerate(spare) if more > 0]
+        after: set[int] = set()
+        for first in self.possible:
+            if all(first in legal for legal in missing) and (not left or (left == [first] and spare[first] == -1)):
+                after.update(ends)
+                # Whatever happened left the beginning first, so that this is the end only if there is a way back.
+                if not left and (not self.entered or first in self.exited or within - self.entered):
+                    after.add(first)
+        self.possible = sorted(after)
+        self._begin()
+
+
+def _single(states: Iterable[int]) -> int:
+    """The only one of them, or _ANY."""
+    different = set(states)
+    return different.pop() if len(different) == 1 else _ANY

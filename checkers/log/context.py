@@ -1,0 +1,137 @@
+"""What was going on around a moment: faults in force, who was master, what else a committer wants to know at once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from checkers.evidence import nodes_at
+from results.fault_intervals import Band, bands
+from results.figures import SECOND, clock
+from results.record import RunRecord
+
+_WITH_NODES = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Reign:
+    """A node that called itself master with an epoch, from the first to the last time it said so (ns)."""
+
+    node: str
+    epoch: int | None
+    since: int
+    until: int
+
+    def __str__(self) -> str:
+        epoch = "" if self.epoch is None else f" (epoch {self.epoch})"
+        return f"{self.node}{epoch} {clock(self.since)} to {clock(self.until)}"
+
+
+class Scene:
+    """Faults and masters of a run."""
+
+    def __init__(self, run: RunRecord) -> None:
+        self.run = run
+        self._told = 0
+
+    @cached_property
+    def bands(self) -> Sequence[Band]:
+        """The faults of the run."""
+        return bands(self.run.history)
+
+    @cached_property
+    def reigns(self) -> Sequence[Reign]:
+        """Who called itself master, in order of time."""
+        return sorted(self._reigns(), key=lambda r: (r.since, r.node))
+
+    @cached_property
+    def _said(self) -> dict[str, list[tuple[int, str, int | None]]]:
+        said: dict[str, list[tuple[int, str, int | None]]] = {}
+        for seen in self.run.observations:
+            said.setdefault(seen.node, []).append((seen.time, seen.role, seen.term))
+        return said
+
+    @cached_property
+    def _groups(self) -> dict[str, str]:
+        """node -> its broker group, where it said so."""
+        named = ((seen.node, seen.extra.get("broker_name")) for seen in self.run.observations)
+        return {node: group for node, group in named if isinstance(group, str)}
+
+    def in_force(self, start: int, end: int) -> list[Band]:
+        """The faults that may have been felt between two moments (ns)."""
+        return [band for band in self.bands if band.covers(start, end)]
+
+    def masters(self, start: int, end: int, group: str | None = None, margin_s: float = 10) -> list[Reign]:
+        """Who called itself master around an interval, of a broker group or of all."""
+        margin = int(margin_s * SECOND)
+        return [
+            r
+            for r in self.reigns
+            if r.since <= end + margin
+            and r.until >= start - margin
+            and (group is None or self._groups.get(r.node, group) == group)
+        ]
+
+    def reigned(self, node: str, start: int, end: int) -> bool:
+        """Whether nothing speaks against the node having been the same master, undisturbed, all through an interval."""
+        if any(node in band.nodes or node in band.impairs for band in self.in_force(start, end)):
+            return False
+        said = [
+            (role, term)
+            for time, role, term in self._said.get(node, ())
+            if start - 2 * SECOND <= time <= end + 2 * SECOND and role != "silent"
+        ]
+        return len(set(said)) <= 1 and all(role == "leader" for role, _ in said)
+
+    def away(self, node: str, time: int) -> tuple[int, int] | None:
+        """From when to when (ns) a node was last hit by a fault, or seen not to lead or follow, before `time`."""
+        faults = [b for b in self.bands if (node in b.nodes or node in b.impairs) and b.start_ns < time]
+        found = [(b.start_ns, time if b.end_ns is None else min(b.end_ns, time)) for b in faults]
+        said = self._said.get(node, ())
+        found += [(at, at) for at, role, _ in said if at < time and role not in ("leader", "follower")]
+        return max(found, key=lambda times: times[1], default=None)
+
+    def told(self, start: int, end: int, group: str | None = None) -> str:
+        """Faults and masters around an interval, as sentences; starts with a space, or is empty."""
+        found = self.in_force(start, end)
+        told = f" In force: {', '.join(band.label for band in found)}." if found else ""
+        masters = self.masters(start, end, group)
+        return told + (f" Called itself master: {'; '.join(map(str, masters[:6]))}." if masters else "")
+
+    def details(self, start: int, end: int, group: str | None = None) -> Mapping[str, Any]:
+        """`faults`, `masters` and `nodes` (what each said of itself at the end of the interval) for an anomaly.
+
+        The first few times only with `nodes`: every node's log is read for that.
+        """
+        self._told += 1
+        names = sorted(self._said) if self._told <= _WITH_NODES else []
+        about: dict[str, Any] = {
+            "faults": [band.label for band in self.in_force(start, end)],
+            "masters": [str(r) for r in self.masters(start, end, group)],
+        }
+        return about | ({"nodes": nodes_at(self.run, end, names)} if names else {})
+
+    def _reigns(self) -> list[Reign]:
+        found = []
+        for node, said in self._said.items():
+            current: Reign | None = None
+            for time, role, term in said:
+                if role == "silent":
+                    continue  # it may have been too slow to answer; that it was down is known from the faults
+                if current is not None and role == "leader" and current.epoch == term:
+                    current = Reign(node, term, current.since, time)
+                    continue
+                if current is not None:
+                    found.append(current)
+                current = Reign(node, term, time, time) if role == "leader" else None
+            if current is not None:
+                found.append(current)
+        return found
+
+
+def group_of(queue: str) -> str | None:
+    """The broker group in a queue's key, `TOPIC:GROUP:QUEUE`."""
+    parts = queue.rsplit(":", 2)
+    return parts[1] if len(parts) == 3 else None

@@ -1,0 +1,266 @@
+"""What became of every message: kept, lost, seen although it must not be.
+
+Everything is an array of rows of `Facts.sends` or `Facts.places`; `checkers.log.anomalies` turns them into words.
+The rules, with their source in Jepsen's Kafka workload (`jepsen.tests.kafka`) where there is one:
+
+* *lost*: acknowledged, and on no replica in the end. Where no final reading decides it: acknowledged, never seen by
+  anybody, although a read that was asked for after the acknowledgement went past its offset (Jepsen's `lost-write`).
+  What a broker deleted for its age (its `min` lies behind it) is not lost: nobody can tell.
+* *dirty*: of unknown outcome, shown to a reader, and on no replica in the end: the reader saw what was not committed.
+* *phantom*: refused for certain, and seen (Jepsen's G1a). *stray*: seen, and never sent. *premature*: seen before.
+* *duplicated*: at two offsets of what one replica holds in the end; without final readings, at two offsets.
+* *moved*: put at one offset by its answer and found at others only, or seen at another one than where it stands.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from itertools import pairwise
+from typing import TypeVar
+from weakref import WeakKeyDictionary
+
+import numpy as np
+import numpy.typing as npt
+
+from checkers.log.columns import FAIL, INFO, NONE, OK, POP, Bools, Facts, Ints, facts
+from checkers.log.replica_reads import Readings
+from checkers.message_ops import explained
+from results.history import History
+
+Kind = TypeVar("Kind", bound=np.generic)
+
+
+def study(history: History) -> Fates:
+    """The fates of a history's messages; the judges of one run share them. Raises BadOp as `facts` does, and where an
+    id was sent twice.
+    """
+    found = _known.get(history)
+    if found is None:
+        with explained(history):
+            columns = facts(history)
+            found = _known[history] = Fates(columns, Readings(columns))
+    return found
+
+
+class Fates:
+    """Raises ValueError when an id was sent twice: then nothing can be said of it."""
+
+    def __init__(self, facts: Facts, readings: Readings) -> None:
+        self.facts, self.readings = facts, readings
+        sends = facts.sends
+        self._by_id = np.argsort(sends.id, kind="stable")
+        self._ids = sends.id[self._by_id]
+        twice = np.nonzero(np.diff(self._ids) == 0)[0]
+        if len(twice):
+            raise ValueError(f"message {self._ids[twice[0]]} was sent twice: ids must be unique over the whole run")
+        places = facts.places
+        self.sender = self.send_of(places.id)
+        """The send of every place, NONE where nobody sent it."""
+        self.outcome = np.where(self.sender == NONE, NONE, _take(sends.outcome, self.sender))
+        self.seen = self._marked(np.ones(len(places.id), dtype=bool))
+        """Whether anybody saw what was sent, for every send; `kept`: whether a final reading shows it."""
+        self.kept = self._marked(places.final != 0)
+
+    def send_of(self, ids: Ints) -> Ints:
+        """The row of the send of each id, NONE where nobody sent it."""
+        if not len(self._ids):
+            return np.full(len(ids), NONE, dtype=np.int64)
+        at = np.minimum(np.searchsorted(self._ids, ids), len(self._ids) - 1)
+        return np.where(self._ids[at] == ids, self._by_id[at], NONE)
+
+    @cached_property
+    def lost(self) -> Ints:
+        """Rows of sends, in order of acknowledgement."""
+        sends = self.facts.sends
+        acked = sends.outcome == OK
+        decided = self.readings.decided(sends.queue, sends.offset)
+        rows = np.nonzero(acked & ~self.kept & decided)[0]
+        open_ = np.nonzero(acked & ~self.seen & ~decided & (sends.offset != NONE))[0]
+        rows = np.concatenate([rows, open_[self._passed(open_)]])
+        return rows[np.argsort(sends.end[rows], kind="stable")]
+
+    @cached_property
+    def is_lost(self) -> Bools:
+        """The same as a mask over all sends."""
+        mask = np.zeros(len(self.facts.sends.id), dtype=bool)
+        mask[self.lost] = True
+        return mask
+
+    @cached_property
+    def undecided(self) -> int:
+        """Acknowledged messages of which nothing proves that they were kept: no final reading shows what became of
+        them, nor were they read before they may have been deleted for their age.
+        """
+        sends = self.facts.sends
+        decided = self.kept | self.is_lost | self.readings.decided(sends.queue, sends.offset)
+        lived = self.seen & self.readings.expired(sends.queue, sends.offset)
+        return int(np.count_nonzero((sends.outcome == OK) & ~decided & ~lived))
+
+    @cached_property
+    def appeared(self) -> int:
+        """Sends of unknown outcome that took effect."""
+        return int(np.count_nonzero((self.facts.sends.outcome == INFO) & self.seen))
+
+    @cached_property
+    def phantom(self) -> Ints:
+        """Rows of places."""
+        return np.nonzero(self.outcome == FAIL)[0]
+
+    @cached_property
+    def stray(self) -> Ints:
+        """Rows of places. What stood in a queue before the run is none of its messages."""
+        places = self.facts.places
+        return np.nonzero((self.outcome == NONE) & (places.offset >= _take(self.facts.origins, places.queue)))[0]
+
+    @cached_property
+    def premature(self) -> Ints:
+        """Rows of places: the read was answered before the send was asked for."""
+        begun = _take(self.facts.sends.start, self.sender)
+        read = self.facts.reads.end[self.facts.places.first]
+        return np.nonzero((self.sender != NONE) & (read < begun))[0]
+
+    @cached_property
+    def dirty(self) -> Ints:
+        """Rows of places."""
+        places = self.facts.places
+        unsure = (self.outcome == INFO) & (places.final == 0) & ~_take(self.kept, self.sender)
+        vanished = unsure & self.readings.decided(places.queue, places.offset)
+        return np.nonzero(vanished | (unsure & self._contested))[0]
+
+    @cached_property
+    def is_dirty(self) -> Bools:
+        mask = np.zeros(len(self.facts.places.id), dtype=bool)
+        mask[self.dirty] = True
+        return mask
+
+    @cached_property
+    def is_gone(self) -> Bools:
+        """The sends, as a mask, of which a message was lost, or was shown and vanished."""
+        return self.is_lost | (self._marked(self.is_dirty) & ~self.kept)
+
+    @cached_property
+    def _contested(self) -> Bools:
+        """Places that share their offset with another message."""
+        places = self.facts.places
+        shared: Bools = np.zeros(len(places.id), dtype=bool)
+        same = (np.diff(places.queue) == 0) & (np.diff(places.offset) == 0)
+        shared[:-1] |= same
+        shared[1:] |= same
+        return shared
+
+    @cached_property
+    def several(self) -> list[Ints]:
+        """For every message of ours that was seen at more than one place: the rows of its places."""
+        ids = self.facts.places.id
+        ours = np.nonzero(ids > 0)[0]
+        order = ours[np.argsort(ids[ours], kind="stable")]
+        edges = np.nonzero(np.diff(ids[order]))[0] + 1
+        sizes = np.diff(np.concatenate([[0], edges, [len(order)]]))
+        if sizes.max() <= 1:
+            return []
+        starts = np.concatenate([[0], edges])[sizes > 1]
+        return [order[a : a + n] for a, n in zip(starts, sizes[sizes > 1], strict=True)]
+
+    @cached_property
+    def duplicated(self) -> list[Ints]:
+        """Rows of the places of each message that stands twice."""
+        places = self.facts.places
+        found = []
+        for rows in self.several:
+            final = places.final[rows]
+            twice = [r for i, r in enumerate(rows) if any(final[i] & f for j, f in enumerate(final) if i != j)]
+            nothing_final = not self.readings.decided(places.queue[rows], places.offset[rows]).any()
+            if twice or nothing_final:
+                found.append(np.array(twice if twice else rows, dtype=np.int64))
+        return found
+
+    @cached_property
+    def moved(self) -> list[tuple[int, Ints]]:
+        """(row of the send, rows of its places) of messages that stand elsewhere than where they were put, or seen."""
+        facts, places = self.facts, self.facts.places
+        told = {int(facts.places.id[rows[0]]) for rows in self.duplicated}
+        # Each place seen on a final reading: the replicas contradict one another, which is told as just that.
+        spread = [rows for rows in self.several if int(places.id[rows[0]]) not in told and not places.final[rows].all()]
+        found = {int(self.sender[rows[0]]): rows for rows in spread if self.sender[rows[0]] != NONE}
+        sends = facts.sends
+        offset, queue = _take(sends.offset, self.sender), _take(sends.queue, self.sender)
+        # The one who appended it named the offset, be it that the copies are not sure (`info`).
+        named = (self.sender != NONE) & (self.outcome != FAIL) & (offset != NONE)
+        elsewhere = named & ((places.offset != offset) | (places.queue != queue))
+        at_home = np.zeros(len(sends.id), dtype=bool)
+        at_home[self.sender[named & ~elsewhere]] = True
+        strayed = np.unique(places.id[elsewhere & ~_take(at_home, self.sender)])
+        order = np.argsort(places.id, kind="stable")
+        begin = np.searchsorted(places.id[order], strayed, "left")
+        end = np.searchsorted(places.id[order], strayed, "right")
+        for a, b in zip(begin, end, strict=True):
+            rows = order[a:b]
+            if int(places.id[rows[0]]) not in told:
+                found.setdefault(int(self.sender[rows[0]]), rows)
+        return sorted(found.items())
+
+    @cached_property
+    def rivals(self) -> list[tuple[int, int]]:
+        """Pairs of sends that were both acknowledged at one offset, where no final reading says which one is lost."""
+        sends = self.facts.sends
+        rows = np.nonzero((sends.outcome == OK) & (sends.offset != NONE) & ~self.is_lost)[0]
+        order = rows[np.lexsort((sends.offset[rows], sends.queue[rows]))]
+        same = (np.diff(sends.queue[order]) == 0) & (np.diff(sends.offset[order]) == 0)
+        return [(int(order[i]), int(order[i + 1])) for i in np.nonzero(same)[0]]
+
+    @cached_property
+    def clashes(self) -> list[tuple[int, int]]:
+        """Pairs of places: two messages were read at one offset, and neither loss nor anything above explains it.
+
+        Replicas that differ in the end are left to `checkers.log.replicas`.
+        """
+        places = self.facts.places
+        gone = (self.sender != NONE) & _take(self.is_lost, self.sender)
+        plain = ~gone & ~self.is_dirty & (self.outcome != FAIL) & (self.outcome != NONE) & self._contested
+        rows = np.nonzero(plain)[0]
+        found = []
+        for a, b in pairwise(rows):
+            same = places.queue[a] == places.queue[b] and places.offset[a] == places.offset[b]
+            apart = places.final[a] and places.final[b] and not places.final[a] & places.final[b]
+            if same and not apart:
+                found.append((int(a), int(b)))
+        return found
+
+    def _marked(self, which: Bools) -> Bools:
+        """The sends of the chosen places, as a mask."""
+        mask = np.zeros(len(self.facts.sends.id), dtype=bool)
+        rows = self.sender[which]
+        mask[rows[rows != NONE]] = True
+        return mask
+
+    def _passed(self, rows: Ints) -> Bools:
+        """Which of these sends a later read went past: asked for after the acknowledgement, from an offset at or below
+        the message's to one at or above it.
+        """
+        sends, reads = self.facts.sends, self.facts.reads
+        passed = np.zeros(len(rows), dtype=bool)
+        # A pop shows single messages, not a stretch of a queue.
+        useful = np.nonzero((reads.count > 0) & (reads.f != POP))[0]
+        for queue in np.unique(sends.queue[rows]):
+            of_queue = np.nonzero(sends.queue[rows] == queue)[0]
+            wanted = np.unique(sends.offset[rows[of_queue]])
+            latest = np.full(len(wanted), NONE, dtype=np.int64)
+            mine = useful[reads.queue[useful] == queue]
+            for read in mine[np.argsort(reads.start[mine], kind="stable")]:
+                last = int(self.facts.sightings.offset[reads.first[read] + reads.count[read] - 1])
+                begin = int(reads.asked[read])
+                if begin == NONE:
+                    begin = int(self.facts.sightings.offset[reads.first[read]])
+                a, b = np.searchsorted(wanted, [max(begin, int(reads.min[read])), last + 1])
+                latest[a:b] = reads.start[read]
+            mine = rows[of_queue]
+            passed[of_queue] = latest[np.searchsorted(wanted, sends.offset[mine])] > sends.end[mine]
+        return passed
+
+
+def _take(column: npt.NDArray[Kind], rows: Ints) -> npt.NDArray[Kind]:
+    """`column[rows]`, and anything where a row is NONE."""
+    return column[rows] if len(column) else np.zeros(len(rows), dtype=column.dtype)
+
+
+_known: WeakKeyDictionary[History, Fates] = WeakKeyDictionary()

@@ -1,0 +1,146 @@
+"""Final readings: what each replica of a queue holds once everything is healed, read through by address.
+
+A reading is a chain of `replica-read`s, each from where the one before it ended, the last of which says it reached
+the end. They are the ground on which a message is called lost: without one, nothing is known of what nobody read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from checkers.log.columns import NONE, REPLICA_READ, Bools, Facts, Ints
+
+
+@dataclass(frozen=True)
+class Reading:
+    """One replica's queue, from `begin` to `end` (exclusive), as its last chain of reads showed it.
+
+    rows      rows of `Facts.reads`, in order.
+    complete  the chain reached the end.
+    master    1: the replica was asked as the master, 0: as a slave, NONE: not said.
+    """
+
+    queue: int
+    node: int
+    rows: Sequence[int]
+    begin: int
+    end: int
+    complete: bool
+    master: int
+    offset: Ints
+    id: Ints
+
+
+class Readings:
+    """All final readings of a run, by queue and node."""
+
+    def __init__(self, facts: Facts) -> None:
+        self.facts = facts
+        rows = np.nonzero(facts.reads.f == REPLICA_READ)[0]
+        by: dict[tuple[int, int], list[int]] = {}
+        for row in rows[np.argsort(facts.reads.start[rows], kind="stable")]:
+            by.setdefault((int(facts.reads.queue[row]), int(facts.reads.node[row])), []).append(int(row))
+        self.all: Mapping[tuple[int, int], Reading] = {at: _reading(facts, *at, chain) for at, chain in by.items()}
+
+    def of(self, queue: int) -> list[Reading]:
+        """The complete readings of a queue."""
+        return self._complete.get(queue, [])
+
+    @cached_property
+    def _complete(self) -> dict[int, list[Reading]]:
+        found: dict[int, list[Reading]] = {}
+        for (queue, _), reading in sorted(self.all.items()):
+            if reading.complete:
+                found.setdefault(queue, []).append(reading)
+        return found
+
+    @cached_property
+    def missing(self) -> list[tuple[int, int]]:
+        """(queue, node) that were asked for and not read to the end."""
+        return sorted(at for at in self.facts.tried if at not in self.all or not self.all[at].complete)
+
+    @cached_property
+    def settled(self) -> Ints:
+        """queue -> the offset below which the final readings say all there is to say; `NONE + 1` (0): nothing.
+
+        Every replica was read, or the master was: then that is every offset. Otherwise the longest reading counts as
+        far as it goes: beyond it there may be more on a replica that nobody could read.
+        """
+        everything = np.iinfo(np.int64).max
+        settled = np.zeros(len(self.facts.queues), dtype=np.int64)
+        open_queues = {queue for queue, _ in self.missing}
+        for queue in range(len(self.facts.queues)):
+            readings = self.of(queue)
+            if readings:
+                whole = queue not in open_queues or any(r.master == 1 for r in readings)
+                settled[queue] = everything if whole else max(r.end for r in readings)
+        return settled
+
+    def decided(self, queue: Ints, offset: Ints) -> Bools:
+        """Whether the final readings prove what stands at these places. An unknown offset is only where all is."""
+        if not len(self.facts.queues):
+            return np.zeros(len(queue), dtype=bool)
+        limit = self.settled[queue]
+        found: Bools = np.where(offset == NONE, limit == np.iinfo(np.int64).max, offset < limit)
+        return found & ~self.expired(queue, offset)
+
+    def expired(self, queue: Ints, offset: Ints) -> Bools:
+        """Which of these places may have been deleted for their age by the time of the final readings: a replica's
+        reading begins behind it, and neither the master's nor one that spans the offset says what stood there.
+
+        An unknown offset may be any that was deleted.
+        """
+        found = np.zeros(len(queue), dtype=bool)
+        for code in np.unique(queue):
+            readings = self.of(int(code)) if code != NONE else []
+            begin = max((r.begin for r in readings), default=0)
+            rows = np.nonzero((queue == code) & (offset < begin))[0]
+            place = offset[rows]
+            open_ = np.ones(len(rows), dtype=bool)
+            for r in readings:
+                spans = place < r.end if r.master != 1 else np.ones(len(rows), dtype=bool)
+                open_ &= ~((place >= r.begin) & spans)
+            unknown = begin > self.facts.origins[code] if len(readings) else False
+            found[rows] = np.where(place == NONE, unknown, open_)
+        return found
+
+
+def _reading(facts: Facts, queue: int, node: int, rows: Sequence[int]) -> Reading:
+    """The last complete chain of these reads, else the last one that was begun."""
+    reads = facts.reads
+    chains: list[list[int]] = []
+    position = NONE
+    for row in rows:
+        if not chains or reads.asked[row] != position or reads.done[chains[-1][-1]]:
+            chains.append([])
+        chains[-1].append(row)
+        position = _after(facts, row)
+    chain = next((c for c in reversed(chains) if reads.done[c[-1]]), chains[-1])
+    last = chain[-1]
+    seen = np.concatenate([np.arange(reads.first[r], reads.first[r] + reads.count[r]) for r in chain])
+    begin = max(int(reads.asked[chain[0]]), int(reads.min[chain[0]]))
+    return Reading(
+        queue,
+        node,
+        chain,
+        begin,
+        max(_after(facts, last), begin),
+        bool(reads.done[last]),
+        int(reads.master[last]),
+        facts.sightings.offset[seen],
+        facts.sightings.id[seen],
+    )
+
+
+def _after(facts: Facts, row: int) -> int:
+    """Where the next read of a chain goes on: as the server said, else behind the last message."""
+    reads = facts.reads
+    if reads.next[row] != NONE:
+        return int(reads.next[row])
+    if reads.count[row]:
+        return int(facts.sightings.offset[reads.first[row] + reads.count[row] - 1]) + 1
+    return int(reads.asked[row])

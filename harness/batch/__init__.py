@@ -1,0 +1,1 @@
+"""`harness batch`: thousands of histories, checked on Spark by the functions of `harness check`."""

@@ -1,0 +1,82 @@
+"""The command `harness batch`. What it does is in `harness.batch.run`, which takes its time to load."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from harness.check.history_options import Seconds, of_histories
+from harness.cli import terminal
+from harness.plan.plan import PlanError
+
+if TYPE_CHECKING:
+    from harness.check.examine import Asked
+
+
+@click.command()
+@click.option(
+    "--input",
+    "inputs",
+    multiple=True,
+    required=True,
+    metavar="URI",
+    help="A store, a folder of histories, a history, or an op table: a path, or any URI that Hadoop knows (repeat).",
+)
+@click.option("--output", default="results/verdicts", show_default=True, metavar="URI", help="Where the table is.")
+@click.option(
+    "--master",
+    default="local[*]",
+    show_default=True,
+    help="Spark's master. Under spark-submit, its own stands.",
+)
+@click.option("--conf", multiple=True, metavar="KEY=VALUE", help="A setting for Spark (repeat).")
+@of_histories
+@click.option(
+    "--portion-s",
+    type=Seconds(),
+    default=2.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="Work of one Spark task, by estimate.",
+)
+@click.option(
+    "--logs",
+    is_flag=True,
+    help="Judge message logs of Parquet histories queue by queue, too: for those no worker can hold.",
+)
+@click.option(
+    "--pack",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE.parquet",
+    help="Check nothing: write all histories of the input, of whatever format, as one op table.",
+)
+@click.option("--again", is_flag=True, help="Check also what the same version has checked before.")
+def batch(inputs: tuple[str, ...], conf: tuple[str, ...], asked: Asked, pack: Path | None, **options: Any) -> None:
+    """Judge every history of a store, a folder or an op table, in parallel, on Spark (docs/batch.md).
+
+    A second call checks only what is new, or was checked by another version. The exit code is the worst verdict's.
+
+    \b
+    harness batch --input results/runs
+    harness batch --input corpus --models corpus/verdicts.csv
+    spark-submit --master spark://host:7077 checkers/batch.py --input s3a://bucket/runs --output s3a://bucket/verdicts
+    """
+    if pack is not None:
+        from harness.batch.pack import pack as write_packed
+
+        sys.exit(write_packed(inputs, pack, asked.format, asked.options, terminal.say, asked.memory))
+    from harness.batch.run import BatchPlan, run_batch
+
+    settings = dict(_pair(text) for text in conf)
+    sys.exit(run_batch(BatchPlan(inputs, asked=asked, conf=settings, **options), terminal.say))
+
+
+def _pair(text: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not equals or not key:
+        # Not repeated as it is: a setting may be a password.
+        raise PlanError("--conf takes KEY=VALUE, such as spark.executor.memory=2g")
+    return key, value

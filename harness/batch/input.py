@@ -1,0 +1,224 @@
+"""What a batch has to do: from folders, files and URIs to units of work."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from importlib.metadata import entry_points, version
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Final
+
+from checkers.spark.files import Files, Found, as_path, join
+from checkers.spark.units import Unit, file_cost, rows_cost, unit_cost
+from harness.check.expected import Listed, Row
+from harness.check.offline import HISTORY
+from harness.plan.plan import PlanError
+from harness.plan.registry import WORKLOADS
+from results.errors import HistoryError
+from results.formats.foreign import implied_model
+from results.history import History
+from results.op import Op
+from results.op_table import is_op_table, row_groups
+from results.sealed import distinct, row_count
+
+_JUDGED_FROM = (
+    "checkers",
+    "results.formats",
+    *(
+        f"results.{name}"
+        for name in ("fault_intervals", "bulk", "errors", "figures", "history", "impact", "journal", "machine")
+    ),
+    *(
+        f"results.{name}"
+        for name in ("observations", "op", "op_table", "reading", "record", "sealed", "store", "verdict")
+    ),
+    *(f"harness.batch.{name}" for name in ("judge", "logs", "rows", "work")),
+    "harness.check",
+)
+"""Rooms and modules whose sources can change a verdict, or what stands beside it in its row."""
+
+_DERIVED = frozenset({"verdict.json", "report.html", "junit.xml"})
+"""Files of a run that follow from the others, and are written anew by every check."""
+
+
+Tell = Callable[[str], None]
+
+
+def checker_version() -> str:
+    """`0.1.0+3f2a91c04b7d`: this package, and a digest of all sources that can change a verdict, the workloads' and
+    those of other packages' workloads included.
+    """
+    digest = hashlib.sha256()
+    plugged = {point.value.partition(":")[0] for point in entry_points(group=WORKLOADS)}
+    for name in (*_JUDGED_FROM, *sorted(plugged)):
+        for source in _sources(name):
+            digest.update(source.read_bytes())
+    return f"{version('rocketmq-harness')}+{digest.hexdigest()[:12]}"
+
+
+def _sources(module: str) -> list[Path]:
+    """Where a module stands, or all modules of a package. Raises PlanError where it does not: a version that leaves it
+    out would stay the same when the module changes, and what was judged before would not be judged again.
+    """
+    try:
+        spec = find_spec(module)
+    except ImportError:
+        spec = None
+    if spec is not None and spec.submodule_search_locations:
+        found = sorted(p for where in spec.submodule_search_locations for p in Path(where).rglob("*.py"))
+    else:
+        found = [Path(spec.origin)] if spec is not None and spec.has_location and spec.origin else []
+    if not found:
+        raise PlanError(
+            f"the sources of {module} cannot be found, so that nobody can tell when verdicts have to be made anew; "
+            "install the package that it belongs to again, or remove it"
+        )
+    return found
+
+
+def units_in(
+    root: str, files: Files, model: str | None, listed: Listed | None, output: str, tell: Tell, portion_s: float
+) -> list[Unit]:
+    """All units at `root`: stored runs (folders with a `plan.toml`), histories, and op tables in parts worth a task.
+
+    What lies below `output` is left out: tables of ours are no histories. Raises HistoryError where there is nothing.
+    """
+    root = as_path(root) if files.shared else root
+    found = sorted(files.listing(root), key=lambda file: file.path)
+    inside = _below(root, output)
+    if inside is not None:
+        found = [file for file in found if not file.path.startswith(inside)]
+    runs = {file.path.rpartition("/")[0] for file in found if file.path.rpartition("/")[2] == "plan.toml"}
+    runs = {run for run in runs if not any(_is_below(run, other) for other in runs if other != run)}
+    of_run: dict[str, list[Found]] = {run: [] for run in runs}
+    units: list[Unit] = []
+    listed_here = set() if listed is None or not files.shared else {str(path) for path in listed.rows}
+    for file in found:
+        run = _run_of(file.path, runs)
+        if run is not None:
+            of_run[run].append(file)
+        elif HISTORY.search(file.path or root) or (files.shared and str(_resolved(root, file)) in listed_here):
+            units += _history_units(root, file, files, model, _row(listed, root, file, files), tell, portion_s)
+    for run, own in of_run.items():
+        unit = _run_unit(root, run, own)
+        units += spread(unit, Path(unit.source, "history.parquet"), tell) if files.shared else [unit]
+    if not units:
+        raise HistoryError(root, None, "neither a run nor a history lies here")
+    return units
+
+
+def _below(root: str, output: str) -> str | None:
+    """`output` relative to `root`, where it lies inside."""
+    inner = output.removeprefix(root.rstrip("/") + "/") if output.startswith(root.rstrip("/") + "/") else None
+    return None if inner is None else inner.rstrip("/") + "/"
+
+
+def _is_below(run: str, other: str) -> bool:
+    return other == "" or run.startswith(other + "/")
+
+
+def _run_of(path: str, runs: set[str]) -> str | None:
+    if "" in runs:
+        return ""
+    parts = path.split("/")
+    return next((run for i in range(len(parts) - 1, 0, -1) if (run := "/".join(parts[:i])) in runs), None)
+
+
+def _resolved(root: str, file: Found) -> Path:
+    return Path(root, file.path).resolve()
+
+
+def _row(listed: Listed | None, root: str, file: Found, files: Files) -> Row | None:
+    if listed is None:
+        return None
+    if files.shared:
+        return listed.of(_resolved(root, file))
+    return next((row for row in listed.rows.values() if row.file == file.path), None)
+
+
+def _stamp(found: Iterable[Found]) -> str:
+    facts = sorted((file.path, file.size, file.changed) for file in found)
+    return hashlib.sha256(repr(facts).encode()).hexdigest()[:16]
+
+
+def _run_unit(root: str, run: str, own: list[Found]) -> Unit:
+    inner = [Found(file.path[len(run) :].lstrip("/"), file.size, file.changed) for file in own]
+    evidence = [file for file in inner if file.path not in _DERIVED and not file.path.startswith("plots/")]
+    sizes = {file.path: file.size for file in evidence}
+    history = next((name for name in ("history.parquet", "journal.jsonl") if name in sizes), "")
+    reading = sum(file_cost(sizes[name], name) for name in [history] if name)
+    reading += sum(size for name, size in sizes.items() if name.startswith("nodes/")) * 2e-8
+    name = run or root.rstrip("/").rpartition("/")[2]
+    return Unit(
+        "run",
+        join(root, run),
+        name,
+        _stamp(evidence),
+        cost=unit_cost("run", reading),
+        files=tuple(file.path for file in evidence),
+    )
+
+
+def _history_units(
+    root: str, file: Found, files: Files, model: str | None, row: Row | None, tell: Tell, portion_s: float
+) -> Iterator[Unit]:
+    source = join(root, file.path)
+    name = file.path or root.rpartition("/")[2]
+    chosen = row.model if row and row.model else model
+    plain = Unit("history", source, name, _stamp([file]), chosen, cost=unit_cost("history", file_cost(file.size, name)))
+    if not (files.shared and name.endswith(".parquet")):
+        yield plain
+        return
+    if not is_op_table(Path(source)):
+        yield from spread(plain, Path(source), tell)
+        return
+    try:
+        parts = row_groups(Path(source))
+    except HistoryError:
+        yield plain  # The worker says in its row what is wrong with the file.
+        return
+    begin, rows = 0, 0
+    for number, count in enumerate(parts):
+        rows += count
+        if rows_cost(rows) >= portion_s or number == len(parts) - 1:
+            cost = unit_cost("table", rows_cost(rows))
+            yield Unit("table", source, name, _stamp([file]), chosen, groups=(begin, number + 1), cost=cost)
+            begin, rows = number + 1, 0
+
+
+LONG: Final = 400_000
+"""Rows from which on a history is spread over the executors, key by key."""
+SHARE: Final = 150_000
+"""Rows of such a history that are worth a task, and what is not judged by keys another."""
+SMALL: Final = 1 << 20
+"""A Parquet file below this is not looked into: so few bytes are no long history."""
+
+
+def spread(unit: Unit, sealed: Path, tell: Tell) -> list[Unit]:
+    """A long history with several keys as shares of them, and the rest; anything else as it is."""
+    try:
+        if not sealed.is_file() or sealed.stat().st_size < SMALL:
+            return [unit]
+        rows = row_count(sealed)
+        if rows < LONG:
+            return [unit]
+        keys = len(distinct(sealed, "key"))
+        model = unit.model or _implied(sealed)
+    except HistoryError:
+        return [unit]  # The worker says in its row what is wrong with the file.
+    unit = replace(unit, cost=unit_cost(unit.kind, rows * _ROW_OF_A_LONG_S))
+    if keys < 2:
+        tell(f"{unit.name}: {rows:,} rows without keys to spread them by: one task")
+    if keys < 2 or (unit.kind == "history" and model is None):
+        return [unit]
+    return replace(unit, model=model if unit.kind == "history" else None).by_keys(min(-(-rows // SHARE), keys))
+
+
+def _implied(sealed: Path) -> str | None:
+    """The model that the names of the ops imply, where these are enough."""
+    return implied_model(History(Op(0, 0, 0, "invoke", f) for f in distinct(sealed, "f")))
+
+
+_ROW_OF_A_LONG_S: Final = 1e-5

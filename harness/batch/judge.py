@@ -1,0 +1,124 @@
+"""Histories that have no plan: judged against a model, all of a portion in one call of the engine.
+
+One that is not found valid there is judged once more by itself, as `harness check` does, for its reason and its core.
+"""
+
+from __future__ import annotations
+
+import json
+import traceback
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from checkers.linearizability.compiled.batch import VALID, check_batch
+from checkers.linearizability.models.registry import MODELS
+from checkers.spark.columns import applies
+from harness.batch.rows import Clock, key_rows, rows_of
+from harness.check.examine import Asked, algorithms
+from results.history import Call
+from results.record import RunRecord
+from results.verdict import Verdict, worst
+from results.verdict_table import VerdictRow
+
+
+@dataclass
+class Open:
+    """A history that still has to be judged against a model."""
+
+    run: str
+    record: RunRecord
+    model: str
+    ops: int
+    read_ms: tuple[float, float]
+    rows: list[VerdictRow] = field(default_factory=list)
+    keys: list[tuple[str | None, list[Call]]] = field(default_factory=list)
+    sure: bool = True
+    """All its keys were found valid in the common call."""
+
+    def group(self) -> None:
+        fs = MODELS[self.model].fs
+        by_key = self.record.history.by_key
+        self.keys = [(key, own) for key, calls in by_key.items() if (own := [c for c in calls if c.invoke.f in fs])]
+
+
+def decide_all(histories: Sequence[Open], asked: Asked) -> None:
+    """The histories' rows: those of registers in one call, then each that is not valid by itself.
+
+    (The states of a register are the values that were written, and few; what many histories of another model reach
+    together may be more than one table holds.)
+    """
+    for model in dict.fromkeys(history.model for history in histories):
+        own = [history for history in histories if history.model == model]
+        if applies(MODELS[model]()):
+            _together([history for history in own if history.keys], model, asked)
+        else:
+            for history in own:
+                history.sure = False
+        for history in own:
+            if history.sure and history.keys:
+                continue
+            try:
+                _by_itself(history, asked)
+            except Exception as problem:
+                history.rows = [failed_row(history.run, problem)]
+
+
+def _together(histories: Sequence[Open], model: str, asked: Asked) -> None:
+    flat = [(history, key, calls) for history in histories for key, calls in history.keys]
+    if not flat:
+        return
+    clock = Clock()
+    try:
+        found = check_batch([calls for _, _, calls in flat], MODELS[model](), asked.checker(model).budget)
+    except Exception:
+        # One of them makes no sense to the model, or is too large: by themselves, it is the only one that suffers.
+        for history in histories:
+            history.sure = False
+        return
+    wall, cpu = clock.read()
+    total = sum(len(calls) for _, _, calls in flat) or 1
+    for number, (history, key, calls) in enumerate(flat):
+        if found.verdict[number] != VALID:
+            history.sure = False
+            continue
+        share = len(calls) / total
+        completed = sum(call.outcome == "ok" for call in calls)
+        history.rows.append(
+            VerdictRow(
+                history.run,
+                "linearizability",
+                Verdict.VALID,
+                f"an order that explains all {completed} completed ops exists",
+                key=key,
+                model=model,
+                ops=2 * len(calls),
+                wall_ms=wall * share,
+                cpu_ms=cpu * share,
+                algorithm="batch",
+            )
+        )
+
+
+def _by_itself(history: Open, asked: Asked) -> None:
+    clock = Clock()
+    result, keys = asked.checker(history.model).examine(history.record)
+    wall, cpu = clock.read()
+    history.rows = list(key_rows(history.run, history.model, keys, wall))
+    for row in history.rows:
+        row.cpu_ms = row.wall_ms * cpu / max(wall, 1e-9)
+    if not keys or worst(r.verdict for r in keys.values()) != result.verdict:
+        row = next(rows_of(history.run, result, None))
+        row.model, row.ops, row.algorithm, row.cpu_ms = history.model, history.ops, algorithms(result), cpu
+        history.rows.append(row)
+
+
+def failed_row(run: str, problem: Exception) -> VerdictRow:
+    """A bug in a reader or a checker must not keep the other histories from being checked, nor pass for a verdict."""
+    if isinstance(problem, MemoryError):
+        told = "there is not enough memory for it"
+    elif isinstance(problem, RecursionError):
+        told = "a value in it is nested too deeply"
+    else:
+        told = f"the check itself failed ({type(problem).__name__}: {problem}): a bug, please report"
+    figures = json.dumps({"traceback": traceback.format_exc()})
+    return VerdictRow(run, "reader", Verdict.UNKNOWN, " ".join(told.split()), figures=figures)

@@ -1,0 +1,359 @@
+"""What a worker does with a portion of a batch: it reads, judges by the very functions of `harness check`, and hands
+back rows of the verdict table. A stored run is judged by its own workload's checkers, anything else against a model.
+"""
+
+from __future__ import annotations
+
+import json
+import resource
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from checkers.api import Checker, judge
+from checkers.linearizability import Linearizable
+from checkers.linearizability.compiled.batch import VALID, check_batch
+from checkers.linearizability.compiled.jit import plain
+from checkers.linearizability.evidence.direct import MANY
+from checkers.linearizability.models.registry import MODELS, CasRegister, Model
+from checkers.spark.columns import applies, foreign_runs, pack_part
+from checkers.spark.job import Done, Portion, Receipt
+from checkers.spark.units import Unit
+from checkers.wellformed import WellFormed
+from harness.batch.judge import Open, decide_all, failed_row
+from harness.batch.rows import Clock, Quick, Watched, key_rows, rows_of
+from harness.check.examine import NOTHING_THERE, Asked, columns_examined
+from harness.check.judging import judge_by
+from harness.plan import registry
+from harness.plan.plan import Plan, PlanError
+from results.bulk import making_many
+from results.errors import HistoryError
+from results.formats import read_history
+from results.formats.detect import is_packed, is_parquet
+from results.formats.foreign import implied_model
+from results.history import History
+from results.impact import impacts
+from results.op_table import is_op_table, read_part, row_groups, runs_of
+from results.reading import allowance, bounded, exists
+from results.record import RunRecord
+from results.sealed import ops_of, read_columns, row_count, sealed_keys
+from results.store import RunDir
+from results.trends import IMPACT
+from results.verdict import CheckResult, Verdict, worst
+from results.verdict_table import VerdictRow, to_table
+
+
+@dataclass(frozen=True)
+class BatchWork:
+    """It is sent to the workers. `version`: of the checkers. `checked`: when the job began, ns since 1970."""
+
+    asked: Asked
+    version: str
+    question: str
+    checked: int
+
+    def __call__(self, portion: Portion, places: Mapping[str, Path]) -> Done:
+        _forget_peak()
+        with nullcontext() if self.asked.jit else plain():
+            looks = [self._look(unit, places[unit.source]) for unit in portion]
+            decide_all([history for look in looks for history in look.open], self.asked)
+        peak = _peak_mb()
+        return self._done(looks, peak)
+
+    def lost(self, unit: Unit, reason: str) -> Done:
+        look = Look(unit)
+        look.add(VerdictRow(unit.name, "reader", Verdict.UNKNOWN, f"{unit.source}: {reason}"))
+        return self._done([look], 0.0)
+
+    def runs_in(self, unit: Unit, place: Path) -> int:
+        assert unit.groups is not None
+        return len(runs_of(read_part(place, unit.groups, ["run"])))
+
+    def _look(self, unit: Unit, place: Path) -> Look:
+        """Reads a unit, and judges what is judged history by history. Never raises for what is in it."""
+        look = Look(unit)
+        try:
+            if unit.keys is not None:
+                _some_keys(look, place, self.asked)
+            elif unit.kind == "run":
+                _stored(look, place, self.asked)
+            elif unit.kind == "table" or (place.suffix == ".parquet" and is_op_table(place)):
+                _table(look, place, self.asked)
+            else:
+                _foreign(look, place, self.asked)
+        except HistoryError as problem:
+            told = str(problem).replace(str(place), unit.source)
+            look.add(VerdictRow(unit.name, "reader", Verdict.UNKNOWN, told, line=problem.line))
+        except PlanError as problem:
+            look.add(VerdictRow(unit.name, "reader", Verdict.UNKNOWN, f"{unit.source}: {problem}"))
+        except Exception as problem:
+            look.failed(unit.name, problem)
+        return look
+
+    def _done(self, looks: Sequence[Look], peak: float) -> Done:
+        for look in looks:
+            for history in look.open:
+                for row in history.rows:
+                    if row.checker == "reader":
+                        row.reason = f"{look.unit.source}: {row.reason}"
+                look.rows += history.rows
+            for row in look.rows:
+                row.source, row.unit, row.peak_mb = look.unit.source, look.unit.part, peak
+                row.checker_version, row.checked = self.version, self.checked
+        tables = [to_table(row for look in looks for row in look.rows)]
+        about = {"checker_version": self.version, "checked": self.checked, "peak_mb": peak}
+        for look in looks:
+            constant = {**about, "source": look.unit.source, "unit": look.unit.part}
+            tables += [table for quick in look.quick for table in quick.tables(constant)]
+        table = pa.concat_tables(tables)
+        return Done.of(table, [look.receipt(look.unit.fingerprint(self.question)) for look in looks])
+
+
+ENDS = ("reader", "well-formed")
+"""What these object to is judged no further."""
+
+
+@dataclass
+class Look:
+    """A unit and what was found in it: `rows` that are final, histories that are `open`, and many `quick` ones; `empty`
+    are those in which no client did anything.
+    """
+
+    unit: Unit
+    rows: list[VerdictRow] = field(default_factory=list)
+    open: list[Open] = field(default_factory=list)
+    quick: list[Quick] = field(default_factory=list)
+    empty: set[str] = field(default_factory=set)
+
+    def add(self, row: VerdictRow) -> None:
+        self.rows.append(row)
+
+    def failed(self, run: str, problem: Exception) -> None:
+        row = failed_row(run, problem)
+        row.reason = f"{self.unit.source}: {row.reason}"
+        self.add(row)
+
+    def receipt(self, fingerprint: str) -> Receipt:
+        by_run: dict[str, list[VerdictRow]] = {}
+        for row in self.rows:
+            by_run.setdefault(row.run, []).append(row)
+        quick = sum(int(one.good.sum()) for one in self.quick)
+        counts: dict[str, int] = {Verdict.VALID.value: quick} if quick else {}
+        told: list[tuple[str, str, str]] = []
+        for run, rows in by_run.items():
+            verdict = worst(Verdict(row.verdict) for row in rows)
+            counts[verdict.value] = counts.get(verdict.value, 0) + 1
+            if verdict != Verdict.VALID and len(told) < 5:
+                told.append((run, verdict.value, next(row.reason for row in rows if row.verdict == verdict)))
+        ended = any(row.checker in ENDS and row.verdict != Verdict.VALID for row in self.rows)
+        of = self.unit
+        empty = not quick and bool(by_run) and by_run.keys() <= self.empty
+        return Receipt(fingerprint, of.name, of.source, counts, told, of.part or None, ended, empty)
+
+
+def _stored(look: Look, place: Path, asked: Asked) -> None:
+    """A stored run, by its own plan and with all its workload's checkers."""
+    folder = RunDir(place)
+    with _reading(folder.history if exists(folder.history) else folder.journal, place, asked):
+        record = folder.load()
+    plan = Plan.from_dict(record.plan, str(folder.plan))
+    checkers = registry.workload(plan).checkers()
+    if look.unit.rest:
+        checkers = [c for c in checkers if not isinstance(c, Linearizable)]
+    watched = [Watched(c) if isinstance(c, Linearizable) else c for c in checkers]
+    began = time.process_time(), time.perf_counter()
+    judgement = judge_by(record, watched)
+    cpu_share = (time.process_time() - began[0]) / max(time.perf_counter() - began[1], 1e-9)
+    about = {
+        "workload": plan.workload,
+        "nemesis": ",".join(n.fault for n in plan.nemeses) or "none",
+        "version": record.environment.get("rocketmq") or record.environment.get("dledger") or plan.server.version,
+        "began": look.unit.source.rstrip("/").rpartition("/")[2],
+    }
+    for result in judgement.results:
+        checker: Checker | None = next((c for c in watched if c.name == result.checker), None)
+        for row in rows_of(look.unit.name, result, checker):
+            row.cpu_ms = row.wall_ms * cpu_share
+            row.ops = row.ops or len(record.history.clients)
+            look.add(row)
+    if not look.unit.keys:
+        felt = json.dumps([one.to_json() for one in impacts(record.history)])
+        told = "no judge: what clients felt of the faults, for trends"
+        look.add(VerdictRow(look.unit.name, IMPACT, Verdict.VALID, told, figures=felt))
+    for row in look.rows:
+        for name, value in about.items():
+            setattr(row, name, value)
+
+
+def _some_keys(look: Look, place: Path, asked: Asked) -> None:
+    """Some keys of a long history that is well-formed: the other units of it say so, and judge the rest."""
+    unit = look.unit
+    assert unit.keys is not None
+    if unit.kind == "run":
+        folder = RunDir(place)
+        plan = Plan.read(folder.plan)
+        judges = [c for c in registry.workload(plan).checkers() if isinstance(c, Linearizable)]
+        with _reading(folder.history, folder.history, asked):
+            history = History(sealed_keys(folder.history, *unit.keys))
+    else:
+        with _reading(place, place, asked):
+            history = History(sealed_keys(place, *unit.keys))
+        judges = [asked.checker(unit.model or implied_model(history) or "")]
+    for judge_ in judges:
+        clock = Clock()
+        _, keys = judge_.examine(RunRecord(history))
+        wall, cpu = clock.read()
+        for row in key_rows(unit.name, judge_.model.name, keys, wall):
+            row.cpu_ms = row.wall_ms * cpu / max(wall, 1e-9)
+            look.add(row)
+
+
+def _foreign(look: Look, place: Path, asked: Asked) -> None:
+    clock = Clock()
+    if is_parquet(place) and row_count(place) >= MANY:
+        with _reading(place, place, asked):
+            columns = read_columns(place)
+        if _by_columns(look, look.unit.name, columns, asked, clock):
+            return
+        del columns
+    with _reading(place, place, asked):
+        foreign = read_history(place, asked.format, asked.options)
+    _begin(look, look.unit.name, foreign.history, look.unit.model or foreign.model, clock)
+
+
+def _table(look: Look, place: Path, asked: Asked) -> None:
+    """Some runs of an op table. One that is broken does not keep the others from being checked."""
+    unit = look.unit
+    parts = row_groups(place)
+    begin, end = unit.groups or (0, len(parts))
+    for group in range(begin, end):
+        with _reading(place, place, asked):
+            table = read_part(place, (group, group + 1))
+        if unit.slice is not None:
+            table = _share(table, *unit.slice)
+        model = MODELS[unit.model]() if unit.model else CasRegister()
+        if asked.jit and applies(model):
+            table = _plain_ones(look, table, model, asked)
+        _singly(look, place, table, asked)
+
+
+def _reading(evidence: Path, told: Path, asked: Asked) -> AbstractContextManager[None]:
+    """Within it `evidence` is read, with the memory that a history may take; an error names `told`."""
+    return bounded(told, allowance(evidence, asked.memory, packed=is_packed(evidence)))
+
+
+def _share(table: pa.Table, number: int, count: int) -> pa.Table:
+    """Of the runs in the table one of `count` shares."""
+    spans = runs_of(table)
+    begin, end = len(spans) * number // count, len(spans) * (number + 1) // count
+    first = spans[begin][1] if begin < end else 0
+    return table.slice(first, spans[end - 1][2] - first if begin < end else 0)
+
+
+def _plain_ones(look: Look, table: pa.Table, model: Model[Any], asked: Asked) -> pa.Table:
+    """Judges the histories that can be judged from their columns alone, all in one call, and takes the valid ones out.
+
+    Where no model was named, a register is what their ops must imply.
+    """
+    clock = Clock()
+    part = pack_part(table, model)
+    if part.packed is None:
+        return table
+    found = check_batch(part.packed, budget=asked.checker(model.name).budget)
+    left = np.zeros(len(part.spans), np.bool_)
+    left[list(part.odd)] = True
+    left[part.owner[found.verdict != VALID]] = True
+    if look.unit.model is None:
+        left |= foreign_runs(table, part.spans, model.fs)
+    sure = ~left[part.owner]
+    owner = part.owner[sure]
+    if len(owner):
+        keys = [key for key, good in zip(part.key, sure.tolist(), strict=True) if good]
+        events = np.array([end - start for _, start, end in part.spans])
+        names = [name for name, _, _ in part.spans]
+        wall, cpu = clock.read()
+        look.quick.append(
+            Quick(model.name, names, ~left, events, owner, keys, part.completed[sure], part.calls[sure], wall, cpu)
+        )
+    if not left.any():
+        return table.slice(0, 0)
+    return table.filter(pa.array(np.repeat(left, [end - start for _, start, end in part.spans])))
+
+
+def _singly(look: Look, place: Path, table: pa.Table, asked: Asked) -> None:
+    unit = look.unit
+    for run, start, end in runs_of(table):
+        clock = Clock()
+        try:
+            if end - start >= MANY and _by_columns(look, run, table.slice(start, end - start), asked, clock):
+                continue
+            with _reading(place, place, asked), making_many():
+                history = History(ops_of(place, table.slice(start, end - start)))
+            _begin(look, run, history, unit.model or implied_model(history), clock)
+        except HistoryError as problem:
+            look.add(VerdictRow(run, "reader", Verdict.UNKNOWN, str(problem).replace(str(place), unit.source)))
+        except Exception as problem:
+            look.failed(run, problem)
+
+
+def _by_columns(look: Look, run: str, table: pa.Table, asked: Asked, clock: Clock) -> bool:
+    """Whether that decided a long history, which is well-formed then. Its rows are those that `_begin` leads to."""
+    if look.unit.rest:
+        return False
+    found = columns_examined(table, look.unit.model, asked)
+    if found is None:
+        return False
+    wall, cpu = clock.read()
+    formed = CheckResult(WellFormed.name, Verdict.VALID, f"{len(table)} ops", stats={"ops": len(table)})
+    for row in (*rows_of(run, formed, None), *key_rows(run, found.model, found.keys, wall)):
+        row.ops = row.ops or found.ops
+        row.cpu_ms = row.wall_ms * cpu / max(wall, 1e-9)
+        look.add(row)
+    return True
+
+
+def _begin(look: Look, run: str, history: History, model: str | None, clock: Clock) -> None:
+    """Well-formed? Then it is open for its model."""
+    source = look.unit.source
+    if model is None:
+        raise HistoryError(source, None, f"no model is implied; name one with --model ({', '.join(sorted(MODELS))})")
+    ops = len(history.clients)
+    if not ops:
+        look.empty.add(run)
+        look.add(VerdictRow(run, "linearizability", Verdict.UNKNOWN, NOTHING_THERE, model=model))
+        return
+    record = RunRecord(history)
+    formed = judge(record, [WellFormed()])
+    for row in rows_of(run, formed.results[0], None):
+        row.ops = ops
+        row.wall_ms, row.cpu_ms = clock.read()
+        look.add(row)
+    if formed.verdict != Verdict.VALID:
+        return
+    if not look.unit.rest:
+        one = Open(run, record, model, ops, clock.read())
+        one.group()
+        look.open.append(one)
+    elif not any(op.f in MODELS[model].fs for op in history.clients):
+        look.add(
+            VerdictRow(run, "linearizability", Verdict.UNKNOWN, "nothing checked: no op of the model", model=model)
+        )
+
+
+def _forget_peak() -> None:
+    """From here on the peak is that of this portion (Linux, proc(5): clear_refs)."""
+    with suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5")
+
+
+def _peak_mb() -> float:
+    with suppress(OSError, StopIteration, ValueError):
+        lines = Path("/proc/self/status").read_text().splitlines()
+        return int(next(line for line in lines if line.startswith("VmHWM:")).split()[1]) / 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024

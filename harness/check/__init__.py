@@ -1,0 +1,1 @@
+"""`harness check`: stored runs and histories of others, judged without a cluster."""

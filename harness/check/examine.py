@@ -1,0 +1,290 @@
+"""One history or one stored run, judged: what `harness check` does with each path, perhaps in a process of its own."""
+
+from __future__ import annotations
+
+import time
+import traceback
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from checkers.api import judge
+from checkers.linearizability import Budget, Linearizable, LinearResult
+from checkers.linearizability.compiled.jit import plain
+from checkers.linearizability.evidence.direct import MANY
+from checkers.linearizability.evidence.picture import picture
+from checkers.linearizability.models.registry import MODELS
+from checkers.wellformed import WellFormed
+from harness.plan.plan import PlanError
+from results.errors import HistoryError, StoreError
+from results.formats import ReadOptions, read_history
+from results.formats.detect import is_packed, is_parquet
+from results.formats.foreign import implied_by
+from results.history import Call
+from results.reading import allowance, bounded
+from results.record import RunRecord
+from results.verdict import CheckResult, Verdict
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+NOTHING_THERE = "nothing checked: no client did anything in this history"
+
+_PICTURES = 20
+"""Violations of one history (one a key) that get a picture."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What to do with every path.
+
+    steps   work that a whole history may cost, None: the default of `Budget`. memory: bytes of a search, the same;
+            and of reading (`results.reading.allowance`).
+    workload  what the histories are of, instead of a model: `log` or `queue` (`harness.check.foreign_messages`).
+    """
+
+    format: str = "auto"
+    options: ReadOptions = field(default_factory=ReadOptions)
+    steps: int | None = None
+    memory: int | None = None
+    jit: bool = True
+    witness: bool = False
+    pictures: bool = False
+    workload: str | None = None
+
+    def checker(self, model: str) -> Linearizable:
+        budget = Budget()
+        if self.memory is not None:
+            budget = replace(budget, memory=self.memory)
+        if self.steps is None:
+            return Linearizable(MODELS[model](), budget)
+        return Linearizable(MODELS[model](), replace(budget, steps=self.steps, per_event=0), self.steps)
+
+
+@dataclass(frozen=True)
+class Examined:
+    """What came of one path. `to_json` has the names that users see.
+
+    ops       events of clients in the history (an op that was asked and answered is two).
+    failing_op, core   indices of invocations in the history; of the key `key`, where there are several.
+    core_starts_anywhere   see `LinearResult`.
+    witness   for every key an order of all its ops that explains it: indices of invocations.
+    lines     what else is to be said of it.
+    pictures  one HTML page for each violation.
+    damage    what speaks against the file, or was not stored: said beside the verdict.
+    empty     no client did anything in this history.
+    """
+
+    file: str
+    verdict: Verdict
+    reason: str
+    model: str | None = None
+    ops: int = 0
+    ms: float = 0.0
+    algorithm: str | None = None
+    anomaly: str | None = None
+    key: str | None = None
+    failing_op: int | None = None
+    core: Sequence[int] = ()
+    core_starts_anywhere: bool = False
+    states: Sequence[str] = ()
+    witness: Mapping[str | None, Sequence[int]] | None = None
+    lines: Sequence[str] = ()
+    pictures: Sequence[str] = ()
+    stored_run: bool = False
+    empty: bool = False
+    notes: Sequence[str] = field(default_factory=tuple)
+    damage: Sequence[str] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        found: dict[str, Any] = {
+            "file": self.file,
+            "model": self.model,
+            "verdict": self.verdict.value,
+            "reason": self.reason,
+            "ops": self.ops,
+            "ms": round(self.ms, 3),
+            "algorithm": self.algorithm,
+            "anomaly": self.anomaly,
+            "key": self.key,
+            "failing_op": self.failing_op,
+            "core": list(self.core),
+            "core_starts_anywhere": self.core_starts_anywhere,
+            "states": list(self.states),
+        }
+        if self.notes:
+            found["notes"] = list(self.notes)
+        if self.witness is not None:
+            found["witness"] = [{"key": key, "ops": list(ops)} for key, ops in self.witness.items()]
+        return found
+
+
+def examine(path: Path, shown: str, model: str | None, asked: Asked) -> Examined:
+    """Judge a file, or the folder of a stored run. Never raises for what is in it: a bad one is `unknown`."""
+    began = time.perf_counter()
+    try:
+        with nullcontext() if asked.jit else plain():
+            found = _stored(path, shown, asked) if path.is_dir() else _history(path, shown, model, asked)
+    except HistoryError as problem:
+        found = Examined(shown, Verdict.UNKNOWN, str(problem), model, stored_run=path.is_dir())
+    except PlanError as problem:
+        # Of this run alone: its workload is not installed here, say.
+        found = Examined(shown, Verdict.UNKNOWN, f"{path}: {problem}", model, stored_run=True)
+    except MemoryError:
+        found = Examined(shown, Verdict.UNKNOWN, f"{path}: there is not enough memory for it", model)
+    except RecursionError:
+        found = Examined(shown, Verdict.UNKNOWN, f"{path}: a value in it is nested too deeply", model)
+    except Exception as problem:
+        # A bug in a reader or a checker must not keep the other histories from being checked, nor pass for a verdict.
+        told = f"{path}: the check itself failed ({type(problem).__name__}: {problem}): a bug, please report"
+        notes = tuple(traceback.format_exc().splitlines())
+        found = Examined(shown, Verdict.UNKNOWN, " ".join(told.split()), model, notes=notes)
+    return replace(found, ms=(time.perf_counter() - began) * 1000)
+
+
+def _stored(path: Path, shown: str, asked: Asked) -> Examined:
+    """A stored run, by its own plan and with all its workload's checkers; its verdict and report are written anew,
+    where the store takes them.
+    """
+    # Only here: plots and reports take longer to load than a small history takes to check.
+    from harness.check.judging import judge_stored, write_results
+    from harness.check.summary import check_lines
+    from results.store import RunDir
+
+    began = time.perf_counter()
+    folder = RunDir(path)
+    record, judgement = judge_stored(folder, asked.memory)
+    damage = [str(record.environment["history"])] if "history" in record.environment else []
+    try:
+        write_results(folder, record, judgement, time.perf_counter() - began)
+    except StoreError as problem:
+        damage.append(f"the verdict stands, but is not stored: {problem}")
+    first = judgement.anomalies[0] if judgement.anomalies else None
+    return Examined(
+        shown,
+        judgement.verdict,
+        judgement.reason,
+        ops=int(judgement.results[0].stats.get("ops", 0)),
+        anomaly=first.name if first else None,
+        key=first.key if first else None,
+        core=first.ops if first else (),
+        lines=[line for result in judgement.results for line in check_lines(result)],
+        stored_run=True,
+        damage=damage,
+    )
+
+
+def _history(path: Path, shown: str, model: str | None, asked: Asked) -> Examined:
+    if asked.workload is not None:
+        from harness.check.foreign_messages import judged  # it makes Examined itself
+
+        return judged(path, shown, asked.workload, asked)
+    quick = _by_columns(path, shown, model, asked)
+    if quick is not None:
+        return quick
+    with bounded(path, allowance(path, asked.memory, packed=is_packed(path))):
+        foreign = read_history(path, asked.format, asked.options)
+    chosen = model or foreign.model
+    if chosen is None:
+        told = f"no model is implied; name one with --model ({', '.join(sorted(MODELS))})"
+        if any(op.f == "send" for op in foreign.history.clients):
+            told = "these are ops of messages: say --workload log, or, with consumer groups, --workload queue"
+        raise HistoryError(path, None, told)
+    record = RunRecord(foreign.history)
+    ops, notes = len(foreign.history.clients), tuple(foreign.notes)
+    whole = Examined(shown, Verdict.UNKNOWN, "", chosen, ops=ops, notes=notes, damage=tuple(foreign.damage))
+    if not whole.ops:
+        return replace(whole, reason=NOTHING_THERE, empty=True)
+    formed = judge(record, [WellFormed()])
+    if formed.verdict != Verdict.VALID:
+        return replace(whole, verdict=formed.verdict, reason=formed.reason, anomaly=formed.anomalies[0].name)
+    result, keys = asked.checker(chosen).examine(record)
+    found = replace(whole, verdict=result.verdict, reason=result.reason, algorithm=algorithms(result))
+    if result.verdict == Verdict.VALID:
+        orders = {key: tuple(r.witness or ()) for key, r in keys.items()} if asked.witness else None
+        return replace(found, witness=orders)
+    return _violations(found, record.history.by_key, keys, asked) if result.verdict == Verdict.INVALID else found
+
+
+def _by_columns(path: Path, shown: str, model: str | None, asked: Asked) -> Examined | None:
+    """A long sealed history, judged without an object for an op. None: by the ordinary way."""
+    if asked.format not in ("auto", "parquet") or not is_parquet(path):
+        return None
+    # Only here: Arrow takes longer to load than a small history takes to check.
+    from results.sealed import read_columns, row_count
+
+    try:
+        if row_count(path) < MANY:
+            return None
+        with bounded(path, allowance(path, asked.memory, packed=True)):
+            columns = read_columns(path)
+        found = columns_examined(columns, model, asked)
+    except HistoryError:
+        return None
+    if found is None:
+        return None
+    result = found.result
+    whole = Examined(shown, result.verdict, result.reason, found.model, found.ops, algorithm=algorithms(result))
+    if result.verdict == Verdict.VALID:
+        orders = {key: tuple(r.witness or ()) for key, r in found.keys.items()} if asked.witness else None
+        return replace(whole, witness=orders)
+    # A picture shows all that was going on, and not only what contradicts itself.
+    return None if asked.pictures else _violations(whole, {}, found.keys, asked)
+
+
+class Columns(NamedTuple):
+    """A history that was judged from its columns. ops: events of clients."""
+
+    model: str
+    ops: int
+    result: CheckResult
+    keys: Mapping[str | None, LinearResult]
+
+
+def columns_examined(table: pa.Table, model: str | None, asked: Asked) -> Columns | None:
+    """What comes of a sealed history's columns, or None where it has to be judged op by op."""
+    import pyarrow.compute as pc
+
+    done = table["f"].filter(pc.greater_equal(table["process"], 0))
+    chosen = model or implied_by(set(done.unique().to_pylist()))
+    found = None if chosen is None else asked.checker(chosen).examine_columns(table)
+    return None if found is None or chosen is None else Columns(chosen, len(done), *found)
+
+
+def _violations(
+    found: Examined,
+    by_key: Mapping[str | None, Sequence[Call]],
+    keys: Mapping[str | None, LinearResult],
+    asked: Asked,
+) -> Examined:
+    bad = [(key, r) for key, r in keys.items() if r.verdict == Verdict.INVALID]
+    key, first = bad[0]
+    pages: list[str] = []
+    if asked.pictures and found.model is not None:
+        model = MODELS[found.model]()
+        pages = [picture(by_key[k], model, r, f"{found.file}{_of(k)}") for k, r in bad[:_PICTURES]]
+    return replace(
+        found,
+        anomaly="nonlinearizable",
+        key=key,
+        failing_op=first.failing_op,
+        core=tuple(first.core),
+        core_starts_anywhere=first.core_starts_anywhere,
+        states=tuple(first.states),
+        pictures=pages,
+    )
+
+
+def algorithms(result: CheckResult) -> str:
+    """The algorithm that decided the most keys; `+` where there were others."""
+    counts: Mapping[str, int] = result.stats.get("algorithms", {})
+    if not counts:
+        return "none"
+    most = max(counts, key=lambda name: counts[name])
+    return most + "+" * (len(counts) > 1)
+
+
+def _of(key: str | None) -> str:
+    return "" if key is None else f", key {key}"

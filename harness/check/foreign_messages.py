@@ -1,0 +1,102 @@
+"""`harness check --workload log|queue`: a history of messages that anybody wrote, judged by its ops alone.
+
+What a run of our own has beside its history - nodes, roles, faults, a final phase - is not asked for: only the judges
+of content take part, and of these the ones that the history has ops for. docs/histories.md is the input.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence, Set
+from pathlib import Path
+
+from checkers.api import Checker, judge
+from checkers.log import LogAnomalies, LogLinearizable, MessageIds, Replicas
+from checkers.message_ops import BadOp, validate
+from checkers.queue import Deliveries, Leases, Offsets
+from checkers.wellformed import WellFormed
+from harness.check.examine import Asked, Examined
+from harness.check.summary import check_lines
+from results.errors import HistoryError
+from results.formats import ForeignHistory, read_history
+from results.formats.detect import is_packed, unpacked
+from results.reading import allowance, bounded
+from results.record import RunRecord
+from results.verdict import Judgement, Verdict
+
+_PROBLEMS = 5
+
+
+def judges(workload: str, fs: Set[str], identified: bool = False) -> Sequence[Checker]:
+    """The judges of a history with these kinds of ops: `log`, or, with consumer groups, `queue`. `identified`:
+    acknowledgements carry message ids.
+    """
+    chosen: list[Checker] = [LogAnomalies(), LogLinearizable()]
+    if identified:
+        chosen.append(MessageIds())
+    if "replica-read" in fs:
+        chosen.append(Replicas())
+    if workload == "queue":
+        chosen.append(Deliveries())
+        if fs & {"commit", "committed"}:
+            chosen.append(Offsets())
+        if "pop" in fs:
+            chosen.append(Leases())
+    return chosen
+
+
+def judged(path: Path, shown: str, workload: str, asked: Asked) -> Examined:
+    """Judge a file. Raises HistoryError, with the line where the format has one to an op, for what is in it."""
+    with bounded(path, allowance(path, asked.memory, packed=is_packed(path))):
+        foreign = read_history(path, asked.format, asked.options)
+    record = RunRecord(foreign.history)
+    ops, notes, damage = len(foreign.history.clients), tuple(foreign.notes), tuple(foreign.damage)
+    whole = Examined(shown, Verdict.UNKNOWN, "", workload, ops=ops, notes=notes, damage=damage)
+    problems = validate(foreign.history, _PROBLEMS + 1)
+    if problems:
+        raise _refusal(path, foreign, problems)
+    found = judge(record, [WellFormed()])
+    if found.verdict == Verdict.VALID:
+        clients = foreign.history.clients
+        identified = any("message_id" in op.extra for op in clients)
+        found = judge(record, judges(workload, {op.f for op in clients}, identified))
+    return _examined(whole, found)
+
+
+def _examined(whole: Examined, found: Judgement) -> Examined:
+    wrong = [a for result in found.results for a in result.anomalies if a.legal is None]
+    first = wrong[0] if wrong else None
+    return Examined(
+        whole.file,
+        found.verdict,
+        found.reason,
+        whole.model,
+        whole.ops,
+        algorithm="judges",
+        anomaly=first.name if first else None,
+        key=first.key if first else None,
+        core=tuple(first.ops) if first else (),
+        lines=[line for result in found.results for line in check_lines(result)],
+        notes=whole.notes,
+        damage=whole.damage,
+    )
+
+
+def _refusal(path: Path, foreign: ForeignHistory, problems: Sequence[BadOp]) -> HistoryError:
+    first, *others = problems
+    more = f" (and {'more than ' * (len(others) == _PROBLEMS)}{min(len(others), _PROBLEMS - 1)} more" if others else ""
+    listed = f": {'; '.join(str(p) for p in others[:2])})" if others else ""
+    return HistoryError(
+        path, _line(path, foreign, first.op), f"{first}{more}{listed}; docs/histories.md has the ops and their values"
+    )
+
+
+def _line(path: Path, foreign: ForeignHistory, op: int) -> int | None:
+    """The line of an op, blank lines not counted. None where ops and lines are not one to one."""
+    if foreign.format != "jsonl":
+        return None
+    seen, found = -1, None
+    with unpacked(path) as file:
+        for number, text in enumerate(file, 1):
+            seen += not text.isspace()
+            found = number if seen == op and found is None else found
+    return found if seen + 1 == len(foreign.history) else None

@@ -1,0 +1,112 @@
+"""What `harness check` and `harness batch` are told of histories: the same options, with the same meaning."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import wraps
+from pathlib import Path
+from typing import Any, Final, Literal
+
+import click
+
+FORMATS = ("auto", "jsonl", "edn", "porcupine-etcd", "porcupine-kv", "parquet")
+"""As in `results.formats`, which takes its time to load."""
+
+MOST_MB: Final = 1 << 20
+
+
+class Seconds(click.FloatRange):
+    """Seconds of work, above 0 and at most a year: neither nan nor inf, which `float` takes."""
+
+    def __init__(self) -> None:
+        super().__init__(min=0, min_open=True, max=366 * 86400)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        found = super().convert(value, param, ctx)
+        if not math.isfinite(found):
+            self.fail(f"{value!r} is no number of seconds; one above 0 is right, such as 5", param, ctx)
+        return found
+
+
+_OPTIONS = (
+    click.option("--model", help="What the histories are of: register, cas-register, ... (some formats imply one)."),
+    click.option(
+        "--models",
+        type=click.Path(path_type=Path),
+        metavar="FILE.csv",
+        help="Columns file,model[,verdict], a line a history; any verdict that is not as listed ends in exit code 1.",
+    ),
+    click.option(
+        "--format",
+        "format_",
+        type=click.Choice(FORMATS),
+        metavar="NAME",
+        default="auto",
+        show_default=True,
+        help="|".join(FORMATS),
+    ),
+    click.option(
+        "--budget-s",
+        type=Seconds(),
+        metavar="SECONDS",
+        help="Work for one history, at a million steps a second: the same verdict on a slow machine.",
+    ),
+    click.option(
+        "--memory-mb",
+        type=click.IntRange(1, MOST_MB),
+        metavar="MB",
+        help="Memory for reading a history, and for one search.  [default: 512, more for large files; 256]",
+    ),
+    click.option(
+        "--no-jit",
+        is_flag=True,
+        help="Plain Python only: slower, and a budget may end elsewhere.",
+    ),
+    click.option(
+        "--failed-cas",
+        type=click.Choice(["nothing", "observed"]),
+        default="nothing",
+        show_default=True,
+        help="What a cas that failed says: nothing, or that the value was another.",
+    ),
+    click.option(
+        "--nil-reads",
+        type=click.Choice(["unset", "unrecorded"]),
+        help="What a read of nil saw: no value, or nobody knows.  [default: unrecorded in EDN, else unset]",
+    ),
+    click.option("--independent", is_flag=True, help="EDN: every value is [key value] (jepsen.independent)."),
+)
+
+
+def of_histories(command: Callable[..., None]) -> Callable[..., None]:
+    """Gives a command these options. It is called with `asked` (`examine.Asked`), `model` and `models`."""
+
+    @wraps(command)
+    def told(
+        *args: Any,
+        format_: str,
+        budget_s: float | None,
+        memory_mb: int | None,
+        no_jit: bool,
+        failed_cas: Literal["nothing", "observed"],
+        nil_reads: Literal["unset", "unrecorded"] | None,
+        independent: bool,
+        **options: Any,
+    ) -> None:
+        # Reading and judging take their time to load, and --help shall not.
+        from harness.check.examine import Asked
+        from results.formats import ReadOptions
+
+        asked = Asked(
+            format_,
+            ReadOptions(failed_cas, nil_reads, independent),
+            steps=None if budget_s is None else max(1, round(budget_s * 1_000_000)),
+            memory=None if memory_mb is None else memory_mb * 2**20,
+            jit=not no_jit,
+        )
+        command(*args, asked=asked, **options)
+
+    for option in reversed(_OPTIONS):
+        told = option(told)
+    return told

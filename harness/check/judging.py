@@ -1,0 +1,84 @@
+"""From a record to a verdict and its files: the same functions for a fresh run, `harness check`, and batches."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from checkers.api import Checker, judge
+from checkers.starvation import describe
+from checkers.wellformed import WellFormed
+from harness.api import Workload
+from harness.plan import registry
+from harness.plan.plan import Plan
+from results.formats.detect import is_packed
+from results.junit import write_junit
+from results.reading import allowance, bounded, exists
+from results.record import RunRecord
+from results.report import write_report
+from results.store import RunDir
+from results.verdict import CheckResult, Judgement, Verdict
+from results.verdict_file import write_verdict
+
+BEGUN: Final = "begun"
+COMPLETE: Final = "complete"
+"""What the environment says of a run's phases (`phases`); runs of earlier versions say nothing."""
+
+
+def judge_run(record: RunRecord, workload: Workload) -> Judgement:
+    """The workload's checkers on a run, the well-formedness check first."""
+    return judge_by(record, workload.checkers())
+
+
+def judge_by(record: RunRecord, checkers: Sequence[Checker]) -> Judgement:
+    """These checkers on a run, the well-formedness check first.
+
+    A malformed history is a failure of the harness: it is judged no further. A run that was broken off, or whose
+    end is missing, is never `valid`; one that left a fault behind is a failure of the harness.
+    """
+    first = judge(record, [WellFormed()])
+    if first.verdict != Verdict.VALID:
+        return first
+    return Judgement([*first.results, *judge(record, checkers).results, *_machine(record), *_ending(record)])
+
+
+def _machine(record: RunRecord) -> list[CheckResult]:
+    """What the machine gave the servers: a line for the reader, never a finding. Nothing where it was not measured."""
+    if not record.machine:
+        return []
+    return [CheckResult("machine", Verdict.VALID, describe(record.machine))]
+
+
+def _ending(record: RunRecord) -> list[CheckResult]:
+    """What is to be said of how the run ended; nothing where it ended well."""
+    about = record.environment
+    said = []
+    if "interrupted" in about:
+        said.append(CheckResult("complete", Verdict.UNKNOWN, "the run was broken off before its end"))
+    elif about.get("phases") == BEGUN or not any(op.extra.get("phase") == "final" for op in record.history):
+        said.append(CheckResult("complete", Verdict.UNKNOWN, "the run has no whole final phase: it ended early"))
+    if "lost_nodes" in about:
+        why = f"at the end the harness itself could not reach every node: {about['lost_nodes']}"
+        said.append(CheckResult("nodes", Verdict.HARNESS_FAILURE, why))
+    if "unhealed" in about:
+        said.append(CheckResult("healed", Verdict.HARNESS_FAILURE, f"could not heal: {about['unhealed']}"))
+    return said
+
+
+def judge_stored(folder: RunDir, memory: int | None = None) -> tuple[RunRecord, Judgement]:
+    """Judge a stored run again, by its own plan. `memory`: bytes for reading it (`results.reading.allowance`).
+
+    Raises PlanError when its workload is not installed here, HistoryError when it cannot be read.
+    """
+    evidence = folder.history if exists(folder.history) else folder.journal
+    with bounded(folder.path, allowance(evidence, memory, packed=is_packed(evidence))):
+        record = folder.load()
+    plan = Plan.from_dict(record.plan, str(folder.plan))
+    return record, judge_run(record, registry.workload(plan))
+
+
+def write_results(folder: RunDir, record: RunRecord, judgement: Judgement, seconds: float) -> None:
+    """verdict.json first, then what is only drawn from it."""
+    write_verdict(judgement, folder.verdict)
+    write_junit(judgement, folder.junit, suite=folder.path.parent.name, seconds=seconds)
+    write_report(record, judgement, folder.report)

@@ -1,0 +1,244 @@
+"""`harness check`: stored runs and foreign histories, judged again without any cluster (docs/checking.md)."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import re
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from checkers.linearizability.models.registry import MODELS
+from harness.check.examine import Asked, Examined, examine
+from harness.check.expected import Listed, Row
+from harness.plan.plan import PlanError, suggest
+from results.durable import created
+from results.errors import cannot_write
+from results.reading import exists
+from results.verdict import Verdict, worst
+
+HISTORY = re.compile(r"\.(jsonl|edn|log|txt|parquet)(\.gz)?$")
+_MODEL_WIDTH = len("cas-register")
+_MOST_SHOWN = 24
+"""Ops of an order that the terminal shows."""
+
+_LIST = "the list of verdicts"
+_DEFAULTS = Asked()
+
+
+@dataclass(frozen=True)
+class Task:
+    """A path to judge. `shown`: how it is called in the output."""
+
+    path: Path
+    shown: str
+    model: str | None
+    row: Row | None
+
+
+def check_paths(
+    paths: Sequence[Path],
+    say: Callable[[str], None],
+    asked: Asked = _DEFAULTS,
+    *,
+    model: str | None = None,
+    models: Path | None = None,
+    json_file: Path | None = None,
+    explain: Path | None = None,
+    jobs: int = 1,
+) -> int:
+    """Check each path (a run's folder, a folder of histories, or a file), one line each. Returns the exit code: that of
+    the worst verdict.
+
+    A history that cannot be read is one line, counts as `unknown`, and the others are still checked. Where `models`
+    lists verdicts, the question is another one: a file whose verdict is as listed counts as 0, any other as 1.
+
+    Raises PlanError for what the user got wrong, StoreError where `json_file` or `explain` cannot be written.
+    """
+    if model is not None and model not in MODELS:
+        raise PlanError(f"no model {model!r}{suggest(model, MODELS)}  (there are {', '.join(sorted(MODELS))})")
+    listed = None if models is None else Listed(models)
+    tasks = [task for path in paths for task in _tasks(path, model, listed)]
+    with ExitStack() as stack:
+        out = None if json_file is None else stack.enter_context(created(json_file, _LIST))
+        teller = _Teller(say, tasks, out, json_file or Path(), explain)
+        for task, found in zip(tasks, _all_examined(tasks, asked, jobs), strict=True):
+            teller.tell(task, found)
+        if listed is not None:
+            teller.missing(listed.missing())
+    return teller.summary()
+
+
+def _tasks(path: Path, model: str | None, listed: Listed | None) -> list[Task]:
+    if not exists(path):
+        raise PlanError(f"{path}: no such file or folder; a run's folder or a history is right")
+    found = [(path, str(path))]
+    if path.is_dir() and not (path / "plan.toml").exists():
+        inside = sorted({*_walk(path), *(path / p.relative_to(path.resolve()) for p in _listed_in(path, listed))})
+        found = [(one, str(one.relative_to(path))) for one in inside]
+        if not found:
+            raise PlanError(f"{path}: neither a run nor a history lies in this folder")
+    rows = [listed.of(one) if listed else None for one, _ in found]
+    return [
+        Task(one, shown, row.model if row and row.model else model, row)
+        for (one, shown), row in zip(found, rows, strict=True)
+    ]
+
+
+def _listed_in(folder: Path, listed: Listed | None) -> list[Path]:
+    return [] if listed is None else listed.inside(folder)
+
+
+def _walk(folder: Path) -> Iterator[Path]:
+    """Runs, and histories that are not part of a run. Links to folders are not followed: `latest` is one."""
+    for here, folders, files in os.walk(folder):
+        if "plan.toml" in files:
+            folders.clear()
+            yield Path(here)
+            continue
+        yield from (Path(here, name) for name in files if HISTORY.search(name))
+
+
+def _all_examined(tasks: Sequence[Task], asked: Asked, jobs: int) -> Iterator[Examined]:
+    """In order of the tasks, each as soon as it and all before it are done."""
+    if jobs == 1 or len(tasks) < 2:
+        yield from (examine(task.path, task.shown, task.model, asked) for task in tasks)
+        return
+    with _pool(min(jobs, len(tasks))) as pool:
+        waiting: list[Future[Examined] | None] = [_submitted(pool, task, asked) for task in tasks]
+        for task, future in zip(tasks, waiting, strict=True):
+            try:
+                if future is None:
+                    raise BrokenProcessPool
+                yield future.result()
+            except BrokenProcessPool:
+                # A worker was killed, and all that was not done went with it. Each gets a process of its own now.
+                yield _alone(task, asked)
+
+
+def _pool(workers: int) -> ProcessPoolExecutor:
+    return ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("forkserver"))
+
+
+def _submitted(pool: ProcessPoolExecutor, task: Task, asked: Asked) -> Future[Examined] | None:
+    try:
+        return pool.submit(examine, task.path, task.shown, task.model, asked)
+    except BrokenProcessPool:
+        return None
+
+
+def _alone(task: Task, asked: Asked) -> Examined:
+    with _pool(1) as pool:
+        try:
+            return pool.submit(examine, task.path, task.shown, task.model, asked).result()
+        except BrokenProcessPool:
+            told = f"{task.path}: the process that checked it was killed (was the machine out of memory?)"
+            return Examined(task.shown, Verdict.UNKNOWN, told, task.model)
+
+
+class _Teller:
+    """Says what was found, one line a history, and keeps the score."""
+
+    def __init__(
+        self,
+        say: Callable[[str], None],
+        tasks: Sequence[Task],
+        out: IO[str] | None,
+        out_path: Path,
+        explain: Path | None,
+    ) -> None:
+        self.say, self.out, self.out_path, self.explain = say, out, out_path, explain
+        self.width = max((len(task.shown) for task in tasks), default=0)
+        self.model_width = max([_MODEL_WIDTH, *(len(task.model) for task in tasks if task.model)])
+        self.verdicts: list[Verdict] = []
+        self.judged: list[Verdict] = []
+        self.disagreements: list[str] = []
+        self.agreed = self.pictures = 0
+
+    def tell(self, task: Task, found: Examined) -> None:
+        self.say(self._line(found))
+        for line in found.lines:
+            self.say(line)
+        for said in found.damage:
+            self.say(f"  note: {said}")
+        if found.witness is not None:
+            for key, order in found.witness.items():
+                more = f" ... ({len(order):,} ops; --json has them all)" if len(order) > _MOST_SHOWN else ""
+                on = "" if key is None else f" of key {key}"
+                self.say(f"  order{on}: {' '.join(map(str, order[:_MOST_SHOWN]))}{more}")
+        for page in found.pictures:
+            self.say(f"  picture: {self._drawn(page)}")
+        if self.out is not None:
+            self._write(self.out, found)
+        self.verdicts.append(found.verdict)
+        self.judged.append(self._compared(task.row, found))
+
+    def _write(self, out: IO[str], found: Examined) -> None:
+        try:
+            out.write(json.dumps(found.to_json()) + "\n")
+            out.flush()
+        except OSError as problem:
+            with suppress(OSError):
+                out.close()
+            raise cannot_write(self.out_path, _LIST, problem) from None
+
+    def missing(self, rows: Sequence[Row]) -> None:
+        """Files that are listed and are not there."""
+        for row in rows:
+            self.say(f"{row.file.ljust(self.width)}   unknown  it is listed, but there is no such file")
+            self.verdicts.append(Verdict.UNKNOWN)
+            self.judged.append(Verdict.UNKNOWN)
+
+    def summary(self) -> int:
+        if self.disagreements:
+            self.say(f"{len(self.disagreements)} verdicts are not as listed:")
+            for line in self.disagreements:
+                self.say(f"  {line}")
+        compared = self.agreed + len(self.disagreements)
+        if len(self.verdicts) > 1 or compared:
+            counts = ", ".join(f"{self.verdicts.count(v)} {v.value}" for v in Verdict if v in self.verdicts)
+            noun = "history" if len(self.verdicts) == 1 else "histories"
+            as_listed = f"; {self.agreed} of {compared} as listed" if compared else ""
+            self.say(f"{len(self.verdicts)} {noun}: {counts}{as_listed}")
+        if self.explain is not None and not self.pictures:
+            self.say(f"no violation of a model was found, so {self.explain} was not written")
+        return worst(self.judged).exit_code
+
+    def _line(self, found: Examined) -> str:
+        head = f"{found.file.ljust(self.width)}   {found.verdict.value:<7}  "
+        if found.stored_run:
+            return head + (f"{found.ops} ops  {found.ms:.0f} ms" if found.lines else found.reason)
+        if found.algorithm is None and not found.ops:
+            return head + found.reason
+        figures = f"{(found.model or '').ljust(self.model_width)}  {found.ops:>5} ops  {found.ms:>4.0f} ms  "
+        told = "" if found.verdict == Verdict.VALID else found.reason
+        return f"{head}{figures}{found.algorithm or 'none':<9}  {told}".rstrip()
+
+    def _drawn(self, page: str) -> Path:
+        """Writes a picture: the first as `--explain` says, out.html, the next ones out-2.html, out-3.html, ..."""
+        assert self.explain is not None
+        self.pictures += 1
+        number = "" if self.pictures == 1 else f"-{self.pictures}"
+        path = self.explain.with_name(f"{self.explain.stem}{number}{self.explain.suffix}")
+        try:
+            with created(path, "the picture") as file:
+                file.write(page)
+        except OSError as problem:
+            raise cannot_write(path, "the picture", problem) from None
+        return path
+
+    def _compared(self, row: Row | None, found: Examined) -> Verdict:
+        """What a history counts for the exit code: its verdict, or whether that is the listed one."""
+        if row is None or row.verdict is None:
+            return found.verdict
+        if row.agrees(found.verdict, found.empty):
+            self.agreed += 1
+            return Verdict.VALID
+        self.disagreements.append(f"{found.file}: listed {row.verdict}, found {found.verdict}: {found.reason}")
+        return Verdict.INVALID

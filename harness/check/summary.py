@@ -1,0 +1,51 @@
+"""The end of a run as a user reads it: verdict, one line a checker, where the report lies, how to see it again."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from harness.plan.plan import Plan
+from results.verdict import CheckResult, Verdict
+
+if TYPE_CHECKING:
+    from harness.run.lifecycle import Outcome
+
+_NAMES = 20
+
+
+def summary(outcome: Outcome, plan: Plan) -> list[str]:
+    """Every line answers a question: what happened, how do we know, where do I look, how do I see it again."""
+    minutes, seconds = divmod(round(outcome.seconds), 60)
+    faults = ", ".join(n.fault for n in plan.nemeses) or "no faults"
+    head = f"{outcome.judgement.verdict.value.upper()}   {plan.workload}, {faults}, seed {plan.seed}"
+    lines = ["", f"{head}   {minutes} min {seconds} s"]
+    for result in outcome.judgement.results:
+        lines += check_lines(result)
+    folder = _short(outcome.folder.path)
+    lines += [
+        f"  {'report':<{_NAMES}}{folder / 'report.html'}",
+        f"  {'again':<{_NAMES}}harness run --plan {folder / 'plan.toml'}{_permissions(plan)}",
+    ]
+    return lines
+
+
+def _permissions(plan: Plan) -> str:
+    """What the plan had, and a plan alone cannot give."""
+    return "".join(f" --{word}" for word in ("disposable", "install") if getattr(plan.cluster, word))
+
+
+def check_lines(result: CheckResult) -> list[str]:
+    """One line for the checker, and one more for each of its first anomalies."""
+    lines = [f"  {result.checker:<{_NAMES}}{result.verdict.value:<9} {result.reason}"]
+    if result.verdict != Verdict.VALID:
+        lines += [f"  {'':<{_NAMES}}- {a.name}: {a.summary}" for a in result.anomalies[:3]]
+        if len(result.anomalies) > 3:
+            lines.append(f"  {'':<{_NAMES}}- and {len(result.anomalies) - 3} more in the report")
+    return lines
+
+
+def _short(path: Path) -> Path:
+    relative = os.path.relpath(path)
+    return Path(relative) if not relative.startswith("..") else path

@@ -1,0 +1,1 @@
+"""The command line: commands, errors, signals, and everything that is printed."""

@@ -1,0 +1,123 @@
+"""Where a command ends: every error becomes one line and an exit code.
+
+0 valid, 1 invalid, 2 unknown, 3 failure of the harness, 64 usage (design.md, section 4). An error that nobody foresaw
+is a failure of the harness, never a verdict: its traceback goes into a file that the line names.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import tempfile
+import traceback
+from collections.abc import Callable
+from typing import Any, Final
+
+import click
+
+from harness.cli import terminal
+from harness.cli.signals import Stopped
+from harness.plan.plan import PlanError
+from infra.machines.api import InfraError, SettingsError
+from results.errors import HistoryError, StoreError
+from results.verdict import Verdict
+
+USAGE: Final = 64
+FAILURE: Final = Verdict.HARNESS_FAILURE.exit_code
+SIGNALLED: Final = 128
+"""Exit codes from here on say which signal ended the command."""
+
+
+class _PipeBroken(Exception):
+    """What click must not see: it makes exit code 1 of a BrokenPipeError, whosever pipe it was, and 1 is `invalid`."""
+
+
+class Commands(click.Group):
+    """A group of commands whose BrokenPipeErrors arrive at `guarded`."""
+
+    def make_context(self, *args: Any, **options: Any) -> click.Context:
+        try:
+            return super().make_context(*args, **options)
+        except BrokenPipeError as problem:
+            raise _PipeBroken from problem
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError as problem:
+            raise _PipeBroken from problem
+
+
+def guarded(command: Callable[[], object]) -> int:
+    """Run a command; turn errors into one line and an exit code."""
+    code, line = _run(command)
+    terminal.flush()
+    problem = terminal.lost()
+    if problem is not None and code != USAGE and code < SIGNALLED:
+        # (Whatever else went wrong may well come of it.)
+        code, line = FAILURE, f"the output could not be written: {problem.strerror or problem}"
+    if line is not None:
+        terminal.say(f"harness: {line}", err=True)
+    return code
+
+
+def _run(command: Callable[[], object]) -> tuple[int, str | None]:
+    """The exit code, and what is to be said."""
+    try:
+        command()
+        return 0, None
+    except SystemExit as left:
+        if left.code is None or isinstance(left.code, int):
+            return left.code or 0, None
+        return FAILURE, str(left.code)  # sys.exit("why")
+    except click.UsageError as problem:
+        hint = f"  ({problem.ctx.command_path} --help)" if problem.ctx else ""
+        return USAGE, problem.format_message() + hint
+    except (PlanError, SettingsError) as problem:
+        return USAGE, str(problem)
+    except HistoryError as problem:
+        return Verdict.UNKNOWN.exit_code, str(problem)
+    except (InfraError, StoreError) as problem:
+        return FAILURE, str(problem)
+    except (KeyboardInterrupt, click.Abort) as ended:
+        stopped = ended.__cause__ if isinstance(ended, click.Abort) else ended
+        if not isinstance(stopped, Stopped):
+            stopped = Stopped(signal.SIGINT)
+        return stopped.exit_code, stopped.describe()
+    except _PipeBroken as broken:
+        # Help that nobody reads to its end is fine; a server or a child that went away is not.
+        return (0, None) if terminal.unread() else (FAILURE, unforeseen(broken.__cause__ or broken))
+    except BaseException as problem:  # also asyncio's CancelledError: Python's own exit code for it is 1, `invalid`
+        return FAILURE, unforeseen(problem)
+
+
+def unforeseen(problem: BaseException) -> str:
+    """An error that nobody foresaw, in one line that names the file with its traceback."""
+    text = " ".join(str(problem).split())
+    what = f"{type(problem).__name__}: {text}" if text else type(problem).__name__
+    told = what if len(what) <= 300 else f"{what[:300]}…"
+    return f"unexpected error, please report it: {told}  ({_kept(problem)})"
+
+
+def _kept(problem: BaseException) -> str:
+    """Where the traceback lies. Only its owner may read it: a traceback may repeat what was on the command line."""
+    try:
+        fd, path = tempfile.mkstemp(prefix="harness-traceback-", suffix=".txt")
+        with os.fdopen(fd, "w", encoding="utf-8", errors="backslashreplace") as file:
+            file.writelines(traceback.format_exception(problem))
+    except OSError as wrong:
+        return f"its traceback could not be written: {wrong.strerror}"
+    return f"traceback: {path}"
+
+
+class Progress(logging.Handler):
+    """Messages of a logger as lines on stderr; a traceback goes into a file of its own."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            line = record.getMessage()
+        except (TypeError, ValueError):  # a message that does not fit its arguments must not end what goes on
+            line = str(record.msg)
+        problem = record.exc_info[1] if record.exc_info else None
+        terminal.say(line if problem is None else f"{line}  ({_kept(problem)})", err=True)

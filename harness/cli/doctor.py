@@ -1,0 +1,102 @@
+"""`harness doctor` and `harness clean`: what this machine can do, and removing what earlier runs left on it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from harness.plan import registry
+from infra.machines.api import Backend, InfraError, Leftover
+from infra.machines.cpu_share import remove_group
+from infra.machines.network import POOL, open_pool
+
+_NEEDED_GIB = 4
+
+
+def examine(say: Callable[[str], None]) -> bool:
+    """Say, line by line, what is there and what is lacking with the way out. True when a cluster can be made."""
+    say(f"user        {'root' if os.geteuid() == 0 else 'not root: local nodes, packages and an own engine need root'}")
+    cores, memory = os.cpu_count() or 1, _memory_gib()
+    say(f"machine     {cores} cores, {memory:.0f} GiB memory, {shutil.disk_usage(Path.cwd()).free >> 30} GiB disk free")
+    if memory < _NEEDED_GIB:
+        say(f"memory      five nodes want about {_NEEDED_GIB} GiB; expect trouble")
+    for program, why in (
+        ("java", "to build the server"),
+        ("javac", "to build the server"),
+        ("mvn", "to fetch DLedger"),
+    ):
+        where = shutil.which(program)
+        say(f"{program:<12}{where or f'missing ({why}); make setup installs it as root on Debian'}")
+    usable = []
+    for name in registry.names(registry.CLUSTERS):
+        can = registry.probe(registry.backend(name))
+        say(f"{name:<12}{'yes: ' + can.reason if can.ok else 'no: ' + registry.told(can)}")
+        if can.ok:
+            usable.append(name)
+    auto = next((name for name in registry.AUTO_ORDER if name in usable), None)
+    say(f"auto        {auto or 'nothing: use --cluster ssh --node HOST, or see the remedies above'}")
+    return auto is not None
+
+
+def clean_up(say: Callable[[str], None], dry_run: bool, kept_too: bool = False) -> bool:
+    """Remove the leftovers of dead runs; of kept clusters only when asked. Returns whether nothing is left but what
+    living runs own, and what was kept, and whether all of it could be seen.
+    """
+    clean, found, alive = True, 0, False
+    for name in registry.names(registry.CLUSTERS):
+        backend = registry.backend(name)
+        try:
+            leftovers = backend.leftovers()
+        except InfraError as problem:
+            say(f"{name}: {problem}")
+            clean = False
+            continue
+        for run_id in dict.fromkeys(item.run_id for item in leftovers):
+            found += 1
+            mine = [item for item in leftovers if item.run_id == run_id]
+            what = ", ".join(item.what for item in mine)
+            why = next((item.broken for item in mine if item.broken), None)
+            if why is not None:
+                clean = False
+                say(f"{name}: {run_id} could not be looked at: {why}")
+            elif (state := _left_alone(run_id, mine, kept_too)) is not None:
+                alive = True
+                say(f"{name}: {run_id} {state}: {what}")
+            else:
+                say(f"{name}: {run_id} {'would remove' if dry_run else 'removing'}: {what}")
+                left = None if dry_run else _removed(backend, run_id)
+                if left is not None:
+                    clean = False
+                    say(f"{name}: {run_id} could not be removed: {left}")
+    if not found and clean:
+        say("nothing was left behind")
+    if clean and not alive and not dry_run:
+        remove_group()
+        if open_pool():
+            say(f"the route for {POOL} was removed")
+    return clean
+
+
+def _left_alone(run_id: str, mine: Sequence[Leftover], kept_too: bool) -> str | None:
+    """What is said of a run whose leftovers are not to be removed; None where they are."""
+    keeps = any(item.kept for item in mine)
+    if any(item.alive for item in mine):
+        return "is in use, left alone" if keeps else "is still running, left alone"
+    if keeps and not kept_too:
+        return f"is kept (run --reuse {run_id}, or clean --kept), left alone"
+    return None
+
+
+def _removed(backend: Backend, run_id: str) -> str | None:
+    """Remove one run's leftovers: what is still there, or what went wrong; None when all of it is gone."""
+    try:
+        backend.clean(run_id)
+        return ", ".join(item.what for item in backend.leftovers() if item.run_id == run_id) or None
+    except InfraError as problem:
+        return str(problem)
+
+
+def _memory_gib() -> float:
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / (1 << 30)

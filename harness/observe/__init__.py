@@ -1,0 +1,1 @@
+"""What is watched while a run goes: the nodes, the servers' processes, the control program's own machine."""

@@ -1,0 +1,186 @@
+"""Watches the nodes while a run goes: roles, terms and log positions about once a second, written down as they come."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from harness.nemesis.view import Scene
+from infra.machines.api import Node, Status, Topology
+from results.record import Observation
+
+INTERVAL_S = 1.0
+
+ANSWER_S = 4.0
+"""A node that says nothing for so long is silent. On a busy machine an answer may take seconds."""
+
+THOROUGH_S = 5.0
+"""So often a server is asked for how far its log goes, where that costs it much to say."""
+
+FOLLOW_S = 3.0
+"""A follower may be so far behind its leader and still follow."""
+
+
+class Observer:
+    """Polls every node. Who leads a replica group is who says so with the highest term (a master: with the highest
+    epoch); `term` is that of the first group.
+    """
+
+    def __init__(
+        self, topology: Topology, nodes: Sequence[Node], now: Callable[[], int], keep: Callable[[Observation], None]
+    ) -> None:
+        self._topology, self._nodes, self._now, self._keep = topology, nodes, now, keep
+        self._stage = Scene.of(topology, nodes)
+        self.scene = self._stage
+        """Who is who, as of the last round."""
+        self.term: int | None = None
+        self.latest: dict[str, Observation] = {}
+        """What each node said last; offsets that it was not asked for are those that it said before."""
+        self._goals: dict[str, deque[tuple[int, int]]] = {group: deque() for group in self._stage.groups}
+        """Group -> when its leader said what it held. The first is the newest that is older than `FOLLOW_S`."""
+
+    async def watch(self) -> None:
+        """Until cancelled. Each node has its own round, so that one that does not answer delays no other."""
+        await asyncio.gather(*(self._watch(node) for node in self._nodes))
+
+    async def _watch(self, node: Node) -> None:
+        now = asyncio.get_running_loop().time
+        thoroughly = now()
+        while True:
+            began = now()
+            seen = await self._ask(node)
+            if _kept_back(seen) and began - thoroughly >= THOROUGH_S:
+                await self._ask(node, thorough=True)
+                thoroughly = began
+            self._conclude()
+            await asyncio.sleep(max(0.05, INTERVAL_S - (now() - began)))
+
+    async def look(self, *, thorough: bool = False) -> Mapping[str, Observation]:
+        """One round over all nodes at once: node -> what it said in this round."""
+        said = await asyncio.gather(*(self._ask(node, thorough) for node in self._nodes))
+        self._conclude()
+        return {seen.node: seen for seen in said}
+
+    def _conclude(self) -> None:
+        """Who is who, from what each node said last."""
+        leaders = {}
+        self.term = None
+        for group in self._stage.groups:
+            said = [o for o in self._members(group) if o.role == "leader"]
+            best = max(said, key=lambda o: o.term or 0, default=None)
+            if best is None:
+                continue
+            leaders[group] = best.node
+            self.term = best.term if self.term is None else self.term
+            self._aspire(group, best)
+        leading = [o for o in self.latest.values() if o.extra.get("controller") == "leader"]
+        # One that was cut off may say for a while that it leads; its knowledge of who is in sync is older.
+        told = max(leading, key=lambda o: o.extra.get("in_sync_epoch") or 0, default=None)
+        self.scene = replace(
+            self._stage,
+            leaders=leaders,
+            controller_leader=told.node if told else None,
+            in_sync=[str(node) for node in told.extra.get("in_sync") or []] if told else None,
+        )
+
+    def _aspire(self, group: str, leader: Observation) -> None:
+        goals, held = self._goals[group], _stored(leader)
+        if held is not None and (not goals or goals[-1][0] != leader.time):
+            goals.append((leader.time, held))
+        before = self._now() - int(FOLLOW_S * 1e9)
+        while len(goals) > 1 and goals[1][0] <= before:
+            goals.popleft()
+
+    async def _ask(self, node: Node, thorough: bool = False) -> Observation:
+        said: Status = await self._topology.observe(node, ANSWER_S, thorough=thorough)
+        seen = Observation(
+            time=self._now(),
+            node=node.name,
+            role=said.role,
+            term=said.term,
+            leader=said.leader,
+            begin=said.begin,
+            end=said.end,
+            committed=said.committed,
+            applied=said.applied,
+            extra=said.extra,
+        )
+        self._keep(seen)
+        before = self.latest.get(node.name)
+        self.latest[node.name] = seen
+        if before is not None and _kept_back(seen):
+            self.latest[node.name] = replace(seen, begin=before.begin, end=before.end, committed=before.committed)
+        return seen
+
+    @property
+    def leaders(self) -> list[str]:
+        """Who leads, a node for each group that has a leader."""
+        return list(self.scene.leaders.values())
+
+    @property
+    def all_follow(self) -> bool:
+        """Whether every node now holds what its leader had committed a few seconds ago, and is in sync where somebody
+        says who is: nobody is left behind.
+        """
+        for group, goals in self._goals.items():
+            if not goals or goals[0][0] > self._now() - int(FOLLOW_S * 1e9):
+                return False
+            if any((o.end if o.end is not None else -1) < goals[0][1] for o in self._members(group)):
+                return False
+        return self._all_in_sync
+
+    async def caught_up(self, timeout_s: float, given_up: Callable[[], bool] = lambda: False) -> bool:
+        """Wait until every node has applied what its leader had committed when asked, and all are in sync; False when
+        the time is up, or nobody waits any more (`given_up`).
+        """
+        deadline = asyncio.get_running_loop().time() + timeout_s
+        while asyncio.get_running_loop().time() < deadline and not given_up():
+            await self.look()
+            if self._stored_everywhere and self._all_in_sync:
+                said = await self.look(thorough=True)
+                if all(self._applied(group, said) for group in self._goals) and self._all_in_sync:
+                    return True
+            await asyncio.sleep(0.3)
+        return False
+
+    @property
+    def _stored_everywhere(self) -> bool:
+        """Whether every replica's log reaches as far as its leader's did a moment ago: cheap to ask, and it comes
+        before all else.
+        """
+        return all(
+            bool(goals) and all((o.end if o.end is not None else -1) >= goals[-1][1] for o in self._members(group))
+            for group, goals in self._goals.items()
+        )
+
+    def _applied(self, group: str, said: Mapping[str, Observation]) -> bool:
+        leader = self.scene.leaders.get(group)
+        goal = _stored(said[leader]) if leader else None
+        held = [said[node].applied for node in self._stage.groups[group] if node in self._stage.main]
+        return goal is not None and all((applied if applied is not None else -1) >= goal for applied in held)
+
+    @property
+    def _all_in_sync(self) -> bool:
+        """True where nobody says who is in sync, and nobody is there to say it."""
+        if not any("controller" in o.extra for o in self.latest.values()):
+            return True
+        held = self.scene.in_sync
+        return held is not None and set(self._stage.main) <= set(held)
+
+    def _members(self, group: str) -> Iterator[Observation]:
+        """The latest of the nodes of a group that hold data."""
+        for node in self._stage.groups[group]:
+            if node in self._stage.main and node in self.latest:
+                yield self.latest[node]
+
+
+def _kept_back(seen: Observation) -> bool:
+    """Whether a node that serves did not say how far its log goes: it costs it much, and was not asked for."""
+    return seen.end is None and seen.role in ("leader", "follower")
+
+
+def _stored(leader: Observation) -> int | None:
+    """What a leader knows to be safe; where it does not say, all that it has."""
+    return leader.end if leader.committed is None else leader.committed

@@ -1,0 +1,29 @@
+"""What the control program's own machine gives it: how late timers of its event loop come, what the kernel tells."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from pathlib import Path
+from typing import Final
+
+from infra.machines.pressure import own_line
+
+TICK_S: Final = 0.2
+TICKS: Final = 10
+"""A line every two seconds, as on the nodes."""
+
+
+async def watch_own_machine(path: Path) -> None:
+    """Append lines as `infra.machines.pressure` describes them, until cancelled. That a disk is full is told by the
+    journal.
+    """
+    now = asyncio.get_running_loop().time
+    while True:
+        worst = 0.0
+        for _ in range(TICKS):
+            before = now()
+            await asyncio.sleep(TICK_S)
+            worst = max(worst, now() - before - TICK_S)
+        with contextlib.suppress(OSError), path.open("a") as file:
+            file.write(own_line(worst) + "\n")

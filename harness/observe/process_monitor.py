@@ -1,0 +1,149 @@
+"""Watches the servers' processes: one that ends although no fault ended it becomes an event of the history.
+
+One command a node waits *on the node* until a process ends, so that a death is known within a second or two and the
+control node does nothing meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from infra.machines import primitives
+from infra.machines.api import InfraError, Node, ProcessId, Topology
+
+log = logging.getLogger("harness.watch")
+
+T = TypeVar("T")
+
+ROUND_S = 5.0
+"""How long one command waits; also how long the end of a run may have to wait for it."""
+
+RETURN_S = 15.0
+"""A server that a fault ended is back within this after the heal, or it counts as dead."""
+
+_PAUSE_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """A process that was seen to run at `since`."""
+
+    process: ProcessId
+    since: float
+
+
+class Watch:
+    """`excused(node, server, since)`: whether a fault that was in force at or after `since` (of `time.monotonic`) ends
+    or stops that server. `report` is given each death that is not: `{"node", "server", "pid", "last"}`; pid None: it
+    was to be started again and is not there.
+    """
+
+    def __init__(
+        self,
+        topology: Topology,
+        nodes: Sequence[Node],
+        excused: Callable[[str, str, float], bool],
+        report: Callable[[dict[str, Any]], None],
+    ) -> None:
+        self._topology, self._nodes, self._excused, self._report = topology, nodes, excused, report
+        self._pool = ThreadPoolExecutor(max(1, len(nodes)), thread_name_prefix="watch")
+        self._paused = False
+        self._restarts = 0
+
+    def pause(self) -> None:
+        """Everything is about to be stopped on purpose."""
+        self._paused = True
+        self._restarts += 1
+
+    def resume(self) -> None:
+        """Everything was started again: what runs now is what is watched."""
+        self._paused = False
+
+    async def watch(self) -> None:
+        """Until cancelled."""
+        try:
+            await asyncio.gather(*(self._watch(node) for node in self._nodes))
+        finally:
+            self._pool.shutdown(wait=False, cancel_futures=True)
+
+    async def _watch(self, node: Node) -> None:
+        alive: dict[str, _Seen] = {}
+        missing: dict[str, float] = {}
+        told: set[str] = set()
+        restarts = -1
+        while alive or missing or restarts < 0:
+            if restarts != self._restarts:
+                while self._paused:
+                    await asyncio.sleep(_PAUSE_S)
+                restarts = self._restarts
+                missing.clear()
+                told.clear()
+                now = time.monotonic()
+                while not (found := await self._processes(node)) and self._topology.servers(node):
+                    await asyncio.sleep(_PAUSE_S)
+                alive = {kind: _Seen(process, now) for kind, process in found.items() if process is not None}
+            ended = await self._ended(node, [seen.process for seen in alive.values()])
+            if restarts != self._restarts:
+                continue
+            for kind in [kind for kind, seen in alive.items() if seen.process in ended]:
+                gone = alive.pop(kind)
+                missing[kind] = time.monotonic()
+                if not self._excused(node.name, kind, gone.since):
+                    told.add(kind)
+                    await self._tell(node, kind, gone.process.pid)
+            await self._look_for(node, alive, missing, told)
+
+    async def _look_for(self, node: Node, alive: dict[str, _Seen], missing: dict[str, float], told: set[str]) -> None:
+        """Whether who was missing is back, or should have been long ago."""
+        if not missing:
+            return
+        now = time.monotonic()
+        for kind, found in (await self._processes(node)).items():
+            if kind not in missing:
+                continue
+            if found is not None:
+                alive[kind] = _Seen(found, now)
+                del missing[kind]
+                told.discard(kind)
+            elif self._excused(node.name, kind, now):
+                missing[kind] = now
+            elif kind not in told and now - missing[kind] > RETURN_S:
+                told.add(kind)
+                await self._tell(node, kind, None)
+        await asyncio.sleep(_PAUSE_S)
+
+    async def _tell(self, node: Node, kind: str, pid: int | None) -> None:
+        last = await self._in_thread(lambda: self._topology.last_words(node, kind))
+        log.error("%s: the %s (process %s) ended, and nobody had stopped it: %s", node.name, kind, pid, last)
+        self._report({"node": node.name, "server": kind, "pid": pid, "last": last})
+
+    async def _processes(self, node: Node) -> dict[str, ProcessId | None]:
+        """Kind of server -> its process; {} while the node does not answer."""
+
+        def ask() -> dict[str, ProcessId | None]:
+            return {kind: self._topology.process(node, kind) for kind in self._topology.servers(node)}
+
+        try:
+            return await self._in_thread(ask)
+        except InfraError as problem:
+            log.warning("%s: its processes cannot be seen: %s", node.name, problem)
+            return {}
+
+    async def _ended(self, node: Node, processes: Sequence[ProcessId]) -> list[ProcessId]:
+        if not processes:
+            return []
+        try:
+            return await self._in_thread(lambda: primitives.await_end(node, processes, ROUND_S))
+        except InfraError as problem:
+            log.warning("%s: its processes cannot be watched: %s", node.name, problem)
+            await asyncio.sleep(_PAUSE_S)
+            return []
+
+    async def _in_thread(self, work: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._pool, work)

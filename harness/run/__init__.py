@@ -1,0 +1,1 @@
+"""One run: its phases, and the interpreter that lets clients and the nemesis do what generators say."""

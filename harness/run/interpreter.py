@@ -1,0 +1,440 @@
+"""The interpreter: lets processes do what a generator says, and writes down everything that happens.
+
+One scheduler, in one asyncio loop, decides, stamps, indexes and journals; so the journal's order is the order in which
+things were known. Each client thread is a *desk* with a worker task that lives as long as its process: no task is made
+for an op. What a client does with its time is its own affair, with three limits.
+
+* An op has a deadline. When it passes, the op completes as `info`, whether its client reacts to being cancelled or
+  not; one that does not is left behind.
+* A process is never used again after an `info`: it might still be at it. Its thread runs a new process, with a new
+  client, from then on. The old client is closed in the background, with a deadline.
+* The end of a phase waits for the ops that are open, and so at most for their deadlines.
+
+Completions are taken note of before new ops are asked for: to write them down later would make ops look concurrent
+that were not, and hide violations from the checkers.
+
+The clock is the loop's, so everything here also runs in virtual time (`harness.run.virtual_time`). On an ordinary loop
+timers have a resolution of 1 ms; `extra["scheduled"]` tells when an op was due, `time` when it really started.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Coroutine
+from typing import Any, Final, Protocol
+
+from harness.api import Client, Completion
+from harness.generator import EMPTY, GeneratorError, Pending, Source, as_generator
+from harness.run.scheduler import MAIN, Ledger
+from results.op import FAIL, INFO, NEMESIS, OK, Op
+
+_log = logging.getLogger("harness.run")
+
+BATCH: Final = 16
+"""Ops that are started before the loop gets its turn: few, so that the first of them really starts when it was
+stamped (within a third of a millisecond), many enough to share the price of a turn."""
+
+CLOSE_DEADLINE_S: Final = 2.0
+"""How long a client may take to close before it is left behind."""
+
+
+class Nemesis(Protocol):
+    """Who injects faults. One op at a time; a number of its own; it survives its `info`s."""
+
+    async def invoke(self, op: Op) -> Completion: ...
+
+
+class _Desk:
+    """A thread's place: the process that sits there is `worker`.
+
+    op     what is open here, or None.
+    ready  whether `client` was opened, so that an op may have been sent.
+    inbox  where the worker waits for its next op.
+    """
+
+    __slots__ = ("client", "inbox", "op", "ready", "thread", "worker")
+
+    def __init__(self, thread: int) -> None:
+        self.thread = thread
+        self.op: Op | None = None
+        self.client: Client | None = None
+        self.ready = False
+        self.inbox: asyncio.Future[Op] | None = None
+        self.worker: asyncio.Task[None] | None = None
+
+
+class Interpreter:
+    """Runs generators, phase after phase, in the event loop that runs when it is made; time 0 is that moment.
+
+    concurrency          number of client threads.
+    client               thread -> a fresh client, for each new process of that thread.
+    nemesis              who takes the ops on the nemesis's thread; None: there is no such thread.
+    journal              is given every event before anything else happens: an invocation before it is sent. If it
+                         raises, nothing more is ever invoked and `run` raises the same, now and later.
+    deadline_s           for each op of a client, opening its client included.
+    nemesis_deadline_s   for each op of the nemesis.
+    on_event             is given every event after the journal (for the live line); the same if it raises.
+    """
+
+    def __init__(
+        self,
+        *,
+        concurrency: int,
+        client: Callable[[int], Client],
+        nemesis: Nemesis | None = None,
+        journal: Callable[[Op], None],
+        deadline_s: float,
+        nemesis_deadline_s: float = 120.0,
+        on_event: Callable[[Op], None] | None = None,
+    ) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._origin = self._loop.time()
+        self._floor = 0
+        self._client = client
+        self._nemesis = nemesis
+        self._journal = journal
+        self._on_event = on_event
+        self._deadline = round(deadline_s * 1e9)
+        self._nemesis_deadline = round(nemesis_deadline_s * 1e9)
+        self._ledger = Ledger(concurrency, nemesis=nemesis is not None)
+        self._desks = [_Desk(thread) for thread in range(concurrency + 1)]
+        self._done: deque[tuple[int, _Desk, Op, Completion]] = deque()
+        self._events: deque[tuple[str, Any]] = deque()
+        # All clients' ops have the same deadline, so these are in order of time; the same for the nemesis's.
+        self._expiries: tuple[deque[tuple[int, _Desk, Op]], ...] = (deque(), deque())
+        self._background: set[asyncio.Task[None]] = set()
+        self._wake: asyncio.Future[None] | None = None
+        self._alarm: asyncio.TimerHandle | None = None
+        self._alarm_at = 0
+        self._stop_at: int | None = None
+        self._running = False
+        self._broken: Exception | None = None
+
+    def now(self) -> int:
+        """ns since the start of the run; never less than a timer that has gone off."""
+        measured = round((self._loop.time() - self._origin) * 1e9)
+        return measured if measured > self._floor else self._floor
+
+    @property
+    def stopped(self) -> bool:
+        """Whether `stop` was called."""
+        return self._stop_at is not None
+
+    def stop(self, grace_s: float = 0.0) -> None:
+        """Invoke nothing more, in this phase and all later ones. Ops that are open may complete within `grace_s`; then
+        they are `info`. Call it in the loop's thread (a signal handler of the loop is).
+        """
+        if self._stop_at is None:
+            self._stop_at = self.now() + round(grace_s * 1e9)
+            self._rouse()
+
+    def event(self, f: str, value: Any) -> None:
+        """Write down something that nobody invoked (`results.op.Op.is_event`), stamped when that is done: at once while
+        a phase runs, else at the start of the next, or at the end. Call it in the loop's thread.
+        """
+        self._events.append((f, value))
+        self._rouse()
+
+    async def run(self, generator: Source, phase: str = MAIN) -> None:
+        """Do all that `generator` says, and wait for what is open then. Returns at once after `stop`.
+
+        Invocations have `extra["phase"]` unless it is `main`. Raises what the journal, `on_event` or the generator
+        raised (GeneratorError for a generator that breaks its contract); what is open is `info` then.
+        """
+        if self._running:
+            raise RuntimeError("a phase is running already; await it before the next")
+        if self._broken is not None:
+            raise self._broken
+        self._running = True
+        try:
+            self._ledger.begin(as_generator(generator), phase)
+            await self._run()
+        except BaseException as problem:
+            self._break_off(problem)
+            raise
+        finally:
+            self._running = False
+
+    async def _run(self) -> None:
+        ledger = self._ledger
+        ended = False
+        while True:
+            self._drain()
+            answer: Op | Pending | None = None
+            if self._stop_at is not None:
+                ended = True
+                if self.now() >= self._stop_at:
+                    self._give_up_all("the run was stopped")
+            if not ended:
+                for _ in range(BATCH):
+                    answer = ledger.ask(self.now())
+                    if not isinstance(answer, Op):
+                        break
+                    self._invoke(answer)
+                else:
+                    await asyncio.sleep(0)
+                    continue
+            ended = ended or answer is None
+            if ledger.idle and not self._done:
+                if ended:
+                    return
+                if isinstance(answer, Pending) and answer.until is None:
+                    raise GeneratorError(
+                        "the generator is pending, no op is open and it names no time: it would wait for ever"
+                    )
+            await self._wait(answer.until if isinstance(answer, Pending) else None)
+
+    def _invoke(self, op: Op) -> None:
+        if op.process == NEMESIS:
+            desk = self._desks[-1]
+            self._expiries[1].append((op.time + self._nemesis_deadline, desk, op))
+        else:
+            desk = self._desks[self._ledger.crew.thread_of(op.process)]
+            self._expiries[0].append((op.time + self._deadline, desk, op))
+        desk.op = op
+        self._note(op)
+        inbox = desk.inbox
+        if inbox is not None and not inbox.done():
+            inbox.set_result(op)
+        else:
+            desk.worker = self._loop.create_task(self._serve(desk, op))
+
+    def _note(self, op: Op) -> None:
+        """Write an event down, then tell who listens, then the generator. Before anything else comes of it."""
+        self._write(op)
+        self._ledger.tell(op)
+
+    def _write(self, op: Op) -> None:
+        try:
+            self._journal(op)
+            if self._on_event is not None:
+                self._on_event(op)
+        except Exception as problem:
+            self._broken = problem
+            raise
+
+    async def _serve(self, desk: _Desk, op: Op) -> None:
+        """A process at work: one op after the other, until it ends with an `info` or is given up."""
+        while True:
+            try:
+                if op.process == NEMESIS:
+                    assert self._nemesis is not None
+                    completion = _checked(await self._nemesis.invoke(op))
+                elif desk.ready or (problem := await self._open(desk, op)) is None:
+                    assert desk.client is not None
+                    completion = _checked(await desk.client.invoke(op))
+                else:
+                    completion = Completion(FAIL, op.value, f"no-client: {problem}")
+            except asyncio.CancelledError:
+                # Given up on (then no one looks at what we report), or all tasks are being cancelled.
+                self._report(desk, op, Completion(INFO, op.value, "cancelled"))
+                raise
+            except Exception as problem:
+                completion = Completion(INFO, op.value, _told(problem))
+            if not self._report(desk, op, completion) or (op.process != NEMESIS and _ends(completion)):
+                return
+            desk.inbox = self._loop.create_future()
+            op = await desk.inbox
+
+    async def _open(self, desk: _Desk, op: Op) -> str | None:
+        """Make and open the desk's client; None if it is there, else why not."""
+        client = None
+        try:
+            client = self._client(desk.thread)
+            desk.client = client
+            await client.open()
+        except Exception as problem:
+            if client is not None:
+                self._spawn(self._retire(None, client))
+            if desk.op is op:
+                desk.client = None
+            return _told(problem)
+        if desk.op is not op:
+            # Given up while it opened, and told so: what is known to have failed must not be sent now.
+            raise asyncio.CancelledError
+        desk.ready = True
+        return None
+
+    def _report(self, desk: _Desk, op: Op, completion: Completion) -> bool:
+        """A worker's op is done. False if it was given up before, so that the worker must end."""
+        if desk.op is not op:
+            return False
+        self._done.append((self.now(), desk, op, completion))
+        self._rouse()
+        return True
+
+    def _drain(self) -> None:
+        """Take note of all completions, then of all deadlines that have passed."""
+        done = self._done
+        while done:
+            time, desk, op, completion = done.popleft()
+            if desk.op is op:
+                self._complete(desk, op, completion, time)
+        while self._events:
+            self._write(self._ledger.event(self.now(), *self._events.popleft()))
+        now = self.now()
+        for expiries in self._expiries:
+            while expiries and (expiries[0][0] <= now or expiries[0][1].op is not expiries[0][2]):
+                _, desk, op = expiries.popleft()
+                if desk.op is op:
+                    limit = self._nemesis_deadline if op.process == NEMESIS else self._deadline
+                    self._give_up(desk, op, f"no answer within {limit / 1e9:g} s")
+
+    def _complete(self, desk: _Desk, op: Op, completion: Completion, time: int) -> None:
+        desk.op = None
+        ends = _ends(completion)
+        event = self._ledger.complete(
+            op, time, completion.type, completion.value, completion.error, completion.extra, ends=ends
+        )
+        if ends and op.process != NEMESIS:
+            self._vacate(desk)
+        self._note(event)
+
+    def _give_up(self, desk: _Desk, op: Op, why: str) -> None:
+        """Complete an open op in its worker's place, and leave the worker behind.
+
+        `info`; but if its client was not even open, nothing was sent, nor will be (`_open`): that is a `fail`.
+        """
+        unsent = op.process != NEMESIS and not desk.ready
+        completion = Completion(FAIL if unsent else INFO, op.value, f"no-client: {why}" if unsent else why)
+        self._vacate(desk)
+        self._complete(desk, op, completion, self.now())
+
+    def _give_up_all(self, why: str) -> None:
+        for desk in self._desks:
+            if desk.op is not None:
+                self._give_up(desk, desk.op, why)
+
+    def _break_off(self, problem: BaseException) -> None:
+        """After an error: what is open is `info`, as far as it can still be written down."""
+        self._ledger.begin(EMPTY, MAIN)
+        try:
+            if self._broken is None:
+                self._drain()
+                self._give_up_all(f"the run broke off: {_told(problem)}")
+        except Exception as another:
+            _log.warning("while the run broke off: %s", _told(another))
+        for desk in self._desks:
+            desk.op = None
+            self._vacate(desk)
+
+    def _vacate(self, desk: _Desk) -> None:
+        """The process leaves its desk; what it leaves behind is cleared away in the background."""
+        worker, client = desk.worker, desk.client
+        desk.worker, desk.client, desk.inbox, desk.ready = None, None, None, False
+        if worker is not None or client is not None:
+            self._spawn(self._retire(worker, client))
+
+    async def _retire(self, worker: asyncio.Task[None] | None, client: Client | None) -> None:
+        """End a worker and close its client, neither awaited without a deadline."""
+        if worker is not None and not worker.done():
+            worker.cancel()
+            await self._end(worker)
+        if client is not None:
+            await self._end(self._loop.create_task(client.close()))
+
+    async def _end(self, task: asyncio.Task[None]) -> None:
+        """Wait for a task as long as a client may take to close, then leave it behind."""
+        await asyncio.wait({task}, timeout=CLOSE_DEADLINE_S)
+        if not task.done():
+            task.cancel()
+            # One more turn: most end on being cancelled.
+            await asyncio.wait({task}, timeout=0.01)
+        if not task.done():
+            _forget(task)
+        elif not task.cancelled() and (problem := task.exception()) is not None:
+            _log.debug("closing a client: %s", _told(problem))
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = self._loop.create_task(work)
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
+
+    def _rouse(self) -> None:
+        wake = self._wake
+        if wake is not None and not wake.done():
+            wake.set_result(None)
+
+    async def _wait(self, until: int | None) -> None:
+        """Until something completes or is to be written down, `stop` is called, or the first of `until` and all
+        deadlines has come.
+        """
+        if self._done or self._events:
+            return
+        moments = [expiries[0][0] for expiries in self._expiries if expiries]
+        if until is not None:
+            moments.append(until)
+        if self._stop_at is not None:
+            moments.append(self._stop_at)
+        if moments:
+            self._set_alarm(min(moments))
+        self._wake = self._loop.create_future()
+        try:
+            await self._wake
+        finally:
+            self._wake = None
+
+    def _set_alarm(self, at: int) -> None:
+        """Be roused at `at`, or before: an alarm that is earlier stays, since to be woken for nothing costs less than
+        a new timer for every wait.
+        """
+        if self._alarm is not None:
+            if self._alarm_at <= at:
+                return
+            self._alarm.cancel()
+        self._alarm_at = at
+        self._alarm = self._loop.call_at(self._origin + at / 1e9, self._ring)
+
+    def _ring(self) -> None:
+        # The loop's clock counts in floats: without the floor, rounding could make it just not be time yet, for ever.
+        self._floor = max(self._floor, self._alarm_at)
+        self._alarm = None
+        self._rouse()
+
+    async def close(self) -> None:
+        """Close all clients, none awaited longer than its deadline. Nothing may be run after this."""
+        if self._broken is None:
+            self._drain()
+        if self._alarm is not None:
+            self._alarm.cancel()
+            self._alarm = None
+        for desk in self._desks:
+            desk.op = None
+            self._vacate(desk)
+        while self._background:
+            await asyncio.wait(set(self._background))
+
+
+def _ends(completion: Completion) -> bool:
+    """Whether a client's process ends with this: after `info`, or where the client asks (`extra["end-process"]`)."""
+    return completion.type == INFO or bool(completion.extra and completion.extra.get("end-process"))
+
+
+def _checked(completion: object) -> Completion:
+    """A client's answer, or `info` that says what is wrong with it."""
+    if not isinstance(completion, Completion):
+        return Completion(INFO, error=f"the client answered {completion!r}, which is no Completion")
+    if completion.type not in (OK, FAIL, INFO):
+        return Completion(
+            INFO, error=f"the client answered with the type {completion.type!r}; ok, fail or info is right"
+        )
+    return completion
+
+
+def _told(problem: BaseException) -> str:
+    """An exception in one line."""
+    text = " ".join(str(problem).split())
+    return f"{type(problem).__name__}: {text}" if text else type(problem).__name__
+
+
+def _forget(task: asyncio.Task[None]) -> None:
+    """Leave behind a task that ignores being cancelled.
+
+    `asyncio.run` waits at its end for every task it knows, for ever if need be; so it must not know this one
+    (`_unregister_task` is documented for those who extend asyncio).
+    """
+    _log.warning("a client ignores being cancelled and was left behind")
+    task._log_destroy_pending = False  # type: ignore[attr-defined]
+    asyncio._unregister_task(task)

@@ -1,0 +1,129 @@
+"""The bookkeeping of a run: which thread is free, which process it runs, what comes next, the index of every event.
+
+The interpreter and the simulation both keep this book, so that what a simulation shows is what a run does. It does no
+I/O and knows no clock: whoever keeps it says what time it is.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, Final
+
+from harness.generator import EMPTY, LOG, Generator, GeneratorError, Invocation, Pending
+from harness.generator.adapters import breach
+from harness.generator.context import Context, Crew
+from results.op import INFO, INVOKE, NEMESIS, Op, OpType
+
+_log = logging.getLogger("harness.run")
+_NO_EXTRA: Final[Mapping[str, Any]] = MappingProxyType({})
+
+MAIN: Final = "main"
+"""The phase that is not written into the history."""
+
+
+class Ledger:
+    """One run's book. Indices, turns and processes go on from phase to phase.
+
+    Every step costs the same for ten threads and for a thousand, but for a crash (a copy of the processes).
+    """
+
+    def __init__(self, concurrency: int, *, nemesis: bool) -> None:
+        start = Context.start(concurrency, nemesis=nemesis)
+        self.crew: Crew = start.crew
+        self.generator: Generator = EMPTY
+        self._phase: Mapping[str, Any] = _NO_EXTRA
+        self._threads = start.threads
+        self._free = start.threads
+        self._turn = 0
+        self._index = 0
+
+    @property
+    def idle(self) -> bool:
+        """Whether no op is open."""
+        return self._free == self._threads
+
+    def begin(self, generator: Generator, phase: str) -> None:
+        """A phase begins: ops come from `generator` now."""
+        self.generator = generator
+        self._phase = _NO_EXTRA if phase == MAIN else MappingProxyType({"phase": phase})
+
+    def context(self, now: int) -> Context:
+        """The moment as the generator sees it."""
+        return Context(now, self._free, self._threads, self._turn, self.crew)
+
+    def ask(self, now: int) -> Op | Pending | None:
+        """What the generator wants now: an invocation, entered in the book; Pending; None: it has ended.
+
+        An invocation must be told (`tell`) before the next question. Raises GeneratorError if the generator breaks its
+        contract.
+        """
+        while True:
+            ctx = Context(now, self._free, self._threads, self._turn, self.crew)
+            step = self.generator.op(ctx)
+            if step is None:
+                self.generator = EMPTY
+                return None
+            wrong = breach(step, ctx)
+            if wrong is not None:
+                raise GeneratorError(f"the generator answered {step[0]!r}: {wrong}")
+            what, self.generator = step
+            if isinstance(what, Pending):
+                return what
+            if what.f != LOG:
+                return self._invoke(what, ctx)
+            _log.info("%s", what.value)
+
+    def _invoke(self, what: Invocation, ctx: Context) -> Op:
+        crew = self.crew
+        process = what.process
+        thread = ctx.pick() if process is None else crew.thread_of(process)
+        if process is None:
+            process = crew.processes[thread]
+        extra = what.extra
+        scheduled = what.time
+        if self._phase or (scheduled is not None and scheduled != ctx.time):
+            extra = {**extra, **self._phase}
+            if scheduled is not None and scheduled != ctx.time:
+                extra["scheduled"] = scheduled
+        op = Op(self._index, ctx.time, process, INVOKE, what.f, what.key, what.value, None, extra)
+        self._index += 1
+        self._turn += 1
+        self._free ^= 1 << thread
+        return op
+
+    def complete(
+        self,
+        invoked: Op,
+        now: int,
+        kind: OpType,
+        value: Any = None,
+        error: str | None = None,
+        extra: Mapping[str, Any] = _NO_EXTRA,
+        *,
+        ends: bool = False,
+    ) -> Op:
+        """An open op completes: an event, to be told. After `info`, or if it `ends` the process, a client's thread runs
+        the next process.
+        """
+        process = invoked.process
+        thread = self.crew.thread_of(process)
+        op = Op(self._index, now, process, kind, invoked.f, invoked.key, value, error, extra)
+        self._index += 1
+        self._free |= 1 << thread
+        if process != NEMESIS and (ends or kind == INFO):
+            self.crew = self.crew.reborn(thread)
+        return op
+
+    def event(self, now: int, f: str, value: Any) -> Op:
+        """Something that nobody invoked and that frees no thread (`results.op.Op.is_event`). It is not told."""
+        op = Op(self._index, now, NEMESIS, INFO, f, None, value)
+        self._index += 1
+        return op
+
+    def tell(self, event: Op) -> None:
+        """Let the generator hear of an event that was entered. Apart from entering it, so that a generator that breaks
+        here breaks no history.
+        """
+        self.generator = self.generator.update(self.context(event.time), event)

@@ -1,0 +1,426 @@
+"""The docker backend: nodes are containers with one capability more than usual (NET_ADMIN), and never privileged.
+
+Their network is `internal`: nothing routes it off the machine. The image is made here and imported
+(`infra.machines.image`), or built on top of `--base-image`. Labels on everything tell the run; who owns it, the engine
+itself knows (`infra.machines.backends.engine_claim`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import io
+import tarfile
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
+from typing import Any, Final
+
+import docker
+import requests
+from docker.errors import APIError, BuildError, DockerException, ImageNotFound, NotFound
+from docker.types import IPAMConfig, IPAMPool, Mount
+
+from infra.machines import kept
+from infra.machines.api import Capability, Cluster, ClusterSpec, InfraError, Leftover
+from infra.machines.backends.engine_claim import EngineClaim, engine_time, is_held, is_kept, mark_kept
+from infra.machines.backends.owned import HOST_KEY, OwnedCluster, give_up, log, make_nodes, node_names, reach, slug
+from infra.machines.cache import exclusive
+from infra.machines.control_log import ControlLog
+from infra.machines.cpu_share import GROUP, cluster_group
+from infra.machines.engine import connect, engine_answers, note_use, was_used
+from infra.machines.image import Say, dockerfile, ensure_tar, image_id
+from infra.machines.janitor import Janitor
+from infra.machines.keys import ClusterKeys, new_cluster_keys
+from infra.machines.network import Subnet, seal_pool, subnets
+from infra.machines.ownership import Owner, current, text_is_alive
+
+REPOSITORY: Final = "rocketmq-harness-node"
+RUN: Final = "rocketmq-harness.run"
+OWNER: Final = "rocketmq-harness.owner"
+LAYOUT: Final = "rocketmq-harness.layout"
+"""Labels. `owner` is a process of the machine that made it: it helps where the claim is not there yet, or no more.
+`layout` is the version of these labels and names, for those who must clean up after a later harness.
+"""
+
+_PIDS: Final = 8192
+_MEMORY_SHARE: Final = 0.75
+_LEAST_MEMORY: Final = 2 << 30
+"""What a node may use, so that one that runs wild cannot take the machine: processes, threads included; its share of
+three quarters of the engine's memory, but never less than what its servers need.
+"""
+
+# Docker writes /etc/resolv.conf when the container starts, and its DNS makes unknown names hang for 10 to 20 s. Older
+# engines give a node of an internal network a default route all the same: packets for elsewhere die unanswered then.
+_COMMAND: Final = (
+    "echo nameserver 127.0.0.1 >/etc/resolv.conf; ip route del default 2>/dev/null; mkdir -p /run/sshd; "
+    f"exec /usr/sbin/sshd -D -e -h {HOST_KEY} -o UsePAM=no -o UseDNS=no -o PasswordAuthentication=no"
+    " -o MaxSessions=100 -o MaxStartups=100"
+)
+_GONE: Final = (404, 409)
+"""What the engine says of a container that is no more, or that somebody else is removing."""
+
+
+class DockerBackend:
+    """Five nodes in one to three seconds; needs a Docker engine on this machine. See `infra.machines.api.Backend`."""
+
+    name = "docker"
+
+    def probe(self) -> Capability:
+        return engine_answers()
+
+    def provision(self, spec: ClusterSpec) -> Cluster:
+        names = node_names(spec)
+        client = connect()
+        with _one_line():
+            engine = client.version().get("Version", "?")
+            image = ensure_image(client, spec.base_image, log.info)
+        prefix = _prefix(spec.run_id)
+        labels = _labels_of(spec.run_id)
+        subnet: Subnet | None = None
+        janitor: Janitor | None = None
+        claim: EngineClaim | None = None
+        with _one_line():
+            for container in client.containers.list(all=True, filters={"label": f"{RUN}={spec.run_id}"}):
+                raise InfraError(f"run {spec.run_id} has {container.name} already: `harness clean` removes dead runs")
+
+        def tear_down() -> None:
+            _sweep(client, spec.run_id)
+            if claim is not None:
+                _release(claim)
+            if subnet is not None:
+                subnet.release()
+            if janitor is not None:
+                janitor.dismiss()
+            client.close()
+
+        try:
+            note_use()
+            janitor = Janitor.start(self.name, spec.run_id)
+            seal_pool()
+            keys = new_cluster_keys(names)
+            with _one_line():
+                claim = EngineClaim.take(client, image, prefix, labels)
+                subnet = _make_network(client, prefix, spec.run_id, labels)
+                addresses = {name: subnet.node(i) for i, name in enumerate(names)}
+                mounts = [Mount(s.path, str(s.source.resolve()), type="bind", read_only=True) for s in spec.shares]
+                machine = client.info()
+                memory = _memory_of_a_node(machine, len(names))
+                parent = GROUP if machine.get("CgroupDriver") == "cgroupfs" else None  # systemd's names are slices
+
+                def start(name: str) -> None:
+                    container = client.containers.create(
+                        image,
+                        ["sh", "-c", _COMMAND],
+                        name=f"{prefix}-{name}",
+                        hostname=name,
+                        init=True,
+                        cap_add=["NET_ADMIN"],
+                        cgroup_parent=parent,
+                        mem_limit=memory,
+                        pids_limit=_PIDS,
+                        labels=labels,
+                        mounts=mounts,
+                        network=prefix,
+                        networking_config={prefix: client.api.create_endpoint_config(ipv4_address=addresses[name])},
+                        extra_hosts=dict(addresses),
+                    )
+                    container.put_archive("/", _furniture(keys, name))
+                    container.start()
+
+                _in_parallel(start, names)
+            if parent is not None:
+                cluster_group()
+            control_log = ControlLog(spec.control_log)
+            nodes = make_nodes(addresses, keys, control_log)
+            reach(nodes, lambda name: _why_not(client, f"{prefix}-{name}"))
+        except BaseException:
+            give_up(tear_down)
+            raise
+        facts = {"backend": self.name, "engine": engine, "image": image, "network": str(subnet.network)}
+
+        def detach(note: str) -> None:
+            assert subnet is not None
+            assert janitor is not None
+            assert claim is not None
+            with _one_line():
+                mark_kept(client, image, prefix, labels)
+            kept.save(kept.Kept.of(self.name, spec.run_id, addresses, keys, facts, note))
+            subnet.release()  # its route tells that it is taken
+            janitor.dismiss()
+            _release(claim)
+            client.close()
+
+        return OwnedCluster(self.name, spec.run_id, nodes, facts, control_log, tear_down, detach)
+
+    def reuse(self, spec: ClusterSpec) -> Cluster:
+        known = kept.known(spec.run_id)
+        prefix = _prefix(spec.run_id)
+        client = connect()
+        claim = _claim_kept(client, known.facts.get("image", ""), spec.run_id)
+        control_log = ControlLog(spec.control_log)
+        nodes = make_nodes(known.addresses, known.keys, control_log)
+
+        def let_go() -> None:
+            _release(claim)
+            client.close()
+
+        try:
+            reach(nodes, lambda name: _why_not(client, f"{prefix}-{name}"))
+        except BaseException:
+            give_up(let_go)
+            raise
+        return OwnedCluster(self.name, spec.run_id, nodes, known.facts, control_log, let_go)
+
+    def leftovers(self) -> list[Leftover]:
+        """Raises InfraError where an engine that may hold something of ours does not answer."""
+        answer = engine_answers()
+        if not answer.ok:
+            if not was_used():
+                return []
+            raise InfraError(f"what it holds cannot be seen: {answer.reason}")
+        with contextlib.closing(connect()) as client, _one_line():
+            now = engine_time(client)
+            things: dict[str, list[tuple[str, Any]]] = defaultdict(list)
+            for kind, thing in _things(client, RUN):
+                things[_labels(thing).get(RUN, "")].append((kind, thing))
+        return [_leftover(self.name, run_id, found, now) for run_id, found in sorted(things.items())]
+
+    def clean(self, run_id: str) -> None:
+        with contextlib.closing(connect()) as client:
+            with _one_line():
+                found = list(_things(client, f"{RUN}={run_id}"))
+                left = _leftover(self.name, run_id, found, engine_time(client))
+            if left.alive:
+                raise InfraError(f"run {run_id} still runs{_by(found)}: end that first")
+            claim = None
+            if left.kept:  # so that nobody can begin to use it now
+                image = next(thing.attrs["Image"] for kind, thing in found if kind == "container")
+                claim = _claim_kept(client, image, run_id)
+            try:
+                self.sweep(run_id)
+            finally:
+                if claim is not None:
+                    _release(claim)
+
+    def sweep(self, run_id: str) -> int:
+        """Remove what there is of a run, asking nobody; the number of things found."""
+        with contextlib.closing(connect()) as client:
+            found = _sweep(client, run_id)
+        kept.forget(run_id)
+        return found
+
+
+def _prefix(run_id: str) -> str:
+    """How the names of everything of a run begin."""
+    return f"harness-{slug(run_id)}"
+
+
+def _labels_of(run_id: str) -> dict[str, str]:
+    return {RUN: run_id, OWNER: str(current()), LAYOUT: "2"}
+
+
+def _leftover(backend: str, run_id: str, found: Sequence[tuple[str, Any]], now: datetime) -> Leftover:
+    containers = [thing for kind, thing in found if kind == "container"]
+    kept_alive = is_kept(containers)
+    owned = not kept_alive and any(text_is_alive(_labels(thing).get(OWNER, "")) for _, thing in found)
+    what = ", ".join(f"{kind} {thing.name}" for kind, thing in found)
+    return Leftover(backend, run_id, what, is_held(containers, now) or owned, kept_alive)
+
+
+def _by(found: Sequence[tuple[str, Any]]) -> str:
+    """Which process of this machine a run belongs to; empty where it is none of them."""
+    owners = [_labels(thing).get(OWNER, "") for _, thing in found]
+    living = next((owner for owner in owners if text_is_alive(owner)), None)
+    return "" if living is None else f" (process {Owner.parse(living).pid})"
+
+
+def _claim_kept(client: docker.DockerClient, image: str, run_id: str) -> EngineClaim:
+    try:
+        with _one_line():
+            return EngineClaim.take(client, image, _prefix(run_id), _labels_of(run_id))
+    except InfraError as problem:
+        raise InfraError(f"the kept cluster {run_id}: {problem}") from None
+
+
+def _release(claim: EngineClaim) -> None:
+    with _one_line():
+        claim.release()
+
+
+def _memory_of_a_node(machine: Mapping[str, Any], nodes: int) -> int:
+    """In bytes, by what the engine tells of its machine; 0 (no limit) where it does not tell."""
+    total = int(machine.get("MemTotal") or 0)
+    return max(_LEAST_MEMORY, int(total * _MEMORY_SHARE / nodes)) if total else 0
+
+
+def ensure_image(client: docker.DockerClient, base: str | None, say: Say) -> str:
+    """The node image's name at the engine; imported or built when it is not there. Raises InfraError."""
+    if base is not None:
+        return _build_on(client, base, say)
+    tag = f"{REPOSITORY}:{image_id()}"
+    with exclusive(f"import-{image_id()}"):
+        if not _has(client, tag):
+            tar = ensure_tar(say)
+            say(f"image: importing {tag} into the Docker engine")
+            client.api.import_image_from_file(str(tar), repository=REPOSITORY, tag=image_id())
+            if not _has(client, tag):
+                raise InfraError(f"the Docker engine did not import {tar}: see its log")
+    return tag
+
+
+def _build_on(client: docker.DockerClient, base: str, say: Say) -> str:
+    recipe = dockerfile(base)
+    tag = f"{REPOSITORY}:on-{hashlib.sha256(recipe.encode()).hexdigest()[:12]}"
+    with exclusive(f"build-{tag.rpartition(':')[2]}"):
+        if _has(client, tag):
+            return tag
+        if not _has(client, base):
+            say(f"image: pulling {base}")
+            try:
+                client.images.pull(base)
+            except APIError as e:
+                raise InfraError(
+                    f"cannot pull --base-image {base}: {e.explanation}; leave it out, and the image is made here"
+                ) from e
+        say(f"image: building {tag} on top of {base}")
+        try:
+            # The host's network: an engine of ours has no bridge that a build could reach a mirror through.
+            client.images.build(
+                fileobj=io.BytesIO(recipe.encode()), tag=tag, rm=True, forcerm=True, network_mode="host"
+            )
+        except BuildError as e:
+            said = [line.get("stream", "").strip() for line in e.build_log if line.get("stream", "").strip()]
+            raise InfraError(
+                f"cannot install the node's packages on --base-image {base} (it must be a Debian with openjdk-17): "
+                f"{said[-1] if said else e.msg}"
+            ) from e
+    return tag
+
+
+def _make_network(client: docker.DockerClient, name: str, run_id: str, labels: Mapping[str, str]) -> Subnet:
+    for subnet in subnets(run_id):
+        ipam = IPAMConfig(pool_configs=[IPAMPool(subnet=str(subnet.network), gateway=subnet.control)])
+        try:
+            client.networks.create(
+                name, driver="bridge", internal=True, ipam=ipam, labels=dict(labels), check_duplicate=True
+            )
+        except APIError as e:
+            subnet.release()
+            if "overlap" not in str(e).lower():
+                raise
+        except BaseException:
+            subnet.release()
+            raise
+        else:
+            return subnet
+    raise AssertionError("unreachable: subnets() raises when it runs out")
+
+
+def _furniture(keys: ClusterKeys, name: str) -> bytes:
+    """A tar of what a node gets before it starts: who may log in, and the key it shows."""
+    data = io.BytesIO()
+    with tarfile.open(fileobj=data, mode="w") as tar:
+        folder = tarfile.TarInfo("root/.ssh")
+        folder.type, folder.mode = tarfile.DIRTYPE, 0o700
+        tar.addfile(folder)
+        for path, content in (
+            ("root/.ssh/authorized_keys", keys.authorized_keys),
+            (HOST_KEY.lstrip("/"), keys.hosts[name].private),
+        ):
+            info = tarfile.TarInfo(path)
+            info.mode, info.size, info.mtime = 0o600, len(content), int(time.time())
+            tar.addfile(info, io.BytesIO(content))
+    return data.getvalue()
+
+
+def _why_not(client: docker.DockerClient, name: str) -> str | None:
+    """Why a container will never answer: it ended, with these last words."""
+    try:
+        container = client.containers.get(name)
+        if container.status in ("created", "running", "restarting"):
+            return None
+        said = container.logs(tail=1).decode(errors="replace").strip()
+    except (DockerException, requests.RequestException):
+        return None  # the engine is busy; the deadline judges
+    return f"its container is {container.status}: {said or 'it said nothing'}"
+
+
+def _things(client: docker.DockerClient, label: str) -> Iterator[tuple[str, Any]]:
+    """Containers, then networks, with a label (`KEY` or `KEY=VALUE`)."""
+    for container in client.containers.list(all=True, filters={"label": label}, ignore_removed=True):
+        yield "container", container
+    for network in client.networks.list(filters={"label": label}):
+        yield "network", network
+
+
+def _labels(thing: Any) -> Mapping[str, str]:
+    attrs: Mapping[str, Any] = thing.attrs
+    return attrs.get("Labels") or attrs.get("Config", {}).get("Labels") or {}
+
+
+def _sweep(client: docker.DockerClient, run_id: str) -> int:
+    """Remove the run's containers (whatever state they are in), then its networks; how many things there were."""
+    with _one_line():
+        found = list(_things(client, f"{RUN}={run_id}"))
+        containers = [thing for kind, thing in found if kind == "container"]
+        if containers:
+            _in_parallel(_remove_container, containers)
+        for kind, thing in found:
+            if kind == "network":
+                _remove_network(thing)
+    return len(found)
+
+
+def _remove_container(container: Any) -> None:
+    try:
+        container.remove(force=True, v=True)
+    except APIError as e:
+        if e.status_code not in _GONE:
+            raise
+        with contextlib.suppress(NotFound):
+            container.wait(condition="removed", timeout=30)
+
+
+def _remove_network(network: Any) -> None:
+    for attempt in range(10):
+        try:
+            network.remove()
+        except NotFound:
+            return
+        except APIError as e:
+            if "active endpoints" not in str(e) or attempt == 9:
+                raise
+            time.sleep(0.2)  # the last container's end of it is still being taken down
+        else:
+            return
+
+
+def _has(client: docker.DockerClient, image: str) -> bool:
+    try:
+        client.images.get(image)
+    except ImageNotFound:
+        return False
+    return True
+
+
+def _in_parallel(work: Callable[[Any], None], items: Sequence[Any]) -> None:
+    """All at once; every one is finished, or has failed, when this returns or raises (the first failure)."""
+    with ThreadPoolExecutor(len(items)) as pool:
+        futures = [pool.submit(work, item) for item in items]
+    for future in futures:
+        future.result()
+
+
+@contextlib.contextmanager
+def _one_line() -> Iterator[None]:
+    """What the engine refuses, or the loss of it, as InfraError."""
+    try:
+        yield
+    except APIError as e:
+        reason = " ".join(str(e.explanation or e).split())
+        raise InfraError(f"the Docker engine refuses: {reason}") from e
+    except (DockerException, requests.RequestException) as e:
+        raise InfraError(f"the Docker engine answers no more: {' '.join(str(e).split())}; see its log") from e

@@ -1,0 +1,145 @@
+"""What the backends that make their own machines (docker, local) have in common."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import re
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import PurePosixPath
+from typing import Final
+
+from infra.machines.api import ClusterSpec, InfraError, Node, NodeUnreachable
+from infra.machines.control_log import ControlLog
+from infra.machines.keys import ClusterKeys
+from infra.machines.network import MAX_NODES
+from infra.machines.node import SshNode
+
+log = logging.getLogger("infra")
+"""Progress that takes long enough for a user to wonder (INFO)."""
+
+REACH_TIMEOUT_S: Final = 30.0
+HOST_KEY: Final = "/etc/ssh/ssh_host_ed25519_key"
+
+
+class OwnedCluster:
+    """`infra.machines.api.Cluster` of nodes that are ours: everything is permitted here, and everything goes with
+    `destroy`.
+    """
+
+    destructive = True
+
+    def __init__(
+        self,
+        backend: str,
+        run_id: str,
+        nodes: Sequence[Node],
+        facts: Mapping[str, str],
+        control_log: ControlLog,
+        tear_down: Callable[[], None],
+        let_live: Callable[[str], None] | None = None,
+    ) -> None:
+        """`let_live`: makes the cluster outlive us, with a note; None: it does already."""
+        self._let_live = let_live
+        self.backend, self.run_id, self.nodes, self.facts = backend, run_id, nodes, facts
+        self._control_log, self._tear_down = control_log, tear_down
+        self._lock = threading.Lock()
+        self._gone = False
+
+    def destroy(self) -> None:
+        """Close the nodes' connections, then remove them and their network. A failed attempt can be repeated."""
+        self._end(self._tear_down)
+
+    def keep(self, note: str) -> None:
+        """Close the nodes' connections, and let them live on."""
+        self._end(lambda: self._let_live(note) if self._let_live is not None else None)
+
+    def _end(self, how: Callable[[], None]) -> None:
+        with self._lock:
+            if self._gone:
+                return
+            for node in self.nodes:
+                node.close()
+            how()
+            self._control_log.close()
+            if self._control_log.failure is not None:
+                log.warning("%s", self._control_log.failure)
+            self._gone = True
+
+
+def give_up(tear_down: Callable[[], None]) -> None:
+    """Tear down after a failure without hiding it: what goes wrong now is only noted, the janitor tries again."""
+    try:
+        tear_down()
+    except InfraError as e:
+        log.warning("clean-up after a failed start: %s", e)
+
+
+def node_names(spec: ClusterSpec) -> list[str]:
+    """`n1`, `n2`, ... Raises InfraError for a number of nodes, or a share, that cannot be."""
+    if not 1 <= spec.nodes <= MAX_NODES:
+        raise InfraError(f"{spec.nodes} nodes: a cluster has 1 to {MAX_NODES}")
+    for share in spec.shares:
+        if not share.source.is_dir():
+            raise InfraError(f"the folder {share.source}, to be shared with the nodes, does not exist")
+        if not PurePosixPath(share.path).is_absolute() or ".." in PurePosixPath(share.path).parts:
+            raise InfraError(f"{share.path!r}: a share's place on the nodes is an absolute path")
+    return [f"n{i}" for i in range(1, spec.nodes + 1)]
+
+
+def slug(run_id: str) -> str:
+    """The run id as a part of names (of containers, networks, folders): readable, and unique although cut."""
+    readable = re.sub(r"[^A-Za-z0-9_.-]+", "-", run_id).strip("-.")[:60]
+    return f"{readable}-{digest(run_id)[:6]}"
+
+
+def digest(run_id: str) -> str:
+    """Hex digits that stand for the run id."""
+    return hashlib.sha256(run_id.encode()).hexdigest()
+
+
+def hosts_file(addresses: Mapping[str, str]) -> bytes:
+    """`/etc/hosts` with all nodes: names are known without any DNS."""
+    lines = ["127.0.0.1 localhost", *(f"{address} {name}" for name, address in addresses.items())]
+    return ("\n".join(lines) + "\n").encode()
+
+
+RESOLV_CONF: Final = b"nameserver 127.0.0.1\n"
+"""A name server that is not there: unknown names fail at once, instead of after 10 to 20 s."""
+
+
+def make_nodes(addresses: Mapping[str, str], keys: ClusterKeys, control_log: ControlLog) -> list[SshNode]:
+    """The nodes as seen over SSH; nothing is connected yet."""
+    client = keys.client.pkey
+    return [
+        SshNode(name, address, client_key=client, host_key=keys.hosts[name].pkey, control_log=control_log)
+        for name, address in addresses.items()
+    ]
+
+
+def reach(nodes: Sequence[Node], why_not: Callable[[str], str | None], timeout_s: float = REACH_TIMEOUT_S) -> None:
+    """Wait until every node takes commands over SSH.
+
+    `why_not(name)` tells in one line why a node never will (it died, and said so), or None while there is hope.
+    Raises InfraError at the first node that will not, or at the deadline.
+    """
+    until = time.monotonic() + timeout_s
+
+    def one(node: Node) -> None:
+        while True:
+            try:
+                node.run(["true"], timeout_s=5)
+                return
+            except NodeUnreachable as e:
+                reason = why_not(node.name)
+                if reason is not None:
+                    raise InfraError(f"{node.name} did not come up: {reason}") from e
+                if time.monotonic() > until:
+                    raise InfraError(f"{node.name} did not answer within {timeout_s:.0f} s: {e}") from e
+            time.sleep(0.02)
+
+    with ThreadPoolExecutor(len(nodes)) as pool:
+        list(pool.map(one, nodes))

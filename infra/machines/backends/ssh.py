@@ -1,0 +1,481 @@
+"""The ssh backend: machines that exist already, named by `--node [user@]host[:port]`.
+
+They are somebody's, so this backend asks before it acts. Software is installed only with `--install`; faults that stop
+processes or cut networks are permitted only with `--disposable`; a machine's host key must be known already. Everything
+of ours on a host lies below two folders (`ROOTS`) that carry the run's id in a marker file. Folders that somebody else
+made are refused; `destroy` removes exactly the marked ones, the servers started from there, and our packet rules.
+
+A record of each run lies in the cache folder of the control machine, so that `harness clean` finds the hosts of a run
+whose control program was killed; a claim beside it (`infra.machines.claims`) tells whether that program lives. A fault
+ends by its lease on the host itself; where the connection was lost in silence, its guard may outlive the run by the
+time to live, so whoever releases a host ends the run's guards first.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import posixpath
+import re
+import socket
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import paramiko
+from cryptography.exceptions import UnsupportedAlgorithm
+
+from infra.machines.api import Capability, Cluster, ClusterSpec, CommandFailed, InfraError, Leftover, Node, Share
+from infra.machines.cache import cache_dir
+from infra.machines.claims import Claim, holder
+from infra.machines.control_log import ControlLog
+from infra.machines.node import PROCESS_OF, SshNode
+from infra.machines.primitives import TABLE_PREFIX
+
+log = logging.getLogger("infra")
+
+ROOTS: Final = ("/opt/harness", "/var/lib/harness")
+"""Where everything of ours lies on a host: programs (shares), and what servers write."""
+
+MARKER: Final = ".rocketmq-harness"
+"""The file that makes a folder ours; it holds the run's id."""
+
+PROGRAMS: Final[Mapping[str, str]] = {
+    "bash": "bash",
+    "find": "findutils",
+    "grep": "grep",
+    "awk": "mawk",
+    "mountpoint": "util-linux",
+    "timeout": "coreutils",
+    "setsid": "util-linux",
+    "flock": "util-linux",
+    "fincore": "util-linux-extra",
+    "nft": "nftables",
+    "java": "openjdk-17-jre-headless",
+}
+"""What a host must have: program -> Debian's package (Debian 12)."""
+
+_INSTALL_S: Final = 900
+_DEFAULT_KEYS: Final = ("id_ed25519", "id_ecdsa", "id_rsa")
+_HOST: Final = re.compile(r"(?:(?P<user>[^@\s]+)@)?(?P<host>[A-Za-z0-9._-]+)(?::(?P<port>[0-9]{1,5}))?")
+
+_MISSING = 'for name; do command -v "$name" > /dev/null || echo "$name"; done'
+
+# Arguments: marker, run id, folders. All are looked at before one is touched; the marker is made with noclobber, so of
+# two runs that come at once only one gets the host. Says which folder is whose when it refuses.
+# A file system of its own may be mounted there: what mkfs puts into it is nobody's.
+_CLAIM = """
+marker=$1 run=$2
+shift 2
+for root; do
+    if [ -e "$root/$marker" ]; then
+        owner=$(cat -- "$root/$marker")
+        [ "$owner" = "$run" ] || { echo "run $owner $root"; exit 1; }
+    elif [ -L "$root" ] || { [ -e "$root" ] && [ -n "$(ls -A --ignore=lost+found -- "$root" 2>&1)" ]; }; then
+        echo "foreign $root"
+        exit 1
+    fi
+done
+for root; do
+    mkdir -p -- "$root" || exit 1
+    (set -C; printf '%s\\n' "$run" > "$root/$marker") 2>/dev/null && continue
+    owner=$(cat -- "$root/$marker")
+    [ "$owner" = "$run" ] || { echo "run $owner $root"; exit 1; }
+done
+"""
+
+# Arguments: marker, run id, prefix of our tables, folders. Touches only folders that this run has marked, and the
+# guards of this run's leases (infra.machines.lease), which carry its id: one that is left may start a server when it
+# ends.
+_RELEASE = (
+    PROCESS_OF
+    + """
+marker=$1 run=$2 prefix=$3
+shift 3
+for process in /proc/[0-9]*; do
+    grep -zqxF -- "lease:$run" "$process/cmdline" 2>/dev/null || continue
+    commands=$(cat "$process"/task/*/children 2>/dev/null)     # each `timeout` leads a process group of its own
+    kill -s KILL -- "${process#/proc/}" 2>/dev/null
+    for command in $commands; do kill -s KILL -- "-$command" 2>/dev/null; done
+done
+ours=
+for root; do
+    [ "$(cat -- "$root/$marker" 2>/dev/null)" = "$run" ] || continue
+    ours=yes
+    find "$root" -name '*.pid' -type f -exec cat {} + | while read -r pid started; do
+        # Each is the leader of a session of its own (SshNode.spawn), hence of a process group: all of it goes.
+        [ -n "$started" ] && [ "$(started_of "$pid")" = "$started" ] && kill -s KILL -- "-$pid"
+    done
+done
+[ -n "$ours" ] || exit 0
+if command -v nft > /dev/null; then
+    nft list tables inet | while read -r _ family table; do
+        case $table in "$prefix"*) nft delete table "$family" "$table" ;; esac
+    done
+fi
+for root; do
+    [ "$(cat -- "$root/$marker" 2>/dev/null)" = "$run" ] || continue
+    # A killed server may still be closing its files: the second attempt finds what the first one missed. The marker
+    # goes last, so that a release that failed half-way can be repeated; a mount point stays.
+    for pause in 0.2 0; do
+        find "$root" -xdev -mindepth 1 ! -path "$root/$marker" ! -path "$root/lost+found" -delete 2>/dev/null && break
+        sleep "$pause"
+    done
+    left=$(ls -A --ignore=lost+found --ignore="$marker" -- "$root") || exit 1
+    [ -z "$left" ] || { echo "cannot remove $root/$left" >&2; exit 1; }
+    rm -f -- "$root/$marker"
+    mountpoint -q -- "$root" || rmdir -- "$root" || exit 1
+done
+"""
+)
+
+_SUMS = r"""[ -d "$1" ] || exit 0; cd -- "$1" && find . -type f ! -name "$2" -exec sha256sum -z {} +"""
+
+
+@dataclass(frozen=True)
+class Host:
+    """One `[user@]host[:port]`, with the IPv4 address its name has now."""
+
+    user: str
+    host: str
+    port: int
+    address: str
+
+    @classmethod
+    def parse(cls, text: str) -> Host:
+        """Raises InfraError when the text names no host, or nobody knows the name."""
+        match = _HOST.fullmatch(text)
+        port = int(match["port"] or 22) if match else 0
+        if match is None or not 0 < port < 65536:
+            raise InfraError(f"--node {text!r}: expected [user@]host[:port]")
+        try:
+            found = socket.getaddrinfo(match["host"], port, socket.AF_INET, socket.SOCK_STREAM)
+        except OSError as error:
+            raise InfraError(f"--node {text}: no IPv4 address of {match['host']!r} is known ({error})") from error
+        return cls(match["user"] or "root", match["host"], port, str(found[0][4][0]))
+
+    def __str__(self) -> str:
+        return f"{self.user}@{self.host}:{self.port}"
+
+
+class SshCluster:
+    """Existing machines, claimed for one run. See `infra.machines.api.Cluster`; `destructive` is what `--disposable`
+    said.
+    """
+
+    backend = "ssh"
+
+    def __init__(
+        self,
+        run_id: str,
+        nodes: Sequence[SshNode],
+        facts: Mapping[str, str],
+        destructive: bool,
+        control_log: ControlLog,
+    ) -> None:
+        self.run_id, self.facts, self.destructive = run_id, facts, destructive
+        self.nodes: Sequence[Node] = nodes
+        self._ssh, self._control_log = nodes, control_log
+        self._lock = threading.Lock()
+        self._gone = False
+        self.claim: Claim | None = None
+        """On the run's record; released with the hosts."""
+
+    def copy(self, shares: Sequence[Share]) -> None:
+        """Make the shares' folders on all hosts like their sources; only what differs is sent."""
+        _on_all(self._ssh, lambda node: _copy(node, shares))
+
+    def keep(self, note: str) -> None:
+        """Raises InfraError: what is not ours is left as it was found."""
+        raise InfraError("machines that were named are never kept: the harness leaves nothing on them")
+
+    def destroy(self) -> None:
+        """Heal what is still held, end our servers, remove our folders and rules. Raises InfraError (first failure)
+        after having tried every host; then it can be repeated, and `harness clean` knows the hosts.
+        """
+        with self._lock:
+            if self._gone:
+                return
+            try:
+                _on_all(self._ssh, lambda node: _release(node, self.run_id))
+            except InfraError as error:
+                raise InfraError(
+                    f"{error}; run {self.run_id} is on record: `harness clean` removes what it left there as soon as "
+                    f"that is possible (if it is gone for good: remove {_record(self.run_id)})"
+                ) from error
+            finally:
+                for node in self.nodes:
+                    node.close()
+                self._control_log.close()
+            if self._control_log.failure is not None:
+                log.warning("%s", self._control_log.failure)
+            _record(self.run_id).unlink(missing_ok=True)
+            if self.claim is not None:
+                self.claim.release()
+            self._gone = True
+
+
+class SshBackend:
+    """See the module. `programs`: what must be on the hosts (program -> Debian package)."""
+
+    name = "ssh"
+
+    def __init__(self, programs: Mapping[str, str] = PROGRAMS) -> None:
+        self._programs = programs
+
+    def probe(self) -> Capability:
+        """Always possible; whether the hosts answer is seen when they are named."""
+        return Capability(True, "needs machines that run sshd: name each with --node [user@]host[:port]")
+
+    def reuse(self, spec: ClusterSpec) -> Cluster:
+        """Raises InfraError: see `SshCluster.keep`."""
+        raise InfraError("machines that were named are never kept; name them again with --node")
+
+    def provision(self, spec: ClusterSpec) -> Cluster:
+        """One node per host, in their order (`spec.nodes` is not asked). Raises InfraError; hosts are as before."""
+        hosts = [Host.parse(text) for text in spec.hosts]
+        _check_distinct(hosts)
+        for share in spec.shares:
+            _check_share(share)
+        path, key = _client_key(spec.ssh_key)
+        record = _record(spec.run_id)
+        if record.exists():
+            raise InfraError(f"run {spec.run_id} has hosts already: `harness clean` removes what a dead run left there")
+        control_log = ControlLog(spec.control_log)
+        nodes = _nodes(hosts, key, control_log, spec.run_id)
+        cluster = SshCluster(spec.run_id, nodes, _facts(hosts), spec.disposable, control_log)
+        try:
+            _on_all(nodes, lambda node: self._check_programs(node, spec.install))
+            cluster.claim = Claim.take(_claims(record))
+            _write_record(record, spec.run_id, hosts, path)
+            _on_all(nodes, lambda node: _claim(node, spec.run_id))
+            cluster.copy(spec.shares)
+        except BaseException:
+            if cluster.claim is not None and record.exists():  # the record is ours
+                _quietly(cluster.destroy)
+            for node in nodes:
+                node.close()
+            if cluster.claim is not None:
+                cluster.claim.release()
+            raise
+        return cluster
+
+    def leftovers(self) -> list[Leftover]:
+        """What this machine's runs left on hosts, by the records in the cache folder; the hosts are not asked."""
+        found = []
+        for path in sorted(_records().glob("*.json")):
+            try:
+                record = _read_record(path)
+            except InfraError as problem:
+                found.append(Leftover(self.name, path.stem, f"the record {path}", alive=False, broken=str(problem)))
+                continue
+            what = f"folders {' '.join(ROOTS)} on {', '.join(record['hosts'])}"
+            found.append(Leftover(self.name, record["run_id"], what, holder(_claims(path)) is not None))
+        return found
+
+    def clean(self, run_id: str) -> None:
+        """Remove what a dead run left on its hosts. Raises InfraError while it lives, or a host does not answer."""
+        path = _record(run_id)
+        if not path.exists():
+            return
+        record = _read_record(path)
+        try:
+            claim = Claim.take(_claims(path))
+        except InfraError as problem:
+            raise InfraError(f"run {run_id} still runs on {', '.join(record['hosts'])}: {problem}") from None
+        try:
+            try:
+                hosts = [Host.parse(text) for text in record["hosts"]]
+                _, key = _client_key(Path(record["ssh_key"]))
+            except InfraError as error:
+                raise InfraError(f"{error}; it is named in the record {path}") from error
+            nothing = ControlLog(None)
+            nodes = _nodes(hosts, key, nothing, run_id)
+            SshCluster(run_id, nodes, {}, destructive=False, control_log=nothing).destroy()
+        finally:
+            claim.release()
+
+    def _check_programs(self, node: SshNode, install: bool) -> None:
+        """Reachable, root (if need be by sudo), and everything there. Raises InfraError with what is missing."""
+        uid = node.run(["id", "-u"], check=False)
+        if uid.text.strip() != "0":
+            said = uid.stderr.decode(errors="replace").strip().splitlines()
+            raise InfraError(
+                f"{node.name}: {node.connection.where} has no root rights ({said[-1] if said else 'not root'}); "
+                "log in as root, or let the user run sudo without a password"
+            )
+        missing = self._missing(node)
+        if not missing:
+            return
+        packages = sorted({self._programs[name] for name in missing})
+        if not install:
+            raise InfraError(
+                f"{node.name}: {node.connection.where} lacks {', '.join(missing)}; --install would run there: "
+                f"apt-get install {' '.join(packages)}"
+            )
+        apt = ["env", "DEBIAN_FRONTEND=noninteractive", "apt-get", "-qy"]
+        try:
+            node.run([*apt, "update"], timeout_s=_INSTALL_S)
+            node.run([*apt, "install", "--no-install-recommends", *packages], timeout_s=_INSTALL_S)
+        except CommandFailed as error:
+            raise InfraError(f"{node.name}: cannot install {' '.join(packages)}: {error}") from error
+        if still := self._missing(node):
+            raise InfraError(f"{node.name}: still lacks {', '.join(still)} after installing {' '.join(packages)}")
+
+    def _missing(self, node: SshNode) -> list[str]:
+        return node.run(["sh", "-c", _MISSING, "missing", *self._programs]).text.split()
+
+
+def _claim(node: SshNode, run_id: str) -> None:
+    done = node.run(["sh", "-c", _CLAIM, "claim", MARKER, run_id, *ROOTS], check=False)
+    if done.code == 0:
+        return
+    match done.text.split():
+        case ["run", other, folder]:
+            raise InfraError(
+                f"{node.name}: {folder} on {node.connection.where} belongs to run {other}; if that one is dead: "
+                f"`harness clean` where it was started, or remove {' and '.join(ROOTS)} there"
+            )
+        case ["foreign", folder]:
+            raise InfraError(
+                f"{node.name}: {folder} on {node.connection.where} exists and is not ours; move it away first"
+            )
+        case _:
+            raise CommandFailed(node.name, done)
+
+
+def _release(node: SshNode, run_id: str) -> None:
+    # A held lease may start a server when it ends: that has to be over before the servers are ended.
+    try:
+        node.heal_leases()
+    finally:
+        node.run(["sh", "-c", _RELEASE, "release", MARKER, run_id, TABLE_PREFIX, *ROOTS], timeout_s=120)
+
+
+def _copy(node: SshNode, shares: Sequence[Share]) -> None:
+    for share in shares:
+        _copy_one(node, share)
+
+
+def _copy_one(node: SshNode, share: Share) -> None:
+    """Make the share's folder on the host like its source: only what differs (SHA-256) is sent; what is gone goes."""
+    said = node.run(["sh", "-c", _SUMS, "sums", share.path, MARKER]).stdout.decode("utf-8", "surrogateescape")
+    there = {name.removeprefix("./"): digest for digest, _, name in (e.partition("  ") for e in said.split("\0") if e)}
+    here = {str(path.relative_to(share.source)): path for path in sorted(share.source.rglob("*")) if path.is_file()}
+    for name, path in here.items():
+        data = path.read_bytes()
+        if there.get(name) != hashlib.sha256(data).hexdigest():
+            node.write(posixpath.join(share.path, name), data, mode=0o755 if path.stat().st_mode & 0o100 else 0o644)
+    for name in there.keys() - here.keys():
+        node.run(["rm", "-f", "--", posixpath.join(share.path, name)])
+    node.run(["mkdir", "-p", "--", share.path])  # an empty folder is a share too
+
+
+def _check_distinct(hosts: Sequence[Host]) -> None:
+    if not hosts:
+        raise InfraError("--cluster ssh needs machines: name each with --node [user@]host[:port]")
+    seen: dict[str, Host] = {}
+    for host in hosts:
+        if host.address in seen:
+            raise InfraError(f"--node {host} and --node {seen[host.address]} are the same machine ({host.address})")
+        seen[host.address] = host
+
+
+def _check_share(share: Share) -> None:
+    if not share.source.is_dir():
+        raise InfraError(f"the folder {share.source}, to be shared with the nodes, does not exist")
+    plain = posixpath.normpath(share.path)
+    if plain != share.path or not any(plain.startswith(f"{root}/") for root in ROOTS):
+        raise InfraError(f"a share at {share.path!r} would lie outside of {' and '.join(ROOTS)}, the folders of ours")
+
+
+def _client_key(path: Path | None) -> tuple[Path, paramiko.PKey]:
+    """The user's private key: the one named, else the first usual one there is. Raises InfraError."""
+    home = Path("~/.ssh").expanduser()
+    usual = [home / name for name in _DEFAULT_KEYS]
+    chosen = path or next((p for p in usual if p.exists()), None)
+    if chosen is None:
+        raise InfraError(f"no SSH key: none of {', '.join(map(str, usual))} exists; name one with --ssh-key")
+    chosen = chosen.expanduser().absolute()
+    try:
+        return chosen, paramiko.PKey.from_path(chosen)
+    except OSError as error:
+        raise InfraError(f"cannot read the SSH key {chosen}: {error.strerror}") from error
+    except (paramiko.PasswordRequiredException, TypeError) as error:
+        raise InfraError(f"the SSH key {chosen} has a passphrase; name one without (--ssh-key)") from error
+    except (paramiko.SSHException, ValueError, UnsupportedAlgorithm) as error:
+        raise InfraError(f"{chosen} is no private SSH key that can be read: {error}") from error
+
+
+def _nodes(hosts: Sequence[Host], key: paramiko.PKey, control_log: ControlLog, run_id: str) -> list[SshNode]:
+    return [
+        SshNode(
+            f"n{i}",
+            host.address,
+            host=host.host,
+            port=host.port,
+            user=host.user,
+            client_key=key,
+            host_key=None,
+            control_log=control_log,
+            sudo=host.user != "root",
+            run_id=run_id,
+        )
+        for i, host in enumerate(hosts, 1)
+    ]
+
+
+def _facts(hosts: Sequence[Host]) -> dict[str, str]:
+    return {"backend": "ssh", "hosts": " ".join(map(str, hosts))}
+
+
+def _records() -> Path:
+    folder = cache_dir() / "ssh"
+    folder.mkdir(exist_ok=True)
+    return folder
+
+
+def _record(run_id: str) -> Path:
+    return _records() / f"{hashlib.sha256(run_id.encode()).hexdigest()[:16]}.json"
+
+
+def _claims(record: Path) -> Path:
+    """Where the claim of the program that made a record stands."""
+    return cache_dir() / "claims" / f"ssh-{record.stem}.owner"
+
+
+def _write_record(path: Path, run_id: str, hosts: Sequence[Host], key: Path) -> None:
+    record = {"run_id": run_id, "hosts": [str(host) for host in hosts], "ssh_key": str(key)}
+    fresh = path.with_suffix(".new")
+    fresh.write_text(json.dumps(record) + "\n")
+    fresh.rename(path)
+
+
+def _read_record(path: Path) -> Mapping[str, Any]:
+    try:
+        record: Mapping[str, Any] = json.loads(path.read_text())
+        return {name: record[name] for name in ("run_id", "hosts", "ssh_key")}
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise InfraError(f"{path} is no record of a run on existing machines ({error}); remove it") from error
+
+
+_T = TypeVar("_T")
+
+
+def _on_all(nodes: Sequence[SshNode], work: Callable[[SshNode], _T]) -> list[_T]:
+    """On all nodes at once; all are finished, or have failed, when this returns or raises the first failure."""
+    with ThreadPoolExecutor(len(nodes)) as pool:
+        futures = [pool.submit(work, node) for node in nodes]
+    return [future.result() for future in futures]
+
+
+def _quietly(tear_down: Callable[[], None]) -> None:
+    """Tear down after a failure without hiding it. What stays behind stays on record, for `harness clean`."""
+    try:
+        tear_down()
+    except InfraError:
+        return

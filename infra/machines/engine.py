@@ -1,0 +1,235 @@
+"""A Docker engine: does one answer, and where none does, one of our own.
+
+`python -m infra.machines.engine start|stop|status`. Ours has no default bridge and forwards nothing: nothing that runs
+on it can reach the network this machine is in. Its images and containers lie in the cache folder: what the machine's
+own engine holds, which may be stopped for a reason, is neither seen nor started. It goes on running after the run, like
+any engine; `stop` ends it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Final
+
+import click
+import docker
+from docker.errors import DockerException
+
+from infra.machines.api import Capability, InfraError
+from infra.machines.cache import cache_dir, exclusive
+from infra.machines.image import Say
+from infra.machines.ownership import Owner, is_alive
+
+START_TIMEOUT_S: Final = 60.0
+STOP_TIMEOUT_S: Final = 30.0
+_SOCKET: Final = "unix:///var/run/docker.sock"
+
+
+def connect(timeout_s: float = 60) -> docker.DockerClient:
+    """A client of the engine the environment names (`DOCKER_HOST`, else the usual socket). Raises InfraError."""
+    try:
+        client = docker.from_env(timeout=timeout_s)
+        client.ping()
+    except Exception as e:  # the SDK lets pass whatever its transports raise: paramiko's errors, ValueError, OSError
+        raise InfraError(f"no Docker engine answers at {_where()}: {_cause(e)}") from e
+    return client
+
+
+def engine_answers() -> Capability:
+    """Whether a Docker engine answers now; if not, why, and what would help."""
+    try:
+        client = connect(timeout_s=5)
+    except InfraError as e:
+        return Capability(False, str(e), _remedy(str(e)))
+    try:
+        version = client.version().get("Version", "?")
+    except DockerException as e:
+        return Capability(False, f"the Docker engine at {_where()} does not say its version: {_cause(e)}", "restart it")
+    finally:
+        client.close()
+    return Capability(True, f"Docker engine {version} answers at {_where()}")
+
+
+def start_engine(say: Say) -> None:
+    """Start `dockerd --bridge=none` and wait until it answers; nothing happens where one answers already.
+
+    Needs root and the package docker.io (the set-up installs it). Raises InfraError with the log's last words.
+    """
+    with exclusive("engine"):
+        if (answer := engine_answers()).ok:
+            say(f"engine: {answer.reason}")
+            return
+        if os.environ.get("DOCKER_HOST", _SOCKET) != _SOCKET:
+            raise InfraError(
+                f"{answer.reason}; DOCKER_HOST names that engine, so none is started here: unset it, or start that one"
+            )
+        if os.geteuid() != 0:
+            raise InfraError("starting a Docker engine needs root: run as root, or use --cluster ssh")
+        dockerd = shutil.which("dockerd") or shutil.which("dockerd", path="/usr/sbin:/usr/local/sbin")
+        if dockerd is None:
+            raise InfraError(
+                "dockerd is not installed: `apt-get install docker.io` (`make setup` does), or use --cluster local"
+            )
+        log = cache_dir() / "dockerd.log"
+        home = _home()
+        argv = [
+            *(dockerd, "--bridge=none", "--ip-forward=false", f"--host={_SOCKET}"),
+            *(f"--data-root={home}/data", f"--exec-root={home}/run", f"--pidfile={home}/dockerd.pid"),
+        ]
+        say(f"engine: no Docker engine answers; starting one of our own: {' '.join(argv)} (log: {log})")
+        with log.open("ab") as out:
+            begin = out.tell()
+            daemon = subprocess.Popen(
+                argv, stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True, cwd="/"
+            )
+        owner = Owner.of(daemon.pid)
+        if owner is not None:
+            _state().write_text(json.dumps({"engine": str(owner), "argv": argv}))
+        started = time.monotonic()
+        while not engine_answers().ok:
+            if daemon.poll() is not None:
+                _state().unlink(missing_ok=True)
+                raise InfraError(f"dockerd ended with {daemon.returncode}: {_said(log, begin)} (log: {log})")
+            if time.monotonic() - started > START_TIMEOUT_S:
+                stop_engine()
+                raise InfraError(
+                    f"dockerd did not answer within {START_TIMEOUT_S:.0f} s: {_said(log, begin)} (log: {log})"
+                )
+            time.sleep(0.1)
+        say(f"engine: {engine_answers().reason} after {time.monotonic() - started:.1f} s")
+
+
+def stop_engine() -> bool:
+    """End the engine that `start_engine` started, and no other. False when there is none of ours running.
+
+    SIGTERM, and time for it to end its containers; SIGKILL after that.
+    """
+    owner = started_here()
+    if owner is None:
+        _state().unlink(missing_ok=True)
+        return False
+    for sig, patience in ((signal.SIGTERM, STOP_TIMEOUT_S), (signal.SIGKILL, 5.0)):
+        try:
+            os.kill(owner.pid, sig)
+        except ProcessLookupError:
+            break
+        until = time.monotonic() + patience
+        while is_alive(owner) and time.monotonic() < until:
+            time.sleep(0.05)
+        if not is_alive(owner):
+            break
+    _state().unlink(missing_ok=True)
+    return True
+
+
+def started_here() -> Owner | None:
+    """The running engine that `start_engine` started, if any."""
+    try:
+        owner = Owner.parse(json.loads(_state().read_text())["engine"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return owner if is_alive(owner) else None
+
+
+def note_use() -> None:
+    """Remember that the engine which is named now may hold something of ours (`was_used`)."""
+    _used().touch()
+
+
+def was_used() -> bool:
+    """Whether a cluster was ever made on the engine that is named now, from this cache folder."""
+    return _used().exists()
+
+
+def _used() -> Path:
+    folder = cache_dir() / "engines"
+    folder.mkdir(exist_ok=True)
+    return folder / hashlib.sha256(_where().encode()).hexdigest()[:16]
+
+
+def _home() -> Path:
+    """What an engine of our own writes."""
+    return cache_dir() / "engine"
+
+
+def _state() -> Path:
+    return cache_dir() / "engine.json"
+
+
+def _where() -> str:
+    return os.environ.get("DOCKER_HOST", _SOCKET)
+
+
+def _cause(e: Exception) -> str:
+    """The innermost reason in the SDK's nested exception text, in words."""
+    text = str(e)
+    for sign, words in (
+        ("FileNotFoundError", "there is no such socket"),
+        ("PermissionError", "permission denied"),
+        ("ConnectionRefusedError", "connection refused"),
+        ("imed out", "no answer in time"),
+    ):
+        if sign in text:
+            return words
+    return text.splitlines()[0] if text else type(e).__name__
+
+
+def _remedy(reason: str) -> str:
+    if "permission denied" in reason:
+        return "run as root, or join the group that owns the socket (usually `docker`)"
+    if os.geteuid() == 0 and shutil.which("dockerd"):
+        return "`make engine` starts one (or start your own dockerd)"
+    if os.geteuid() == 0:
+        return "`make setup` installs one and `make engine` starts it, or use --cluster local"
+    return "start dockerd, or set DOCKER_HOST"
+
+
+def _said(log: Path, begin: int) -> str:
+    with log.open("rb") as file:
+        file.seek(begin)
+        lines = [line for line in file.read().decode(errors="replace").splitlines() if line.strip()]
+    return lines[-1] if lines else "it said nothing"
+
+
+@click.group()
+def main() -> None:
+    """The Docker engine that the docker backend uses."""
+
+
+@main.command()
+def start() -> None:
+    """Start an engine of our own, unless one answers."""
+    start_engine(click.echo)
+
+
+@main.command()
+def stop() -> None:
+    """Stop the engine of our own, and no other."""
+    click.echo("engine: stopped" if stop_engine() else "engine: none of ours is running")
+
+
+@main.command()
+def status() -> None:
+    """Does one answer, and is it ours? Exit code 1 when none answers."""
+    answer = engine_answers()
+    ours = started_here()
+    click.echo(f"engine: {answer.reason}" + (f" (ours, pid {ours.pid})" if ours else ""))
+    if not answer.ok:
+        click.echo(f"engine: {answer.remedy}")
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except InfraError as e:
+        click.echo(f"engine: {e}", err=True)
+        sys.exit(3)

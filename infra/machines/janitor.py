@@ -1,0 +1,169 @@
+"""The janitor: a process that cleans up after the control program, however that one died.
+
+It is started before anything of a run is made, in a session of its own and deaf to INT, TERM and HUP. It sees the
+control program's death twice over: as the end of its stdin (a pipe whose other end only the control program holds) and
+by a pidfd (which no forked child of the control program can keep alive by holding that end too). Then it removes all of
+the run, by its id. `kill -9` of the control program leaves nothing behind; `kill -9` of both leaves what
+`harness clean` finds.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Final, Protocol
+
+from infra.machines.api import InfraError
+from infra.machines.cache import cache_dir
+from infra.machines.ownership import Owner, current, is_alive
+
+BACKENDS: Final = {
+    "docker": "infra.machines.backends.docker:DockerBackend",
+    "local": "infra.machines.backends.local:LocalBackend",
+}
+"""The backends that leave something on this machine."""
+
+_BYE: Final = b"bye\n"
+_ROUNDS: Final = 20
+_PAUSE_S: Final = 0.5
+
+
+class Sweeper(Protocol):
+    """What the janitor needs of a backend."""
+
+    def sweep(self, run_id: str) -> int:
+        """Remove what there is of a run, asking nobody; the number of things found. Raises InfraError."""
+
+
+class Janitor:
+    """The control program's end: start it first, dismiss it last."""
+
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        self._process = process
+
+    @classmethod
+    def start(cls, backend_name: str, run_id: str) -> Janitor:
+        """Start one for this process and this run. What it does later is told in `janitor.log` of the cache folder."""
+        if backend_name not in BACKENDS:
+            raise ValueError(f"no janitor cleans up after {backend_name!r}; known: {', '.join(BACKENDS)}")
+        home = str(Path(__file__).resolve().parents[2])
+        path = os.pathsep.join(filter(None, [home, os.environ.get("PYTHONPATH")]))
+        with (cache_dir() / "janitor.log").open("ab") as log:
+            return cls(
+                subprocess.Popen(
+                    [sys.executable, "-m", "infra.machines.janitor", backend_name, run_id, str(current())],
+                    stdin=subprocess.PIPE,
+                    stdout=log,
+                    stderr=log,
+                    cwd="/",
+                    env={**os.environ, "PYTHONPATH": path},
+                    start_new_session=True,
+                )
+            )
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def dismiss(self) -> None:
+        """All was removed in order: it may go, and is waited for. Idempotent."""
+        stdin = self._process.stdin
+        assert stdin is not None
+        if not stdin.closed:
+            try:
+                stdin.write(_BYE)
+                stdin.close()
+            except BrokenPipeError:
+                pass  # it is gone already
+        self._process.wait()
+
+
+def dismissed(owner: Owner, stdin: int) -> bool:
+    """Wait for the end of either: of the work (True: a word of farewell came), or of the owner (False)."""
+    poller = select.poll()
+    poller.register(stdin, select.POLLIN)
+    pidfd = _open_pidfd(owner)
+    if pidfd is not None:
+        poller.register(pidfd, select.POLLIN)
+    heard = b""
+    try:
+        while True:
+            dead = not is_alive(owner)
+            # A dead owner may have said farewell first: then it stands in the pipe already, so look without waiting.
+            ready = [fd for fd, _ in poller.poll(0 if dead else None)]
+            if stdin in ready:
+                word = os.read(stdin, 64)
+                heard += word
+                if heard.endswith(_BYE):
+                    return True
+                if not word:
+                    return False
+            elif dead:
+                return False
+    finally:
+        if pidfd is not None:
+            os.close(pidfd)
+
+
+def _open_pidfd(owner: Owner) -> int | None:
+    """Readable once the owner has ended. None where it has already, or before Linux 5.3: the pipe tells as well."""
+    try:
+        return os.pidfd_open(owner.pid)
+    except OSError:
+        return None
+
+
+def sweep_until_clean(backend: Sweeper, run_id: str, pause_s: float = _PAUSE_S, rounds: int = _ROUNDS) -> int:
+    """Sweep until nothing was found twice in a row, and return how many things were found in all.
+
+    Twice, because what the control program asked for with its last breath may come into being after the first look.
+    Raises the last InfraError when the rounds are used up.
+    """
+    found, quiet, trouble = 0, 0, None
+    for _ in range(rounds):
+        try:
+            here, trouble = backend.sweep(run_id), None
+        except InfraError as e:
+            here, trouble = 1, e
+        found += here
+        quiet = 0 if here else quiet + 1
+        if quiet == 2:
+            return found
+        time.sleep(pause_s)
+    raise trouble or InfraError(f"run {run_id}: something is made as fast as it is removed; see `harness clean`")
+
+
+def make_backend(name: str) -> Sweeper:
+    """The backend with this name."""
+    module, _, cls = BACKENDS[name].partition(":")
+    backend: Sweeper = getattr(importlib.import_module(module), cls)()
+    return backend
+
+
+def main(argv: list[str]) -> int:
+    """`python -m infra.machines.janitor BACKEND RUN-ID OWNER`, stdin a pipe from the owner."""
+    for sig in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(sig, signal.SIG_IGN)
+    name, run_id, owner = argv
+    backend = make_backend(name)  # before it is needed: an import is the last thing that should fail then
+    if dismissed(Owner.parse(owner), sys.stdin.fileno()):
+        return 0
+    begin = time.monotonic()
+    try:
+        found = sweep_until_clean(backend, run_id)
+    except InfraError as e:
+        print(f"janitor: run {run_id} ({name}): {e}", flush=True)
+        return 1
+    took = time.monotonic() - begin
+    print(f"janitor: run {run_id} ({name}): its control program died; {found} removed in {took:.1f} s", flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

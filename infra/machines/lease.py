@@ -1,0 +1,230 @@
+"""Leases: a fault is held by a small guard *on the node*, which ends it whatever becomes of the control program.
+
+The guard is one bash process on a channel of the node's SSH connection. It runs the inject commands, says `held`, and
+waits on its stdin for at most the time to live. Then it runs all undo commands and says how that went:
+
+    heal()                          a line arrives        -> undo
+    control program gone (kill -9)  sshd closes stdin     -> undo, some 20 ms later
+    control host or network gone    nothing arrives       -> undo when the time to live is over
+
+The signals that a dying session may send (HUP, TERM, INT, PIPE) do not reach the guard, and the commands it runs start
+with the signals as they were. Should the guard itself be lost (its sshd was killed), `heal` runs the undo over a new
+connection: therefore **undo commands must be idempotent**.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Sequence
+
+import paramiko
+
+from infra.machines.api import Completed, InfraError, NodeUnreachable, shown
+from infra.machines.node import SshNode, command_line
+from infra.machines.remote.ssh import shut
+
+_COMMAND_S = 60
+"""What one inject or undo command may take on the node."""
+
+_GUARD = r"""
+trap '' HUP TERM INT PIPE
+ttl=$1 limit=$2 injects=$3 undos=$4
+shift 4
+words=("$@")    # each command: how many words it has, then the words
+
+run_next() {    # runs the command at `at`, moves on; its output in `said`, one line
+    local n=${words[at]} rc
+    said=$(
+        trap - HUP TERM INT PIPE
+        exec timeout -k 2 "$limit" "${words[@]:at+1:n}" 2>&1 < /dev/null
+    )
+    rc=$?
+    at=$((at + 1 + n))
+    said=${said//$'\n'/ | }
+    ((${#said} > 400)) && said=...${said: -400}
+    return $rc
+}
+
+skip() {        # moves on over `$1` commands without running them
+    local i
+    for ((i = 0; i < $1; i++)); do at=$((at + 1 + words[at])); done
+}
+
+undo() {        # runs every undo command, even if one fails; then says how that went
+    local i worst=0 told= rc
+    for ((i = 0; i < undos; i++)); do
+        run_next
+        rc=$?
+        if ((rc != 0)); then
+            ((worst == 0)) && worst=$rc
+            told+="undo $((i + 1)) ended with $rc: $said "
+        fi
+    done
+    printf 'undone %s %s %s\n' "$worst" "$1" "$told"
+}
+
+at=0
+for ((i = 0; i < injects; i++)); do
+    if ! run_next; then
+        printf 'failed %s %s\n' "$((i + 1))" "$said"
+        skip $((injects - i - 1))
+        undo failed
+        exit 1
+    fi
+done
+printf 'held\n'
+read -r -t "$ttl" _
+case $? in
+    0) undo healed ;;
+    1) undo lost ;;
+    *) undo expired ;;
+esac
+"""
+
+
+class SshLease:
+    """A fault held on one node; implements `infra.machines.api.Lease`. Made by `take` (or `SshNode.lease`).
+    Thread-safe.
+
+    `ended_by` says what ended it, once `heal` has returned: `healed` (the heal), `expired` (the time to live was over
+    before), `lost` (the guard or its connection was gone before).
+    """
+
+    def __init__(self, node: SshNode, undo: Sequence[Sequence[str]], channel: paramiko.Channel, ttl_s: float) -> None:
+        self.ttl_s = ttl_s
+        self.ended_by: str | None = None
+        self._node, self._undo = node, [tuple(argv) for argv in undo]
+        self._channel, self._lines = channel, _Lines(channel)
+        self._lock = threading.Lock()
+
+    @classmethod
+    def take(
+        cls, node: SshNode, inject: Sequence[Sequence[str]], undo: Sequence[Sequence[str]], *, ttl_s: float
+    ) -> SshLease:
+        """Inject and hold. Raises InfraError when an inject command failed (then the undo has run), NodeUnreachable
+        when the node does not answer (then the guard undoes what it did, for nobody holds its channel any more).
+        """
+        if ttl_s <= 0:
+            raise ValueError(f"a lease's time to live must be above 0 s, not {ttl_s}")
+        for argv in (*inject, *undo):
+            command_line(argv)  # refuses what cannot be a command before anything is injected
+        words = [w for argv in (*inject, *undo) for w in (str(len(argv)), *argv)]
+        head = [f"{ttl_s:.3f}", str(_COMMAND_S), str(len(inject)), str(len(undo))]
+        start = time.monotonic()
+        channel = node.start(["bash", "--norc", "-c", _GUARD, f"lease:{node.run_id}", *head, *words])
+        lease = cls(node, undo, channel, ttl_s)
+        try:
+            lease._await_held(10 + (_COMMAND_S + 2) * len(inject), start, inject)
+        except BaseException:
+            shut(channel)
+            raise
+        return lease
+
+    def heal(self, timeout_s: float = 30) -> None:
+        """Run the undo now, unless it has run already, and wait for its success. Idempotent.
+
+        Raises InfraError when an undo command failed or the end was not seen in time; a later heal tries again, by
+        running the undo itself.
+        """
+        with self._lock:
+            if self.ended_by is not None:
+                return
+            start = time.monotonic()
+            ended = self._ask_guard(start + timeout_s)
+            if ended is None:
+                self._undo_directly(max(1.0, timeout_s - (time.monotonic() - start)))
+                ended = "lost"
+            self.ended_by = ended
+
+    def _await_held(self, timeout_s: float, start: float, inject: Sequence[Sequence[str]]) -> None:
+        deadline = start + timeout_s
+        first = self._lines.next(deadline)
+        note = first or "no answer"
+        if first is not None and first.startswith("failed "):
+            _, number, *said = first.split(" ", 2)
+            # The guard tells how the undo went before it ends; a failed one matters as much as the failed inject.
+            note = f"{first}; {self._lines.next(deadline)}"
+        code = 0 if first == "held" else None
+        for argv in inject:
+            self._node.note(
+                argv, code=code, ms=(time.monotonic() - start) * 1000, note=f"lease {self.ttl_s:g} s: {note}"
+            )
+        if first == "held":
+            return
+        name = self._node.name
+        if first is None:
+            raise NodeUnreachable(
+                f"{name}: the fault's guard did not answer; it undoes what it did: {self._lines.stderr}"
+            )
+        if not first.startswith("failed "):
+            raise InfraError(f"{name}: the fault's guard said {first!r} instead of 'held'")
+        undone = "" if "; undone 0 " in note else f" (and its undo failed: {note.partition('; ')[2]})"
+        command = shown(inject[int(number) - 1])
+        raise InfraError(f"{name}: injecting with {command} failed: {' '.join(said) or 'no output'}{undone}")
+
+    def _ask_guard(self, deadline: float) -> str | None:
+        """What ended the lease, or None when the guard is gone without a word."""
+        start = time.monotonic()
+        try:
+            self._channel.settimeout(max(0.001, deadline - start))
+            self._channel.sendall(b"heal\n")
+        except (OSError, EOFError, paramiko.SSHException):
+            pass  # it may have ended by itself: then its last line is there to be read
+        said = self._lines.next(deadline)
+        shut(self._channel)
+        for argv in self._undo:
+            code = 0 if said is not None and said.startswith("undone 0 ") else None
+            note = f"lease's end: {said}" if said is not None else "lease's end: the guard is gone"
+            self._node.note(argv, code=code, ms=(time.monotonic() - start) * 1000, note=note)
+        if said is None:
+            return None
+        word, rc, by, *told = said.split(" ", 3)
+        if word != "undone" or rc != "0":
+            raise InfraError(f"{self._node.name}: undoing a fault failed: {' '.join(told).strip() or said}")
+        return by
+
+    def _undo_directly(self, timeout_s: float) -> None:
+        """All undo commands over the node's connection, made anew where necessary."""
+        failed: list[str] = []
+        for argv in self._undo:
+            try:
+                done: Completed = self._node.run(argv, timeout_s=timeout_s, check=False)
+            except InfraError as error:
+                failed.append(str(error))
+                continue
+            if done.code != 0:
+                said = (done.stderr or done.stdout).decode(errors="replace").split("\n")[0]
+                failed.append(f"{shown(argv)} ended with {done.code}: {said}")
+        if failed:
+            raise InfraError(f"{self._node.name}: undoing a fault failed: {'; '.join(failed)}")
+
+
+class _Lines:
+    """The guard's lines, with a deadline."""
+
+    def __init__(self, channel: paramiko.Channel) -> None:
+        self._channel, self._rest = channel, b""
+
+    def next(self, deadline: float) -> str | None:
+        """The next line, or None at the end of the stream or the deadline."""
+        while b"\n" not in self._rest:
+            left = deadline - time.monotonic()
+            if left <= 0:
+                return None
+            self._channel.settimeout(left)
+            try:
+                data = self._channel.recv(4096)
+            except (OSError, EOFError, paramiko.SSHException):
+                return None
+            if not data:
+                return None
+            self._rest += data
+        line, _, self._rest = self._rest.partition(b"\n")
+        return line.decode(errors="replace")
+
+    @property
+    def stderr(self) -> str:
+        """What bash itself said, in one line."""
+        ready = self._channel.recv_stderr(4096) if self._channel.recv_stderr_ready() else b""
+        return " ".join(ready.decode(errors="replace").split()) or "nothing on stderr"

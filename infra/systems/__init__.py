@@ -1,0 +1,1 @@
+"""Systems under test: servers, topologies, protocols, clients. Stands on `infra.machines`."""

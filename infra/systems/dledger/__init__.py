@@ -1,0 +1,1 @@
+"""DLedger, RocketMQ's Raft library: a register server on it, its protocol, its topology."""

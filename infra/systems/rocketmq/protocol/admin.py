@@ -1,0 +1,301 @@
+"""What administrators ask of name servers, brokers and controllers, and what they have them do.
+
+>>> async with BrokerAdmin("198.18.20.11", 10911, deadline_s=2) as broker:  # doctest: +SKIP
+...     info = await broker.runtime_info()
+
+Each object is one connection to one server. Where there is no answer, RemotingError is raised; where the answer is a
+refusal, AdminError. Answers are plain JSON values as the servers name them; `docs/design.md` tells whom to ask what.
+
+Source: `AdminBrokerProcessor`, `DefaultRequestProcessor` (name server) and `ControllerRequestProcessor` of 5.3.3; seen
+with 5.5.0.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Self
+
+from infra.systems.remoting.connection import Malformed
+from infra.systems.remoting.frame import Frame
+from infra.systems.rocketmq.protocol import fastjson
+from infra.systems.rocketmq.protocol.codes import Request, name_of
+from infra.systems.rocketmq.protocol.link import Link
+
+Json = dict[str, Any]
+
+_TOPIC_MISSING: Final = 17
+_GROUP_MISSING: Final = 26
+READ_WRITE: Final = 6
+"""Permission bits of a topic: 4 read, 2 write."""
+
+
+class AdminError(Exception):
+    """The server answered, and refused. One line: which server, what was asked, the code and its words."""
+
+    def __init__(self, address: str, request: Request, code: int, remark: str | None) -> None:
+        self.code, self.remark = code, remark
+        words = (remark or "no remark").strip().splitlines()[0][:200]
+        super().__init__(f"{address}: {request.name} was answered with {name_of(code)} ({words})")
+
+
+class Server(Link):
+    """What all servers have in common."""
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def request(self, code: Request, ext: Mapping[str, str] | None = None, body: bytes = b"") -> Frame:
+        """The answer, if it is success. Raises AdminError and RemotingError."""
+        frame = await self.ask(code, ext or {}, body)
+        if frame.code != 0:
+            raise AdminError(self.address, code, frame.code, frame.remark)
+        return frame
+
+    async def json(self, code: Request, ext: Mapping[str, str] | None = None, body: bytes = b"") -> Json:
+        """The answer's body, an object."""
+        frame = await self.request(code, ext, body)
+        try:
+            value = fastjson.loads(frame.body)
+        except fastjson.FastjsonError as e:
+            raise Malformed(f"{self.address}: {code.name}: {e}") from None
+        if not isinstance(value, dict):
+            raise Malformed(f"{self.address}: {code.name}: a JSON {type(value).__name__}, not an object")
+        return value
+
+    async def properties(self, code: Request) -> dict[str, str]:
+        """The answer's body, lines of key=value (configuration)."""
+        text = (await self.request(code)).body.decode(errors="replace")
+        pairs = (line.partition("=") for line in text.splitlines() if "=" in line and not line.startswith("#"))
+        return {key.strip(): value for key, _, value in pairs}
+
+
+class NameServer(Server):
+    """Routes: what the brokers told this name server. Name servers do not talk to one another; ask each."""
+
+    async def route(self, topic: str) -> Json | None:
+        """`queueDatas` and `brokerDatas` (`brokerAddrs`: id -> address) of a topic; None: not known here.
+
+        A slave that acts as the master stands under id "0" here; for real ids ask `member_group`.
+        """
+        try:
+            return await self.json(Request.GET_ROUTEINFO_BY_TOPIC, {"topic": topic, "acceptStandardJsonOnly": "true"})
+        except AdminError as e:
+            if e.code == _TOPIC_MISSING:
+                return None
+            raise
+
+    async def cluster(self) -> Json:
+        """`brokerAddrTable` and `clusterAddrTable`: every broker that is registered."""
+        return await self.json(Request.GET_BROKER_CLUSTER_INFO)
+
+    async def member_group(self, cluster: str, broker_name: str) -> dict[int, str]:
+        """Broker id -> address of a group's living members; empty for an unknown group."""
+        ext = {"clusterName": cluster, "brokerName": broker_name}
+        said = await self.json(Request.GET_BROKER_MEMBER_GROUP, ext)
+        members = (said.get("brokerMemberGroup") or {}).get("brokerAddrs") or {}
+        return {int(number): address for number, address in members.items()}
+
+    async def config(self) -> dict[str, str]:
+        """The effective configuration."""
+        return await self.properties(Request.GET_NAMESRV_CONFIG)
+
+
+class BrokerAdmin(Server):
+    """Topics, groups, configuration and state of one broker. Since 5.2.0 slaves accept topics and groups, too; before,
+    they refuse them, and copy their master's every 10 s or so.
+    """
+
+    async def create_topic(
+        self,
+        topic: str,
+        queues: int,
+        *,
+        message_type: str | None = None,
+        permission: int = READ_WRITE,
+        order: bool = False,
+    ) -> None:
+        """Make or change a topic here. `message_type`: NORMAL, FIFO, DELAY or TRANSACTION; brokers check it only where
+        they are told to.
+        """
+        ext = {
+            "topic": topic,
+            "defaultTopic": "TBW102",
+            "readQueueNums": str(queues),
+            "writeQueueNums": str(queues),
+            "perm": str(permission),
+            "topicFilterType": "SINGLE_TAG",
+            "topicSysFlag": "0",
+            "order": str(order).lower(),
+            "force": "false",
+        }
+        if message_type is not None:
+            ext["attributes"] = f"+message.type={message_type}"
+        await self.request(Request.UPDATE_AND_CREATE_TOPIC, ext)
+
+    async def delete_topic(self, topic: str) -> None:
+        await self.request(Request.DELETE_TOPIC_IN_BROKER, {"topic": topic})
+
+    async def topic_exists(self, topic: str) -> bool:
+        """Whether this replica knows the topic. Offsets do not tell: they are 0 for unknown topics, too."""
+        return await self._exists(Request.GET_TOPIC_CONFIG, {"topic": topic, "lo": "true"}, _TOPIC_MISSING)
+
+    async def group_exists(self, group: str) -> bool:
+        """Whether this replica knows the consumer group."""
+        return await self._exists(Request.GET_SUBSCRIPTIONGROUP_CONFIG, {"group": group}, _GROUP_MISSING)
+
+    async def _exists(self, request: Request, ext: dict[str, str], missing: int) -> bool:
+        try:
+            await self.request(request, ext)
+        except AdminError as e:
+            if e.code == missing:
+                return False
+            raise
+        return True
+
+    async def create_group(self, group: str, *, orderly: bool = False, retries: int = 16) -> None:
+        """Make or change a consumer group here."""
+        body = {
+            "groupName": group,
+            "consumeEnable": True,
+            "consumeFromMinEnable": True,
+            "consumeBroadcastEnable": True,
+            "consumeMessageOrderly": orderly,
+            "retryQueueNums": 1,
+            "retryMaxTimes": retries,
+            "brokerId": 0,
+            "whichBrokerWhenConsumeSlowly": 1,
+            "notifyConsumerIdsChangedEnable": True,
+        }
+        await self.request(Request.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, {}, json.dumps(body).encode())
+
+    async def runtime_info(self) -> dict[str, str]:
+        """Counters by name: commitLogMaxOffset, commitLogMinOffset, dispatchBehindBytes, brokerVersionDesc, ..."""
+        table = (await self.json(Request.GET_BROKER_RUNTIME_INFO)).get("table") or {}
+        return {name: str(value) for name, value in table.items()}
+
+    async def ha_status(self) -> Json:
+        """`master`; on one `masterCommitLogMaxOffset`, `inSyncSlaveNums`, `haConnectionInfo` (addr, slaveAckOffset,
+        diff, inSync); on a slave `haClientRuntimeInfo` (masterAddr, maxOffset, ...).
+        """
+        return await self.json(Request.GET_BROKER_HA_STATUS)
+
+    async def epochs(self) -> Json:
+        """`brokerId` (0: master), `maxOffset`, `epochList` (epoch, startOffset, endOffset; the last's is 2^63-1 on the
+        master). Only with a controller, else AdminError 1.
+        """
+        return await self.json(Request.GET_BROKER_EPOCH_CACHE)
+
+    async def config(self) -> dict[str, str]:
+        """The effective configuration."""
+        return await self.properties(Request.GET_BROKER_CONFIG)
+
+    async def set_config(self, settings: Mapping[str, str]) -> None:
+        """Change configuration while it runs. Unknown keys and bad values are ignored in silence: read it back."""
+        body = "".join(f"{key}={value}\n" for key, value in settings.items()).encode()
+        await self.request(Request.UPDATE_BROKER_CONFIG, {}, body)
+
+    async def consumer_offsets(self) -> dict[str, dict[int, int]]:
+        """`topic@group` -> queue -> committed offset, the whole table of this replica."""
+        table = (await self.json(Request.GET_ALL_CONSUMER_OFFSET)).get("offsetTable") or {}
+        return {key: {int(queue): int(at) for queue, at in queues.items()} for key, queues in table.items()}
+
+    async def delay_offsets(self) -> dict[int, int]:
+        """Delay level -> how far its queue has been delivered."""
+        table = (await self.json(Request.GET_ALL_DELAY_OFFSET)).get("offsetTable") or {}
+        return {int(level): int(at) for level, at in table.items()}
+
+    async def consumers(self, group: str) -> list[str]:
+        """Client ids of the group whose heartbeats reach this broker. None: AdminError 1."""
+        said = await self.json(Request.GET_CONSUMER_LIST_BY_GROUP, {"consumerGroup": group})
+        return list(said.get("consumerIdList") or [])
+
+
+@dataclass(frozen=True, slots=True)
+class ControllerMetadata:
+    """Who leads the controllers, as one of them says. `leader_address` is empty while there is none."""
+
+    group: str
+    leader_id: str
+    leader_address: str
+    is_leader: bool
+    peers: str
+
+
+def _member(told: Any) -> int | str:
+    """Of a SyncStateSet. Raises TypeError where it is neither an id nor an address."""
+    if type(told) is int or (type(told) is str and ":" in told):
+        return told
+    raise TypeError(f"{told!r} in the SyncStateSet")
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaInfo:
+    """A broker group as the leading controller sees it; `in_sync` are broker ids, or addresses in 5.1.0, which has no
+    ids that last.
+    """
+
+    master_id: int | None
+    master_address: str
+    master_epoch: int
+    in_sync: Sequence[int | str]
+    in_sync_epoch: int
+
+
+class Controller(Server):
+    """One controller. All but `metadata` and `config` are answered by the leader alone (AdminError 2007), which does
+    not ask the others first: a deposed one may tell what is no longer so.
+    """
+
+    async def metadata(self) -> ControllerMetadata:
+        """Who leads."""
+        said = (await self.request(Request.CONTROLLER_GET_METADATA_INFO)).ext
+        return ControllerMetadata(
+            group=said.get("group", ""),
+            leader_id=said.get("controllerLeaderId", ""),
+            leader_address=said.get("controllerLeaderAddress", ""),
+            is_leader=said.get("isLeader") == "true",
+            peers=said.get("peers", ""),
+        )
+
+    async def replica_info(self, broker_name: str) -> ReplicaInfo:
+        """Master and SyncStateSet of a group; unknown: AdminError 2008."""
+        frame = await self.request(Request.CONTROLLER_GET_REPLICA_INFO, {"brokerName": broker_name})
+        try:
+            body = fastjson.loads(frame.body) if frame.body else {}
+            master = frame.ext.get("masterBrokerId")
+            return ReplicaInfo(
+                master_id=None if master is None else int(master),
+                master_address=frame.ext.get("masterAddress", ""),
+                master_epoch=int(frame.ext.get("masterEpoch", -1)),
+                in_sync=sorted(_member(told) for told in body.get("syncStateSet") or []),
+                in_sync_epoch=int(body.get("syncStateSetEpoch", -1)),
+            )
+        except (ValueError, AttributeError, TypeError) as e:
+            raise Malformed(f"{self.address}: replica info that makes no sense: {e}") from None
+
+    async def sync_state(self, broker_names: Sequence[str]) -> Json:
+        """Group -> `masterBrokerId`, `masterAddress`, `masterEpoch`, `syncStateSetEpoch`, `inSyncReplicas` and
+        `notInSyncReplicas` (brokerName, brokerId, brokerAddress, alive). A group nobody knows is not in it.
+        """
+        said = await self.json(Request.CONTROLLER_GET_SYNC_STATE_DATA, {}, json.dumps(list(broker_names)).encode())
+        table = said.get("replicasInfoTable") or {}
+        return dict(table)
+
+    async def elect_master(self, cluster: str, broker_name: str, broker_id: int = -1) -> None:
+        """Have a master elected (-1: any). A master that lives stays: AdminError 2011."""
+        ext = {
+            "clusterName": cluster,
+            "brokerName": broker_name,
+            "brokerId": str(broker_id),
+            "designateElect": str(broker_id >= 0).lower(),
+        }
+        await self.request(Request.CONTROLLER_ELECT_MASTER, ext)
+
+    async def config(self) -> dict[str, str]:
+        """The effective configuration."""
+        return await self.properties(Request.GET_CONTROLLER_CONFIG)

@@ -1,0 +1,133 @@
+"""What members of a group do: tell the broker that they live, leave, and lock queues for themselves.
+
+Source: `HeartbeatData`, `ClientManageProcessor`, `LockBatchRequestBody` and `RebalanceLockManager`, 5.3.3; seen with
+5.5.0.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from infra.systems.dledger.outcomes import Outcome
+from infra.systems.remoting.connection import Malformed, RemotingError
+from infra.systems.remoting.frame import Frame
+from infra.systems.rocketmq.protocol import fastjson
+from infra.systems.rocketmq.protocol.codes import Request
+from infra.systems.rocketmq.protocol.link import Answer, Link
+from infra.systems.rocketmq.protocol.outcomes import outcome_of_error
+
+Consuming = Literal["CONSUME_ACTIVELY", "CONSUME_PASSIVELY", "CONSUME_POP"]
+"""`ConsumeType`: pull, push, pop."""
+
+Queue = tuple[str, str, int]
+"""Topic, broker name, queue."""
+
+
+@dataclass(frozen=True, slots=True)
+class Locked:
+    """What came of locking: the queues that this client holds now. They are freed 60 s after the last lock."""
+
+    outcome: Outcome
+    queues: frozenset[Queue] = frozenset()
+    code: int | None = None
+
+
+class Membership(Link):
+    """A broker, as a member of a group sees it. What it pushes (39, 40) comes over the connection that sent the
+    heartbeat: give a member that waits in calls a second object for this.
+    """
+
+    async def heartbeat(
+        self,
+        client_id: str,
+        *,
+        producers: Iterable[str] = (),
+        consumers: Iterable[str] = (),
+        topics: Iterable[str] = (),
+        consuming: Consuming = "CONSUME_PASSIVELY",
+        deadline_s: float | None = None,
+    ) -> Answer:
+        """Say that this client lives, as a member of these groups; consumers subscribe to all of these topics.
+
+        A broker forgets a member after 120 s, or when its connection closes. Only a producer with a heartbeat is asked
+        about its transactions.
+        """
+        now = time.time_ns() // 1_000_000
+        subscriptions = [
+            {"topic": t, "subString": "*", "tagsSet": [], "codeSet": [], "subVersion": now, "expressionType": "TAG"}
+            for t in topics
+        ]
+        body: dict[str, Any] = {
+            "clientID": client_id,
+            "heartbeatFingerprint": 0,
+            "withoutSub": False,
+            "producerDataSet": [{"groupName": group} for group in producers],
+            "consumerDataSet": [
+                {
+                    "groupName": group,
+                    "consumeType": consuming,
+                    "messageModel": "CLUSTERING",
+                    "consumeFromWhere": "CONSUME_FROM_FIRST_OFFSET",
+                    "unitMode": False,
+                    "subscriptionDataSet": subscriptions,
+                }
+                for group in consumers
+            ],
+        }
+        return await self.operate("group", Request.HEART_BEAT, {}, json.dumps(body).encode(), deadline_s=deadline_s)
+
+    async def leave(
+        self,
+        client_id: str,
+        *,
+        producer: str | None = None,
+        consumer: str | None = None,
+        deadline_s: float | None = None,
+    ) -> Answer:
+        """Leave a group; the others are told (40)."""
+        ext = {"clientID": client_id}
+        if producer is not None:
+            ext["producerGroup"] = producer
+        if consumer is not None:
+            ext["consumerGroup"] = consumer
+        return await self.operate("group", Request.UNREGISTER_CLIENT, ext, deadline_s=deadline_s)
+
+    async def lock_queues(
+        self, client_id: str, queues: Collection[Queue], *, group: str, deadline_s: float | None = None
+    ) -> Locked:
+        """Lock queues for this client of a group, or prolong its locks. Slaves grant them, too. With lockInStrictMode a
+        majority of the replicas must agree; where it does not, those that did hold the lock until it expires.
+        """
+        try:
+            frame = await self.ask(
+                Request.LOCK_BATCH_MQ, {}, _lock_body(client_id, queues, group), deadline_s=deadline_s
+            )
+            outcome = self.judge("lock", frame)
+            granted = self._granted(frame) if outcome.type == "ok" else frozenset()
+            return Locked(outcome, granted, frame.code)
+        except RemotingError as error:
+            return Locked(outcome_of_error("lock", error))
+
+    async def unlock_queues(
+        self, client_id: str, queues: Collection[Queue], *, group: str, deadline_s: float | None = None
+    ) -> Answer:
+        """Give locks back."""
+        body = _lock_body(client_id, queues, group)
+        return await self.operate("lock", Request.UNLOCK_BATCH_MQ, {}, body, deadline_s=deadline_s)
+
+    def _granted(self, frame: Frame) -> frozenset[Queue]:
+        try:
+            said = fastjson.loads(frame.body)["lockOKMQSet"] or []
+            return frozenset((q["topic"], q["brokerName"], int(q["queueId"])) for q in said)
+        except (ValueError, KeyError, TypeError) as e:
+            raise Malformed(f"{self.address}: an answer about locks that makes no sense: {e}") from None
+
+
+def _lock_body(client_id: str, queues: Collection[Queue], group: str) -> bytes:
+    wanted = [{"topic": topic, "brokerName": name, "queueId": queue} for topic, name, queue in queues]
+    body = {"consumerGroup": group, "clientId": client_id, "onlyThisBroker": False, "mqSet": wanted}
+    return json.dumps(body).encode()

@@ -1,0 +1,123 @@
+"""The connection that everything else here goes over, and what an operation without a result of its own comes to."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from infra.systems.dledger.outcomes import Outcome
+from infra.systems.remoting.connection import Broken, Connection, RemotingError, connect
+from infra.systems.remoting.frame import Frame
+from infra.systems.rocketmq.protocol.codes import VERSION, Request
+from infra.systems.rocketmq.protocol.messages import Message, MessageError, decode_all
+from infra.systems.rocketmq.protocol.outcomes import Operation, outcome_of, outcome_of_error
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What came of an operation whose result is at most a number: an offset, or None where there is none.
+
+    code  of the answer, None without one.
+    """
+
+    outcome: Outcome
+    value: int | None = None
+    code: int | None = None
+
+
+class Link:
+    """One connection to one server, for one logical process: one call at a time. It is made when it is needed, and made
+    again by the next call after it ended.
+
+    `topology` names the kind of cluster, for answers that mean different things in different kinds.
+    `on_request` gets what the server asks of the client (39, 40, ...), on the event loop; it must not block.
+    """
+
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        *,
+        deadline_s: float,
+        topology: str | None = None,
+        on_request: Callable[[Frame], None] | None = None,
+    ) -> None:
+        self.host, self.port = host, port
+        self.deadline_s = deadline_s
+        self.topology = topology
+        self.on_request = on_request
+        self._connection: Connection | None = None
+
+    @property
+    def address(self) -> str:
+        return f"{self.host}:{self.port}"
+
+    @property
+    def connected(self) -> bool:
+        return self._connection is not None and not self._connection.closed
+
+    async def ask(
+        self, code: int, ext: Mapping[str, str], body: bytes = b"", *, deadline_s: float | None = None
+    ) -> Frame:
+        """One request and its answer, whatever its code, all within the deadline. Raises RemotingError."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + (self.deadline_s if deadline_s is None else deadline_s)
+        connection = await self._connected(deadline - loop.time())
+        return await connection.call(code, body, deadline - loop.time(), ext=ext)
+
+    async def tell(self, code: int, ext: Mapping[str, str], body: bytes = b"") -> None:
+        """A request without an answer, also while a call waits. Raises Refused where nothing was sent."""
+        (await self._connected(self.deadline_s)).post(code, body, ext=ext)
+
+    async def operate(
+        self,
+        operation: Operation,
+        code: Request,
+        ext: Mapping[str, str],
+        body: bytes = b"",
+        *,
+        deadline_s: float | None = None,
+    ) -> Answer:
+        """A request whose answer's code is all there is to know."""
+        try:
+            frame = await self.ask(code, ext, body, deadline_s=deadline_s)
+        except RemotingError as error:
+            return Answer(outcome_of_error(operation, error))
+        return Answer(self.judge(operation, frame), None, frame.code)
+
+    def judge(self, operation: Operation, frame: Frame) -> Outcome:
+        """What an answer says about an operation."""
+        return outcome_of(operation, frame.code, frame.remark, self.topology)
+
+    def number(self, frame: Frame, name: str) -> int | None:
+        """A field of an answer. Raises Broken where it is no number: an answer without sense says nothing."""
+        text = frame.ext.get(name)
+        if text is None:
+            return None
+        try:
+            return int(text)
+        except ValueError:
+            raise Broken(f"{self.address}: {name} is {text[:40]!r}, not a whole number") from None
+
+    def messages(self, frame: Frame) -> list[Message]:
+        """The messages in an answer. Raises Broken."""
+        try:
+            return decode_all(frame.body) if frame.code == 0 else []
+        except MessageError as e:
+            raise Broken(f"{self.address}: {e}") from None
+
+    async def close(self) -> None:
+        """Drop the connection. The link may be used again and then makes a new one."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    async def _connected(self, timeout_s: float) -> Connection:
+        if self._connection is None or self._connection.closed:
+            self._connection = await connect(self.host, self.port, timeout_s, self._asked, VERSION)
+        return self._connection
+
+    def _asked(self, frame: Frame) -> None:
+        if self.on_request is not None:
+            self.on_request(frame)

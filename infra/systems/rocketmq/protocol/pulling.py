@@ -1,0 +1,112 @@
+"""What consumers do that know where they stand: pull from an offset on, and commit how far they are.
+
+Source: `PullMessageProcessor`, `AdminBrokerProcessor` and `ConsumerManageProcessor`, 5.3.3; seen with 5.5.0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from infra.systems.dledger.outcomes import Outcome
+from infra.systems.remoting.connection import Broken, RemotingError
+from infra.systems.rocketmq.protocol.codes import Request
+from infra.systems.rocketmq.protocol.link import Answer, Link
+from infra.systems.rocketmq.protocol.messages import Message
+from infra.systems.rocketmq.protocol.outcomes import outcome_of_error
+
+_SUSPEND: Final = 2
+_SUBSCRIPTION: Final = 4
+"""Bits of a pull's sysFlag: hold the answer back; the subscription is in the request, no heartbeat has told it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pulled:
+    """What came of a pull. `code` tells why there are no messages: 19 none (yet); 20 none now, go on at `next`; 21 the
+    offset is outside the queue, `next` is the right one. **Slaves answer 20 where masters answer 21, and leave `next`
+    at the offset that was asked for**: compare with `min` and `max`.
+    """
+
+    outcome: Outcome
+    messages: Sequence[Message] = ()
+    next: int | None = None
+    min: int | None = None
+    max: int | None = None
+    code: int | None = None
+
+
+class Pulling(Link):
+    """A broker, as a reader sees it."""
+
+    async def pull(
+        self,
+        topic: str,
+        queue: int,
+        offset: int,
+        *,
+        group: str,
+        max_messages: int = 32,
+        suspend_s: float = 0,
+        deadline_s: float | None = None,
+    ) -> Pulled:
+        """Messages of a queue from an offset on. The group must exist on this replica (26), but need not have sent a
+        heartbeat. With `suspend_s` the broker holds its answer back until there is a message; it looks every 5 s.
+        """
+        ext = {
+            "consumerGroup": group,
+            "topic": topic,
+            "queueId": str(queue),
+            "queueOffset": str(offset),
+            "maxMsgNums": str(max_messages),
+            "sysFlag": str(_SUBSCRIPTION | (_SUSPEND if suspend_s else 0)),
+            "commitOffset": "0",
+            "suspendTimeoutMillis": str(int(suspend_s * 1000)),
+            "subscription": "*",
+            "subVersion": "0",
+            "expressionType": "TAG",
+        }
+        try:
+            frame = await self.ask(Request.PULL_MESSAGE, ext, deadline_s=deadline_s)
+            return Pulled(
+                self.judge("read", frame),
+                self.messages(frame),
+                next=self.number(frame, "nextBeginOffset"),
+                min=self.number(frame, "minOffset"),
+                max=self.number(frame, "maxOffset"),
+                code=frame.code,
+            )
+        except RemotingError as error:
+            return Pulled(outcome_of_error("read", error))
+
+    async def max_offset(self, topic: str, queue: int, *, deadline_s: float | None = None) -> Answer:
+        """The offset that the next message gets. **0 for topics and queues that do not exist.** No role is checked."""
+        return await self._offset(Request.GET_MAX_OFFSET, {"topic": topic, "queueId": str(queue)}, deadline_s)
+
+    async def min_offset(self, topic: str, queue: int, *, deadline_s: float | None = None) -> Answer:
+        """The oldest message's offset; as `max_offset`."""
+        return await self._offset(Request.GET_MIN_OFFSET, {"topic": topic, "queueId": str(queue)}, deadline_s)
+
+    async def committed_offset(self, topic: str, queue: int, group: str, *, deadline_s: float | None = None) -> Answer:
+        """What the group has committed; None (code 22): nothing, or the broker has forgotten."""
+        ext = {"consumerGroup": group, "topic": topic, "queueId": str(queue), "setZeroIfNotFound": "false"}
+        return await self._offset(Request.QUERY_CONSUMER_OFFSET, ext, deadline_s)
+
+    async def commit_offset(
+        self, topic: str, queue: int, group: str, offset: int, *, deadline_s: float | None = None
+    ) -> Answer:
+        """Commit: messages below `offset` are done with. Brokers take any number, also a smaller one, also at slaves;
+        they keep it in memory and write it to disk every 5 s.
+        """
+        ext = {"consumerGroup": group, "topic": topic, "queueId": str(queue), "commitOffset": str(offset)}
+        return await self.operate("commit", Request.UPDATE_CONSUMER_OFFSET, ext, deadline_s=deadline_s)
+
+    async def _offset(self, code: Request, ext: Mapping[str, str], deadline_s: float | None) -> Answer:
+        try:
+            frame = await self.ask(code, ext, deadline_s=deadline_s)
+            value = self.number(frame, "offset") if frame.code == 0 else None
+            if frame.code == 0 and value is None:
+                raise Broken(f"{self.address}: an answer without the offset")
+            return Answer(self.judge("read", frame), value, frame.code)
+        except RemotingError as error:
+            return Answer(outcome_of_error("read", error))

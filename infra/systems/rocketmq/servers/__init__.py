@@ -1,0 +1,22 @@
+"""RocketMQ's servers: which versions can be had, what each kind of server is started with, and why.
+
+`artifacts` fetches the published jars, `settings` has the servers' configuration, `jvm` the options of their JVMs.
+Where they run is told by `infra/systems/rocketmq/topologies/`.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+NAMESRV: Final = "namesrv"
+CONTROLLER: Final = "controller"
+BROKER: Final = "broker"
+PROXY: Final = "proxy"
+
+MAIN_CLASSES: Final = {
+    NAMESRV: "org.apache.rocketmq.namesrv.NamesrvStartup",
+    CONTROLLER: "org.apache.rocketmq.controller.ControllerStartup",
+    BROKER: "org.apache.rocketmq.broker.BrokerStartup",
+    PROXY: "org.apache.rocketmq.proxy.ProxyStartup",
+}
+"""The kinds of servers, in the order of their start."""

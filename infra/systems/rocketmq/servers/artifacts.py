@@ -1,0 +1,113 @@
+"""RocketMQ's published jars: pinned versions, each with a list of checksums; and what is asked of them before a run.
+
+The binary zip is not needed: what it has beyond the jars are scripts and sample configuration.
+"""
+
+from __future__ import annotations
+
+import functools
+import subprocess
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from infra.machines.api import InfraError, SettingsError
+from infra.systems.maven import compile_jar, fetch_jars
+
+DEFAULT_VERSION: Final = "5.5.0"
+
+VERSIONS: Final = ("5.1.0", "5.1.1", "5.2.0", "5.3.3", "5.4.0", "5.5.0")
+"""All that are published whole; `jars-VERSION.toml` beside this file pins each."""
+
+INCOMPLETE: Final[Mapping[str, str]] = {
+    "5.1.2": "rocketmq-namesrv, -broker, -controller and -proxy",
+    "5.1.4": "rocketmq-proxy and -container",
+    "5.3.2": "rocketmq-namesrv, -controller and others",
+    "5.3.4": "rocketmq-namesrv and others",
+    "5.5.1": "rocketmq-namesrv, -tiered-store, -client, -srvutil and others",
+}
+"""Versions that repositories list although modules of them were never published -> what is missing."""
+
+FOLDER: Final = Path(__file__).parent
+POM: Final = FOLDER / "pom.xml"
+
+_CONFIGS: Final[Mapping[str, Sequence[str]]] = {
+    "namesrv": (
+        "org.apache.rocketmq.common.namesrv.NamesrvConfig",
+        "org.apache.rocketmq.remoting.netty.NettyServerConfig",
+        "org.apache.rocketmq.remoting.netty.NettyClientConfig",
+    ),
+    "controller": (
+        "org.apache.rocketmq.common.ControllerConfig",
+        "org.apache.rocketmq.common.JraftConfig",
+        "org.apache.rocketmq.remoting.netty.NettyServerConfig",
+        "org.apache.rocketmq.remoting.netty.NettyClientConfig",
+    ),
+    "broker": (
+        "org.apache.rocketmq.common.BrokerConfig",
+        "org.apache.rocketmq.store.config.MessageStoreConfig",
+        "org.apache.rocketmq.remoting.netty.NettyServerConfig",
+        "org.apache.rocketmq.remoting.netty.NettyClientConfig",
+        "org.apache.rocketmq.auth.config.AuthConfig",
+    ),
+    "proxy": ("org.apache.rocketmq.proxy.config.ProxyConfig",),
+}
+"""The objects that a server's start-up class fills from its properties (`BrokerStartup.buildBrokerController`, ...)."""
+
+_CHECKER: Final = "harness.rocketmq.CheckSettings"
+
+
+def known_version(version: str | None) -> str:
+    """The version to run. Raises InfraError that names what is missing of it, or what there is instead."""
+    if version is None:
+        return DEFAULT_VERSION
+    if version in INCOMPLETE:
+        raise SettingsError(
+            f"RocketMQ {version} is published incomplete: {INCOMPLETE[version]} are missing; "
+            f"whole are {', '.join(VERSIONS)}"
+        )
+    if version not in VERSIONS:
+        raise SettingsError(
+            f"RocketMQ {version} is not pinned here, only {', '.join(VERSIONS)}; "
+            "run another build with --server-jars DIR"
+        )
+    return version
+
+
+@functools.cache
+def fetch(version: str) -> Path:
+    """The folder with all jars of a version (55-102 MB). Raises InfraError.
+
+    10-30 s when cold; half a second in each process that asks, for the checksums.
+    """
+    return fetch_jars(POM, FOLDER / f"jars-{version}.toml", {"rocketmq.version": version})
+
+
+def check_settings(settings: Mapping[str, Mapping[str, str]], class_path: Sequence[Path]) -> None:
+    """Have RocketMQ's own code take each setting and read it back.
+
+    settings    kind of server -> name -> value. class_path: folders of jars, the first wins; the last holds RocketMQ.
+    Raises InfraError for the first setting that the server does not have, or whose value it does not take: servers
+    themselves ignore both in silence (`MixAll.properties2Object`).
+    """
+    checker = compile_jar(FOLDER, class_path[-1], "check-settings")
+    with tempfile.TemporaryDirectory() as folder:
+        asked = Path(folder) / "settings"
+        lines = [
+            "\t".join((kind, name, value.replace("\t", " "), *_CONFIGS[kind]))
+            for kind, named in settings.items()
+            for name, value in named.items()
+        ]
+        asked.write_text("".join(f"{line}\n" for line in lines))
+        jars = ":".join(f"{path}/*" for path in (*class_path, checker))
+        argv = ["java", "-XX:TieredStopAtLevel=1", "-cp", jars, _CHECKER, str(asked)]
+        try:
+            done = subprocess.run(argv, check=False, capture_output=True, stdin=subprocess.DEVNULL, timeout=300)
+        except FileNotFoundError:
+            raise InfraError("java is not on the path; install a JDK (Debian: openjdk-17-jdk-headless)") from None
+        except subprocess.TimeoutExpired:
+            raise InfraError("java took more than 300 s to look at the settings: this machine is overloaded") from None
+    if done.returncode != 0:
+        said = done.stderr.decode(errors="replace").strip().splitlines() or ["no output"]
+        raise SettingsError(f"server settings: {said[-1].removeprefix('CheckSettings: ')}")

@@ -1,0 +1,111 @@
+"""The commit log of a broker: every message of every topic, one after the other, as readers get them
+(`infra.systems.rocketmq.protocol.messages`).
+
+Two shapes. The plain one (`store/commitlog`) is records back to back; the last record of a file is followed by a blank
+one. With `enableDLegerCommitLog` (`store/dledger-<id>/data`) each record is the body of an entry of DLedger, and its
+physical offset is the place of the record, not of the entry (`DLedgerCommitLog`).
+
+The bytes after the last record are zeros or, where the broker truncated its log, what had stood there before: a
+truncation only moves the write position. A leftover may even begin on a record's boundary and look like one. So this
+reader reports what is there, and whether it counts is decided by those who know the index
+(`infra.systems.rocketmq.store.summary`).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from infra.systems.rocketmq.protocol.messages import BLANK, Message, MessageError, decode
+from infra.systems.rocketmq.store.mapped import mapped_files
+
+_RECORD: Final = struct.Struct(">II")
+"""How every record begins: its size, its magic number."""
+
+_ENTRY: Final = struct.Struct(">iiqqqiiii")
+"""DLedger's entry: magic, size, index, term, position, channel, two checksums (never set), length of the body."""
+_ENTRY_MAGICS: Final = (1, 2)
+"""A normal entry and one without content (`DLedgerEntryType`); -1 fills the end of a file."""
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A message on the disk: `size` bytes at `physical`, by count. `message.physical` is what the record says itself.
+
+    term  DLedger's, in its variant.
+    """
+
+    message: Message
+    physical: int
+    size: int
+    term: int | None = None
+
+    @property
+    def intact(self) -> bool:
+        """The body matches its checksum, and the record lies where it says."""
+        return self.message.intact and self.message.physical == self.physical
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """Bytes where a record should be: neither one, nor the end of what was written."""
+
+    physical: int
+    why: str
+
+
+def read_commit_log(folder: Path) -> Iterator[Record | Damage]:
+    """Every record of a plain commit log, in order; ends at the first bytes that are none.
+
+    They are zeros at the end of an ordinary log. Anything else is told as a last `Damage`: the rest cannot be read,
+    because only a record tells where the next one begins.
+    """
+    for start, path in mapped_files(folder):
+        data = path.read_bytes()
+        at = 0
+        while at + _RECORD.size <= len(data):
+            size, magic = _RECORD.unpack_from(data, at)
+            if magic == BLANK and size > 0:
+                break
+            if size == 0 and magic == 0:
+                return
+            found = _record(data, at, start + at)
+            yield found
+            if isinstance(found, Damage):
+                return
+            at += found.size
+
+
+def read_dledger_log(folder: Path) -> Iterator[Record | Damage]:
+    """The same of a log of DLedger (`store/dledger-<id>/data`). Entries without a message are passed over."""
+    for start, path in mapped_files(folder):
+        data = path.read_bytes()
+        at = 0
+        while at + _ENTRY.size <= len(data):
+            magic, size, _, term, position, _, _, _, length = _ENTRY.unpack_from(data, at)
+            if magic == -1:
+                break
+            if magic not in _ENTRY_MAGICS:
+                if magic or size:
+                    yield Damage(start + at, f"an entry's magic number is {magic}")
+                return
+            if position != start + at or size != _ENTRY.size + length or length < 0 or at + size > len(data):
+                yield Damage(start + at, f"an entry of {size} bytes that says it lies at {position}")
+                return
+            if length:
+                found = _record(data, at + _ENTRY.size, start + at + _ENTRY.size, term)
+                yield found
+                if isinstance(found, Damage):
+                    return
+            at += size
+
+
+def _record(data: bytes, at: int, physical: int, term: int | None = None) -> Record | Damage:
+    try:
+        message, end = decode(data, at)
+    except MessageError as problem:
+        return Damage(physical, str(problem))
+    return Record(message, physical, end - at, term)

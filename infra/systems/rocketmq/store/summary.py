@@ -1,0 +1,125 @@
+"""A stopped broker's store in a few facts that a judge can compare: what its log holds, and what its index names.
+
+Written as JSON lines: first a `Head`, then one list per message (`LINE`), then the entries of the index that lead to no
+message. A log of 100,000 messages takes about a second.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from infra.systems.rocketmq.message_body import id_of
+from infra.systems.rocketmq.store.commitlog import Damage, Record, read_commit_log, read_dledger_log
+from infra.systems.rocketmq.store.consumequeue import Entry, consume_queues, read_consume_queue
+from infra.systems.rocketmq.store.epochs import read_epochs
+from infra.systems.rocketmq.store.errors import StorageError
+from infra.systems.rocketmq.store.identity import read_identity
+
+LINE: Final = ("topic", "queue", "offset", "physical", "id", "intact", "indexed", "store_host", "stored", "term")
+"""What a message's list holds.
+
+offset, physical   its place in the queue and in the log.
+id                 of the body (`infra.systems.rocketmq.message_body.id_of`).
+intact             the body matches its checksum, and the record names the place at which it lies.
+indexed            the consume queue's entry for this offset leads to this record. Without, no reader ever sees it.
+store_host         `ip:port` of the broker that appended it first. stored: when, ms since 1970 on its clock.
+term               DLedger's term, else null.
+"""
+
+
+@dataclass(frozen=True)
+class Head:
+    """What concerns the store as a whole.
+
+    group     the broker group (broker name).
+    files     `commitlog` or `dledger`: which kind of log.
+    end       position after the last record.
+    epochs    [epoch, start] of each master's time in office, in controller mode.
+    identity  [cluster, broker name, id], in controller mode.
+    problems  what could not be read, one line each: a file that is damaged, bytes where a record should be.
+    """
+
+    group: str
+    files: str
+    end: int
+    epochs: list[list[int]]
+    identity: list[Any] | None
+    problems: list[str] = field(default_factory=list)
+
+
+def summarize(store: Path, group: str, topics: Collection[str]) -> Iterator[str]:
+    """The lines about the store of a broker of `group`; only messages of these topics are listed.
+
+    What is damaged is told in the head; only a store without any log raises StorageError.
+    """
+    problems: list[str] = []
+    logs = sorted(store.glob("dledger-*/data"))
+    if not logs and not (store / "commitlog").is_dir():
+        raise StorageError(store, "has neither a commitlog nor a dledger-* folder; is it a broker's store?")
+    index = _index(store / "consumequeue", topics, problems)
+    lines: list[str] = []
+    end = 0
+    try:
+        for found in read_dledger_log(logs[0]) if logs else read_commit_log(store / "commitlog"):
+            if isinstance(found, Damage):
+                problems.append(f"at {found.physical} of the log: {found.why}")
+                continue
+            end = found.physical + found.size
+            message = found.message
+            if message.topic in topics:
+                place = (message.topic, message.queue, message.offset)
+                entry = index.get(place)
+                indexed = entry is not None and (entry.physical, entry.size) == (found.physical, found.size)
+                if indexed:
+                    del index[place]
+                lines.append(json.dumps(_line(found, indexed)))
+    except StorageError as problem:
+        problems.append(str(problem))
+    files = "dledger" if logs else "commitlog"
+    head = Head(group, files, end, _epochs(store, problems), _identity(store, problems), problems)
+    yield json.dumps({"head": vars(head)})
+    yield from lines
+    for (topic, queue, offset), entry in index.items():
+        yield json.dumps({"dangling": [topic, queue, offset, entry.physical, entry.size]})
+
+
+def _line(record: Record, indexed: bool) -> list[Any]:
+    message = record.message
+    said = (message.topic, message.queue, message.offset, record.physical, id_of(message.body))
+    return [*said, record.intact, indexed, message.store_host, message.stored, record.term]
+
+
+def _index(folder: Path, topics: Collection[str], problems: list[str]) -> dict[tuple[str, int, int], Entry]:
+    found: dict[tuple[str, int, int], Entry] = {}
+    for topic, queue, path in consume_queues(folder):
+        if topic in topics:
+            try:
+                found.update(((topic, queue, entry.offset), entry) for entry in read_consume_queue(path))
+            except StorageError as problem:
+                problems.append(str(problem))
+    return found
+
+
+def _epochs(store: Path, problems: list[str]) -> list[list[int]]:
+    try:
+        return [[epoch.epoch, epoch.start] for epoch in read_epochs(store / "epochFileCheckpoint")]
+    except FileNotFoundError:
+        return []
+    except (StorageError, OSError, UnicodeDecodeError) as problem:
+        problems.append(str(problem))
+        return []
+
+
+def _identity(store: Path, problems: list[str]) -> list[Any] | None:
+    try:
+        identity = read_identity(store / "brokerIdentity")
+        return [identity.cluster, identity.name, identity.broker_id]
+    except FileNotFoundError:
+        return None
+    except (StorageError, OSError, UnicodeDecodeError) as problem:
+        problems.append(str(problem))
+        return None

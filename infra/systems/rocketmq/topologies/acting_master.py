@@ -1,0 +1,50 @@
+"""Slave acting master (RIP-32): the smallest living slave stands in for a master that is gone, for all but sends."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from infra.machines.api import SettingsError
+from infra.systems.rocketmq.servers import BROKER, NAMESRV, settings
+from infra.systems.rocketmq.topologies.base import RocketmqTopology
+from infra.systems.rocketmq.topologies.layout import Layout, Place, groups
+from infra.systems.settings import Default
+
+_FIRST: Final = 3
+"""Nodes of the group `a`."""
+
+
+class ActingMasterTopology(RocketmqTopology):
+    """Group `a` of three nodes, and `b` of the others, to which `a` escapes what an acting master may not store."""
+
+    name = "slave-acting-master"
+    summary = "RIP-32: when a group has no master, a slave serves in its place, and hands back what it kept"
+
+    def _layout(self, nodes: Sequence[str]) -> Layout:
+        if len(nodes) <= _FIRST:
+            raise SettingsError(f"the topology {self.name} needs {_FIRST + 1} nodes at least: two groups")
+        return {
+            node: Place(
+                kinds=self._kinds(nodes, i),
+                group="a" if i < _FIRST else "b",
+                broker_id=i if i < _FIRST else i - _FIRST,
+            )
+            for i, node in enumerate(nodes)
+        }
+
+    def _mode(self, kind: str, place: Place) -> Mapping[str, Default]:
+        if kind == NAMESRV:
+            return settings.ACTING_NAMESRV
+        if kind != BROKER or place.group is None:
+            return {}
+        replicas = len(groups(self._places)[place.group])
+        return {
+            **settings.ACTING,
+            "totalReplicas": Default(str(replicas), "the group's size: with 1 there is nobody to stand in"),
+            "inSyncReplicas": Default(str(min(2, replicas)), "acknowledged when a slave has it, too"),
+            **(settings.STRICT_ACTING if self.profile == "strict" and replicas > 1 else {}),
+        }
+
+    def permits(self) -> Mapping[str, str]:
+        return {}

@@ -1,0 +1,34 @@
+"""Masters that stay masters, with slaves that copy: no failover. A group whose master is gone takes no sends."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from infra.systems.rocketmq.servers import BROKER, settings
+from infra.systems.rocketmq.topologies.base import RocketmqTopology
+from infra.systems.rocketmq.topologies.layout import Layout, Place, groups
+from infra.systems.settings import Default
+
+
+class MasterSlaveTopology(RocketmqTopology):
+    """Pairs of nodes, `a`, `b`, ...: a master and its slave; a last node without a partner is a master alone."""
+
+    name = "master-slave"
+    summary = "three groups with fixed masters, two of them with a slave: no failover"
+
+    def _layout(self, nodes: Sequence[str]) -> Layout:
+        return {
+            node: Place(
+                kinds=self._kinds(nodes, i),
+                group=chr(ord("a") + i // 2),
+                broker_id=i % 2,
+            )
+            for i, node in enumerate(nodes)
+        }
+
+    def _mode(self, kind: str, place: Place) -> Mapping[str, Default]:
+        pair = kind == BROKER and place.group is not None and len(groups(self._places)[place.group]) > 1
+        return settings.SYNC_PAIR if pair and self.profile == "strict" else {}
+
+    def permits(self) -> Mapping[str, str]:
+        return {}

@@ -1,0 +1,66 @@
+"""Server settings: ours with their reasons, a user's on top, and the files that carry them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from infra.machines.api import SettingsError
+
+
+@dataclass(frozen=True)
+class Default:
+    """A setting that we choose differently from the server, and why."""
+
+    value: str
+    why: str
+
+
+def values(defaults: Mapping[str, Default]) -> dict[str, str]:
+    """The settings without their reasons."""
+    return {name: default.value for name, default in defaults.items()}
+
+
+def chosen(
+    settings: Mapping[str, str], kinds: Sequence[str], ours: Mapping[str, Collection[str]], called: str
+) -> dict[str, dict[str, str]]:
+    """Kind of server -> the user's settings for it, from `KIND.NAME` -> value.
+
+    ours    kind -> names that the topology itself decides. called: whose names these are, for the message.
+    Raises InfraError for a setting that cannot be meant; whether the server has it is asked of the server.
+    """
+    found: dict[str, dict[str, str]] = {kind: {} for kind in kinds}
+    for key, value in settings.items():
+        kind, _, name = key.partition(".")
+        if kind not in found or not name:
+            prefixes = " or ".join(f"{kind}.NAME" for kind in kinds)
+            raise SettingsError(f"setting {key!r}: settings of this topology are called {prefixes}, as {called}")
+        if name in ours.get(kind, ()):
+            raise SettingsError(f"setting {key!r} is the harness's own to decide")
+        if "\n" in value or "\r" in value:
+            raise SettingsError(f"setting {key!r}: its value has more than one line")
+        found[kind][name] = value
+    return found
+
+
+def jar_folder(folder: Path) -> Path:
+    """A user's folder of jars, or InfraError."""
+    try:
+        there = folder.is_dir() and any(folder.glob("*.jar"))
+    except (OSError, ValueError):
+        there = False
+    if not there:
+        raise SettingsError(f"--server-jars {folder}: no folder with jars in it")
+    return folder.absolute()
+
+
+def properties(settings: Mapping[str, str]) -> bytes:
+    """A Java properties file: backslashes and what is not ASCII are escaped."""
+
+    def escaped(text: str) -> str:
+        units = memoryview(text.encode("utf-16-be", "surrogatepass")).cast("B")
+        codes = (int.from_bytes(units[i : i + 2], "big") for i in range(0, len(units), 2))
+        return "".join(chr(c) if 0x20 < c < 0x7F and chr(c) not in "\\=:#!" else f"\\u{c:04x}" for c in codes)
+
+    return "".join(f"{escaped(name)}={escaped(value)}\n" for name, value in sorted(settings.items())).encode()
