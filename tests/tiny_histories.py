@@ -10,8 +10,17 @@ from collections.abc import Callable, Iterator
 from random import Random
 from typing import Any
 
-from checkers.linearizability import INCONSISTENT, KV, CasRegister, Model, MultiRegister, Mutex, Problem, Register
-from checkers.linearizability.history import encode
+from checkers.linearizability import (
+    INCONSISTENT,
+    KV,
+    CasRegister,
+    Model,
+    MultiRegister,
+    Mutex,
+    Problem,
+    Register,
+    encode,
+)
 from results.history import Call
 from results.op import Op, OpType
 

@@ -26,6 +26,7 @@ from checkers.linearizability import (
     Model,
     Register,
     check,
+    encode,
     verify_witness,
 )
 from checkers.linearizability.budget import Meter
@@ -36,7 +37,6 @@ from checkers.linearizability.compiled.searches import Compiled
 from checkers.linearizability.compiled.warm import STORES, ensure, prune
 from checkers.linearizability.compiled.workspace import Workspace
 from checkers.linearizability.decide import decide
-from checkers.linearizability.history import encode
 from checkers.linearizability.history.columns import close, columns
 from checkers.linearizability.search.jit_linearization import Frontier
 from results.history import Call

@@ -12,9 +12,8 @@ import pytest
 from fuzz.unique import histories, model_of
 from models_at_work import brute_force, told
 
-from checkers.linearizability import CasRegister, Linearizable, Log, check, verify_witness
+from checkers.linearizability import CasRegister, Linearizable, Log, check, encode, verify_witness
 from checkers.linearizability.evidence import direct
-from checkers.linearizability.history import encode
 from checkers.linearizability.history.arrow import objects
 from checkers.linearizability.monitors import logs, queues, registers
 from harness.check.examine import Asked, examine

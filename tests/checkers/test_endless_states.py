@@ -9,11 +9,10 @@ from random import Random
 import pytest
 from fuzz.middle import Shape, lived
 
-from checkers.linearizability import MODELS, Problem
+from checkers.linearizability import MODELS, Problem, encode
 from checkers.linearizability.budget import Budget, Meter
 from checkers.linearizability.compiled.batch import VALID, check_batch
 from checkers.linearizability.decide import frontier, relaxed
-from checkers.linearizability.history import encode
 from checkers.linearizability.history.encode import Table
 from checkers.linearizability.outcome import Outcome
 from checkers.linearizability.search.wgl import scout

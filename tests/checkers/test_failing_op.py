@@ -11,12 +11,11 @@ from models_at_work import WORK, falsified, lived, told
 from tiny_histories import brute_force, problems
 from tiny_histories import told as told_problem
 
-from checkers.linearizability import Budget, CasRegister, Problem, Set, check
+from checkers.linearizability import Budget, CasRegister, Problem, Set, check, encode
 from checkers.linearizability.budget import Meter
 from checkers.linearizability.compiled.batch import check_batch
 from checkers.linearizability.decide import decide, refinement
 from checkers.linearizability.evidence.explain import earliest, explain
-from checkers.linearizability.history import encode
 from checkers.linearizability.outcome import Outcome
 from checkers.linearizability.search.state_flow import balance
 from results.verdict import Verdict

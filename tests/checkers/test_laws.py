@@ -16,9 +16,8 @@ import pytest
 from fuzz.unique import UNIQUE
 from models_at_work import WORK, Work, falsified, lived, told
 
-from checkers.linearizability import INCONSISTENT, MODELS, Log, Model, check
+from checkers.linearizability import INCONSISTENT, MODELS, Log, Model, check, encode
 from checkers.linearizability.compiled.jit import plain
-from checkers.linearizability.history import encode
 from checkers.linearizability.models.specification import Kind
 from checkers.linearizability.models.values import freeze
 from checkers.linearizability.monitors.registers import written_once

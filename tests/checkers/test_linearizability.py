@@ -21,9 +21,9 @@ from checkers.linearizability import (
     Register,
     check,
     check_keys,
+    encode,
     verify_witness,
 )
-from checkers.linearizability.history import encode
 from results.history import History
 from results.op import NEMESIS, Op, OpType
 from results.record import RunRecord

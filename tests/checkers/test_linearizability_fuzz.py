@@ -11,12 +11,11 @@ from typing import Any
 import pytest
 from tiny_histories import FAMILIES, brute_force, calls, problems, told
 
-from checkers.linearizability import INCONSISTENT, Budget, Problem, verify_witness
+from checkers.linearizability import INCONSISTENT, Budget, Problem, encode, verify_witness
 from checkers.linearizability.budget import Meter
 from checkers.linearizability.decide import decide, refinement, relaxed
 from checkers.linearizability.evidence.core import Purse, without_past
 from checkers.linearizability.evidence.explain import explain
-from checkers.linearizability.history import encode
 from checkers.linearizability.history.encode import NEVER
 from checkers.linearizability.monitors import unique, zones
 from checkers.linearizability.search.jit_linearization import Configurations, Entry, Frontier, Path

@@ -13,8 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from checkers.linearizability import MODELS, Linearizable, check_keys, verify_witness
-from checkers.linearizability.history import encode
+from checkers.linearizability import MODELS, Linearizable, check_keys, encode, verify_witness
 from results.formats import ReadOptions, read_history
 from results.record import RunRecord
 from results.verdict import Verdict

@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 from models_at_work import WORK, brute_force, falsified, lived, model_of, told
 
-from checkers.linearizability import MODELS, check
+from checkers.linearizability import MODELS, check, encode
 from checkers.linearizability.budget import Meter
-from checkers.linearizability.history import encode
 from checkers.linearizability.search.jit_linearization import Frontier
 from results.history import History
 from results.op import Op, OpType

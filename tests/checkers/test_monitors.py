@@ -9,9 +9,8 @@ import pytest
 from fuzz.unique import UNIQUE, histories, model_of
 from models_at_work import brute_force, told
 
-from checkers.linearizability import Set, check, verify_witness
+from checkers.linearizability import Set, check, encode, verify_witness
 from checkers.linearizability.budget import Meter
-from checkers.linearizability.history import encode
 from checkers.linearizability.monitors import monitor
 from checkers.linearizability.search.jit_linearization import Frontier
 from results.history import History

@@ -14,10 +14,9 @@ from typing import Any
 import pytest
 from models_at_work import falsified, lived, model_of
 
-from checkers.linearizability import CasRegister, FifoQueue, Register, check
+from checkers.linearizability import CasRegister, FifoQueue, Register, check, encode
 from checkers.linearizability.evidence import picture as picture_module
 from checkers.linearizability.evidence.picture import partial_linearizations, picture
-from checkers.linearizability.history import encode
 from results.history import Call, History
 from results.op import Op, OpType
 from results.verdict import Verdict

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 from models_at_work import brute_force
 
-from checkers.linearizability import GrowOnlySet, Model, Set, check, verify_witness
-from checkers.linearizability.history import encode
+from checkers.linearizability import GrowOnlySet, Model, Set, check, encode, verify_witness
 from checkers.linearizability.monitors.sets import NAME, set_by_inclusion
 from results.history import History
 from results.op import Op

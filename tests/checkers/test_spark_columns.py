@@ -10,8 +10,7 @@ from random import Random
 import pytest
 from models_at_work import falsified, lived
 
-from checkers.linearizability import CasRegister, Model, Mutex, Problem, Register
-from checkers.linearizability.history import encode
+from checkers.linearizability import CasRegister, Model, Mutex, Problem, Register, encode
 from checkers.spark import session
 from checkers.spark.columns import applies, foreign_runs, pack_part
 from checkers.wellformed import breaches

@@ -9,10 +9,9 @@ import numpy as np
 import pytest
 from tiny_histories import brute_force
 
-from checkers.linearizability import KV
+from checkers.linearizability import KV, encode
 from checkers.linearizability.compiled.batch import INVALID, UNKNOWN, VALID, check_batch
 from checkers.linearizability.compiled.jit import enabled
-from checkers.linearizability.history import encode
 from checkers.linearizability.history.columns import close
 from results.history import Call
 from results.op import Op

@@ -25,14 +25,21 @@ sys.path[:0] = [str(Path(__file__).parents[1])]
 from models_at_work import WORK, Refused, Work, assembled, falsified  # noqa: E402
 from models_at_work import told as told_calls  # noqa: E402
 
-from checkers.linearizability import INCONSISTENT, MODELS, Model, Problem, check, verify_witness  # noqa: E402
+from checkers.linearizability import (  # noqa: E402
+    INCONSISTENT,
+    MODELS,
+    Model,
+    Problem,
+    check,
+    encode,
+    verify_witness,
+)
 from checkers.linearizability.budget import Budget, Meter  # noqa: E402
 from checkers.linearizability.compiled.batch import VERDICTS, check_batch  # noqa: E402
 from checkers.linearizability.compiled.jit import plain  # noqa: E402
 from checkers.linearizability.compiled.warm import ensure  # noqa: E402
 from checkers.linearizability.decide import decide  # noqa: E402
 from checkers.linearizability.evidence import direct  # noqa: E402
-from checkers.linearizability.history import encode  # noqa: E402
 from checkers.linearizability.history.encode import NEVER  # noqa: E402
 from checkers.linearizability.monitors import monitor  # noqa: E402
 from fuzz.stages import stages  # noqa: E402 - the tests' own modules

@@ -11,8 +11,7 @@ from typing import Any
 
 import pytest
 
-from checkers.linearizability import CasRegister, Linearizable, verify_witness
-from checkers.linearizability.history import encode
+from checkers.linearizability import CasRegister, Linearizable, encode, verify_witness
 from harness.check import history_options
 from harness.check.examine import Asked
 from harness.check.offline import check_paths
