@@ -17,6 +17,7 @@ from infra.machines.backends.local import LocalBackend
 from infra.machines.engine import connect, engine_answers, start_engine
 from infra.machines.image import ensure_rootfs, ensure_tar
 from infra.systems.rocketmq.topologies import TOPOLOGIES
+from results.errors import ExpectedError
 
 
 def say(line: str) -> None:
@@ -51,6 +52,6 @@ def prepare() -> None:
 if __name__ == "__main__":
     try:
         prepare()
-    except InfraError as problem:
+    except ExpectedError as problem:
         print(f"setup: {problem}", file=sys.stderr)
         sys.exit(3)

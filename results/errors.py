@@ -1,4 +1,4 @@
-"""The two ways in which what a run leaves can let one down. Each text is one line: where, what, what would be right."""
+"""Errors that are foreseen: each is one line that says where, what, and what would be right."""
 
 from __future__ import annotations
 
@@ -8,11 +8,19 @@ import shutil
 from pathlib import Path
 
 
-class StoreError(Exception):
+class ExpectedError(Exception):
+    """An error that a user can do something about. Commands show its text and no traceback."""
+
+
+class CacheError(ExpectedError):
+    """The cache folder cannot be made."""
+
+
+class StoreError(ExpectedError):
     """The store, or a file in it, cannot be written (also re-exported by `results.store`)."""
 
 
-class HistoryError(Exception):
+class HistoryError(ExpectedError):
     """A history, or a file beside it, cannot be read (also re-exported by `results.formats`).
 
     >>> str(HistoryError("etcd_003.log", 117, "process 4 completes a read that it never invoked"))

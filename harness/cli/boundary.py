@@ -19,8 +19,8 @@ import click
 from harness.cli import terminal
 from harness.cli.signals import Stopped
 from harness.plan.plan import PlanError
-from infra.machines.api import InfraError, SettingsError
-from results.errors import HistoryError, StoreError
+from infra.machines.api import SettingsError
+from results.errors import ExpectedError, HistoryError
 from results.verdict import Verdict
 
 USAGE: Final = 64
@@ -78,7 +78,7 @@ def _run(command: Callable[[], object]) -> tuple[int, str | None]:
         return USAGE, str(problem)
     except HistoryError as problem:
         return Verdict.UNKNOWN.exit_code, str(problem)
-    except (InfraError, StoreError) as problem:
+    except ExpectedError as problem:
         return FAILURE, str(problem)
     except (KeyboardInterrupt, click.Abort) as ended:
         stopped = ended.__cause__ if isinstance(ended, click.Abort) else ended

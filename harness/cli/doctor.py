@@ -8,9 +8,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from harness.plan import registry
-from infra.machines.api import Backend, InfraError, Leftover
+from infra.machines.api import Backend, Leftover
 from infra.machines.cpu_share import remove_group
 from infra.machines.network import POOL, open_pool
+from results.errors import ExpectedError
 
 _NEEDED_GIB = 4
 
@@ -49,7 +50,7 @@ def clean_up(say: Callable[[str], None], dry_run: bool, kept_too: bool = False) 
         backend = registry.backend(name)
         try:
             leftovers = backend.leftovers()
-        except InfraError as problem:
+        except ExpectedError as problem:
             say(f"{name}: {problem}")
             clean = False
             continue
@@ -94,7 +95,7 @@ def _removed(backend: Backend, run_id: str) -> str | None:
     try:
         backend.clean(run_id)
         return ", ".join(item.what for item in backend.leftovers() if item.run_id == run_id) or None
-    except InfraError as problem:
+    except ExpectedError as problem:
         return str(problem)
 
 

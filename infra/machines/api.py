@@ -10,8 +10,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
+from results.errors import ExpectedError
 
-class InfraError(Exception):
+
+class InfraError(ExpectedError):
     """Something about machines or servers went wrong. The text is one line: what, where, and the way out."""
 
 

@@ -24,9 +24,10 @@ import docker
 from docker.errors import DockerException
 
 from infra.machines.api import Capability, InfraError
-from infra.machines.cache import cache_dir, exclusive
 from infra.machines.image import Say
 from infra.machines.ownership import Owner, is_alive
+from results.cache import cache_dir, exclusive
+from results.errors import ExpectedError
 
 START_TIMEOUT_S: Final = 60.0
 STOP_TIMEOUT_S: Final = 30.0
@@ -230,6 +231,6 @@ def status() -> None:
 if __name__ == "__main__":
     try:
         main()
-    except InfraError as e:
+    except ExpectedError as e:
         click.echo(f"engine: {e}", err=True)
         sys.exit(3)

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Final
 
 from infra.machines.api import InfraError
-from infra.machines.cache import cache_dir, exclusive
+from results.cache import cache_dir, exclusive
 
 Say = Callable[[str], None]
 """Where progress goes: one line each, no line end."""

@@ -20,8 +20,9 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from infra.machines.api import InfraError
-from infra.machines.cache import cache_dir
 from infra.machines.ownership import Owner, current, is_alive
+from results.cache import cache_dir
+from results.errors import ExpectedError
 
 BACKENDS: Final = {
     "docker": "infra.machines.backends.docker:DockerBackend",
@@ -129,7 +130,7 @@ def sweep_until_clean(backend: Sweeper, run_id: str, pause_s: float = _PAUSE_S, 
     for _ in range(rounds):
         try:
             here, trouble = backend.sweep(run_id), None
-        except InfraError as e:
+        except ExpectedError as e:
             here, trouble = 1, e
         found += here
         quiet = 0 if here else quiet + 1
@@ -157,7 +158,7 @@ def main(argv: list[str]) -> int:
     begin = time.monotonic()
     try:
         found = sweep_until_clean(backend, run_id)
-    except InfraError as e:
+    except ExpectedError as e:
         print(f"janitor: run {run_id} ({name}): {e}", flush=True)
         return 1
     took = time.monotonic() - begin

@@ -17,8 +17,8 @@ from typing import Any
 
 from infra.machines.api import InfraError
 from infra.machines.backends.owned import slug
-from infra.machines.cache import cache_dir
 from infra.machines.keys import ClusterKeys, KeyPair
+from results.cache import cache_dir
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from infra.machines.api import InfraError
-from infra.machines.cache import cache_dir, exclusive
+from results.cache import cache_dir, exclusive
 
 _COPY: Final = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy-dependencies"
 _RELEASE: Final = 8

@@ -19,8 +19,8 @@ import docker
 
 from infra.machines.backends.docker import RUN
 from infra.machines.backends.owned import digest, slug
-from infra.machines.cache import cache_dir
 from infra.machines.ownership import Owner, is_alive
+from results.cache import cache_dir
 from results.journal import read_journal
 from results.op import NEMESIS, Op
 from results.store import RunDir

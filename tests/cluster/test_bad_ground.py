@@ -13,8 +13,8 @@ import pytest
 from cluster.real_runs import harness
 from loopback_sshd import Sshd
 
-from infra.machines.cache import cache_dir
 from infra.machines.keys import new_key_pair
+from results.cache import cache_dir
 from results.verdict import Verdict
 
 pytestmark = pytest.mark.cluster

@@ -24,7 +24,7 @@ from infra.machines.api import ClusterSpec
 from infra.machines.backends.docker import RUN
 from infra.machines.backends.owned import slug
 from infra.machines.backends.ssh import PROGRAMS, SshBackend
-from infra.machines.cache import cache_dir
+from results.cache import cache_dir
 from results.verdict import Verdict
 
 pytestmark = [pytest.mark.cluster, pytest.mark.nightly]

@@ -21,9 +21,9 @@ from infra.machines.api import ClusterSpec, InfraError, Node, ServerSettings
 from infra.machines.backends.local import LocalBackend
 from infra.machines.backends.owned import HOST_KEY
 from infra.machines.backends.ssh import MARKER, ROOTS, SshBackend
-from infra.machines.cache import cache_dir
 from infra.machines.keys import new_key_pair
 from infra.systems.dledger.topology import DledgerTopology
+from results.cache import cache_dir
 from results.sealed import read_sealed
 from results.verdict import Verdict
 

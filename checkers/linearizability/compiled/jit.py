@@ -22,8 +22,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar, Final, TypeVar, cast
 
-from infra.machines.api import InfraError
-from infra.machines.cache import cache_dir
+from results.cache import cache_dir
+from results.errors import CacheError
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -84,7 +84,7 @@ def prepare_cache() -> None:
             digest.update(f"{source} {source.stat().st_mtime_ns}".encode())
             digest.update(text)
     name = f"numba-{digest.hexdigest()[:12]}"
-    with suppress(InfraError):
+    with suppress(CacheError):
         folder = Path(os.environ.get("NUMBA_CACHE_DIR") or cache_dir())
         os.environ["NUMBA_CACHE_DIR"] = str(folder if folder.name == name else folder / name)
 

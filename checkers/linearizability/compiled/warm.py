@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Final
 
 from checkers.linearizability.compiled import jit
-from infra.machines.api import InfraError
-from infra.machines.cache import exclusive
+from results.cache import exclusive
+from results.errors import CacheError
 from results.history import Call
 from results.op import Op
 
@@ -59,7 +59,7 @@ def ensure(part: str = SEARCH) -> None:
         return
     with ExitStack() as held:
         # Without a folder to lock there is none to share either.
-        with suppress(InfraError, OSError):
+        with suppress(CacheError, OSError):
             held.enter_context(exclusive(f"numba-{marker.parent.name}"))
         if not marker.exists():
             if sys.stderr.isatty():
@@ -90,7 +90,7 @@ def prune(own: Path) -> None:
         if time.time() - _used(folder) < _UNUSED_S:
             continue
         # Nobody fills it meanwhile, and what is half gone is not taken for ready.
-        with suppress(InfraError, OSError), exclusive(f"numba-{folder.name}"):
+        with suppress(CacheError, OSError), exclusive(f"numba-{folder.name}"):
             if time.time() - _used(folder) < _UNUSED_S:
                 continue
             for marker in folder.glob(f"{_READY}-*"):

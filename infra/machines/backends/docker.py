@@ -27,7 +27,6 @@ from infra.machines import kept
 from infra.machines.api import Capability, Cluster, ClusterSpec, InfraError, Leftover
 from infra.machines.backends.engine_claim import EngineClaim, engine_time, is_held, is_kept, mark_kept
 from infra.machines.backends.owned import HOST_KEY, OwnedCluster, give_up, log, make_nodes, node_names, reach, slug
-from infra.machines.cache import exclusive
 from infra.machines.control_log import ControlLog
 from infra.machines.cpu_share import GROUP, cluster_group
 from infra.machines.engine import connect, engine_answers, note_use, was_used
@@ -36,6 +35,7 @@ from infra.machines.janitor import Janitor
 from infra.machines.keys import ClusterKeys, new_cluster_keys
 from infra.machines.network import Subnet, seal_pool, subnets
 from infra.machines.ownership import Owner, current, text_is_alive
+from results.cache import exclusive
 
 REPOSITORY: Final = "rocketmq-harness-node"
 RUN: Final = "rocketmq-harness.run"

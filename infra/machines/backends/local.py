@@ -37,7 +37,6 @@ from infra.machines.backends.owned import (
     reach,
     slug,
 )
-from infra.machines.cache import cache_dir
 from infra.machines.claims import Claim, holder, remove_unheld
 from infra.machines.control_log import ControlLog
 from infra.machines.cpu_share import cluster_group
@@ -46,6 +45,8 @@ from infra.machines.janitor import Janitor
 from infra.machines.keys import ClusterKeys, new_cluster_keys
 from infra.machines.network import Subnet, seal_pool, subnets
 from infra.machines.ownership import Owner, current, text_is_alive
+from results.cache import cache_dir
+from results.errors import ExpectedError
 
 _SCRIPTS: Final = Path(scripts.__file__).parent
 _TOOLS: Final = {"unshare": "util-linux", "nsenter": "util-linux", "ip": "iproute2", "tar": "tar"}
@@ -74,7 +75,7 @@ class LocalBackend:
             return Capability(False, "mmdebstrap, which makes the node image, is not installed", "`make setup`")
         try:
             failed = _try_namespaces()
-        except InfraError as e:
+        except ExpectedError as e:
             return Capability(False, str(e), "set HARNESS_CACHE")
         if failed:
             return Capability(False, f"this machine does not allow {failed}", "use --cluster docker or --cluster ssh")

@@ -30,11 +30,11 @@ import paramiko
 from cryptography.exceptions import UnsupportedAlgorithm
 
 from infra.machines.api import Capability, Cluster, ClusterSpec, CommandFailed, InfraError, Leftover, Node, Share
-from infra.machines.cache import cache_dir
 from infra.machines.claims import Claim, holder
 from infra.machines.control_log import ControlLog
 from infra.machines.node import PROCESS_OF, SshNode
 from infra.machines.primitives import TABLE_PREFIX
+from results.cache import cache_dir
 
 log = logging.getLogger("infra")
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Final
 
 from infra.machines.api import InfraError
-from infra.machines.cache import cache_dir, exclusive
+from results.cache import cache_dir, exclusive
 
 NATIVE: Final = (
     "rocketmq-client-python==2.0.0 --hash=sha256:692324adaa8107eebd0369117043871d90035ddb1562f9999c5681136f16f738",

@@ -8,17 +8,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from infra.machines.api import InfraError
+from results.errors import CacheError
 
 
 def cache_dir() -> Path:
-    """`$HARNESS_CACHE`, or `~/.cache/rocketmq-harness`; made if missing. Raises InfraError where it cannot be made."""
+    """`$HARNESS_CACHE`, or `~/.cache/rocketmq-harness`; made if missing. Raises CacheError where it cannot be made."""
     chosen = os.environ.get("HARNESS_CACHE")
     folder = Path(chosen).absolute() if chosen else Path.home() / ".cache" / "rocketmq-harness"
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as e:
-        raise InfraError(
+        raise CacheError(
             f"cannot make the cache folder {folder}: {e.strerror}; set HARNESS_CACHE to a folder of yours"
         ) from e
     return folder
