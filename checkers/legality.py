@@ -1,6 +1,6 @@
 """What a configuration permits: seen and legal is shown with its count, and does not fail a run.
 
-The topology says it (`infra.machines.api.Topology.permits`: name of an anomaly -> why), the run keeps it in its
+The topology says it (`infra.systems.api.Topology.permits`: name of an anomaly -> why), the run keeps it in its
 environment under `permits`, and judges read it there: a stored run is judged by what held when it was made.
 """
 

@@ -16,7 +16,8 @@ from checkers.api import Checker
 from harness.generator import Generator
 from harness.nemesis.view import Scene
 from harness.plan.plan import Plan, PlanError
-from infra.machines.api import Cluster, Lease, Node, Topology
+from infra.machines.api import Cluster, Lease, Node
+from infra.systems.api import Topology
 from results.op import Op, OpType
 
 

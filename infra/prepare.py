@@ -10,13 +10,14 @@ import os
 import shutil
 import sys
 import time
+from importlib.metadata import entry_points
 
-from infra.machines.api import InfraError, ServerSettings
+from infra.machines.api import InfraError
 from infra.machines.backends.docker import ensure_image
 from infra.machines.backends.local import LocalBackend
 from infra.machines.engine import connect, engine_answers, start_engine
 from infra.machines.image import ensure_rootfs, ensure_tar
-from infra.systems.rocketmq.topologies import TOPOLOGIES
+from infra.systems.api import TOPOLOGIES, ServerSettings
 from results.errors import ExpectedError
 
 
@@ -27,9 +28,9 @@ def say(line: str) -> None:
 def prepare() -> None:
     """Raises InfraError when no backend can work here, or when the servers cannot be fetched or built."""
     began = time.monotonic()
-    for name, topology in sorted(TOPOLOGIES.items()):
-        topology(ServerSettings()).shares()
-        say(f"{name}: jars and server are there ({time.monotonic() - began:.1f} s)")
+    for point in sorted(entry_points(group=TOPOLOGIES), key=lambda point: point.name):
+        point.load()(ServerSettings()).shares()
+        say(f"{point.name}: jars and server are there ({time.monotonic() - began:.1f} s)")
     engine = engine_answers()
     if not engine.ok and os.geteuid() == 0 and shutil.which("dockerd"):
         say(f"{engine.reason}; starting an engine of our own (no default bridge)")

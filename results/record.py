@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from results.deployment import DeploymentRecord
 from results.history import History
 from results.machine import MachineSample
 
@@ -21,7 +22,7 @@ class Observation:
     leader     name of the node it takes for the leader, or None.
     begin, end, committed, applied   log indices (brokers: bytes of the CommitLog), or None where not said. -1 means
                "none yet".
-    extra      what else its servers said, JSON values: see `infra.machines.api.Status`.
+    extra      what else its servers said, JSON values: see `infra.systems.api.Status`.
     """
 
     time: int
@@ -47,6 +48,7 @@ class RunRecord:
     observations roles and log positions of the nodes over time, in order of time.
     logs         node name -> text files collected from it (server log, GC log, hs_err).
     machine      what the machines gave the servers over time; empty where that was not measured.
+    deployment   which servers stood where; empty for a foreign history.
     path         the run's folder in the store, or None.
     """
 
@@ -57,3 +59,4 @@ class RunRecord:
     logs: Mapping[str, Sequence[Path]] = field(default_factory=dict)
     path: Path | None = None
     machine: Sequence[MachineSample] = ()
+    deployment: DeploymentRecord = field(default_factory=lambda: DeploymentRecord(""))

@@ -3,7 +3,7 @@
     <root>/latest -> <name>/<time>            the newest run
     <root>/<name>/latest -> <time>            the newest of its kind; <name> is `<workload>-<nemesis>`
     <root>/<name>/2026-11-21T06-12-44/        a run (`-2`, `-3`, ... when the second is taken)
-        plan.toml  environment.json  journal.jsonl  history.parquet  observations.jsonl  control.jsonl
+        plan.toml  environment.json  deployment.json  journal.jsonl  history.parquet  observations.jsonl  control.jsonl
         verdict.json  report.html  junit.xml  harness.log  machine.log  plots/  nodes/<node>/
 
 Every reader here takes a run as it finds it: one that still goes, one that was killed, one half copied.
@@ -23,6 +23,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from results import machine
+from results.deployment import FILE as DEPLOYMENT
+from results.deployment import DeploymentRecord, of_old_run, read_deployment
 from results.durable import link, sync_folder, write_text
 from results.errors import HistoryError, StoreError, cannot_write, in_bytes
 from results.history import History
@@ -30,7 +32,7 @@ from results.journal import read_journal
 from results.machine import read_machine
 from results.observations import read_observations
 from results.op import Op
-from results.reading import read_json, read_toml
+from results.reading import exists, read_json, read_toml
 from results.record import Observation, RunRecord
 from results.verdict import Verdict
 
@@ -56,6 +58,11 @@ class RunDir:
     @property
     def plan(self) -> Path:
         return self.path / "plan.toml"
+
+    @property
+    def deployment(self) -> Path:
+        """Which servers stood where."""
+        return self.path / DEPLOYMENT
 
     @property
     def environment(self) -> Path:
@@ -123,11 +130,12 @@ class RunDir:
         if note:
             log.warning("%s: %s", self.path, note)
             environment["history"] = note
-        logs = self._logs()
+        plan, logs = _read_plan(self.plan), self._logs()
         return RunRecord(
             history=history,
-            plan=_read_plan(self.plan),
+            plan=plan,
             environment=environment,
+            deployment=self._deployment(plan, environment),
             observations=self._observations(),
             logs=logs,
             machine=read_machine(self.machine, logs, environment),
@@ -164,6 +172,11 @@ class RunDir:
         ops: list[Op]
         ops, torn = read_journal(self.journal)
         return History(ops), "; ".join(filter(None, (note, torn))) or None
+
+    def _deployment(self, plan: Mapping[str, Any], environment: Mapping[str, Any]) -> DeploymentRecord:
+        if exists(self.deployment):
+            return read_deployment(self.deployment)
+        return of_old_run(plan, environment)
 
     def _observations(self) -> list[Observation]:
         return read_observations(self.observations)

@@ -29,7 +29,8 @@ from harness.nemesis.schedule import Strike
 from harness.nemesis.targets import ROLES
 from harness.nemesis.view import Scene
 from harness.plan.plan import Plan, PlanError
-from infra.machines.api import Cluster, InfraError, Lease, Topology
+from infra.machines.api import Cluster, InfraError, Lease
+from infra.systems.api import Topology
 from results.op import INFO, Op
 
 log = logging.getLogger("harness.faults")
@@ -101,7 +102,7 @@ class FaultRunner:
         limits: Limits = Limits(),
         words: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
-        """`scene`: who is who, asked when a fault strikes; `words`: `infra.machines.api.Topology.roles`, for people.
+        """`scene`: who is who, asked when a fault strikes; `words`: `infra.systems.api.Topology.roles`, for people.
         Raises PlanError where the cluster permits no such fault.
         """
         if not cluster.destructive:

@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 from random import Random
 
 from harness.nemesis.targets import CONTROLLER_LEADER, LEADER, MASTER, NAMESRV, SLAVES
-from infra.machines.api import Node, Topology
+from infra.machines.api import Node
+from infra.systems.api import Topology
 
 CONTROLLER = "controller"
 NAME_SERVER = "namesrv"
@@ -99,7 +100,7 @@ class Scene:
         return bool(self.having(CONTROLLER)) or self.controller_leader is not None
 
     def labels(self, words: Mapping[str, str]) -> dict[str, str]:
-        """Node -> its role in a word for people, for those that lead. `words`: `infra.machines.api.Topology.roles`."""
+        """Node -> its role in a word for people, for those that lead. `words`: `infra.systems.api.Topology.roles`."""
         said = dict.fromkeys(self.leaders.values(), words.get("leader", "leader"))
         if self.controller_leader is not None:
             before = said.get(self.controller_leader)

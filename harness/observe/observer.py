@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from harness.nemesis.view import Scene
-from infra.machines.api import Node, Status, Topology
+from infra.machines.api import Node
+from infra.systems.api import Status, Topology
 from results.record import Observation
 
 INTERVAL_S = 1.0

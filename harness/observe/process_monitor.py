@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from infra.machines import primitives
-from infra.machines.api import InfraError, Node, ProcessId, Topology
+from infra.machines.api import InfraError, Node, ProcessId
+from infra.systems.api import Topology
 
 log = logging.getLogger("harness.watch")
 

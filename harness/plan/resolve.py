@@ -12,7 +12,7 @@ from pathlib import Path
 from harness.api import Workload
 from harness.plan import registry
 from harness.plan.plan import Plan, PlanError, suggest
-from infra.machines.api import ServerSettings, Topology
+from infra.systems.api import ServerSettings, Topology
 from infra.systems.dledger import server as dledger
 from infra.systems.dledger.topology import DledgerTopology
 from infra.systems.rocketmq.servers import artifacts

@@ -39,9 +39,10 @@ from harness.run import environment
 from harness.run.interpreter import Interpreter
 from harness.run.live import Live
 from harness.run.servers import READY_TIMEOUT_S, collect, restart_all, stop_all
-from infra.machines.api import Backend, Cluster, ClusterSpec, InfraError, Topology
+from infra.machines.api import Backend, Cluster, ClusterSpec, InfraError
 from infra.machines.cpu_share import Priority
 from infra.machines.pressure import start_probes
+from infra.systems.api import Topology
 from results.durable import write_text
 from results.journal import Journal
 from results.observations import ObservationLog

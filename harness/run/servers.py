@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
-from infra.machines.api import InfraError, Node, NodeUnreachable, Topology
+from infra.machines.api import InfraError, Node, NodeUnreachable
+from infra.systems.api import Topology
 from results.store import RunDir
 
 log = logging.getLogger("harness")

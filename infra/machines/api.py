@@ -1,4 +1,4 @@
-"""The contracts of the machine room: backends, clusters, nodes, leases, topologies.
+"""The contracts of machines: nodes, leases, clusters, backends.
 
 `infra/` never knows why a server is stopped; those above never know how a command reaches a node.
 """
@@ -6,9 +6,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Protocol
+from typing import Protocol
 
 from results.errors import ExpectedError
 
@@ -203,134 +203,3 @@ class Backend(Protocol):
 
     def clean(self, run_id: str) -> None:
         """Remove what the run left, a kept cluster too. Idempotent. Raises InfraError while somebody uses it."""
-
-
-@dataclass(frozen=True)
-class ServerSettings:
-    """How the servers of a topology are to be started.
-
-    version      of the published artifacts.
-    settings     server settings by their own names, as text (`--set dledger.heartBeatTimeIntervalMs=500`).
-    jars         a user's own build, put in front of the class path.
-    jvm_options  added after ours.
-    profile      one of the topology's `profiles`; None: its first.
-    options      what else a topology can be told, as text: `controller_type`, `brokers`. One that it does not know is
-                 an InfraError.
-    """
-
-    version: str | None = None
-    settings: Mapping[str, str] = field(default_factory=dict)
-    jars: Path | None = None
-    jvm_options: Sequence[str] = ()
-    profile: str | None = None
-    options: Mapping[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class Status:
-    """What one node says of itself at one moment (the run stamps it and keeps it as `results.record.Observation`).
-
-    role    `leader`, `follower`, `candidate`, `starting`, or `silent` (did not answer in time). A broker's master is
-            its group's leader here, its slaves are followers.
-    term    Raft term, or the master's epoch, or None. leader: name of the node it takes for the leader, or None.
-    begin, end, committed, applied: log indices, or None where not said; -1 means "none yet". Brokers count bytes of
-            the CommitLog: its smallest and largest offset, the confirm offset, and what is dispatched to the queues.
-    extra   what else a server said, where known: `broker_id`, `broker_name`, `master` (node name), `epoch`,
-            `controller` (`leader`, `follower`), `in_sync` (node names) and `in_sync_epoch` (both said by the leader of
-            the controllers alone), `namesrv` (whether it answers).
-    """
-
-    role: str
-    term: int | None = None
-    leader: str | None = None
-    begin: int | None = None
-    end: int | None = None
-    committed: int | None = None
-    applied: int | None = None
-    extra: Mapping[str, Any] = field(default_factory=dict)
-
-
-class Topology(Protocol):
-    """Which servers run on which node. Constructed as `T(settings: ServerSettings)`; `shares()` is asked before
-    the cluster is provisioned, `attach` gives it the cluster, then `start_all`.
-
-    A node may run several servers, each of another kind: `namesrv`, `controller`, `broker`, `proxy`; or `server`, the
-    only one of a DLedger node. Where a kind can be named, None stands for what the method says.
-    """
-
-    name: str
-    summary: ClassVar[str]
-    """One line for `harness list`."""
-    profiles: ClassVar[Sequence[str]]
-    """Sets of settings that differ in what they promise; the first is the default. Empty: there is only one way."""
-
-    roles: Mapping[str, str]
-    """Words for people in place of `leader` and `follower`, say `master` and `slave`."""
-
-    def shares(self) -> Sequence[Share]:
-        """Fetch and build what is needed (cached), and say what every node must see."""
-
-    def fits(self, nodes: Sequence[str]) -> None:
-        """Raise SettingsError where the topology does not stand on nodes of these names: too few, say."""
-
-    def attach(self, cluster: Cluster) -> None: ...
-
-    def servers(self, node: Node) -> Sequence[str]:
-        """The kinds of servers that run on the node, in the order of their start."""
-
-    def main(self, node: Node) -> str | None:
-        """The kind that holds the data (`broker`, `server`), or None where the node has no such server."""
-
-    def groups(self) -> Mapping[str, Sequence[str]]:
-        """Name of each replica group -> names of its nodes."""
-
-    def nameservers(self) -> Sequence[tuple[str, int]]: ...
-
-    def proxies(self) -> Sequence[tuple[str, int]]:
-        """Where clients that speak gRPC go; empty where no proxy runs."""
-
-    def controllers(self) -> Sequence[tuple[str, int]]: ...
-
-    def permits(self) -> Mapping[str, str]:
-        """Name of an anomaly -> why this topology, with this profile and these settings, permits it."""
-
-    def start(self, node: Node, server: str | None = None) -> None:
-        """Start a server, or all of the node's (asynchronous: readiness is asked for). No-op for those that run."""
-
-    def start_command(self, node: Node, server: str | None = None) -> Sequence[str]:
-        """An argv that starts a server (None: the main one) *on the node itself*, without the control program (for
-        leases).
-        """
-
-    def start_all(self, timeout_s: float = 120) -> None:
-        """Start every server, a few at a time, and wait until the group serves. InfraError has the last log lines."""
-
-    def await_serving(self, timeout_s: float) -> None:
-        """Wait until the group serves writes: asked for, never slept for."""
-
-    def stop(self, node: Node, timeout_s: float = 20, server: str | None = None) -> None:
-        """End a server, or all of the node's, in an orderly way (SIGTERM, then SIGKILL)."""
-
-    def process(self, node: Node, server: str | None = None) -> ProcessId | None:
-        """The process of a server (None: the main one), or None when it does not run."""
-
-    def data_dirs(self, node: Node, server: str | None = None) -> Sequence[str]:
-        """Where a server keeps its data on the node (None: all of them)."""
-
-    def endpoint(self, node: Node, server: str | None = None) -> tuple[str, int]:
-        """Where clients reach a server (None: the main one)."""
-
-    def last_words(self, node: Node, server: str) -> str:
-        """The end of a server's log, in one line; never raises."""
-
-    async def observe(self, node: Node, timeout_s: float, *, thorough: bool = False) -> Status:
-        """What the node says of itself now. Never raises: role `silent` instead.
-
-        `thorough` asks also for what costs a server much to say; without it all offsets may be None.
-        """
-
-    def collect(self, node: Node, into: Path) -> list[Path]:
-        """Copy logs, GC log, hs_err, effective settings from the node."""
-
-    def versions(self) -> Mapping[str, str]:
-        """Versions, checksums and JVM flags, for the run's environment."""

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
-from infra.machines.api import InfraError, Node, NodeUnreachable
+from infra.machines.api import InfraError, Node, NodeUnreachable, ProcessId, Share
+from infra.machines.node import spawn_argv
+from infra.systems.api import Launch, ServerSettings
+from infra.systems.maven import checksum_of
 
 DATA: Final = "/var/lib/harness/data"
 """All of a server's data, and nothing else: a file system of its own may be mounted here."""
@@ -19,6 +24,9 @@ LOG: Final = "/var/lib/harness/log"
 LIB: Final = "/opt/harness/lib"
 SERVER_LIB: Final = "/opt/harness/server"
 USER_LIB: Final = "/opt/harness/user-lib"
+
+RUN: Final = "/var/lib/harness"
+"""Pid files and locks."""
 
 TMP: Final = "/var/lib/harness/tmp"
 """Native libraries that a server unpacks for itself (RocksDB's, 10 MB a start): a killed one leaves them behind."""
@@ -62,21 +70,127 @@ _POLL_S: Final = 0.2
 
 
 @dataclass(frozen=True)
-class Launch:
-    """What a server is started under: environment, and a command in front of `java` that ends in running its arguments
-    (say libfaketime's). Neither: plain.
+class Program:
+    """A Java program: its main class, its arguments, and the JVM options of ours.
+
+    class_path  folders of jars on the node, the first wins; a user's own stand in front of them.
     """
 
-    env: Mapping[str, str] = field(default_factory=dict)
-    wrapper: Sequence[str] = ()
+    main: str
+    args: Sequence[str]
+    class_path: Sequence[str]
+    options: Sequence[str]
 
 
-def java(
-    main: str, args: Sequence[str], *, class_path: Sequence[str], options: Sequence[str], launch: Launch
-) -> list[str]:
-    """The argv of a server. `class_path`: folders of jars on the node, the first wins."""
-    jars = ":".join(f"{folder}/*" for folder in class_path)
-    return [*launch.wrapper, "java", *options, "-cp", jars, main, *args]
+class JavaServer:
+    """A server in a JVM of its own; implements `infra.systems.api.Server`.
+
+    `program` tells what is run, for the launch that is in force when the server is started.
+    """
+
+    def __init__(
+        self,
+        node: Node,
+        kind: str,
+        program: Callable[[Launch], Program],
+        *,
+        ports: Mapping[str, int],
+        data_dirs: Sequence[str],
+        launch: Launch,
+        group: str | None = None,
+    ) -> None:
+        self.node, self.kind, self.group, self.launch = node, kind, group, launch
+        self.ports, self.data_dirs = ports, data_dirs
+        self._program = program
+
+    def __repr__(self) -> str:
+        return f"{self.node.name} {self.kind}"
+
+    @property
+    def endpoint(self) -> tuple[str, int]:
+        return self.node.address, self.ports[self.kind]
+
+    @property
+    def log(self) -> str:
+        """Where its log lies on the node."""
+        return log_file(self.kind)
+
+    @property
+    def pidfile(self) -> str:
+        return f"{RUN}/{self.kind}.pid"
+
+    def start(self) -> None:
+        self.node.run(self.start_command())
+
+    def start_command(self) -> Sequence[str]:
+        """Whoever runs it twice at once gets one server all the same: `flock -o` keeps the lock from the server."""
+        launch = self.launch
+        program = self._program(launch)
+        folders = [*([user_lib(launch.jars)] if launch.jars is not None else []), *program.class_path]
+        argv = [
+            *launch.wrapper,
+            "java",
+            *program.options,
+            *launch.jvm_options,
+            "-cp",
+            ":".join(f"{folder}/*" for folder in folders),
+            program.main,
+            *program.args,
+        ]
+        spawn = spawn_argv(argv, env=launch.env, log=self.log, pidfile=self.pidfile)
+        return ["flock", "-o", f"{RUN}/{self.kind}.lock", *spawn]
+
+    def stop(self, timeout_s: float = 20) -> None:
+        end(self.node, self.pidfile, timeout_s, f"its {self.kind}")
+
+    def process(self) -> ProcessId | None:
+        return self.node.process(self.pidfile)
+
+    def last_words(self) -> str:
+        return last_lines(self.node, self.log)
+
+
+def log_file(kind: str) -> str:
+    """Where the log of a server lies on its node."""
+    return f"{LOG}/{kind}.log"
+
+
+def user_lib(jars: Path) -> str:
+    """Where a user's folder of jars lies on the nodes: several may, one for each build."""
+    return f"{USER_LIB}/{hashlib.sha256(str(jars).encode()).hexdigest()[:12]}"
+
+
+def launches(settings: ServerSettings) -> list[Launch]:
+    """All that a server may be started with: everybody's, and those of the rules."""
+    return [settings.launch, *(rule.launch for rule in settings.rules)]
+
+
+def launch_for(settings: ServerSettings, node: str, kind: str) -> Launch:
+    """A server's own launch: everybody's, and over it what the rules say that hold for it."""
+    found = settings.launch
+    for rule in settings.rules:
+        if rule.holds_for(node, kind):
+            own = rule.launch
+            found = Launch(
+                version=own.version or found.version,
+                jars=own.jars or found.jars,
+                env={**found.env, **own.env},
+                wrapper=own.wrapper or found.wrapper,
+                jvm_options=[*found.jvm_options, *own.jvm_options],
+            )
+    return found
+
+
+def user_shares(settings: ServerSettings) -> list[Share]:
+    """The users' folders of jars that any server may be started with."""
+    folders = dict.fromkeys(launch.jars for launch in launches(settings) if launch.jars is not None)
+    return [Share(jars, user_lib(jars)) for jars in folders]
+
+
+def describe_builds(settings: ServerSettings) -> dict[str, str]:
+    """The users' jars with their checksums, for the run's environment; empty where there are none."""
+    jars = [jar for share in user_shares(settings) for jar in sorted(share.source.glob("*.jar"))]
+    return {"user_jars": " ".join(f"{jar.name}:{checksum_of(jar)}" for jar in jars)} if jars else {}
 
 
 def end(node: Node, pidfile: str, timeout_s: float, what: str) -> None:

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from infra.machines.api import ClusterSpec, InfraError, Node, ServerSettings, Status
+from infra.machines.api import ClusterSpec, InfraError, Node
 from infra.machines.backends.docker import DockerBackend
+from infra.systems.api import ServerSettings, Status
 from infra.systems.rocketmq.topologies import TOPOLOGIES
 from infra.systems.rocketmq.topologies.base import RocketmqTopology
 

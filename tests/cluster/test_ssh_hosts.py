@@ -17,11 +17,12 @@ import pytest
 import tomli_w
 from cluster.real_runs import Going, Run, going, harness, is_inject, until
 
-from infra.machines.api import ClusterSpec, InfraError, Node, ServerSettings
+from infra.machines.api import ClusterSpec, InfraError, Node
 from infra.machines.backends.local import LocalBackend
 from infra.machines.backends.owned import HOST_KEY
 from infra.machines.backends.ssh import MARKER, ROOTS, SshBackend
 from infra.machines.keys import new_key_pair
+from infra.systems.api import ServerSettings
 from infra.systems.dledger.topology import DledgerTopology
 from results.cache import cache_dir
 from results.sealed import read_sealed

@@ -10,7 +10,8 @@ from typing import Any
 
 from harness.observe.observer import ANSWER_S, FOLLOW_S, THOROUGH_S, Observer
 from harness.run import virtual_time
-from infra.machines.api import Node, Status
+from infra.machines.api import Node
+from infra.systems.api import Status
 from results.record import Observation
 
 NODES = ["n1", "n2", "n3", "n4"]

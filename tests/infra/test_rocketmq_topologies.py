@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 from noting_nodes import NotingCluster, NotingNode, noting_nodes
 
-from infra.machines.api import InfraError, ProcessId, ServerSettings
+from infra.machines.api import InfraError, ProcessId
+from infra.systems.api import ServerSettings
 from infra.systems.java import Launch
 from infra.systems.maven import read_lock
 from infra.systems.rocketmq.servers import artifacts

@@ -10,7 +10,8 @@ from typing import Any, ClassVar
 
 from harness.api import Client, Completion, Context, Evidence, Fault, Site
 from harness.plan.plan import Plan
-from infra.machines.api import Capability, ClusterSpec, InfraError, Leftover, Share, Status
+from infra.machines.api import Capability, ClusterSpec, InfraError, Leftover, Share
+from infra.systems.api import Status
 from results.op import Op
 from sim.service import Bug, Service
 from workloads.register import RegisterWorkload

@@ -7,12 +7,14 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import ClassVar, Final
 
-from infra.machines.api import Cluster, InfraError, Node, ProcessId, ServerSettings, SettingsError, Share, Status
-from infra.machines.node import spawn_argv
+from infra.machines.api import Cluster, InfraError, Node, SettingsError, Share
+from infra.options import NoOptions
+from infra.systems.api import Launch, Server, ServerSettings, Status
 from infra.systems.dledger import server as dledger
 from infra.systems.dledger.client import GROUP, RegisterClient, ask_status
 from infra.systems.java import (
@@ -22,17 +24,19 @@ from infra.systems.java import (
     LOGGING,
     SERVER_LIB,
     TMP,
-    USER_LIB,
-    Launch,
-    end,
-    java,
+    JavaServer,
+    Program,
+    describe_builds,
     java_version,
-    last_lines,
+    launch_for,
+    launches,
     options,
+    user_shares,
 )
-from infra.systems.maven import checksum_of, compile_jar, fetch_jars
+from infra.systems.maven import compile_jar, fetch_jars
 from infra.systems.remoting.connection import RemotingError
 from infra.systems.settings import Default, chosen, jar_folder, properties, values
+from results.deployment import DeploymentRecord, ServerRecord
 
 PORT: Final = 20911
 SERVER: Final = "server"
@@ -41,9 +45,6 @@ SERVER: Final = "server"
 _PREFIX: Final = "dledger"
 _SETTINGS_FILE: Final = f"{LOG}/server.properties"
 _EFFECTIVE_FILE: Final = f"{LOG}/effective.properties"
-_SERVER_LOG: Final = f"{LOG}/server.log"
-_PIDFILE: Final = "/var/lib/harness/dledger.pid"
-_LOCK: Final = "/var/lib/harness/dledger.lock"
 
 _AT_ONCE: Final = 2
 """JVMs started at one time: five at once starve one another on a small machine and are not ready sooner."""
@@ -59,7 +60,7 @@ _LOG_LIMIT: Final = 64 << 20
 
 OPTIONS: Final[Mapping[str, str]] = {
     "-Xmx160m": "enough for a small group's server; five fit into 1 GiB (93-104 MB resident each)",
-    **options("gc.log"),
+    **options(f"gc-{SERVER}.log"),
 }
 """The options of every server's JVM, each with its reason. A user's own come after them."""
 
@@ -83,28 +84,32 @@ class DledgerTopology:
 
     name = "dledger"
     summary: ClassVar[str] = "one Raft group of our small register server, for DLedger itself"
+    Options: ClassVar[type] = NoOptions
     profiles: ClassVar[Sequence[str]] = ()
     roles: Mapping[str, str] = MappingProxyType({"leader": "leader", "follower": "follower"})
+    version = dledger.VERSION
 
-    def __init__(self, settings: ServerSettings, launch: Launch | None = None) -> None:
+    def __init__(self, settings: ServerSettings, options: NoOptions | None = None) -> None:
         """Raises InfraError where the settings cannot be meant for this topology; whether DLedger has them, and takes
         their values, is asked of DLedger itself in `shares`.
         """
-        self._launch = launch or Launch()
-        self._options = list(settings.jvm_options)
-        self._user_jars = jar_folder(settings.jars) if settings.jars is not None else None
+        self.settings, self.options = settings, options or NoOptions()
         own = chosen(settings.settings, [_PREFIX], {_PREFIX: _OURS}, "DLedgerConfig's")
-        self._settings = values(DEFAULTS) | own[_PREFIX]
+        self._named = values(DEFAULTS) | own[_PREFIX]
         self._checked = not settings.settings
-        if settings.version not in (None, dledger.VERSION):
-            raise SettingsError(
-                f"DLedger {settings.version} is not pinned here, only {dledger.VERSION}; "
-                "run another build with --server-jars DIR"
-            )
+        for launch in launches(settings):
+            if launch.version not in (None, dledger.VERSION):
+                raise SettingsError(
+                    f"DLedger {launch.version} is not pinned here, only {dledger.VERSION}; "
+                    "run another build with --server-jars DIR"
+                )
+            if launch.jars is not None:
+                jar_folder(launch.jars)
         if settings.profile is not None:
             raise SettingsError(f"--profile {settings.profile}: the topology {self.name} has no profiles")
-        if settings.options:
-            raise SettingsError(f"{', '.join(sorted(settings.options))}: the topology {self.name} has no such options")
+        if settings.kinds:
+            raise SettingsError(f"the topology {self.name} has no {sorted(settings.kinds)[0]}")
+        self._servers: dict[str, JavaServer] = {}
         self._nodes: list[Node] = []
         self._java_version = ""
 
@@ -115,16 +120,15 @@ class DledgerTopology:
         """
         jars = fetch_jars(dledger.POM, dledger.LOCK)
         server = compile_jar(dledger.SOURCES, jars, "register-server")
-        shares = [Share(jars, LIB), Share(server, SERVER_LIB)]
-        if self._user_jars is not None:
-            shares.append(Share(self._user_jars, USER_LIB))
+        shares = [Share(jars, LIB), Share(server, SERVER_LIB), *user_shares(self.settings)]
         if not self._checked:
-            self._check([share.source for share in reversed(shares)])
+            own = self.settings.launch.jars
+            self._check([*([own] if own else []), server, jars])
             self._checked = True
         return shares
 
     def fits(self, nodes: Sequence[str]) -> None:
-        """See `infra.machines.api.Topology`: any number does."""
+        """See `infra.systems.api.Topology`: any number does."""
 
     def attach(self, cluster: Cluster) -> None:
         """Write every node's settings; nothing is started."""
@@ -133,52 +137,44 @@ class DledgerTopology:
         for node in self._nodes:
             own = {"group": GROUP, "selfId": node.name, "peers": peers, "storeBaseDir": DATA}
             node.run(["mkdir", "-p", DATA, LOG, TMP])
-            node.write(_SETTINGS_FILE, properties(self._settings | own))
+            node.write(_SETTINGS_FILE, properties(self._named | own))
+            self._servers[node.name] = self._server(node)
         self._java_version = java_version(self._nodes[0])
 
-    def servers(self, node: Node) -> Sequence[str]:
-        return [SERVER]
+    def servers(self, node: Node) -> Sequence[Server]:
+        return [self._servers[node.name]]
 
-    def main(self, node: Node) -> str:
-        return SERVER
-
-    def groups(self) -> Mapping[str, Sequence[str]]:
-        return {GROUP: [node.name for node in self._nodes]}
-
-    def nameservers(self) -> Sequence[tuple[str, int]]:
-        return []
-
-    def proxies(self) -> Sequence[tuple[str, int]]:
-        return []
-
-    def controllers(self) -> Sequence[tuple[str, int]]:
-        return []
-
-    def permits(self) -> Mapping[str, str]:
-        return {}
-
-    def start(self, node: Node, server: str | None = None) -> None:
-        node.run(self.start_command(node, server))
-
-    def start_command(self, node: Node, server: str | None = None) -> Sequence[str]:
-        """Whoever runs it twice at once gets one server all the same: `flock -o` keeps the lock from the server."""
-        class_path = [USER_LIB] if self._user_jars is not None else []
-        argv = java(
-            dledger.MAIN_CLASS,
-            [_SETTINGS_FILE, _EFFECTIVE_FILE],
-            class_path=[*class_path, SERVER_LIB, LIB],
-            options=[*OPTIONS, *LOGGING, *self._options],
-            launch=self._launch,
+    def record(self) -> DeploymentRecord:
+        names = [node.name for node in self._nodes]
+        return DeploymentRecord(
+            topology=self.name,
+            nodes={node.name: node.address for node in self._nodes},
+            servers=[
+                ServerRecord(node.name, SERVER, node.address, {SERVER: PORT}, GROUP, dledger.VERSION)
+                for node in self._nodes
+            ],
+            groups={GROUP: names},
+            quorums=[names],
         )
-        spawn = spawn_argv(argv, env=self._launch.env, log=_SERVER_LOG, pidfile=_PIDFILE)
-        return ["flock", "-o", _LOCK, *spawn]
+
+    def _server(self, node: Node) -> JavaServer:
+        def program(launch: Launch) -> Program:
+            return Program(
+                dledger.MAIN_CLASS,
+                [_SETTINGS_FILE, _EFFECTIVE_FILE],
+                class_path=[SERVER_LIB, LIB],
+                options=[*OPTIONS, *LOGGING],
+            )
+
+        launch = replace(launch_for(self.settings, node.name, SERVER), version=dledger.VERSION)
+        return JavaServer(node, SERVER, program, ports={SERVER: PORT}, data_dirs=[DATA], launch=launch, group=GROUP)
 
     def start_all(self, timeout_s: float = 120) -> None:
         deadline = time.monotonic() + timeout_s
         for first in range(0, len(self._nodes), _AT_ONCE):
             batch = self._nodes[first : first + _AT_ONCE]
             for node in batch:
-                self.start(node)
+                self._servers[node.name].start()
             for node in batch:
                 self._await_answer(node, deadline, timeout_s)
         self.await_serving(max(1.0, deadline - time.monotonic()))
@@ -190,25 +186,10 @@ class DledgerTopology:
         if not asyncio.run(self._serves(timeout_s)):
             raise InfraError(f"the group did not serve within {timeout_s:.0f} s: {asyncio.run(self._told())}")
 
-    def stop(self, node: Node, timeout_s: float = 20, server: str | None = None) -> None:
-        end(node, _PIDFILE, timeout_s, "the server")
-
-    def process(self, node: Node, server: str | None = None) -> ProcessId | None:
-        return node.process(_PIDFILE)
-
-    def data_dirs(self, node: Node, server: str | None = None) -> Sequence[str]:
-        return [DATA]
-
-    def last_words(self, node: Node, server: str) -> str:
-        return last_lines(node, _SERVER_LOG)
-
-    def endpoint(self, node: Node, server: str | None = None) -> tuple[str, int]:
-        return node.address, PORT
-
     async def observe(self, node: Node, timeout_s: float, *, thorough: bool = False) -> Status:
         """`begin` is the first index the node's log may hold; `leader` may be a node that is none any more."""
         try:
-            said = await ask_status(node.name, self.endpoint(node), timeout_s)
+            said = await ask_status(node.name, (node.address, PORT), timeout_s)
         except RemotingError:
             return Status("silent")
         return Status(
@@ -230,20 +211,19 @@ class DledgerTopology:
             "dledger": dledger.VERSION,
             "dledger_jars": fetch_jars(dledger.POM, dledger.LOCK).name,
             "java": self._java_version,
-            "jvm_options": " ".join([*OPTIONS, *LOGGING, *self._options]),
-            "server_settings": " ".join(f"{k}={v}" for k, v in sorted(self._settings.items())),
+            "jvm_options": " ".join([*OPTIONS, *LOGGING, *self.settings.launch.jvm_options]),
+            "server_settings": " ".join(f"{k}={v}" for k, v in sorted(self._named.items())),
         }
-        if self._user_jars is not None:
-            jars = sorted(self._user_jars.glob("*.jar"))
-            out["dledger"] += f" behind {len(jars)} jars of {self._user_jars}"
-            out["user_jars"] = " ".join(f"{jar.name}:{checksum_of(jar)}" for jar in jars)
-        return out
+        if shares := user_shares(self.settings):
+            jars = [jar for share in shares for jar in share.source.glob("*.jar")]
+            out["dledger"] += f" behind {len(jars)} jars of {', '.join(str(share.source) for share in shares)}"
+        return out | describe_builds(self.settings)
 
     def _check(self, class_path: Sequence[Path]) -> None:
         """Let the server itself look at the settings, here, before anything is provisioned."""
         with tempfile.TemporaryDirectory() as folder:
             file = Path(folder) / "server.properties"
-            file.write_bytes(properties(self._settings))
+            file.write_bytes(properties(self._named))
             jars = ":".join(f"{path}/*" for path in class_path)
             argv = ["java", "-XX:TieredStopAtLevel=1", "-cp", jars, dledger.MAIN_CLASS, "--check", str(file)]
             try:
@@ -260,17 +240,19 @@ class DledgerTopology:
 
     def _await_answer(self, node: Node, deadline: float, timeout_s: float) -> None:
         """Until the node's server answers at all. Raises InfraError with the end of its log."""
+        server = self._servers[node.name]
         while asyncio.run(self.observe(node, _STATUS_TIMEOUT_S)).role == "silent":
-            if self.process(node) is None:
-                raise InfraError(f"{node.name}: the server ended at once; its log: {last_lines(node, _SERVER_LOG)}")
+            if server.process() is None:
+                raise InfraError(f"{node.name}: the server ended at once; its log: {server.last_words()}")
             if time.monotonic() > deadline:
-                log = last_lines(node, _SERVER_LOG)
-                raise InfraError(f"{node.name}: the server did not answer within {timeout_s:.0f} s; its log: {log}")
+                raise InfraError(
+                    f"{node.name}: the server did not answer within {timeout_s:.0f} s; its log: {server.last_words()}"
+                )
             time.sleep(_POLL_S)
 
     async def _serves(self, timeout_s: float) -> bool:
         deadline = time.monotonic() + timeout_s
-        endpoints = {node.name: self.endpoint(node) for node in self._nodes}
+        endpoints = {node.name: (node.address, PORT) for node in self._nodes}
         while (left := deadline - time.monotonic()) > 0:
             client = RegisterClient(endpoints, deadline_s=min(left, 5.0))
             try:

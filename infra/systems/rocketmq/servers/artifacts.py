@@ -75,6 +75,16 @@ def known_version(version: str | None) -> str:
     return version
 
 
+def before(version: str, other: str) -> bool:
+    """Whether a version is older than another.
+
+    >>> before("5.1.1", "5.2.0"), before("5.10.0", "5.2.0")
+    (True, False)
+    """
+    first, second = (tuple(map(int, text.split("."))) for text in (version, other))
+    return first < second
+
+
 @functools.cache
 def fetch(version: str) -> Path:
     """The folder with all jars of a version (55-102 MB). Raises InfraError.

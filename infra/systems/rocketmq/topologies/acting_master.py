@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import ClassVar, Final
 
 from infra.machines.api import SettingsError
 from infra.systems.rocketmq.servers import BROKER, NAMESRV, settings
 from infra.systems.rocketmq.topologies.base import RocketmqTopology
-from infra.systems.rocketmq.topologies.layout import Layout, Place, groups
+from infra.systems.rocketmq.topologies.layout import COPIED_SLOWLY, Layout, Place, groups
 from infra.systems.settings import Default
+from results.deployment import Traits
 
 _FIRST: Final = 3
 """Nodes of the group `a`."""
@@ -20,6 +21,8 @@ class ActingMasterTopology(RocketmqTopology):
 
     name = "slave-acting-master"
     summary = "RIP-32: when a group has no master, a slave serves in its place, and hands back what it kept"
+
+    traits: ClassVar[Traits] = COPIED_SLOWLY
 
     def _layout(self, nodes: Sequence[str]) -> Layout:
         if len(nodes) <= _FIRST:
@@ -45,6 +48,3 @@ class ActingMasterTopology(RocketmqTopology):
             "inSyncReplicas": Default(str(min(2, replicas)), "acknowledged when a slave has it, too"),
             **(settings.STRICT_ACTING if self.profile == "strict" and replicas > 1 else {}),
         }
-
-    def permits(self) -> Mapping[str, str]:
-        return {}

@@ -12,21 +12,36 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from threading import Event
 from types import MappingProxyType
-from typing import ClassVar, Final
+from typing import Any, ClassVar, Final
 
-from infra.machines.api import Cluster, InfraError, Node, ProcessId, ServerSettings, SettingsError, Share, Status
-from infra.machines.node import spawn_argv
-from infra.systems.java import DATA, LIB, LOG, TMP, USER_LIB, Launch, end, java, java_version, last_lines, options
-from infra.systems.maven import checksum_of
+from infra.machines.api import Cluster, InfraError, Node, SettingsError, Share
+from infra.options import NoOptions
+from infra.systems.api import Launch, Server, ServerSettings, Status
+from infra.systems.java import (
+    DATA,
+    LIB,
+    LOG,
+    TMP,
+    JavaServer,
+    Program,
+    describe_builds,
+    java_version,
+    launch_for,
+    launches,
+    options,
+    user_shares,
+)
 from infra.systems.rocketmq.servers import BROKER, CONTROLLER, MAIN_CLASSES, NAMESRV, PROXY, artifacts, jvm, settings
 from infra.systems.rocketmq.topologies.layout import (
     BROKER_PORT,
     CLUSTER,
     NAMESRV_PORT,
     PROXY_GRPC_PORT,
+    PROXY_REMOTING,
     PROXY_REMOTING_PORT,
     SEATS,
     Layout,
@@ -36,8 +51,8 @@ from infra.systems.rocketmq.topologies.layout import (
 from infra.systems.rocketmq.topologies.space import check_space
 from infra.systems.rocketmq.topologies.state import Addresses, answers, effective, look, missing
 from infra.systems.settings import Default, chosen, jar_folder, properties, values
+from results.deployment import DeploymentRecord, ServerRecord, Traits
 
-_RUN: Final = "/var/lib/harness"
 _LOGBACK: Final = f"{LOG}/logback.xml"
 _LOG_LIMIT: Final = 64 << 20
 """Bytes of each log that are collected."""
@@ -70,36 +85,38 @@ _OURS: Final[Mapping[str, Collection[str]]] = {
 
 
 class RocketmqTopology(ABC):
-    """See `infra.machines.api.Topology`. Settings: `KIND.NAME`, KIND being a kind of server, NAME any of its settings.
-
-    Options: `proxy` (`true`): proxies for clients that speak gRPC.
-    """
+    """See `infra.systems.api.Topology`. Settings: `KIND.NAME`, NAME being any setting of that kind of server."""
 
     name: str
     summary: ClassVar[str]
+    Options: ClassVar[type] = NoOptions
     profiles: ClassVar[Sequence[str]] = ("strict", "default")
     roles: Mapping[str, str] = MappingProxyType({"leader": "master", "follower": "slave"})
-    known_options: ClassVar[Collection[str]] = ("proxy",)
     changing: ClassVar[Collection[str]] = ()
     """A broker's settings that the cluster changes by itself: not compared with what was asked for."""
+    traits: ClassVar[Traits] = Traits(offsets_copied_s=10.0)
+    """Slaves copy the committed offsets every 10 s where there is an election (`SlaveSynchronize`, 5.1.0 to 5.5.0)."""
 
-    def __init__(self, server_settings: ServerSettings, launch: Launch | None = None) -> None:
+    def __init__(self, server_settings: ServerSettings, options: Any = None) -> None:
         """Raises InfraError where the settings cannot be meant; whether the servers have them is asked in `shares`."""
         given = server_settings
-        self.version = artifacts.known_version(given.version)
+        self.options = options if options is not None else self.Options()
+        self.version = artifacts.known_version(given.launch.version)
         self.profile = given.profile or self.profiles[0]
         if self.profile not in self.profiles:
             raise SettingsError(f"--profile {given.profile}: the topology {self.name} has {', '.join(self.profiles)}")
-        if unknown := sorted(given.options.keys() - set(self.known_options)):
-            raise SettingsError(f"{unknown[0]} is no option of the topology {self.name}")
-        self._launch = launch or Launch()
-        self._options = given.options
-        self._jvm_options = list(given.jvm_options)
-        self._user_jars = jar_folder(given.jars) if given.jars is not None else None
+        if unknown := sorted(set(given.kinds) - {PROXY}):
+            raise SettingsError(f"the topology {self.name} has no {unknown[0]}")
+        for launch in launches(given):
+            artifacts.known_version(launch.version)
+            if launch.jars is not None:
+                jar_folder(launch.jars)
+        self.settings = given
         self._chosen = chosen(given.settings, list(MAIN_CLASSES), _OURS, "the server's own configuration has them")
         self._checked = not given.settings
         self._nodes: list[Node] = []
         self._places: Layout = {}
+        self._servers: dict[str, list[JavaServer]] = {}
         self._java_version = ""
 
     # What a topology of its own says.
@@ -144,34 +161,46 @@ class RocketmqTopology(ABC):
                 }
         return {}
 
-    @abstractmethod
-    def permits(self) -> Mapping[str, str]: ...
+    def permits(self) -> Mapping[str, str]:
+        """Name of an anomaly -> why the topology, with this profile and these settings, permits it."""
+        return {}
+
+    def quorums(self) -> Sequence[Sequence[str]]:
+        """See `results.deployment.DeploymentRecord`."""
+        return [[node.name for node in self._nodes]]
 
     # The contract.
 
     def shares(self) -> Sequence[Share]:
         """The jars, fetched when missing, and a user's own. Raises InfraError, also for settings the servers refuse."""
-        jars = artifacts.fetch(self.version)
-        shares = [Share(jars, LIB)]
-        if self._user_jars is not None:
-            shares.append(Share(self._user_jars, USER_LIB))
+        versions = self._all_versions()
+        shares = [Share(artifacts.fetch(version), _lib(version)) for version in versions]
+        shares += user_shares(self.settings)
         if not self._checked:
-            artifacts.check_settings(self._chosen, [share.source for share in reversed(shares)])
+            own = self.settings.launch.jars
+            for version in versions:
+                artifacts.check_settings(self._chosen, [*([own] if own else []), artifacts.fetch(version)])
             self._checked = True
         return shares
 
+    def _all_versions(self) -> list[str]:
+        """The main version first, then all others that a server may be started with."""
+        others = [launch.version for launch in launches(self.settings) if launch.version is not None]
+        return list(dict.fromkeys([self.version, *others, *self.settings.versions]))
+
     def fits(self, nodes: Sequence[str]) -> None:
-        """See `infra.machines.api.Topology`."""
+        """See `infra.systems.api.Topology`."""
         self._layout(nodes)
 
     def attach(self, cluster: Cluster) -> None:
         """Write every server's configuration; nothing is started. Raises InfraError for too few nodes, or too small."""
         self._nodes = list(cluster.nodes)
         self._places = self._layout([node.name for node in self._nodes])
+        self._servers = {node.name: [self._server(node, kind) for kind in self._kinds_at(node)] for node in self._nodes}
         logback = (artifacts.FOLDER / "logback.xml").read_bytes()
 
         def furnish(node: Node) -> None:
-            kinds = self.servers(node)
+            kinds = self._kinds_at(node)
             node.run(["mkdir", "-p", LOG, TMP, *(f"{DATA}/{kind}" for kind in kinds)])
             node.write(_LOGBACK, logback)
             for kind in kinds:
@@ -179,27 +208,66 @@ class RocketmqTopology(ABC):
 
         with ThreadPoolExecutor(len(self._nodes)) as pool:
             list(pool.map(furnish, self._nodes))
-        check_space(self._nodes, self.servers)
+        check_space(self._nodes, self._kinds_at)
         self._java_version = java_version(self._nodes[0])
 
-    def servers(self, node: Node) -> Sequence[str]:
+    def servers(self, node: Node) -> Sequence[Server]:
+        return self._servers[node.name]
+
+    def record(self) -> DeploymentRecord:
+        return DeploymentRecord(
+            topology=self.name,
+            nodes={node.name: node.address for node in self._nodes},
+            servers=[
+                ServerRecord(
+                    node.name, server.kind, node.address, dict(server.ports), server.group, server.launch.version
+                )
+                for node in self._nodes
+                for server in self._servers[node.name]
+            ],
+            groups=groups(self._places),
+            quorums=self.quorums(),
+            traits=self.traits,
+            permits=self.permits(),
+        )
+
+    def _kinds_at(self, node: Node) -> Sequence[str]:
         return self._places[node.name].kinds
 
-    def main(self, node: Node) -> str | None:
-        return BROKER if BROKER in self.servers(node) else None
+    def _server(self, node: Node, kind: str) -> JavaServer:
+        launch = replace(launch_for(self.settings, node.name, kind))
+        launch = replace(launch, version=launch.version or self.version)
+        home = f"{DATA}/{kind}"
 
-    def groups(self) -> Mapping[str, Sequence[str]]:
-        return groups(self._places)
+        def program(launch: Launch) -> Program:
+            file = _settings_file(kind)
+            return Program(
+                MAIN_CLASSES[kind],
+                ["-pm", "cluster", "-pc", file] if kind == PROXY else ["-c", file],
+                class_path=[_lib(launch.version or self.version)],
+                options=[
+                    *self._heap(kind),
+                    *jvm.COMMON,
+                    *options(f"gc-{kind}.log"),
+                    f"-Duser.home={home}",
+                    f"-Drocketmq.home.dir={home}",
+                    f"-Drmq.logback.configurationFile={_LOGBACK}",
+                ],
+            )
+
+        group = self._places[node.name].group if kind == BROKER else None
+        return JavaServer(node, kind, program, ports=self._ports(kind), data_dirs=[home], launch=launch, group=group)
+
+    def _ports(self, kind: str) -> Mapping[str, int]:
+        """See `infra.systems.api.Server`."""
+        ports = {NAMESRV: NAMESRV_PORT, BROKER: BROKER_PORT, PROXY: PROXY_GRPC_PORT, CONTROLLER: self.controller_port}
+        return {kind: ports[kind]} | ({PROXY_REMOTING: PROXY_REMOTING_PORT} if kind == PROXY else {})
 
     def nameservers(self) -> Sequence[tuple[str, int]]:
-        return [(node.address, NAMESRV_PORT) for node in self._nodes if NAMESRV in self.servers(node)]
+        return [(node.address, NAMESRV_PORT) for node in self._nodes if NAMESRV in self._kinds_at(node)]
 
     def controllers(self) -> Sequence[tuple[str, int]]:
         return []
-
-    def proxies(self) -> Sequence[tuple[str, int]]:
-        """Where clients that speak gRPC go; empty without the option `proxy`."""
-        return [(node.address, PROXY_GRPC_PORT) for node in self._nodes if PROXY in self.servers(node)]
 
     def settings_of(self, kind: str, node: Node) -> dict[str, str]:
         """A server's configuration file: what is configured, and what is not to be chosen."""
@@ -210,44 +278,18 @@ class RocketmqTopology(ABC):
         base = {NAMESRV: settings.NAMESRV, BROKER: settings.BROKER, PROXY: settings.PROXY}.get(kind, {})
         return values({**base, **self._mode(kind, place)}) | self._chosen[kind]
 
-    def start(self, node: Node, server: str | None = None) -> None:
-        for kind in self.servers(node) if server is None else [self.carrier(server)]:
-            node.run(self.start_command(node, kind))
-
-    def start_command(self, node: Node, server: str | None = None) -> Sequence[str]:
-        """Whoever runs it twice at once gets one server all the same: `flock -o` keeps the lock from the server."""
-        kind = self._kind(node, server)
-        home = f"{DATA}/{kind}"
-        argv = java(
-            MAIN_CLASSES[kind],
-            ["-pm", "cluster", "-pc", _settings_file(kind)] if kind == PROXY else ["-c", _settings_file(kind)],
-            class_path=[*([USER_LIB] if self._user_jars is not None else []), LIB],
-            options=[
-                *self._heap(kind),
-                *jvm.COMMON,
-                *options(f"gc-{kind}.log"),
-                f"-Duser.home={home}",
-                f"-Drocketmq.home.dir={home}",
-                f"-Drmq.logback.configurationFile={_LOGBACK}",
-                *self._jvm_options,
-            ],
-            launch=self._launch,
-        )
-        spawn = spawn_argv(argv, env=self._launch.env, log=log_file(kind), pidfile=_pidfile(kind))
-        return ["flock", "-o", f"{_RUN}/{kind}.lock", *spawn]
-
     def start_all(self, timeout_s: float = 120) -> None:
         deadline = time.monotonic() + timeout_s
         for stage in _STAGES:
-            servers = [(node, kind) for kind in stage for node in self._nodes if kind in self.servers(node)]
+            servers = [server for kind in stage for server in self._all() if server.kind == kind]
             given_up = Event()
 
-            def bring_up(server: tuple[Node, str], given_up: Event = given_up) -> None:
+            def bring_up(server: JavaServer, given_up: Event = given_up) -> None:
                 if given_up.is_set():
                     return
                 try:
-                    self.start(*server)
-                    self._await_answer(*server, deadline, timeout_s, given_up)
+                    server.start()
+                    self._await_answer(server, deadline, timeout_s, given_up)
                 except BaseException:
                     given_up.set()
                     raise
@@ -268,32 +310,11 @@ class RocketmqTopology(ABC):
         """
         deadline = time.monotonic() + timeout_s
         while (what := asyncio.run(missing(self._addresses(), _ASK_S))) is not None:
-            for node in self._nodes:
-                for kind in self.servers(node):
-                    self._refuse_dead(node, kind)
+            for server in self._all():
+                _refuse_dead(server)
             if time.monotonic() > deadline:
                 raise InfraError(f"the cluster did not serve within {timeout_s:.0f} s: {what}")
             time.sleep(_POLL_S)
-
-    def stop(self, node: Node, timeout_s: float = 20, server: str | None = None) -> None:
-        """In the reverse order of their start; the time is each server's."""
-        for kind in reversed(self.servers(node)) if server is None else [self.carrier(server)]:
-            end(node, _pidfile(kind), timeout_s, f"its {kind}")
-
-    def process(self, node: Node, server: str | None = None) -> ProcessId | None:
-        kind = self.main(node) if server is None else self.carrier(server)
-        return None if kind is None else node.process(_pidfile(kind))
-
-    def data_dirs(self, node: Node, server: str | None = None) -> Sequence[str]:
-        return [DATA] if server is None else [f"{DATA}/{self.carrier(server)}"]
-
-    def last_words(self, node: Node, server: str) -> str:
-        return last_lines(node, log_file(self.carrier(server)))
-
-    def endpoint(self, node: Node, server: str | None = None) -> tuple[str, int]:
-        """A name server's, broker's, controller's or proxy's (gRPC) own port."""
-        ports = {NAMESRV: NAMESRV_PORT, BROKER: BROKER_PORT, PROXY: PROXY_GRPC_PORT, CONTROLLER: self.controller_port}
-        return node.address, ports[server or BROKER]
 
     async def observe(self, node: Node, timeout_s: float, *, thorough: bool = False) -> Status:
         """See `_state.look`."""
@@ -304,38 +325,31 @@ class RocketmqTopology(ABC):
         return node.fetch(LOG, into, _LOG_LIMIT)
 
     def versions(self) -> Mapping[str, str]:
+        versions = self._all_versions()
         out = {
             self.name: f"{self.profile}, RocketMQ {self.version}",
-            "rocketmq": self.version,
-            "rocketmq_jars": artifacts.fetch(self.version).name,
+            "rocketmq": ", ".join(versions),
+            "rocketmq_jars": " ".join(artifacts.fetch(version).name for version in versions),
             "profile": self.profile,
             "java": self._java_version,
-            "jvm_options": " ".join([*jvm.COMMON, *self._jvm_options]),
+            "jvm_options": " ".join([*jvm.COMMON, *self.settings.launch.jvm_options]),
             "server_settings": " ".join(
                 f"{kind}.{name}={value}"
                 for kind, named in self._chosen.items()
                 for name, value in sorted(named.items())
             ),
         }
-        if self._user_jars is not None:
-            jars = sorted(self._user_jars.glob("*.jar"))
-            out["rocketmq"] += f" behind {len(jars)} jars of {self._user_jars}"
-            out["user_jars"] = " ".join(f"{jar.name}:{checksum_of(jar)}" for jar in jars)
-        return out
+        if shares := user_shares(self.settings):
+            jars = [jar for share in shares for jar in share.source.glob("*.jar")]
+            out["rocketmq"] += f" behind {len(jars)} jars of {', '.join(str(share.source) for share in shares)}"
+        return out | describe_builds(self.settings)
 
     # The rest is for the topologies.
 
     controller_port: int = 0
 
-    def carrier(self, server: str) -> str:
-        """The kind of process that a server runs in: its own."""
-        return server
-
-    def _kind(self, node: Node, server: str | None) -> str:
-        kind = self.main(node) if server is None else self.carrier(server)
-        if kind is None or kind not in self.servers(node):
-            raise InfraError(f"{node.name}: the topology {self.name} has no {server or BROKER} there")
-        return kind
+    def _all(self) -> list[JavaServer]:
+        return [server for node in self._nodes for server in self._servers[node.name]]
 
     def _heap(self, kind: str) -> Sequence[str]:
         return list(jvm.HEAP[kind])
@@ -354,7 +368,7 @@ class RocketmqTopology(ABC):
         """The last two nodes, where neither name servers nor controllers stand: what strikes those leaves a proxy its
         node, and what strikes one proxy leaves the other.
         """
-        return nodes[-2:] if self._options.get("proxy") == "true" else ()
+        return nodes[-2:] if PROXY in self.settings.kinds else ()
 
     def _addresses(self) -> Addresses:
         return Addresses(
@@ -365,19 +379,16 @@ class RocketmqTopology(ABC):
             controllers=self.controllers(),
         )
 
-    def _await_answer(self, node: Node, kind: str, deadline: float, timeout_s: float, given_up: Event) -> None:
+    def _await_answer(self, server: JavaServer, deadline: float, timeout_s: float, given_up: Event) -> None:
         """Until the server answers at all, or another was given up. Raises InfraError with the end of its log."""
-        host, port = self.endpoint(node, kind)
-        while not asyncio.run(answers(kind, host, port, _ASK_S)) and not given_up.is_set():
-            self._refuse_dead(node, kind)
+        while not asyncio.run(answers(server.kind, *server.endpoint, _ASK_S)) and not given_up.is_set():
+            _refuse_dead(server)
             if time.monotonic() > deadline:
-                log = last_lines(node, log_file(kind))
-                raise InfraError(f"{node.name}: the {kind} did not answer within {timeout_s:.0f} s; its log: {log}")
+                raise InfraError(
+                    f"{server.node.name}: the {server.kind} did not answer within {timeout_s:.0f} s; its log: "
+                    f"{server.last_words()}"
+                )
             time.sleep(_POLL_S)
-
-    def _refuse_dead(self, node: Node, kind: str) -> None:
-        if node.process(_pidfile(kind)) is None:
-            raise InfraError(f"{node.name}: the {kind} has ended; its log: {last_lines(node, log_file(kind))}")
 
     def _read_back(self) -> None:
         """Ask every server for its effective configuration, keep it on the node for `collect`, and compare it with what
@@ -385,11 +396,11 @@ class RocketmqTopology(ABC):
         """
 
         def one(node: Node) -> None:
-            for kind in self.servers(node):
+            for server in self._servers[node.name]:
+                kind = server.kind
                 if kind == PROXY:
                     continue  # tells nobody
-                host, port = self.endpoint(node, kind)
-                said = asyncio.run(effective(kind, host, port, 5 * _ASK_S))
+                said = asyncio.run(effective(kind, *server.endpoint, 5 * _ASK_S))
                 node.write(f"{LOG}/effective-{kind}.properties", properties(said))
                 if told := not_taken(self.settings_of(kind, node), said, self._chosen[kind], self.changing):
                     raise InfraError(f"{node.name}: {kind}.{told}")
@@ -398,13 +409,14 @@ class RocketmqTopology(ABC):
             list(pool.map(one, self._nodes))
 
 
-def log_file(kind: str) -> str:
-    """Where a server's log lies on its node."""
-    return f"{LOG}/{kind}.log"
+def _refuse_dead(server: JavaServer) -> None:
+    if server.process() is None:
+        raise InfraError(f"{server.node.name}: the {server.kind} has ended; its log: {server.last_words()}")
 
 
-def _pidfile(kind: str) -> str:
-    return f"{_RUN}/{kind}.pid"
+def _lib(version: str) -> str:
+    """Where the jars of a version lie on the nodes."""
+    return f"{LIB}/{version}"
 
 
 def _settings_file(kind: str) -> str:

@@ -6,45 +6,66 @@ The controllers agree by DLedger or by JRaft, and are servers of their own or st
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import ClassVar, Final
+from dataclasses import dataclass
+from typing import ClassVar, Final, Literal
 
-from infra.machines.api import Node, ServerSettings, SettingsError
-from infra.systems.java import DATA, Launch
-from infra.systems.rocketmq.servers import BROKER, CONTROLLER, NAMESRV, jvm, settings
+from infra.machines.api import Node, SettingsError
+from infra.options import option
+from infra.systems.api import ServerSettings
+from infra.systems.java import DATA
+from infra.systems.rocketmq.servers import BROKER, CONTROLLER, NAMESRV, artifacts, jvm, settings
 from infra.systems.rocketmq.topologies.base import RocketmqTopology
-from infra.systems.rocketmq.topologies.layout import CONTROLLER_PORT, JRAFT_PORT, JRAFT_RPC_PORT, SEATS, Layout, Place
+from infra.systems.rocketmq.topologies.layout import (
+    BROKERS,
+    CONTROLLER_PORT,
+    JRAFT_PORT,
+    JRAFT_RPC_PORT,
+    SEATS,
+    Layout,
+    Place,
+    first_nodes,
+)
 from infra.systems.settings import Default
-
-TYPES: Final = ("dledger", "jraft", "dledger-embedded", "jraft-embedded")
+from results.deployment import Traits
 
 _RAFT_GROUP: Final = "controllers"
+
+_JRAFT_SINCE: Final = "5.2.0"
 
 _GONE: Final = ("lost", "dirty-read")
 """What it looks like when a change of master drops messages."""
 
 
+@dataclass(frozen=True)
+class ControllerOptions:
+    """What the topology can be told."""
+
+    controller_type: Literal["dledger", "jraft", "dledger-embedded", "jraft-embedded"] = option(
+        "dledger", "Which Raft the controllers use, and whether they run inside the name servers (embedded)."
+    )
+    brokers: int | None = BROKERS
+
+
 class ControllerTopology(RocketmqTopology):
-    """Options: `controller_type`, one of `TYPES`; `brokers`, how many nodes have one (default: all), the first ones."""
+    """One group of brokers."""
 
     name = "controller"
     summary = "one group whose master three controllers elect (RIP-44), by DLedger or JRaft"
-    known_options: ClassVar[Collection[str]] = ("controller_type", "brokers", "proxy")
+    Options: ClassVar[type] = ControllerOptions
     changing: ClassVar[Collection[str]] = ("brokerId", "brokerRole")
+    traits: ClassVar[Traits] = Traits(offsets_copied_s=10.0, in_sync=True)
 
-    def __init__(self, server_settings: ServerSettings, launch: Launch | None = None) -> None:
-        super().__init__(server_settings, launch)
-        self.controller_type = self._options.get("controller_type", TYPES[0])
-        if self.controller_type not in TYPES:
-            raise SettingsError(f"--controller-type {self.controller_type}: there are {', '.join(TYPES)}")
-        self._jraft = self.controller_type.startswith("jraft")
-        self._embedded = self.controller_type.endswith("-embedded")
-        if self._jraft and self.version in ("5.1.0", "5.1.1") and self._user_jars is None:
-            raise SettingsError(f"--controller-type {self.controller_type}: RocketMQ has it from 5.2.0 on")
+    def __init__(self, server_settings: ServerSettings, options: ControllerOptions | None = None) -> None:
+        super().__init__(server_settings, options)
+        kind = self.options.controller_type
+        self._jraft, self._embedded = kind.startswith("jraft"), kind.endswith("-embedded")
+        old = [version for version in self._all_versions() if artifacts.before(version, _JRAFT_SINCE)]
+        if self._jraft and old and server_settings.launch.jars is None:
+            raise SettingsError(f"--controller-type {kind}: RocketMQ has it from {_JRAFT_SINCE} on, not in {old[0]}")
         self.controller_port = JRAFT_RPC_PORT if self._jraft else CONTROLLER_PORT
-        self._brokers = broker_count(self._options)
 
     def _layout(self, nodes: Sequence[str]) -> Layout:
-        brokers = nodes[: self._brokers] if self._brokers is not None else nodes
+        brokers = first_nodes(nodes, self.options.brokers)
         seats = [NAMESRV] if self._embedded else [NAMESRV, CONTROLLER]
         return {
             node: Place(self._kinds(nodes, i, seats, broker=node in brokers), "a" if node in brokers else None)
@@ -96,9 +117,17 @@ class ControllerTopology(RocketmqTopology):
     def controllers(self) -> Sequence[tuple[str, int]]:
         return [(node.address, self.controller_port) for node in self._nodes[:SEATS]]
 
-    def carrier(self, server: str) -> str:
+    def _ports(self, kind: str) -> Mapping[str, int]:
         """An embedded controller is a part of its name server."""
-        return NAMESRV if self._embedded and server == CONTROLLER else server
+        inside = {CONTROLLER: self.controller_port} if self._embedded and kind == NAMESRV else {}
+        return {**super()._ports(kind), **inside}
+
+    def quorums(self) -> Sequence[Sequence[str]]:
+        """A majority of the controllers elects, and a majority of the brokers copies: a half with most brokers cannot
+        elect a master by itself.
+        """
+        names = [node.name for node in self._nodes]
+        return [names[:SEATS], [name for name in names if self._places[name].group is not None]]
 
     def _heap(self, kind: str) -> Sequence[str]:
         return list(jvm.HEAP[CONTROLLER if self._embedded and kind == NAMESRV else kind])
@@ -117,13 +146,3 @@ class ControllerTopology(RocketmqTopology):
             "that may become master does not have yet; a change of master drops it"
         )
         return dict.fromkeys(_GONE, why)
-
-
-def broker_count(given: Mapping[str, str]) -> int | None:
-    """The option `brokers`: how many; None: as many as there are nodes. Raises InfraError."""
-    text = given.get("brokers")
-    if text is None:
-        return None
-    if not (text.isascii() and text.isdigit() and int(text) > 0):
-        raise SettingsError(f"--brokers {text}: a number from 1 on is right")
-    return int(text)

@@ -3,34 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from typing import ClassVar
 
-from infra.machines.api import Node, ServerSettings
-from infra.systems.java import Launch
+from infra.machines.api import Node
 from infra.systems.rocketmq.servers import BROKER, settings
 from infra.systems.rocketmq.topologies.base import RocketmqTopology
-from infra.systems.rocketmq.topologies.controller import broker_count
-from infra.systems.rocketmq.topologies.layout import DLEDGER_PORT, Layout, Place
+from infra.systems.rocketmq.topologies.layout import BROKERS, DLEDGER_PORT, Layout, Place, first_nodes
 from infra.systems.settings import Default
 
 
-class DledgerCommitlogTopology(RocketmqTopology):
-    """Option: `brokers`, how many nodes have one (default: all), the first ones.
+@dataclass(frozen=True)
+class DledgerCommitlogOptions:
+    """What the topology can be told."""
 
-    The profiles do not differ: a message is acknowledged when a majority has it, whatever the settings.
-    """
+    brokers: int | None = BROKERS
+
+
+class DledgerCommitlogTopology(RocketmqTopology):
+    """The profiles do not differ: a message is acknowledged when a majority has it, whatever the settings."""
 
     name = "dledger-commitlog"
     summary = "one group whose CommitLog is a DLedger: Raft elects the master, a majority stores"
-    known_options: ClassVar[Collection[str]] = ("brokers", "proxy")
+    Options: ClassVar[type] = DledgerCommitlogOptions
     changing: ClassVar[Collection[str]] = ("brokerId", "brokerRole")
 
-    def __init__(self, server_settings: ServerSettings, launch: Launch | None = None) -> None:
-        super().__init__(server_settings, launch)
-        self._brokers = broker_count(self._options)
-
     def _layout(self, nodes: Sequence[str]) -> Layout:
-        brokers = nodes[: self._brokers] if self._brokers is not None else nodes
+        brokers = first_nodes(nodes, self.options.brokers)
         return {
             node: Place(self._kinds(nodes, i, broker=node in brokers), "a" if node in brokers else None)
             for i, node in enumerate(nodes)
@@ -49,6 +48,3 @@ class DledgerCommitlogTopology(RocketmqTopology):
                 "dLegerSelfId": node.name,
             }
         return own
-
-    def permits(self) -> Mapping[str, str]:
-        return {}

@@ -6,6 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from infra.machines.api import SettingsError
+from infra.options import option
+from results.deployment import Traits
+
 CLUSTER: Final = "harness"
 """The cluster's name in every broker's configuration."""
 
@@ -19,6 +23,8 @@ JRAFT_RPC_PORT: Final = 9770
 """JRaft keeps requests apart from Raft."""
 PROXY_GRPC_PORT: Final = 8081
 PROXY_REMOTING_PORT: Final = 8080
+PROXY_REMOTING: Final = "proxy-remoting"
+"""The proxy's second port, by the name under which it stands among its ports."""
 DLEDGER_PORT: Final = 40911
 
 SEATS: Final = 3
@@ -50,3 +56,19 @@ def groups(layout: Layout) -> dict[str, list[str]]:
         if place.group is not None:
             found.setdefault(place.group, []).append(node)
     return found
+
+
+BROKERS: Final = option(None, "How many nodes run a broker, the first ones; not given: all.", low=1)
+"""An option that several topologies have."""
+
+COPIED_SLOWLY: Final = Traits(offsets_copied_s=60.0)
+"""Without an election slaves ask for their master's offsets every 60 s (`BrokerController`, 5.1.0 to 5.5.0)."""
+
+
+def first_nodes(nodes: Sequence[str], brokers: int | None) -> Sequence[str]:
+    """Those that run a broker. Raises SettingsError where there are fewer nodes."""
+    if brokers is None:
+        return nodes
+    if brokers > len(nodes):
+        raise SettingsError(f"brokers is {brokers}; 1 to {len(nodes)}, as many as there are nodes, is right")
+    return nodes[:brokers]

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import ClassVar
 
 from infra.systems.rocketmq.servers import BROKER, settings
 from infra.systems.rocketmq.topologies.base import RocketmqTopology
-from infra.systems.rocketmq.topologies.layout import Layout, Place, groups
+from infra.systems.rocketmq.topologies.layout import COPIED_SLOWLY, Layout, Place, groups
 from infra.systems.settings import Default
+from results.deployment import Traits
 
 
 class MasterSlaveTopology(RocketmqTopology):
@@ -15,6 +17,8 @@ class MasterSlaveTopology(RocketmqTopology):
 
     name = "master-slave"
     summary = "three groups with fixed masters, two of them with a slave: no failover"
+
+    traits: ClassVar[Traits] = COPIED_SLOWLY
 
     def _layout(self, nodes: Sequence[str]) -> Layout:
         return {
@@ -29,6 +33,3 @@ class MasterSlaveTopology(RocketmqTopology):
     def _mode(self, kind: str, place: Place) -> Mapping[str, Default]:
         pair = kind == BROKER and place.group is not None and len(groups(self._places)[place.group]) > 1
         return settings.SYNC_PAIR if pair and self.profile == "strict" else {}
-
-    def permits(self) -> Mapping[str, str]:
-        return {}

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from infra.machines.api import Status
+from infra.systems.api import Status
 from infra.systems.remoting.connection import RemotingError, connect
 from infra.systems.rocketmq.protocol.admin import AdminError, BrokerAdmin, Controller, NameServer
 from infra.systems.rocketmq.protocol.client import Broker

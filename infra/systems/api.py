@@ -1,0 +1,221 @@
+"""The contracts of systems under test: servers, topologies, and who is where.
+
+A topology says which servers stand where, and with which configuration. Each server is a handle of its own: who wants
+to start, stop or look at one asks the server, and knows no topology. Judges read the `DeploymentRecord`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar, Final, Protocol
+
+from infra.machines.api import Cluster, InfraError, Node, ProcessId, Share
+from results.deployment import DeploymentRecord
+
+
+@dataclass(frozen=True)
+class Launch:
+    """What a server is started with, beside its configuration.
+
+    version      of the published artifacts; None: the topology's own.
+    jars         a user's own build, put in front of the class path.
+    env          environment variables. wrapper: a command in front of the server's own, which ends in running its
+                 arguments (libfaketime's, say).
+    jvm_options  put behind ours.
+    """
+
+    version: str | None = None
+    jars: Path | None = None
+    env: Mapping[str, str] = field(default_factory=dict)
+    wrapper: Sequence[str] = ()
+    jvm_options: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class LaunchRule:
+    """A launch of their own for some servers: those on `nodes`, of these `kinds`; an empty list means all of them."""
+
+    launch: Launch
+    nodes: Sequence[str] = ()
+    kinds: Sequence[str] = ()
+
+    def holds_for(self, node: str, kind: str) -> bool:
+        """Whether it is meant for a server."""
+        return (not self.nodes or node in self.nodes) and (not self.kinds or kind in self.kinds)
+
+
+@dataclass(frozen=True)
+class ServerSettings:
+    """How the servers of a topology are to be started.
+
+    settings  server settings by their own names, as text (`--set dledger.heartBeatTimeIntervalMs=500`).
+    profile   one of the topology's `profiles`; None: its first.
+    launch    for all servers. rules: for some of them, the later ones over the earlier.
+    versions  others that must be on the nodes as well: faults may change to them while the run goes.
+    kinds     of servers that clients need, beside those that every topology has: `proxy`.
+    """
+
+    settings: Mapping[str, str] = field(default_factory=dict)
+    profile: str | None = None
+    launch: Launch = field(default_factory=Launch)
+    rules: Sequence[LaunchRule] = ()
+    versions: Sequence[str] = ()
+    kinds: Collection[str] = ()
+
+
+@dataclass(frozen=True)
+class Status:
+    """What one node says of itself at one moment (the run stamps it and keeps it as `results.record.Observation`).
+
+    role    `leader`, `follower`, `candidate`, `starting`, or `silent` (did not answer in time). A broker's master is
+            its group's leader here, its slaves are followers.
+    term    Raft term, or the master's epoch, or None. leader: name of the node it takes for the leader, or None.
+    begin, end, committed, applied: log indices, or None where not said; -1 means "none yet". Brokers count bytes of
+            the CommitLog: its smallest and largest offset, the confirm offset, and what is dispatched to the queues.
+    extra   what else a server said, where known: `broker_id`, `broker_name`, `master` (node name), `epoch`,
+            `controller` (`leader`, `follower`), `in_sync` (node names) and `in_sync_epoch` (both said by the leader of
+            the controllers alone), `namesrv` (whether it answers).
+    """
+
+    role: str
+    term: int | None = None
+    leader: str | None = None
+    begin: int | None = None
+    end: int | None = None
+    committed: int | None = None
+    applied: int | None = None
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+
+TOPOLOGIES: Final = "harness.topologies"
+"""The entry points through which topologies are found."""
+
+
+class Server(Protocol):
+    """One server process of a topology on one node. What it does may block.
+
+    kind       `namesrv`, `controller`, `broker`, `proxy`; or `server`, the only one of a DLedger node.
+    ports      kind -> port, for itself and for whoever runs inside it (a controller inside a name server).
+    group      the replica group whose data it holds; None: it holds none, and its node serves without it.
+    data_dirs  where it keeps its data on the node.
+    launch     what it is started with. A change (a rolling upgrade) shows at its next start.
+    """
+
+    kind: str
+    node: Node
+    ports: Mapping[str, int]
+    group: str | None
+    data_dirs: Sequence[str]
+    launch: Launch
+
+    @property
+    def endpoint(self) -> tuple[str, int]:
+        """Where clients reach it: address and port."""
+
+    def start(self) -> None:
+        """Start it (asynchronous: readiness is asked for). Nothing happens where it runs."""
+
+    def start_command(self) -> Sequence[str]:
+        """An argv that starts it *on the node itself*, without the control program (for leases)."""
+
+    def stop(self, timeout_s: float = 20) -> None:
+        """End it in an orderly way: SIGTERM, then SIGKILL. Raises InfraError for a process that outlives both."""
+
+    def process(self) -> ProcessId | None:
+        """Its process, or None when it does not run."""
+
+    def last_words(self) -> str:
+        """The end of its log, in one line. Never raises."""
+
+
+class Topology(Protocol):
+    """Which servers run on which node. Found through the entry points `harness.topologies`; constructed as
+    `T(settings: ServerSettings, options: T.Options)`. `shares` is asked before the cluster is provisioned, `attach`
+    gives it the cluster, then `start_all`.
+    """
+
+    name: str
+    summary: ClassVar[str]
+    """One line for `harness list`."""
+    Options: ClassVar[type]
+    """See `infra.options`."""
+    profiles: ClassVar[Sequence[str]]
+    """Sets of settings that differ in what they promise; the first is the default. Empty: there is only one way."""
+    roles: Mapping[str, str]
+    """Words for people in place of `leader` and `follower`, say `master` and `slave`."""
+
+    def shares(self) -> Sequence[Share]:
+        """Fetch and build what is needed (cached), and say what every node must see."""
+
+    def fits(self, nodes: Sequence[str]) -> None:
+        """Raise SettingsError where the topology does not stand on nodes of these names: too few, say."""
+
+    def attach(self, cluster: Cluster) -> None:
+        """Write every server's configuration; nothing is started."""
+
+    def servers(self, node: Node) -> Sequence[Server]:
+        """The servers of a node, in the order of their start."""
+
+    def record(self) -> DeploymentRecord:
+        """Who is where, for the run's folder."""
+
+    def start_all(self, timeout_s: float = 120) -> None:
+        """Start every server, a few at a time, and wait until the group serves. InfraError has the last log lines."""
+
+    def await_serving(self, timeout_s: float) -> None:
+        """Wait until the group serves writes: asked for, never slept for."""
+
+    async def observe(self, node: Node, timeout_s: float, *, thorough: bool = False) -> Status:
+        """What the node says of itself now. Never raises: role `silent` instead.
+
+        `thorough` asks also for what costs a server much to say; without it all offsets may be None.
+        """
+
+    def collect(self, node: Node, into: Path) -> list[Path]:
+        """Copy logs, GC log, hs_err, effective settings from the node."""
+
+    def versions(self) -> Mapping[str, str]:
+        """Versions, checksums and JVM flags, for the run's environment."""
+
+
+@dataclass(frozen=True)
+class Deployment:
+    """A cluster with its servers: what faults and workloads act on."""
+
+    cluster: Cluster
+    topology: Topology
+
+    @property
+    def nodes(self) -> Sequence[Node]:
+        return self.cluster.nodes
+
+    @property
+    def record(self) -> DeploymentRecord:
+        return self.topology.record()
+
+    def node(self, name: str) -> Node:
+        """A node by name."""
+        return next(node for node in self.cluster.nodes if node.name == name)
+
+    def servers(self, node: str | None = None, kind: str | None = None) -> list[Server]:
+        """Servers, in the order of the nodes and of their start: of a node, of a kind (or with one inside), of both."""
+        return [
+            server
+            for machine in self.cluster.nodes
+            if node is None or machine.name == node
+            for server in self.topology.servers(machine)
+            if kind is None or kind == server.kind or kind in server.ports
+        ]
+
+    def server(self, node: str, kind: str) -> Server:
+        """The server of a kind on a node. Raises InfraError where there is none."""
+        found = self.servers(node, kind)
+        if not found:
+            raise InfraError(f"{node}: the topology {self.topology.name} has no {kind} there")
+        return found[0]
+
+    def main(self, node: str) -> Server | None:
+        """The server of a node that holds data, or None."""
+        return next((server for server in self.servers(node) if server.group is not None), None)

@@ -1,0 +1,146 @@
+"""The deployment record: which servers stood where in a run, and what that promises. Judges read it.
+
+The topology writes it (`infra.systems.api.Topology.record`), the run stores it as `deployment.json`. A judge that needs
+to know what a cluster is made of asks the record; none asks for the topology's name.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from results.errors import HistoryError
+from results.reading import read_json
+
+FILE: Final = "deployment.json"
+
+
+@dataclass(frozen=True)
+class ServerRecord:
+    """One server process.
+
+    kind     what it is: `broker`, `namesrv`, `controller`, `proxy`, `server`.
+    ports    kind -> port, for itself and for whoever runs inside it (a controller inside a name server).
+    group    the replica group whose data it holds; None: it holds none.
+    version  of its artifacts, where it is known.
+    """
+
+    node: str
+    kind: str
+    host: str = ""
+    ports: Mapping[str, int] = field(default_factory=dict)
+    group: str | None = None
+    version: str | None = None
+
+    def is_a(self, kind: str) -> bool:
+        """Whether it is a server of this kind, or has one inside."""
+        return kind == self.kind or kind in self.ports
+
+
+@dataclass(frozen=True)
+class Traits:
+    """What judges must know of how a cluster works.
+
+    offsets_copied_s  slaves have the committed offsets of their master at latest after so many seconds; None: nobody
+                      copies offsets.
+    in_sync           somebody says which replicas are in sync (`Observation.extra["in_sync"]`).
+    """
+
+    offsets_copied_s: float | None = None
+    in_sync: bool = False
+
+
+@dataclass(frozen=True)
+class DeploymentRecord:
+    """Who is where.
+
+    nodes    name -> address.
+    groups   replica group -> its nodes.
+    quorums  service is owed while, of each of these sets, a majority of the nodes is up, and all of these hear one
+             another.
+    permits  name of an anomaly -> why the configuration permits it.
+    """
+
+    topology: str
+    nodes: Mapping[str, str] = field(default_factory=dict)
+    servers: Sequence[ServerRecord] = ()
+    groups: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    quorums: Sequence[Sequence[str]] = ()
+    traits: Traits = field(default_factory=Traits)
+    permits: Mapping[str, str] = field(default_factory=dict)
+
+    def having(self, kind: str) -> list[ServerRecord]:
+        """The servers of a kind, in the order of the nodes."""
+        return [server for server in self.servers if server.is_a(kind)]
+
+    def endpoints(self, kind: str) -> list[tuple[str, int]]:
+        """(address, port) of the servers of a kind, in the order of the nodes."""
+        return [(server.host, server.ports[kind]) for server in self.servers if kind in server.ports]
+
+    def group_of(self, node: str) -> str | None:
+        """The replica group that a node belongs to."""
+        return next((group for group, nodes in self.groups.items() if node in nodes), None)
+
+    def to_json(self) -> dict[str, Any]:
+        """As it is stored."""
+        return {
+            "topology": self.topology,
+            "nodes": dict(self.nodes),
+            "servers": [{name: value for name, value in asdict(s).items() if value} for s in self.servers],
+            "groups": {group: list(nodes) for group, nodes in self.groups.items()},
+            "quorums": [list(quorum) for quorum in self.quorums],
+            "traits": asdict(self.traits),
+            "permits": dict(self.permits),
+        }
+
+    @staticmethod
+    def from_json(said: Mapping[str, Any]) -> DeploymentRecord:
+        """Raises ValueError, TypeError or KeyError for what `to_json` did not write."""
+        known = Traits.__dataclass_fields__
+        return DeploymentRecord(
+            topology=str(said["topology"]),
+            nodes={str(k): str(v) for k, v in said["nodes"].items()},
+            servers=[ServerRecord(**server) for server in said["servers"]],
+            groups={str(k): [str(n) for n in v] for k, v in said["groups"].items()},
+            quorums=[[str(n) for n in quorum] for quorum in said["quorums"]],
+            traits=Traits(**{k: v for k, v in said.get("traits", {}).items() if k in known}),
+            permits={str(k): str(v) for k, v in said.get("permits", {}).items()},
+        )
+
+
+def read_deployment(path: Path) -> DeploymentRecord:
+    """Raises HistoryError for a file that is none of ours."""
+    try:
+        return DeploymentRecord.from_json(read_json(path))
+    except (ValueError, TypeError, KeyError, AttributeError) as problem:
+        raise HistoryError(path, None, f"no deployment record: {problem}") from None
+
+
+def to_text(record: DeploymentRecord) -> str:
+    """The file's content."""
+    return json.dumps(record.to_json(), indent=2)
+
+
+def of_old_run(plan: Mapping[str, Any], environment: Mapping[str, Any]) -> DeploymentRecord:
+    """What is known of a run that was stored before there were such records: from its plan alone.
+
+    This is the only place that tells topologies apart by their names, and it will never know a new one.
+    """
+    server, cluster = plan.get("server") or {}, plan.get("cluster") or {}
+    names = [f"n{i}" for i in range(1, int(cluster.get("nodes", 5)) + 1)]
+    topology = str(server.get("topology") or ("dledger" if plan.get("workload") == "register" else "controller"))
+    permits = environment.get("permits") or {}
+    permits = json.loads(permits) if isinstance(permits, str) else permits
+    controlled = topology == "controller"
+    brokers = names[: int(server.get("brokers") or len(names))]
+    slow = topology in ("master-slave", "slave-acting-master")
+    return DeploymentRecord(
+        topology=topology,
+        nodes=dict.fromkeys(names, ""),
+        quorums=[names[:3], brokers] if controlled else [names],
+        traits=Traits(offsets_copied_s=60.0 if slow else 10.0, in_sync=controlled),
+        permits={str(name): str(why) for name, why in permits.items()},
+    )
