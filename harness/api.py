@@ -6,19 +6,22 @@ A workload is found through the entry point group `harness.workloads`, a fault t
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Final, Protocol
 
 from checkers.api import Checker
 from harness.generator import Generator
-from harness.nemesis.view import Scene
-from harness.plan.plan import Plan, PlanError
-from infra.machines.api import Cluster, Lease, Node
-from infra.systems.api import Topology
+from harness.nemesis.view import ClusterView
+from harness.plan.plan import Plan
+from infra.machines.api import Lease
+from infra.options import NoOptions
+from infra.systems.api import Deployment
+from results.deployment import DeploymentRecord
 from results.op import Op, OpType
+from results.strikes import Effect
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,32 +51,58 @@ class Client(Protocol):
 
 
 @dataclass(frozen=True)
-class Context:
-    """What a workload's clients may know: the running cluster and its topology.
+class RunContext:
+    """What a workload's clients may know: the running cluster with its servers.
 
     run  a word of lower-case letters and digits that no other run has: names of topics and groups hold it, so that
          runs that share a cluster (`--reuse`) never share those.
     """
 
-    cluster: Cluster
-    topology: Topology
+    deployment: Deployment
     run: str = "run"
 
 
+class Phase(Protocol):
+    """A part of a run (`harness.run.phases`). name: as it stands in the history."""
+
+    @property
+    def name(self) -> str: ...
+
+    async def run(self, session: Any) -> None:
+        """Do it, with a `harness.run.session.Session`. It ends early where somebody stops the run."""
+
+
+class ClientProtocol:
+    """How clients talk to the servers, where a workload leaves the choice (`--client`). What a workload asks of it
+    beyond this is between the two.
+    """
+
+    name: ClassVar[str]
+    summary: ClassVar[str]
+    Options: ClassVar[type] = NoOptions
+    kinds: ClassVar[Sequence[str]] = ()
+    """Kinds of servers that it needs besides those that every topology has: `proxy`."""
+    permits: ClassVar[Mapping[str, str]] = {}
+    """Anomaly -> why this client, rather than the servers, may cause it: shown with its count, not failed."""
+
+    def __init__(self, options: Any = None) -> None:
+        self.options = self.Options() if options is None else options
+
+
 class Workload(ABC):
-    """Topology + clients + generator + final phase + checkers. Constructed from the plan alone, so that a stored
-    run can be judged again without a cluster.
+    """Clients + generator + final phase + checkers. Constructed from the plan alone, so that a stored run can be judged
+    again without a cluster.
     """
 
     name: ClassVar[str]
     summary: ClassVar[str]
     """One line for `harness list`."""
     topologies: ClassVar[Sequence[str]]
-    """Names of the topologies (`infra.systems.rocketmq.topologies`) it works on; the first is the default."""
-    clients: ClassVar[Sequence[str]] = ("remoting",)
-    """What `--client` may be."""
-    heeds: ClassVar[Collection[str]] = ()
-    """Which of the options for single workloads it takes: `read_mode`, `snapshot`, `consume`. Others are refused."""
+    """Names of the topologies it works on (entry points `harness.topologies`); the first is the default."""
+    clients: ClassVar[Sequence[str]] = ()
+    """What `--client` may be, the default first; empty: it has clients of its own, and no choice."""
+    Options: ClassVar[type] = NoOptions
+    """What it can be told: see `infra.options`."""
     default_rate: ClassVar[float] = 100.0
     """Ops per second over all clients, where the plan says nothing."""
     restart_before_final: ClassVar[bool] = True
@@ -86,15 +115,17 @@ class Workload(ABC):
     """
 
     def __init__(self, plan: Plan) -> None:
+        """Raises PlanError where the plan's options cannot be meant."""
         self.plan = plan
+        self.options: Any = plan.options_of(self.Options, f"the workload {plan.workload!r}")
 
-    async def setup(self, context: Context) -> None:  # noqa: B027  (most have nothing to set up)
+    async def setup(self, context: RunContext) -> None:  # noqa: B027  (most have nothing to set up)
         """Before the first op, once the servers are up: make topics and groups, say. An InfraError ends the run. It is
         not asked when a stored run is judged again.
         """
 
     @abstractmethod
-    def client(self, context: Context, thread: int) -> Client:
+    def client(self, context: RunContext, thread: int) -> Client:
         """A fresh client for a process that runs on `thread` (0 .. concurrency-1)."""
 
     @abstractmethod
@@ -110,7 +141,7 @@ class Workload(ABC):
         """After everything was healed and restarted: the quiescent reads that show what is really there."""
 
     @abstractmethod
-    def checkers(self) -> Sequence[Checker]:
+    def checkers(self, deployment: DeploymentRecord) -> Sequence[Checker]:
         """Judges, in the order in which they are shown. The well-formedness check is put first by the lifecycle."""
 
     @abstractmethod
@@ -125,12 +156,19 @@ class Workload(ABC):
         """Anomaly -> why its clients, rather than the servers, may cause it: shown with its count, not failed."""
         return {}
 
-    def ground_truth(self, context: Context, folder: Path) -> None:
-        """With `--ground-truth`: asked after the final phase, once all servers were stopped in an orderly way. Reads
-        their files and leaves what they hold below `folder`/nodes/NODE. May block. Workloads without it refuse the
-        option.
+    def after_stop(self, context: RunContext, folder: Path) -> None:  # noqa: B027  (most have nothing to read)
+        """With `stops_servers`: asked after the final phase, once all servers were stopped in an orderly way. Reads
+        their files and leaves what they hold below `folder`/nodes/NODE. May block.
         """
-        raise PlanError(f"workload {self.name!r} reads no ground truth; leave --ground-truth out")
+
+    def phases(self, usual: Sequence[Phase]) -> Sequence[Phase]:
+        """What the run does, one after the other; `usual`: what runs do where nobody says anything else."""
+        return usual
+
+    @property
+    def stops_servers(self) -> bool:
+        """Whether all servers are stopped at the end, for `after_stop`: then the cluster cannot be kept."""
+        return False
 
 
 @dataclass(frozen=True)
@@ -141,91 +179,105 @@ class Evidence:
     what: str
 
 
-@dataclass(frozen=True)
-class Site:
-    """The place a fault acts on: one node of a running topology."""
-
-    node: Node
-    topology: Topology
-    cluster: Cluster
-    notes: dict[str, Any] = field(default_factory=dict)
-    """What `inject` learned and `seen` and `healed` need (say, the process it killed): empty at first, and this
-    strike's and this node's own, so that two strikes that overlap never mix theirs."""
-
-    def peer(self, name: str) -> Node:
-        """Another node of the cluster by name."""
-        return next(n for n in self.cluster.nodes if n.name == name)
-
-
-class Nothing:
-    """The lease of an `inject` that found nothing to do (its target was dead already, say). The strike goes on
-    without this node; `seen` tells why, `healed` is not asked.
-    """
-
-    def heal(self, timeout_s: float = 30) -> None:
-        """Nothing was done, so nothing is undone."""
-
-
 class NoTarget(Exception):
     """A fault finds nobody to strike as things stand. The text says why, in one line."""
 
 
+DATA: Final = "data"
+"""In place of a kind of server: the one that holds its node's data, whatever its kind."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """Whom a strike is meant to hit: nodes, or who has a role now.
+
+    kind  only the servers of this kind are meant, on these nodes; `DATA`: those that hold data; None: all of them.
+    """
+
+    nodes: Sequence[str]
+    kind: str | None = None
+
+
+class Injection(ABC):
+    """One thing that a strike does at one place. Made by `Fault.aim`; what it learns while it is in force, it keeps.
+
+    node  where it is done, and where its lease is held.
+    """
+
+    node: str
+
+    @property
+    @abstractmethod
+    def detail(self) -> Any:
+        """What is done, as JSON values, for the journal."""
+
+    @property
+    @abstractmethod
+    def effects(self) -> Sequence[Effect]:
+        """What it impairs while it lasts."""
+
+    @abstractmethod
+    def inject(self, deployment: Deployment, ttl_s: float) -> Lease | None:
+        """Do it, and hold it under a lease that ends by itself after `ttl_s`. Runs in a thread; may block.
+
+        None: there was nothing to do (its target was dead already, say). Then the strike goes on without this place;
+        `seen` tells why, and `healed` is not asked.
+        """
+
+    @abstractmethod
+    def seen(self, deployment: Deployment) -> Evidence:
+        """Probe: is the effect there? Asked after every injection of the strike is done."""
+
+    @abstractmethod
+    def healed(self, deployment: Deployment) -> Evidence:
+        """Probe after the lease's heal: is everything as it was?"""
+
+    def describe(self, labels: Mapping[str, str]) -> str:
+        """In a few words, for the live line. `labels`: node -> its role when it was struck, for those that led."""
+        return labelled(self.node, labels)
+
+
 class Fault(ABC):
-    """Something that goes wrong on nodes. Scheduling, targeting, leases' bookkeeping, journalling, the final heal
-    and the bands in the plots come from `harness.nemesis.runner`.
+    """Something that goes wrong. Schedule, targets, the bookkeeping of leases, the journal, the final heal and the
+    intervals in the plots come from `harness.nemesis`.
     """
 
     name: ClassVar[str]
     summary: ClassVar[str]
+    Options: ClassVar[type] = NoOptions
+    """What it can be told: see `infra.options`. Several of one kind may stand in a plan, each with its own."""
     default_target: ClassVar[str] = "minority"
-    """What `--target` is when not given (see `NemesisPlan`); faults that aim themselves ignore it."""
+    """What `target` is when it is not given; faults that aim by themselves ignore it."""
     destructive: ClassVar[bool] = True
+    """Whether it is refused on machines that are not marked disposable."""
+
+    def __init__(self, options: Any = None) -> None:
+        self.options = self.Options() if options is None else options
+
+    def versions(self) -> Sequence[str]:
+        """Versions of the servers that must be on every node, besides the plan's."""
+        return ()
+
+    def available(self, deployment: Deployment) -> str | None:
+        """Why it cannot be had on these machines, and the way out; None: it can. Asked before the servers start."""
+        return None
+
+    def prepare(self, deployment: Deployment) -> None:  # noqa: B027  (most need nothing)
+        """Before the servers start: mount file systems, put proxies between servers. Raises InfraError. What it does
+        ends with the cluster.
+        """
 
     @abstractmethod
-    def aim(self, nodes: Sequence[str], hit: Sequence[str], rng: Random) -> Mapping[str, Any]:
-        """Pure: node -> what to do there (JSON values), e.g. `{"n1": ["n2", "n3"], ...}` for a grudge.
+    def aim(self, view: ClusterView, target: Target, rng: Random) -> Mapping[str, Injection]:
+        """Place -> what to do there; a place is a node's name, or begins with it (`n1 disk`). Pure: nothing is done
+        yet.
 
-        `nodes` are all nodes, `hit` the nodes the target expression chose.
+        Raises NoTarget where there is nobody to strike.
         """
 
-    def aim_at(self, scene: Scene, hit: Sequence[str], role: str | None, rng: Random) -> Mapping[str, Any]:
-        """As `aim`, and called in its place: for faults that must know who is who. Pure.
-
-        `role`: the role that the target expression named (`harness.nemesis.targets.ROLES`), None for nodes. Raises
-        NoTarget where there is nobody to strike.
-        """
-        return self.aim(scene.nodes, hit, rng)
-
-    @abstractmethod
-    def inject(self, site: Site, detail: Any, ttl_s: float) -> Lease:
-        """Do it on one node and hold it under a lease. Runs in a thread; may block."""
-
-    @abstractmethod
-    def seen(self, site: Site, detail: Any) -> Evidence:
-        """Probe: is the effect there? Asked after every `inject` of the strike is done."""
-
-    @abstractmethod
-    def healed(self, site: Site, detail: Any) -> Evidence:
-        """Probe after the lease's heal: is everything as it was?"""
-
-    def impairs(self, nodes: Sequence[str], details: Mapping[str, Any]) -> Mapping[str, Sequence[str]]:
-        """For the availability check: node -> peers it cannot hear while this strike lasts; a node that maps to
-        itself is down or stopped. Default: every hit node is down.
-        """
-        return {node: [node] for node in details}
-
-    def downs(self, nodes: Sequence[str], details: Mapping[str, Any]) -> Mapping[str, Collection[str]]:
-        """Node -> the kinds of servers that end or stand still there while this strike lasts; `*` is all of them. A
-        server that ends otherwise died by itself. Default: all servers of the nodes that are down (`impairs`).
-        """
-        return {node: "*" for node, peers in self.impairs(nodes, details).items() if node in peers}
-
-    def told(self, details: Mapping[str, Any], labels: Mapping[str, str]) -> str:
-        """The strike in a few words for the live line, e.g. `n1 n4 (leader)`.
-
-        `labels`: node -> its role when it struck, for those that led.
-        """
-        return " ".join(labelled(node, labels) for node in details)
+    def describe(self, injections: Sequence[Injection], labels: Mapping[str, str]) -> str:
+        """The whole strike in a few words, e.g. `n1 n4 (leader)`."""
+        return " ".join(injection.describe(labels) for injection in injections)
 
 
 def labelled(node: str, labels: Mapping[str, str]) -> str:

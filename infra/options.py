@@ -57,9 +57,16 @@ def option(
     low: float | None = None,
     high: float | None = None,
     metavar: str | None = None,
+    flag: str | None = None,
+    permission: bool = False,
 ) -> Any:
-    """A field of a dataclass of options. low, high: the bounds of a number, each of them allowed."""
-    about = {"help": help, "low": low, "high": high, "metavar": metavar}
+    """A field of a dataclass of options.
+
+    low, high   the bounds of a number, each of them allowed.
+    flag        how it is called on the command line, where that is not its name: `--node`.
+    permission  what may be done to machines: the user says it on the command line, and no plan can.
+    """
+    about = {"help": help, "low": low, "high": high, "metavar": metavar, "flag": flag, "permission": permission}
     return field(default=default, metadata=about)
 
 
@@ -80,11 +87,13 @@ class OptionSpec:
     low: float | None = None
     high: float | None = None
     metavar: str | None = None
+    given_flag: str | None = None
+    permission: bool = False
 
     @property
     def flag(self) -> str:
         """`--read-mode`."""
-        return f"--{self.name.replace('_', '-')}"
+        return self.given_flag or f"--{self.name.replace('_', '-')}"
 
     @property
     def placeholder(self) -> str:
@@ -148,6 +157,8 @@ def _spec(owner: type, of: Field[Any], hint: Any) -> OptionSpec:
         about.get("low"),
         about.get("high"),
         about.get("metavar"),
+        about.get("flag"),
+        bool(about.get("permission")),
     )
 
 

@@ -8,45 +8,62 @@ network produces. Connections stay open and hang, as with a pulled cable in the 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from random import Random
 from typing import Any, ClassVar
 
-from harness.api import Evidence, Fault, NoTarget, Site, labelled
-from harness.nemesis.view import CONTROLLER, NAME_SERVER, Scene
-from infra.machines import primitives
+from harness.api import Evidence, Fault, Injection, NoTarget, Target, labelled
+from harness.nemesis.view import ClusterView
 from infra.machines.api import Lease
+from infra.machines.primitives import network
+from infra.systems.api import Deployment
 from nemesis import grudge
 from nemesis.patience import eventually
+from results.strikes import Effect
 
 
-class Partition(Fault):
-    """What all partitions share; the detail of a node is the list of the peers it drops."""
+@dataclass
+class Cut(Injection):
+    """A node drops what comes from its `peers`."""
 
-    default_target: ClassVar[str] = "one"
-    patience_s: ClassVar[float] = 5.0
+    node: str
+    peers: Sequence[str]
+    patience_s: float = 5.0
     """How long a probe may take to be counted, or a table to disappear."""
+    tables: set[str] = field(default_factory=set)
+    """The tables that it made."""
 
-    def inject(self, site: Site, detail: Any, ttl_s: float) -> Lease:
-        before = set(primitives.own_tables(site.node))
-        lease = primitives.drop_packets(site.node, [site.peer(name).address for name in detail], ttl_s)
+    @property
+    def detail(self) -> Any:
+        return list(self.peers)
+
+    @property
+    def effects(self) -> Sequence[Effect]:
+        return [Effect("cut-off", self.node, peers=tuple(self.peers))]
+
+    def inject(self, deployment: Deployment, ttl_s: float) -> Lease:
+        node = deployment.node(self.node)
+        before = set(network.own_tables(node))
+        lease = network.drop_packets(node, [deployment.node(name).address for name in self.peers], ttl_s)
         try:
-            site.notes["tables"] = set(primitives.own_tables(site.node)) - before
+            self.tables = set(network.own_tables(node)) - before
         except BaseException:
             lease.heal()
             raise
         return lease
 
-    def seen(self, site: Site, detail: Any) -> Evidence:
+    def seen(self, deployment: Deployment) -> Evidence:
         """Every dropped peer sends a datagram, and the node's drop counter for that peer has gone up after it."""
-        peers = {name: site.peer(name) for name in detail}
-        before = primitives.dropped(site.node)
+        node = deployment.node(self.node)
+        peers = {name: deployment.node(name) for name in self.peers}
+        before = network.dropped(node)
         grown: dict[str, int] = {}
 
         def all_counted() -> bool:
             for name, peer in peers.items():
                 if name not in grown:
-                    primitives.send_probe(peer, site.node.address)
-            now = primitives.dropped(site.node)
+                    network.send_probe(peer, node.address)
+            now = network.dropped(node)
             for name, peer in peers.items():
                 more = now.get(peer.address, 0) - before.get(peer.address, 0)
                 if more > 0:
@@ -59,20 +76,35 @@ class Partition(Fault):
         tail = f"; still heard: {', '.join(missed)}" if missed else ""
         return Evidence(seen, f"packets dropped since the probes: {counted}{tail}")
 
-    def healed(self, site: Site, detail: Any) -> Evidence:
+    def healed(self, deployment: Deployment) -> Evidence:
         """The tables that this strike made are gone; those of an overlapping one are its own affair."""
-        made: set[str] = site.notes.get("tables", set())
-        gone = eventually(lambda: not made.intersection(primitives.own_tables(site.node)), self.patience_s)
-        return Evidence(gone, "the packet filter table is gone" if gone else f"still there: {', '.join(sorted(made))}")
+        node = deployment.node(self.node)
+        gone = eventually(lambda: not self.tables.intersection(network.own_tables(node)), self.patience_s)
+        left = ", ".join(sorted(self.tables))
+        return Evidence(gone, "the packet filter table is gone" if gone else f"still there: {left}")
 
-    def impairs(self, nodes: Sequence[str], details: Mapping[str, Any]) -> Mapping[str, Sequence[str]]:
-        return {node: list(dropped) for node, dropped in details.items()}
 
-    def told(self, details: Mapping[str, Any], labels: Mapping[str, str]) -> str:
+class Partition(Fault):
+    """What all partitions share: a grudge, and what comes of it on each node."""
+
+    default_target: ClassVar[str] = "one"
+
+    def grudge(self, view: ClusterView, target: Target, rng: Random) -> grudge.Grudge:
+        """Node -> whose packets it drops. Raises NoTarget."""
+        raise NotImplementedError
+
+    def aim(self, view: ClusterView, target: Target, rng: Random) -> Mapping[str, Injection]:
+        held = self.grudge(view, target, rng)
+        # Written in the order of the nodes, for those who read it.
+        return {
+            node: Cut(node, [peer for peer in view.nodes if peer in held[node]]) for node in view.nodes if node in held
+        }
+
+    def describe(self, injections: Sequence[Injection], labels: Mapping[str, str]) -> str:
         """The sides of the cut: `n1 n4 | n2 n3 (leader) n5`; nodes with one grudge stand on one side."""
         sides: dict[tuple[str, ...], list[str]] = {}
-        for node, dropped in details.items():
-            sides.setdefault(tuple(dropped), []).append(labelled(node, labels))
+        for injection in injections:
+            sides.setdefault(tuple(injection.detail), []).append(labelled(injection.node, labels))
         between = " | " if len(sides) == 2 else " "
         return between.join(" ".join(side) for side in sides.values())
 
@@ -83,8 +115,8 @@ class PartitionRandomNode(Partition):
     name = "partition-random-node"
     summary = "one random node hears nobody, and nobody hears it"
 
-    def aim(self, nodes: Sequence[str], hit: Sequence[str], rng: Random) -> Mapping[str, Any]:
-        return grudge.complete_grudge([hit, [node for node in nodes if node not in hit]])
+    def grudge(self, view: ClusterView, target: Target, rng: Random) -> grudge.Grudge:
+        return grudge.complete_grudge([target.nodes, [node for node in view.nodes if node not in target.nodes]])
 
 
 class PartitionHalves(Partition):
@@ -93,8 +125,8 @@ class PartitionHalves(Partition):
     name = "partition-halves"
     summary = "two random halves that do not hear each other"
 
-    def aim(self, nodes: Sequence[str], hit: Sequence[str], rng: Random) -> Mapping[str, Any]:
-        return _in_order(grudge.complete_grudge(grudge.bisect(_shuffled(nodes, hit, rng))), nodes)
+    def grudge(self, view: ClusterView, target: Target, rng: Random) -> grudge.Grudge:
+        return grudge.complete_grudge(grudge.bisect(_shuffled(view.nodes, target.nodes, rng)))
 
 
 class PartitionMajoritiesRing(Partition):
@@ -103,8 +135,8 @@ class PartitionMajoritiesRing(Partition):
     name = "partition-majorities-ring"
     summary = "every node hears a majority, and no two nodes the same one"
 
-    def aim(self, nodes: Sequence[str], hit: Sequence[str], rng: Random) -> Mapping[str, Any]:
-        return _in_order(grudge.majorities_ring(_shuffled(nodes, (), rng)), nodes)
+    def grudge(self, view: ClusterView, target: Target, rng: Random) -> grudge.Grudge:
+        return grudge.majorities_ring(_shuffled(view.nodes, (), rng))
 
 
 class Bridge(Partition):
@@ -113,11 +145,11 @@ class Bridge(Partition):
     name = "bridge"
     summary = "two halves that do not hear each other, and one node that hears both"
 
-    def aim(self, nodes: Sequence[str], hit: Sequence[str], rng: Random) -> Mapping[str, Any]:
-        middle, *others = _shuffled(nodes, hit, rng)
+    def grudge(self, view: ClusterView, target: Target, rng: Random) -> grudge.Grudge:
+        middle, *others = _shuffled(view.nodes, target.nodes, rng)
         # The bridge is the first node of the larger half: see `grudge.bridge`.
-        place = len(nodes) // 2
-        return _in_order(grudge.bridge([*others[:place], middle, *others[place:]]), nodes)
+        place = len(view.nodes) // 2
+        return grudge.bridge([*others[:place], middle, *others[place:]])
 
 
 class PartitionLeader(PartitionRandomNode):
@@ -131,35 +163,34 @@ class PartitionLeader(PartitionRandomNode):
 class PartitionLeaderMinority(Partition):
     """Who leads and one of its followers against the rest.
 
-    The follower is chosen so that most controllers and most name servers are on the other side, if possible the leader
-    of the controllers too, so that they can elect another master; a follower that is in sync comes first, so that the
-    cut-off side believes longest that it is well.
+    The follower is chosen so that of each kind of server most are on the other side, if possible the one that leads its
+    kind too (the controllers' leader), so that they can elect another master; a follower that is in sync comes first,
+    so that the cut-off side believes longest that it is well.
     """
 
     name = "partition-leader-minority"
     summary = "the master and one slave against the rest, which has most controllers and name servers"
     default_target: ClassVar[str] = "leader"
 
-    def aim(self, nodes: Sequence[str], hit: Sequence[str], rng: Random) -> Mapping[str, Any]:
-        return self.aim_at(Scene(nodes, groups={"": nodes}, leaders={"": hit[0]}), hit, None, rng)
-
-    def aim_at(self, scene: Scene, hit: Sequence[str], role: str | None, rng: Random) -> Mapping[str, Any]:
+    def grudge(self, view: ClusterView, target: Target, rng: Random) -> grudge.Grudge:
         """Raises NoTarget where every choice would leave the other side without a majority."""
-        leader = hit[0]
-        followers = [node for node in scene.group_of(leader) if node != leader]
+        leader = target.nodes[0]
+        followers = [node for node in view.group_of(leader) if node != leader]
         rng.shuffle(followers)
-        fit = [node for node in followers if self._leaves_majorities(scene, {leader, node})]
+        fit = [node for node in followers if self._leaves_majorities(view, {leader, node})]
         if not fit:
             raise NoTarget(f"no follower of {leader} leaves the other side most nodes, controllers and name servers")
-        in_sync = scene.in_sync or followers
-        mate = min(fit, key=lambda node: (node == scene.controller_leader, node not in in_sync))
-        side = [node for node in scene.nodes if node in (leader, mate)]
-        return _in_order(grudge.complete_grudge([side, [n for n in scene.nodes if n not in side]]), scene.nodes)
+        in_sync = view.in_sync or followers
+        mate = min(fit, key=lambda node: (node in view.leading.values(), node not in in_sync))
+        side = [node for node in view.nodes if node in (leader, mate)]
+        return grudge.complete_grudge([side, [n for n in view.nodes if n not in side]])
 
     @staticmethod
-    def _leaves_majorities(scene: Scene, side: set[str]) -> bool:
-        everybody = [scene.nodes, scene.having(CONTROLLER), scene.having(NAME_SERVER)]
-        return all(2 * len(side.intersection(who)) < len(who) for who in everybody if who)
+    def _leaves_majorities(view: ClusterView, side: set[str]) -> bool:
+        """Of all nodes, and of the nodes of each kind of server that holds no data (of two proxies nobody needs most)."""
+        helpers = [kind for kind in view.kinds() if kind not in view.main.values()]
+        everybody = [view.nodes, *(view.having(kind) for kind in helpers)]
+        return all(2 * len(side.intersection(who)) < len(who) for who in everybody if len(who) > 2)
 
 
 def _shuffled(nodes: Sequence[str], first: Sequence[str], rng: Random) -> list[str]:
@@ -168,8 +199,3 @@ def _shuffled(nodes: Sequence[str], first: Sequence[str], rng: Random) -> list[s
     rng.shuffle(front)
     rng.shuffle(back)
     return front + back
-
-
-def _in_order(held: Mapping[str, Sequence[str]], nodes: Sequence[str]) -> dict[str, list[str]]:
-    """The same grudge written in the order of the nodes, for those who read it."""
-    return {node: [peer for peer in nodes if peer in held[node]] for node in nodes if node in held}

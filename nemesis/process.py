@@ -13,71 +13,210 @@ from functools import partial
 from random import Random
 from typing import Any, ClassVar, Final
 
-from harness.api import Evidence, Fault, NoTarget, Nothing, Site, labelled
-from harness.nemesis.view import Scene
-from infra.machines import primitives
+from harness.api import Evidence, Fault, Injection, NoTarget, Target, labelled
+from harness.nemesis.targets import kinds_hit
+from harness.nemesis.view import ClusterView
 from infra.machines.api import InfraError, Lease, ProcessId
+from infra.machines.primitives import page_cache, process
+from infra.systems.api import Deployment, Server
 from nemesis.patience import eventually
+from results.strikes import Effect
 
 STOPPED: Final = "T"
 """The state of a stopped process (proc(5))."""
-_GONE = ("", "Z")
+_GONE: Final = ("", "Z")
 """No such process; or dead, and only its exit code waits to be collected (proc(5))."""
 
 
-MAIN_SERVERS: Final = ("broker", "server")
-"""Without them a node serves nobody: it is down. Without one of its other servers it is not."""
+class ProcessInjection(Injection):
+    """What is done to some servers of a node.
 
-
-class ProcessFault(Fault):
-    """What all process faults share; the detail of a node says what is done to which of its servers."""
+    kinds   of these servers. struck: the processes that were acted on, by kind; empty where there was nothing to do.
+    others  whether the node has other servers, which holds data and is not among these: then the words name the kinds.
+    """
 
     action: ClassVar[str]
-    patience_s: ClassVar[float] = 5.0
+    patience_s: float = 5.0
     """How long the effect may take to show."""
-    return_s: ClassVar[float] = 10.0
-    """How long a restarted server's process may take to appear. (Whether it then *serves* is judged, not awaited.)"""
 
-    def aim(self, nodes: Sequence[str], hit: Sequence[str], rng: Random) -> Mapping[str, Any]:
-        return self.aim_at(Scene(nodes, servers=dict.fromkeys(nodes, ("server",))), hit, None, rng)
+    def __init__(self, node: str, kinds: Sequence[str], others: bool = False) -> None:
+        self.node, self.kinds, self._others = node, kinds, others
+        self.struck: dict[str, ProcessId] = {}
 
-    def aim_at(self, scene: Scene, hit: Sequence[str], role: str | None, rng: Random) -> Mapping[str, Any]:
-        """A node's servers, all of them, or just the one that has the role."""
-        aimed = {node: dict.fromkeys(scene.kinds(node, role), self.action) for node in hit}
-        if not any(aimed.values()):
-            raise NoTarget(f"no server runs on {', '.join(hit)}")
-        return {node: servers for node, servers in aimed.items() if servers}
+    @property
+    def detail(self) -> Any:
+        return dict.fromkeys(self.kinds, self.action)
 
-    def impairs(self, nodes: Sequence[str], details: Mapping[str, Any]) -> Mapping[str, Sequence[str]]:
-        return {node: [node] for node, servers in details.items() if any(kind in servers for kind in MAIN_SERVERS)}
+    @property
+    def effects(self) -> Sequence[Effect]:
+        return [Effect("down", self.node, tuple(self.kinds))]
 
-    def downs(self, nodes: Sequence[str], details: Mapping[str, Any]) -> Mapping[str, Collection[str]]:
-        return {node: tuple(servers) for node, servers in details.items()}
+    def describe(self, labels: Mapping[str, str]) -> str:
+        """The node, and behind one whose data server is not hit the kinds that are."""
+        return labelled(self.node, labels) + (f" [{' '.join(self.kinds)}]" if self._others else "")
 
-    def told(self, details: Mapping[str, Any], labels: Mapping[str, str]) -> str:
-        """The nodes, and behind those that have other servers as well which of them are hit."""
-        return " ".join(
-            labelled(node, labels) + (f" [{' '.join(servers)}]" if not set(servers) & set(MAIN_SERVERS) else "")
-            for node, servers in details.items()
-        )
+    def running(self, deployment: Deployment) -> Mapping[str, tuple[Server, ProcessId]]:
+        """Of the servers meant, those that run."""
+        servers = {kind: deployment.server(self.node, kind) for kind in self.kinds}
+        found = {kind: (server, server.process()) for kind, server in servers.items()}
+        return {kind: (server, running) for kind, (server, running) in found.items() if running is not None}
 
-    def missing(self, site: Site, states: Collection[str]) -> Mapping[str, ProcessId]:
+    def missing(self, deployment: Deployment, states: Collection[str]) -> Mapping[str, ProcessId]:
         """Of the processes acted on, those that come into none of these states in time."""
-        left = dict(self.struck(site))
+        node, left = deployment.node(self.node), dict(self.struck)
 
         def all_there() -> bool:
             for kind in list(left):
-                if primitives.process_state(site.node, left[kind]) in states:
+                if process.process_state(node, left[kind]) in states:
                     del left[kind]
             return not left
 
         eventually(all_there, self.patience_s)
         return left
 
-    @staticmethod
-    def struck(site: Site) -> dict[str, ProcessId]:
-        """The processes this strike acted on at this node, by kind of server; empty where there was nothing to do."""
-        found: dict[str, ProcessId] = site.notes.setdefault("struck", {})
+
+class Kill(ProcessInjection):
+    """SIGKILL; the servers are started again at the end."""
+
+    action: ClassVar[str] = "SIGKILL, restart"
+    return_s: float = 10.0
+    """How long a restarted server's process may take to appear. (Whether it then *serves* is judged, not awaited.)"""
+
+    def inject(self, deployment: Deployment, ttl_s: float) -> Lease | None:
+        leases, node = Leases(), deployment.node(self.node)
+        for kind, (server, running) in self.running(deployment).items():
+            self.struck[kind] = running
+            leases.take(partial(process.kill_and_restart, node, running, server.start_command(), ttl_s))
+        return leases if leases else None
+
+    def seen(self, deployment: Deployment) -> Evidence:
+        if not self.struck:
+            return Evidence(False, "no server was running, so none was killed")
+        left = self.missing(deployment, _GONE)
+        found = (
+            f"{named(kind, killed)} {'outlived SIGKILL' if kind in left else 'is gone'}"
+            for kind, killed in self.struck.items()
+        )
+        return Evidence(not left, "; ".join(found))
+
+    def healed(self, deployment: Deployment) -> Evidence:
+        """For each server another process than the one that was killed runs."""
+        found: dict[str, ProcessId] = {}
+
+        def returned() -> bool:
+            for kind, before in self.struck.items():
+                if kind not in found:
+                    now = deployment.server(self.node, kind).process()
+                    if now is not None and now != before:
+                        found[kind] = now
+            return len(found) == len(self.struck)
+
+        back = eventually(returned, self.return_s)
+        lines = (
+            f"{named(kind, found[kind])} runs"
+            if kind in found
+            else f"no {kind} process {self.return_s:g} s after the restart; its log tells why"
+            for kind in self.struck
+        )
+        return Evidence(back, "; ".join(lines))
+
+
+class ColdKill(Kill):
+    """SIGKILL, and the node's data leaves its file cache; the servers are started again at the end."""
+
+    action: ClassVar[str] = "SIGKILL, file cache dropped, restart"
+    left_bytes: int = 1 << 20
+    """As much of the data may still be cached afterwards: what other processes hold open cannot be dropped."""
+    cached: int = 0
+    """Bytes of the data that were cached before."""
+
+    def inject(self, deployment: Deployment, ttl_s: float) -> Lease | None:
+        lease = super().inject(deployment, ttl_s)
+        if lease is None:
+            return None
+        try:
+            node, dirs = deployment.node(self.node), self._dirs(deployment)
+            self.cached = page_cache.cached_bytes(node, dirs)
+            page_cache.drop_file_cache(node, dirs)
+        except BaseException:
+            lease.heal()
+            raise
+        return lease
+
+    def seen(self, deployment: Deployment) -> Evidence:
+        killed = super().seen(deployment)
+        if not self.struck:
+            return killed
+        left = page_cache.cached_bytes(deployment.node(self.node), self._dirs(deployment))
+        what = f"{killed.what}; {_mib(self.cached)} of its data were cached, now {_mib(left)}"
+        return Evidence(killed.seen and left <= self.left_bytes, what)
+
+    def _dirs(self, deployment: Deployment) -> list[str]:
+        """The data of the servers that were killed: what others on the node have mapped stays cached."""
+        dirs = (place for kind in self.struck for place in deployment.server(self.node, kind).data_dirs)
+        return list(dict.fromkeys(dirs))
+
+
+class Stop(ProcessInjection):
+    """SIGSTOP, and SIGCONT at the end."""
+
+    action: ClassVar[str] = "SIGSTOP, SIGCONT"
+    already = False
+    """Whether one of the servers was stopped before, by an overlapping strike."""
+
+    def inject(self, deployment: Deployment, ttl_s: float) -> Lease | None:
+        leases, node = Leases(), deployment.node(self.node)
+        for kind, (_, running) in self.running(deployment).items():
+            if process.process_state(node, running) == STOPPED:
+                # Its first SIGCONT would end both strikes: the one that came first keeps it.
+                self.already = True
+                continue
+            self.struck[kind] = running
+            leases.take(partial(process.stop_process, node, running, ttl_s))
+        return leases if leases else None
+
+    def seen(self, deployment: Deployment) -> Evidence:
+        if not self.struck:
+            return Evidence(
+                False, "was stopped already" if self.already else "no server was running, so none was stopped"
+            )
+        left = self.missing(deployment, (STOPPED,))
+        found = (
+            f"{named(kind, stopped)} is {'not ' if kind in left else ''}stopped"
+            for kind, stopped in self.struck.items()
+        )
+        return Evidence(not left, "; ".join(found))
+
+    def healed(self, deployment: Deployment) -> Evidence:
+        """No process is stopped: it runs, or it is gone (an overlapping fault killed it)."""
+        node = deployment.node(self.node)
+        state: dict[str, str] = {}
+
+        def all_run() -> bool:
+            for kind, stopped in self.struck.items():
+                if state.get(kind, STOPPED) == STOPPED:
+                    state[kind] = process.process_state(node, stopped)
+            return STOPPED not in state.values()
+
+        well = eventually(all_run, self.patience_s)
+        words = {STOPPED: "is still stopped", **dict.fromkeys(_GONE, "was killed meanwhile")}
+        found = (f"{named(kind, stopped)} {words.get(state[kind], 'goes on')}" for kind, stopped in self.struck.items())
+        return Evidence(well, "; ".join(found))
+
+
+class ProcessFault(Fault):
+    """What all process faults share: which servers of which nodes are meant."""
+
+    injection: ClassVar[type[ProcessInjection]]
+
+    def aim(self, view: ClusterView, target: Target, rng: Random) -> Mapping[str, Injection]:
+        """A node's servers, all of them, or just the one that has the role."""
+        kinds = {node: kinds_hit(view, node, target) for node in target.nodes}
+        found = {
+            node: self.injection(node, hit, others=view.main.get(node) not in hit) for node, hit in kinds.items() if hit
+        }
+        if not found:
+            raise NoTarget(f"no server runs on {', '.join(target.nodes)}")
         return found
 
 
@@ -87,52 +226,10 @@ class KillRandomProcesses(ProcessFault):
     name = "kill-random-processes"
     summary = "servers of random nodes are killed (SIGKILL) and started again"
     default_target: ClassVar[str] = "random"
-    action: ClassVar[str] = "SIGKILL, restart"
-
-    def inject(self, site: Site, detail: Any, ttl_s: float) -> Lease:
-        leases = Leases()
-        for kind in detail:
-            process = site.topology.process(site.node, kind)
-            if process is None:
-                continue
-            self.struck(site)[kind] = process
-            start = site.topology.start_command(site.node, kind)
-            leases.take(partial(primitives.kill_and_restart, site.node, process, start, ttl_s))
-        return leases if leases else Nothing()
-
-    def seen(self, site: Site, detail: Any) -> Evidence:
-        if not self.struck(site):
-            return Evidence(False, "no server was running, so none was killed")
-        left = self.missing(site, _GONE)
-        said = (
-            f"{named(kind, process)} {'outlived SIGKILL' if kind in left else 'is gone'}"
-            for kind, process in self.struck(site).items()
-        )
-        return Evidence(not left, "; ".join(said))
-
-    def healed(self, site: Site, detail: Any) -> Evidence:
-        """For each server another process than the one that was killed runs."""
-        found: dict[str, ProcessId] = {}
-
-        def returned() -> bool:
-            for kind, before in self.struck(site).items():
-                if kind not in found:
-                    now = site.topology.process(site.node, kind)
-                    if now is not None and now != before:
-                        found[kind] = now
-            return len(found) == len(self.struck(site))
-
-        back = eventually(returned, self.return_s)
-        said = (
-            f"{named(kind, found[kind])} runs"
-            if kind in found
-            else f"no {kind} process {self.return_s:g} s after the restart; its log tells why"
-            for kind in self.struck(site)
-        )
-        return Evidence(back, "; ".join(said))
+    injection: ClassVar[type[ProcessInjection]] = Kill
 
 
-class CrashRandomNodes(KillRandomProcesses):
+class CrashRandomNodes(ProcessFault):
     """SIGKILL, and the node's data leaves its file cache; the server is started again at the end.
 
     What was written survives all the same, synced or not: the kernel writes dirty pages back before it drops them.
@@ -141,36 +238,8 @@ class CrashRandomNodes(KillRandomProcesses):
 
     name = "crash-random-nodes"
     summary = "servers of random nodes are killed, their file cache is dropped, and they are started again"
-    action: ClassVar[str] = "SIGKILL, file cache dropped, restart"
-
-    left_bytes: ClassVar[int] = 1 << 20
-    """As much of the data may still be cached afterwards: what other processes hold open cannot be dropped."""
-
-    def inject(self, site: Site, detail: Any, ttl_s: float) -> Lease:
-        lease = super().inject(site, detail, ttl_s)
-        if not self.struck(site):
-            return lease
-        try:
-            dirs = self._dirs(site)
-            site.notes["cached"] = primitives.cached_bytes(site.node, dirs)
-            primitives.drop_file_cache(site.node, dirs)
-        except BaseException:
-            lease.heal()
-            raise
-        return lease
-
-    def seen(self, site: Site, detail: Any) -> Evidence:
-        killed = super().seen(site, detail)
-        if not self.struck(site):
-            return killed
-        left = primitives.cached_bytes(site.node, self._dirs(site))
-        told = f"{killed.what}; {_mib(site.notes['cached'])} of its data were cached, now {_mib(left)}"
-        return Evidence(killed.seen and left <= self.left_bytes, told)
-
-    def _dirs(self, site: Site) -> list[str]:
-        """The data of the servers that were killed: what others on the node have mapped stays cached."""
-        dirs = (place for kind in self.struck(site) for place in site.topology.data_dirs(site.node, kind))
-        return list(dict.fromkeys(dirs))
+    default_target: ClassVar[str] = "random"
+    injection: ClassVar[type[ProcessInjection]] = ColdKill
 
 
 class HammerTime(ProcessFault):
@@ -178,53 +247,11 @@ class HammerTime(ProcessFault):
 
     name = "hammer-time"
     summary = "servers of random nodes are stopped (SIGSTOP) and go on later (SIGCONT)"
-    action: ClassVar[str] = "SIGSTOP, SIGCONT"
-
-    def inject(self, site: Site, detail: Any, ttl_s: float) -> Lease:
-        leases = Leases()
-        for kind in detail:
-            process = site.topology.process(site.node, kind)
-            if process is None:
-                continue
-            if primitives.process_state(site.node, process) == STOPPED:
-                # Its first SIGCONT would end both strikes: the one that came first keeps it.
-                site.notes["already"] = process
-                continue
-            self.struck(site)[kind] = process
-            leases.take(partial(primitives.stop_process, site.node, process, ttl_s))
-        return leases if leases else Nothing()
-
-    def seen(self, site: Site, detail: Any) -> Evidence:
-        if not self.struck(site):
-            already = "already" in site.notes
-            return Evidence(False, "was stopped already" if already else "no server was running, so none was stopped")
-        left = self.missing(site, (STOPPED,))
-        said = (
-            f"{named(kind, process)} is {'not ' if kind in left else ''}stopped"
-            for kind, process in self.struck(site).items()
-        )
-        return Evidence(not left, "; ".join(said))
-
-    def healed(self, site: Site, detail: Any) -> Evidence:
-        """No process is stopped: it runs, or it is gone (an overlapping fault killed it)."""
-        state: dict[str, str] = {}
-
-        def all_run() -> bool:
-            for kind, process in self.struck(site).items():
-                if state.get(kind, STOPPED) == STOPPED:
-                    state[kind] = primitives.process_state(site.node, process)
-            return STOPPED not in state.values()
-
-        well = eventually(all_run, self.patience_s)
-        words = {STOPPED: "is still stopped", **dict.fromkeys(_GONE, "was killed meanwhile")}
-        said = (
-            f"{named(kind, process)} {words.get(state[kind], 'goes on')}" for kind, process in self.struck(site).items()
-        )
-        return Evidence(well, "; ".join(said))
+    injection: ClassVar[type[ProcessInjection]] = Stop
 
 
 class Leases:
-    """Several leases of one node as one: its servers, each held on its own."""
+    """Several leases as one."""
 
     def __init__(self) -> None:
         self._held: list[Lease] = []
@@ -232,13 +259,15 @@ class Leases:
     def __bool__(self) -> bool:
         return bool(self._held)
 
-    def take(self, inject: Callable[[], Lease]) -> None:
-        """One more. Where it fails, those that are held are healed, and what it raised is raised."""
+    def take(self, inject: Callable[[], Lease | None]) -> None:
+        """One more, if there is one. Where it fails, those that are held are healed, and what it raised is raised."""
         try:
-            self._held.append(inject())
+            lease = inject()
         except BaseException:
             self.heal()
             raise
+        if lease is not None:
+            self._held.append(lease)
 
     def heal(self, timeout_s: float = 30) -> None:
         """All of them, in the order in which they were taken, even if one fails. Raises InfraError for the first."""
@@ -253,9 +282,9 @@ class Leases:
             raise problems[0]
 
 
-def named(kind: str, process: ProcessId) -> str:
+def named(kind: str, found: ProcessId) -> str:
     """`broker process 184`; the only server of a node needs no kind."""
-    return f"process {process.pid}" if kind == "server" else f"{kind} process {process.pid}"
+    return f"process {found.pid}" if kind == "server" else f"{kind} process {found.pid}"
 
 
 def _mib(size: int) -> str:

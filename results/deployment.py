@@ -47,10 +47,12 @@ class Traits:
     offsets_copied_s  slaves have the committed offsets of their master at latest after so many seconds; None: nobody
                       copies offsets.
     in_sync           somebody says which replicas are in sync (`Observation.extra["in_sync"]`).
+    raft_log          the message log is a Raft log: it acknowledges, and refuses, by other rules than a copied one.
     """
 
     offsets_copied_s: float | None = None
     in_sync: bool = False
+    raft_log: bool = False
 
 
 @dataclass(frozen=True)
@@ -61,7 +63,6 @@ class DeploymentRecord:
     groups   replica group -> its nodes.
     quorums  service is owed while, of each of these sets, a majority of the nodes is up, and all of these hear one
              another.
-    permits  name of an anomaly -> why the configuration permits it.
     """
 
     topology: str
@@ -70,7 +71,6 @@ class DeploymentRecord:
     groups: Mapping[str, Sequence[str]] = field(default_factory=dict)
     quorums: Sequence[Sequence[str]] = ()
     traits: Traits = field(default_factory=Traits)
-    permits: Mapping[str, str] = field(default_factory=dict)
 
     def having(self, kind: str) -> list[ServerRecord]:
         """The servers of a kind, in the order of the nodes."""
@@ -93,7 +93,6 @@ class DeploymentRecord:
             "groups": {group: list(nodes) for group, nodes in self.groups.items()},
             "quorums": [list(quorum) for quorum in self.quorums],
             "traits": asdict(self.traits),
-            "permits": dict(self.permits),
         }
 
     @staticmethod
@@ -107,7 +106,6 @@ class DeploymentRecord:
             groups={str(k): [str(n) for n in v] for k, v in said["groups"].items()},
             quorums=[[str(n) for n in quorum] for quorum in said["quorums"]],
             traits=Traits(**{k: v for k, v in said.get("traits", {}).items() if k in known}),
-            permits={str(k): str(v) for k, v in said.get("permits", {}).items()},
         )
 
 
@@ -124,7 +122,7 @@ def to_text(record: DeploymentRecord) -> str:
     return json.dumps(record.to_json(), indent=2)
 
 
-def of_old_run(plan: Mapping[str, Any], environment: Mapping[str, Any]) -> DeploymentRecord:
+def of_old_run(plan: Mapping[str, Any]) -> DeploymentRecord:
     """What is known of a run that was stored before there were such records: from its plan alone.
 
     This is the only place that tells topologies apart by their names, and it will never know a new one.
@@ -132,8 +130,6 @@ def of_old_run(plan: Mapping[str, Any], environment: Mapping[str, Any]) -> Deplo
     server, cluster = plan.get("server") or {}, plan.get("cluster") or {}
     names = [f"n{i}" for i in range(1, int(cluster.get("nodes", 5)) + 1)]
     topology = str(server.get("topology") or ("dledger" if plan.get("workload") == "register" else "controller"))
-    permits = environment.get("permits") or {}
-    permits = json.loads(permits) if isinstance(permits, str) else permits
     controlled = topology == "controller"
     brokers = names[: int(server.get("brokers") or len(names))]
     slow = topology in ("master-slave", "slave-acting-master")
@@ -141,6 +137,5 @@ def of_old_run(plan: Mapping[str, Any], environment: Mapping[str, Any]) -> Deplo
         topology=topology,
         nodes=dict.fromkeys(names, ""),
         quorums=[names[:3], brokers] if controlled else [names],
-        traits=Traits(offsets_copied_s=60.0 if slow else 10.0, in_sync=controlled),
-        permits={str(name): str(why) for name, why in permits.items()},
+        traits=Traits(60.0 if slow else 10.0, in_sync=controlled, raft_log=topology == "dledger-commitlog"),
     )

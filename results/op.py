@@ -24,6 +24,10 @@ NEMESIS: Final = -1
 """The process number of the nemesis. Clients are 0, 1, 2, ... (written `"nemesis"` in JSON)."""
 
 SERVER_DIED: Final = "server-died"
+ROLE_CHANGED: Final = "role-changed"
+CALM: Final = "calm"
+LOG_LINE: Final = "log-line"
+EVENTS: Final = frozenset({SERVER_DIED, ROLE_CHANGED, CALM, LOG_LINE})
 """An event that nobody invoked: a server ended unasked. Type `info`, process `NEMESIS`, `value` with `node`, `server`
 (its kind), `pid` (None: it never came back) and `last` (the end of its log). It may stand between any two other events,
 those of a strike included.
@@ -68,7 +72,7 @@ class Op:
     @property
     def is_event(self) -> bool:
         """Whether it stands for itself: it completes no invocation."""
-        return self.f == SERVER_DIED and self.process < 0
+        return self.f in EVENTS and self.process < 0
 
     def to_json(self) -> dict[str, Any]:
         """The op as a JSON object; `error` and `extra` only where they say something."""

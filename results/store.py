@@ -135,7 +135,7 @@ class RunDir:
             history=history,
             plan=plan,
             environment=environment,
-            deployment=self._deployment(plan, environment),
+            deployment=self._deployment(plan),
             observations=self._observations(),
             logs=logs,
             machine=read_machine(self.machine, logs, environment),
@@ -173,10 +173,14 @@ class RunDir:
         ops, torn = read_journal(self.journal)
         return History(ops), "; ".join(filter(None, (note, torn))) or None
 
-    def _deployment(self, plan: Mapping[str, Any], environment: Mapping[str, Any]) -> DeploymentRecord:
+    def load_deployment(self) -> DeploymentRecord:
+        """Which servers stood where. Raises HistoryError."""
+        return self._deployment(_read_plan(self.plan))
+
+    def _deployment(self, plan: Mapping[str, Any]) -> DeploymentRecord:
         if exists(self.deployment):
             return read_deployment(self.deployment)
-        return of_old_run(plan, environment)
+        return of_old_run(plan)
 
     def _observations(self) -> list[Observation]:
         return read_observations(self.observations)

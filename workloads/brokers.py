@@ -13,7 +13,7 @@ from infra.systems.rocketmq.protocol.client import Broker, Pulled, Sent
 from infra.systems.rocketmq.protocol.messages import Message
 from infra.systems.rocketmq.protocol.outcomes import STATUSES
 from results.op import Op
-from workloads.foreign import Foreign
+from workloads.clients import Foreign
 from workloads.masters import Masters
 from workloads.places import Places, Queue, queue_of
 
@@ -74,7 +74,7 @@ class BrokerClient:
         """The link to a node's broker."""
         if node not in self._links:
             host, port = self.places.endpoints[node]
-            self._links[node] = Broker(host, port, deadline_s=self.deadline_s, topology=self.places.topology)
+            self._links[node] = Broker(host, port, deadline_s=self.deadline_s, raft_log=self.places.raft_log)
         return self._links[node]
 
     async def send(self, op: Op) -> Completion:

@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Final
 
 from checkers.log.storage import FILE
-from harness.api import Context
-from infra.machines.api import InfraError, Node
+from harness.api import RunContext
+from infra.machines.api import InfraError
+from infra.systems.api import Server
 from infra.systems.rocketmq.store.errors import StorageError
 from infra.systems.rocketmq.store.summary import summarize
 
@@ -24,15 +25,15 @@ _AT_ONCE: Final = 2
 """Nodes read at one time: reading is work for the processor, which is the same for all of them on a small machine."""
 
 
-def read_all(context: Context, topics: Collection[str], folder: Path) -> None:
+def read_all(context: RunContext, topics: Collection[str], folder: Path) -> None:
     """Write each broker's summary below `folder`/nodes. Raises InfraError for the first store that cannot be read."""
-    nodes = {node.name: node for node in context.cluster.nodes}
-    brokers = [(nodes[name], group) for group, members in context.topology.groups().items() for name in members]
+    servers = [server for server in context.deployment.servers() if server.group is not None]
 
-    def one(node: Node, group: str) -> None:
+    def one(server: Server) -> None:
+        node, group = server.node, str(server.group)
         with tempfile.TemporaryDirectory(prefix="harness-truth-") as scratch:
             try:
-                store = _fetched(context, node, Path(scratch))
+                store = _fetched(server, Path(scratch))
                 target = folder / "nodes" / node.name / FILE
                 target.parent.mkdir(parents=True, exist_ok=True)
                 with target.open("w") as lines:
@@ -41,13 +42,13 @@ def read_all(context: Context, topics: Collection[str], folder: Path) -> None:
                 raise InfraError(f"{node.name}: its files could not be read: {problem}") from None
 
     with ThreadPoolExecutor(_AT_ONCE) as pool:
-        list(pool.map(lambda broker: one(*broker), brokers))
+        list(pool.map(one, servers))
 
 
-def _fetched(context: Context, node: Node, into: Path) -> Path:
+def _fetched(server: Server, into: Path) -> Path:
     """A copy of a node's store, packed on the way: its files are as large as they will ever be, and mostly zeros."""
-    (data,) = context.topology.data_dirs(node)
-    store = f"{data}/broker/store"
+    node, (data,) = server.node, server.data_dirs
+    store = f"{data}/store"
     there = node.run(["ls", "-1", store]).text.split()
     wanted = [name for name in there if name in _WANTED or name.startswith("dledger-")]
     node.run(["mkdir", "-p", _PACKED])

@@ -5,7 +5,7 @@ everything that is not an acknowledgement. The other half are steadfast: they st
 says itself that it is none, so that one that was cut off and goes on acknowledging is heard. Clients stand outside
 every partition.
 
-With `--client native` or `grpc` others' producers send in their stead (`foreign`).
+With `--client native` or `grpc` others' producers send in their stead (`clients`).
 
 Readers poll by offset, each its share of the nodes, masters and slaves alike. At the end every replica is read through
 by its address.
@@ -14,10 +14,11 @@ by its address.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 from random import Random
-from typing import Final
+from typing import ClassVar, Final
 
 import harness.generator as gen
 from checkers.api import Checker
@@ -28,12 +29,15 @@ from checkers.log.storage import GroundTruth
 from checkers.server_deaths import ServersDied
 from checkers.stats import Stats
 from checkers.sync_state import SyncState
-from harness.api import Client, Completion, Context, Workload
+from harness.api import Client, Completion, RunContext, Workload
 from harness.generator import Generator, Invocation
 from harness.plan.plan import Plan, PlanError
+from harness.plan.resolve import make_client
+from infra.options import option
+from results.deployment import DeploymentRecord
 from results.op import Op
 from workloads.brokers import PULL_LIMIT, BrokerClient
-from workloads.foreign import CLIENTS, PERMITS, Foreign, Producers, producers_of
+from workloads.clients import Foreign, MessageClient, Producers
 from workloads.ground_truth import read_all
 from workloads.masters import Masters
 from workloads.places import Places, make, places_of
@@ -52,13 +56,21 @@ PHASE: Final = 1_000_000_000
 """Ids of a phase begin at a multiple of this, so that no two messages of a run have the same."""
 
 
+@dataclass(frozen=True)
+class LogOptions:
+    """What the workload can be told."""
+
+    ground_truth: bool = option(False, "At the end, read the stopped servers' files and compare them with the history.")
+
+
 class LogWorkload(Workload):
     """Sends and polls; afterwards every replica is read through."""
 
     name = "log"
     summary = "messages to the queues of a topic, read by offset from masters and slaves: nothing acknowledged is lost"
     topologies = ("controller", "dledger-commitlog", "master-slave", "slave-acting-master")
-    clients = CLIENTS
+    clients = ("remoting", "native", "grpc")
+    Options: ClassVar[type] = LogOptions
     default_rate = 1100.0
     restart_before_final = False
     reusable = True
@@ -81,20 +93,22 @@ class LogWorkload(Workload):
         assert self._places is not None, "setup comes first"
         return self._places
 
-    async def setup(self, context: Context) -> None:
+    async def setup(self, context: RunContext) -> None:
         """Make the topic on every broker."""
         await self.make(context)
 
-    async def make(self, context: Context, consumer_groups: Sequence[str] = ()) -> None:
+    async def make(self, context: RunContext, consumer_groups: Sequence[str] = ()) -> None:
         """Make the topic and the groups; know where everything is."""
-        self._producers = await producers_of(self.plan.client, context, self.plan.op_deadline_s)
+        client = make_client(self.plan)
+        assert isinstance(client, MessageClient)
+        self._producers = await client.producers(context, self.plan.op_deadline_s)
         self._places = places_of(context, f"{self.prefix}-{context.run}", QUEUES, apart=self._producers is not None)
         await make(self._places, consumer_groups)
         self._masters = Masters(self._places)
         if self._producers is not None:
             await self._producers.start(self.plan.concurrency)
 
-    def client(self, context: Context, thread: int) -> Client:
+    def client(self, context: RunContext, thread: int) -> Client:
         return LogOps(*self.client_arguments(thread))
 
     def client_arguments(self, thread: int) -> tuple[Places, Masters, dict[str, str], float, bool, Foreign | None]:
@@ -125,36 +139,23 @@ class LogWorkload(Workload):
     def server_settings(self) -> Mapping[str, str]:
         return {"broker.maxTransferCountOnMessageInMemory": str(PULL_LIMIT)}
 
-    def permits(self) -> Mapping[str, str]:
-        return PERMITS.get(self.plan.client, {})
-
-    def checkers(self) -> Sequence[Checker]:
-        nodes = [f"n{i + 1}" for i in range(self.plan.cluster.nodes)]
+    def checkers(self, deployment: DeploymentRecord) -> Sequence[Checker]:
         limit = self.plan.recovery_limit_s
-        controlled = [SyncState(limit)] if self.plan.server.topology in (None, "controller") else []
         return [
             LogAnomalies(),
             LogLinearizable(),
             Replicas(),
             MessageIds(),
-            *self.group_checkers(),
-            *([GroundTruth()] if self.plan.ground_truth else []),
-            Availability(nodes, limit, self.acknowledges, self._quorums(nodes)),
-            *controlled,
+            *self.group_checkers(deployment),
+            *([GroundTruth()] if self.options.ground_truth else []),
+            Availability(list(deployment.nodes), limit, self.acknowledges, deployment.quorums),
+            *([SyncState(limit)] if deployment.traits.in_sync else []),
             ServersDied(),
-            Faults(planned=bool(self.plan.nemeses)),
+            Faults(planned=self.plan.faulty),
             Stats(self.needed),
         ]
 
-    def _quorums(self, nodes: Sequence[str]) -> Sequence[Sequence[str]] | None:
-        """In controller mode service is owed while a majority of the controllers (on the first three nodes) and one of
-        the brokers are up and connected to one another: a half with most brokers cannot elect a master by itself.
-        """
-        if self.plan.server.topology not in (None, "controller"):
-            return None
-        return [nodes[:3], nodes[: self.plan.server.brokers or len(nodes)]]
-
-    def group_checkers(self) -> Sequence[Checker]:
+    def group_checkers(self, deployment: DeploymentRecord) -> Sequence[Checker]:
         """What is to be said of consumer groups."""
         return []
 
@@ -163,7 +164,12 @@ class LogWorkload(Workload):
         """Kinds of ops without one of which that succeeds a run says nothing."""
         return ["send", "poll"]
 
-    def ground_truth(self, context: Context, folder: Path) -> None:
+    @property
+    def stops_servers(self) -> bool:
+        """Their files are read at the end."""
+        return bool(self.options.ground_truth)
+
+    def after_stop(self, context: RunContext, folder: Path) -> None:
         """The files of every broker."""
         read_all(context, sorted({queue.topic for queue in self.places.queues}), folder)
 

@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
-from harness.api import Context
+from harness.api import RunContext
 from infra.machines.api import InfraError
 from infra.systems.remoting.connection import RemotingError
 from infra.systems.rocketmq.protocol.admin import AdminError, BrokerAdmin, NameServer
@@ -48,14 +48,14 @@ def queue_of(key: str | None) -> Queue:
 class Places:
     """What a run's clients need to know of the cluster.
 
-    topology     its name (outcomes differ).
+    raft_log     whether the CommitLog is a Raft log (outcomes differ).
     groups       broker group -> names of its nodes.
     endpoints    node -> host and port of its broker.
     nameservers, controllers   host and port of each.
     readers      the consumer group under which everything is read that moves no committed offset.
     """
 
-    topology: str
+    raft_log: bool
     topic: str
     readers: str
     queues: Sequence[Queue]
@@ -78,13 +78,13 @@ class Places:
         return next((node for node, at in self.endpoints.items() if at == (host, int(port or 0))), None)
 
 
-def places_of(context: Context, topic: str, queues_per_group: int, *, apart: bool = False) -> Places:
+def places_of(context: RunContext, topic: str, queues_per_group: int, *, apart: bool = False) -> Places:
     """The places of a run; nothing is made yet. `apart`: each queue is a topic of its own, on one broker group."""
-    topology = context.topology
-    nodes = {node.name: node for node in context.cluster.nodes}
-    groups = topology.groups()
+    record = context.deployment.record
+    groups = record.groups
+    brokers = {server.node: (server.host, server.ports[server.kind]) for server in record.servers if server.group}
     return Places(
-        topology=topology.name,
+        raft_log=record.traits.raft_log,
         topic=topic,
         readers=f"readers-{context.run}",
         queues=[
@@ -93,9 +93,9 @@ def places_of(context: Context, topic: str, queues_per_group: int, *, apart: boo
             for n in range(queues_per_group)
         ],
         groups=groups,
-        endpoints={name: topology.endpoint(nodes[name]) for members in groups.values() for name in members},
-        nameservers=topology.nameservers(),
-        controllers=topology.controllers(),
+        endpoints=brokers,
+        nameservers=record.endpoints("namesrv"),
+        controllers=record.endpoints("controller"),
     )
 
 

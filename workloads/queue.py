@@ -9,21 +9,23 @@ read through by its address.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from random import Random
-from typing import Any, Final
+from typing import Any, ClassVar, Final, Literal
 
 import harness.generator as gen
 from checkers.api import Checker
 from checkers.queue import Deliveries, Leases, Offsets
-from harness.api import Client, Completion, Context
+from harness.api import Client, Completion, RunContext
 from harness.generator import Generator
 from harness.plan.plan import Plan, PlanError
+from infra.options import option
 from infra.systems.dledger.outcomes import Outcome
+from results.deployment import DeploymentRecord
 from results.op import Op
 from workloads.brokers import READ_DEADLINE_S, BrokerClient, read_completion, shown_id
 from workloads.consuming import Consumers, Drain
-from workloads.log import LogWorkload, reader_count
+from workloads.log import LogOptions, LogWorkload, reader_count
 from workloads.places import Queue, queue_of
 from workloads.popping import PopDrain, Poppers
 from workloads.reading import Through
@@ -38,10 +40,11 @@ POP_BATCH: Final = 8
 """Messages of one pop: few, so that their acknowledgements come well within the time they are invisible."""
 
 
-COPIED_EVERY_60_S: Final = ("master-slave", "slave-acting-master")
-"""Topologies whose slaves ask for their master's offsets every 60 s; where there is an election it is every 10 s. Both
-are fixed in the broker (5.1.0 to 5.5.0).
-"""
+@dataclass(frozen=True)
+class QueueOptions(LogOptions):
+    """What the workload can be told."""
+
+    consume: Literal["pull", "pop"] = option("pull", "How the group consumes: it pulls and commits, or pops and acks.")
 
 
 class QueueWorkload(LogWorkload):
@@ -52,21 +55,21 @@ class QueueWorkload(LogWorkload):
         "a consumer group that pulls and commits, or pops, crashes and rebalances: all is consumed, no offset lost"
     )
     prefix = "queue"
-    heeds = ("consume",)
+    Options: ClassVar[type] = QueueOptions
 
     def __init__(self, plan: Plan) -> None:
         super().__init__(plan)
         self.group = ""
-        self.pops = plan.consume == "pop"
-        if self.pops and plan.client != "remoting":
+        self.pops = self.options.consume == "pop"
+        if self.pops and plan.client not in (None, "remoting"):
             raise PlanError(f"client is {plan.client!r}; with --consume pop only remoting is right")
 
-    async def setup(self, context: Context) -> None:
+    async def setup(self, context: RunContext) -> None:
         """Make the topic and the group on every broker."""
         self.group = f"consumers-{context.run}"
         await self.make(context, [self.group])
 
-    def client(self, context: Context, thread: int) -> Client:
+    def client(self, context: RunContext, thread: int) -> Client:
         return QueueOps(*self.client_arguments(thread))
 
     def generator(self, rng: Random, phase: str) -> Generator:
@@ -93,9 +96,9 @@ class QueueWorkload(LogWorkload):
             found.setdefault(replace(queue, number=-1).key, []).append(queue.key)
         return found
 
-    def group_checkers(self) -> Sequence[Checker]:
-        often = self.plan.server.topology not in COPIED_EVERY_60_S
-        within = 15.0 if often else 75.0
+    def group_checkers(self, deployment: DeploymentRecord) -> Sequence[Checker]:
+        every = deployment.traits.offsets_copied_s or 10.0
+        within = every + max(5.0, every / 4)
         return [Deliveries(), Leases(copied_within_s=within) if self.pops else Offsets(within)]
 
     @property

@@ -8,9 +8,10 @@ cut off or stopped for as long as its home does: the minority side of a partitio
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from itertools import islice
 from random import Random
-from typing import Any
+from typing import Any, ClassVar, Literal
 
 import harness.generator as gen
 from checkers.api import Checker
@@ -23,9 +24,11 @@ from checkers.linearizability.models.registry import CasRegister
 from checkers.replication import Replication
 from checkers.server_logs import ServerLogs
 from checkers.stats import Stats
-from harness.api import Client, Completion, Context, Workload
+from harness.api import Client, Completion, RunContext, Workload
 from harness.generator import Generator, Invocation
+from infra.options import option
 from infra.systems.dledger.client import Answer, ReadMode, RegisterClient
+from results.deployment import DeploymentRecord
 from results.op import Op
 
 _ACTIVE_KEYS = 5
@@ -38,26 +41,37 @@ _RECENT = 4
 _FINAL_TRIES = 30
 
 
+@dataclass(frozen=True)
+class RegisterOptions:
+    """What the workload can be told."""
+
+    read_mode: Literal["log", "unsafe"] = option(
+        "log", "log (through the Raft log, linearizable) or unsafe (any node's own state: must end invalid)."
+    )
+    snapshot: bool = option(False, "RIP-59's snapshot mode (expect findings).")
+    ops_per_key: int = option(200, "Operations on one key before the next takes its place.", low=1, high=10**9)
+
+
 class RegisterWorkload(Workload):
     """Reads, writes and compare-and-sets on many keys; afterwards every key is read from every replica."""
 
     name = "register"
     summary = "linearizable registers on a DLedger group (RIP-59's test): read, write, cas on independent keys"
     topologies = ("dledger",)
-    heeds = ("read_mode", "snapshot")
+    Options: ClassVar[type] = RegisterOptions
 
-    def client(self, context: Context, thread: int) -> Client:
-        nodes = [node.name for node in context.cluster.nodes]
-        home = None if thread % 2 == 0 else nodes[thread // 2 % len(nodes)]
-        endpoints = {node.name: context.topology.endpoint(node) for node in context.cluster.nodes}
-        return RegisterOps(endpoints, home, self.plan.op_deadline_s, self.plan.read_mode)
+    def client(self, context: RunContext, thread: int) -> Client:
+        servers = context.deployment.servers()
+        endpoints = {server.node.name: server.endpoint for server in servers}
+        home = None if thread % 2 == 0 else list(endpoints)[thread // 2 % len(endpoints)]
+        return RegisterOps(endpoints, home, self.plan.op_deadline_s, self.options.read_mode)
 
     def generator(self, rng: Random, phase: str) -> Generator:
         seed = rng.getrandbits(32)
         return gen.key_window(
             rng,
             width=_ACTIVE_KEYS,
-            per_key=self.plan.ops_per_key,
+            per_key=self.options.ops_per_key,
             make=lambda key: lambda n: op_at(seed, key, n),
             prefix="k" if phase == "main" else f"{phase}.",
         )
@@ -68,16 +82,16 @@ class RegisterWorkload(Workload):
         local = [Invocation("replica-read", key, extra={"node": node}) for key in keys for node in nodes]
         return gen.phases(gen.clients(quorum), gen.clients(local))
 
-    def checkers(self) -> Sequence[Checker]:
-        nodes = [f"n{i + 1}" for i in range(self.plan.cluster.nodes)]
+    def checkers(self, deployment: DeploymentRecord) -> Sequence[Checker]:
+        nodes = list(deployment.nodes)
         return [
             Availability(nodes, self.plan.recovery_limit_s, self.acknowledges),
             Linearizable(CasRegister()),
             Convergence(nodes, self.plan.recovery_limit_s),
             Replication(self.plan.recovery_limit_s),
-            DledgerInvariants(nodes, self.plan.snapshot),
+            DledgerInvariants(nodes, self.options.snapshot),
             ServerLogs(),
-            Faults(planned=bool(self.plan.nemeses)),
+            Faults(planned=self.plan.faulty),
             Stats(["read", "write", "cas"]),
         ]
 
@@ -85,10 +99,10 @@ class RegisterWorkload(Workload):
         """A write, a compare-and-set (applied or refused by the state machine) or a read through the log."""
         if op.f == "cas" and op.type == "fail":
             return op.extra.get("applied") is False
-        return op.type == "ok" and (op.f in ("write", "cas") or (op.f == "read" and self.plan.read_mode == "log"))
+        return op.type == "ok" and (op.f in ("write", "cas") or (op.f == "read" and self.options.read_mode == "log"))
 
     def server_settings(self) -> Mapping[str, str]:
-        return {"dledger.enableSnapshot": "true"} if self.plan.snapshot else {}
+        return {"dledger.enableSnapshot": "true"} if self.options.snapshot else {}
 
 
 def op_at(seed: int, key: str, n: int) -> Invocation:

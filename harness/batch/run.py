@@ -24,7 +24,8 @@ from harness.batch.work import BatchWork
 from harness.check.examine import Asked
 from harness.check.expected import Listed, Row
 from harness.cli import terminal
-from harness.plan.plan import PlanError, suggest
+from harness.plan.plan import PlanError
+from infra.options import suggest
 from results.figures import many
 from results.verdict import Verdict, worst
 

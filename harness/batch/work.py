@@ -32,6 +32,7 @@ from harness.check.examine import NOTHING_THERE, Asked, columns_examined
 from harness.check.judging import judge_by
 from harness.plan import registry
 from harness.plan.plan import Plan, PlanError
+from harness.plan.resolve import resolve
 from results.bulk import making_many
 from results.errors import HistoryError
 from results.formats import read_history
@@ -162,8 +163,8 @@ def _stored(look: Look, place: Path, asked: Asked) -> None:
     folder = RunDir(place)
     with _reading(folder.history if exists(folder.history) else folder.journal, place, asked):
         record = folder.load()
-    plan = Plan.from_dict(record.plan, str(folder.plan))
-    checkers = registry.workload(plan).checkers()
+    plan = resolve(Plan.from_dict(record.plan, str(folder.plan)), stored=True)
+    checkers = registry.workload(plan).checkers(record.deployment)
     if look.unit.rest:
         checkers = [c for c in checkers if not isinstance(c, Linearizable)]
     watched = [Watched(c) if isinstance(c, Linearizable) else c for c in checkers]
@@ -172,7 +173,7 @@ def _stored(look: Look, place: Path, asked: Asked) -> None:
     cpu_share = (time.process_time() - began[0]) / max(time.perf_counter() - began[1], 1e-9)
     about = {
         "workload": plan.workload,
-        "nemesis": ",".join(n.fault for n in plan.nemeses) or "none",
+        "nemesis": ",".join(n.fault for n in plan.nemeses or plan.strikes) or "none",
         "version": record.environment.get("rocketmq") or record.environment.get("dledger") or plan.server.version,
         "began": look.unit.source.rstrip("/").rpartition("/")[2],
     }
@@ -197,8 +198,9 @@ def _some_keys(look: Look, place: Path, asked: Asked) -> None:
     assert unit.keys is not None
     if unit.kind == "run":
         folder = RunDir(place)
-        plan = Plan.read(folder.plan)
-        judges = [c for c in registry.workload(plan).checkers() if isinstance(c, Linearizable)]
+        plan = resolve(Plan.read(folder.plan), stored=True)
+        checkers = registry.workload(plan).checkers(folder.load_deployment())
+        judges = [c for c in checkers if isinstance(c, Linearizable)]
         with _reading(folder.history, folder.history, asked):
             history = History(sealed_keys(folder.history, *unit.keys))
     else:

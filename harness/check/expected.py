@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from checkers.linearizability.models.registry import MODELS
-from harness.plan.plan import PlanError, suggest
+from harness.plan.plan import PlanError
+from infra.options import suggest
 from results.reading import SMALL_FILE, opened
 from results.verdict import Verdict
 

@@ -11,6 +11,7 @@ from checkers.wellformed import WellFormed
 from harness.api import Workload
 from harness.plan import registry
 from harness.plan.plan import Plan
+from harness.plan.resolve import resolve
 from results.formats.detect import is_packed
 from results.junit import write_junit
 from results.reading import allowance, bounded, exists
@@ -27,7 +28,7 @@ COMPLETE: Final = "complete"
 
 def judge_run(record: RunRecord, workload: Workload) -> Judgement:
     """The workload's checkers on a run, the well-formedness check first."""
-    return judge_by(record, workload.checkers())
+    return judge_by(record, workload.checkers(record.deployment))
 
 
 def judge_by(record: RunRecord, checkers: Sequence[Checker]) -> Judgement:
@@ -73,7 +74,7 @@ def judge_stored(folder: RunDir, memory: int | None = None) -> tuple[RunRecord, 
     evidence = folder.history if exists(folder.history) else folder.journal
     with bounded(folder.path, allowance(evidence, memory, packed=is_packed(evidence))):
         record = folder.load()
-    plan = Plan.from_dict(record.plan, str(folder.plan))
+    plan = resolve(Plan.from_dict(record.plan, str(folder.plan)), stored=True)
     return record, judge_run(record, registry.workload(plan))
 
 

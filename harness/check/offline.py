@@ -17,7 +17,8 @@ from typing import IO
 from checkers.linearizability.models.registry import MODELS
 from harness.check.examine import Asked, Examined, examine
 from harness.check.expected import Listed, Row
-from harness.plan.plan import PlanError, suggest
+from harness.plan.plan import PlanError
+from infra.options import suggest
 from results.durable import created
 from results.errors import cannot_write
 from results.reading import exists

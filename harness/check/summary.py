@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from harness.plan import registry
 from harness.plan.plan import Plan
 from results.verdict import CheckResult, Verdict
 
@@ -18,7 +19,7 @@ _NAMES = 20
 def summary(outcome: Outcome, plan: Plan) -> list[str]:
     """Every line answers a question: what happened, how do we know, where do I look, how do I see it again."""
     minutes, seconds = divmod(round(outcome.seconds), 60)
-    faults = ", ".join(n.fault for n in plan.nemeses) or "no faults"
+    faults = ", ".join(n.fault for n in plan.nemeses or plan.strikes) or "no faults"
     head = f"{outcome.judgement.verdict.value.upper()}   {plan.workload}, {faults}, seed {plan.seed}"
     lines = ["", f"{head}   {minutes} min {seconds} s"]
     for result in outcome.judgement.results:
@@ -33,7 +34,10 @@ def summary(outcome: Outcome, plan: Plan) -> list[str]:
 
 def _permissions(plan: Plan) -> str:
     """What the plan had, and a plan alone cannot give."""
-    return "".join(f" --{word}" for word in ("disposable", "install") if getattr(plan.cluster, word))
+    backend = plan.cluster.backend
+    known = registry.options_by_name(registry.backend_class(backend)) if backend != "auto" else {}
+    granted = (spec for spec in known.values() if spec.permission and plan.cluster.options.get(spec.name))
+    return "".join(f" {spec.flag}" for spec in granted)
 
 
 def check_lines(result: CheckResult) -> list[str]:

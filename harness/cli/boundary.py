@@ -18,8 +18,8 @@ import click
 
 from harness.cli import terminal
 from harness.cli.signals import Stopped
-from harness.plan.plan import PlanError
 from infra.machines.api import SettingsError
+from infra.options import OptionError
 from results.errors import ExpectedError, HistoryError
 from results.verdict import Verdict
 
@@ -74,7 +74,7 @@ def _run(command: Callable[[], object]) -> tuple[int, str | None]:
     except click.UsageError as problem:
         hint = f"  ({problem.ctx.command_path} --help)" if problem.ctx else ""
         return USAGE, problem.format_message() + hint
-    except (PlanError, SettingsError) as problem:
+    except (OptionError, SettingsError) as problem:
         return USAGE, str(problem)
     except HistoryError as problem:
         return Verdict.UNKNOWN.exit_code, str(problem)

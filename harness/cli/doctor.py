@@ -31,12 +31,12 @@ def examine(say: Callable[[str], None]) -> bool:
         where = shutil.which(program)
         say(f"{program:<12}{where or f'missing ({why}); make setup installs it as root on Debian'}")
     usable = []
-    for name in registry.names(registry.CLUSTERS):
-        can = registry.probe(registry.backend(name))
-        say(f"{name:<12}{'yes: ' + can.reason if can.ok else 'no: ' + registry.told(can)}")
-        if can.ok:
+    for name, backend in registry.backends():
+        can = registry.probe(backend)
+        say(f"{name:<12}{'yes: ' + can.reason if can.ok else 'no: ' + registry.describe(can)}")
+        if can.ok and backend.auto_rank is not None:
             usable.append(name)
-    auto = next((name for name in registry.AUTO_ORDER if name in usable), None)
+    auto = next(iter(usable), None)
     say(f"auto        {auto or 'nothing: use --cluster ssh --node HOST, or see the remedies above'}")
     return auto is not None
 

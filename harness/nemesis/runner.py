@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from functools import partial
@@ -22,18 +22,16 @@ from threading import Event, Lock
 from types import MappingProxyType
 from typing import Any, TypeVar
 
-import harness.generator as gen
-from harness.api import Completion, Evidence, Fault, NoTarget, Nothing, Site
-from harness.generator import Generator, Invocation
-from harness.nemesis.schedule import Strike
-from harness.nemesis.targets import ROLES
-from harness.nemesis.view import Scene
-from harness.plan.plan import Plan, PlanError
-from infra.machines.api import Cluster, InfraError, Lease
-from infra.systems.api import Topology
+from harness.api import Completion, Evidence, Fault, Injection, NoTarget, Target
+from harness.nemesis.targets import is_role, who_has
+from harness.nemesis.view import ClusterView
+from harness.plan.plan import PlanError
+from infra.machines.api import InfraError, Lease
+from infra.systems.api import Deployment
 from results.op import INFO, Op
+from results.strikes import Effect, Strike, impairs
 
-log = logging.getLogger("harness.faults")
+log = logging.getLogger("harness.nemesis")
 
 T = TypeVar("T")
 
@@ -56,92 +54,107 @@ class Limits:
 
 @dataclass(eq=False)
 class _Hold:
-    """A strike's hold on one node."""
+    """One injection of a strike. done: whether it was tried; lease: None after that, where there was nothing to do."""
 
-    site: Site
-    detail: Any
+    place: str
+    injection: Injection
     lease: Lease | None = None
+    done: bool = False
     given_up: bool = False
     """Its injection missed the deadline: should it succeed after all, it is undone at once."""
     lock: Lock = field(default_factory=Lock)
 
     @property
-    def name(self) -> str:
-        return self.site.node.name
+    def idle(self) -> bool:
+        """Whether nothing was done here, as there was nothing to do."""
+        return self.done and self.lease is None
 
 
 @dataclass(eq=False)
-class _Force:
+class ActiveStrike:
     """A strike in force."""
 
-    id: int
+    strike: Strike
     fault: Fault
-    told: str
+    described: str
     holds: list[_Hold]
-    downs: Mapping[str, Collection[str]]
     healing_failed: bool = False
 
+    @property
+    def effects(self) -> list[Effect]:
+        """What it impairs, wherever something was done or may have been."""
+        return [effect for hold in self.holds if not hold.idle for effect in hold.injection.effects]
 
-class FaultRunner:
+
+class Nemesis:
     """The nemesis of a run, as the interpreter's client: `inject` and `heal` ops in, what came of them out.
 
-        inject  {"fault", "id", "target", "seed", "for_s"}     target: a role, or node names: `n1,n3`
-        heal    {"fault", "id"}
+        inject  `results.strikes.Strike.to_inject`      heal  `Strike.to_heal`
+        skip    a strike whose event did not come
 
-    Completions are `info`. Their value repeats `fault` and `id` and adds `nodes` (node -> detail), `evidence`
-    (node -> text); those of an inject also `impairs` (node -> peers not heard; itself: down) and `seen`: whether the
-    effect was there on at least one node. `error` tells where it was not, or what failed.
+    Completions are `info`. Their value repeats `fault` and `id` and adds `nodes` (place -> what was done there) and
+    `evidence` (place -> text); those of an inject also `effects` and `impairs` (`results.strikes`) and `seen`: whether
+    the effect was there at one place at least. `error` tells where it was not, or what failed.
     """
 
     def __init__(
         self,
-        cluster: Cluster,
-        topology: Topology,
-        faults: Mapping[str, Fault],
-        scene: Callable[[], Scene],
+        deployment: Deployment,
+        fault: Callable[[Strike], Fault],
+        view: Callable[[], ClusterView],
         limits: Limits = Limits(),
         words: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
-        """`scene`: who is who, asked when a fault strikes; `words`: `infra.systems.api.Topology.roles`, for people.
-        Raises PlanError where the cluster permits no such fault.
+        """`fault`: the fault of a strike, with its options; it raises PlanError where there is none. `view`: who is
+        who, asked when a fault strikes. `words`: `infra.systems.api.Topology.roles`, for people.
         """
-        if not cluster.destructive:
-            _refuse(faults.values())
-        self._cluster, self._topology, self._scene, self._limits = cluster, topology, scene, limits
-        self._words = words
-        self._faults = {**faults, **{fault.name: fault for fault in faults.values()}}
-        self._force: dict[int, _Force] = {}
-        self._past: list[tuple[Mapping[str, Collection[str]], float]] = []
+        self._deployment, self._fault, self._view, self._limits, self._words = deployment, fault, view, limits, words
+        self._data = sorted({s.kind for s in deployment.record.servers if s.group is not None})
+        self._active: dict[int, ActiveStrike] = {}
+        self._past: list[tuple[list[Effect], float]] = []
         self._stragglers: list[tuple[Future[Any], str]] = []
         self._late: list[str] = []
         self._one_at_a_time = Lock()
         self._conductor = ThreadPoolExecutor(2, thread_name_prefix="nemesis")
         # A thread that hangs on a dead node must not keep the others from being healed.
-        self._hands = ThreadPoolExecutor(4 * max(1, len(cluster.nodes)), thread_name_prefix="fault")
+        self._hands = ThreadPoolExecutor(4 * max(1, len(deployment.nodes)), thread_name_prefix="fault")
 
     @property
     def active(self) -> list[str]:
         """What is in force now, for the live line: `hammer-time n4 (leader)`."""
-        return [f"{f.fault.name} {f.told}{' (not healed)' * f.healing_failed}" for f in list(self._force.values())]
+        return [
+            f"{one.fault.name} {one.described}{' (not healed)' * one.healing_failed}"
+            for one in list(self._active.values())
+        ]
 
     def downed(self, node: str, server: str, since: float) -> bool:
         """Whether a strike that was in force at or after `since` (of `time.monotonic`) ends or stops this server."""
-        past = [downs for downs, end in list(self._past) if end >= since]
-        hit = [downs.get(node, ()) for downs in (*past, *(force.downs for force in list(self._force.values())))]
-        return any(server in kinds or "*" in kinds for kinds in hit)
+        past = [effects for effects, end in list(self._past) if end >= since]
+        now = [[e for hold in one.holds for e in hold.injection.effects] for one in list(self._active.values())]
+        return any(
+            effect.node == node and effect.kind != "cut-off" and (not effect.servers or server in effect.servers)
+            for effects in (*past, *now)
+            for effect in effects
+        )
 
     async def invoke(self, op: Op) -> Completion:
-        """Carry out an `inject` or a `heal` op. Never raises but when it is cancelled."""
-        asked = op.value if isinstance(op.value, Mapping) else {}
-        fault = self._faults.get(str(asked.get("fault")))
-        if op.f not in ("inject", "heal") or fault is None or not isinstance(asked.get("id"), int):
-            return Completion(INFO, op.value, error=f"the nemesis knows no {op.f} of {op.value!r}")
+        """Carry out an `inject`, `heal` or `skip` op. Never raises but when it is cancelled."""
+        try:
+            strike = Strike.from_op(op.value)
+            fault = self._fault(strike)
+        except (ValueError, PlanError) as problem:
+            return Completion(INFO, op.value, error=f"the nemesis knows no {op.f} of {op.value!r}: {problem}")
         given_up = Event()
         try:
-            if op.f == "heal":
-                return await self._conduct(lambda: self._heal(asked))
-            scene = await self._known(asked)
-            return await self._conduct(lambda: self._inject(asked, fault, scene, given_up))
+            match op.f:
+                case "heal":
+                    return await self._conduct(lambda: self._heal(strike))
+                case "inject":
+                    view = await self._known(strike)
+                    return await self._conduct(lambda: self._inject(strike, fault, view, given_up))
+                case "skip":
+                    return Completion(INFO, op.value, error="its event did not come, so nothing was struck")
+            return Completion(INFO, op.value, error=f"the nemesis knows no {op.f}")
         except asyncio.CancelledError:
             given_up.set()
             raise
@@ -163,153 +176,155 @@ class FaultRunner:
 
         return await asyncio.get_running_loop().run_in_executor(self._conductor, alone)
 
-    async def _known(self, asked: Mapping[str, Any]) -> Scene:
+    async def _known(self, strike: Strike) -> ClusterView:
         """Who is who now; a strike that aims at a role waits a moment for somebody to have it."""
-        role = _role(asked)
         now = asyncio.get_running_loop().time
         deadline = now() + self._limits.role_s
-        while (scene := self._scene()) and role and not scene.cast(role, Random(0)) and now() < deadline:
+        role = is_role(strike.target)
+        while (
+            (view := self._view()) and role and not who_has(strike.target, view, Random(0)).nodes and now() < deadline
+        ):
             await asyncio.sleep(0.2)
-        return scene
+        return view
 
     # What follows runs in the conductor's thread, one op at a time.
 
-    def _inject(self, asked: Mapping[str, Any], fault: Fault, scene: Scene, given_up: Event) -> Completion:
-        value = {"fault": fault.name, "id": asked["id"]}
-        nothing = {**value, "nodes": {}, "evidence": {}, "impairs": {}, "seen": False}
+    def _inject(self, strike: Strike, fault: Fault, view: ClusterView, given_up: Event) -> Completion:
+        value = strike.to_heal()
+        nothing = {**value, "nodes": {}, "evidence": {}, "effects": [], "impairs": {}, "seen": False}
         if given_up.is_set():
             return Completion(INFO, nothing, error="broken off before anything was injected")
-        if asked["id"] in self._force:
-            return Completion(INFO, nothing, error=f"strike {asked['id']} is in force already; nothing was injected")
-        nodes = [node.name for node in self._cluster.nodes]
-        role, rng = _role(asked), Random(asked.get("seed", 0))
-        hit = scene.cast(role, rng) if role else str(asked.get("target", "")).split(",")
-        if not hit:
-            return Completion(INFO, nothing, error=f"no {role} is known, so nothing was struck")
+        if strike.id in self._active:
+            return Completion(INFO, nothing, error=f"strike {strike.id} is in force already; nothing was injected")
+        nodes = [node.name for node in self._deployment.nodes]
+        rng = Random(strike.seed)
+        target = who_has(strike.target, view, rng) if is_role(strike.target) else Target(strike.target.split(","))
+        if not target.nodes:
+            return Completion(INFO, nothing, error=f"no {strike.target} is known, so nothing was struck")
         try:
-            details = dict(fault.aim_at(scene, hit, role, rng))
+            aimed = dict(fault.aim(view, target, rng))
         except NoTarget as why:
             return Completion(INFO, nothing, error=f"{why}, so nothing was struck")
-        strangers = [name for name in details if name not in nodes]
+        strangers = sorted({injection.node for injection in aimed.values()} - set(nodes))
         if strangers:
             return Completion(INFO, nothing, error=f"{fault.name} aims at {', '.join(strangers)}: no such node")
-        sites = {n.name: Site(n, self._topology, self._cluster) for n in self._cluster.nodes if n.name in details}
-        holds = [_Hold(sites[name], detail) for name, detail in details.items()]
-        told = fault.told(details, scene.labels(self._words))
-        force = _Force(asked["id"], fault, told, holds, fault.downs(nodes, details))
-        self._force[force.id] = force
-        ttl_s = float(asked.get("for_s", 0)) + self._limits.lease_slack_s
+        holds = [_Hold(place, injection) for place, injection in aimed.items()]
+        described = fault.describe(list(aimed.values()), view.labels(self._words))
+        active = ActiveStrike(strike, fault, described, holds)
+        self._active[strike.id] = active
+        ttl_s = strike.for_s + self._limits.lease_slack_s
 
         failed = self._everywhere(holds, lambda hold: self._take(fault, hold, ttl_s), self._limits.inject_s)[1]
         if failed:
-            return self._take_back(force, failed, nodes)
-        probed = self._probe(holds, fault.seen)
-        unseen = [h.name for h in holds if not probed[h.name].seen and not isinstance(h.lease, Nothing)]
-        done = {h.name: h.detail for h in holds if not isinstance(h.lease, Nothing)}
+            return self._take_back(active, failed)
+        probed = self._probe(holds, lambda injection: injection.seen(self._deployment))
+        unseen = [h.place for h in holds if not probed[h.place].seen and not h.idle]
+        effects = active.effects
         value |= {
-            "nodes": details,
-            "evidence": {name: evidence.what for name, evidence in probed.items()},
-            "impairs": {node: list(peers) for node, peers in fault.impairs(nodes, done).items()},
+            "nodes": {hold.place: hold.injection.detail for hold in holds},
+            "evidence": {place: evidence.what for place, evidence in probed.items()},
+            "effects": [effect.to_json() for effect in effects],
+            "impairs": impairs(effects, self._data),
             "seen": any(evidence.seen for evidence in probed.values()),
         }
-        error = "; ".join(f"no effect seen on {name}: {probed[name].what}" for name in unseen)
+        error = "; ".join(f"no effect seen on {place}: {probed[place].what}" for place in unseen)
         return Completion(INFO, value, error=error or None)
 
-    def _take_back(self, force: _Force, failed: Mapping[str, str], nodes: Sequence[str]) -> Completion:
+    def _take_back(self, active: ActiveStrike, failed: Mapping[str, str]) -> Completion:
         """Undo a strike that could not be injected everywhere: half a fault is not the fault that was planned."""
-        for hold in force.holds:
+        for hold in active.holds:
             with hold.lock:
-                hold.given_up = hold.lease is None
-        evidence, problems = self._end(force)
-        evidence |= {name: f"injection failed: {problem}" for name, problem in failed.items()}
-        details = {hold.name: hold.detail for hold in force.holds}
+                hold.given_up = not hold.done
+        evidence, problems = self._end(active)
+        evidence |= {place: f"injection failed: {problem}" for place, problem in failed.items()}
+        effects = [e for hold in active.holds for e in hold.injection.effects] if problems else []
         value = {
-            "fault": force.fault.name,
-            "id": force.id,
-            "nodes": details,
+            **active.strike.to_heal(),
+            "nodes": {hold.place: hold.injection.detail for hold in active.holds},
             "evidence": evidence,
-            "impairs": force.fault.impairs(nodes, details) if problems else {},
+            "effects": [effect.to_json() for effect in effects],
+            "impairs": impairs(effects, self._data),
             "seen": False,
         }
-        told = "; ".join(f"{name}: {problem}" for name, problem in failed.items())
+        where = "; ".join(f"{place}: {problem}" for place, problem in failed.items())
         left = f"and not all of it could be undone: {'; '.join(problems)}" if problems else "nothing is left of it"
-        return Completion(INFO, value, error=f"injection failed on {told}; {left}")
+        return Completion(INFO, value, error=f"injection failed on {where}; {left}")
 
-    def _heal(self, asked: Mapping[str, Any]) -> Completion:
-        value = {"fault": asked["fault"], "id": asked["id"]}
-        force = self._force.get(asked["id"])
-        if force is None:
+    def _heal(self, strike: Strike) -> Completion:
+        value = strike.to_heal()
+        active = self._active.get(strike.id)
+        if active is None:
             return Completion(INFO, {**value, "nodes": {}, "evidence": {}, "note": "it was not in force"})
-        value |= {"nodes": {hold.name: hold.detail for hold in force.holds}}
-        evidence, problems = self._end(force)
+        value |= {"nodes": {hold.place: hold.injection.detail for hold in active.holds}}
+        evidence, problems = self._end(active)
         return Completion(INFO, {**value, "evidence": evidence}, error="; ".join(problems) or None)
 
     def _heal_everything(self) -> list[str]:
-        problems = [p for force in reversed(list(self._force.values())) for p in self._end(force)[1]]
+        problems = [p for active in reversed(list(self._active.values())) for p in self._end(active)[1]]
         running = wait([future for future, _ in self._stragglers], self._limits.heal_s).not_done
         self._stragglers = [(future, told) for future, told in self._stragglers if future in running]
         late, self._late = self._late, []
         return problems + late + [f"{told} is still under way; its lease will end it" for _, told in self._stragglers]
 
-    def _end(self, force: _Force) -> tuple[dict[str, str], list[str]]:
-        """Heal a strike: node -> evidence, and the problems left after all attempts. Without any it is over."""
-        evidence = {hold.name: "nothing was done here" for hold in force.holds if isinstance(hold.lease, Nothing)}
+    def _end(self, active: ActiveStrike) -> tuple[dict[str, str], list[str]]:
+        """Heal a strike: place -> evidence, and the problems left after all attempts. Without any it is over."""
+        name = f"{active.fault.name} {active.strike.id}"
+        evidence = {hold.place: "nothing was done here" for hold in active.holds if hold.idle}
         deadline = time.monotonic() + self._limits.heal_s
-        bad = [hold for hold in force.holds if hold.lease is not None and not isinstance(hold.lease, Nothing)]
+        bad = [hold for hold in active.holds if hold.lease is not None]
         while True:
             left = max(0.1, deadline - time.monotonic())
             failed = self._everywhere(bad, partial(_let_go, timeout_s=left), left)[1]
-            probed = self._probe(bad, force.fault.healed, max(0.1, deadline - time.monotonic()))
-            evidence |= {name: found.what for name, found in probed.items()}
-            bad = [hold for hold in bad if hold.name in failed or not probed[hold.name].seen]
+            probed = self._probe(
+                bad, lambda injection: injection.healed(self._deployment), max(0.1, deadline - time.monotonic())
+            )
+            evidence |= {place: found.what for place, found in probed.items()}
+            bad = [hold for hold in bad if hold.place in failed or not probed[hold.place].seen]
             if not bad or time.monotonic() + self._limits.pause_s >= deadline:
                 break
             time.sleep(self._limits.pause_s)
-        problems = [
-            f"{force.fault.name} {force.id} on {hold.name}: {failed.get(hold.name) or probed[hold.name].what}"
-            for hold in bad
-        ]
-        force.healing_failed = bool(problems)
+        problems = [f"{name} on {hold.place}: {failed.get(hold.place) or probed[hold.place].what}" for hold in bad]
+        active.healing_failed = bool(problems)
         if not problems:
-            self._past.append((force.downs, time.monotonic()))
-            self._force.pop(force.id, None)
+            self._past.append(([e for hold in active.holds for e in hold.injection.effects], time.monotonic()))
+            self._active.pop(active.strike.id, None)
         for problem in problems:
             log.error("not healed: %s", problem)
         return evidence, problems
 
     def _take(self, fault: Fault, hold: _Hold, ttl_s: float) -> None:
-        """Inject on one node, in a thread of its own; undone at once when nobody waits for it any more."""
+        """Inject at one place, in a thread of its own; undone at once when nobody waits for it any more."""
         if hold.given_up:
             return
-        lease = fault.inject(hold.site, hold.detail, ttl_s)
+        lease = hold.injection.inject(self._deployment, ttl_s)
         with hold.lock:
             if not hold.given_up:
-                hold.lease = lease
+                hold.lease, hold.done = lease, True
                 return
-        told = f"{fault.name}, injected too late on {hold.name}"
+        if lease is None:
+            return
+        late = f"{fault.name}, injected too late on {hold.place}"
         try:
             lease.heal()
-            healed = fault.healed(hold.site, hold.detail)
+            healed = hold.injection.healed(self._deployment)
         except Exception as problem:
-            self._late.append(f"{told}: {_one_line(problem)}")
+            self._late.append(f"{late}: {_one_line(problem)}")
         else:
             if not healed.seen:
-                self._late.append(f"{told}: {healed.what}")
+                self._late.append(f"{late}: {healed.what}")
 
     def _probe(
-        self, holds: Sequence[_Hold], probe: Callable[[Site, Any], Evidence], limit_s: float | None = None
+        self, holds: Sequence[_Hold], probe: Callable[[Injection], Evidence], limit_s: float | None = None
     ) -> dict[str, Evidence]:
-        """Node -> evidence; a probe that fails has seen nothing."""
-        found, failed = self._everywhere(
-            holds, lambda hold: probe(hold.site, hold.detail), limit_s or self._limits.probe_s
-        )
-        return {h.name: found.get(h.name) or Evidence(False, f"the probe failed: {failed[h.name]}") for h in holds}
+        """Place -> evidence; a probe that fails has seen nothing."""
+        found, failed = self._everywhere(holds, lambda hold: probe(hold.injection), limit_s or self._limits.probe_s)
+        return {h.place: found.get(h.place) or Evidence(False, f"the probe failed: {failed[h.place]}") for h in holds}
 
     def _everywhere(
         self, holds: Sequence[_Hold], work: Callable[[_Hold], T], limit_s: float
     ) -> tuple[dict[str, T], dict[str, str]]:
-        """Do it on all nodes at the same time: node -> result, and node -> problem for the others."""
-        running: dict[str, Future[T]] = {hold.name: self._hands.submit(work, hold) for hold in holds}
+        """Do it at all places at the same time: place -> result, and place -> problem for the others."""
+        running: dict[str, Future[T]] = {hold.place: self._hands.submit(work, hold) for hold in holds}
         wait(running.values(), timeout=limit_s)
         found: dict[str, T] = {}
         failed: dict[str, str] = {}
@@ -325,30 +340,8 @@ class FaultRunner:
         return found, failed
 
 
-def generator(found: Iterable[Strike]) -> Generator:
-    """The schedule as the nemesis' ops, timed from the start of the phase. A heal goes before an inject of its time."""
-    ops: list[tuple[float, int, Invocation]] = []
-    for strike in found:
-        value = {"fault": strike.fault, "id": strike.id}
-        more = {"target": strike.target, "seed": strike.seed, "for_s": round(strike.end_s - strike.start_s, 3)}
-        ops.append((strike.start_s, 1, Invocation("inject", value={**value, **more})))
-        ops.append((strike.end_s, 0, Invocation("heal", value=value)))
-    ops.sort(key=lambda entry: entry[:2])
-    return gen.nemesis(gen.script([(at, invocation) for at, _, invocation in ops]))
-
-
-def _role(asked: Mapping[str, Any]) -> str | None:
-    target = asked.get("target")
-    return target if target in ROLES else None
-
-
-def refuse_if_not_disposable(plan: Plan, faults: Mapping[str, Fault], backend: str) -> None:
-    """Raise PlanError for destructive faults on existing machines that are not marked disposable."""
-    if backend == "ssh" and not plan.cluster.disposable:
-        _refuse(faults.values())
-
-
-def _refuse(faults: Iterable[Fault]) -> None:
+def refuse_destructive(faults: Iterable[Fault]) -> None:
+    """Raise PlanError for the destructive ones: for machines that are not marked disposable."""
     names = sorted({fault.name for fault in faults if fault.destructive})
     if names:
         raise PlanError(

@@ -1,4 +1,4 @@
-"""Target expressions: which nodes a strike hits.
+"""Target expressions: whom a strike hits.
 
 | expression | nodes hit                                                                             |
 |------------|---------------------------------------------------------------------------------------|
@@ -12,41 +12,62 @@
 Roles mean whoever has them when the fault strikes. A fault of processes then hits that role's server alone, and all
 servers of a node otherwise.
 
-| role                | who                                                                          |
-|---------------------|------------------------------------------------------------------------------|
-| `leader`, `master`  | the broker (or DLedger server) that leads; of several groups, one at random  |
-| `slaves`            | all brokers that follow a master                                             |
-| `controller-leader` | the controller that leads the controllers                                    |
-| `namesrv`           | a random name server                                                         |
+| role                  | who                                                                                      |
+|-----------------------|------------------------------------------------------------------------------------------|
+| `leader`, `master`    | the server that leads a replica group; of several groups, one at random                  |
+| `followers`, `slaves` | all servers that follow a leader                                                         |
+| `KIND`                | a random server of this kind: `namesrv`, `controller`, `broker`, `proxy`                 |
+| `KIND-leader`         | the server of this kind that leads the others: `controller-leader`                       |
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from random import Random
 from typing import Final
 
-from harness.plan.plan import PlanError, suggest
+from harness.api import DATA, Target
+from harness.nemesis.view import ClusterView
+from harness.plan.plan import PlanError
+from infra.options import suggest
 
-LEADER: Final = "leader"
-MASTER: Final = "master"
-SLAVES: Final = "slaves"
-CONTROLLER_LEADER: Final = "controller-leader"
-NAMESRV: Final = "namesrv"
-ROLES: Final = (LEADER, MASTER, SLAVES, CONTROLLER_LEADER, NAMESRV)
 RANDOM: Final = "random"
-WORDS: Final = ("one", "minority", "majority", "all", RANDOM, *ROLES)
+GROUPS: Final = ("one", "minority", "majority", "all", RANDOM)
+"""Words for a number of nodes."""
+LEADER: Final = ("leader", "master")
+FOLLOWERS: Final = ("followers", "slaves")
+_LEADS: Final = "-leader"
+_NODE: Final = re.compile(r"n[0-9]+")
+
+
+def is_role(expression: str) -> bool:
+    """Whether it means whoever has a role, rather than nodes."""
+    word = expression.strip()
+    return word not in GROUPS and "," not in word and bool(word) and not _NODE.fullmatch(word)
+
+
+def roles(kinds: Sequence[str]) -> list[str]:
+    """The roles that there can be, with servers of these kinds."""
+    return [*LEADER, *FOLLOWERS, *kinds, *(f"{kind}{_LEADS}" for kind in kinds)]
+
+
+def check_role(role: str, kinds: Sequence[str], nodes: Sequence[str], where: str) -> None:
+    """Raise PlanError for a role that nobody can have. kinds: of the servers that the topology has."""
+    if role not in roles(kinds):
+        near = suggest(role, [*GROUPS, *roles(kinds), *nodes]) or "; " + right(nodes, kinds)
+        raise PlanError(f"{where}: no target {role!r}{near}")
 
 
 def resolve(expression: str, nodes: Sequence[str], rng: Random, where: str = "target") -> list[str]:
     """The nodes that an expression chooses, in the order of `nodes`; `[]` for a role, known only when it strikes.
 
-    Raises PlanError, which begins with `where`, for an unknown word or node, or an expression that chooses nobody.
+    Raises PlanError, which begins with `where`, for an unknown node, or an expression that chooses nobody.
     """
+    if is_role(expression):
+        return []
     count = len(nodes)
     match expression.strip():
-        case role if role in ROLES:
-            return []
         case "one":
             size = 1
         case "minority":
@@ -65,6 +86,32 @@ def resolve(expression: str, nodes: Sequence[str], rng: Random, where: str = "ta
     return [node for node in nodes if node in chosen]
 
 
+def who_has(role: str, view: ClusterView, rng: Random) -> Target:
+    """Whom a role means now; no nodes while nobody has it."""
+    if role in LEADER or role in FOLLOWERS:
+        leaders = sorted(view.leaders.values())
+        if role in LEADER:
+            found = [rng.choice(leaders)] if leaders else []
+        else:
+            led = [node for group in view.leaders for node in view.groups.get(group, ())]
+            found = [node for node in led if node not in leaders]
+        return Target([node for node in view.nodes if node in found and node in view.main], DATA)
+    if role.endswith(_LEADS):
+        kind = role.removesuffix(_LEADS)
+        return Target([view.leading[kind]] if kind in view.leading else [], kind)
+    there = view.having(role)
+    return Target([rng.choice(there)] if there else [], role)
+
+
+def kinds_hit(view: ClusterView, node: str, target: Target) -> list[str]:
+    """The kinds of servers on a node that a target means: just one, or all of them."""
+    if target.kind is None:
+        return list(view.servers.get(node, ()))
+    if target.kind == DATA:
+        return [view.main[node]] if node in view.main else []
+    return [target.kind]
+
+
 def _mostly_small(count: int, rng: Random) -> int:
     """1..count, each half as likely as the one before."""
     return rng.choices(range(1, count + 1), weights=[0.5**k for k in range(count)])[0]
@@ -73,15 +120,17 @@ def _mostly_small(count: int, rng: Random) -> int:
 def _named(names: str, nodes: Sequence[str], where: str) -> list[str]:
     asked = [name.strip() for name in names.split(",") if name.strip()]
     if not asked:
-        raise PlanError(f"{where} is empty; {_right(nodes)}")
+        raise PlanError(f"{where} is empty; {right(nodes)}")
     for name in asked:
-        if name in WORDS:
-            raise PlanError(f"{where}: {name!r} cannot stand in a list of nodes; {_right(nodes)}")
+        if name in GROUPS or (len(asked) > 1 and is_role(name) and name in roles(())):
+            raise PlanError(f"{where}: {name!r} cannot stand in a list of nodes; {right(nodes)}")
         if name not in nodes:
-            raise PlanError(f"{where}: no target {name!r}{suggest(name, [*WORDS, *nodes]) or '; ' + _right(nodes)}")
+            raise PlanError(f"{where}: no target {name!r}{suggest(name, [*GROUPS, *nodes]) or '; ' + right(nodes)}")
     return [node for node in nodes if node in asked]
 
 
-def _right(nodes: Sequence[str]) -> str:
+def right(nodes: Sequence[str], kinds: Sequence[str] = ()) -> str:
+    """What would be right, for an error line."""
     last = nodes[-1] if nodes else "n5"
-    return f"one of {', '.join(WORDS)}, or nodes such as {','.join(dict.fromkeys((nodes[0] if nodes else 'n1', last)))}"
+    some = ",".join(dict.fromkeys((nodes[0] if nodes else "n1", last)))
+    return f"one of {', '.join((*GROUPS, *roles(kinds)))}, or nodes such as {some}"

@@ -6,10 +6,13 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
-from harness.nemesis.view import Scene
-from infra.machines.api import Node
-from infra.systems.api import Status, Topology
+from harness.nemesis.view import ClusterView
+from infra.machines.api import InfraError, Node
+from infra.systems.api import Deployment, Status
+from infra.systems.java import new_lines
+from results.op import CALM, LOG_LINE, ROLE_CHANGED
 from results.record import Observation
 
 INTERVAL_S = 1.0
@@ -19,6 +22,9 @@ ANSWER_S = 4.0
 
 THOROUGH_S = 5.0
 """So often a server is asked for how far its log goes, where that costs it much to say."""
+
+LOG_S = 0.5
+"""So often the servers' logs are searched, where a strike waits for a line."""
 
 FOLLOW_S = 3.0
 """A follower may be so far behind its leader and still follow."""
@@ -30,11 +36,21 @@ class Observer:
     """
 
     def __init__(
-        self, topology: Topology, nodes: Sequence[Node], now: Callable[[], int], keep: Callable[[Observation], None]
+        self,
+        deployment: Deployment,
+        now: Callable[[], int],
+        keep: Callable[[Observation], None],
+        report: Callable[[str, Any], None] = lambda f, value: None,
     ) -> None:
-        self._topology, self._nodes, self._now, self._keep = topology, nodes, now, keep
-        self._stage = Scene.of(topology, nodes)
-        self.scene = self._stage
+        """`keep` is given every observation; `report` the events that follow from them (`results.op.EVENTS`)."""
+        self._topology, self._nodes, self._now, self._keep = deployment.topology, deployment.nodes, now, keep
+        self._report = report
+        self._kinds = sorted({server.kind for server in deployment.record.servers})
+        self._stage = ClusterView.of(deployment.record)
+        self._calm = False
+        self._led_by: dict[str, str] = {}
+        """Group, or kind of server -> who led it last."""
+        self.view = self._stage
         """Who is who, as of the last round."""
         self.term: int | None = None
         self.latest: dict[str, Observation] = {}
@@ -58,6 +74,24 @@ class Observer:
             self._conclude()
             await asyncio.sleep(max(0.05, INTERVAL_S - (now() - began)))
 
+    async def follow_logs(self, texts: Sequence[str]) -> None:
+        """Report the lines of the servers' logs that hold one of these texts, until cancelled. Each line once, within
+        a second; lines from before the beginning do not count.
+        """
+        if texts:
+            await asyncio.gather(*(self._follow(node, texts) for node in self._nodes))
+
+    async def _follow(self, node: Node, texts: Sequence[str]) -> None:
+        seen: dict[str, int] = {}
+        while True:
+            try:
+                found = await asyncio.to_thread(new_lines, node, texts, seen)
+            except InfraError:
+                found = []  # it does not answer; what it logs meanwhile is found later
+            for line in found:
+                self._report(LOG_LINE, {"node": node.name, "line": line[:500]})
+            await asyncio.sleep(LOG_S)
+
     async def look(self, *, thorough: bool = False) -> Mapping[str, Observation]:
         """One round over all nodes at once: node -> what it said in this round."""
         said = await asyncio.gather(*(self._ask(node, thorough) for node in self._nodes))
@@ -76,15 +110,28 @@ class Observer:
             leaders[group] = best.node
             self.term = best.term if self.term is None else self.term
             self._aspire(group, best)
-        leading = [o for o in self.latest.values() if o.extra.get("controller") == "leader"]
-        # One that was cut off may say for a while that it leads; its knowledge of who is in sync is older.
-        told = max(leading, key=lambda o: o.extra.get("in_sync_epoch") or 0, default=None)
-        self.scene = replace(
-            self._stage,
-            leaders=leaders,
-            controller_leader=told.node if told else None,
-            in_sync=[str(node) for node in told.extra.get("in_sync") or []] if told else None,
-        )
+        self.view = replace(self._stage, leaders=leaders, **self._led())
+        for of, node in {**self.view.leaders, **self.view.leading}.items():
+            if self._led_by.setdefault(of, node) != node:
+                self._led_by[of] = node
+                self._report(ROLE_CHANGED, {"of": of, "node": node})
+        calm = self.all_follow
+        if calm and not self._calm:
+            self._report(CALM, {})
+        self._calm = calm
+
+    def _led(self) -> dict[str, Any]:
+        """Who leads the servers of a kind (the controllers), and whom one of them says to be in sync."""
+        leading: dict[str, str] = {}
+        in_sync: list[str] | None = None
+        for kind in dict.fromkeys(key for o in self.latest.values() for key in o.extra if o.extra[key] == "leader"):
+            said = [o for o in self.latest.values() if o.extra.get(kind) == "leader"]
+            # One that was cut off may say for a while that it leads; its knowledge of who is in sync is older.
+            best = max(said, key=lambda o: o.extra.get("in_sync_epoch") or 0)
+            leading[kind] = best.node
+            if "in_sync" in best.extra:
+                in_sync = [str(node) for node in best.extra.get("in_sync") or []]
+        return {"leading": leading, "in_sync": in_sync}
 
     def _aspire(self, group: str, leader: Observation) -> None:
         goals, held = self._goals[group], _stored(leader)
@@ -118,7 +165,7 @@ class Observer:
     @property
     def leaders(self) -> list[str]:
         """Who leads, a node for each group that has a leader."""
-        return list(self.scene.leaders.values())
+        return list(self.view.leaders.values())
 
     @property
     def all_follow(self) -> bool:
@@ -157,7 +204,7 @@ class Observer:
         )
 
     def _applied(self, group: str, said: Mapping[str, Observation]) -> bool:
-        leader = self.scene.leaders.get(group)
+        leader = self.view.leaders.get(group)
         goal = _stored(said[leader]) if leader else None
         held = [said[node].applied for node in self._stage.groups[group] if node in self._stage.main]
         return goal is not None and all((applied if applied is not None else -1) >= goal for applied in held)
@@ -165,10 +212,15 @@ class Observer:
     @property
     def _all_in_sync(self) -> bool:
         """True where nobody says who is in sync, and nobody is there to say it."""
-        if not any("controller" in o.extra for o in self.latest.values()):
+        if not self._speaks_of_sync:
             return True
-        held = self.scene.in_sync
+        held = self.view.in_sync
         return held is not None and set(self._stage.main) <= set(held)
+
+    @property
+    def _speaks_of_sync(self) -> bool:
+        """Whether anybody is there who may say who is in sync."""
+        return self._topology.record().traits.in_sync
 
     def _members(self, group: str) -> Iterator[Observation]:
         """The latest of the nodes of a group that hold data."""

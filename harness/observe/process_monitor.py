@@ -14,11 +14,11 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from infra.machines import primitives
 from infra.machines.api import InfraError, Node, ProcessId
-from infra.systems.api import Topology
+from infra.machines.primitives.process import await_end
+from infra.systems.api import Deployment
 
-log = logging.getLogger("harness.watch")
+log = logging.getLogger("harness.observe")
 
 T = TypeVar("T")
 
@@ -39,7 +39,7 @@ class _Seen:
     since: float
 
 
-class Watch:
+class ProcessMonitor:
     """`excused(node, server, since)`: whether a fault that was in force at or after `since` (of `time.monotonic`) ends
     or stops that server. `report` is given each death that is not: `{"node", "server", "pid", "last"}`; pid None: it
     was to be started again and is not there.
@@ -47,13 +47,12 @@ class Watch:
 
     def __init__(
         self,
-        topology: Topology,
-        nodes: Sequence[Node],
+        deployment: Deployment,
         excused: Callable[[str, str, float], bool],
         report: Callable[[dict[str, Any]], None],
     ) -> None:
-        self._topology, self._nodes, self._excused, self._report = topology, nodes, excused, report
-        self._pool = ThreadPoolExecutor(max(1, len(nodes)), thread_name_prefix="watch")
+        self._deployment, self._nodes, self._excused, self._report = deployment, deployment.nodes, excused, report
+        self._pool = ThreadPoolExecutor(max(1, len(self._nodes)), thread_name_prefix="watch")
         self._paused = False
         self._restarts = 0
 
@@ -86,7 +85,7 @@ class Watch:
                 missing.clear()
                 told.clear()
                 now = time.monotonic()
-                while not (found := await self._processes(node)) and self._topology.servers(node):
+                while not (found := await self._processes(node)) and self._deployment.servers(node.name):
                     await asyncio.sleep(_PAUSE_S)
                 alive = {kind: _Seen(process, now) for kind, process in found.items() if process is not None}
             ended = await self._ended(node, [seen.process for seen in alive.values()])
@@ -120,7 +119,7 @@ class Watch:
         await asyncio.sleep(_PAUSE_S)
 
     async def _tell(self, node: Node, kind: str, pid: int | None) -> None:
-        last = await self._in_thread(lambda: self._topology.last_words(node, kind))
+        last = await self._in_thread(lambda: self._deployment.server(node.name, kind).last_words())
         log.error("%s: the %s (process %s) ended, and nobody had stopped it: %s", node.name, kind, pid, last)
         self._report({"node": node.name, "server": kind, "pid": pid, "last": last})
 
@@ -128,7 +127,7 @@ class Watch:
         """Kind of server -> its process; {} while the node does not answer."""
 
         def ask() -> dict[str, ProcessId | None]:
-            return {kind: self._topology.process(node, kind) for kind in self._topology.servers(node)}
+            return {server.kind: server.process() for server in self._deployment.servers(node.name)}
 
         try:
             return await self._in_thread(ask)
@@ -140,7 +139,7 @@ class Watch:
         if not processes:
             return []
         try:
-            return await self._in_thread(lambda: primitives.await_end(node, processes, ROUND_S))
+            return await self._in_thread(lambda: await_end(node, processes, ROUND_S))
         except InfraError as problem:
             log.warning("%s: its processes cannot be watched: %s", node.name, problem)
             await asyncio.sleep(_PAUSE_S)

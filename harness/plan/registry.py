@@ -1,46 +1,71 @@
-"""Plug-ins by name, found through entry points (`pyproject.toml`): workloads, nemeses, clusters, and the topologies."""
+"""Plug-ins by name, found through entry points (`pyproject.toml`), and the options that each declares."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
+from typing import Any, Final
 
-from harness.api import Fault, Workload
-from harness.plan.plan import Plan, PlanError, suggest
+from harness.api import ClientProtocol, Fault, Workload
+from harness.plan.plan import Plan, PlanError
 from infra.machines.api import Backend, Capability
+from infra.options import NoOptions, OptionError, OptionSpec, parse, specs, suggest
+from infra.systems.api import TOPOLOGIES, Topology
 
-WORKLOADS = "harness.workloads"
-NEMESES = "harness.nemeses"
-CLUSTERS = "harness.clusters"
+WORKLOADS: Final = "harness.workloads"
+NEMESES: Final = "harness.nemeses"
+CLUSTERS: Final = "harness.clusters"
+CLIENTS: Final = "harness.clients"
 
-AUTO_ORDER = ("docker", "local")
-"""What `--cluster auto` tries, in this order."""
 
-OWN_MACHINES = AUTO_ORDER
-"""The backends that make their machines, and take none from the user."""
+@dataclass(frozen=True)
+class Family:
+    """One kind of plug-ins. base: what a class of it must be. word, plural: how users call it."""
+
+    group: str
+    word: str
+    plural: str
+    base: type | None = None
+
+
+FAMILIES: Final = (
+    Family(WORKLOADS, "workload", "workloads", Workload),
+    Family(NEMESES, "nemesis", "nemeses", Fault),
+    Family(TOPOLOGIES, "topology", "topologies"),
+    Family(CLIENTS, "client", "clients", ClientProtocol),
+    Family(CLUSTERS, "cluster", "clusters"),
+)
+_FAMILY: Final = {family.group: family for family in FAMILIES}
 
 
 def names(group: str) -> list[str]:
     """The names registered in an entry point group, sorted."""
-    return sorted(point.name for point in entry_points(group=group))
+    return sorted({point.name for point in entry_points(group=group)})
 
 
-def _find(group: str, what: str, name: str, also: Iterable[str] = ()) -> EntryPoint:
-    found = [point for point in entry_points(group=group) if point.name == name]
+def find(group: str, name: str, also: Iterable[str] = ()) -> type[Any]:
+    """The class of a plug-in. Raises PlanError where there is none of that name, or it is none of its kind."""
+    family = _FAMILY[group]
+    found = _point(family, name, also).load()
+    if not isinstance(found, type) or (family.base is not None and not issubclass(found, family.base)):
+        wanted = f"a subclass of {family.base.__module__}.{family.base.__name__}" if family.base else "a class"
+        raise PlanError(f"{family.word} {name!r} is {found!r}; {wanted} is right")
+    return found
+
+
+def _point(family: Family, name: str, also: Iterable[str] = ()) -> EntryPoint:
+    found = [point for point in entry_points(group=family.group) if point.name == name]
     if not found:
-        known = [*names(group), *also]
-        raise PlanError(f"no {what} {name!r}{suggest(name, known)}  (harness list {_PLURAL[what]})")
+        known = [*names(family.group), *also]
+        raise PlanError(f"no {family.word} {name!r}{suggest(name, known)}  (harness list {family.plural})")
     return found[0]
 
 
-_PLURAL = {"workload": "workloads", "nemesis": "nemeses", "cluster": "clusters"}
-
-
 def workload_class(name: str) -> type[Workload]:
-    loaded = _find(WORKLOADS, "workload", name).load()
-    if not (isinstance(loaded, type) and issubclass(loaded, Workload)):
-        raise PlanError(f"workload {name!r} is {loaded!r}; a subclass of harness.api.Workload is right")
-    return loaded
+    """A workload's class."""
+    return find(WORKLOADS, name)
 
 
 def workload(plan: Plan) -> Workload:
@@ -48,32 +73,99 @@ def workload(plan: Plan) -> Workload:
     return workload_class(plan.workload)(plan)
 
 
-def fault(name: str) -> Fault:
-    loaded = _find(NEMESES, "nemesis", name, also=["none"]).load()
-    if not (isinstance(loaded, type) and issubclass(loaded, Fault)):
-        raise PlanError(f"nemesis {name!r} is {loaded!r}; a subclass of harness.api.Fault is right")
-    made: Fault = loaded()
-    return made
+def fault_class(name: str) -> type[Fault]:
+    """A fault's class."""
+    return find(NEMESES, name, also=["none"])
 
 
-def insist_on_backend(name: str) -> None:
-    """Raise PlanError where there is no cluster backend of that name; none is asked what it can do."""
-    if name != "auto":
-        _find(CLUSTERS, "cluster", name, also=["auto"])
+def fault(name: str, options: Mapping[str, Any] | None = None, where: str = "the plan") -> Fault:
+    """A fault with its options. Raises PlanError."""
+    found = fault_class(name)
+    return found(options_of(found, options or {}, where, f"the nemesis {name!r}"))
+
+
+class FaultSet:
+    """The faults of a run, one for each name with its options: those that are prepared are those that strike."""
+
+    def __init__(self) -> None:
+        self._made: dict[tuple[str, str], Fault] = {}
+
+    def of(self, name: str, options: Mapping[str, Any]) -> Fault:
+        """Raises PlanError for one that is not there."""
+        key = name, json.dumps(options, sort_keys=True, default=str)
+        if key not in self._made:
+            self._made[key] = fault(name, options)
+        return self._made[key]
+
+    def __iter__(self) -> Iterator[Fault]:
+        return iter(self._made.values())
+
+
+def topology_class(name: str) -> type[Topology]:
+    """A topology's class."""
+    return find(TOPOLOGIES, name)
+
+
+def client_class(name: str) -> type[ClientProtocol]:
+    """A client's class."""
+    return find(CLIENTS, name)
+
+
+def backend_class(name: str) -> type[Backend]:
+    """A cluster backend's class."""
+    return find(CLUSTERS, name, also=["auto"])
+
+
+def options_class(owner: type[Any]) -> type[Any]:
+    """Where an owner's options are declared."""
+    return getattr(owner, "Options", NoOptions)
+
+
+def options_of(owner: type[Any], given: Mapping[str, Any], where: str, what: str) -> Any:
+    """An owner's options from a table. Raises PlanError."""
+    try:
+        return parse(options_class(owner), given, where, what)
+    except OptionError as problem:
+        raise PlanError(str(problem)) from None
+
+
+def options_by_name(owner: type[Any]) -> Mapping[str, OptionSpec]:
+    """Name -> option of an owner."""
+    return specs(options_class(owner))
+
+
+def owners_of(option: str, group: str) -> list[str]:
+    """Names of the plug-ins of a kind that have an option: for those who gave it to another. Others that cannot be
+    loaded are left out.
+    """
+    found = []
+    for name in names(group):
+        try:
+            if option in options_by_name(find(group, name)):
+                found.append(name)
+        except (PlanError, ImportError):
+            continue
+    return found
+
+
+def backends() -> list[tuple[str, Backend]]:
+    """All cluster backends, those that `auto` tries first in front, in their order."""
+    found = [(name, backend_class(name)()) for name in names(CLUSTERS)]
+    return sorted(found, key=lambda one: (one[1].auto_rank is None, one[1].auto_rank or 0, one[0]))
 
 
 def backend(name: str) -> Backend:
-    """A cluster backend by name, or the first of `AUTO_ORDER` that this machine can offer."""
+    """A cluster backend by name, or, for `auto`, the first that this machine can offer."""
     if name != "auto":
-        made: Backend = _find(CLUSTERS, "cluster", name, also=["auto"]).load()()
-        return made
+        return backend_class(name)()
     reasons = []
-    for candidate in AUTO_ORDER:
-        made = _find(CLUSTERS, "cluster", candidate).load()()
+    for candidate, made in backends():
+        if made.auto_rank is None:
+            continue
         can = probe(made)
         if can.ok:
             return made
-        reasons.append(f"{candidate}: {told(can)}")
+        reasons.append(f"{candidate}: {describe(can)}")
     raise PlanError(
         f"no cluster can be made here: {'; '.join(reasons)}; or name machines with --cluster ssh --node HOST"
     )
@@ -90,6 +182,6 @@ def probe(made: Backend) -> Capability:
         return Capability(False, f"it cannot be asked: {type(problem).__name__}: {text[:300]}")
 
 
-def told(capability: Capability) -> str:
+def describe(capability: Capability) -> str:
     """A capability that is lacking, as `reason (remedy)`."""
     return capability.reason + (f" ({capability.remedy})" if capability.remedy else "")

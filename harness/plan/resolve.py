@@ -1,117 +1,214 @@
-"""What a plan leaves open, decided: topology, profile, rate; and whether its parts go together.
+"""What a plan leaves open, decided: topology, profile, rate, every option; and whether its parts go together.
 
 A stored plan has every decision in it, so that it stays the same run when a default changes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any, Final
 
-from harness.api import Workload
+from harness.api import ClientProtocol, Workload
+from harness.nemesis.events import check_trigger
+from harness.nemesis.targets import check_role, is_role
 from harness.plan import registry
-from harness.plan.plan import Plan, PlanError, suggest
-from infra.systems.api import ServerSettings, Topology
-from infra.systems.dledger import server as dledger
-from infra.systems.dledger.topology import DledgerTopology
-from infra.systems.rocketmq.servers import artifacts
-from infra.systems.rocketmq.topologies import TOPOLOGIES
+from harness.plan.plan import NemesisPlan, Plan, PlanError, ServerRule
+from infra.options import dump, suggest
+from infra.systems.api import TOPOLOGIES, Launch, LaunchRule, ServerSettings, Topology
 
-STRICT = "strict"
+STRICT: Final = "strict"
 """The profile taken where a topology has it and the plan names none: what a test of promises asks for."""
 
-_SPECIAL = ("read_mode", "snapshot", "consume")
-"""Options that mean something to some workloads only (`Workload.heeds`)."""
+DEFAULT_NODES: Final = 5
 
 
-def decided(plan: Plan) -> Plan:
-    """The plan with nothing left open. Raises PlanError where its parts do not go together."""
+def resolve(plan: Plan, *, stored: bool = False) -> Plan:
+    """The plan with nothing left open. Raises PlanError where its parts do not go together.
+
+    stored  the plan was stored with a run: an option that its owners did not have then, or do not have any more, is
+            passed over.
+    """
     workload = registry.workload_class(plan.workload)
     topology = _topology(plan, workload)
     profile = _profile(topology, plan.server.profile)
-    version = plan.server.version or (
-        dledger.VERSION if topology == DledgerTopology.name else artifacts.DEFAULT_VERSION
+    owner = registry.topology_class(topology)
+    client = _client(plan, workload)
+    backend = plan.cluster.backend
+    server = replace(
+        plan.server,
+        topology=topology,
+        profile=profile,
+        version=plan.server.version or owner.default_version,
+        options=_filled(owner, plan.server.options, "server", f"the topology {topology!r}", TOPOLOGIES, stored),
     )
-    server = replace(plan.server, topology=topology, profile=profile, version=version)
-    return replace(plan, rate=plan.rate or workload.default_rate, server=server)
+    cluster_options, nodes = plan.cluster.options, plan.cluster.nodes
+    if backend != "auto":
+        found = registry.backend_class(backend)
+        cluster_options = _filled(
+            found, plan.cluster.options, "cluster", f"--cluster {backend}", registry.CLUSTERS, stored
+        )
+        nodes = nodes or found().nodes_of(registry.options_of(found, cluster_options, "cluster", backend))
+    elif plan.cluster.options and not stored:
+        name = next(iter(plan.cluster.options))
+        raise PlanError(f"--cluster auto has no option {name!r}; {_whose(name, registry.CLUSTERS)}")
+    return replace(
+        plan,
+        rate=plan.rate or workload.default_rate,
+        client=client,
+        options=_top_options(plan, workload, client, stored),
+        server=server,
+        cluster=replace(plan.cluster, nodes=nodes or DEFAULT_NODES, options=cluster_options),
+        nemeses=tuple(_nemesis(nemesis, stored) for nemesis in plan.nemeses),
+        strikes=tuple(
+            replace(
+                strike,
+                options=_filled(
+                    registry.fault_class(strike.fault),
+                    strike.options,
+                    f"strike {strike.id}",
+                    f"the nemesis {strike.fault!r}",
+                    registry.NEMESES,
+                    stored,
+                ),
+            )
+            for strike in plan.strikes
+        ),
+    )
 
 
-def make_topology(plan: Plan, workload: Workload) -> Topology:
-    """The topology of a decided plan. Raises InfraError for settings that it does not take."""
-    server = plan.server
-    assert server.topology is not None, "the plan is decided"
-    options: Mapping[str, object] = {
-        "controller_type": server.controller_type,
-        "brokers": server.brokers,
-        "proxy": "true" if plan.client == "grpc" else None,
-    }
-    return TOPOLOGIES[server.topology](
-        ServerSettings(
+def _nemesis(nemesis: NemesisPlan, stored: bool) -> NemesisPlan:
+    owner = registry.fault_class(nemesis.fault)
+    options = _filled(owner, nemesis.options, "nemesis", f"the nemesis {nemesis.fault!r}", registry.NEMESES, stored)
+    return replace(nemesis, options=options)
+
+
+def _filled(
+    owner: type[Any], given: Mapping[str, Any], where: str, what: str, group: str, stored: bool
+) -> dict[str, Any]:
+    """An owner's options with all defaults. Raises PlanError for one that it does not have."""
+    known = registry.options_by_name(owner)
+    strange = [name for name in given if name not in known]
+    if strange and not stored and (others := registry.owners_of(strange[0], group)):
+        raise PlanError(f"{where}: {what} has no option {strange[0]!r}; {_owned(others, group)}")
+    taken = {name: value for name, value in given.items() if name in known} if stored else given
+    return dump(registry.options_of(owner, taken, where, what))
+
+
+def _top_options(plan: Plan, workload: type[Workload], client: str | None, stored: bool) -> dict[str, Any]:
+    """The options that stand beside the names of the workload and its client."""
+    owners = [workload, *([registry.client_class(client)] if client is not None else [])]
+    known = {name for owner in owners for name in registry.options_by_name(owner)}
+    for name in plan.options:
+        if name in known or stored:
+            continue
+        others = registry.owners_of(name, registry.WORKLOADS)
+        more = _owned(others, registry.WORKLOADS) if others else "leave it out"
+        raise PlanError(f"workload {plan.workload!r} knows no --{name.replace('_', '-')}; {more}")
+    found: dict[str, Any] = {}
+    for owner in owners:
+        mine = registry.options_by_name(owner)
+        given = {name: value for name, value in plan.options.items() if name in mine}
+        found |= dump(registry.options_of(owner, given, "the plan", f"workload {plan.workload!r}"))
+    return found
+
+
+def _whose(option: str, group: str) -> str:
+    others = registry.owners_of(option, group)
+    return _owned(others, group) if others else "leave it out"
+
+
+def _owned(others: Sequence[str], group: str) -> str:
+    word = next(family.word for family in registry.FAMILIES if family.group == group)
+    return f"it is an option of the {word} {' and of '.join(others)}"
+
+
+def make_client(plan: Plan) -> ClientProtocol | None:
+    """The client of a resolved plan; None: the workload has its own."""
+    if plan.client is None:
+        return None
+    found = registry.client_class(plan.client)
+    return found(plan.options_of(registry.options_class(found), f"the client {plan.client!r}"))
+
+
+def make_topology(plan: Plan, workload: Workload, versions: Sequence[str] = ()) -> Topology:
+    """The topology of a resolved plan. `versions`: others that faults need. Raises InfraError for settings that it does
+    not take.
+    """
+    server, client = plan.server, make_client(plan)
+    assert server.topology is not None, "the plan is resolved"
+    found: Any = registry.topology_class(server.topology)
+    settings = ServerSettings(
+        settings={**workload.server_settings(), **server.settings},
+        profile=server.profile,
+        launch=Launch(
             version=server.version,
-            settings={**workload.server_settings(), **server.settings},
             jars=Path(server.jars) if server.jars else None,
             jvm_options=server.jvm_options,
-            profile=server.profile,
-            options={name: str(value) for name, value in options.items() if value is not None},
-        )
+        ),
+        rules=[_launch_rule(rule) for rule in server.rules],
+        versions=versions,
+        kinds=client.kinds if client is not None else (),
     )
+    options = registry.options_of(found, server.options, "server", f"the topology {server.topology!r}")
+    made: Topology = found(settings, options)
+    return made
+
+
+def _launch_rule(rule: ServerRule) -> LaunchRule:
+    launch = Launch(
+        version=rule.version,
+        jars=Path(rule.jars) if rule.jars else None,
+        env=rule.env,
+        wrapper=rule.wrapper,
+        jvm_options=rule.jvm_options,
+    )
+    return LaunchRule(launch, rule.nodes, rule.kinds)
+
+
+def check_targets(plan: Plan) -> None:
+    """Raise PlanError for roles that nobody in this topology can have, and for events that there are not."""
+    kinds = registry.topology_class(str(plan.server.topology)).kinds
+    aimed = [(n.target, n.fault) for n in plan.nemeses if n.target] + [(s.target, s.fault) for s in plan.strikes]
+    for target, fault in aimed:
+        if is_role(target):
+            check_role(target.strip(), kinds, plan.nodes, f"target of {fault}")
+    for strike in plan.strikes:
+        if strike.after is not None:
+            check_trigger(strike.after, f"strike {strike.id}")
 
 
 def _topology(plan: Plan, workload: type[Workload]) -> str:
-    """Its name. PlanError where there is none of that name, or the workload, its client or an option cannot be had."""
-    fits = [name for name in workload.topologies if name in TOPOLOGIES]
+    """Its name. PlanError where there is none of that name, or the workload does not run on it."""
+    known = registry.names(TOPOLOGIES)
+    fits = [name for name in workload.topologies if name in known]
     asked = plan.server.topology
-    if asked is not None and asked not in TOPOLOGIES:
-        raise PlanError(f"no topology {asked!r}{suggest(asked, TOPOLOGIES)}  (harness list topologies)")
+    if asked is not None and asked not in known:
+        registry.topology_class(asked)  # says so
     if not fits:
-        known = ", ".join(sorted(TOPOLOGIES))
         wanted = ", ".join(workload.topologies)
-        raise PlanError(f"workload {plan.workload!r} wants the topology {wanted}; there are: {known}")
+        raise PlanError(f"workload {plan.workload!r} wants the topology {wanted}; there are: {', '.join(known)}")
     if asked is not None and asked not in fits:
         raise PlanError(
             f"workload {plan.workload!r} does not run on the topology {asked!r}; it does on {', '.join(fits)}"
         )
-    if plan.client not in workload.clients:
-        right = " or ".join(workload.clients)
-        raise PlanError(f"workload {plan.workload!r} has no client {plan.client!r}; --client {right} is right")
-    for option in _SPECIAL:
-        if getattr(plan, option) != getattr(Plan(), option) and option not in workload.heeds:
-            raise PlanError(f"workload {plan.workload!r} knows no --{option.replace('_', '-')}; leave it out")
-    if plan.ground_truth and workload.ground_truth is Workload.ground_truth:
-        raise PlanError(f"workload {plan.workload!r} reads no ground truth; leave --ground-truth out")
     return asked or fits[0]
 
 
-def topologies() -> list[str]:
-    """The names of all topologies, sorted."""
-    return sorted(TOPOLOGIES)
-
-
-def told(topology: str) -> str:
-    """A topology in one line: what it is, and its profiles."""
-    summary = getattr(TOPOLOGIES[topology], "summary", "")
-    known = profiles(topology)
-    return summary + (f"  [profiles: {', '.join(known)}]" if known else "")
-
-
-def versions() -> Mapping[str, str]:
-    """Product and version -> what is known of it, for `harness list`; the default first."""
-    whole = sorted(artifacts.VERSIONS, key=lambda v: (v != artifacts.DEFAULT_VERSION, v))
-    found = {f"rocketmq {v}": "the default" if v == artifacts.DEFAULT_VERSION else "" for v in whole}
-    found |= {
-        f"rocketmq {v}": f"cannot be had: {what} were never published" for v, what in artifacts.INCOMPLETE.items()
-    }
-    return {**found, f"dledger {dledger.VERSION}": "the topology dledger"}
-
-
-def profiles(topology: str) -> list[str]:
-    """The profiles of a topology, its own default first; [] where there is only one way."""
-    return list(getattr(TOPOLOGIES[topology], "profiles", ()))
+def _client(plan: Plan, workload: type[Workload]) -> str | None:
+    if not workload.clients:
+        if plan.client not in (None, "remoting"):
+            raise PlanError(f"workload {plan.workload!r} has clients of its own; leave --client out")
+        return None
+    if plan.client is not None and plan.client not in workload.clients:
+        right = " or ".join(workload.clients)
+        raise PlanError(f"workload {plan.workload!r} has no client {plan.client!r}; --client {right} is right")
+    return plan.client or workload.clients[0]
 
 
 def _profile(topology: str, asked: str | None) -> str | None:
-    known = profiles(topology)
+    known = list(registry.topology_class(topology).profiles)
     if asked is not None and asked not in known:
         there = f"it has {', '.join(known)}" if known else "it has none"
         raise PlanError(f"the topology {topology} has no profile {asked!r}{suggest(asked, known)}; {there}")

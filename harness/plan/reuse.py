@@ -7,27 +7,38 @@ it are those of the run that made it.
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 from harness.api import Workload
+from harness.plan import registry
 from harness.plan.plan import Plan, PlanError
-from harness.plan.registry import OWN_MACHINES
 from infra.machines import kept
+from infra.options import OptionSpec
+from infra.systems.api import TOPOLOGIES
 
-_DECIDED = {
-    *("topology", "profile", "controller_type", "brokers", "version", "server_jars", "jvm_options", "settings"),
-    *("cluster", "nodes", "hosts", "ssh_key", "base_image", "install", "disposable"),
-}
-"""Options that say what a cluster is."""
+_DECIDED: Final = frozenset(
+    {"topology", "profile", "version", "server_jars", "jvm_options", "settings", "cluster", "nodes"}
+)
+"""Options that say what a cluster is; those of topologies and backends do, too."""
 
 
-def on_kept(plan: Plan, run_id: str, given: Mapping[str, Any]) -> Plan:
+def on_kept(
+    plan: Plan,
+    run_id: str,
+    given: Mapping[str, Any],
+    owned: Mapping[str, tuple[OptionSpec, Sequence[str]]],
+) -> Plan:
     """The plan with machines and servers of the kept cluster. Raises PlanError where an option that was given asks for
     others, InfraError where there is no such cluster.
     """
     asked = [f"--{option.replace('_', '-')}" for option in given if option in _DECIDED]
+    asked += [
+        spec.flag
+        for name, (spec, groups) in owned.items()
+        if f"of_{name}" in given and set(groups) & {TOPOLOGIES, registry.CLUSTERS}
+    ]
     if asked:
         raise PlanError(f"--reuse {run_id}: {', '.join(asked)} was decided when that cluster was made; leave it out")
     record = kept.known(run_id)
@@ -39,12 +50,14 @@ def check(plan: Plan, workload: Workload) -> None:
     """Raise PlanError where a plan cannot share a cluster."""
     if not workload.reusable:
         raise PlanError(f"workload {plan.workload!r} needs a cluster of its own; leave --keep and --reuse out")
-    if plan.ground_truth:
-        raise PlanError("--ground-truth stops the servers at the end; leave --keep and --reuse out")
-    if plan.cluster.backend not in ("auto", *OWN_MACHINES):
-        raise PlanError(f"--cluster {plan.cluster.backend} keeps nothing; --keep is for {' and '.join(OWN_MACHINES)}")
+    if workload.stops_servers:
+        raise PlanError(f"workload {plan.workload!r} stops the servers at the end; leave --keep and --reuse out")
+    backend = plan.cluster.backend
+    if backend != "auto" and not registry.backend_class(backend).keeps:
+        keeping = [name for name, made in registry.backends() if made.keeps]
+        raise PlanError(f"--cluster {backend} keeps nothing; --keep is for {' and '.join(keeping)}")
 
 
-def told(run_id: str) -> str:
+def describe(run_id: str) -> str:
     """What to do with a kept cluster."""
     return f"kept      harness run --reuse {run_id} runs on it again; harness clean --kept removes it"

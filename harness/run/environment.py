@@ -1,15 +1,36 @@
-"""What a run ran on: git head, versions, kernel, machine. Stored with the run, so that a verdict can be placed."""
+"""What a run ran on: git head, versions, kernel, machine. Stored with the run, so that a verdict can be placed.
+
+`Environment` is the only one who writes `environment.json`, at once with every fact that is noted.
+"""
 
 from __future__ import annotations
 
 import importlib.metadata
+import json
 import os
 import platform
 import re
 import subprocess
 import sys
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
+
+from results.durable import write_text
+
+
+class Environment:
+    """The facts of a run, on the disk as soon as they are noted."""
+
+    def __init__(self, path: Path, facts: Mapping[str, str]) -> None:
+        self._path = path
+        self.facts = dict(facts)
+        self.note()
+
+    def note(self, **facts: str) -> None:
+        """Add facts. Raises StoreError when the disk does not take them."""
+        self.facts |= facts
+        write_text(self._path, json.dumps(self.facts, indent=2), "the environment")
 
 
 def describe(**more: str) -> dict[str, str]:

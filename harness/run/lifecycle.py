@@ -1,8 +1,9 @@
 """One run, end to end (design.md, section 1).
 
-plan -> cluster up -> topology deployed -> main phase -> recovery phase -> restart -> final phase -> logs collected ->
-history sealed -> verdict -> report -> teardown. Nothing after the main phase may lose what came before it: the journal
-is on disk while the run goes, logs are fetched and the verdict is written before anything is torn down.
+plan -> cluster up -> servers deployed -> phases (`harness.run.phases`) -> logs collected -> history sealed -> verdict
+-> report -> teardown. Each step is a resource inside the one before it. Nothing after the main phase may lose what came
+before it: the journal is on disk while the run goes, logs are fetched and the verdict is written before anything is
+torn down.
 """
 
 from __future__ import annotations
@@ -12,52 +13,39 @@ import contextlib
 import json
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
-import harness.generator as gen
-from harness.api import Completion, Context, Fault, Workload
-from harness.check.judging import BEGUN, COMPLETE, judge_run, write_results
+from harness.api import Fault, Workload
+from harness.check.judging import judge_run, write_results
 from harness.cli import signals
-from harness.generator import Generator, Invocation
-from harness.nemesis.runner import FaultRunner, refuse_if_not_disposable
-from harness.nemesis.runner import generator as fault_generator
+from harness.nemesis.effective import write_effective
+from harness.nemesis.runner import refuse_destructive
 from harness.nemesis.schedule import strikes
-from harness.nemesis.targets import ROLES
-from harness.nemesis.view import Scene
-from harness.observe.observer import Observer
-from harness.observe.own_machine import watch_own_machine
-from harness.observe.process_monitor import Watch
-from harness.plan import registry
-from harness.plan import resolve as choices
+from harness.plan import registry, resolve
 from harness.plan import reuse as reusing
 from harness.plan.plan import Plan, PlanError
-from harness.run import environment
-from harness.run.interpreter import Interpreter
-from harness.run.live import Live
-from harness.run.servers import READY_TIMEOUT_S, collect, restart_all, stop_all
+from harness.run.environment import Environment, describe
+from harness.run.servers import READY_TIMEOUT_S, collect
+from harness.run.session import Session
 from infra.machines.api import Backend, Cluster, ClusterSpec, InfraError
 from infra.machines.cpu_share import Priority
 from infra.machines.pressure import start_probes
-from infra.systems.api import Topology
+from infra.systems.api import Deployment, Topology
+from results.deployment import to_text
 from results.durable import write_text
-from results.journal import Journal
-from results.observations import ObservationLog
-from results.op import SERVER_DIED, Op
 from results.store import RunDir, Store
+from results.strikes import Strike
 from results.verdict import Judgement
 
 log = logging.getLogger("harness")
 
-SETTLE_S = 5.0
-"""Load goes on at least this long after the last heal: what returns may do harm only then."""
-
-FINAL_LIMIT_S = 120.0
-
 _GOES_ON: Final = "interrupted: the logs are fetched and the run is judged all the same; once more ends that"
+
+LoopFactory = Callable[[], asyncio.AbstractEventLoop]
 
 
 @dataclass(frozen=True)
@@ -72,71 +60,74 @@ class Outcome:
 
 
 @dataclass(frozen=True)
+class Parts:
+    """What a resolved plan names: nothing has been started yet."""
+
+    workload: Workload
+    faults: registry.FaultSet
+    strikes: Sequence[Strike]
+    topology: Topology
+
+    def fault(self, strike: Strike) -> Fault:
+        """The fault of a strike. Raises PlanError where the plan has none of this kind."""
+        return self.faults.of(strike.fault, strike.options)
+
+
+@dataclass(frozen=True)
 class Prepared:
-    """Everything that can be wrong in a plan was looked at; nothing has been started yet."""
+    """Everything that can be wrong in a plan was looked at.
+
+    keep   leave the cluster running at the end. reuse: the run id of a kept cluster to run on; it stays kept.
+    """
 
     plan: Plan
-    workload: Workload
-    faults: dict[str, Fault]
+    parts: Parts
     backend: Backend
-    topology: Topology
     keep: bool = False
-    """Leave the cluster running at the end."""
     reuse: str | None = None
-    """The run id of a kept cluster to run on; it stays kept."""
 
 
 def prepare(plan: Plan, *, keep: bool = False, reuse: str | None = None) -> Prepared:
     """Resolve the plan's names and check what can be checked without a machine. Raises PlanError or InfraError."""
-    plan = choices.decided(plan)
-    workload, faults, topology = check(plan, keep=keep, reuse=reuse)
+    plan = resolve.resolve(plan)
+    parts = check(plan, keep=keep, reuse=reuse)
     backend = registry.backend(plan.cluster.backend)
     can = registry.probe(backend)
     if not can.ok:
-        raise InfraError(f"cluster {backend.name}: {registry.told(can)}")
-    return Prepared(plan, workload, faults, backend, topology, keep, reuse)
+        raise InfraError(f"cluster {backend.name}: {registry.describe(can)}")
+    return Prepared(plan, parts, backend, keep, reuse)
 
 
-def check(plan: Plan, *, keep: bool = False, reuse: str | None = None) -> tuple[Workload, dict[str, Fault], Topology]:
-    """What a decided plan names, or why it cannot be: PlanError, SettingsError. Looks at no machine, starts nothing.
+def check(plan: Plan, *, keep: bool = False, reuse: str | None = None) -> Parts:
+    """What a resolved plan names, or why it cannot be: PlanError, SettingsError. Looks at no machine, starts nothing.
 
     Settings of the user's are put to the servers' own code, which fetches it (InfraError) where it is not here yet.
     """
     workload = registry.workload(plan)
-    faults = {n.fault: registry.fault(n.fault) for n in plan.nemeses}
-    strikes(plan, faults)  # a wrong target is told now, not after the cluster is up
+    faults = registry.FaultSet()
+    named = [faults.of(s.fault, s.options) for s in plan.strikes] or [
+        faults.of(n.fault, n.options) for n in plan.nemeses
+    ]
+    found = strikes(plan, named)  # a wrong target is told now, not after the cluster is up
+    resolve.check_targets(plan)
     if keep or reuse:
         reusing.check(plan, workload)
-    registry.insist_on_backend(plan.cluster.backend)
-    refuse_if_not_disposable(plan, faults, plan.cluster.backend)
-    _check_machines(plan)
-    topology = choices.make_topology(plan, workload)
-    topology.fits([f"n{i}" for i in range(1, plan.cluster.nodes + 1)])
+    if plan.cluster.backend != "auto":
+        made = registry.backend_class(plan.cluster.backend)()
+        options = backend_options(plan, made)
+        made.check(options, len(plan.nodes), any(fault.destructive for fault in faults))
+    versions = [version for fault in faults for version in fault.versions()]
+    topology = resolve.make_topology(plan, workload, versions)
+    topology.fits(plan.nodes)
     if plan.server.settings:
         topology.shares()
-    return workload, faults, topology
+    return Parts(workload, faults, found, topology)
 
 
-def _check_machines(plan: Plan) -> None:
-    """Raise PlanError where the machines that are named do not fit the rest of the plan."""
-    backend, named, nodes = plan.cluster.backend, len(plan.cluster.hosts), plan.cluster.nodes
-    if named and backend in ("auto", *registry.OWN_MACHINES):
-        raise PlanError(f"--cluster {backend} makes its own machines; --node names some, which is for --cluster ssh")
-    if backend == "ssh" and not named:
-        raise PlanError("--cluster ssh needs machines: name each with --node [user@]host[:port]")
-    if backend == "ssh" and named != nodes:
-        raise PlanError(f"nodes is {nodes}, but {named} machines are named; one --node for each is right")
-
-
-def _check_roles(plan: Plan, scene: Scene) -> None:
-    """Raise PlanError where a nemesis aims at a role that nobody here can have."""
-    for nemesis in plan.nemeses:
-        why = scene.lacks(nemesis.target) if nemesis.target in ROLES else None
-        if why:
-            raise PlanError(f"target of {nemesis.fault}: nobody is {nemesis.target!r} here; {why}")
-
-
-LoopFactory = Callable[[], asyncio.AbstractEventLoop]
+def backend_options(plan: Plan, backend: Backend) -> Any:
+    """The backend's options of a plan. Raises PlanError."""
+    given = plan.cluster.options if plan.cluster.backend != "auto" else {}
+    return registry.options_of(type(backend), given, "cluster", f"--cluster {backend.name}")
 
 
 def run(
@@ -153,31 +144,42 @@ def run(
     with _log_into(folder.log), contextlib.closing(priority):
         priority.take()
         log.info("plan %s, seed %d, folder %s", plan.digest, plan.seed, folder.path)
-        shares = prepared.topology.shares()
-        spec = ClusterSpec(
-            run_id=prepared.reuse or f"h{time.time_ns():x}",
-            nodes=plan.cluster.nodes,
-            shares=shares,
-            control_log=folder.control,
-            hosts=plan.cluster.hosts,
-            ssh_key=Path(plan.cluster.ssh_key) if plan.cluster.ssh_key else None,
-            base_image=plan.cluster.base_image,
-            install=plan.cluster.install,
-            disposable=plan.cluster.disposable,
-        )
-        cluster = prepared.backend.reuse(spec) if prepared.reuse else prepared.backend.provision(spec)
-        outcome: Outcome | None = None
-        try:
-            outcome = _on_cluster(prepared, cluster, folder, say, priority, began, loop_factory)
-        finally:
-            # A second Ctrl-C must not leave half a cluster behind.
-            with signals.ignored():
-                if prepared.keep and outcome is not None and not outcome.unhealed:
-                    cluster.keep(plan.to_toml())
-                    say(reusing.told(cluster.run_id))
-                else:
-                    _tear_down(cluster, outcome)
+        with _cluster(prepared, folder, say) as held:
+            outcome = _on_cluster(prepared, held.cluster, folder, say, priority, began, loop_factory)
+            held.outcome = outcome
         return outcome
+
+
+@dataclass
+class _Held:
+    """A cluster of ours, and what the run on it came to."""
+
+    cluster: Cluster
+    outcome: Outcome | None = None
+
+
+@contextlib.contextmanager
+def _cluster(prepared: Prepared, folder: RunDir, say: Callable[[str], None]) -> Iterator[_Held]:
+    """Machines for the run. At the end they are kept, where that was asked for and nothing is left on them, or go."""
+    plan = prepared.plan
+    spec = ClusterSpec(
+        run_id=prepared.reuse or f"h{time.time_ns():x}",
+        nodes=len(plan.nodes),
+        shares=prepared.parts.topology.shares(),
+        control_log=folder.control,
+        options=backend_options(plan, prepared.backend),
+    )
+    held = _Held(prepared.backend.reuse(spec) if prepared.reuse else prepared.backend.provision(spec))
+    try:
+        yield held
+    finally:
+        # A second Ctrl-C must not leave half a cluster behind.
+        with signals.ignored():
+            if prepared.keep and held.outcome is not None and not held.outcome.unhealed:
+                held.cluster.keep(plan.to_toml())
+                say(reusing.describe(held.cluster.run_id))
+            else:
+                _tear_down(held.cluster, held.outcome)
 
 
 def _tear_down(cluster: Cluster, outcome: Outcome | None) -> None:
@@ -200,217 +202,86 @@ def _on_cluster(
     began: float,
     loop_factory: LoopFactory | None,
 ) -> Outcome:
-    topology = prepared.topology
+    parts = prepared.parts
+    topology = parts.topology
     topology.attach(cluster)
-    _check_roles(prepared.plan, Scene.of(topology, cluster.nodes))
-    about = environment.describe(
+    deployment = Deployment(cluster, topology)
+    write_text(folder.deployment, to_text(deployment.record), "the deployment")
+    client = resolve.make_client(prepared.plan)
+    about = describe(
         plan=prepared.plan.digest,
         run_id=cluster.run_id,
         **cluster.facts,
         **topology.versions(),
-        permits=json.dumps({**topology.permits(), **prepared.workload.permits()}),
+        permits=json.dumps({**topology.permits(), **(client.permits if client is not None else {})}),
     )
-    write_text(folder.environment, json.dumps(about, indent=2), "the environment")
-    started = time.monotonic()
-    try:
-        topology.start_all(READY_TIMEOUT_S)
-    except BaseException:
-        collect(topology, cluster.nodes, folder)
-        raise
-    about["ready_s"] = f"{time.monotonic() - started:.1f}"
+    environment = Environment(folder.environment, about)
+    _prepare_faults(parts.faults, deployment)
+    ready_s = _start(deployment, folder)
+    environment.note(ready_s=f"{ready_s:.1f}")
     start_probes(cluster.nodes)
     version = topology.versions().get(topology.name, "")
     names = f"{cluster.nodes[0].name}..{cluster.nodes[-1].name}"
     say(
-        f"cluster   {cluster.backend}, {names}, {topology.name} {version}, servers ready in {about['ready_s']} s, "
+        f"cluster   {cluster.backend}, {names}, {topology.name} {version}, servers ready in {ready_s:.1f} s, "
         f"first op {time.monotonic() - began:.1f} s after the command    plan {prepared.plan.digest}"
     )
-    session = _Session(prepared, cluster, folder, about, say)
+    session = Session(prepared.plan, parts.workload, deployment, parts.strikes, parts.fault, folder, environment, say)
+    _talk(session, loop_factory)
+    # One Ctrl-C must not cost the evidence from here on; the next ends the judging, and the journal is there.
+    with signals.deferred(lambda: say(_GOES_ON), announced=session.stopping):
+        try:
+            if parts.workload.stops_servers and not session.stopping:
+                session.read_files()
+        finally:
+            lost = collect(deployment, folder)
+        if lost:
+            environment.note(lost_nodes="; ".join(lost.values()))
+        priority.close()  # nothing waits for the judging
+        written = folder.load()
+        write_effective(prepared.plan, written.history, folder.path)
+        folder.seal(written)
+        judgement = judge_run(written, parts.workload)
+        seconds = time.monotonic() - began
+        write_results(folder, written, judgement, seconds)
+    return Outcome(folder, judgement, seconds, bool(session.unhealed))
+
+
+def _talk(session: Session, loop_factory: LoopFactory | None) -> None:
+    """All phases. A stop signal that comes when they are over stops nothing but what follows."""
     try:
         with asyncio.Runner(loop_factory=loop_factory) as runner:
             runner.run(session.run())
     except BaseException as problem:
         if not (session.complete and isinstance(problem, signals.Stopped)):
             with signals.ignored():
-                collect(topology, cluster.nodes, folder)
+                collect(session.deployment, session.folder)
             raise
         session.stopping = True  # while the loop was closed
-        say(_GOES_ON)
-    # One Ctrl-C must not cost the evidence from here on; the next ends the judging, and the journal is there.
-    with signals.deferred(lambda: say(_GOES_ON), announced=session.stopping):
-        try:
-            if prepared.plan.ground_truth and not session.stopping:
-                session.read_ground_truth()
-        finally:
-            lost = collect(topology, cluster.nodes, folder)
-        if lost:
-            about["lost_nodes"] = "; ".join(lost.values())
-            write_text(folder.environment, json.dumps(about, indent=2), "the environment")
-        priority.close()  # nothing waits for the judging
-        record = folder.load()
-        folder.seal(record)
-        judgement = judge_run(record, prepared.workload)
-        seconds = time.monotonic() - began
-        write_results(folder, record, judgement, seconds)
-    return Outcome(folder, judgement, seconds, bool(session.unhealed))
+        session.say(_GOES_ON)
 
 
-class _Session:
-    """The part of a run during which clients talk to servers."""
+def _start(deployment: Deployment, folder: RunDir) -> float:
+    """Start all servers; how long it took (s). Their logs are fetched where it fails."""
+    started = time.monotonic()
+    try:
+        deployment.topology.start_all(READY_TIMEOUT_S)
+    except BaseException:
+        collect(deployment, folder)
+        raise
+    return time.monotonic() - started
 
-    def __init__(
-        self, prepared: Prepared, cluster: Cluster, folder: RunDir, about: dict[str, str], say: Callable[[str], None]
-    ) -> None:
-        self.plan, self.workload, self.topology = prepared.plan, prepared.workload, prepared.topology
-        self.cluster, self.folder, self.about, self.say = cluster, folder, about, say
-        self.context = Context(cluster, self.topology, format(time.time_ns() // 1_000_000, "x"))
-        self.keys: dict[str, None] = {}
-        self.stopping = False
-        self.complete = False
-        """Whether the journal has all that happened, and the environment how the run ended."""
-        self.unhealed: list[str] = []
-        self.observer: Observer
-        self.faults_by_name = prepared.faults
 
-    async def run(self) -> None:
-        """All phases. The journal is complete and closed in any case; the environment says how the run ended."""
-        context = self.context
-        await self.workload.setup(context)
-        nodes = self.cluster.nodes
-        words = self.topology.roles
-        runner = FaultRunner(self.cluster, self.topology, self.faults_by_name, lambda: self.observer.scene, words=words)
-        self.runner = runner
-        journal = Journal(self.folder.journal)
-        observations = ObservationLog(self.folder.observations)
-        interpreter = Interpreter(
-            concurrency=self.plan.concurrency,
-            client=lambda thread: self.workload.client(context, thread),
-            nemesis=self,
-            journal=journal.append,
-            # A client ends its own op at the deadline; the interpreter ends only one that does not.
-            deadline_s=self.plan.op_deadline_s + 0.5,
-            on_event=self._on_event,
-        )
-        self.interpreter = interpreter
-        self.observer = Observer(self.topology, nodes, interpreter.now, observations.append)
-        self.live = Live(
-            interpreter.now,
-            lambda: runner.active,
-            lambda: (self.observer.leaders, self.observer.term),
-            words.get("leader", "leader"),
-        )
-        self.watch = Watch(self.topology, nodes, runner.downed, lambda said: interpreter.event(SERVER_DIED, said))
-        self.about["phases"] = BEGUN
-        self.about["started_at"] = datetime.now(UTC).isoformat(timespec="microseconds")
-        write_text(self.folder.environment, json.dumps(self.about, indent=2), "the environment")
-        watching = self.observer.watch(), self.live.show(), self.watch.watch(), watch_own_machine(self.folder.machine)
-        watchers = [asyncio.create_task(w) for w in watching]
-        with signals.forwarded(asyncio.get_running_loop(), self._interrupt):
-            try:
-                await self._phases()
-            finally:
-                await self._heal()
-                for watcher in watchers:
-                    watcher.cancel()
-                await asyncio.gather(*watchers, return_exceptions=True)
-                await interpreter.close()
-                journal.close()
-                observations.close()
-                self._write_end()
-        self.complete = True
-
-    def _write_end(self) -> None:
-        """Whoever judges this run later must know how it ended."""
-        if self.stopping:
-            self.about["interrupted"] = "broken off by the user"
-        if self.unhealed:
-            self.about["unhealed"] = "; ".join(self.unhealed)
-        write_text(self.folder.environment, json.dumps(self.about, indent=2), "the environment")
-
-    def read_ground_truth(self) -> None:
-        """Stop every server in an orderly way and let the workload read their files. What fails is told in the
-        environment: no ground truth is no verdict.
-        """
-        self.say(" stop everything, then read the servers' files")
-        try:
-            stop_all(self.topology, self.cluster.nodes)
-            self.workload.ground_truth(self.context, self.folder.path)
-        except (InfraError, OSError) as problem:
-            log.error("ground truth: %s", problem)
-            self.say(f"no ground truth: {problem}")
-            self.about["ground_truth"] = f"not read: {problem}"
-            write_text(self.folder.environment, json.dumps(self.about, indent=2), "the environment")
-
-    async def _heal(self) -> None:
-        self.unhealed = await self.runner.heal_all()
-        for problem in self.unhealed:
-            log.error("heal: %s", problem)
-            self.say(f"could not heal: {problem}")
-
-    async def invoke(self, op: Op) -> Completion:
-        """The nemesis: faults, and the restart of everything before the final reads."""
-        if op.f != "restart-all":
-            return await self.runner.invoke(op)
-        self.watch.pause()
-        try:
-            await asyncio.to_thread(restart_all, self.topology, self.cluster.nodes)
-        except InfraError as problem:
-            return Completion("info", op.value, error=str(problem))
-        finally:
-            self.watch.resume()
-        return Completion("info", op.value)
-
-    async def _phases(self) -> None:
-        plan, interpreter = self.plan, self.interpreter
-        found = strikes(plan, self.faults_by_name)
-        await interpreter.run(gen.any_(self._load("main", plan.time_limit_s), fault_generator(found)), "main")
-        if self.stopping:
-            return
-        await self._heal()
-        await interpreter.run(self._load("recovery", SETTLE_S), "recovery")
-        # The load goes on until it is served and every follower is fed; who is not by the limit is judged for it.
-        recovered = gen.until(self._recovered, self._load("recovery", plan.recovery_limit_s, part=2))
-        if not self.stopping:
-            await interpreter.run(recovered, "recovery")
-        if self.stopping:
-            return
-        self.live.wipe()
-        if self.workload.restart_before_final:
-            self.say(" restart everything, then the final reads, also from each replica")
-            await interpreter.run(gen.nemesis(Invocation("restart-all")), "final")
-        else:
-            self.say(" wait until every replica has caught up, then the final reads, also from each replica")
-        if not await self.observer.caught_up(plan.recovery_limit_s, lambda: self.stopping):
-            log.warning("not every replica caught up within %g s: the final reads begin", plan.recovery_limit_s)
-        reads = self.workload.final(list(self.keys), [n.name for n in self.cluster.nodes])
-        await interpreter.run(gen.time_limit(FINAL_LIMIT_S, reads), "final")
-        self.about["phases"] = COMPLETE
-
-    def _load(self, phase: str, seconds: float, part: int = 1) -> Generator:
-        rng = self.plan.rng(f"generator/{phase}/{part}")
-        ops = self.workload.generator(rng, phase if part == 1 else f"{phase}-{part}")
-        return gen.clients(
-            gen.time_limit(seconds, gen.rate(self.plan.rate or self.workload.default_rate, ops, rng=rng))
-        )
-
-    def _recovered(self, op: Op) -> bool:
-        return self.workload.acknowledges(op) and self.observer.all_follow
-
-    def _on_event(self, op: Op) -> None:
-        self.live.on_event(op)
-        if op.is_client and op.key is not None and op.type == "invoke":
-            self.keys[op.key] = None
-        elif op.process < 0:
-            log.info("nemesis %s %s %s %s", op.type, op.f, op.value, op.error or "")
-
-    def _interrupt(self) -> None:
-        """A stop signal: stop asking, heal, keep the evidence, judge what there is."""
-        if self.stopping:
-            return
-        self.stopping = True
-        self.live.wipe()
-        self.say("interrupted: healing, collecting and judging what there is (the journal is on disk)")
-        self.interpreter.stop()
+def _prepare_faults(faults: registry.FaultSet, deployment: Deployment) -> None:
+    """Raises PlanError for a fault that cannot be had here, InfraError where its preparation fails."""
+    if not deployment.cluster.destructive:
+        refuse_destructive(faults)
+    for fault in faults:
+        why = fault.available(deployment)
+        if why is not None:
+            raise PlanError(f"the nemesis {fault.name!r} cannot be had here: {why}")
+    for fault in faults:
+        fault.prepare(deployment)
 
 
 class _Log(logging.FileHandler):

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
 from infra.machines.api import InfraError, Node, NodeUnreachable
-from infra.systems.api import Topology
+from infra.systems.api import Deployment
 from results.store import RunDir
 
 log = logging.getLogger("harness")
@@ -19,39 +18,42 @@ PARTIAL_READY_S: Final = 30.0
 """How long the rest of a group is waited for when one of its nodes does not answer."""
 
 
-def restart_all(topology: Topology, nodes: Sequence[Node]) -> None:
+def restart_all(deployment: Deployment) -> None:
     """Stop every server in an orderly way, start all again, wait until the group serves.
 
     A node that does not answer keeps the others from nothing: they are started again, and then InfraError tells of it.
     """
-    failed = _stopped(topology, nodes)
+    failed = _stopped(deployment)
     if not failed:
-        topology.start_all(READY_TIMEOUT_S)
+        deployment.topology.start_all(READY_TIMEOUT_S)
         return
-    for node in nodes:
+    for node in deployment.nodes:
         if node.name not in failed:
             try:
-                topology.start(node)
+                for server in deployment.servers(node.name):
+                    server.start()
             except InfraError as problem:
                 failed[node.name] = problem
     with contextlib.suppress(InfraError):  # what is missing is told below
-        topology.await_serving(PARTIAL_READY_S)
+        deployment.topology.await_serving(PARTIAL_READY_S)
     raise InfraError("; ".join(str(problem) for problem in failed.values()))
 
 
-def stop_all(topology: Topology, nodes: Sequence[Node]) -> None:
+def stop_all(deployment: Deployment) -> None:
     """Stop every server in an orderly way, all nodes at once. Raises InfraError after having tried all."""
-    failed = _stopped(topology, nodes)
+    failed = _stopped(deployment)
     if failed:
         raise InfraError("; ".join(str(problem) for problem in failed.values()))
 
 
-def _stopped(topology: Topology, nodes: Sequence[Node]) -> dict[str, InfraError]:
-    """Stop every server; node -> why that failed."""
+def _stopped(deployment: Deployment) -> dict[str, InfraError]:
+    """Stop every server, on each node in the reverse order of their start; node -> why that failed."""
+    nodes = deployment.nodes
 
     def stop(node: Node) -> InfraError | None:
         try:
-            topology.stop(node)
+            for server in reversed(deployment.servers(node.name)):
+                server.stop()
         except InfraError as problem:
             return problem
         return None
@@ -61,16 +63,18 @@ def _stopped(topology: Topology, nodes: Sequence[Node]) -> dict[str, InfraError]
     return {name: problem for name, problem in said.items() if problem is not None}
 
 
-def collect(topology: Topology, nodes: Sequence[Node], folder: RunDir) -> dict[str, str]:
+def collect(deployment: Deployment, folder: RunDir) -> dict[str, str]:
     """Fetch every node's logs. A node that does not answer is noted, and the others are fetched all the same.
 
     Returns the nodes that the harness itself could not reach, with what was said: every fault is healed by now, so
     somebody else has taken them away.
     """
 
+    nodes = deployment.nodes
+
     def fetch(node: Node) -> str | None:
         try:
-            topology.collect(node, folder.nodes / node.name)
+            deployment.topology.collect(node, folder.nodes / node.name)
         except (InfraError, OSError) as problem:
             log.error("logs of %s were not collected: %s", node.name, problem)
             return str(problem) if isinstance(problem, NodeUnreachable) else None

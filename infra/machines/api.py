@@ -8,9 +8,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Any, ClassVar, Final, Protocol
 
 from results.errors import ExpectedError
+
+BACKENDS: Final = "harness.clusters"
+"""The entry points through which backends are found."""
 
 
 class InfraError(ExpectedError):
@@ -120,20 +123,16 @@ class Share:
 
 @dataclass(frozen=True)
 class ClusterSpec:
-    """What to provision. `control_log`: the file every command is noted in (`control.jsonl`: node, argv, code, ms)."""
+    """What to provision. `control_log`: the file every command is noted in (`control.jsonl`: node, argv, code, ms).
+
+    options  the backend's own (`Backend.Options`); None: their defaults.
+    """
 
     run_id: str
     nodes: int = 5
     shares: Sequence[Share] = ()
     control_log: Path | None = None
-    hosts: Sequence[str] = ()
-    """ssh only: `[user@]host[:port]`, one per node."""
-    ssh_key: Path | None = None
-    base_image: str | None = None
-    install: bool = False
-    """ssh only: software may be installed on the hosts."""
-    disposable: bool = False
-    """ssh only: destructive faults are allowed on the hosts."""
+    options: Any = None
 
 
 @dataclass(frozen=True)
@@ -187,6 +186,20 @@ class Backend(Protocol):
     """A way to get machines. Found through the entry points `harness.clusters`; constructed without arguments."""
 
     name: str
+    Options: ClassVar[type]
+    """See `infra.options`."""
+    auto_rank: ClassVar[int | None]
+    """Its place among those that `--cluster auto` tries; None: it is never tried."""
+    keeps: ClassVar[bool]
+    """Whether its clusters can outlive a run (`Cluster.keep`)."""
+
+    def nodes_of(self, options: Any) -> int | None:
+        """How many machines its options name, or None."""
+
+    def check(self, options: Any, nodes: int, destructive: bool) -> None:
+        """Raise SettingsError where it cannot be meant, on whatever machine: options that do not fit one another, or
+        faults that stop servers and cut networks (`destructive`) on machines that nobody gave for that.
+        """
 
     def probe(self) -> Capability: ...
 

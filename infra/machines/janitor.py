@@ -9,26 +9,20 @@ the run, by its id. `kill -9` of the control program leaves nothing behind; `kil
 
 from __future__ import annotations
 
-import importlib
 import os
 import select
 import signal
 import subprocess
 import sys
 import time
+from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
-from infra.machines.api import InfraError
+from infra.machines.api import BACKENDS, InfraError
 from infra.machines.ownership import Owner, current, is_alive
 from results.cache import cache_dir
 from results.errors import ExpectedError
-
-BACKENDS: Final = {
-    "docker": "infra.machines.backends.docker:DockerBackend",
-    "local": "infra.machines.backends.local:LocalBackend",
-}
-"""The backends that leave something on this machine."""
 
 _BYE: Final = b"bye\n"
 _ROUNDS: Final = 20
@@ -51,8 +45,7 @@ class Janitor:
     @classmethod
     def start(cls, backend_name: str, run_id: str) -> Janitor:
         """Start one for this process and this run. What it does later is told in `janitor.log` of the cache folder."""
-        if backend_name not in BACKENDS:
-            raise ValueError(f"no janitor cleans up after {backend_name!r}; known: {', '.join(BACKENDS)}")
+        make_backend(backend_name)
         home = str(Path(__file__).resolve().parents[2])
         path = os.pathsep.join(filter(None, [home, os.environ.get("PYTHONPATH")]))
         with (cache_dir() / "janitor.log").open("ab") as log:
@@ -141,9 +134,12 @@ def sweep_until_clean(backend: Sweeper, run_id: str, pause_s: float = _PAUSE_S, 
 
 
 def make_backend(name: str) -> Sweeper:
-    """The backend with this name."""
-    module, _, cls = BACKENDS[name].partition(":")
-    backend: Sweeper = getattr(importlib.import_module(module), cls)()
+    """The backend with this name. Raises ValueError where there is none, or it leaves nothing on this machine."""
+    found = [point for point in entry_points(group=BACKENDS) if point.name == name]
+    made: Any = found[0].load()() if found else None
+    if not hasattr(made, "sweep"):
+        raise ValueError(f"no janitor cleans up after {name!r}")
+    backend: Sweeper = made
     return backend
 
 

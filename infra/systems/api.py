@@ -141,10 +141,18 @@ class Topology(Protocol):
     """One line for `harness list`."""
     Options: ClassVar[type]
     """See `infra.options`."""
+    default_version: ClassVar[str]
+    """Of the published artifacts."""
+    kinds: ClassVar[Sequence[str]]
+    """The kinds of servers that it may have, in the order of their start."""
     profiles: ClassVar[Sequence[str]]
     """Sets of settings that differ in what they promise; the first is the default. Empty: there is only one way."""
     roles: Mapping[str, str]
     """Words for people in place of `leader` and `follower`, say `master` and `slave`."""
+
+    @classmethod
+    def known_versions(cls) -> Mapping[str, str]:
+        """`PRODUCT VERSION` -> what is to be said of it, for `harness list versions`; the default first."""
 
     def shares(self) -> Sequence[Share]:
         """Fetch and build what is needed (cached), and say what every node must see."""
@@ -160,6 +168,9 @@ class Topology(Protocol):
 
     def record(self) -> DeploymentRecord:
         """Who is where, for the run's folder."""
+
+    def permits(self) -> Mapping[str, str]:
+        """Name of an anomaly -> why this topology, with this profile and these settings, permits it."""
 
     def start_all(self, timeout_s: float = 120) -> None:
         """Start every server, a few at a time, and wait until the group serves. InfraError has the last log lines."""

@@ -225,3 +225,35 @@ def last_lines(node: Node, log: str, count: int = 5) -> str:
         return f"(its log cannot be read: {e})"
     lines = [line.strip() for line in done.text.splitlines() if line.strip() and not _FRAME.match(line)][-count:]
     return " | ".join(line[:200] for line in lines) or "(its log is empty)"
+
+
+_NEW_LINES: Final = r"""
+folder=$1 known=$2
+shift 2
+for file in "$folder"/*.log; do
+    [ -f "$file" ] || continue
+    size=$(stat -c %s -- "$file")
+    from=$(printf '%s' "$known" | awk -v f="${file##*/}" -F '\t' '$1 == f { print $2 }')
+    printf 'size\t%s\t%s\n' "${file##*/}" "$size"
+    [ -n "$from" ] || continue
+    [ "$size" -ge "$from" ] || from=0
+    tail -c "+$((from + 1))" -- "$file" | head -c 4194304 | grep -aF "$@" | head -n 200
+done
+exit 0
+"""
+
+
+def new_lines(node: Node, texts: Sequence[str], seen: dict[str, int]) -> list[str]:
+    """Lines of the logs in `LOG` that hold one of the texts and were written since the last time. `seen` keeps how far
+    each log was read; the first time only takes note of that. Raises InfraError.
+    """
+    known = "".join(f"{name}\t{size}\n" for name, size in seen.items())
+    wanted = [word for text in texts for word in ("-e", text)]
+    found = []
+    for line in node.run(["sh", "-c", _NEW_LINES, "new-lines", LOG, known, *wanted]).text.splitlines():
+        if line.startswith("size\t"):
+            _, name, size = line.split("\t")
+            seen[name] = int(size)
+        else:
+            found.append(line)
+    return found

@@ -15,8 +15,9 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import docker
 import requests
@@ -35,6 +36,7 @@ from infra.machines.janitor import Janitor
 from infra.machines.keys import ClusterKeys, new_cluster_keys
 from infra.machines.network import Subnet, seal_pool, subnets
 from infra.machines.ownership import Owner, current, text_is_alive
+from infra.options import option
 from results.cache import exclusive
 
 REPOSITORY: Final = "rocketmq-harness-node"
@@ -63,10 +65,26 @@ _GONE: Final = (404, 409)
 """What the engine says of a container that is no more, or that somebody else is removing."""
 
 
+@dataclass(frozen=True)
+class DockerOptions:
+    """What the backend can be told."""
+
+    base_image: str | None = option(None, "Build the node image on top of this one (a Debian with openjdk-17).")
+
+
 class DockerBackend:
     """Five nodes in one to three seconds; needs a Docker engine on this machine. See `infra.machines.api.Backend`."""
 
     name = "docker"
+    Options: ClassVar[type] = DockerOptions
+    auto_rank: ClassVar[int | None] = 1
+    keeps: ClassVar[bool] = True
+
+    def nodes_of(self, options: DockerOptions) -> int | None:
+        return None
+
+    def check(self, options: DockerOptions, nodes: int, destructive: bool) -> None:
+        """The machines are ours: everything is permitted."""
 
     def probe(self) -> Capability:
         return engine_answers()
@@ -76,7 +94,7 @@ class DockerBackend:
         client = connect()
         with _one_line():
             engine = client.version().get("Version", "?")
-            image = ensure_image(client, spec.base_image, log.info)
+            image = ensure_image(client, (spec.options or DockerOptions()).base_image, log.info)
         prefix = _prefix(spec.run_id)
         labels = _labels_of(spec.run_id)
         subnet: Subnet | None = None

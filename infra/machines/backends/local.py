@@ -20,7 +20,7 @@ import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import ClassVar, Final
 
 from infra.machines import kept, scripts
 from infra.machines.api import Capability, Cluster, ClusterSpec, InfraError, Leftover
@@ -45,6 +45,7 @@ from infra.machines.janitor import Janitor
 from infra.machines.keys import ClusterKeys, new_cluster_keys
 from infra.machines.network import Subnet, seal_pool, subnets
 from infra.machines.ownership import Owner, current, text_is_alive
+from infra.options import NoOptions
 from results.cache import cache_dir
 from results.errors import ExpectedError
 
@@ -62,6 +63,15 @@ class LocalBackend:
     """Five nodes in about half a second; needs root. See `infra.machines.api.Backend`."""
 
     name = "local"
+    Options: ClassVar[type] = NoOptions
+    auto_rank: ClassVar[int | None] = 2
+    keeps: ClassVar[bool] = True
+
+    def nodes_of(self, options: NoOptions) -> int | None:
+        return None
+
+    def check(self, options: NoOptions, nodes: int, destructive: bool) -> None:
+        """The machines are ours: everything is permitted."""
 
     def probe(self) -> Capability:
         if os.geteuid() != 0:
@@ -83,8 +93,6 @@ class LocalBackend:
 
     def provision(self, spec: ClusterSpec) -> Cluster:
         names = node_names(spec)
-        if spec.base_image is not None:
-            raise InfraError("--base-image is for --cluster docker: the local backend makes its own image")
         answer = self.probe()
         if not answer.ok:
             raise InfraError(f"local: {answer.reason}: {answer.remedy}")

@@ -24,16 +24,27 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, ClassVar, Final, TypeVar
 
 import paramiko
 from cryptography.exceptions import UnsupportedAlgorithm
 
-from infra.machines.api import Capability, Cluster, ClusterSpec, CommandFailed, InfraError, Leftover, Node, Share
+from infra.machines.api import (
+    Capability,
+    Cluster,
+    ClusterSpec,
+    CommandFailed,
+    InfraError,
+    Leftover,
+    Node,
+    SettingsError,
+    Share,
+)
 from infra.machines.claims import Claim, holder
 from infra.machines.control_log import ControlLog
 from infra.machines.node import PROCESS_OF, SshNode
-from infra.machines.primitives import TABLE_PREFIX
+from infra.machines.primitives.network import TABLE_PREFIX
+from infra.options import option
 from results.cache import cache_dir
 
 log = logging.getLogger("infra")
@@ -219,10 +230,23 @@ class SshCluster:
             self._gone = True
 
 
+@dataclass(frozen=True)
+class SshOptions:
+    """What the backend can be told."""
+
+    hosts: tuple[str, ...] = option((), "An existing machine (repeat).", metavar="[USER@]HOST[:PORT]", flag="--node")
+    ssh_key: str | None = option(None, "The private key file.  [default: a usual one of ~/.ssh]", metavar="FILE")
+    install: bool = option(False, "Missing software may be installed on the machines.", permission=True)
+    disposable: bool = option(False, "Destructive faults are allowed on the machines.", permission=True)
+
+
 class SshBackend:
     """See the module. `programs`: what must be on the hosts (program -> Debian package)."""
 
     name = "ssh"
+    Options: ClassVar[type] = SshOptions
+    auto_rank: ClassVar[int | None] = None
+    keeps: ClassVar[bool] = False
 
     def __init__(self, programs: Mapping[str, str] = PROGRAMS) -> None:
         self._programs = programs
@@ -231,25 +255,42 @@ class SshBackend:
         """Always possible; whether the hosts answer is seen when they are named."""
         return Capability(True, "needs machines that run sshd: name each with --node [user@]host[:port]")
 
+    def nodes_of(self, options: SshOptions) -> int | None:
+        return len(options.hosts) or None
+
+    def check(self, options: SshOptions, nodes: int, destructive: bool) -> None:
+        if not options.hosts:
+            raise SettingsError("--cluster ssh needs machines: name each with --node [user@]host[:port]")
+        if len(options.hosts) != nodes:
+            raise SettingsError(
+                f"nodes is {nodes}, but {len(options.hosts)} machines are named; one --node for each is right"
+            )
+        if destructive and not options.disposable:
+            raise SettingsError(
+                "faults would stop servers or cut networks of machines that are not marked disposable; "
+                "mark them with --disposable, or run with --nemesis none"
+            )
+
     def reuse(self, spec: ClusterSpec) -> Cluster:
         """Raises InfraError: see `SshCluster.keep`."""
         raise InfraError("machines that were named are never kept; name them again with --node")
 
     def provision(self, spec: ClusterSpec) -> Cluster:
         """One node per host, in their order (`spec.nodes` is not asked). Raises InfraError; hosts are as before."""
-        hosts = [Host.parse(text) for text in spec.hosts]
+        options: SshOptions = spec.options or SshOptions()
+        hosts = [Host.parse(text) for text in options.hosts]
         _check_distinct(hosts)
         for share in spec.shares:
             _check_share(share)
-        path, key = _client_key(spec.ssh_key)
+        path, key = _client_key(Path(options.ssh_key) if options.ssh_key else None)
         record = _record(spec.run_id)
         if record.exists():
             raise InfraError(f"run {spec.run_id} has hosts already: `harness clean` removes what a dead run left there")
         control_log = ControlLog(spec.control_log)
         nodes = _nodes(hosts, key, control_log, spec.run_id)
-        cluster = SshCluster(spec.run_id, nodes, _facts(hosts), spec.disposable, control_log)
+        cluster = SshCluster(spec.run_id, nodes, _facts(hosts), options.disposable, control_log)
         try:
-            _on_all(nodes, lambda node: self._check_programs(node, spec.install))
+            _on_all(nodes, lambda node: self._check_programs(node, options.install))
             cluster.claim = Claim.take(_claims(record))
             _write_record(record, spec.run_id, hosts, path)
             _on_all(nodes, lambda node: _claim(node, spec.run_id))

@@ -87,7 +87,8 @@ class DledgerTopology:
     Options: ClassVar[type] = NoOptions
     profiles: ClassVar[Sequence[str]] = ()
     roles: Mapping[str, str] = MappingProxyType({"leader": "leader", "follower": "follower"})
-    version = dledger.VERSION
+    default_version: ClassVar[str] = dledger.VERSION
+    kinds: ClassVar[Sequence[str]] = (SERVER,)
 
     def __init__(self, settings: ServerSettings, options: NoOptions | None = None) -> None:
         """Raises InfraError where the settings cannot be meant for this topology; whether DLedger has them, and takes
@@ -112,6 +113,10 @@ class DledgerTopology:
         self._servers: dict[str, JavaServer] = {}
         self._nodes: list[Node] = []
         self._java_version = ""
+
+    @classmethod
+    def known_versions(cls) -> Mapping[str, str]:
+        return {f"dledger {dledger.VERSION}": f"the topology {cls.name}"}
 
     def shares(self) -> Sequence[Share]:
         """The jars, fetched and compiled (15 s when cold, then a tenth of a second), and a user's own.
@@ -156,6 +161,9 @@ class DledgerTopology:
             groups={GROUP: names},
             quorums=[names],
         )
+
+    def permits(self) -> Mapping[str, str]:
+        return {}
 
     def _server(self, node: Node) -> JavaServer:
         def program(launch: Launch) -> Program:

@@ -65,7 +65,7 @@ class ProxyProducer:
         proxies: Sequence[tuple[str, int]],
         *,
         deadline_s: float,
-        topology: str | None = None,
+        raft_log: bool | None = None,
         first: int = 0,
     ) -> None:
         if not proxies:
@@ -73,7 +73,7 @@ class ProxyProducer:
         self.packages = packages
         self.proxies = [f"{host}:{port}" for host, port in proxies]
         self.deadline_s = deadline_s
-        self.topology = topology
+        self.raft_log = raft_log
         self._at = first % len(proxies)
         self._standbys = {address: Standby(partial(self._start, address)) for address in self.proxies}
 
@@ -91,7 +91,7 @@ class ProxyProducer:
                 self.deadline_s if deadline_s is None else deadline_s,
                 grace_s=_GRACE_S,
             )
-            sent = _sent(said, self.topology)
+            sent = _sent(said, self.raft_log)
         except NotStarted as e:
             sent = Sent(Outcome("fail", f"nothing was sent: {e}"))
         except WorkerError as e:
@@ -112,17 +112,17 @@ class ProxyProducer:
         return worker
 
 
-def outcome_of_code(code: int, name: str, why: str, topology: str | None = None) -> Outcome:
+def outcome_of_code(code: int, name: str, why: str, raft_log: bool | None = None) -> Outcome:
     """What the proxy's code says about a send. A broker that is too busy is judged by its own words."""
     line = next((line for line in OUTCOMES if line.first <= code <= line.last), None)
     if line is None:
         return Outcome("info", f"{code} {name}: {why}")
     if code == _BUSY and why.startswith("["):
-        return outcome_of("send", 2, why, topology)
+        return outcome_of("send", 2, why, raft_log)
     return Outcome(line.type, "" if line.type == "ok" else f"{code} {name}: {line.why} ({why})")
 
 
-def _sent(said: Mapping[str, Any], topology: str | None) -> Sent:
+def _sent(said: Mapping[str, Any], raft_log: bool | None) -> Sent:
     if "refused" in said:
         return Sent(Outcome("fail", f"nothing was sent: {said['refused']}"))
     if "broken" in said:
@@ -130,7 +130,7 @@ def _sent(said: Mapping[str, Any], topology: str | None) -> Sent:
     if "error" in said:
         return Sent(Outcome("info", f"{said['error']}: {said['why']}"))
     code = said["code"]
-    outcome = outcome_of_code(code, said["name"], said["why"], topology)
+    outcome = outcome_of_code(code, said["name"], said["why"], raft_log)
     offset = said.get("offset")
     if outcome.type == "ok" and offset is None:
         return Sent(Outcome("info", "acknowledged, but without an offset"))

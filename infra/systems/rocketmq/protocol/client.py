@@ -1,6 +1,6 @@
 """One broker, as producers and consumers see it: one attempt, an exact deadline, and what the answer says.
 
->>> broker = Broker("198.18.20.11", 10911, deadline_s=5, topology="controller")
+>>> broker = Broker("198.18.20.11", 10911, deadline_s=5, raft_log=False)
 >>> sent = await broker.send("log-1", 0, b"17")  # doctest: +SKIP
 >>> sent.outcome.type, sent.offset               # doctest: +SKIP
 ('ok', 4)

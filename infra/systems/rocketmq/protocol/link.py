@@ -30,7 +30,7 @@ class Link:
     """One connection to one server, for one logical process: one call at a time. It is made when it is needed, and made
     again by the next call after it ended.
 
-    `topology` names the kind of cluster, for answers that mean different things in different kinds.
+    `raft_log`: whether the CommitLog is a Raft log, for answers that mean different things then.
     `on_request` gets what the server asks of the client (39, 40, ...), on the event loop; it must not block.
     """
 
@@ -40,12 +40,12 @@ class Link:
         port: int,
         *,
         deadline_s: float,
-        topology: str | None = None,
+        raft_log: bool | None = None,
         on_request: Callable[[Frame], None] | None = None,
     ) -> None:
         self.host, self.port = host, port
         self.deadline_s = deadline_s
-        self.topology = topology
+        self.raft_log = raft_log
         self.on_request = on_request
         self._connection: Connection | None = None
 
@@ -88,7 +88,7 @@ class Link:
 
     def judge(self, operation: Operation, frame: Frame) -> Outcome:
         """What an answer says about an operation."""
-        return outcome_of(operation, frame.code, frame.remark, self.topology)
+        return outcome_of(operation, frame.code, frame.remark, self.raft_log)
 
     def number(self, frame: Frame, name: str) -> int | None:
         """A field of an answer. Raises Broken where it is no number: an answer without sense says nothing."""

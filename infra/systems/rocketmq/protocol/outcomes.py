@@ -32,15 +32,14 @@ ACKS: Final[Set[Operation]] = frozenset({"ack", "extend"})
 CHANGES: Final[Set[Operation]] = frozenset({"send", "pop", "commit", "ack", "extend", "lock", "end", "recall", "group"})
 ALL: Final = READS | CHANGES
 
-DLEDGER: Final = "dledger-commitlog"
-"""The topology in which the same words may mean something else: DLedger's refusals are translated into RocketMQ's."""
-
 
 @dataclass(frozen=True, slots=True)
 class Line:
     """One answer. `remark`: what must occur in the remark, in lower case; empty: anything.
 
-    topologies  where the line holds, by the names of `infra.systems.rocketmq.topologies`; empty: everywhere.
+    raft_log  True: only where the CommitLog is a Raft log, since DLedger's refusals are translated into RocketMQ's
+    words;
+              False: only where it is not; None: everywhere.
     """
 
     operations: Set[Operation]
@@ -49,7 +48,7 @@ class Line:
     why: str
     source: str
     remark: str = ""
-    topologies: Set[str] = frozenset()
+    raft_log: bool | None = None
 
 
 def _refused(code: int, why: str, source: str, remark: str = "", operations: Set[Operation] = ALL) -> Line:
@@ -104,7 +103,7 @@ OUTCOMES: Final[tuple[Line, ...]] = (
         "appended on the leader, no quorum in time",
         "DLedgerCommitLog.asyncPutMessage: WAIT_QUORUM_ACK_TIMEOUT",
         "in-sync replicas not enough",
-        frozenset({DLEDGER}),
+        raft_log=True,
     ),
     Line(
         frozenset({"send"}),
@@ -113,7 +112,7 @@ OUTCOMES: Final[tuple[Line, ...]] = (
         "too few replicas in sync: refused before the append",
         "CommitLog.asyncPutMessage, in front of its locks; seen with a controller",
         "in-sync replicas not enough",
-        frozenset({"controller", "slave-acting-master"}),
+        raft_log=False,
     ),
     _refused(
         1,
@@ -150,7 +149,7 @@ OUTCOMES: Final[tuple[Line, ...]] = (
         "refused by DLedger, for whatever reason: not the leader, too many pending, or a write that stopped half way",
         "DLedgerCommitLog.asyncPutMessage: any position of -1 ends as OS_PAGE_CACHE_BUSY, DISK_ERROR too",
         "[pc_synchronized]",
-        frozenset({DLEDGER}),
+        raft_log=True,
     ),
     _refused(
         2,
@@ -194,11 +193,11 @@ STATUSES: Final[Mapping[int, str]] = {10: "FLUSH_DISK_TIMEOUT", 11: "SLAVE_NOT_A
 """`SendStatus` of the Java client, which takes these for a successful send."""
 
 
-def outcome_of(operation: Operation, code: int, remark: str | None, topology: str | None = None) -> Outcome:
-    """The outcome of an operation that was answered. `topology`: what kind of cluster answers; None: not known, then
-    the least sure of the lines counts.
+def outcome_of(operation: Operation, code: int, remark: str | None, raft_log: bool | None = None) -> Outcome:
+    """The outcome of an operation that was answered. `raft_log`: whether the CommitLog is a Raft log; None: not known,
+    then the least sure of the lines counts.
     """
-    line = line_of(operation, code, remark, topology)
+    line = line_of(operation, code, remark, raft_log)
     said = f" ({said})" if (said := _first_line(remark)) else ""
     if line is None:
         type_: OutcomeType = "fail" if operation in READS else "info"
@@ -206,13 +205,13 @@ def outcome_of(operation: Operation, code: int, remark: str | None, topology: st
     return Outcome(line.type, "" if line.type == "ok" else f"{name_of(code)}: {line.why}{said}")
 
 
-def line_of(operation: Operation, code: int, remark: str | None, topology: str | None = None) -> Line | None:
+def line_of(operation: Operation, code: int, remark: str | None, raft_log: bool | None = None) -> Line | None:
     """The line that decides."""
     text = (remark or "").lower()
     for line in OUTCOMES:
         if line.code != code or operation not in line.operations or line.remark not in text:
             continue
-        if not line.topologies or topology is None or topology in line.topologies:
+        if line.raft_log is None or raft_log is None or raft_log == line.raft_log:
             return line
     return None
 

@@ -90,6 +90,8 @@ class RocketmqTopology(ABC):
     name: str
     summary: ClassVar[str]
     Options: ClassVar[type] = NoOptions
+    default_version: ClassVar[str] = artifacts.DEFAULT_VERSION
+    kinds: ClassVar[Sequence[str]] = (NAMESRV, BROKER, PROXY)
     profiles: ClassVar[Sequence[str]] = ("strict", "default")
     roles: Mapping[str, str] = MappingProxyType({"leader": "master", "follower": "slave"})
     changing: ClassVar[Collection[str]] = ()
@@ -118,6 +120,14 @@ class RocketmqTopology(ABC):
         self._places: Layout = {}
         self._servers: dict[str, list[JavaServer]] = {}
         self._java_version = ""
+
+    @classmethod
+    def known_versions(cls) -> Mapping[str, str]:
+        whole = sorted(artifacts.VERSIONS, key=lambda v: (v != artifacts.DEFAULT_VERSION, v))
+        found = {f"rocketmq {v}": "the default" if v == artifacts.DEFAULT_VERSION else "" for v in whole}
+        return found | {
+            f"rocketmq {v}": f"cannot be had: {what} were never published" for v, what in artifacts.INCOMPLETE.items()
+        }
 
     # What a topology of its own says.
 
@@ -228,7 +238,6 @@ class RocketmqTopology(ABC):
             groups=groups(self._places),
             quorums=self.quorums(),
             traits=self.traits,
-            permits=self.permits(),
         )
 
     def _kinds_at(self, node: Node) -> Sequence[str]:
@@ -372,7 +381,7 @@ class RocketmqTopology(ABC):
 
     def _addresses(self) -> Addresses:
         return Addresses(
-            mode=self.name,
+            raft_log=self.traits.raft_log,
             nodes={node.name: node.address for node in self._nodes},
             places=self._places,
             nameservers=self.nameservers(),

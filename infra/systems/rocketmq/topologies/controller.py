@@ -13,7 +13,7 @@ from infra.machines.api import Node, SettingsError
 from infra.options import option
 from infra.systems.api import ServerSettings
 from infra.systems.java import DATA
-from infra.systems.rocketmq.servers import BROKER, CONTROLLER, NAMESRV, artifacts, jvm, settings
+from infra.systems.rocketmq.servers import BROKER, CONTROLLER, NAMESRV, PROXY, artifacts, jvm, settings
 from infra.systems.rocketmq.topologies.base import RocketmqTopology
 from infra.systems.rocketmq.topologies.layout import (
     BROKERS,
@@ -52,6 +52,7 @@ class ControllerTopology(RocketmqTopology):
     name = "controller"
     summary = "one group whose master three controllers elect (RIP-44), by DLedger or JRaft"
     Options: ClassVar[type] = ControllerOptions
+    kinds: ClassVar[Sequence[str]] = (NAMESRV, CONTROLLER, BROKER, PROXY)
     changing: ClassVar[Collection[str]] = ("brokerId", "brokerRole")
     traits: ClassVar[Traits] = Traits(offsets_copied_s=10.0, in_sync=True)
 

@@ -11,6 +11,7 @@ from infra.systems.rocketmq.servers import BROKER, settings
 from infra.systems.rocketmq.topologies.base import RocketmqTopology
 from infra.systems.rocketmq.topologies.layout import BROKERS, DLEDGER_PORT, Layout, Place, first_nodes
 from infra.systems.settings import Default
+from results.deployment import Traits
 
 
 @dataclass(frozen=True)
@@ -27,6 +28,7 @@ class DledgerCommitlogTopology(RocketmqTopology):
     summary = "one group whose CommitLog is a DLedger: Raft elects the master, a majority stores"
     Options: ClassVar[type] = DledgerCommitlogOptions
     changing: ClassVar[Collection[str]] = ("brokerId", "brokerRole")
+    traits: ClassVar[Traits] = Traits(offsets_copied_s=10.0, raft_log=True)
 
     def _layout(self, nodes: Sequence[str]) -> Layout:
         brokers = first_nodes(nodes, self.options.brokers)

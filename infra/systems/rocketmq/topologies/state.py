@@ -29,9 +29,9 @@ _NO_TOPIC: Final = 17
 
 @dataclass(frozen=True)
 class Addresses:
-    """Where everything is. `mode`: name of the topology. `nodes`: name -> IPv4 address."""
+    """Where everything is. `raft_log`: whether the CommitLog is a Raft log. `nodes`: name -> IPv4 address."""
 
-    mode: str
+    raft_log: bool
     nodes: Mapping[str, str]
     places: Layout
     nameservers: Sequence[tuple[str, int]]
@@ -145,7 +145,7 @@ async def _broker(where: Addresses, node: str, timeout_s: float, extra: dict[str
             BrokerAdmin(where.nodes[node], BROKER_PORT, deadline_s=timeout_s) as broker,
         ):
             info = await broker.runtime_info() if thorough else {}
-            if where.mode == "dledger-commitlog":
+            if where.raft_log:
                 return await _dledger(where, node, timeout_s, info, extra)
             ha = await broker.ha_status()
             epochs = await broker.epochs() if where.controllers else {}
@@ -256,7 +256,7 @@ async def _unlisted(where: Addresses, group: str, members: Sequence[str], master
 async def _refused(where: Addresses, master: str, timeout_s: float) -> str | None:
     """Why a master does not store a message."""
     host = where.nodes[master]
-    broker = Broker(host, BROKER_PORT, deadline_s=timeout_s, topology=where.mode)
+    broker = Broker(host, BROKER_PORT, deadline_s=timeout_s, raft_log=where.raft_log)
     try:
         sent = await broker.send(READY_TOPIC, 0, b"ready")
         if sent.code == _NO_TOPIC:

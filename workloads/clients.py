@@ -1,30 +1,21 @@
-"""Producers that others wrote, under the load of `log` and `queue`: `--client native` and `--client grpc`.
+"""How `log` and `queue` send: our own client, and producers that others wrote (`--client native`, `--client grpc`).
 
-Sends go through them; everything is read by our own client, so that what is judged does not depend on theirs. They
-choose the queue themselves, so each queue is a topic of its own (`places_of(..., apart=True)`).
+With another's producer sends go through it; everything is read by our own client, so that what is judged does not
+depend on theirs. They choose the queue themselves, so each queue is a topic of its own (`places_of(..., apart=True)`).
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
-from typing import Final, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from typing import ClassVar, Protocol
 
-from harness.api import Context
+from harness.api import ClientProtocol, RunContext
 from infra.machines.api import InfraError
 from infra.systems.rocketmq.clients.native import NativeProducer, native_library
 from infra.systems.rocketmq.clients.packages import native_folder, proxy_folder
 from infra.systems.rocketmq.clients.proxy import ProxyProducer
 from infra.systems.rocketmq.protocol.sending import Sent
-
-CLIENTS: Final = ("remoting", "native", "grpc")
-
-PERMITS: Final[Mapping[str, Mapping[str, str]]] = {
-    "native": dict.fromkeys(
-        ("duplicated", "nonlinearizable"), "the native client sends up to three times behind one send, and tells nobody"
-    )
-}
-"""Client -> anomaly -> why it is no fault of the servers."""
 
 
 class Producer(Protocol):
@@ -88,20 +79,51 @@ class Foreign:
             await self._producers.leave()
 
 
-async def producers_of(client: str, context: Context, deadline_s: float) -> Producers | None:
-    """The producers of a plan's client; None: our own. Raises InfraError where they cannot be had."""
-    topology = context.topology
-    if client == "native":
+class MessageClient(ClientProtocol):
+    """A client of the workloads that send messages."""
+
+    async def producers(self, context: RunContext, deadline_s: float) -> Producers | None:
+        """The producers of a run; None: our own client sends. Raises InfraError where they cannot be had."""
+        return None
+
+
+class Remoting(MessageClient):
+    """Our own client of the remoting protocol: exact deadlines, one attempt."""
+
+    name = "remoting"
+    summary = "our own client of the remoting protocol: one attempt, an exact deadline, the raw answer"
+
+
+class Native(MessageClient):
+    """librocketmq, the C++ client."""
+
+    name = "native"
+    summary = "librocketmq, the C++ client, by rocketmq-client-python; it sends up to three times behind one send"
+    permits: ClassVar[Mapping[str, str]] = dict.fromkeys(
+        ("duplicated", "nonlinearizable"), "the native client sends up to three times behind one send, and tells nobody"
+    )
+
+    async def producers(self, context: RunContext, deadline_s: float) -> Producers | None:
         packages = await asyncio.to_thread(native_folder)
         await native_library(packages)
-        nameservers = list(topology.nameservers())
+        nameservers = context.deployment.record.endpoints("namesrv")
         return Producers(lambda thread: NativeProducer(packages, nameservers, deadline_s=deadline_s))
-    if client == "grpc":
+
+
+class Grpc(MessageClient):
+    """gRPC, through RocketMQ's proxy."""
+
+    name = "grpc"
+    summary = "RocketMQ's gRPC protocol, through its proxy"
+    kinds: ClassVar[Sequence[str]] = ("proxy",)
+
+    async def producers(self, context: RunContext, deadline_s: float) -> Producers | None:
         packages = await asyncio.to_thread(proxy_folder)
-        proxies = list(topology.proxies())
+        record = context.deployment.record
+        proxies = record.endpoints("proxy")
         if not proxies:
-            raise InfraError(f"no proxy runs in this cluster, and --client grpc needs one (topology {topology.name})")
+            raise InfraError(f"no proxy runs in this cluster, and --client grpc needs one (topology {record.topology})")
+        raft_log = record.traits.raft_log
         return Producers(
-            lambda thread: ProxyProducer(packages, proxies, deadline_s=deadline_s, topology=topology.name, first=thread)
+            lambda thread: ProxyProducer(packages, proxies, deadline_s=deadline_s, raft_log=raft_log, first=thread)
         )
-    return None

@@ -1,0 +1,5 @@
+"""`python -m harness.cli`."""
+
+from harness.cli.main import main
+
+main()

@@ -1,0 +1,98 @@
+"""`harness list`: what there is, and what each can be told."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import click
+
+from harness.cli import terminal
+from harness.plan import registry
+from harness.plan.plan import PlanError
+from infra.options import suggest
+from infra.systems.api import TOPOLOGIES
+
+_VERSIONS = "versions"
+
+
+@click.command("list")
+@click.argument("what", required=False, metavar="[KIND|NAME]")
+def list_(what: str | None) -> None:
+    """What there is: workloads, nemeses, topologies, clients, clusters, versions; or one of them with its options.
+
+    \b
+    harness list
+    harness list nemeses
+    harness list pause-slaves-kill-master
+    """
+    kinds = {family.plural: family for family in registry.FAMILIES}
+    if what is not None and what not in kinds and what != _VERSIONS:
+        _describe(what)
+        return
+    for plural, family in kinds.items():
+        if what in (None, plural):
+            _table(plural, _rows(family))
+    if what in (None, _VERSIONS):
+        _table(_VERSIONS, _versions())
+
+
+def _rows(family: registry.Family) -> dict[str, str]:
+    rows = {}
+    for name in registry.names(family.group):
+        if family.group == registry.CLUSTERS:
+            can = registry.probe(registry.backend_class(name)())
+            rows[name] = "available: " + can.reason if can.ok else "not here: " + registry.describe(can)
+            continue
+        found = registry.find(family.group, name)
+        rows[name] = found.summary if found.name == name else f"another name of {found.name}"
+        if profiles := getattr(found, "profiles", ()):
+            rows[name] += f"  [profiles: {', '.join(profiles)}]"
+    if family.group == registry.NEMESES:
+        rows["none"] = "no faults"
+    return rows
+
+
+def _versions() -> Mapping[str, str]:
+    """Of all systems under test: each topology's module tells its own."""
+    found: dict[str, str] = {}
+    for name in registry.names(TOPOLOGIES):
+        found |= registry.topology_class(name).known_versions()
+    return found
+
+
+def _describe(name: str) -> None:
+    """One plug-in with its options. Raises PlanError where there is none of that name."""
+    met = False
+    for family in registry.FAMILIES:
+        if name not in registry.names(family.group):
+            continue
+        met = True
+        found = registry.find(family.group, name)
+        terminal.say(f"{name}  ({family.word})")
+        if summary := getattr(found, "summary", ""):
+            terminal.say(f"  {summary}")
+        _options(found)
+    if not met:
+        known = [known for family in registry.FAMILIES for known in registry.names(family.group)]
+        kinds = [family.plural for family in registry.FAMILIES] + [_VERSIONS]
+        raise PlanError(f"nothing is called {name!r}{suggest(name, [*kinds, *known])}  (harness list)")
+
+
+def _options(owner: type[Any]) -> None:
+    found = registry.options_by_name(owner)
+    if not found:
+        terminal.say("  no options")
+        return
+    terminal.say("  options:")
+    heads = {spec.name: f"{spec.flag} {spec.placeholder}" for spec in found.values()}
+    width = max(map(len, heads.values()))
+    for spec in found.values():
+        terminal.say(f"    {heads[spec.name].ljust(width)}  {spec.describe()}")
+
+
+def _table(title: str, rows: Mapping[str, str]) -> None:
+    terminal.say(f"{title}:")
+    width = max((len(name) for name in rows), default=0)
+    for name, text in rows.items():
+        terminal.say(f"  {name.ljust(width)}  {text}")

@@ -1,0 +1,29 @@
+"""What several commands have in common."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+import click
+
+from infra.options import OptionError, seconds
+
+DEFAULT_STORE: Final = Path("results/runs")
+
+
+def duration(text: str) -> float:
+    """`60`, `90s`, `2m` -> seconds."""
+    try:
+        return seconds(float(text) if text.replace(".", "", 1).isdigit() else text, "the time")
+    except OptionError as problem:
+        raise click.BadParameter(str(problem)) from None
+
+
+store_option = click.option(
+    "--store",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=DEFAULT_STORE,
+    show_default=True,
+    help="Where runs are kept.",
+)

@@ -1,0 +1,357 @@
+"""`harness run`: from a command line to a plan.
+
+The options of the workload, the topology, the backend, the client and the faults that a run names are options of this
+command: they are looked up when the command line is read, so that a plug-in's need no edit here.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from harness.cli import terminal
+from harness.cli.parts import duration, store_option
+from harness.nemesis.effective import by_times
+from harness.plan import registry
+from harness.plan.plan import NemesisPlan, Plan, PlanError
+from infra.options import OptionError, OptionSpec, assignments, seconds
+from infra.systems.api import TOPOLOGIES
+from results.store import Store
+
+_OWNERS: Final = (
+    (registry.WORKLOADS, "workload"),
+    (registry.CLIENTS, "client"),
+    (TOPOLOGIES, "topology"),
+    (registry.CLUSTERS, "cluster"),
+    (registry.NEMESES, "nemesis"),
+)
+"""Kind of plug-in -> the option that names one."""
+
+
+class RunCommand(click.Command):
+    """A command that has, beside its own, the options of all plug-ins that its command line (or plan) names."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        first = click.Context(self, info_name=ctx.info_name, ignore_unknown_options=True, allow_extra_args=True)
+        first.resilient_parsing = True
+        with first:
+            super().parse_args(first, list(args))
+        plan = _plan(first.params.get("plan_file"), first.params)
+        ctx.meta["owned"] = owned = owned_options(plan)
+        known = {option for param in self.params for option in param.opts}
+        ctx.meta["params"] = [_flag(spec) for spec, _ in owned.values() if spec.flag not in known]
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as problem:
+            raise _whose(problem, plan) from None
+
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        return [*super().get_params(ctx), *ctx.meta.get("params", ())]
+
+
+def _flag(spec: OptionSpec) -> click.Option:
+    """An option of a plug-in for click. Values stay texts: its owner knows what is right."""
+    name = _parameter(spec.name)
+    if spec.kind is bool and not spec.many:
+        negated = "" if spec.permission else f"/--no-{spec.name.replace('_', '-')}"
+        return click.Option([f"{spec.flag}{negated}", name], is_flag=True, default=None, help=spec.describe())
+    return click.Option([spec.flag, name], multiple=spec.many, metavar=spec.placeholder, help=spec.describe())
+
+
+def _parameter(option: str) -> str:
+    """The name under which click hands over a plug-in's option: none of the command's own."""
+    return f"of_{option}"
+
+
+def owned_options(plan: Plan) -> dict[str, tuple[OptionSpec, list[str]]]:
+    """Option -> what it is, and the groups of those of the plan's plug-ins that have it. Where two differ, the first
+    one's help is shown.
+    """
+    found: dict[str, tuple[OptionSpec, list[str]]] = {}
+    for group, owner in _owners(plan):
+        for name, spec in registry.options_by_name(owner).items():
+            found.setdefault(name, (spec, []))[1].append(group)
+    return found
+
+
+def _owners(plan: Plan) -> Iterator[tuple[str, type[Any]]]:
+    """The plug-ins of a plan that are known by now. Those that are not there are told of later."""
+    workload = _found(registry.WORKLOADS, plan.workload)
+    topology, client = plan.server.topology, plan.client
+    if workload is not None:
+        topology = topology or next(iter(workload.topologies), None)
+        client = client or next(iter(workload.clients), None)
+    named = [
+        (registry.WORKLOADS, plan.workload),
+        (registry.CLIENTS, client),
+        (TOPOLOGIES, topology),
+        (registry.CLUSTERS, plan.cluster.backend),
+        *((registry.NEMESES, nemesis.fault) for nemesis in plan.nemeses),
+        *((registry.NEMESES, strike.fault) for strike in plan.strikes),
+    ]
+    for group, name in named:
+        owner = None if name is None else _found(group, name)
+        if owner is not None:
+            yield group, owner
+
+
+def _found(group: str, name: str) -> type[Any] | None:
+    try:
+        return registry.find(group, name)
+    except (PlanError, ImportError):
+        return None
+
+
+def _whose(problem: click.NoSuchOption, plan: Plan) -> click.UsageError:
+    """For an option that no plug-in of this run has: who has it."""
+    option = problem.option_name.lstrip("-").removeprefix("no-").replace("-", "_")
+    for group, _ in _OWNERS:
+        others = registry.owners_of(option, group)
+        if others:
+            family = next(family for family in registry.FAMILIES if family.group == group)
+            mine = {registry.WORKLOADS: plan.workload, TOPOLOGIES: plan.server.topology}.get(group)
+            here = f" {mine!r}" if mine else ""
+            return click.UsageError(
+                f"the {family.word}{here} knows no {problem.option_name}; it is an option of "
+                f"{' and '.join(repr(other) for other in others)}",
+                problem.ctx,
+            )
+    return problem
+
+
+def _plan(plan_file: Any, params: Mapping[str, Any]) -> Plan:
+    """What the command line names, as far as it can be told: for looking up options. Never raises."""
+    try:
+        base = Plan.read(Path(plan_file)) if plan_file else Plan()
+        named = {
+            k: v for k, v in params.items() if k in ("workload", "client", "topology", "cluster", "nemesis", "hosts")
+        }
+        return override(base, {k: v for k, v in named.items() if v not in (None, ())})
+    except (PlanError, OSError, ValueError):
+        return Plan()
+
+
+@click.command("run", cls=RunCommand)
+@click.option("--plan", "plan_file", type=click.Path(path_type=Path), help="A plan in TOML; options override it.")
+@click.option("--workload", help="What clients do and what must hold (harness list workloads).  [default: log]")
+@click.option(
+    "--nemesis",
+    help='Faults, joined by commas, each with options of its own: "hammer-time target=slaves, bridge for=5s"; or none '
+    "(harness list nemeses).  [default: partition-halves]",
+)
+@click.option(
+    "--target",
+    help="Whom faults hit: one|minority|majority|all|random|n1,n3, or a role: leader|master|slaves|KIND|KIND-leader.",
+)
+@click.option(
+    "--interval",
+    type=duration,
+    metavar="TIME",
+    help="From the start of a fault to the start of the next.  [default: 20s]",
+)
+@click.option("--duration", type=duration, metavar="TIME", help="How long a fault lasts.  [default: 10s]")
+@click.option("--replay", type=click.Choice(["events", "times"]), help="Of a plan with strikes: what they wait for.")
+@click.option("--time-limit", type=duration, metavar="TIME", help="Length of the main phase.  [default: 60s]")
+@click.option("--rate", type=float, help="Operations per second, over all clients.  [default: the workload's own]")
+@click.option("--concurrency", type=int, help="Number of clients.  [default: 10]")
+@click.option(
+    "--op-deadline", type=duration, metavar="TIME", help="After this an operation's outcome is unknown.  [default: 4s]"
+)
+@click.option(
+    "--recovery-limit", type=duration, metavar="TIME", help="Silence longer than this is an anomaly.  [default: 30s]"
+)
+@click.option("--seed", type=int, help="Same seed: same operations, same fault schedule.  [default: drawn, and stored]")
+@click.option("--client", help="How clients talk to the servers (harness list clients).  [default: the workload's own]")
+@click.option("--cluster", help="auto, or one of harness list clusters.  [default: auto]")
+@click.option("--nodes", type=int, help="Number of nodes.  [default: 5]")
+@click.option("--topology", help="Which servers run where (harness list topologies).  [default: the workload's own]")
+@click.option("--profile", help="What the servers promise: default|strict.  [default: strict]")
+@click.option("--version", "version", help="Version of the servers (harness list versions).")
+@click.option("--server-jars", help="A folder of your own build, put in front of the class path.")
+@click.option("--jvm-option", "jvm_options", multiple=True, help="Added to the servers' JVM options (repeat).")
+@click.option(
+    "--set", "settings", multiple=True, metavar="KEY=VALUE", help="A server setting, such as broker.KEY=VALUE (repeat)."
+)
+@click.option("--keep", is_flag=True, help="Leave the cluster running at the end, for --reuse.")
+@click.option("--reuse", metavar="RUN_ID", help="Run on a cluster that was kept; it stays kept.")
+@click.option("--dry-run", is_flag=True, help="Check the plan, print it with all defaults, start nothing.")
+@store_option
+@click.pass_context
+def run(
+    ctx: click.Context,
+    /,
+    store: Path,
+    plan_file: Path | None,
+    dry_run: bool,
+    keep: bool,
+    reuse: str | None,
+    replay: str | None,
+    **options: Any,
+) -> None:
+    """Run a workload under faults on a real cluster, and judge it.
+
+    Options of the workload, the topology, the machines, the client and the faults that are named stand at the end of
+    this list; `harness list NAME` shows them, too.
+
+    \b
+    harness run
+    harness run --topology controller --profile default --nemesis kill-random-processes --target master
+    harness run --nemesis partition-leader-minority --version 5.3.3 --set broker.minInSyncReplicas=2
+    harness run --workload register --snapshot --nemesis hammer-time --time-limit 2m
+    harness run --plan results/runs/latest/effective.toml
+    """
+    from harness.check.summary import summary
+    from harness.plan import reuse as reusing
+    from harness.plan.resolve import resolve
+    from harness.run import lifecycle
+
+    base = Plan.read(plan_file) if plan_file else None
+    given = {k: v for k, v in options.items() if v not in (None, ())}
+    owned: Mapping[str, tuple[OptionSpec, list[str]]] = ctx.meta["owned"]
+    if base is not None:
+        _insist_on_permission(base, str(plan_file), owned, given)
+    plan = override(base, given, owned)
+    if replay is not None:
+        if not plan.strikes:
+            raise PlanError("--replay is for a plan with strikes written out ([[strike]]), such as effective.toml")
+        plan = by_times(plan) if replay == "times" else plan
+    if reuse:
+        plan = reusing.on_kept(plan, reuse, given, owned)
+    plan = resolve(plan)
+    if dry_run:
+        lifecycle.check(plan, keep=keep, reuse=reuse)
+        terminal.say_all(plan.to_toml().splitlines())
+        return
+    prepared = lifecycle.prepare(plan, keep=keep, reuse=reuse)
+    outcome = lifecycle.run(prepared, Store(store), terminal.say)
+    terminal.say_all(summary(outcome, plan))
+    sys.exit(outcome.judgement.verdict.exit_code)
+
+
+def _insist_on_permission(
+    plan: Plan, where: str, owned: Mapping[str, tuple[OptionSpec, Sequence[str]]], given: Mapping[str, Any]
+) -> None:
+    """A plan is a file that may come from anywhere: what may be done to machines, the user says. Raises PlanError."""
+    tables = {registry.CLUSTERS: plan.cluster.options, TOPOLOGIES: plan.server.options}
+    for name, (spec, groups) in owned.items():
+        granted = any(tables.get(group, plan.options).get(name) for group in groups)
+        if spec.permission and granted and not given.get(_parameter(name)):
+            raise PlanError(
+                f"{where}: {name} = true is a permission, and no plan can give it; {spec.flag} on the command line does"
+            )
+
+
+def override(
+    plan: Plan | None,
+    options: Mapping[str, Any],
+    owned: Mapping[str, tuple[OptionSpec, Sequence[str]]] | None = None,
+) -> Plan:
+    """A plan with what was given on the command line put over it; a seed is drawn when there is none at all.
+
+    owned  the options of plug-ins (`owned_options`): each goes to every one of them that has it.
+    """
+    given = {k: v for k, v in options.items() if v not in (None, ())}
+    base = plan or Plan(seed=int.from_bytes(os.urandom(3), "big"))
+    plain = {
+        k.removesuffix("_s"): k
+        for k in (
+            "workload",
+            "seed",
+            "time_limit_s",
+            "rate",
+            "concurrency",
+            "op_deadline_s",
+            "recovery_limit_s",
+            "client",
+        )
+    }
+    plugged = {name: given[_parameter(name)] for name in owned or {} if _parameter(name) in given}
+
+    def of(group: str) -> dict[str, Any]:
+        return {
+            name: list(value) if isinstance(value, tuple) else value
+            for name, value in plugged.items()
+            if owned and group in owned[name][1]
+        }
+
+    cluster: dict[str, Any] = {k: given[k] for k in ("nodes",) if k in given}
+    own = dict(base.cluster.options)
+    if "cluster" in given and given["cluster"] != base.cluster.backend:
+        own = {}  # those of another backend
+    if "cluster" in given:
+        cluster["backend"] = given["cluster"]
+    server: dict[str, Any] = {k: given[k] for k in ("topology", "profile", "version", "jvm_options") if k in given}
+    if "server_jars" in given:
+        server["jars"] = given["server_jars"]
+    if "settings" in given:
+        server["settings"] = {**base.server.settings, **dict(_pair(text) for text in given["settings"])}
+    topology = {} if "topology" in given and given["topology"] != base.server.topology else base.server.options
+    workload = {} if "workload" in given and given["workload"] != base.workload else base.options
+    made = replace(
+        base,
+        **{field: given[option] for option, field in plain.items() if option in given},
+        options={**workload, **of(registry.WORKLOADS), **of(registry.CLIENTS)},
+        cluster=replace(base.cluster, **cluster, options={**own, **of(registry.CLUSTERS)}),
+        server=replace(base.server, **server, options={**topology, **of(TOPOLOGIES)}),
+    )
+    return _with_nemeses(made, given, of(registry.NEMESES))
+
+
+def _with_nemeses(plan: Plan, given: Mapping[str, Any], options: Mapping[str, Any]) -> Plan:
+    """`--nemesis`, and what was said of all faults: `--interval`, `--duration`, `--target`, and options of theirs."""
+    chosen, strikes = plan.nemeses, plan.strikes
+    if "nemesis" in given:
+        strikes = ()
+        chosen = _named(given["nemesis"])
+    changes = {
+        field: given[option]
+        for option, field in (("interval", "every_s"), ("duration", "for_s"), ("target", "target"))
+        if option in given
+    }
+    found = []
+    for nemesis in chosen:
+        known = _found(registry.NEMESES, nemesis.fault)
+        mine = {k: v for k, v in options.items() if known is not None and k in registry.options_by_name(known)}
+        found.append(
+            replace(
+                nemesis,
+                **changes,
+                options={**mine, **nemesis.options} if "nemesis" in given else {**nemesis.options, **mine},
+            )
+        )
+    return replace(plan, nemeses=tuple(found), strikes=strikes)
+
+
+def _named(text: str) -> tuple[NemesisPlan, ...]:
+    """`a, b every=30s target=master delay=50ms` -> two nemeses."""
+    parts = [part.split() for part in text.split(",") if part.strip()]
+    if not parts:
+        raise PlanError("--nemesis names no fault; none is right for a run without faults")
+    if any(words[0] == "none" for words in parts):
+        if len(parts) > 1:
+            raise PlanError("--nemesis none stands alone; leave it out to combine the others")
+        return ()
+    found = []
+    for name, *words in parts:
+        try:
+            own = assignments(words, f"--nemesis {name}")
+            base = NemesisPlan(registry.fault_class(name).name)
+            every = seconds(own.pop("every", base.every_s), f"--nemesis {name}: every")
+            length = seconds(own.pop("for", base.for_s), f"--nemesis {name}: for")
+        except OptionError as problem:
+            raise PlanError(str(problem)) from None
+        found.append(NemesisPlan(base.fault, every, length, own.pop("target", None), own))
+    return tuple(found)
+
+
+def _pair(text: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not equals or not key:
+        raise PlanError(f"--set {text!r}: KEY=VALUE is right, such as broker.minInSyncReplicas=2")
+    return key, value

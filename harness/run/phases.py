@@ -1,0 +1,149 @@
+"""What a run does, one phase after the other, as data: a rolling upgrade or a soak is another list."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import harness.generator as gen
+from harness.api import Phase, Workload
+from harness.generator import Generator, Invocation
+from harness.plan.plan import Plan
+
+if TYPE_CHECKING:
+    from harness.run.session import Session
+
+log = logging.getLogger("harness")
+
+SETTLE_S: Final = 5.0
+"""Load goes on at least this long after the last heal: what returns may do harm only then."""
+
+FINAL_LIMIT_S: Final = 120.0
+
+RESTART: Final = "restart-all"
+"""The nemesis' op that restarts every server."""
+
+
+def usual_phases(plan: Plan, workload: Workload) -> list[Phase]:
+    """Load under faults; load after the last heal, until it is served and every follower is fed (who is not by the
+    limit is judged for it); a restart of everything, or a wait for all replicas; the final reads.
+    """
+    before_final: list[Phase] = [Restart()] if workload.restart_before_final else []
+    told = "" if workload.restart_before_final else " wait until every replica has caught up, then the final reads"
+    return [
+        Load("main", plan.time_limit_s, strikes=True),
+        Heal(),
+        Load("recovery", SETTLE_S),
+        Recovery(plan.recovery_limit_s),
+        *before_final,
+        CaughtUp(plan.recovery_limit_s, f"{told}, also from each replica" if told else ""),
+        FinalReads(),
+    ]
+
+
+@dataclass(frozen=True)
+class Load:
+    """The workload's ops for so long. strikes: with the faults of the plan."""
+
+    name: str
+    seconds: float
+    strikes: bool = False
+    part: int = 1
+
+    async def run(self, session: Session) -> None:
+        ops = load(session, self.name, self.seconds, self.part)
+        if self.strikes:
+            ops = gen.any_(ops, session.strikes())
+        await session.interpreter.run(ops, self.name)
+
+
+@dataclass(frozen=True)
+class Heal:
+    """Everything in force ends."""
+
+    name: str = "heal"
+
+    async def run(self, session: Session) -> None:
+        await session.heal()
+
+
+@dataclass(frozen=True)
+class Recovery:
+    """Load that goes on until it is served and every follower is fed, at most so long."""
+
+    seconds: float
+    name: str = "recovery"
+
+    async def run(self, session: Session) -> None:
+        until = gen.until(session.recovered, load(session, self.name, self.seconds, part=2))
+        await session.interpreter.run(until, self.name)
+
+
+@dataclass(frozen=True)
+class Restart:
+    """Every server is stopped in an orderly way and started again, so that the final reads show what outlives it."""
+
+    name: str = "final"
+
+    async def run(self, session: Session) -> None:
+        session.live.wipe()
+        session.say(" restart everything, then the final reads, also from each replica")
+        await session.interpreter.run(gen.nemesis(Invocation(RESTART)), self.name)
+
+
+@dataclass(frozen=True)
+class CaughtUp:
+    """A wait until every replica holds what its leader does, at most so long."""
+
+    seconds: float
+    line: str = ""
+    name: str = "final"
+
+    async def run(self, session: Session) -> None:
+        session.live.wipe()
+        if self.line:
+            session.say(self.line)
+        if not await session.observer.caught_up(self.seconds, lambda: session.stopping):
+            log.warning("not every replica caught up within %g s: the final reads begin", self.seconds)
+
+
+@dataclass(frozen=True)
+class FinalReads:
+    """The quiescent reads that show what is really there."""
+
+    name: str = "final"
+
+    async def run(self, session: Session) -> None:
+        reads = session.workload.final(list(session.keys), session.plan.nodes)
+        await session.interpreter.run(gen.time_limit(FINAL_LIMIT_S, reads), self.name)
+
+
+@dataclass(frozen=True)
+class Pause:
+    """No ops for a while; what is in force stays in force. For soaks, and between steps of an upgrade."""
+
+    seconds: float
+    name: str = "pause"
+
+    async def run(self, session: Session) -> None:
+        await asyncio.sleep(self.seconds)
+
+
+async def run_phases(session: Session, phases: Sequence[Phase]) -> bool:
+    """All of them, until somebody stops the run. Whether all of them ran."""
+    for phase in phases:
+        if session.stopping:
+            return False
+        await phase.run(session)
+    return not session.stopping
+
+
+def load(session: Session, phase: str, seconds: float, part: int = 1) -> Generator:
+    """The workload's ops of a phase: rate and time limit around its generator."""
+    plan, workload = session.plan, session.workload
+    rng = plan.rng(f"generator/{phase}/{part}")
+    ops = workload.generator(rng, phase if part == 1 else f"{phase}-{part}")
+    return gen.clients(gen.time_limit(seconds, gen.rate(plan.rate or workload.default_rate, ops, rng=rng)))

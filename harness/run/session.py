@@ -1,0 +1,183 @@
+"""The part of a run during which clients talk to servers: who takes part, and what all phases have in common."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+
+from harness.api import Completion, Fault, RunContext, Workload
+from harness.check.judging import BEGUN, COMPLETE
+from harness.cli import signals
+from harness.generator import Generator
+from harness.nemesis import events
+from harness.nemesis.runner import Nemesis
+from harness.observe.observer import Observer
+from harness.observe.own_machine import watch_own_machine
+from harness.observe.process_monitor import ProcessMonitor
+from harness.plan.plan import Plan
+from harness.run.environment import Environment
+from harness.run.interpreter import Interpreter
+from harness.run.live import Live
+from harness.run.phases import RESTART, run_phases, usual_phases
+from harness.run.servers import restart_all, stop_all
+from infra.machines.api import InfraError
+from infra.systems.api import Deployment
+from results.journal import Journal
+from results.observations import ObservationLog
+from results.op import SERVER_DIED, Op
+from results.store import RunDir
+from results.strikes import Strike
+
+log = logging.getLogger("harness")
+
+
+class Session:
+    """`run` does all phases. The journal is complete and closed in any case; the environment says how the run ended.
+
+    stopping  somebody wants the run to end.
+    complete  the journal has all that happened, and the environment how the run ended.
+    unhealed  what could not be healed, one line each.
+    """
+
+    interpreter: Interpreter
+    observer: Observer
+    live: Live
+
+    def __init__(
+        self,
+        plan: Plan,
+        workload: Workload,
+        deployment: Deployment,
+        strikes: Sequence[Strike],
+        fault: Callable[[Strike], Fault],
+        folder: RunDir,
+        environment: Environment,
+        say: Callable[[str], None],
+    ) -> None:
+        self.plan, self.workload, self.deployment = plan, workload, deployment
+        self.folder, self.environment, self.say = folder, environment, say
+        self.context = RunContext(deployment, format(time.time_ns() // 1_000_000, "x"))
+        self.keys: dict[str, None] = {}
+        self.stopping = False
+        self.complete = False
+        self.unhealed: list[str] = []
+        self._strikes = strikes
+        words = deployment.topology.roles
+        self.nemesis = Nemesis(deployment, fault, lambda: self.observer.view, words=words)
+
+    async def run(self) -> None:
+        """All phases."""
+        await self.workload.setup(self.context)
+        journal = Journal(self.folder.journal)
+        observations = ObservationLog(self.folder.observations)
+        interpreter = self.interpreter = Interpreter(
+            concurrency=self.plan.concurrency,
+            client=lambda thread: self.workload.client(self.context, thread),
+            nemesis=self,
+            journal=journal.append,
+            # A client ends its own op at the deadline; the interpreter ends only one that does not.
+            deadline_s=self.plan.op_deadline_s + 0.5,
+            on_event=self._on_event,
+        )
+        self.observer = Observer(self.deployment, interpreter.now, observations.append, interpreter.event)
+        words = self.deployment.topology.roles
+        self.live = Live(
+            interpreter.now,
+            lambda: self.nemesis.active,
+            lambda: (self.observer.leaders, self.observer.term),
+            words.get("leader", "leader"),
+        )
+        self._monitor = ProcessMonitor(
+            self.deployment, self.nemesis.downed, lambda found: interpreter.event(SERVER_DIED, found)
+        )
+        self.environment.note(phases=BEGUN, started_at=datetime.now(UTC).isoformat(timespec="microseconds"))
+        watching = (
+            self.observer.watch(),
+            self.live.show(),
+            self._monitor.watch(),
+            watch_own_machine(self.folder.machine),
+            self.observer.follow_logs(events.watched_lines(self._strikes)),
+        )
+        watchers = [asyncio.create_task(w) for w in watching]
+        with signals.forwarded(asyncio.get_running_loop(), self._interrupt):
+            try:
+                if await run_phases(self, self.workload.phases(usual_phases(self.plan, self.workload))):
+                    self.environment.facts["phases"] = COMPLETE
+            finally:
+                await self.heal()
+                for watcher in watchers:
+                    watcher.cancel()
+                await asyncio.gather(*watchers, return_exceptions=True)
+                await interpreter.close()
+                journal.close()
+                observations.close()
+                self._note_end()
+        self.complete = True
+
+    def strikes(self) -> Generator:
+        """The nemesis' ops of the plan."""
+        return events.generator(self._strikes)
+
+    async def heal(self) -> None:
+        """End every fault that is in force."""
+        self.unhealed = await self.nemesis.heal_all()
+        for problem in self.unhealed:
+            log.error("heal: %s", problem)
+            self.say(f"could not heal: {problem}")
+
+    def recovered(self, op: Op) -> bool:
+        """Whether this completion shows that the group serves again, with nobody left behind."""
+        return self.workload.acknowledges(op) and self.observer.all_follow
+
+    def read_files(self) -> None:
+        """Stop every server in an orderly way and let the workload read their files. What fails is told in the
+        environment: no ground truth is no verdict.
+        """
+        self.say(" stop everything, then read the servers' files")
+        try:
+            stop_all(self.deployment)
+            self.workload.after_stop(self.context, self.folder.path)
+        except (InfraError, OSError) as problem:
+            log.error("ground truth: %s", problem)
+            self.say(f"no ground truth: {problem}")
+            self.environment.note(ground_truth=f"not read: {problem}")
+
+    async def invoke(self, op: Op) -> Completion:
+        """The nemesis' ops: faults, and the restart of everything before the final reads."""
+        if op.f != RESTART:
+            return await self.nemesis.invoke(op)
+        self._monitor.pause()
+        try:
+            await asyncio.to_thread(restart_all, self.deployment)
+        except InfraError as problem:
+            return Completion("info", op.value, error=str(problem))
+        finally:
+            self._monitor.resume()
+        return Completion("info", op.value)
+
+    def _note_end(self) -> None:
+        """Whoever judges this run later must know how it ended."""
+        if self.stopping:
+            self.environment.facts["interrupted"] = "broken off by the user"
+        if self.unhealed:
+            self.environment.facts["unhealed"] = "; ".join(self.unhealed)
+        self.environment.note()
+
+    def _on_event(self, op: Op) -> None:
+        self.live.on_event(op)
+        if op.is_client and op.key is not None and op.type == "invoke":
+            self.keys[op.key] = None
+        elif op.process < 0:
+            log.info("nemesis %s %s %s %s", op.type, op.f, op.value, op.error or "")
+
+    def _interrupt(self) -> None:
+        """A stop signal: stop asking, heal, keep the evidence, judge what there is."""
+        if self.stopping:
+            return
+        self.stopping = True
+        self.live.wipe()
+        self.say("interrupted: healing, collecting and judging what there is (the journal is on disk)")
+        self.interpreter.stop()

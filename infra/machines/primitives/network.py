@@ -1,0 +1,106 @@
+"""Networks: cut a node off from others, and see that it was done.
+
+Packet rules lie in nftables tables of our own, one a lease, so that faults that overlap heal on their own and nobody
+else's rules are touched.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+from uuid import uuid4
+
+from infra.machines.api import InfraError, Lease, Node
+
+TABLE_PREFIX = "harness_"
+"""All nftables tables of ours (family inet) start so, and nobody else's should."""
+
+PROBE_PORT = 9
+"""UDP port of the probes: `discard` (RFC 863)."""
+
+_PROBE = 'printf harness > "/dev/udp/$1/$2"'
+
+
+def drop_packets(node: Node, sources: Sequence[str], ttl_s: float) -> Lease:
+    """Make the node deaf to what comes from these IPv4 addresses: one direction, established connections included.
+
+    Dropped on arrival (hook `input`, priority -300: before connection tracking) and never on sending, where a program
+    would see an error that no real network makes. A table per lease, so overlapping faults heal independently; the heal
+    is one command that deletes just that table. Raises InfraError for an address that would cut the node off from us.
+    """
+    control = control_address(node)
+    rules = []
+    for source in dict.fromkeys(sources):
+        address = _ipv4(source)
+        if address.is_loopback or str(address) == control:
+            raise InfraError(f"{node.name}: {source} is not to be cut off: the control program is reached through it")
+        rules.append(str(address))
+    if not rules:
+        raise InfraError(f"{node.name}: no addresses to cut off")
+    table = f"{TABLE_PREFIX}drop_{uuid4().hex[:8]}"
+    # One command is one transaction: all of it or nothing.
+    cut = "\n".join(
+        [
+            f"add table inet {table}",
+            f"add chain inet {table} input {{ type filter hook input priority -300; policy accept; }}",
+            *(f"add rule inet {table} input ip saddr {address} counter drop" for address in rules),
+        ]
+    )
+    return node.lease([["nft", cut]], [delete_table_argv(table)], ttl_s=ttl_s)
+
+
+def delete_table_argv(table: str) -> list[str]:
+    """The argv that deletes a table of ours, whether it is there or not: the `add` makes it idempotent, atomically."""
+    return ["nft", f"add table inet {table}\ndelete table inet {table}"]
+
+
+def own_tables(node: Node) -> list[str]:
+    """Names of our tables on the node; empty when no packet fault is held there."""
+    found = _nft(node, "tables")
+    return [table["name"] for table in (item.get("table") for item in found) if table and _ours(table, "name")]
+
+
+def dropped(node: Node) -> dict[str, int]:
+    """Packets dropped so far, per source address, over all faults now held on the node."""
+    packets: Counter[str] = Counter()
+    for item in _nft(node, "ruleset"):
+        rule = item.get("rule")
+        if not rule or not _ours(rule, "table"):
+            continue
+        source, count = "", 0
+        for part in rule["expr"]:
+            source = part["match"]["right"] if "match" in part else source
+            count = part["counter"]["packets"] if "counter" in part else count
+        packets[source] += count
+    return dict(packets)
+
+
+def send_probe(node: Node, to_address: str) -> None:
+    """Send one UDP datagram from the node to another's discard port: something for a rule there to drop and count."""
+    node.run(["bash", "-c", _PROBE, "probe", str(_ipv4(to_address)), str(PROBE_PORT)])
+
+
+def control_address(node: Node) -> str:
+    """Where the node sees this control program come from; empty when it does not say."""
+    said = node.run(["printenv", "SSH_CONNECTION"], check=False).text.split()
+    return said[0] if said else ""
+
+
+def _ipv4(text: str) -> ipaddress.IPv4Address:
+    try:
+        return ipaddress.IPv4Address(text)
+    except ValueError as error:
+        raise InfraError(f"{text!r} is no IPv4 address") from error
+
+
+def _nft(node: Node, what: str) -> list[Mapping[str, Any]]:
+    said = node.run(["nft", "-j", "list", what, "inet"]).text
+    listed: list[Mapping[str, Any]] = json.loads(said)["nftables"] if said.strip() else []
+    return listed
+
+
+def _ours(item: Mapping[str, Any], field: str) -> bool:
+    return item["family"] == "inet" and str(item[field]).startswith(TABLE_PREFIX)

@@ -1,0 +1,118 @@
+"""Processes: stop, wake and kill them, and see that it was done.
+
+A process is named by pid and start time, so that a later process with its number is never hit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from infra.machines.api import Lease, Node, ProcessId
+from infra.machines.node import PROCESS_OF
+
+_STOP = (
+    PROCESS_OF
+    + """
+[ "$(started_of "$1")" = "$2" ] || { echo "process $1 is gone"; exit 1; }
+kill -s STOP "$1" || exit 1
+for i in $(seq 500); do     # 5 s: each thread stops only when it next leaves the kernel, the first one says nothing
+    running=0
+    for task in "/proc/$1"/task/*/stat; do
+        read -r stat 2>/dev/null < "$task" || continue     # a thread that has ended meanwhile
+        stat=${stat##*) }
+        [ "${stat%% *}" = T ] || { running=1; break; }
+    done
+    [ "$running" = 0 ] && exit 0
+    sleep 0.01
+done
+echo "process $1 did not stop"
+exit 1
+"""
+)
+
+_CONTINUE = (
+    PROCESS_OF
+    + """
+[ "$(started_of "$1")" = "$2" ] || exit 0   # gone: nothing to wake
+kill -s CONT "$1"
+"""
+)
+
+_KILL = (
+    PROCESS_OF
+    + """
+for i in $(seq 1000); do    # 10 s: a process with much memory, or in the midst of a disk write, takes a while to go
+    [ "$(started_of "$1")" = "$2" ] || exit 0
+    [ "$i" -gt 1 ] || kill -s KILL "$1" || exit 1
+    sleep 0.01
+done
+echo "process $1 outlived SIGKILL"
+exit 1
+"""
+)
+
+_STATE = """
+{ read -r stat < "/proc/$1/stat"; } 2>/dev/null || exit 0
+started=$2
+set -- ${stat##*) }         # field 3 of proc(5)'s stat and what follows; the start time is field 22
+[ "${20}" = "$started" ] && echo "$1"
+exit 0
+"""
+
+_AWAIT_END = (
+    PROCESS_OF
+    + """
+rounds=$1
+shift
+for i in $(seq "$rounds"); do
+    ended= pid=
+    for word; do    # pairs of pid and start time
+        [ -n "$pid" ] || { pid=$word; continue; }
+        [ "$(started_of "$pid")" = "$word" ] || ended="$ended $pid"
+        pid=
+    done
+    [ -z "$ended" ] || break
+    sleep 1
+done
+echo $ended
+"""
+)
+
+
+def stop_process(node: Node, process: ProcessId, ttl_s: float) -> Lease:
+    """SIGSTOP, and SIGCONT at the end. Raises InfraError when the process is gone.
+
+    Returns when every thread is seen stopped: a server was seen to acknowledge an entry after `kill` had returned.
+    """
+    return node.lease([_argv(_STOP, "stop", process)], [_argv(_CONTINUE, "continue", process)], ttl_s=ttl_s)
+
+
+def process_state(node: Node, process: ProcessId) -> str:
+    """The letter of proc(5): `R`, `S`, `D` run or wait, `T` is stopped, `Z` is dead but not reaped; "" is gone."""
+    return node.run(_argv(_STATE, "state", process)).text.strip()
+
+
+def await_end(node: Node, processes: Sequence[ProcessId], within_s: float) -> list[ProcessId]:
+    """Wait on the node until one of the processes has ended, at most so long: those that have. One command in all."""
+    words = [str(word) for process in processes for word in (process.pid, process.started)]
+    rounds = str(max(1, round(within_s)))
+    said = node.run(["sh", "-c", _AWAIT_END, "await-end", rounds, *words], timeout_s=within_s + 30).text.split()
+    return [process for process in processes if str(process.pid) in said]
+
+
+def kill_process(node: Node, process: ProcessId) -> None:
+    """SIGKILL, and wait until it is gone. Fine when it is gone already."""
+    node.run(_argv(_KILL, "kill", process))
+
+
+def kill_and_restart(node: Node, process: ProcessId, restart_argv: Sequence[str], ttl_s: float) -> Lease:
+    """SIGKILL now; `restart_argv` when the lease ends, on the node itself.
+
+    `restart_argv` must do nothing when the server runs (as `infra.machines.node.spawn_argv` with `once`), nor keep
+    stdout open.
+    """
+    return node.lease([_argv(_KILL, "kill", process)], [list(restart_argv)], ttl_s=ttl_s)
+
+
+def _argv(script: str, name: str, process: ProcessId) -> list[str]:
+    return ["sh", "-c", script, name, str(process.pid), str(process.started)]

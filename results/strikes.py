@@ -1,0 +1,129 @@
+"""Strikes: one fault at one time, as a value that goes from the plan to the journal and to the report unchanged.
+
+A plan has strikes written out (`[[strike]]`), or a schedule draws them (`harness.nemesis.schedule`). The nemesis' ops
+carry them (`inject`, `heal`), a run that ended has them in `effective.toml`, with what they struck and when.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+EffectKind = Literal["down", "cut-off", "slow", "unsynced-lost"]
+
+
+@dataclass(frozen=True)
+class Effect:
+    """What a fault impairs while it lasts, for judges and plots.
+
+    down           the servers of these kinds end, or stand still.
+    cut-off        the node gets nothing from the peers; a peer may be `clients`.
+    slow           the servers of these kinds work, but late: a disk that stalls, a clock that drifts, a full link.
+    unsynced-lost  what the servers of these kinds had not synced to their disk is gone.
+
+    servers  kinds of servers; empty: all of the node.
+    """
+
+    kind: EffectKind
+    node: str
+    servers: tuple[str, ...] = ()
+    peers: tuple[str, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """As it stands in the journal."""
+        found: dict[str, Any] = {"kind": self.kind, "node": self.node}
+        if self.servers:
+            found["servers"] = list(self.servers)
+        if self.peers:
+            found["peers"] = list(self.peers)
+        return found
+
+    @staticmethod
+    def from_json(said: Mapping[str, Any]) -> Effect:
+        """Raises KeyError or TypeError for what `to_json` did not write."""
+        return Effect(said["kind"], str(said["node"]), tuple(said.get("servers", ())), tuple(said.get("peers", ())))
+
+
+@dataclass(frozen=True)
+class Strike:
+    """One fault at one time. Times in seconds since the main phase began.
+
+    id       from 1, in the order of the plan, or of `at_s`.
+    fault    the fault's own name. target: a role, or names of nodes: `n1,n4`. options: the fault's, as TOML has them.
+    for_s    how long it lasts.
+    seed     of the random numbers with which the fault aims.
+    at_s     when it begins; None: it waits for an event.
+    after    the event that it waits for, `KIND` or `KIND:TEXT` (`harness.nemesis.events`), from the beginning of the
+             strike before it on. delay_s: how long after the event it begins.
+    within_s how long it waits; then it is skipped. None: to the end of the phase.
+    """
+
+    id: int
+    fault: str
+    target: str
+    for_s: float
+    seed: int = 0
+    at_s: float | None = None
+    after: str | None = None
+    delay_s: float = 0.0
+    within_s: float | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def end_s(self) -> float | None:
+        """When its heal begins; None where its beginning is not known."""
+        return None if self.at_s is None else round(self.at_s + self.for_s, 3)
+
+    def to_inject(self) -> dict[str, Any]:
+        """The value of its `inject` op."""
+        found: dict[str, Any] = {
+            "fault": self.fault,
+            "id": self.id,
+            "target": self.target,
+            "seed": self.seed,
+            "for_s": self.for_s,
+        }
+        if self.options:
+            found["options"] = dict(self.options)
+        if self.after is not None:
+            found |= {"after": self.after, "delay_s": self.delay_s}
+        return found
+
+    def to_heal(self) -> dict[str, Any]:
+        """The value of its `heal` op."""
+        return {"fault": self.fault, "id": self.id}
+
+    @staticmethod
+    def from_op(value: object) -> Strike:
+        """The strike of an `inject` or `heal` op. Raises ValueError for a value that is none of ours."""
+        if not isinstance(value, Mapping):
+            raise ValueError(f"{value!r} is no strike")
+        number, fault = value.get("id"), value.get("fault")
+        if not isinstance(number, int) or not isinstance(fault, str):
+            raise ValueError(f"{value!r} names no fault, or has no id")
+        options = value.get("options")
+        return Strike(
+            number,
+            fault,
+            str(value.get("target", "")),
+            float(value.get("for_s", 0)),
+            int(value.get("seed", 0)),
+            after=value.get("after"),
+            delay_s=float(value.get("delay_s", 0)),
+            options=dict(options) if isinstance(options, Mapping) else {},
+        )
+
+
+def impairs(effects: Sequence[Effect], data: Collection[str]) -> dict[str, list[str]]:
+    """Node -> the peers it does not hear; a node that names itself serves nobody.
+
+    data  kinds of servers without which a node serves nobody.
+    """
+    found: dict[str, list[str]] = {}
+    for effect in effects:
+        if effect.kind == "cut-off":
+            found.setdefault(effect.node, []).extend(effect.peers)
+        elif effect.kind == "down" and (not effect.servers or set(effect.servers) & set(data)):
+            found.setdefault(effect.node, []).append(effect.node)
+    return found
