@@ -16,12 +16,12 @@ from checkers.api import Checker
 from harness.generator import Generator
 from harness.nemesis.view import ClusterView
 from harness.plan.plan import Plan
-from infra.machines.api import Lease
-from infra.options import NoOptions
+from infra.machines.api import Lease, Node
+from infra.options import NoOptions, dump
 from infra.systems.api import Deployment
 from results.deployment import DeploymentRecord
 from results.op import Op, OpType
-from results.strikes import Effect
+from results.strikes import Effect, EffectKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,6 +278,52 @@ class Fault(ABC):
     def describe(self, injections: Sequence[Injection], labels: Mapping[str, str]) -> str:
         """The whole strike in a few words, e.g. `n1 n4 (leader)`."""
         return " ".join(injection.describe(labels) for injection in injections)
+
+
+class NodeFault(Fault):
+    """The same on each node that is hit: a fault in one class. One that must remember something between its injection
+    and its heal, or does different things at different places, is a `Fault` with an `Injection` of its own.
+    """
+
+    impairs: ClassVar[EffectKind | None] = "down"
+    """What it does to the node while it lasts; None: nothing that a judge must know."""
+
+    @abstractmethod
+    def inject(self, node: Node, ttl_s: float) -> Lease | None:
+        """As `Injection.inject`, on one node."""
+
+    @abstractmethod
+    def seen(self, node: Node) -> Evidence:
+        """As `Injection.seen`, on one node."""
+
+    @abstractmethod
+    def healed(self, node: Node) -> Evidence:
+        """As `Injection.healed`, on one node."""
+
+    def aim(self, view: ClusterView, target: Target, rng: Random) -> Mapping[str, Injection]:
+        return {node: _OnNode(self, node) for node in target.nodes}
+
+
+class _OnNode(Injection):
+    def __init__(self, fault: NodeFault, node: str) -> None:
+        self._fault, self.node = fault, node
+
+    @property
+    def detail(self) -> Any:
+        return dump(self._fault.options)
+
+    @property
+    def effects(self) -> Sequence[Effect]:
+        return [] if self._fault.impairs is None else [Effect(self._fault.impairs, self.node)]
+
+    def inject(self, deployment: Deployment, ttl_s: float) -> Lease | None:
+        return self._fault.inject(deployment.node(self.node), ttl_s)
+
+    def seen(self, deployment: Deployment) -> Evidence:
+        return self._fault.seen(deployment.node(self.node))
+
+    def healed(self, deployment: Deployment) -> Evidence:
+        return self._fault.healed(deployment.node(self.node))
 
 
 def labelled(node: str, labels: Mapping[str, str]) -> str:

@@ -187,7 +187,7 @@ class PartitionLeaderMinority(Partition):
 
     @staticmethod
     def _leaves_majorities(view: ClusterView, side: set[str]) -> bool:
-        """Of all nodes, and of the nodes of each kind of server that holds no data (of two proxies nobody needs most)."""
+        """Of all nodes, and of those with each kind of server that holds no data (of two proxies nobody needs most)."""
         helpers = [kind for kind in view.kinds() if kind not in view.main.values()]
         everybody = [view.nodes, *(view.having(kind) for kind in helpers)]
         return all(2 * len(side.intersection(who)) < len(who) for who in everybody if len(who) > 2)

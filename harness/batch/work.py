@@ -32,7 +32,6 @@ from harness.check.examine import NOTHING_THERE, Asked, columns_examined
 from harness.check.judging import judge_by
 from harness.plan import registry
 from harness.plan.plan import Plan, PlanError
-from harness.plan.resolve import resolve
 from results.bulk import making_many
 from results.errors import HistoryError
 from results.formats import read_history
@@ -163,7 +162,7 @@ def _stored(look: Look, place: Path, asked: Asked) -> None:
     folder = RunDir(place)
     with _reading(folder.history if exists(folder.history) else folder.journal, place, asked):
         record = folder.load()
-    plan = resolve(Plan.from_dict(record.plan, str(folder.plan)), stored=True)
+    plan = Plan.from_dict(record.plan, str(folder.plan))
     checkers = registry.workload(plan).checkers(record.deployment)
     if look.unit.rest:
         checkers = [c for c in checkers if not isinstance(c, Linearizable)]
@@ -198,7 +197,7 @@ def _some_keys(look: Look, place: Path, asked: Asked) -> None:
     assert unit.keys is not None
     if unit.kind == "run":
         folder = RunDir(place)
-        plan = resolve(Plan.read(folder.plan), stored=True)
+        plan = Plan.read(folder.plan)
         checkers = registry.workload(plan).checkers(folder.load_deployment())
         judges = [c for c in checkers if isinstance(c, Linearizable)]
         with _reading(folder.history, folder.history, asked):

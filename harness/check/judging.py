@@ -11,7 +11,6 @@ from checkers.wellformed import WellFormed
 from harness.api import Workload
 from harness.plan import registry
 from harness.plan.plan import Plan
-from harness.plan.resolve import resolve
 from results.formats.detect import is_packed
 from results.junit import write_junit
 from results.reading import allowance, bounded, exists
@@ -74,7 +73,7 @@ def judge_stored(folder: RunDir, memory: int | None = None) -> tuple[RunRecord, 
     evidence = folder.history if exists(folder.history) else folder.journal
     with bounded(folder.path, allowance(evidence, memory, packed=is_packed(evidence))):
         record = folder.load()
-    plan = resolve(Plan.from_dict(record.plan, str(folder.plan)), stored=True)
+    plan = Plan.from_dict(record.plan, str(folder.plan))
     return record, judge_run(record, registry.workload(plan))
 
 

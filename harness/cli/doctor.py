@@ -46,8 +46,7 @@ def clean_up(say: Callable[[str], None], dry_run: bool, kept_too: bool = False) 
     living runs own, and what was kept, and whether all of it could be seen.
     """
     clean, found, alive = True, 0, False
-    for name in registry.names(registry.CLUSTERS):
-        backend = registry.backend(name)
+    for name, backend in registry.backends():
         try:
             leftovers = backend.leftovers()
         except ExpectedError as problem:

@@ -15,7 +15,7 @@ from harness.nemesis.events import check_trigger
 from harness.nemesis.targets import check_role, is_role
 from harness.plan import registry
 from harness.plan.plan import NemesisPlan, Plan, PlanError, ServerRule
-from infra.options import dump, suggest
+from infra.options import dump, suggest, toml_value
 from infra.systems.api import TOPOLOGIES, Launch, LaunchRule, ServerSettings, Topology
 
 STRICT: Final = "strict"
@@ -24,11 +24,10 @@ STRICT: Final = "strict"
 DEFAULT_NODES: Final = 5
 
 
-def resolve(plan: Plan, *, stored: bool = False) -> Plan:
+def resolve(plan: Plan) -> Plan:
     """The plan with nothing left open. Raises PlanError where its parts do not go together.
 
-    stored  the plan was stored with a run: an option that its owners did not have then, or do not have any more, is
-            passed over.
+    The plan of a stored run needs none of this to be judged: it was resolved before it ran.
     """
     workload = registry.workload_class(plan.workload)
     topology = _topology(plan, workload)
@@ -41,26 +40,24 @@ def resolve(plan: Plan, *, stored: bool = False) -> Plan:
         topology=topology,
         profile=profile,
         version=plan.server.version or owner.default_version,
-        options=_filled(owner, plan.server.options, "server", f"the topology {topology!r}", TOPOLOGIES, stored),
+        options=_filled(owner, plan.server.options, "server", f"the topology {topology!r}", TOPOLOGIES),
     )
     cluster_options, nodes = plan.cluster.options, plan.cluster.nodes
     if backend != "auto":
         found = registry.backend_class(backend)
-        cluster_options = _filled(
-            found, plan.cluster.options, "cluster", f"--cluster {backend}", registry.CLUSTERS, stored
-        )
+        cluster_options = _filled(found, plan.cluster.options, "cluster", f"--cluster {backend}", registry.CLUSTERS)
         nodes = nodes or found().nodes_of(registry.options_of(found, cluster_options, "cluster", backend))
-    elif plan.cluster.options and not stored:
-        name = next(iter(plan.cluster.options))
+    elif given := [n for n, value in plan.cluster.options.items() if not _idle(n, value, registry.CLUSTERS)]:
+        name = given[0]
         raise PlanError(f"--cluster auto has no option {name!r}; {_whose(name, registry.CLUSTERS)}")
     return replace(
         plan,
         rate=plan.rate or workload.default_rate,
         client=client,
-        options=_top_options(plan, workload, client, stored),
+        options=_top_options(plan, workload, client),
         server=server,
         cluster=replace(plan.cluster, nodes=nodes or DEFAULT_NODES, options=cluster_options),
-        nemeses=tuple(_nemesis(nemesis, stored) for nemesis in plan.nemeses),
+        nemeses=tuple(_nemesis(nemesis) for nemesis in plan.nemeses),
         strikes=tuple(
             replace(
                 strike,
@@ -70,7 +67,6 @@ def resolve(plan: Plan, *, stored: bool = False) -> Plan:
                     f"strike {strike.id}",
                     f"the nemesis {strike.fault!r}",
                     registry.NEMESES,
-                    stored,
                 ),
             )
             for strike in plan.strikes
@@ -78,30 +74,28 @@ def resolve(plan: Plan, *, stored: bool = False) -> Plan:
     )
 
 
-def _nemesis(nemesis: NemesisPlan, stored: bool) -> NemesisPlan:
+def _nemesis(nemesis: NemesisPlan) -> NemesisPlan:
     owner = registry.fault_class(nemesis.fault)
-    options = _filled(owner, nemesis.options, "nemesis", f"the nemesis {nemesis.fault!r}", registry.NEMESES, stored)
+    options = _filled(owner, nemesis.options, "nemesis", f"the nemesis {nemesis.fault!r}", registry.NEMESES)
     return replace(nemesis, options=options)
 
 
-def _filled(
-    owner: type[Any], given: Mapping[str, Any], where: str, what: str, group: str, stored: bool
-) -> dict[str, Any]:
+def _filled(owner: type[Any], given: Mapping[str, Any], where: str, what: str, group: str) -> dict[str, Any]:
     """An owner's options with all defaults. Raises PlanError for one that it does not have."""
     known = registry.options_by_name(owner)
+    given = {name: value for name, value in given.items() if name in known or not _idle(name, value, group)}
     strange = [name for name in given if name not in known]
-    if strange and not stored and (others := registry.owners_of(strange[0], group)):
+    if strange and (others := registry.owners_of(strange[0], group)):
         raise PlanError(f"{where}: {what} has no option {strange[0]!r}; {_owned(others, group)}")
-    taken = {name: value for name, value in given.items() if name in known} if stored else given
-    return dump(registry.options_of(owner, taken, where, what))
+    return dump(registry.options_of(owner, given, where, what))
 
 
-def _top_options(plan: Plan, workload: type[Workload], client: str | None, stored: bool) -> dict[str, Any]:
+def _top_options(plan: Plan, workload: type[Workload], client: str | None) -> dict[str, Any]:
     """The options that stand beside the names of the workload and its client."""
     owners = [workload, *([registry.client_class(client)] if client is not None else [])]
     known = {name for owner in owners for name in registry.options_by_name(owner)}
     for name in plan.options:
-        if name in known or stored:
+        if name in known or _idle(name, plan.options[name], registry.WORKLOADS):
             continue
         others = registry.owners_of(name, registry.WORKLOADS)
         more = _owned(others, registry.WORKLOADS) if others else "leave it out"
@@ -112,6 +106,15 @@ def _top_options(plan: Plan, workload: type[Workload], client: str | None, store
         given = {name: value for name, value in plan.options.items() if name in mine}
         found |= dump(registry.options_of(owner, given, "the plan", f"workload {plan.workload!r}"))
     return found
+
+
+def _idle(option: str, value: Any, group: str) -> bool:
+    """Whether it is an option of somebody else with his default: the plans of earlier versions have them all."""
+    for name in registry.owners_of(option, group):
+        spec = registry.options_by_name(registry.find(group, name))[option]
+        if value == (toml_value(spec, spec.default) if spec.default is not None else None):
+            return True
+    return False
 
 
 def _whose(option: str, group: str) -> str:

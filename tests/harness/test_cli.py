@@ -9,7 +9,7 @@ import pytest
 from harness.cli.main import cli, guarded
 from harness.plan.plan import Plan, ServerPlan
 from harness.plan.registry import workload_class
-from harness.plan.resolve import decided
+from harness.plan.resolve import resolve
 from infra.machines import kept
 from infra.machines.keys import new_cluster_keys
 from infra.systems.rocketmq.topologies.base import RocketmqTopology
@@ -32,15 +32,22 @@ def harness(capsys: pytest.CaptureFixture[str], *argv: str) -> tuple[int, str, s
         (["run", "--rate", "-1"], "rate is -1.0"),
         (["run", "--rate", "many"], "'many' is not a valid float"),
         (["run", "--time-limit", "soon"], "a duration is right"),
-        (["run", "--read-mode", "quick"], "log or unsafe is right"),
+        (["run", "--workload", "register", "--read-mode", "quick"], "log or unsafe is right"),
+        (["run", "--read-mode", "log"], "the workload 'log' knows no --read-mode; it is an option of 'register'"),
+        (
+            ["run", "--nemesis", "hammer-time pause=1s"],
+            "the nemesis 'hammer-time' has no option 'pause'; it is an option",
+        ),
+        (["run", "--nemesis", "pause-slaves-kill-master pause=1d"], "pause is '1d'; a duration is right"),
+        (["run", "--replay", "times"], "--replay is for a plan with strikes written out"),
         (["run", "--target", "n9"], "n9"),
         (["run", "--target", "everybody"], "everybody"),
         (["run", "--interval", "5", "--duration", "5"], "the interval must be longer"),
         (["run", "--topology", "dleger"], "no topology 'dleger'; did you mean 'dledger'?  (harness list topologies)"),
         (["run", "--workload", "register", "--profile", "strict"], "the topology dledger has no profile 'strict'"),
-        (["run", "--workload", "register", "--client", "native"], "has no client 'native'; --client remoting is right"),
-        (["run", "--client", "java"], "client is 'java'; remoting or native or grpc"),
-        (["run", "--workload", "register", "--ground-truth"], "'register' reads no ground truth"),
+        (["run", "--workload", "register", "--client", "native"], "'register' has clients of its own"),
+        (["run", "--client", "java"], "no client 'java'; --client remoting or native or grpc"),
+        (["run", "--workload", "register", "--ground-truth"], "the workload 'register' knows no --ground-truth"),
         (
             ["run", "--workload", "register", "--keep"],
             "'register' needs a cluster of its own; leave --keep and --reuse",
@@ -134,7 +141,7 @@ def test_a_run_on_a_kept_cluster_is_a_run_on_what_it_was_made_for(
     monkeypatch.setenv("HARNESS_CACHE", str(tmp_path))
     code, _, err = harness(capsys, "run", "--workload", "log", "--reuse", "h1")
     assert (code, err) == (3, "harness: no kept cluster 'h1'; there are: none (harness run --keep leaves one)\n")
-    made = decided(Plan(workload="log", server=ServerPlan(version="5.3.3", settings={"broker.a": "1"})))
+    made = resolve(Plan(workload="log", server=ServerPlan(version="5.3.3", settings={"broker.a": "1"})))
     kept.save(kept.Kept.of("docker", "h1", {}, new_cluster_keys([]), {}, made.to_toml()))
     code, out, err = harness(capsys, "run", "--workload", "queue", "--dry-run", "--reuse", "h1", "--nemesis", "bridge")
     assert code == 0, err
@@ -144,13 +151,13 @@ def test_a_run_on_a_kept_cluster_is_a_run_on_what_it_was_made_for(
     assert (plan.cluster.backend, plan.workload, plan.nemeses[0].fault) == ("docker", "queue", "bridge")
 
 
-def test_what_a_plan_leaves_open_is_decided(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_a_plan_leaves_open_is_resolve(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     _, out, _ = harness(capsys, "run", "--dry-run", "--workload", "log", "--seed", "1")
     (tmp_path / "plan.toml").write_text(out)
     plan = Plan.read(tmp_path / "plan.toml")
     assert (plan.server.topology, plan.server.profile, plan.server.version) == ("controller", "strict", "5.5.0")
     assert plan.rate == workload_class("log").default_rate
-    assert decided(plan) == plan
+    assert resolve(plan) == plan
 
 
 def test_list_names_topologies_and_versions(capsys: pytest.CaptureFixture[str]) -> None:

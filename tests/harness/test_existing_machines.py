@@ -9,35 +9,41 @@ from pathlib import Path
 import pytest
 
 from harness.cli.doctor import clean_up
-from harness.cli.main import override
+from harness.cli.run import override, owned_options
 from harness.plan import registry
 from harness.plan.plan import ClusterPlan, Plan
+from harness.plan.resolve import resolve
 from harness.run import lifecycle
-from harness.run.lifecycle import Prepared
 from harness.run.virtual_time import VirtualTimeLoop
 from infra.machines.api import ClusterSpec, InfraError, Leftover
 from infra.machines.backends.ssh import PROGRAMS, ROOTS
 from infra.systems.dledger.topology import PORT
 from infra.systems.rocketmq.topologies import layout as _places
 from results.store import Store
-from sim.rig import SIM_FAULTS, SimBackend, SimCluster, SimRegister, SimTopology
+from sim.rig import SimBackend, SimCluster, prepared
 
 DOC = (Path(__file__).parents[2] / "docs" / "existing-machines.md").read_text()
 
 
 def test_as_many_nodes_as_machines() -> None:
-    assert Plan.from_dict({"cluster": {"hosts": ["a", "b", "c"]}}).cluster.nodes == 3
-    assert Plan.from_dict({"cluster": {"hosts": ["a", "b", "c"], "nodes": 4}}).cluster.nodes == 4
-    assert Plan.from_dict({"cluster": {}}).cluster.nodes == 5
+    three = {"backend": "ssh", "hosts": ["a", "b", "c"]}
+    assert resolve(Plan.from_dict({"cluster": three})).cluster.nodes == 3
+    assert resolve(Plan.from_dict({"cluster": {**three, "nodes": 4}})).cluster.nodes == 4
+    assert resolve(Plan.from_dict({"cluster": {}})).cluster.nodes == 5
 
 
 def test_a_plan_of_existing_machines_on_nodes_of_our_own() -> None:
     """`--plan` of a run over SSH, and `--cluster local`: the machines of the plan are not meant any more."""
-    stored = Plan(cluster=ClusterPlan("ssh", 3, ("a", "b", "c"), "key", disposable=True))
+    stored = Plan(cluster=ClusterPlan("ssh", 3, {"hosts": ["a", "b", "c"], "ssh_key": "key", "disposable": True}))
     again = override(stored, {"cluster": "local"}).cluster
-    assert (again.backend, again.nodes, again.hosts) == ("local", 3, ())
+    assert (again.backend, again.nodes, again.options) == ("local", 3, {})
     assert override(stored, {"cluster": "ssh"}).cluster == stored.cluster
-    assert override(stored, {"cluster": "docker", "hosts": ("a",)}).cluster.hosts == ("a",), "refused later, and told"
+
+
+def test_machines_on_the_command_line() -> None:
+    plan = Plan(cluster=ClusterPlan("ssh"))
+    made = override(plan, {"of_hosts": ("a", "b")}, owned_options(plan))
+    assert resolve(made).cluster == ClusterPlan("ssh", 2, {"hosts": ["a", "b"], "install": False, "disposable": False})
 
 
 class Clinging(SimCluster):
@@ -54,9 +60,9 @@ class ClingingBackend(SimBackend):
 
 def test_a_verdict_is_not_lost_with_the_machines(tmp_path: Path) -> None:
     plan = Plan(seed=1, time_limit_s=10, nemeses=(), cluster=ClusterPlan("sim"))
-    prepared = Prepared(plan, SimRegister(plan), SIM_FAULTS, ClingingBackend(), SimTopology(plan, None))
+    asked = prepared(plan, backend=ClingingBackend())
     with pytest.raises(InfraError, match=r"^the run ended valid \(.*report\.html\), but its machines: n3: no SSH at"):
-        lifecycle.run(prepared, Store(tmp_path), lambda line: None, VirtualTimeLoop)
+        lifecycle.run(asked, Store(tmp_path), lambda line: None, VirtualTimeLoop)
     assert len(list(tmp_path.rglob("verdict.json"))) == 1
 
 
@@ -79,8 +85,7 @@ class Left(SimBackend):
 
 def test_clean_goes_on_after_a_machine_that_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
     backend, said = Left(), list[str]()
-    monkeypatch.setattr(registry, "names", lambda group: ["sim"])
-    monkeypatch.setattr(registry, "backend", lambda name: backend)
+    monkeypatch.setattr(registry, "backends", lambda: [("sim", backend)])
     assert clean_up(said.append, dry_run=False) is False
     assert said == [
         "sim: away removing: things of away",

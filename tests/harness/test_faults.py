@@ -10,14 +10,17 @@ from typing import Any, ClassVar
 
 import pytest
 
-from harness.api import Completion, Evidence, Fault, Nothing, Site
-from harness.nemesis.runner import FaultRunner, Limits, generator, refuse_if_not_disposable
-from harness.nemesis.schedule import Strike
-from harness.nemesis.view import Scene
-from harness.plan.plan import ClusterPlan, Plan, PlanError
+from harness.api import Completion, Evidence, Fault, Injection, Target
+from harness.nemesis.events import generator
+from harness.nemesis.runner import Limits, Nemesis, refuse_destructive
+from harness.nemesis.view import ClusterView
+from harness.plan.plan import PlanError
 from harness.run.simulate import simulate
 from infra.machines.api import InfraError
+from infra.systems.api import Deployment
+from results.deployment import DeploymentRecord, ServerRecord
 from results.op import NEMESIS, Op
+from results.strikes import Effect, Strike
 
 NODES = ["n1", "n2", "n3"]
 QUICK = Limits(inject_s=5, probe_s=5, heal_s=1, pause_s=0.01, role_s=0)
@@ -48,48 +51,70 @@ class World:
         self.unseen: set[str] = set()
 
 
+NOTHING = object()
+"""What a node's `inject` gives where there is nothing to do."""
+
+
+class Hit(Injection):
+    def __init__(self, world: World, node: str) -> None:
+        self.world, self.node = world, node
+
+    @property
+    def detail(self) -> Any:
+        return f"{self.node}!"
+
+    @property
+    def effects(self) -> Sequence[Effect]:
+        return [Effect("down", self.node)]
+
+    def inject(self, deployment: Deployment, ttl_s: float) -> Any:
+        node = self.node
+        if node in self.world.inject and (lease := self.world.inject[node]()) is not None:
+            return None if lease is NOTHING else lease
+        self.world.hit[node] = ttl_s
+        return Lease(self.world, node)
+
+    def seen(self, deployment: Deployment) -> Evidence:
+        there = self.node in self.world.hit and self.node not in self.world.unseen
+        return Evidence(there, f"{self.node} is {'in' if there else 'in no'} trouble")
+
+    def healed(self, deployment: Deployment) -> Evidence:
+        well = self.node not in self.world.hit
+        return Evidence(well, f"{self.node} is {'well' if well else 'not well'}")
+
+
 class Trouble(Fault):
     name: ClassVar[str] = "trouble"
     summary: ClassVar[str] = "a fault of these tests"
 
     def __init__(self, world: World) -> None:
+        super().__init__()
         self.world = world
 
-    def aim(self, nodes: Sequence[str], hit: Sequence[str], rng: Random) -> Mapping[str, Any]:
-        return {node: f"{node}!" for node in hit}
-
-    def inject(self, site: Site, detail: Any, ttl_s: float) -> Any:
-        node = site.node.name
-        assert detail == f"{node}!"
-        if node in self.world.inject and (lease := self.world.inject[node]()) is not None:
-            return lease
-        self.world.hit[node] = ttl_s
-        return Lease(self.world, node)
-
-    def seen(self, site: Site, detail: Any) -> Evidence:
-        node = site.node.name
-        there = node in self.world.hit and node not in self.world.unseen
-        return Evidence(there, f"{node} is {'in' if there else 'in no'} trouble")
-
-    def healed(self, site: Site, detail: Any) -> Evidence:
-        well = site.node.name not in self.world.hit
-        return Evidence(well, f"{site.node.name} is {'well' if well else 'not well'}")
+    def aim(self, view: ClusterView, target: Target, rng: Random) -> Mapping[str, Injection]:
+        return {node: Hit(self.world, node) for node in target.nodes}
 
 
 class Rig:
     """A runner with its world; `do` carries out one op, as the interpreter would."""
 
-    def __init__(self, limits: Limits = QUICK, destructive: bool = True, leader: str | None = "n2") -> None:
+    def __init__(self, limits: Limits = QUICK, leader: str | None = "n2") -> None:
         self.world = World()
-        cluster: Any = SimpleNamespace(nodes=[SimpleNamespace(name=name) for name in NODES], destructive=destructive)
-        topology: Any = None
+        servers = [ServerRecord(node, "broker", group="a") for node in NODES]
+        record = DeploymentRecord("toy", dict.fromkeys(NODES, ""), servers, {"a": NODES})
+        deployment: Any = SimpleNamespace(nodes=[SimpleNamespace(name=name) for name in NODES], record=record)
         self.leader = leader
-        self.runner = FaultRunner(cluster, topology, {"alias": Trouble(self.world)}, self.scene, limits)
+        self.runner = Nemesis(deployment, self.fault, self.view, limits)
 
-    def scene(self) -> Scene:
+    def fault(self, strike: Strike) -> Fault:
+        if strike.fault != "trouble":
+            raise PlanError(f"no nemesis {strike.fault!r}")
+        return Trouble(self.world)
+
+    def view(self) -> ClusterView:
         servers = dict.fromkeys(NODES, ("namesrv", "broker"))
         led = {"a": self.leader} if self.leader else {}
-        return Scene(NODES, servers, dict.fromkeys(NODES, "broker"), {"a": NODES}, led)
+        return ClusterView(NODES, servers, dict.fromkeys(NODES, "broker"), {"a": NODES}, led)
 
     def op(self, f: str, number: int, target: str = "n1,n3") -> Op:
         value = {"fault": "trouble", "id": number}
@@ -120,6 +145,7 @@ def test_a_strike_is_seen_and_healed() -> None:
             "id": 1,
             "nodes": {"n1": "n1!", "n3": "n3!"},
             "evidence": {"n1": "n1 is in trouble", "n3": "n3 is in trouble"},
+            "effects": [{"kind": "down", "node": "n1"}, {"kind": "down", "node": "n3"}],
             "impairs": {"n1": ["n1"], "n3": ["n3"]},
             "seen": True,
         },
@@ -262,7 +288,7 @@ def test_no_effect_is_told() -> None:
 
 def test_a_dead_target_is_no_failure() -> None:
     rig = Rig()
-    rig.world.inject["n1"] = Nothing
+    rig.world.inject["n1"] = lambda: NOTHING
     done = rig.do("inject", 1, "n1")
     assert (done.error, done.value["seen"], done.value["impairs"]) == (None, False, {})
     assert done.value["evidence"] == {"n1": "n1 is in no trouble"}
@@ -322,14 +348,14 @@ def test_what_it_does_not_know_it_does_not_do() -> None:
     rig = Rig()
     for value in (None, {"fault": "else", "id": 1}, {"fault": "trouble"}):
         done = asyncio.run(rig.runner.invoke(Op(0, 0, NEMESIS, "invoke", "inject", value=value)))
-        assert done.error == f"the nemesis knows no inject of {value!r}"
+        assert (done.error or "").startswith(f"the nemesis knows no inject of {value!r}: ")
     assert rig.do("inject", 1, "n9").error == "trouble aims at n9: no such node"
     rig.do("inject", 2)
     assert rig.do("inject", 2).error == "strike 2 is in force already; nothing was injected"
 
 
 def test_the_schedule_as_ops() -> None:
-    found = [Strike(1, "a", 5.0, 15.0, "n1", 7), Strike(2, "b", 15.0, 20.0, "leader", 8)]
+    found = [Strike(1, "a", "n1", 10.0, 7, at_s=5.0), Strike(2, "b", "leader", 5.0, 8, at_s=15.0)]
     ops = [op for op in simulate(generator(found)) if op.type == "invoke"]
     assert [(op.time // 10**9, op.process, op.f, op.value["id"]) for op in ops] == [
         (5, NEMESIS, "inject", 1),
@@ -342,10 +368,5 @@ def test_the_schedule_as_ops() -> None:
 
 def test_machines_not_marked_disposable_are_spared() -> None:
     with pytest.raises(PlanError, match=r"trouble would stop servers .* --disposable"):
-        Rig(destructive=False)
-    faults: dict[str, Fault] = {"trouble": Trouble(World())}
-    with pytest.raises(PlanError, match="--disposable"):
-        refuse_if_not_disposable(Plan(), faults, "ssh")
-    refuse_if_not_disposable(Plan(), faults, "docker")
-    refuse_if_not_disposable(Plan(), {}, "ssh")
-    refuse_if_not_disposable(Plan(cluster=ClusterPlan(disposable=True)), faults, "ssh")
+        refuse_destructive([Trouble(World())])
+    refuse_destructive([])

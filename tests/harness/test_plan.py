@@ -1,28 +1,45 @@
 """Plans: every option round-trips through TOML; wrong input is one clear line."""
 
+import re
 from pathlib import Path
 
 import pytest
 
-from harness.plan.plan import ClusterPlan, NemesisPlan, Plan, PlanError, ServerPlan, seconds
+from harness.plan.plan import ClusterPlan, NemesisPlan, Plan, PlanError, ServerPlan, ServerRule
+from harness.plan.resolve import resolve
+from infra.options import seconds
+from results.strikes import Strike
 
 FULL = Plan(
     seed=7,
     time_limit_s=0.123456789,
     rate=12.5,
     concurrency=3,
-    read_mode="unsafe",
-    snapshot=True,
-    cluster=ClusterPlan("ssh", 3, ("a", "root@b:2222", "c"), "key", "debian:12", True, True),
+    cluster=ClusterPlan("ssh", 3, {"hosts": ["a", "root@b:2222", "c"], "ssh_key": "key", "install": True}),
     client="native",
-    consume="pop",
-    ground_truth=True,
-    server=ServerPlan("controller", "strict", "jraft", 3, "5.5.0", "lib", ("-ea",), {"broker.a": "500"}),
-    nemeses=(NemesisPlan("hammer-time", 30, 12.5, "leader"), NemesisPlan("bridge")),
+    options={"consume": "pop", "ground_truth": True},
+    server=ServerPlan(
+        "controller",
+        "strict",
+        "5.5.0",
+        "lib",
+        ("-ea",),
+        {"broker.a": "500"},
+        (ServerRule(("n2",), ("broker",), "5.4.0", "own", ("-da",), {"LD_PRELOAD": "f.so"}, ("faketime", "+1s")),),
+        {"controller_type": "jraft", "brokers": 3},
+    ),
+    nemeses=(NemesisPlan("hammer-time", 30, 12.5, "leader"), NemesisPlan("bridge", options={"delay": "5s"})),
+)
+STRUCK = Plan(
+    nemeses=(),
+    strikes=(
+        Strike(1, "bridge", "n1", 5.0, 7, at_s=3.5),
+        Strike(2, "hammer-time", "master", 2.0, after="role-changed:a", delay_s=0.5, within_s=30.0, options={"x": 1}),
+    ),
 )
 
 
-@pytest.mark.parametrize("plan", [Plan(), FULL, Plan(nemeses=())])
+@pytest.mark.parametrize("plan", [Plan(), FULL, STRUCK, Plan(nemeses=())])
 def test_round_trip(plan: Plan, tmp_path: Path) -> None:
     (tmp_path / "plan.toml").write_text(plan.to_toml())
     assert Plan.read(tmp_path / "plan.toml") == plan
@@ -37,27 +54,31 @@ def test_settings_may_be_nested_or_dotted(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("toml", "said"),
     [
-        ("sed = 3", "unknown key 'sed'; did you mean 'seed'?"),
+        ("sed = 3", "workload 'log' knows no --sed; leave it out"),
         ("seed = 'x'", "seed is 'x'; a value of type int"),
         ("time_limit = 'soon'", "time_limit is 'soon'; a duration"),
         ("[cluster]\nnodes = 0", "nodes is 0; 1 to 50"),
         ("[[nemesis]]\nevery = 5", "nemesis 1 names no fault"),
         ("[[nemesis]]\nfault='x'\nevery=5\nfor=5", "leaves no time between"),
         ("seed = ", "not a plan in TOML"),
-        ("read_mode = 'fast'", "log or unsafe is right"),
-        ("client = 'java'", "client is 'java'; remoting or native or grpc is right"),
-        ("consume = 'push'", "consume is 'push'; pull or pop is right"),
+        ("workload = 'register'\nread_mode = 'fast'", "log or unsafe is right"),
+        ("read_mode = 'log'", "workload 'log' knows no --read-mode; it is an option of the workload register"),
+        ("client = 'java'", "no client 'java'; --client remoting or native or grpc is right"),
+        ("workload = 'queue'\nconsume = 'push'", "consume is 'push'; pull or pop is right"),
         ("[server]\ncontroller_type = 'zab'", "controller_type is 'zab'; dledger or jraft or"),
-        ("[server]\nbrokers = 6", "brokers is 6; 1 to 5, as many as there are nodes is right"),
-        ("[server]\nprofil = 'strict'", "server: unknown key 'profil'; did you mean 'profile'?"),
-        ("nemesis = 3", r"write \[\[nemesis\]\]"),
+        ("[server]\nprofil = 'strict'", "the topology 'controller' has no option 'profil'"),
+        ("[[server.on]]\nversio = 'x'", "on 1: unknown key 'versio'; did you mean 'version'?"),
+        ("[[strike]]\nfault = 'bridge'", "strike 1 names no target"),
+        ("[[strike]]\nfault = 'bridge'\ntarget = 'n1'", "strike 1 never begins"),
+        ("[[strike]]\nfault='bridge'\ntarget='n1'\nat=1\n[[nemesis]]\nfault='bridge'", "no [[nemesis]] can draw"),
+        ("nemesis = 3", "write [[nemesis]]"),
     ],
 )
 def test_what_is_wrong_is_said(toml: str, said: str, tmp_path: Path) -> None:
     path = tmp_path / "p.toml"
     path.write_text(toml)
-    with pytest.raises(PlanError, match=said) as told:
-        Plan.read(path)
+    with pytest.raises(PlanError, match=re.escape(said)) as told:
+        resolve(Plan.read(path))
     assert "\n" not in str(told.value).replace("(at", "")
 
 

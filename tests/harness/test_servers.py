@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,16 +18,21 @@ class Servers:
     def __init__(self, silent: str = "", broken: str = "") -> None:
         self.silent, self.broken = silent, broken
         self.running = {"n1", "n2", "n3"}
+        self.nodes = [SimNode(name) for name in ("n1", "n2", "n3")]
+        self.topology = self
 
-    def stop(self, node: Any) -> None:
-        if node.name == self.silent:
-            raise InfraError(f"{node.name} does not answer")
-        self.running.remove(node.name)
+    def servers(self, node: str) -> list[Any]:
+        return [SimpleNamespace(start=lambda: self.start(node), stop=lambda: self.stop(node))]
 
-    def start(self, node: Any) -> None:
-        if node.name == self.broken:
-            raise InfraError(f"{node.name} does not start")
-        self.running.add(node.name)
+    def stop(self, node: str) -> None:
+        if node == self.silent:
+            raise InfraError(f"{node} does not answer")
+        self.running.remove(node)
+
+    def start(self, node: str) -> None:
+        if node == self.broken:
+            raise InfraError(f"{node} does not start")
+        self.running.add(node)
 
     def start_all(self, timeout_s: float) -> None:
         self.running = {"n1", "n2", "n3"}
@@ -35,19 +41,16 @@ class Servers:
         """They do."""
 
 
-NODES: Any = [SimNode(name) for name in ("n1", "n2", "n3")]
-
-
 def test_all_are_stopped_and_started() -> None:
     servers: Any = Servers()
-    restart_all(servers, NODES)
+    restart_all(servers)
     assert servers.running == {"n1", "n2", "n3"}
-    stop_all(servers, NODES)
+    stop_all(servers)
     assert servers.running == set()
 
 
 def test_the_others_are_started_again() -> None:
     servers: Any = Servers(silent="n1", broken="n2")
     with pytest.raises(InfraError, match="n1 does not answer; n2 does not start"):
-        restart_all(servers, NODES)
+        restart_all(servers)
     assert servers.running == {"n1", "n3"}  # n1 was never stopped

@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 from harness.observe import process_monitor as watch
-from harness.observe.process_monitor import Watch
-from infra.machines import primitives
+from harness.observe.process_monitor import ProcessMonitor
 from infra.machines.api import InfraError, Node, ProcessId
 
 
@@ -26,16 +25,20 @@ class Machine:
         self.looks = 0
         self.unreachable = False
 
-    def servers(self, node: Node) -> Sequence[str]:
-        return ("namesrv", "broker")
+    @property
+    def nodes(self) -> list[Any]:
+        return [self.node]
 
-    def process(self, node: Node, kind: str) -> ProcessId | None:
+    def servers(self, node: str) -> Sequence[Any]:
+        return [self.server(node, kind) for kind in ("namesrv", "broker")]
+
+    def server(self, node: str, kind: str) -> Any:
+        return SimpleNamespace(kind=kind, process=lambda: self.process(kind), last_words=lambda: f"the last of {kind}")
+
+    def process(self, kind: str) -> ProcessId | None:
         if self.unreachable:
             raise InfraError("n1: no answer")
         return self.running.get(kind)
-
-    def last_words(self, node: Node, kind: str) -> str:
-        return f"the last of {kind}"
 
     def await_end(self, node: Node, processes: Sequence[ProcessId], within_s: float) -> list[ProcessId]:
         def ended() -> list[ProcessId]:
@@ -59,12 +62,12 @@ class Machine:
 class Rig:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.machine = Machine()
-        monkeypatch.setattr(primitives, "await_end", self.machine.await_end)
+        monkeypatch.setattr(watch, "await_end", self.machine.await_end)
         monkeypatch.setattr(watch, "_PAUSE_S", 0.01)
         self.told: list[dict[str, Any]] = []
         self.excused = False
-        topology: Any = self.machine
-        self.watch = Watch(topology, [self.machine.node], lambda node, kind, since: self.excused, self.told.append)
+        deployment: Any = self.machine
+        self.watch = ProcessMonitor(deployment, lambda node, kind, since: self.excused, self.told.append)
 
     async def looked(self, times: int = 2) -> None:
         """Until the watch has looked so often again: what was there before was seen."""

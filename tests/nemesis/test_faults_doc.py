@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from harness.api import Fault, Site
+from harness.api import Fault, Target
+from harness.nemesis.view import ClusterView
 from infra.machines.api import Completed
 
 DOC = Path(__file__).parents[2] / "docs" / "faults.md"
@@ -22,7 +23,7 @@ def blocks(language: str) -> list[str]:
 def fault() -> Fault:
     names: dict[str, Any] = {}
     (code,) = blocks("python")
-    assert len(code.splitlines()) <= 32
+    assert len(code.splitlines()) <= 40
     exec(code, names)
     made: Fault = names["SlowUplink"]()
     return made
@@ -41,16 +42,17 @@ def test_it_is_injected_seen_and_healed(fault: Fault) -> None:
         return SimpleNamespace(heal=lambda: root.__setitem__(0, undo[0][6]))
 
     node: Any = SimpleNamespace(name="n1", run=run, lease=lease)
-    nothing: Any = None
-    site = Site(node, nothing, nothing)
-    aimed = fault.aim(["n1", "n2"], ["n1"], Random(1))
-    assert not fault.seen(site, aimed["n1"]).seen
-    held = fault.inject(site, aimed["n1"], 60)
-    assert fault.seen(site, aimed["n1"]).what == "qdisc tbf"
-    assert not fault.healed(site, aimed["n1"]).seen
+    deployment: Any = SimpleNamespace(node=lambda name: node)
+    injection = fault.aim(ClusterView.assumed(["n1", "n2"], "n1"), Target(["n1"]), Random(1))["n1"]
+    assert injection.detail == {"rate": "1mbit"}
+    assert not injection.seen(deployment).seen
+    held = injection.inject(deployment, 60)
+    assert injection.seen(deployment).what == "qdisc tbf"
+    assert not injection.healed(deployment).seen
+    assert held is not None
     held.heal()
-    assert fault.healed(site, aimed["n1"]).seen
-    assert fault.impairs(["n1", "n2"], aimed) == {}
+    assert injection.healed(deployment).seen
+    assert [effect.kind for effect in injection.effects] == ["slow"]
 
 
 def test_every_fault_of_ours_is_told() -> None:
@@ -60,4 +62,4 @@ def test_every_fault_of_ours_is_told() -> None:
     for name in registry.names(registry.NEMESES):
         assert f"`{name}`" in text
         row = next(line for line in text.splitlines() if line.startswith("|") and f"`{name}`" in line)
-        assert f"`{registry.fault(name).default_target}`" in row or "aims itself" in row
+        assert f"`{registry.fault_class(name).default_target}`" in row or "aims itself" in row

@@ -9,10 +9,12 @@ from typing import Any
 
 import pytest
 
-from harness.api import Site
-from infra.machines import primitives
+from harness.api import Target
+from harness.nemesis.view import ClusterView
+from infra.machines.primitives import network
 from nemesis.grudge import symmetric, view
-from nemesis.partition import Bridge, Partition, PartitionHalves, PartitionMajoritiesRing, PartitionRandomNode
+from nemesis.partition import Bridge, Cut, Partition, PartitionHalves, PartitionMajoritiesRing, PartitionRandomNode
+from results.strikes import impairs
 
 NODES = ["n1", "n2", "n3", "n4", "n5"]
 
@@ -29,7 +31,7 @@ class Machine:
 
 
 class Net:
-    """The primitives of `infra.machines.primitives` on machines in memory. `lost`: links (from, to) whose probes get
+    """The primitives of `primitives.network` on machines in memory. `lost`: links (from, to) whose probes get
     lost.
     """
 
@@ -38,13 +40,15 @@ class Net:
         self.lost: set[tuple[str, str]] = set()
         self.numbers = count()
         for name in ("drop_packets", "dropped", "send_probe", "own_tables"):
-            monkeypatch.setattr(primitives, name, getattr(self, name))
-        monkeypatch.setattr(Partition, "patience_s", 0.0)
+            monkeypatch.setattr(network, name, getattr(self, name))
+        self.deployment: Any = self
 
-    def site(self, name: str) -> Site:
-        cluster: Any = SimpleNamespace(nodes=self.machines)
-        topology: Any = None
-        return Site(next(n for n in cluster.nodes if n.name == name), topology, cluster)
+    def node(self, name: str) -> Machine:
+        return next(machine for machine in self.machines if machine.name == name)
+
+    def cut(self, *peers: str) -> Cut:
+        """An injection on n1 that waits for nothing."""
+        return Cut("n1", peers, patience_s=0.0)
 
     def drop_packets(self, node: Machine, sources: list[str], ttl_s: float) -> Any:
         table = f"harness_drop_{next(self.numbers)}"
@@ -72,6 +76,12 @@ class Net:
         return list(node.tables)
 
 
+def aim(fault: Partition, hit: str, seed: int) -> dict[str, list[str]]:
+    """Node -> whose packets it drops."""
+    found = fault.aim(ClusterView.assumed(NODES, "n1"), Target([hit]), Random(seed))
+    return {place: injection.detail for place, injection in found.items()}
+
+
 @pytest.fixture
 def net(monkeypatch: pytest.MonkeyPatch) -> Net:
     return Net(monkeypatch)
@@ -79,77 +89,77 @@ def net(monkeypatch: pytest.MonkeyPatch) -> Net:
 
 @pytest.mark.parametrize("fault", [PartitionRandomNode(), PartitionHalves(), PartitionMajoritiesRing(), Bridge()])
 def test_the_aim_is_a_function_of_the_seed(fault: Partition) -> None:
-    aims = [fault.aim(NODES, ["n4"], Random(seed)) for seed in (1, 1, 2, 3, 4, 5)]
+    aims = [aim(fault, "n4", seed) for seed in (1, 1, 2, 3, 4, 5)]
     assert aims[0] == aims[1]
-    assert all(symmetric(aim) for aim in aims)
+    assert all(symmetric(found) for found in aims)
     if not isinstance(fault, PartitionRandomNode):
-        assert any(aim != aims[0] for aim in aims[2:])
+        assert any(found != aims[0] for found in aims[2:])
 
 
 def test_a_random_node_is_cut_off() -> None:
-    aim = PartitionRandomNode().aim(NODES, ["n3"], Random(1))
-    assert view(aim, "n3", NODES) == {"n3"}
-    assert view(aim, "n1", NODES) == {"n1", "n2", "n4", "n5"}
+    cut = aim(PartitionRandomNode(), "n3", 1)
+    assert view(cut, "n3", NODES) == {"n3"}
+    assert view(cut, "n1", NODES) == {"n1", "n2", "n4", "n5"}
 
 
 @pytest.mark.parametrize("seed", range(20))
 def test_who_is_hit_is_in_the_smaller_half(seed: int) -> None:
-    aim = PartitionHalves().aim(NODES, ["n5"], Random(seed))
-    assert len(view(aim, "n5", NODES)) == 2
+    assert len(view(aim(PartitionHalves(), "n5", seed), "n5", NODES)) == 2
 
 
 @pytest.mark.parametrize("seed", range(20))
 def test_who_is_hit_is_the_bridge(seed: int) -> None:
-    aim = Bridge().aim(NODES, ["n2"], Random(seed))
-    assert "n2" not in aim
-    assert sorted(len(dropped) for dropped in aim.values()) == [2, 2, 2, 2]
+    cut = aim(Bridge(), "n2", seed)
+    assert "n2" not in cut
+    assert sorted(len(dropped) for dropped in cut.values()) == [2, 2, 2, 2]
 
 
 def test_a_dropped_probe_of_every_peer_is_the_proof(net: Net) -> None:
-    fault, site = PartitionHalves(), net.site("n1")
-    fault.inject(site, ["n2", "n3"], 60)
-    evidence = fault.seen(site, ["n2", "n3"])
+    cut = net.cut("n2", "n3")
+    cut.inject(net.deployment, 60)
+    evidence = cut.seen(net.deployment)
     assert evidence.seen
     assert evidence.what == "packets dropped since the probes: 1 from n2, 1 from n3"
 
 
 def test_one_peer_that_is_not_dropped_is_told(net: Net) -> None:
-    fault, site = PartitionHalves(), net.site("n1")
+    cut = net.cut("n2", "n3")
     net.lost.add(("n3", "n1"))
-    fault.inject(site, ["n2", "n3"], 60)
-    evidence = fault.seen(site, ["n2", "n3"])
+    cut.inject(net.deployment, 60)
+    evidence = cut.seen(net.deployment)
     assert not evidence.seen
     assert evidence.what == "packets dropped since the probes: 1 from n2; still heard: n3"
 
 
 def test_overlapping_partitions_heal_on_their_own(net: Net) -> None:
-    fault, first, second = PartitionHalves(), net.site("n1"), net.site("n1")
-    lease = fault.inject(first, ["n2"], 60)
-    fault.inject(second, ["n3"], 60)
+    first, second = net.cut("n2"), net.cut("n3")
+    lease = first.inject(net.deployment, 60)
+    second.inject(net.deployment, 60)
     lease.heal()
-    assert fault.healed(first, ["n2"]).seen
-    assert not fault.healed(second, ["n3"]).seen
-    assert fault.seen(second, ["n3"]).seen
+    assert first.healed(net.deployment).seen
+    assert not second.healed(net.deployment).seen
+    assert second.seen(net.deployment).seen
 
 
 def test_a_table_that_stays_is_not_healed(net: Net) -> None:
-    fault, site = PartitionHalves(), net.site("n1")
-    lease = fault.inject(site, ["n2"], 60)
+    cut = net.cut("n2")
+    lease = cut.inject(net.deployment, 60)
     net.machines[0].stuck = True
     lease.heal()
-    assert fault.healed(site, ["n2"]).what == "still there: harness_drop_0"
+    assert cut.healed(net.deployment).what == "still there: harness_drop_0"
 
 
 def test_when_the_tables_cannot_be_read_nothing_stays(net: Net, monkeypatch: pytest.MonkeyPatch) -> None:
     answers: Iterator[list[str]] = iter([[]])
-    monkeypatch.setattr(primitives, "own_tables", lambda node: next(answers))
+    monkeypatch.setattr(network, "own_tables", lambda node: next(answers))
     with pytest.raises(StopIteration):
-        PartitionHalves().inject(net.site("n1"), ["n2"], 60)
+        net.cut("n2").inject(net.deployment, 60)
     assert net.machines[0].tables == {}
 
 
 def test_it_impairs_who_is_not_heard() -> None:
     fault = PartitionHalves()
-    aim = fault.aim(NODES, ["n1"], Random(3))
-    assert fault.impairs(NODES, aim) == aim
-    assert set(fault.told(aim, {"n1": "leader"}).split()) == {*NODES, "|", "(leader)"}
+    found = fault.aim(ClusterView.assumed(NODES, "n1"), Target(["n1"]), Random(3))
+    effects = [effect for injection in found.values() for effect in injection.effects]
+    assert impairs(effects, ("server",)) == {place: injection.detail for place, injection in found.items()}
+    assert set(fault.describe(list(found.values()), {"n1": "leader"}).split()) == {*NODES, "|", "(leader)"}

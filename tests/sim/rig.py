@@ -8,11 +8,18 @@ from random import Random
 from types import MappingProxyType
 from typing import Any, ClassVar
 
-from harness.api import Client, Completion, Context, Evidence, Fault, Site
+from harness.api import Client, Completion, Evidence, Fault, Injection, RunContext, Target, Workload
+from harness.nemesis.schedule import strikes
+from harness.nemesis.view import ClusterView
 from harness.plan.plan import Plan
+from harness.plan.registry import FaultSet
+from harness.run.lifecycle import Parts, Prepared
 from infra.machines.api import Capability, ClusterSpec, InfraError, Leftover, Share
-from infra.systems.api import Status
+from infra.options import NoOptions
+from infra.systems.api import Deployment, Launch, Server, Status
+from results.deployment import DeploymentRecord, ServerRecord
 from results.op import Op
+from results.strikes import Effect
 from sim.service import Bug, Service
 from workloads.register import RegisterWorkload
 
@@ -43,9 +50,24 @@ class SimCluster:
     def destroy(self) -> None:
         self.destroyed = True
 
+    def keep(self, note: str) -> None:
+        raise InfraError("nothing is kept")
+
 
 class SimBackend:
     name = "sim"
+    Options: ClassVar[type] = NoOptions
+    auto_rank: ClassVar[int | None] = None
+    keeps: ClassVar[bool] = False
+
+    def nodes_of(self, options: Any) -> int | None:
+        return None
+
+    def check(self, options: Any, nodes: int, destructive: bool) -> None:
+        """Everything is permitted."""
+
+    def reuse(self, spec: ClusterSpec) -> SimCluster:
+        raise InfraError("nothing is kept")
 
     def __init__(self) -> None:
         self.cluster: SimCluster | None = None
@@ -64,47 +86,87 @@ class SimBackend:
         """Nothing is left behind."""
 
 
+class SimServer:
+    """The service on one node. There is no process to watch."""
+
+    kind = "server"
+    ports: ClassVar[Mapping[str, int]] = {"server": 1}
+    group = "sim"
+    data_dirs: ClassVar[Sequence[str]] = ()
+
+    def __init__(self, node: Any, topology: SimTopology) -> None:
+        self.node, self._topology = node, topology
+        self.launch = Launch(version="1")
+
+    @property
+    def endpoint(self) -> tuple[str, int]:
+        return self.node.address, 1
+
+    def start(self) -> None:
+        """It runs."""
+
+    def start_command(self) -> Sequence[str]:
+        return ["true"]
+
+    def stop(self, timeout_s: float = 20) -> None:
+        self._topology.restarted = True
+
+    def process(self) -> None:
+        """There is none to watch."""
+
+    def last_words(self) -> str:
+        return "all is well"
+
+
 class SimTopology:
     name = "sim"
     summary: ClassVar[str] = "simulated"
+    Options: ClassVar[type] = NoOptions
+    default_version: ClassVar[str] = "1"
+    kinds: ClassVar[Sequence[str]] = ("server",)
     profiles: ClassVar[Sequence[str]] = ()
     roles: Mapping[str, str] = MappingProxyType({"leader": "leader", "follower": "follower"})
 
     def __init__(self, plan: Plan, bug: Bug | None) -> None:
-        names = [f"n{i + 1}" for i in range(plan.cluster.nodes)]
-        self.service = Service(names, plan.rng("sim"), bug)
+        self.service = Service(plan.nodes, plan.rng("sim"), bug)
         self.restarted = False
+
+    @classmethod
+    def known_versions(cls) -> Mapping[str, str]:
+        return {"sim 1": ""}
 
     def shares(self) -> Sequence[Share]:
         return ()
 
+    def fits(self, nodes: Sequence[str]) -> None:
+        """Any do."""
+
     def attach(self, cluster: Any) -> None:
         self.cluster = cluster
+        self._servers = {node.name: SimServer(node, self) for node in cluster.nodes}
 
     def start_all(self, timeout_s: float = 0) -> None:
         if self.restarted:
             self.service.restart()
 
-    def stop(self, node: Any, timeout_s: float = 0) -> None:
-        self.restarted = True
+    def await_serving(self, timeout_s: float) -> None:
+        """It serves."""
 
-    def servers(self, node: Any) -> Sequence[str]:
-        return ["server"]
+    def servers(self, node: Any) -> Sequence[Server]:
+        return [self._servers[node.name]]
 
-    def main(self, node: Any) -> str:
-        return "server"
-
-    def groups(self) -> Mapping[str, Sequence[str]]:
-        return {"sim": self.service.nodes}
+    def record(self) -> DeploymentRecord:
+        nodes = self.service.nodes
+        return DeploymentRecord(
+            topology=self.name,
+            nodes=dict.fromkeys(nodes, "198.18.0.1"),
+            servers=[ServerRecord(node, "server", "198.18.0.1", {"server": 1}, "sim", "1") for node in nodes],
+            groups={"sim": nodes},
+            quorums=[nodes],
+        )
 
     def permits(self) -> Mapping[str, str]:
         return {}
-
-    def process(self, node: Any, server: str | None = None) -> None:
-        """There is none to watch."""
-
-    def endpoint(self, node: Any) -> tuple[str, int]:
-        return node.address, 1
 
     async def observe(self, node: Any, timeout_s: float, *, thorough: bool = False) -> Status:
         service = self.service
@@ -143,8 +205,8 @@ class SimRegister(RegisterWorkload):
 
     topologies: ClassVar[Sequence[str]] = ("sim",)
 
-    def client(self, context: Context, thread: int) -> Client:
-        service: Service = context.topology.service  # type: ignore[attr-defined]
+    def client(self, context: RunContext, thread: int) -> Client:
+        service: Service = context.deployment.topology.service  # type: ignore[attr-defined]
         nodes = service.nodes
         return SimClient(service, None if thread % 2 == 0 else nodes[thread // 2 % len(nodes)])
 
@@ -157,43 +219,73 @@ class SimLease:
         self.service.impair(frozenset(), frozenset())
 
 
+class SimImpairment(Injection):
+    """Some nodes are cut off from the others, or stand still."""
+
+    def __init__(self, group: Sequence[str], others: Sequence[str], cut: bool) -> None:
+        self.node, self.group, self.others, self.cut = group[0], list(group), list(others), cut
+
+    @property
+    def detail(self) -> Any:
+        return self.group
+
+    @property
+    def effects(self) -> Sequence[Effect]:
+        if self.cut:
+            return [Effect("cut-off", node, peers=tuple(self.others)) for node in self.group]
+        return [Effect("down", node) for node in self.group]
+
+    def inject(self, deployment: Deployment, ttl_s: float) -> SimLease:
+        service: Service = deployment.topology.service  # type: ignore[attr-defined]
+        group = frozenset(self.group)
+        service.impair(*((group, frozenset()) if self.cut else (frozenset(), group)))
+        return SimLease(service)
+
+    def seen(self, deployment: Deployment) -> Evidence:
+        return Evidence(True, f"{'cut' if self.cut else 'stop'}: {', '.join(self.group)}")
+
+    def healed(self, deployment: Deployment) -> Evidence:
+        service: Service = deployment.topology.service  # type: ignore[attr-defined]
+        return Evidence(not service.cut and not service.down, "all together again")
+
+
 class SimFault(Fault):
     """Cuts off, or stops, a minority that holds the leader when `leader` is hit."""
 
-    kind: ClassVar[str]
+    cut: ClassVar[bool]
 
-    def aim(self, nodes: Sequence[str], hit: Sequence[str], rng: Random) -> Mapping[str, Any]:
-        return {hit[0]: list(hit)}
-
-    def inject(self, site: Site, detail: Any, ttl_s: float) -> SimLease:
-        service: Service = site.topology.service  # type: ignore[attr-defined]
-        group = frozenset(detail)
-        service.impair(*((group, frozenset()) if self.kind == "cut" else (frozenset(), group)))
-        return SimLease(service)
-
-    def seen(self, site: Site, detail: Any) -> Evidence:
-        return Evidence(True, f"{self.kind}: {', '.join(detail)}")
-
-    def healed(self, site: Site, detail: Any) -> Evidence:
-        service: Service = site.topology.service  # type: ignore[attr-defined]
-        return Evidence(not service.cut and not service.down, "all together again")
-
-    def impairs(self, nodes: Sequence[str], details: Mapping[str, Any]) -> Mapping[str, Sequence[str]]:
-        group = next(iter(details.values()))
-        others = [n for n in nodes if n not in group]
-        return {n: [n] if self.kind == "stop" else others for n in group}
+    def aim(self, view: ClusterView, target: Target, rng: Random) -> Mapping[str, Injection]:
+        others = [node for node in view.nodes if node not in target.nodes]
+        return {target.nodes[0]: SimImpairment(target.nodes, others, self.cut)}
 
 
 class SimPartition(SimFault):
     name = "sim-partition"
     summary = "cuts a minority off"
-    kind = "cut"
+    cut = True
 
 
 class SimPause(SimFault):
     name = "sim-pause"
     summary = "stops a minority"
-    kind = "stop"
+    cut = False
 
 
-SIM_FAULTS: dict[str, Fault] = {f.name: f for f in (SimPartition(), SimPause())}
+SIM_FAULTS: dict[str, type[Fault]] = {f.name: f for f in (SimPartition, SimPause)}
+
+
+class SimFaults(FaultSet):
+    """The simulated faults, by their names."""
+
+    def of(self, name: str, options: Mapping[str, Any]) -> Fault:
+        return SIM_FAULTS[name]()
+
+
+def prepared(
+    plan: Plan, bug: Bug | None = None, workload: Workload | None = None, backend: SimBackend | None = None
+) -> Prepared:
+    """A run on the simulated service."""
+    faults = SimFaults()
+    drawn = strikes(plan, [faults.of(nemesis.fault, {}) for nemesis in plan.nemeses])
+    parts = Parts(workload or SimRegister(plan), faults, drawn, SimTopology(plan, bug))
+    return Prepared(plan, parts, backend or SimBackend())

@@ -16,20 +16,21 @@ import pytest
 import harness.generator as gen
 from checkers.api import judge
 from checkers.wellformed import WellFormed
-from harness.api import Completion, Context
+from harness.api import Completion, RunContext
 from harness.generator import Invocation
-from harness.nemesis.runner import FaultRunner
-from harness.nemesis.runner import generator as fault_generator
+from harness.nemesis import events
+from harness.nemesis.runner import Nemesis
 from harness.nemesis.schedule import strikes
-from harness.nemesis.view import Scene
+from harness.nemesis.view import ClusterView
 from harness.plan.plan import ClusterPlan, NemesisPlan, Plan
 from harness.run import virtual_time
 from harness.run.interpreter import Interpreter
+from infra.systems.api import Deployment
 from results.history import History
 from results.op import Op
 from results.record import RunRecord
 from results.verdict import Judgement, Verdict
-from sim.rig import SIM_FAULTS, SimCluster, SimRegister, SimTopology
+from sim.rig import SimCluster, SimFaults, SimRegister, SimTopology
 
 RUNS = 1000
 CATCHES_BUGS = {"availability", "linearizability", "convergence"}
@@ -44,7 +45,7 @@ def random_plan(seed: int) -> Plan:
         time_limit_s=dice.uniform(6, 9),
         rate=dice.uniform(6, 14),
         concurrency=dice.randint(2, 8),
-        ops_per_key=dice.randint(5, 60),
+        options={"ops_per_key": dice.randint(5, 60)},
         op_deadline_s=dice.uniform(0.3, 2),
         cluster=ClusterPlan(backend="sim", nodes=dice.choice([3, 5, 7])),
         nemeses=tuple(NemesisPlan(name, 4, dice.uniform(0.5, 3), dice.choice(targets)) for name in names),
@@ -53,15 +54,18 @@ def random_plan(seed: int) -> Plan:
 
 async def play(plan: Plan) -> RunRecord:
     """The phases of a run without a store: load under faults, heal, restart, final reads."""
-    workload, cluster, topology = SimRegister(plan), SimCluster(plan.cluster.nodes), SimTopology(plan, None)
-    context = Context(cluster, topology)  # type: ignore[arg-type]
-    stage = Scene.of(topology, cluster.nodes)  # type: ignore[arg-type]
+    workload, cluster, topology = SimRegister(plan), SimCluster(len(plan.nodes)), SimTopology(plan, None)
+    topology.attach(cluster)
+    deployment = Deployment(cluster, topology)  # type: ignore[arg-type]
+    context = RunContext(deployment)
+    stage = ClusterView.of(deployment.record)
+    faults = SimFaults()
 
-    def scene() -> Scene:
+    def view() -> ClusterView:
         leader = topology.service.leader
         return replace(stage, leaders={"sim": leader} if leader else {})
 
-    runner = FaultRunner(cluster, topology, SIM_FAULTS, scene)  # type: ignore[arg-type]
+    runner = Nemesis(deployment, lambda strike: faults.of(strike.fault, {}), view)
     ops: list[Op] = []
     keys: dict[str, None] = {}
 
@@ -69,7 +73,7 @@ async def play(plan: Plan) -> RunRecord:
         if op.is_client and op.key is not None:
             keys[op.key] = None
 
-    class Nemesis:
+    class Hands:
         async def invoke(self, op: Op) -> Completion:
             if op.f != "restart-all":
                 return await runner.invoke(op)
@@ -79,25 +83,26 @@ async def play(plan: Plan) -> RunRecord:
     interpreter = Interpreter(
         concurrency=plan.concurrency,
         client=lambda thread: workload.client(context, thread),
-        nemesis=Nemesis(),
+        nemesis=Hands(),
         journal=ops.append,
         deadline_s=plan.op_deadline_s,
         on_event=note,
     )
     load = gen.rate(100, workload.generator(plan.rng("generator"), "main"), rng=plan.rng("rate"))
-    main = gen.any_(gen.clients(gen.time_limit(plan.time_limit_s, load)), fault_generator(strikes(plan, SIM_FAULTS)))
+    drawn = strikes(plan, [faults.of(nemesis.fault, {}) for nemesis in plan.nemeses])
+    main = gen.any_(gen.clients(gen.time_limit(plan.time_limit_s, load)), events.generator(drawn))
     await interpreter.run(main, "main")
     assert await runner.heal_all() == []
     await interpreter.run(gen.nemesis(Invocation("restart-all")), "final")
     await asyncio.sleep(1)
     await interpreter.run(workload.final(list(keys), topology.service.nodes), "final")
     await interpreter.close()
-    return RunRecord(History(ops))
+    return RunRecord(History(ops), deployment=deployment.record)
 
 
 def judged(plan: Plan) -> Judgement:
     record = virtual_time.run(play(plan))
-    checkers = [c for c in SimRegister(plan).checkers() if c.name in CATCHES_BUGS]
+    checkers = [c for c in SimRegister(plan).checkers(record.deployment) if c.name in CATCHES_BUGS]
     assert len(checkers) == len(CATCHES_BUGS)
     return judge(record, [WellFormed(), *checkers])
 

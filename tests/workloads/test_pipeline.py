@@ -9,24 +9,23 @@ from pathlib import Path
 
 import pytest
 
-from harness.api import Context
+from harness.api import RunContext
 from harness.check.judging import judge_stored
 from harness.cli.signals import Stopped
 from harness.plan.plan import ClusterPlan, NemesisPlan, Plan
 from harness.run import lifecycle
-from harness.run.lifecycle import Outcome, Prepared
+from harness.run.lifecycle import Outcome
 from harness.run.virtual_time import VirtualTimeLoop
 from results.store import Store
 from results.verdict import Verdict
-from sim.rig import SIM_FAULTS, SimBackend, SimRegister, SimTopology
+from sim.rig import SimRegister, prepared
 from sim.service import Bug
 
 BOTH = (NemesisPlan("sim-partition", 20, 10, "minority"), NemesisPlan("sim-pause", 30, 12, "leader"))
 
 
 def simulate(folder: Path, plan: Plan, bug: Bug | None) -> Outcome:
-    prepared = Prepared(plan, SimRegister(plan), SIM_FAULTS, SimBackend(), SimTopology(plan, bug))
-    return lifecycle.run(prepared, Store(folder), lambda line: None, VirtualTimeLoop)
+    return lifecycle.run(prepared(plan, bug), Store(folder), lambda line: None, VirtualTimeLoop)
 
 
 def plan(seed: int, **changes: object) -> Plan:
@@ -35,7 +34,7 @@ def plan(seed: int, **changes: object) -> Plan:
         "seed": seed,
         "time_limit_s": 30.0,
         "rate": 60.0,
-        "ops_per_key": 100,
+        "options": {"ops_per_key": 100},
         "cluster": ClusterPlan(backend="sim"),
         "nemeses": BOTH[:1],
         "op_deadline_s": 4.0,
@@ -82,14 +81,16 @@ def test_a_good_service_under_faults_is_valid(tmp_path: Path) -> None:
 
 def test_a_stop_signal_while_the_servers_files_are_read_does_not_cost_the_verdict(tmp_path: Path) -> None:
     class Interrupted(SimRegister):
-        def ground_truth(self, context: Context, folder: Path) -> None:
+        stops_servers = True
+
+        def after_stop(self, context: RunContext, folder: Path) -> None:
             signal.raise_signal(signal.SIGTERM)
             (folder / "read").touch()
 
-    quiet = plan(5, nemeses=(), ground_truth=True)
+    quiet = plan(5, nemeses=())
     heard: list[str] = []
-    prepared = Prepared(quiet, Interrupted(quiet), SIM_FAULTS, SimBackend(), SimTopology(quiet, None))
-    outcome = lifecycle.run(prepared, Store(tmp_path), heard.append, VirtualTimeLoop)
+    asked = prepared(quiet, workload=Interrupted(quiet))
+    outcome = lifecycle.run(asked, Store(tmp_path), heard.append, VirtualTimeLoop)
     assert outcome.judgement.verdict == Verdict.VALID, outcome.judgement.reason
     assert (outcome.folder.path / "read").exists()
     assert sum(line.startswith("interrupted: ") for line in heard) == 1
@@ -105,8 +106,7 @@ def test_a_stop_signal_while_the_loop_is_closed_does_not_cost_the_verdict(tmp_pa
 
     quiet = plan(5, nemeses=())
     heard: list[str] = []
-    prepared = Prepared(quiet, SimRegister(quiet), SIM_FAULTS, SimBackend(), SimTopology(quiet, None))
-    outcome = lifecycle.run(prepared, Store(tmp_path), heard.append, Interrupted)
+    outcome = lifecycle.run(prepared(quiet), Store(tmp_path), heard.append, Interrupted)
     assert outcome.judgement.verdict == Verdict.VALID, outcome.judgement.reason
     assert sum(line.startswith("interrupted: ") for line in heard) == 1
 

@@ -261,14 +261,14 @@ class SshBackend:
     def check(self, options: SshOptions, nodes: int, destructive: bool) -> None:
         if not options.hosts:
             raise SettingsError("--cluster ssh needs machines: name each with --node [user@]host[:port]")
-        if len(options.hosts) != nodes:
-            raise SettingsError(
-                f"nodes is {nodes}, but {len(options.hosts)} machines are named; one --node for each is right"
-            )
         if destructive and not options.disposable:
             raise SettingsError(
                 "faults would stop servers or cut networks of machines that are not marked disposable; "
                 "mark them with --disposable, or run with --nemesis none"
+            )
+        if len(options.hosts) != nodes:
+            raise SettingsError(
+                f"nodes is {nodes}, but {len(options.hosts)} machines are named; one --node for each is right"
             )
 
     def reuse(self, spec: ClusterSpec) -> Cluster:
