@@ -35,7 +35,7 @@ def harness(capsys: pytest.CaptureFixture[str], *argv: str) -> tuple[int, str, s
         (["run", "--workload", "register", "--read-mode", "quick"], "log or unsafe is right"),
         (["run", "--read-mode", "log"], "the workload 'log' knows no --read-mode; it is an option of 'register'"),
         (
-            ["run", "--nemesis", "hammer-time pause=1s"],
+            ["run", "--nemesis", "hammer-time pause=2s"],
             "the nemesis 'hammer-time' has no option 'pause'; it is an option",
         ),
         (["run", "--nemesis", "pause-slaves-kill-master pause=1d"], "pause is '1d'; a duration is right"),

@@ -62,7 +62,7 @@ def test_settings_may_be_nested_or_dotted(tmp_path: Path) -> None:
         ("[[nemesis]]\nfault='x'\nevery=5\nfor=5", "leaves no time between"),
         ("seed = ", "not a plan in TOML"),
         ("workload = 'register'\nread_mode = 'fast'", "log or unsafe is right"),
-        ("read_mode = 'log'", "workload 'log' knows no --read-mode; it is an option of the workload register"),
+        ("read_mode = 'unsafe'", "workload 'log' knows no --read-mode; it is an option of the workload register"),
         ("client = 'java'", "no client 'java'; --client remoting or native or grpc is right"),
         ("workload = 'queue'\nconsume = 'push'", "consume is 'push'; pull or pop is right"),
         ("[server]\ncontroller_type = 'zab'", "controller_type is 'zab'; dledger or jraft or"),

@@ -21,7 +21,7 @@ CACHED = 40 << 20
 
 
 class Box:
-    """One node and its servers (`kinds`), with the primitives of `infra.machines.primitives` and the deployment that act
+    """A node and its servers (`kinds`), with the primitives of `infra.machines.primitives` and the deployment that act
     on them.
     """
 
