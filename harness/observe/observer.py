@@ -45,7 +45,7 @@ class Observer:
         """`keep` is given every observation; `report` the events that follow from them (`results.op.EVENTS`)."""
         self._topology, self._nodes, self._now, self._keep = deployment.topology, deployment.nodes, now, keep
         self._report = report
-        self._kinds = sorted({server.kind for server in deployment.record.servers})
+        self._kinds = sorted({kind for server in deployment.record.servers for kind in (server.kind, *server.ports)})
         self._stage = ClusterView.of(deployment.record)
         self._calm = False
         self._led_by: dict[str, str] = {}
@@ -124,8 +124,10 @@ class Observer:
         """Who leads the servers of a kind (the controllers), and whom one of them says to be in sync."""
         leading: dict[str, str] = {}
         in_sync: list[str] | None = None
-        for kind in dict.fromkeys(key for o in self.latest.values() for key in o.extra if o.extra[key] == "leader"):
+        for kind in self._kinds:
             said = [o for o in self.latest.values() if o.extra.get(kind) == "leader"]
+            if not said:
+                continue
             # One that was cut off may say for a while that it leads; its knowledge of who is in sync is older.
             best = max(said, key=lambda o: o.extra.get("in_sync_epoch") or 0)
             leading[kind] = best.node
@@ -219,8 +221,9 @@ class Observer:
 
     @property
     def _speaks_of_sync(self) -> bool:
-        """Whether anybody is there who may say who is in sync."""
-        return self._topology.record().traits.in_sync
+        """Whether anybody is there who may say who is in sync: a server that leads its kind, or may come to."""
+        roles = ("leader", "follower", None)
+        return any(kind in o.extra and o.extra[kind] in roles for o in self.latest.values() for kind in self._kinds)
 
     def _members(self, group: str) -> Iterator[Observation]:
         """The latest of the nodes of a group that hold data."""

@@ -23,7 +23,7 @@ from loopback_sshd import Sshd
 from infra.machines.api import ClusterSpec
 from infra.machines.backends.docker import RUN
 from infra.machines.backends.owned import slug
-from infra.machines.backends.ssh import PROGRAMS, SshBackend
+from infra.machines.backends.ssh import PROGRAMS, SshBackend, SshOptions
 from results.cache import cache_dir
 from results.verdict import Verdict
 
@@ -180,11 +180,11 @@ def start_again(env: dict[str, str]) -> None:
 _BORROWS = """
 import sys, time
 from pathlib import Path
-from infra.api import ClusterSpec
-from infra.backends.ssh import SshBackend
-from infra.ssh import spawn_argv
+from infra.machines.api import ClusterSpec
+from infra.machines.backends.ssh import SshBackend, SshOptions
+from infra.machines.node import spawn_argv
 host, key, run_id = sys.argv[1:]
-cluster = SshBackend({"bash": "bash"}).provision(ClusterSpec(run_id, nodes=1, hosts=[host], ssh_key=Path(key)))
+cluster = SshBackend({"bash": "bash"}).provision(ClusterSpec(run_id, nodes=1, options=SshOptions((host,), key)))
 node, home = cluster.nodes[0], "/var/lib/harness"
 start = spawn_argv(["sleep", "1000"], env={}, log=f"{home}/log", pidfile=f"{home}/server.pid")
 node.run(start)
@@ -213,7 +213,7 @@ def test_a_host_that_vanished_in_a_kill_fault(tmp_path: Path, monkeypatch: pytes
             assert [left.alive for left in backend.leftovers()] == [False]
             backend.clean("lost")
             assert backend.leftovers() == []
-            spec = ClusterSpec("next", nodes=1, hosts=[sshd.spec], ssh_key=key, disposable=True)
+            spec = ClusterSpec("next", nodes=1, options=SshOptions((sshd.spec,), str(key), disposable=True))
             cluster = backend.provision(spec)
             try:
                 node = cluster.nodes[0]

@@ -59,8 +59,8 @@ class Servers:
                     controller,
                     admin,
                     slave_admin,
-                    Broker(HOST, master, deadline_s=DEADLINE_S, topology="controller"),
-                    Broker(HOST, slave, deadline_s=DEADLINE_S, topology="controller"),
+                    Broker(HOST, master, deadline_s=DEADLINE_S, raft_log=False),
+                    Broker(HOST, slave, deadline_s=DEADLINE_S, raft_log=False),
                 )
 
 
@@ -300,7 +300,7 @@ def test_a_transaction_is_committed_rolled_back_and_asked_for(servers: Servers) 
             if (check := check_of(frame)) is not None:
                 checks.append(check)
 
-        member = Broker(HOST, c.master.port, deadline_s=DEADLINE_S, topology="controller", on_request=pushed)
+        member = Broker(HOST, c.master.port, deadline_s=DEADLINE_S, raft_log=False, on_request=pushed)
         assert (await member.heartbeat("c1", producers=["transactions-p"])).outcome.type == "ok"
         halves = []
         for body in (b"1", b"2", b"3"):

@@ -12,9 +12,12 @@ import pytest
 
 from infra.machines.api import ClusterSpec, InfraError, Node
 from infra.machines.backends.docker import DockerBackend
-from infra.systems.api import ServerSettings, Status
-from infra.systems.rocketmq.topologies import TOPOLOGIES
+from infra.systems.api import Launch, Server, ServerSettings, Status
+from infra.systems.rocketmq.topologies.acting_master import ActingMasterTopology
 from infra.systems.rocketmq.topologies.base import RocketmqTopology
+from infra.systems.rocketmq.topologies.controller import ControllerOptions, ControllerTopology
+from infra.systems.rocketmq.topologies.dledger_commitlog import DledgerCommitlogTopology
+from infra.systems.rocketmq.topologies.master_slave import MasterSlaveTopology
 
 pytestmark = pytest.mark.cluster
 
@@ -34,10 +37,8 @@ def nodes_for(topology: RocketmqTopology, count: int) -> Iterator[list[Node]]:
         cluster.destroy()
 
 
-def made(name: str, settings: ServerSettings) -> RocketmqTopology:
-    topology = TOPOLOGIES[name](settings)
-    assert isinstance(topology, RocketmqTopology)
-    return topology
+def servers(topology: RocketmqTopology, node: Node) -> dict[str, Server]:
+    return {server.kind: server for server in topology.servers(node)}
 
 
 def looked(topology: RocketmqTopology, nodes: list[Node]) -> list[Status]:
@@ -51,7 +52,7 @@ def looked(topology: RocketmqTopology, nodes: list[Node]) -> list[Status]:
 
 def test_controller(tmp_path: Path) -> None:
     """Strict, with a setting of the user's; one broker goes in an orderly way and returns."""
-    topology = made("controller", ServerSettings(settings={"broker.syncFlushTimeout": "7000"}))
+    topology = ControllerTopology(ServerSettings(settings={"broker.syncFlushTimeout": "7000"}))
     with nodes_for(topology, 3) as nodes:
         topology.start_all(PATIENCE_S)
         said = looked(topology, nodes)
@@ -63,12 +64,13 @@ def test_controller(tmp_path: Path) -> None:
         assert len(ends) == 1, "the message of the readiness test is on every replica before it is acknowledged"
         assert ends.pop() not in (0, None)
 
-        topology.stop(nodes[2], server="broker")
-        assert topology.process(nodes[2], "broker") is None
-        assert topology.process(nodes[2], "namesrv") is not None
-        before = topology.process(nodes[0], "broker")
+        first, last = servers(topology, nodes[0]), servers(topology, nodes[2])
+        last["broker"].stop()
+        assert last["broker"].process() is None
+        assert last["namesrv"].process() is not None
+        before = first["broker"].process()
         topology.start_all(PATIENCE_S)
-        assert topology.process(nodes[0], "broker") == before, "what runs is left alone"
+        assert first["broker"].process() == before, "what runs is left alone"
 
         topology.collect(nodes[0], tmp_path)
     effective = (tmp_path / "effective-broker.properties").read_text()
@@ -78,30 +80,31 @@ def test_controller(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "options", "count", "roles"),
+    ("topology", "count", "roles"),
     [
-        ("controller", {"controller_type": "jraft-embedded", "brokers": "2", "proxy": "true"}, 3, (1, 2)),
-        ("dledger-commitlog", {}, 3, (1, 2)),
-        ("master-slave", {}, 3, (2, 1)),
-        ("slave-acting-master", {}, 4, (2, 2)),
+        (
+            ControllerTopology(ServerSettings(kinds=["proxy"]), ControllerOptions("jraft-embedded", brokers=2)),
+            3,
+            (1, 2),
+        ),
+        (DledgerCommitlogTopology(ServerSettings()), 3, (1, 2)),
+        (MasterSlaveTopology(ServerSettings()), 3, (2, 1)),
+        (ActingMasterTopology(ServerSettings()), 4, (2, 2)),
     ],
+    ids=lambda value: getattr(value, "name", None),
 )
-def test_the_others(name: str, options: dict[str, str], count: int, roles: tuple[int, int]) -> None:
+def test_the_others(topology: RocketmqTopology, count: int, roles: tuple[int, int]) -> None:
     """Ready means: every group has a master, its members follow, name servers list them, and a message was stored."""
-    topology = made(name, ServerSettings(options=options))
     with nodes_for(topology, count) as nodes:
         topology.start_all(PATIENCE_S)
         said = [status.role for status in looked(topology, nodes)]
         assert (said.count("leader"), said.count("follower")) == roles
-        running = [
-            (node.name, kind) for node in nodes for kind in topology.servers(node) if topology.process(node, kind)
-        ]
-        assert len(running) == sum(len(topology.servers(node)) for node in nodes)
+        assert all(server.process() for node in nodes for server in topology.servers(node))
 
 
 def test_a_broker_that_dies_at_its_start_is_told_in_its_own_words() -> None:
     """With 64 MB of direct memory the timer wheel does not fit."""
-    topology = made("master-slave", ServerSettings(jvm_options=["-XX:MaxDirectMemorySize=64m"]))
+    topology = MasterSlaveTopology(ServerSettings(launch=Launch(jvm_options=["-XX:MaxDirectMemorySize=64m"])))
     with (
         nodes_for(topology, 1),
         pytest.raises(InfraError, match=r"n1: the broker has ended; its log: .*direct") as error,

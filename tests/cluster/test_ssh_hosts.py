@@ -20,7 +20,7 @@ from cluster.real_runs import Going, Run, going, harness, is_inject, until
 from infra.machines.api import ClusterSpec, InfraError, Node
 from infra.machines.backends.local import LocalBackend
 from infra.machines.backends.owned import HOST_KEY
-from infra.machines.backends.ssh import MARKER, ROOTS, SshBackend
+from infra.machines.backends.ssh import MARKER, ROOTS, SshBackend, SshOptions
 from infra.machines.keys import new_key_pair
 from infra.systems.api import ServerSettings
 from infra.systems.dledger.topology import DledgerTopology
@@ -327,7 +327,7 @@ def test_a_program_that_is_missing(park: Park, without_nft: Node, store: Path, m
 
     for name, value in park.env.items():
         monkeypatch.setenv(name, value)
-    spec = ClusterSpec("with-install", hosts=park.specs, ssh_key=park.key, install=True)
+    spec = ClusterSpec("with-install", options=SshOptions(tuple(park.specs), str(park.key), install=True))
     SshBackend().provision(spec).destroy()
     assert without_nft.read("/root/asked").decode().splitlines() == [
         "-qy update",

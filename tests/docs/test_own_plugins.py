@@ -14,15 +14,17 @@ from typing import Any
 
 import pytest
 
-from harness.api import Client, Context, Fault, Site
+from harness.api import Client, Injection, RunContext, Target
+from harness.nemesis.view import ClusterView
 from harness.plan.plan import ClusterPlan, NemesisPlan, Plan
 from harness.run import lifecycle
-from harness.run.lifecycle import Outcome, Prepared
+from harness.run.lifecycle import Outcome
 from harness.run.virtual_time import VirtualTimeLoop
 from infra.machines.api import ProcessId
 from results.store import Store
+from results.strikes import impairs
 from results.verdict import Verdict
-from sim.rig import SIM_FAULTS, SimBackend, SimClient, SimTopology
+from sim.rig import SimClient, prepared
 from sim.service import Bug
 
 FOLDER = Path(__file__).parents[2] / "examples" / "own_plugins"
@@ -47,17 +49,21 @@ class Server:
         self.undo: Sequence[Sequence[str]] = ()
         self.stubborn = False
 
-    def process(self, node: Any) -> ProcessId | None:
+    @property
+    def node(self) -> Any:
+        return self
+
+    def server(self, node: str, kind: str) -> Any:
+        assert kind == "server"
+        return self
+
+    def process(self) -> ProcessId | None:
         return self.running
 
-    def start_command(self, node: Any) -> Sequence[str]:
-        return ["start", node.name]
+    def start_command(self) -> Sequence[str]:
+        return ["start", self.name]
 
-    def main(self, node: Any) -> str:
-        return "server"
-
-    def stop(self, node: Any, server: str | None = None) -> None:
-        assert server == "server"
+    def stop(self) -> None:
         assert self.undo, "the guard must hold the start before the server is stopped"
         if not self.stubborn:
             self.running = None
@@ -77,32 +83,28 @@ def server() -> Server:
     return Server()
 
 
-def site(server: Server) -> Site:
-    anything: Any = server
-    return Site(node=anything, topology=anything, cluster=anything)
-
-
 @pytest.fixture
-def restart() -> Fault:
-    made: Fault = load("restart_one").RestartOne()
-    return made
+def restart() -> Injection:
+    fault = load("restart_one").RestartOne()
+    found: Injection = fault.aim(ClusterView.assumed(["n1", "n2"], "n1"), Target(["n1"]), Random(1))["n1"]
+    return found
 
 
-def test_a_server_is_stopped_and_started_again(restart: Fault, server: Server) -> None:
-    here = site(server)
-    assert restart.aim(["n1", "n2"], ["n1"], Random(1)) == {"n1": "SIGTERM, start"}
-    assert not restart.seen(here, None).seen
-    lease = restart.inject(here, None, 60)
-    assert restart.seen(here, None).seen
-    assert restart.impairs(["n1", "n2"], {"n1": "SIGTERM, start"}) == {"n1": ["n1"]}
+def test_a_server_is_stopped_and_started_again(restart: Injection, server: Any) -> None:
+    assert restart.detail == {"server": "SIGTERM, start"}
+    assert not restart.seen(server).seen
+    lease = restart.inject(server, 60)
+    assert restart.seen(server).seen
+    assert impairs(restart.effects, ("server",)) == {"n1": ["n1"]}
+    assert lease is not None
     lease.heal()
-    assert restart.healed(here, None).seen
+    assert restart.healed(server).seen
 
 
-def test_a_server_that_does_not_end_is_no_strike(restart: Fault, server: Server) -> None:
+def test_a_server_that_does_not_end_is_no_strike(restart: Injection, server: Any) -> None:
     server.stubborn = True
-    restart.inject(site(server), None, 60)
-    evidence = restart.seen(site(server), None)
+    restart.inject(server, 60)
+    evidence = restart.seen(server)
     assert (evidence.seen, evidence.what) == (False, "process 7 still runs")
 
 
@@ -123,13 +125,12 @@ def run(folder: Path, bug: Bug | None) -> Outcome:
     class Simulated(load("write_heavy").WriteHeavy):  # type: ignore[misc]
         topologies = ("sim",)
 
-        def client(self, context: Context, thread: int) -> Client:
-            service = context.topology.service  # type: ignore[attr-defined]
+        def client(self, context: RunContext, thread: int) -> Client:
+            service = context.deployment.topology.service  # type: ignore[attr-defined]
             return SimClient(service, None if thread % 2 == 0 else service.nodes[thread // 2 % len(service.nodes)])
 
     asked = plan()
-    prepared = Prepared(asked, Simulated(asked), SIM_FAULTS, SimBackend(), SimTopology(asked, bug))
-    return lifecycle.run(prepared, Store(folder), lambda line: None, VirtualTimeLoop)
+    return lifecycle.run(prepared(asked, bug, Simulated(asked)), Store(folder), lambda line: None, VirtualTimeLoop)
 
 
 def test_nine_writes_to_one_read_and_no_value_twice() -> None:

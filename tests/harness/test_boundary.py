@@ -17,7 +17,8 @@ import pytest
 from harness.check.summary import _permissions
 from harness.cli import terminal
 from harness.cli.boundary import Progress, guarded
-from harness.cli.main import cli, override
+from harness.cli.main import cli
+from harness.cli.run import override, owned_options
 from harness.plan import registry
 from harness.plan.plan import ClusterPlan, NemesisPlan, Plan, PlanError
 from harness.run import environment
@@ -265,9 +266,7 @@ def test_a_plan_with_escapes_is_the_same_when_read_again(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("word", ["disposable", "install"])
 def test_a_plan_gives_no_permission(word: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    stored = Plan(
-        nemeses=(), cluster=ClusterPlan("ssh", 1, ("h1",), disposable=word == "disposable", install=word == "install")
-    )
+    stored = Plan(nemeses=(), cluster=ClusterPlan("ssh", 1, {"hosts": ["h1"], word: True}))
     plan = tmp_path / "plan.toml"
     plan.write_text(stored.to_toml())
     code, _, err = harness(capsys, "run", "--dry-run", "--plan", str(plan))
@@ -280,7 +279,8 @@ def test_a_plan_gives_no_permission(word: str, tmp_path: Path, capsys: pytest.Ca
     assert code == 0
     assert f"{word} = true" in out
     assert _permissions(stored) == f" --{word}"
-    assert getattr(override(None, {word: True}).cluster, word)
+    plan_of = Plan(cluster=ClusterPlan("ssh"))
+    assert override(plan_of, {f"of_{word}": True}, owned_options(plan_of)).cluster.options[word]
 
 
 @pytest.mark.parametrize(

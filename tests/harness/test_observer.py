@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -12,6 +12,7 @@ from harness.observe.observer import ANSWER_S, FOLLOW_S, THOROUGH_S, Observer
 from harness.run import virtual_time
 from infra.machines.api import Node
 from infra.systems.api import Status
+from results.deployment import DeploymentRecord, ServerRecord, Traits
 from results.record import Observation
 
 NODES = ["n1", "n2", "n3", "n4"]
@@ -21,6 +22,7 @@ class Cluster:
     """Two groups of brokers, and a controller on n4. `said` is what each node says; None: it is silent."""
 
     def __init__(self) -> None:
+        self.events: list[tuple[str, Any]] = []
         self.dear: set[str] = set()
         """Nodes that tell offsets only when they are asked thoroughly. `asked`: how often each was."""
         self.asked = dict.fromkeys(NODES, 0)
@@ -31,14 +33,11 @@ class Cluster:
             "n4": Status("follower", extra={"controller": "leader", "in_sync": ["n1", "n2", "n3"]}),
         }
 
-    def servers(self, node: Node) -> Sequence[str]:
-        return ("broker",) if node.name != "n4" else ("controller",)
-
-    def main(self, node: Node) -> str | None:
-        return "broker" if node.name != "n4" else None
-
-    def groups(self) -> Mapping[str, Sequence[str]]:
-        return {"a": ["n1", "n2"], "b": ["n3"]}
+    def record(self) -> DeploymentRecord:
+        brokers = [ServerRecord(node, "broker", group="b" if node == "n3" else "a") for node in NODES[:3]]
+        servers = [*brokers, ServerRecord("n4", "controller")]
+        groups = {"a": ["n1", "n2"], "b": ["n3"]}
+        return DeploymentRecord("toy", dict.fromkeys(NODES, ""), servers, groups, traits=Traits(in_sync=True))
 
     async def observe(self, node: Node, timeout_s: float, *, thorough: bool = False) -> Status:
         said = self.said[node.name]
@@ -60,9 +59,13 @@ def play(story: Callable[[Cluster, Observer, list[Observation]], Coroutine[Any, 
     async def main() -> None:
         kept: list[Observation] = []
         topology: Any = Cluster()
-        nodes: Any = [SimpleNamespace(name=name) for name in NODES]
+        nodes = [SimpleNamespace(name=name) for name in NODES]
+        deployment: Any = SimpleNamespace(topology=topology, nodes=nodes, record=topology.record())
         now = asyncio.get_running_loop().time
-        observer = Observer(topology, nodes, lambda: round(now() * 1e9), kept.append)
+        events = topology.events
+        observer = Observer(
+            deployment, lambda: round(now() * 1e9), kept.append, lambda f, value: events.append((f, value))
+        )
         watching = asyncio.create_task(observer.watch())
         await asyncio.sleep(0.5)
         await story(topology, observer, kept)
@@ -76,9 +79,9 @@ def test_who_is_who() -> None:
     async def story(cluster: Cluster, observer: Observer, kept: list[Observation]) -> None:
         assert observer.leaders == ["n1", "n3"]
         assert observer.term == 3
-        assert observer.scene.controller_leader == "n4"
-        assert observer.scene.in_sync == ["n1", "n2", "n3"]
-        assert observer.scene.having("controller") == ["n4"]
+        assert observer.view.leading.get("controller") == "n4"
+        assert observer.view.in_sync == ["n1", "n2", "n3"]
+        assert observer.view.having("controller") == ["n4"]
         cluster.says("n2", role="leader", term=4)
         await asyncio.sleep(1.1)
         assert observer.leaders == ["n2", "n3"]
@@ -91,7 +94,7 @@ def test_a_silent_node_delays_no_other() -> None:
     async def story(cluster: Cluster, observer: Observer, kept: list[Observation]) -> None:
         cluster.said["n1"] = None
         await asyncio.sleep(ANSWER_S + 1.1)
-        assert observer.scene.leaders == {"b": "n3"}
+        assert observer.view.leaders == {"b": "n3"}
         begun = len([o for o in kept if o.node == "n2"])
         await asyncio.sleep(5)
         assert len([o for o in kept if o.node == "n2"]) >= begun + 4
@@ -152,5 +155,19 @@ def test_caught_up_is_applied_everywhere() -> None:
         loop.call_later(2, over.set)
         assert not await observer.caught_up(1000, over.is_set)
         assert loop.time() - before < 3, "the time of the loop, which is virtual here"
+
+    play(story)
+
+
+def test_another_leader_is_an_event_and_the_first_one_is_none() -> None:
+    async def story(cluster: Cluster, observer: Observer, kept: list[Observation]) -> None:
+        assert [event for event in cluster.events if event[0] == "role-changed"] == []
+        cluster.says("n1", role="follower", term=4)
+        await asyncio.sleep(3)
+        assert [event for event in cluster.events if event[0] == "role-changed"] == []
+        cluster.says("n2", role="leader", term=4, committed=100)
+        await asyncio.sleep(3)
+        changed = [event for event in cluster.events if event[0] == "role-changed"]
+        assert changed == [("role-changed", {"of": "a", "node": "n2"})]
 
     play(story)

@@ -22,16 +22,9 @@ import pytest
 from loopback_sshd import Sshd
 
 from infra.machines.api import Backend, Cluster, ClusterSpec, CommandFailed, InfraError, Node, NodeUnreachable, Share
-from infra.machines.backends.ssh import PROGRAMS, SshBackend
-from infra.machines.primitives import (
-    drop_packets,
-    dropped,
-    kill_process,
-    own_tables,
-    process_state,
-    send_probe,
-    stop_process,
-)
+from infra.machines.backends.ssh import PROGRAMS, SshBackend, SshOptions
+from infra.machines.primitives.network import drop_packets, dropped, own_tables, send_probe
+from infra.machines.primitives.process import kill_process, process_state, stop_process
 
 pytestmark = pytest.mark.cluster
 
@@ -59,9 +52,13 @@ class Ground:
             nodes=NODES,
             shares=shares,
             control_log=control_log,
-            hosts=self.spare_hosts if spare else self.hosts,
-            ssh_key=self.ssh_key,
-            disposable=True,
+            options=SshOptions(
+                self.spare_hosts if spare else self.hosts,
+                str(self.ssh_key) if self.ssh_key else None,
+                disposable=True,
+            )
+            if self.hosts
+            else None,
         )
 
     def left(self, run_id: str) -> list[str]:
@@ -313,8 +310,9 @@ _CONTROL = """
 import sys, time
 from importlib import import_module
 from pathlib import Path
-from infra.api import ClusterSpec
-from infra.faults import stop_process
+from infra.machines.api import ClusterSpec
+from infra.machines.backends.ssh import SshOptions
+from infra.machines.primitives.process import stop_process
 name, run_id, nodes, key, *hosts = sys.argv[1:]
 module = import_module("infra.machines.backends." + name)
 if name == "ssh":
@@ -322,7 +320,7 @@ if name == "ssh":
 else:
     backend = getattr(module, name.capitalize() + "Backend")()
 cluster = backend.provision(
-    ClusterSpec(run_id, nodes=int(nodes), hosts=hosts, ssh_key=Path(key) if key else None, disposable=True)
+    ClusterSpec(run_id, nodes=int(nodes), options=SshOptions(tuple(hosts), key, disposable=True) if hosts else None)
 )
 node = cluster.nodes[0]
 process = node.spawn(["sleep", "300"], env={}, log="/var/lib/harness/log", pidfile="/var/lib/harness/d.pid")
@@ -335,7 +333,9 @@ time.sleep(600)
 def test_kill_9_of_the_control_program_ends_the_fault_and_can_be_cleaned(ground: Ground) -> None:
     spec = ground.spec(spare=True)
     argv = [sys.executable, "-c", _CONTROL, ground.backend.name, spec.run_id, str(NODES), str(ground.ssh_key or "")]
-    control = subprocess.Popen([*argv, *spec.hosts], stdout=subprocess.PIPE, cwd=Path(__file__).parents[2])
+    control = subprocess.Popen(
+        [*argv, *(spec.options.hosts if spec.options else ())], stdout=subprocess.PIPE, cwd=Path(__file__).parents[2]
+    )
     assert control.stdout is not None
     held, pid = control.stdout.readline().split()
     assert held == b"held"

@@ -10,10 +10,9 @@ import pytest
 from noting_nodes import NotingCluster, NotingNode, noting_nodes
 
 from infra.machines.api import InfraError, ProcessId
-from infra.systems.api import ServerSettings
+from infra.systems.api import Launch, Server, ServerSettings
 from infra.systems.dledger.topology import DledgerTopology
-from infra.systems.java import Launch
-from infra.systems.rocketmq.topologies import TOPOLOGIES
+from infra.systems.java import user_lib
 
 
 def attached(topology: DledgerTopology, count: int = 3) -> list[NotingNode]:
@@ -27,8 +26,9 @@ def settings_of(node: NotingNode) -> Mapping[str, str]:
     return dict(line.split("=", 1) for line in data.decode().splitlines())
 
 
-def test_it_is_found_by_its_name() -> None:
-    assert TOPOLOGIES["dledger"](ServerSettings()).name == "dledger"
+def only(topology: DledgerTopology, node: NotingNode) -> Server:
+    (server,) = topology.servers(node)  # type: ignore[arg-type]
+    return server
 
 
 def test_every_node_gets_its_settings() -> None:
@@ -63,27 +63,33 @@ def test_settings_that_cannot_be_meant(settings: Mapping[str, str], said: str) -
 
 def test_other_versions_and_empty_jar_folders_are_refused(tmp_path: Path) -> None:
     with pytest.raises(InfraError, match=r"0\.3\.2 is not pinned here, only 0\.4\.0"):
-        DledgerTopology(ServerSettings(version="0.3.2"))
+        DledgerTopology(ServerSettings(launch=Launch("0.3.2")))
     for folder in (tmp_path, tmp_path / "none"):
         with pytest.raises(InfraError, match="no folder with jars"):
-            DledgerTopology(ServerSettings(jars=folder))
+            DledgerTopology(ServerSettings(launch=Launch(jars=folder)))
 
 
 def test_the_start_command(tmp_path: Path) -> None:
     """Locked, the user's jars first, the user's options after ours, under the wrapper and its environment."""
     (tmp_path / "mine.jar").touch()
-    settings = ServerSettings(jars=tmp_path, jvm_options=["-Xmx300m", "-javaagent:/x y.jar"])
-    topology = DledgerTopology(settings, Launch({"LD_PRELOAD": "/lib/f.so"}, ["faketime", "-f", "+1s"]))
+    launch = Launch(
+        jars=tmp_path,
+        env={"LD_PRELOAD": "/lib/f.so"},
+        wrapper=["faketime", "-f", "+1s"],
+        jvm_options=["-Xmx300m", "-javaagent:/x y.jar"],
+    )
+    topology = DledgerTopology(ServerSettings(launch=launch))
     (node,) = attached(topology, count=1)
-    argv = list(topology.start_command(node))  # type: ignore[arg-type]
-    assert argv[:3] == ["flock", "-o", "/var/lib/harness/dledger.lock"]
+    server = only(topology, node)
+    argv = list(server.start_command())
+    assert argv[:3] == ["flock", "-o", "/var/lib/harness/server.lock"]
     assert "LD_PRELOAD=/lib/f.so" in argv[: argv.index("faketime")]
     java = argv[argv.index("faketime") :]
     assert java[:4] == ["faketime", "-f", "+1s", "java"]
-    assert java[java.index("-cp") + 1] == "/opt/harness/user-lib/*:/opt/harness/server/*:/opt/harness/lib/*"
+    assert java[java.index("-cp") + 1] == f"{user_lib(tmp_path)}/*:/opt/harness/server/*:/opt/harness/lib/*"
     assert java.index("-Xmx160m") < java.index("-Xmx300m") < java.index("-cp")
     assert "-javaagent:/x y.jar" in java
-    topology.start(node)  # type: ignore[arg-type]
+    server.start()
     assert node.ran[-1] == argv
 
 
@@ -92,7 +98,7 @@ def test_stop_asks_first_and_kills_then(dies_on: str, signals: list[str]) -> Non
     topology = DledgerTopology(ServerSettings())
     (node,) = attached(topology, count=1)
     node.server, node.dies_on = ProcessId(7, 99), dies_on
-    topology.stop(node, timeout_s=0.4)  # type: ignore[arg-type]
+    only(topology, node).stop(timeout_s=0.4)
     assert [argv[2] for argv in node.ran if argv[0] == "kill"] == signals
     assert node.server is None
 
@@ -101,8 +107,8 @@ def test_a_server_that_outlives_sigkill_is_told() -> None:
     topology = DledgerTopology(ServerSettings())
     (node,) = attached(topology, count=1)
     node.server, node.dies_on = ProcessId(7, 99), "never"
-    with pytest.raises(InfraError, match="n1: the server is still there"):
-        topology.stop(node, timeout_s=0.4)  # type: ignore[arg-type]
+    with pytest.raises(InfraError, match="n1: its server is still there"):
+        only(topology, node).stop(timeout_s=0.4)
 
 
 def test_a_server_that_ends_at_once_is_told_with_its_log() -> None:

@@ -104,8 +104,8 @@ def test_kill_9_of_the_control_program_is_cleaned_up(tmp_path: Path) -> None:
     program = """
 import json, os, sys
 from pathlib import Path
-from infra.janitor import Janitor
-from infra.ownership import current
+from infra.machines.janitor import Janitor
+from infra.machines.ownership import current
 state = Path(sys.argv[1])
 state.mkdir(parents=True)
 (state / "owner.json").write_text(json.dumps({"run_id": "killed", "owner": str(current())}))

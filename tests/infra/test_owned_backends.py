@@ -16,12 +16,12 @@ import docker
 import pytest
 
 from infra.machines.api import Backend, Cluster, ClusterSpec, InfraError, Leftover, Share
-from infra.machines.backends.docker import RUN, DockerBackend, ensure_image
+from infra.machines.backends.docker import RUN, DockerBackend, DockerOptions, ensure_image
 from infra.machines.backends.engine_claim import EngineClaim
 from infra.machines.backends.local import LocalBackend
 from infra.machines.backends.owned import hosts_file, node_names, slug
 from infra.machines.engine import note_use
-from infra.machines.janitor import BACKENDS, make_backend
+from infra.machines.janitor import make_backend
 from infra.machines.network import POOL
 
 cluster = pytest.mark.cluster
@@ -66,18 +66,13 @@ def test_hosts_file_knows_every_node() -> None:
 
 
 def test_every_backend_that_has_a_janitor_can_sweep() -> None:
-    assert [type(make_backend(name)) for name in BACKENDS] == [DockerBackend, LocalBackend]
+    assert [type(make_backend(name)) for name in ("docker", "local")] == [DockerBackend, LocalBackend]
 
 
 def test_a_cache_folder_overlay_cannot_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HARNESS_CACHE", str(tmp_path / "a,b"))
     with pytest.raises(InfraError, match="set HARNESS_CACHE"):
         LocalBackend().leftovers()
-
-
-def test_base_image_is_for_docker() -> None:
-    with pytest.raises(InfraError, match="--base-image is for --cluster docker"):
-        LocalBackend().provision(ClusterSpec("run", base_image="debian"))
 
 
 def test_an_engine_that_is_down_may_hold_something(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -161,8 +156,8 @@ def test_a_living_owner_is_respected(backend: Backend) -> None:
 
 _ELSEWHERE = """
 import sys
-from infra.api import InfraError
-from infra.janitor import make_backend
+from infra.machines.api import InfraError
+from infra.machines.janitor import make_backend
 backend = make_backend(sys.argv[1])
 print([(left.alive, left.kept) for left in backend.leftovers() if left.run_id == sys.argv[2]])
 try:
@@ -247,8 +242,8 @@ def test_a_kept_cluster_is_used_by_one_at_a_time(backend: Backend, tmp_path: Pat
 
 _CONTROL = """
 import os, signal, sys
-from infra.api import ClusterSpec
-from infra.janitor import make_backend
+from infra.machines.api import ClusterSpec
+from infra.machines.janitor import make_backend
 made = make_backend(sys.argv[1]).provision(ClusterSpec(sys.argv[2], nodes=2))
 made.nodes[0].spawn(["sleep", "1000"], env={}, log="/root/log", pidfile="/root/pid")
 made.nodes[0].run(["pkill", "-STOP", "sleep"])
@@ -280,7 +275,7 @@ def test_kill_9_in_mid_fault_leaves_nothing(backend: Backend, janitor: bool) -> 
         assert control.stdout.readline().startswith(b"198.")
         if not janitor:
             for child in map(int, children.read_text().split()):
-                if b"\0-m\0infra.janitor\0" in Path(f"/proc/{child}/cmdline").read_bytes():
+                if b"\0-m\0infra.machines.janitor\0" in Path(f"/proc/{child}/cmdline").read_bytes():
                     os.kill(child, 9)
         assert len(left_of(backend, run_id)) == 1
         control.kill()
@@ -314,7 +309,7 @@ def test_a_node_that_cannot_come_up_says_why(monkeypatch: pytest.MonkeyPatch, tm
 @cluster
 def test_a_base_image_that_cannot_be_pulled() -> None:
     with pytest.raises(InfraError, match=r"cannot pull --base-image name\.invalid/none:1: "):
-        DockerBackend().provision(spec(1, base_image="name.invalid/none:1"))
+        DockerBackend().provision(spec(1, options=DockerOptions("name.invalid/none:1")))
 
 
 @cluster

@@ -42,7 +42,7 @@ def test_a_send_carries_its_message_and_brings_its_place() -> None:
 def test_what_is_accepted_less_surely_than_asked_is_unknown_and_has_a_place(code: int) -> None:
     async def test() -> None:
         async with serving(ToyServer(code, **PLACE)) as address:
-            broker = Broker(*address, deadline_s=LONG, topology="controller")
+            broker = Broker(*address, deadline_s=LONG, raft_log=False)
             sent = await broker.send("t", 2, b"1")
             await broker.close()
         assert (sent.outcome.type, sent.offset, sent.code) == ("info", 7, code)

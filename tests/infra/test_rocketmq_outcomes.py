@@ -79,25 +79,23 @@ BUSY = "[PC_SYNCHRONIZED]broker busy, start flow control for a while"
 TIMER = "accurate timer message is not enabled, timerWheelEnable is false"
 THROTTLED = "timer message is under flow control, max num limit is 20"
 
-# operation, code, remark, topology, what it means
-CASES: list[tuple[Operation, int, str | None, str | None, OutcomeType]] = [
-    ("send", 10, None, "controller", "info"),
-    ("send", 11, None, "controller", "info"),
-    ("send", 12, None, "controller", "info"),
-    ("recall", 12, None, "controller", "info"),
-    ("end", 11, None, "slave-acting-master", "fail"),
-    ("recall", 11, "recall failed, broker service not available", "slave-acting-master", "fail"),
-    ("send", 1, REPLICAS, "controller", "fail"),
-    ("send", 1, REPLICAS, "slave-acting-master", "fail"),
-    ("send", 1, REPLICAS, "dledger-commitlog", "info"),
-    ("send", 1, REPLICAS, "master-slave", "info"),
+# operation, code, remark, whether the CommitLog is a Raft log, what it means
+CASES: list[tuple[Operation, int, str | None, bool | None, OutcomeType]] = [
+    ("send", 10, None, False, "info"),
+    ("send", 11, None, False, "info"),
+    ("send", 12, None, False, "info"),
+    ("recall", 12, None, False, "info"),
+    ("end", 11, None, False, "fail"),
+    ("recall", 11, "recall failed, broker service not available", False, "fail"),
+    ("send", 1, REPLICAS, False, "fail"),
+    ("send", 1, REPLICAS, True, "info"),
     ("send", 1, REPLICAS, None, "info"),
-    ("send", 1, "create mapped file failed, server is busy or broken.", "controller", "fail"),
-    ("send", 1, THROTTLED, "controller", "fail"),
-    ("send", 1, TIMER, "controller", "fail"),
-    ("pop", 1, "the broker[x] pop message is forbidden because timerWheelEnable is false", "controller", "fail"),
-    ("send", 1, "UNKNOWN_ERROR", "controller", "info"),
-    ("send", 1, "UNKNOWN_ERROR DEFAULT", "dledger-commitlog", "info"),
+    ("send", 1, "create mapped file failed, server is busy or broken.", False, "fail"),
+    ("send", 1, THROTTLED, False, "fail"),
+    ("send", 1, TIMER, False, "fail"),
+    ("pop", 1, "the broker[x] pop message is forbidden because timerWheelEnable is false", False, "fail"),
+    ("send", 1, "UNKNOWN_ERROR", False, "info"),
+    ("send", 1, "UNKNOWN_ERROR DEFAULT", True, "info"),
     ("send", 1, "java.lang.NullPointerException", None, "info"),
     ("extend", 1, None, None, "info"),
     ("end", 1, "The transaction state table offset wrong", None, "info"),
@@ -106,15 +104,15 @@ CASES: list[tuple[Operation, int, str | None, str | None, OutcomeType]] = [
     *((operation, 2, "[OVERLOAD]system busy, start flow control", None, "fail") for operation in CALLS),
     ("send", 2, "[TIMEOUT_CLEAN_QUEUE]broker busy, period in queue: 3001ms", None, "fail"),
     ("send", 2, "[PCBUSY_CLEAN_QUEUE]broker busy, period in queue: 20ms", None, "fail"),
-    ("send", 2, BUSY, "controller", "fail"),
-    ("send", 2, BUSY, "dledger-commitlog", "info"),
+    ("send", 2, BUSY, False, "fail"),
+    ("send", 2, BUSY, True, "info"),
     ("send", 2, BUSY, None, "info"),
     ("send", 2, "something new", None, "info"),
     *((operation, 3, "request type 4711 not supported", None, "fail") for operation in CALLS),
     ("send", 13, "the message is illegal", None, "fail"),
     ("ack", 13, "queueId[9] is illegal", None, "fail"),
-    ("send", 14, "service not available now", "slave-acting-master", "fail"),
-    ("send", 14, "service not available now", "dledger-commitlog", "fail"),
+    ("send", 14, "service not available now", False, "fail"),
+    ("send", 14, "service not available now", True, "fail"),
     ("recall", 14, "recall failed, broker service not available", None, "fail"),
     ("read", 15, None, None, "fail"),
     ("send", 16, "the topic[t] sending message is forbidden", None, "fail"),
@@ -150,14 +148,14 @@ CASES: list[tuple[Operation, int, str | None, str | None, OutcomeType]] = [
 ]
 
 
-@pytest.mark.parametrize(("operation", "code", "remark", "topology", "expected"), CASES)
+@pytest.mark.parametrize(("operation", "code", "remark", "raft_log", "expected"), CASES)
 def test_what_an_answer_means(
-    operation: Operation, code: int, remark: str | None, topology: str | None, expected: OutcomeType
+    operation: Operation, code: int, remark: str | None, raft_log: bool | None, expected: OutcomeType
 ) -> None:
     async def test() -> None:
         server = ToyServer(code, remark)
         async with serving(server) as (host, port):
-            broker = Broker(host, port, deadline_s=LONG, topology=topology)
+            broker = Broker(host, port, deadline_s=LONG, raft_log=raft_log)
             outcome = await CALLS[operation](broker)
             await broker.close()
         assert outcome.type == expected
@@ -190,7 +188,7 @@ def test_success(operation: Operation) -> None:
 
 
 def test_every_line_has_a_case_that_it_decides() -> None:
-    decided = {line_of(operation, code, remark, topology) for operation, code, remark, topology, _ in CASES}
+    decided = {line_of(operation, code, remark, raft_log) for operation, code, remark, raft_log, _ in CASES}
     decided |= {line_of(operation, 0, None) for operation in CALLS}
     assert [line for line in OUTCOMES if line not in decided] == []
     assert all(line.source for line in OUTCOMES)

@@ -19,7 +19,7 @@ from infra.systems.rocketmq.topologies.state import READY_TOPIC, Addresses, look
 
 NODES = {f"n{i}": f"198.18.0.1{i}" for i in (1, 2, 3)}
 WHERE = Addresses(
-    mode="controller",
+    raft_log=False,
     nodes=NODES,
     places={node: Place(("namesrv", "controller", "broker"), "a") for node in NODES},
     nameservers=[(address, 9876) for address in NODES.values()],
@@ -46,7 +46,7 @@ class Fake:
 
     cluster: Cluster
 
-    def __init__(self, host: str, port: int, *, deadline_s: float, topology: str | None = None) -> None:
+    def __init__(self, host: str, port: int, *, deadline_s: float, raft_log: bool | None = None) -> None:
         self.node = next(name for name, address in NODES.items() if address == host)
 
     async def __aenter__(self) -> Fake:

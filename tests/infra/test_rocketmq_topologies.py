@@ -4,27 +4,43 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from noting_nodes import NotingCluster, NotingNode, noting_nodes
 
+from harness.run.servers import stop_all
 from infra.machines.api import InfraError, ProcessId
-from infra.systems.api import ServerSettings
-from infra.systems.java import Launch
+from infra.options import OptionError, parse
+from infra.systems.api import Launch, LaunchRule, Server, ServerSettings
+from infra.systems.java import user_lib
 from infra.systems.maven import read_lock
 from infra.systems.rocketmq.servers import artifacts
-from infra.systems.rocketmq.topologies import TOPOLOGIES
+from infra.systems.rocketmq.topologies.acting_master import ActingMasterTopology
 from infra.systems.rocketmq.topologies.base import RocketmqTopology, not_taken
+from infra.systems.rocketmq.topologies.controller import ControllerTopology
+from infra.systems.rocketmq.topologies.dledger_commitlog import DledgerCommitlogTopology
+from infra.systems.rocketmq.topologies.master_slave import MasterSlaveTopology
+from results.deployment import DeploymentRecord, to_text
 
-ROCKETMQ = sorted(name for name in TOPOLOGIES if name != "dledger")
+TOPOLOGIES: dict[str, type[RocketmqTopology]] = {
+    topology.name: topology
+    for topology in (ControllerTopology, DledgerCommitlogTopology, MasterSlaveTopology, ActingMasterTopology)
+}
+ROCKETMQ = sorted(TOPOLOGIES)
 BROKER_FILE = "/var/lib/harness/log/broker.properties"
 
 
-def made(name: str, *, launch: Launch | None = None, **settings: object) -> RocketmqTopology:
-    topology = TOPOLOGIES[name](ServerSettings(**settings), launch)  # type: ignore[arg-type, call-arg]
-    assert isinstance(topology, RocketmqTopology)
-    return topology
+def made(name: str, options: Mapping[str, object] | None = None, **settings: object) -> RocketmqTopology:
+    topology = TOPOLOGIES[name]
+    return topology(ServerSettings(**settings), parse(topology.Options, options or {}, "options"))  # type: ignore[arg-type]
+
+
+def server(topology: RocketmqTopology, node: NotingNode, kind: str = "broker") -> Server:
+    return next(s for s in topology.servers(node) if kind in s.ports)  # type: ignore[arg-type]
 
 
 def attached(topology: RocketmqTopology, count: int = 5) -> list[NotingNode]:
@@ -35,16 +51,17 @@ def attached(topology: RocketmqTopology, count: int = 5) -> list[NotingNode]:
 
 def placed(topology: RocketmqTopology, count: int = 5) -> list[str]:
     """What runs on each node, in one word each: `namesrv+broker`."""
-    return ["+".join(topology.servers(node)) for node in attached(topology, count)]  # type: ignore[arg-type]
+    nodes = attached(topology, count)
+    return ["+".join(s.kind for s in topology.servers(node)) for node in nodes]  # type: ignore[arg-type]
 
 
 def test_what_stands_where() -> None:
     seat = "namesrv+controller+broker"
     assert placed(made("controller")) == [seat, seat, seat, "broker", "broker"]
-    assert placed(made("controller", options={"brokers": "1"})) == [seat, *["namesrv+controller"] * 2, "", ""]
+    assert placed(made("controller", options={"brokers": 1})) == [seat, *["namesrv+controller"] * 2, "", ""]
     embedded = made("controller", options={"controller_type": "jraft-embedded"})
     assert placed(embedded) == ["namesrv+broker"] * 3 + ["broker"] * 2
-    assert placed(made("dledger-commitlog", options={"brokers": "3", "proxy": "true"})) == [
+    assert placed(made("dledger-commitlog", options={"brokers": 3}, kinds=["proxy"])) == [
         *["namesrv+broker"] * 3,
         *["proxy"] * 2,
     ]
@@ -61,8 +78,13 @@ def test_the_groups() -> None:
     for name in ROCKETMQ:
         topology = made(name)
         attached(topology)
-        assert topology.groups() == expected[name]
-        assert topology.nameservers() == [(f"198.18.0.{i}", 9876) for i in (1, 2, 3)]
+        record = topology.record()
+        assert record.groups == expected[name]
+        assert record.endpoints("namesrv") == [(f"198.18.0.{i}", 9876) for i in (1, 2, 3)]
+        assert {s.group for s in record.having("broker")} == set(expected[name])
+        assert DeploymentRecord.from_json(json.loads(to_text(record))) == record
+        quorums = [["n1", "n2", "n3"], ["n1", "n2", "n3", "n4", "n5"]]
+        assert record.quorums == (quorums if name == "controller" else quorums[1:])
 
 
 def test_settings_in_their_order() -> None:
@@ -89,8 +111,10 @@ def test_controllers_stand_alone_or_in_name_servers(kind: str) -> None:
     assert told["mappedFileSize"] == "1048576"
     assert told.get("enableControllerInNamesrv") == (None if kind == "controller" else "true")
     node.server = ProcessId(7, 99)
-    assert topology.process(node, "controller") == ProcessId(7, 99)  # type: ignore[arg-type]
-    assert topology.start_command(node, "controller")[2] == f"/var/lib/harness/{kind}.lock"  # type: ignore[arg-type]
+    carrier = server(topology, node, "controller")
+    assert carrier.kind == kind
+    assert carrier.process() == ProcessId(7, 99)
+    assert carrier.start_command()[2] == f"/var/lib/harness/{kind}.lock"
 
 
 def test_jraft_has_requests_on_a_port_of_their_own() -> None:
@@ -99,7 +123,7 @@ def test_jraft_has_requests_on_a_port_of_their_own() -> None:
     told = node.settings("/var/lib/harness/log/controller.properties")
     assert (told["controllerType"], told["jRaftServerId"]) == ("jRaft", "198.18.0.1:9880")
     assert told["jRaftControllerRPCAddr"] == "198.18.0.1:9770,198.18.0.2:9770,198.18.0.3:9770"
-    assert topology.controllers()[0] == ("198.18.0.1", 9770)
+    assert topology.record().endpoints("controller")[0] == ("198.18.0.1", 9770)
     assert node.settings(BROKER_FILE)["controllerAddr"].startswith("198.18.0.1:9770;")
 
 
@@ -128,18 +152,18 @@ def test_groups_whose_slaves_act() -> None:
 
 
 def test_members_of_a_dledger_group_know_all_peers() -> None:
-    node = attached(made("dledger-commitlog", options={"brokers": "3"}))[2]
+    node = attached(made("dledger-commitlog", options={"brokers": 3}))[2]
     assert _broker(node)["dLegerPeers"] == "n1-198.18.0.1:40911;n2-198.18.0.2:40911;n3-198.18.0.3:40911"
     assert (_broker(node)["dLegerSelfId"], _broker(node)["dLegerGroup"]) == ("n3", "a")
 
 
 def test_a_proxy_is_configured_in_json() -> None:
-    topology = made("controller", options={"proxy": "true"}, settings={"proxy.grpcThreadPoolNums": "3"})
+    topology = made("controller", kinds=["proxy"], settings={"proxy.grpcThreadPoolNums": "3"})
     node = attached(topology)[4]
     told = json.loads(node.written["/var/lib/harness/log/proxy.json"])
     assert (told["rocketMQClusterName"], told["grpcServerPort"], told["grpcThreadPoolNums"]) == ("harness", 8081, 3)
-    assert topology.proxies() == [("198.18.0.4", 8081), ("198.18.0.5", 8081)]
-    assert topology.start_command(node, "proxy")[-4:] == [  # type: ignore[arg-type]
+    assert topology.record().endpoints("proxy") == [("198.18.0.4", 8081), ("198.18.0.5", 8081)]
+    assert server(topology, node, "proxy").start_command()[-4:] == [
         "-pm",
         "cluster",
         "-pc",
@@ -156,17 +180,18 @@ def _broker(node: NotingNode) -> Mapping[str, str]:
     [
         (
             "controller",
-            {"version": "5.5.1"},
+            {"launch": Launch("5.5.1")},
             r"5\.5\.1 is published incomplete: rocketmq-namesrv, .* whole are 5\.1\.0",
         ),
-        ("controller", {"version": "4.9.8"}, r"4\.9\.8 is not pinned here, only 5\.1\.0, .*5\.5\.0"),
+        ("controller", {"launch": Launch("4.9.8")}, r"4\.9\.8 is not pinned here, only 5\.1\.0, .*5\.5\.0"),
         ("controller", {"profile": "lax"}, "--profile lax: the topology controller has strict, default"),
-        ("controller", {"options": {"controller_type": "zk"}}, "--controller-type zk: there are dledger, jraft"),
-        ("controller", {"options": {"controller_type": "jraft"}, "version": "5.1.1"}, "has it from 5.2.0 on"),
-        ("controller", {"options": {"brokers": "0"}}, "--brokers 0: a number from 1 on is right"),
-        ("dledger-commitlog", {"options": {"brokers": "x"}}, "--brokers x: a number"),
-        ("master-slave", {"options": {"brokers": "3"}}, "brokers is no option of the topology master-slave"),
-        ("dledger", {"options": {"brokers": "3"}}, "brokers: the topology dledger has no such options"),
+        ("controller", {"options": {"controller_type": "zk"}}, "controller_type is 'zk'; dledger or jraft"),
+        ("controller", {"options": {"controller_type": "jraft"}, "launch": Launch("5.1.1")}, "has it from 5.2.0 on"),
+        ("controller", {"options": {"brokers": 0}}, "brokers is 0; at least 1 is right"),
+        ("dledger-commitlog", {"options": {"brokers": "x"}}, "brokers is 'x'; a whole number is right"),
+        ("master-slave", {"options": {"brokers": 3}}, "this has no option 'brokers'; it has none"),
+        ("master-slave", {"kinds": ["controller"]}, "the topology master-slave has no controller"),
+        ("controller", {"rules": [LaunchRule(Launch("9.9"))]}, "RocketMQ 9.9 is not pinned here"),
         (
             "controller",
             {"settings": {"dledger.x": "1"}},
@@ -174,12 +199,12 @@ def _broker(node: NotingNode) -> Mapping[str, str]:
         ),
         ("controller", {"settings": {"broker.brokerName": "b"}}, "'broker.brokerName' is the harness's own to decide"),
         ("controller", {"settings": {"broker.a": "1\nb=2"}}, "more than one line"),
-        ("controller", {"jars": Path("/nowhere")}, "--server-jars /nowhere: no folder with jars"),
+        ("controller", {"launch": Launch(jars=Path("/nowhere"))}, "--server-jars /nowhere: no folder with jars"),
     ],
 )
 def test_what_cannot_be_meant(topology: str, settings: Mapping[str, object], said: str) -> None:
-    with pytest.raises(InfraError, match=said) as error:
-        TOPOLOGIES[topology](ServerSettings(**settings))  # type: ignore[arg-type]
+    with pytest.raises((InfraError, OptionError), match=said) as error:
+        made(topology, **settings)  # type: ignore[arg-type]
     assert "\n" not in str(error.value)
 
 
@@ -232,22 +257,43 @@ def test_the_start_command(tmp_path: Path) -> None:
     (tmp_path / "mine.jar").touch()
     topology = made(
         "controller",
-        jars=tmp_path,
-        jvm_options=["-Xmx300m"],
-        launch=Launch({"LD_PRELOAD": "/f.so"}, ["faketime", "+1s"]),
+        launch=Launch(
+            jars=tmp_path, jvm_options=["-Xmx300m"], env={"LD_PRELOAD": "/f.so"}, wrapper=["faketime", "+1s"]
+        ),
     )
     node = attached(topology, 1)[0]
-    argv = list(topology.start_command(node))  # type: ignore[arg-type]
+    argv = list(server(topology, node).start_command())
     assert argv[:3] == ["flock", "-o", "/var/lib/harness/broker.lock"]
     assert "LD_PRELOAD=/f.so" in argv[: argv.index("faketime")]
     java = argv[argv.index("faketime") :]
     assert java[:3] == ["faketime", "+1s", "java"]
-    assert java[java.index("-cp") + 1] == "/opt/harness/user-lib/*:/opt/harness/lib/*"
+    assert java[java.index("-cp") + 1] == f"{user_lib(tmp_path)}/*:/opt/harness/lib/5.5.0/*"
     assert java.index("-Xmx192m") < java.index("-Xmx300m") < java.index("-cp")
     assert "-Duser.home=/var/lib/harness/data/broker" in java
     assert java[-3:] == ["org.apache.rocketmq.broker.BrokerStartup", "-c", BROKER_FILE]
-    with pytest.raises(InfraError, match="n1: the topology controller has no proxy there"):
-        topology.start_command(node, "proxy")  # type: ignore[arg-type]
+
+
+def test_servers_of_several_versions() -> None:
+    """A rule lies over what holds for all; every version is shared with the nodes; a change shows at the next start."""
+    topology = made(
+        "controller",
+        launch=Launch("5.5.0", jvm_options=["-ea"]),
+        rules=[
+            LaunchRule(Launch("5.4.0", env={"A": "1"}), nodes=["n2"], kinds=["broker"]),
+            LaunchRule(Launch(jvm_options=["-da"]), kinds=["broker"]),
+        ],
+        versions=["5.3.3"],
+    )
+    nodes = attached(topology)
+    old, new = server(topology, nodes[1]), server(topology, nodes[0])
+    assert "/opt/harness/lib/5.4.0/*" in old.start_command()
+    assert {"A=1", "-ea", "-da"} <= set(old.start_command())
+    assert "/opt/harness/lib/5.5.0/*" in new.start_command()
+    assert "/opt/harness/lib/5.5.0/*" in server(topology, nodes[1], "namesrv").start_command()
+    assert [s.version for s in topology.record().having("broker")] == ["5.5.0", "5.4.0", "5.5.0", "5.5.0", "5.5.0"]
+    assert topology._all_versions() == ["5.5.0", "5.4.0", "5.3.3"]
+    old.launch = replace(old.launch, version="5.3.3")
+    assert "/opt/harness/lib/5.3.3/*" in old.start_command()
 
 
 def test_a_node_is_stopped_from_the_outside_in() -> None:
@@ -255,7 +301,8 @@ def test_a_node_is_stopped_from_the_outside_in() -> None:
     node = attached(topology)[0]
     asked: list[str] = []
     node.process = asked.append  # type: ignore[assignment, method-assign]
-    topology.stop(node)  # type: ignore[arg-type]
+    deployment: Any = SimpleNamespace(nodes=[node], servers=lambda name: list(topology.servers(node)))  # type: ignore[arg-type]
+    stop_all(deployment)
     told = list(dict.fromkeys(Path(pidfile).stem for pidfile in asked))
     assert told == ["broker", "controller", "namesrv"]
 

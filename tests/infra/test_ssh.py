@@ -24,17 +24,9 @@ from infra.machines.control_log import ControlLog
 from infra.machines.keys import new_cluster_keys, new_key_pair
 from infra.machines.lease import SshLease
 from infra.machines.node import SshNode, command_line, spawn_argv
-from infra.machines.primitives import (
-    cached_bytes,
-    control_address,
-    drop_file_cache,
-    drop_packets,
-    kill_and_restart,
-    kill_process,
-    process_state,
-    send_probe,
-    stop_process,
-)
+from infra.machines.primitives.network import control_address, drop_packets, send_probe
+from infra.machines.primitives.page_cache import cached_bytes, drop_file_cache
+from infra.machines.primitives.process import kill_and_restart, kill_process, process_state, stop_process
 
 
 @pytest.fixture(scope="module")
@@ -453,7 +445,7 @@ import sys, time
 from pathlib import Path
 from types import SimpleNamespace
 import paramiko
-from infra.ssh import SshNode
+from infra.machines.node import SshNode
 folder, address, port, user, fault = sys.argv[1:]
 key, host = (paramiko.PKey.from_path(Path(folder) / name) for name in ("client", "host"))
 node = SshNode("n1", address, port=int(port), user=user, client_key=key, host_key=host)

@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives.serialization import BestAvailableEncryption
 from loopback_sshd import Sshd
 
 from infra.machines.api import ClusterSpec, InfraError, Share
-from infra.machines.backends.ssh import MARKER, PROGRAMS, ROOTS, Host, SshBackend, SshCluster
+from infra.machines.backends.ssh import MARKER, PROGRAMS, ROOTS, Host, SshBackend, SshCluster, SshOptions
 from infra.machines.keys import new_key_pair
 
 NO_JAVA = {name: package for name, package in PROGRAMS.items() if name != "java"}
@@ -46,7 +46,7 @@ def host(home: Path) -> Iterator[Sshd]:
 
 
 def spec(*hosts: str, run_id: str = "r1", key: Path | None = None, shares: tuple[Share, ...] = ()) -> ClusterSpec:
-    return ClusterSpec(run_id, hosts=hosts, ssh_key=key, shares=shares)
+    return ClusterSpec(run_id, shares=shares, options=SshOptions(tuple(hosts), str(key) if key else None))
 
 
 @pytest.mark.parametrize(

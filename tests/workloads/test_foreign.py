@@ -8,14 +8,15 @@ from typing import Any, cast
 
 import pytest
 
-from harness.api import Context
+from harness.api import RunContext
 from harness.plan.plan import Plan, PlanError
 from infra.machines.api import InfraError
 from infra.systems.dledger.outcomes import Outcome
 from infra.systems.rocketmq.protocol.sending import Sent
+from results.deployment import DeploymentRecord, ServerRecord
 from results.op import Op
 from workloads.brokers import BrokerClient
-from workloads.foreign import CLIENTS, Foreign, Producer, Producers, producers_of
+from workloads.clients import Foreign, Grpc, Native, Producer, Producers, Remoting
 from workloads.log import LogWorkload
 from workloads.masters import Masters
 from workloads.places import places_of
@@ -42,18 +43,13 @@ class Noted:
         self.said.append("close")
 
 
-def context(**more: Any) -> Context:
-    """Two groups on three nodes, of which only names and addresses are asked."""
-    nodes = [SimpleNamespace(name=name) for name in ("n1", "n2", "n3")]
-    topology = SimpleNamespace(
-        name="master-slave",
-        groups=lambda: {"a": ["n1", "n2"], "b": ["n3"]},
-        endpoint=lambda node: (node.name, 10911),
-        nameservers=lambda: [("n1", 9876)],
-        controllers=list,
-        **more,
-    )
-    return Context(cast(Any, SimpleNamespace(nodes=nodes)), cast(Any, topology), run="7f")
+def context(*more: ServerRecord) -> RunContext:
+    """Two groups on three nodes, of which only the record is asked."""
+    groups = {"a": ["n1", "n2"], "b": ["n3"]}
+    brokers = [ServerRecord(n, "broker", n, {"broker": 10911}, g) for g, nodes in groups.items() for n in nodes]
+    servers = [ServerRecord("n1", "namesrv", "n1", {"namesrv": 9876}), *brokers, *more]
+    record = DeploymentRecord("master-slave", {n: n for nodes in groups.values() for n in nodes}, servers, groups)
+    return RunContext(cast(Any, SimpleNamespace(record=record)), run="7f")
 
 
 def op(f: str, key: str, value: int) -> Op:
@@ -129,16 +125,17 @@ def test_a_producer_outlives_its_user_until_nobody_is_left() -> None:
 
 def test_what_cannot_be_had_is_refused() -> None:
     with pytest.raises(PlanError, match=r"client is 'native'; with --consume pop only remoting is right"):
-        QueueWorkload(Plan(workload="queue", client="native", consume="pop"))
-    assert asyncio.run(producers_of("remoting", context(), 5)) is None
-    no_proxy = context(proxies=list)
+        QueueWorkload(Plan(workload="queue", client="native", options={"consume": "pop"}))
+    assert asyncio.run(Remoting().producers(context(), 5)) is None
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("workloads.foreign.proxy_folder", lambda: None)
+        patch.setattr("workloads.clients.proxy_folder", lambda: None)
         with pytest.raises(InfraError, match="no proxy runs in this cluster"):
-            asyncio.run(producers_of("grpc", no_proxy, 5))
+            asyncio.run(Grpc().producers(context(), 5))
+        proxy = ServerRecord("n3", "proxy", "n3", {"proxy": 8081})
+        assert asyncio.run(Grpc().producers(context(proxy), 5)) is not None
 
 
 def test_hidden_copies_of_the_native_client_are_no_fault_of_the_servers() -> None:
-    assert set(LogWorkload(Plan(workload="log", client="native")).permits()) == {"duplicated", "nonlinearizable"}
-    assert LogWorkload(Plan(workload="log")).permits() == {}
-    assert tuple(LogWorkload.clients) == CLIENTS
+    assert set(Native.permits) == {"duplicated", "nonlinearizable"}
+    assert Remoting.permits == {}
+    assert LogWorkload.clients == (Remoting.name, Native.name, Grpc.name)

@@ -20,6 +20,7 @@ from harness.api import Completion
 from harness.plan.plan import Plan, PlanError
 from harness.run import virtual_time
 from harness.run.interpreter import Interpreter
+from results.deployment import DeploymentRecord
 from results.history import History
 from results.op import Op
 from results.record import RunRecord
@@ -35,7 +36,7 @@ JUDGES = {"log", "linearizability", "replicas", "deliveries", "offsets", "leases
 def places() -> Places:
     endpoints = {node: (f"198.18.0.{i}", 10911) for i, node in enumerate(NODES)}
     queues = [Queue("t", "a", n) for n in range(4)]
-    return Places("controller", "t", "readers", queues, {"a": NODES}, endpoints, [], [])
+    return Places(False, "t", "readers", queues, {"a": NODES}, endpoints, [], [])
 
 
 class Brokers:
@@ -163,7 +164,13 @@ def play(workload: LogWorkload, brokers: Brokers, seconds: float = 8) -> RunReco
 
 
 def judged(workload: LogWorkload, record: RunRecord) -> Judgement:
-    return judge(record, [WellFormed(), *(c for c in workload.checkers() if c.name in JUDGES)])
+    return judge(
+        record,
+        [
+            WellFormed(),
+            *(c for c in workload.checkers(DeploymentRecord("toy", dict.fromkeys(NODES, ""))) if c.name in JUDGES),
+        ],
+    )
 
 
 def plan(seed: int, **more: Any) -> Plan:
@@ -175,7 +182,7 @@ Make = Callable[[int], LogWorkload]
 WORKLOADS: dict[str, Make] = {
     "log": lambda seed: LogWorkload(plan(seed, workload="log")),
     "pull": lambda seed: QueueWorkload(plan(seed, workload="queue")),
-    "pop": lambda seed: QueueWorkload(plan(seed, workload="queue", consume="pop")),
+    "pop": lambda seed: QueueWorkload(plan(seed, workload="queue", options={"consume": "pop"})),
 }
 
 
