@@ -12,9 +12,13 @@ import time
 from pathlib import Path
 from types import TracebackType
 
+import paramiko
+
 from infra.machines.control_log import ControlLog
 from infra.machines.keys import KeyPair, new_key_pair
-from infra.machines.node import SshNode
+from infra.machines.node import RemoteNode
+from infra.machines.remote.ssh import SshRemote
+from infra.machines.remote.ssh_connection import Connection
 
 _MOUNT = """
 n=$1
@@ -122,9 +126,9 @@ class Sshd:
     def known_hosts_line(self) -> str:
         return f"[{self.address}]:{self.port} {self.host.public}\n"
 
-    def node(self, name: str = "n1", control_log: ControlLog | None = None) -> SshNode:
+    def node(self, name: str = "n1", control_log: ControlLog | None = None) -> RemoteNode:
         """A node that logs in here with the right keys."""
-        return SshNode(
+        return ssh_node(
             name,
             self.address,
             port=self.port,
@@ -133,6 +137,30 @@ class Sshd:
             host_key=self.host.pkey,
             control_log=control_log,
         )
+
+
+def ssh_node(
+    name: str,
+    address: str,
+    *,
+    client_key: paramiko.PKey,
+    host_key: paramiko.PKey | None,
+    host: str | None = None,
+    port: int = 22,
+    user: str = "root",
+    control_log: ControlLog | None = None,
+    sudo: bool = False,
+    run_id: str = "",
+) -> RemoteNode:
+    """A node reached over SSH."""
+    connection = Connection(name, host or address, port, user, client_key, host_key)
+    return RemoteNode(name, address, SshRemote(connection, sudo=sudo), control_log=control_log, run_id=run_id)
+
+
+def connection_of(node: RemoteNode) -> Connection:
+    """The SSH connection of a node."""
+    assert isinstance(node.remote, SshRemote)
+    return node.remote.connection
 
 
 def _children(pid: int) -> list[int]:

@@ -1,10 +1,10 @@
 """Leases: a fault is held by a small guard *on the node*, which ends it whatever becomes of the control program.
 
-The guard is one bash process on a channel of the node's SSH connection. It runs the inject commands, says `held`, and
+The guard is one bash process that hangs on the way to the node (`infra.machines.remote`). It runs the inject commands, says `held`, and
 waits on its stdin for at most the time to live. Then it runs all undo commands and says how that went:
 
     heal()                          a line arrives        -> undo
-    control program gone (kill -9)  sshd closes stdin     -> undo, some 20 ms later
+    control program gone (kill -9)  stdin ends            -> undo, some 20 ms later
     control host or network gone    nothing arrives       -> undo when the time to live is over
 
 The signals that a dying session may send (HUP, TERM, INT, PIPE) do not reach the guard, and the commands it runs start
@@ -18,11 +18,10 @@ import threading
 import time
 from collections.abc import Sequence
 
-import paramiko
+from typing import Protocol
 
 from infra.machines.api import Completed, InfraError, NodeUnreachable, shown
-from infra.machines.node import SshNode, command_line
-from infra.machines.remote.ssh import shut
+from infra.machines.remote.api import Stream
 
 _COMMAND_S = 60
 """What one inject or undo command may take on the node."""
@@ -83,41 +82,53 @@ esac
 """
 
 
-class SshLease:
-    """A fault held on one node; implements `infra.machines.api.Lease`. Made by `take` (or `SshNode.lease`).
+class Holder(Protocol):
+    """What a lease needs of its node."""
+
+    name: str
+    run_id: str
+
+    def run(
+        self, argv: Sequence[str], *, stdin: bytes = b"", timeout_s: float = 30, check: bool = True
+    ) -> Completed: ...
+
+    def open(self, argv: Sequence[str], timeout_s: float = 30) -> Stream: ...
+
+    def note(self, argv: Sequence[str], *, code: int | None, ms: float, note: str | None = None) -> None: ...
+
+
+class GuardedLease:
+    """A fault held on one node; implements `infra.machines.api.Lease`. Made by `take` (or `RemoteNode.lease`).
     Thread-safe.
 
     `ended_by` says what ended it, once `heal` has returned: `healed` (the heal), `expired` (the time to live was over
-    before), `lost` (the guard or its connection was gone before).
+    before), `lost` (the guard or the way to it was gone before).
     """
 
-    def __init__(self, node: SshNode, undo: Sequence[Sequence[str]], channel: paramiko.Channel, ttl_s: float) -> None:
+    def __init__(self, node: Holder, undo: Sequence[Sequence[str]], guard: Stream, ttl_s: float) -> None:
         self.ttl_s = ttl_s
         self.ended_by: str | None = None
-        self._node, self._undo = node, [tuple(argv) for argv in undo]
-        self._channel, self._lines = channel, _Lines(channel)
+        self._node, self._undo, self._guard = node, [tuple(argv) for argv in undo], guard
         self._lock = threading.Lock()
 
     @classmethod
     def take(
-        cls, node: SshNode, inject: Sequence[Sequence[str]], undo: Sequence[Sequence[str]], *, ttl_s: float
-    ) -> SshLease:
+        cls, node: Holder, inject: Sequence[Sequence[str]], undo: Sequence[Sequence[str]], *, ttl_s: float
+    ) -> GuardedLease:
         """Inject and hold. Raises InfraError when an inject command failed (then the undo has run), NodeUnreachable
-        when the node does not answer (then the guard undoes what it did, for nobody holds its channel any more).
+        when the node does not answer (then the guard undoes what it did, for nobody holds its stdin any more).
         """
         if ttl_s <= 0:
             raise ValueError(f"a lease's time to live must be above 0 s, not {ttl_s}")
-        for argv in (*inject, *undo):
-            command_line(argv)  # refuses what cannot be a command before anything is injected
         words = [w for argv in (*inject, *undo) for w in (str(len(argv)), *argv)]
         head = [f"{ttl_s:.3f}", str(_COMMAND_S), str(len(inject)), str(len(undo))]
         start = time.monotonic()
-        channel = node.start(["bash", "--norc", "-c", _GUARD, f"lease:{node.run_id}", *head, *words])
-        lease = cls(node, undo, channel, ttl_s)
+        guard = node.open(["bash", "--norc", "-c", _GUARD, f"lease:{node.run_id}", *head, *words])
+        lease = cls(node, undo, guard, ttl_s)
         try:
             lease._await_held(10 + (_COMMAND_S + 2) * len(inject), start, inject)
         except BaseException:
-            shut(channel)
+            guard.close()
             raise
         return lease
 
@@ -139,12 +150,12 @@ class SshLease:
 
     def _await_held(self, timeout_s: float, start: float, inject: Sequence[Sequence[str]]) -> None:
         deadline = start + timeout_s
-        first = self._lines.next(deadline)
+        first = self._guard.line(deadline)
         note = first or "no answer"
         if first is not None and first.startswith("failed "):
             _, number, *said = first.split(" ", 2)
             # The guard tells how the undo went before it ends; a failed one matters as much as the failed inject.
-            note = f"{first}; {self._lines.next(deadline)}"
+            note = f"{first}; {self._guard.line(deadline)}"
         code = 0 if first == "held" else None
         for argv in inject:
             self._node.note(
@@ -155,7 +166,7 @@ class SshLease:
         name = self._node.name
         if first is None:
             raise NodeUnreachable(
-                f"{name}: the fault's guard did not answer; it undoes what it did: {self._lines.stderr}"
+                f"{name}: the fault's guard did not answer; it undoes what it did: {self._guard.stderr or 'nothing on stderr'}"
             )
         if not first.startswith("failed "):
             raise InfraError(f"{name}: the fault's guard said {first!r} instead of 'held'")
@@ -166,13 +177,9 @@ class SshLease:
     def _ask_guard(self, deadline: float) -> str | None:
         """What ended the lease, or None when the guard is gone without a word."""
         start = time.monotonic()
-        try:
-            self._channel.settimeout(max(0.001, deadline - start))
-            self._channel.sendall(b"heal\n")
-        except (OSError, EOFError, paramiko.SSHException):
-            pass  # it may have ended by itself: then its last line is there to be read
-        said = self._lines.next(deadline)
-        shut(self._channel)
+        self._guard.send(b"heal\n", deadline)  # it may have ended by itself: then its last line is there to be read
+        said = self._guard.line(deadline)
+        self._guard.close()
         for argv in self._undo:
             code = 0 if said is not None and said.startswith("undone 0 ") else None
             note = f"lease's end: {said}" if said is not None else "lease's end: the guard is gone"
@@ -198,33 +205,3 @@ class SshLease:
                 failed.append(f"{shown(argv)} ended with {done.code}: {said}")
         if failed:
             raise InfraError(f"{self._node.name}: undoing a fault failed: {'; '.join(failed)}")
-
-
-class _Lines:
-    """The guard's lines, with a deadline."""
-
-    def __init__(self, channel: paramiko.Channel) -> None:
-        self._channel, self._rest = channel, b""
-
-    def next(self, deadline: float) -> str | None:
-        """The next line, or None at the end of the stream or the deadline."""
-        while b"\n" not in self._rest:
-            left = deadline - time.monotonic()
-            if left <= 0:
-                return None
-            self._channel.settimeout(left)
-            try:
-                data = self._channel.recv(4096)
-            except (OSError, EOFError, paramiko.SSHException):
-                return None
-            if not data:
-                return None
-            self._rest += data
-        line, _, self._rest = self._rest.partition(b"\n")
-        return line.decode(errors="replace")
-
-    @property
-    def stderr(self) -> str:
-        """What bash itself said, in one line."""
-        ready = self._channel.recv_stderr(4096) if self._channel.recv_stderr_ready() else b""
-        return " ".join(ready.decode(errors="replace").split()) or "nothing on stderr"

@@ -1,39 +1,27 @@
-"""A node reached over SSH: `infra.machines.api.Node` for every backend.
+"""A node: `infra.machines.api.Node` on any way to a machine (`infra.machines.remote`).
 
-Commands are argv lists from end to end. sshd's `exec` takes one string and gives it to the user's login shell, so
-there is exactly one place where a list becomes a string (`command_line`), by `shlex.join`; the scripts in this module
-are constants and get all values as arguments.
+Commands are argv lists from end to end; the scripts in this module are constants and get all values as arguments.
 """
 
 from __future__ import annotations
 
 import posixpath
-import shlex
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING
 from uuid import uuid4
 from weakref import WeakSet
 
-import paramiko
-
 from infra.machines.api import CommandFailed, Completed, InfraError, Lease, NodeUnreachable, ProcessId, shown
 from infra.machines.control_log import ControlLog
-from infra.machines.remote.ssh import CAP, Connection, Outcome, shut
-
-if TYPE_CHECKING:
-    from infra.machines.lease import SshLease
+from infra.machines.lease import GuardedLease
+from infra.machines.remote.api import CAP, ExecResult, Remote, Stream
 
 _KILL_AFTER_S = 2
 """What a command that outlived its deadline gets between SIGTERM and SIGKILL."""
 _GRACE_S = 4
 """How much longer than the node itself we wait for the end of a command, for the way there and back."""
-_LONGEST_LINE = (128 << 10) - 64
-"""Linux' limit for one argument (MAX_ARG_STRLEN), and the whole line is one argument of the login shell; less what
-`infra.machines.remote.ssh` puts around it.
-"""
 
 PROCESS_OF = """
 started_of() {  # start time (clock ticks since boot) of a process that runs; field 22 of proc(5)'s stat
@@ -101,16 +89,12 @@ echo "$pid $started"
 _LIST = r"""[ -d "$1" ] || exit 0; cd -- "$1" && find . -type f -printf '%P\0'"""
 
 
-def command_line(argv: Sequence[str]) -> bytes:
-    """The argv as one line for a POSIX shell, which takes it apart into the same words again.
-
-    Words may hold any character but NUL; undecodable bytes of file names may be there as surrogates.
-    """
+def check_argv(argv: Sequence[str]) -> None:
+    """Raise ValueError for what cannot be a command."""
     if not argv:
         raise ValueError("an empty command")
     if any("\0" in word for word in argv):
         raise ValueError(f"a command cannot hold a NUL character: {list(argv)!r}")
-    return shlex.join(argv).encode("utf-8", "surrogateescape")
 
 
 def spawn_argv(argv: Sequence[str], *, env: Mapping[str, str], log: str, pidfile: str, once: bool = True) -> list[str]:
@@ -129,44 +113,25 @@ def spawn_argv(argv: Sequence[str], *, env: Mapping[str, str], log: str, pidfile
     return ["env", *assignments, *script] if assignments else script
 
 
-class SshNode:
-    """One machine over one SSH connection; implements `infra.machines.api.Node`. Thread-safe.
+class RemoteNode:
+    """One machine; implements `infra.machines.api.Node`. Thread-safe.
 
     name, address  as the other nodes know it (IPv4).
-    host, port     where SSH connects to; `host` defaults to `address`.
-    client_key     logs in as `user`.
-    host_key       the node's pinned key; None: the user's known hosts decide, and an unknown key is refused.
+    remote         the way there.
     control_log    every command is noted there.
-    sudo           commands run through `sudo -n` (a user who is not root).
     run_id         stands in the command lines of leases' guards, so that those of a run can be found on the node.
-
-    Connects when first used, and anew when the connection turns out dead before a command was sent; a command that
-    may have run is never sent again.
     """
 
     def __init__(
-        self,
-        name: str,
-        address: str,
-        *,
-        host: str | None = None,
-        port: int = 22,
-        user: str = "root",
-        client_key: paramiko.PKey,
-        host_key: paramiko.PKey | None,
-        control_log: ControlLog | None = None,
-        sudo: bool = False,
-        run_id: str = "",
+        self, name: str, address: str, remote: Remote, *, control_log: ControlLog | None = None, run_id: str = ""
     ) -> None:
-        self.name, self.address, self.run_id = name, address, run_id
-        self.connection = Connection(name, host or address, port, user, client_key, host_key)
+        self.name, self.address, self.remote, self.run_id = name, address, remote, run_id
         self._log = control_log or ControlLog(None)
-        self._sudo = sudo
-        self._leases: WeakSet[SshLease] = WeakSet()
+        self._leases: WeakSet[GuardedLease] = WeakSet()
         self._leases_lock = threading.Lock()
 
     def __repr__(self) -> str:
-        return f"SshNode({self.name}, {self.connection.where})"
+        return f"RemoteNode({self.name}, {self.remote.where})"
 
     def wait_reachable(self, timeout_s: float = 20) -> None:
         """Connect, trying again while the machine still boots. Raises the last NodeUnreachable at the deadline."""
@@ -174,7 +139,7 @@ class SshNode:
         while True:
             left = deadline - time.monotonic()
             try:
-                self.connection.connect(max(0.1, min(left, 10)))
+                self.remote.connect(max(0.1, min(left, 10)))
                 return
             except NodeUnreachable:
                 if left <= 0.1:
@@ -223,7 +188,7 @@ class SshNode:
 
     def spawn(self, argv: Sequence[str], *, env: Mapping[str, str], log: str, pidfile: str) -> ProcessId:
         """See `infra.machines.api.Node.spawn` and `spawn_argv`. Raises CommandFailed when there is no such program."""
-        command_line(argv)  # an empty or impossible command is the caller's mistake: said here, not on the node
+        check_argv(argv)  # an empty or impossible command is the caller's mistake: said here, not on the node
         done = self.run(spawn_argv(argv, env=env, log=log, pidfile=pidfile, once=False))
         started = _process_id(done.text)
         if started is None:
@@ -236,9 +201,9 @@ class SshNode:
 
     def lease(self, inject: Sequence[Sequence[str]], undo: Sequence[Sequence[str]], *, ttl_s: float) -> Lease:
         """See `infra.machines.api.Node.lease`, and `infra.machines.lease` for how it is held."""
-        from infra.machines.lease import SshLease  # it stands on this module
-
-        lease = SshLease.take(self, inject, undo, ttl_s=ttl_s)
+        for argv in (*inject, *undo):
+            check_argv(argv)  # before anything is injected
+        lease = GuardedLease.take(self, inject, undo, ttl_s=ttl_s)
         with self._leases_lock:
             self._leases.add(lease)
         return lease
@@ -259,20 +224,14 @@ class SshNode:
             raise failures[0]
 
     def close(self) -> None:
-        """Close the connection; leases still held end with it."""
-        self.connection.close()
+        """Close the way there; leases still held end with it."""
+        self.remote.close()
 
-    def start(self, argv: Sequence[str], timeout_s: float = 30) -> paramiko.Channel:
-        """Start a command whose channel the caller keeps, feeds and closes. It has no deadline on the node: the
-        caller sees to it that it ends (a lease's guard ends by itself).
+    def open(self, argv: Sequence[str], timeout_s: float = 30) -> Stream:
+        """Start a command that the caller keeps. It has no deadline on the node: the caller sees to it that it ends (a
+        lease's guard ends by itself).
         """
-        channel = self.connection.open_channel(timeout_s)
-        try:
-            self.connection.start(channel, b"exec " + self._line(argv, None), timeout_s)
-        except NodeUnreachable:
-            shut(channel)
-            raise
-        return channel
+        return self.remote.open(argv, timeout_s)
 
     def note(self, argv: Sequence[str], *, code: int | None, ms: float, note: str | None = None) -> None:
         """Note something in the control log that did not go through `run`."""
@@ -290,12 +249,13 @@ class SshNode:
     ) -> Completed:
         if timeout_s <= 0:
             raise ValueError(f"a command's deadline must be above 0 s, not {timeout_s}")
-        line = self._line(argv, timeout_s)
+        check_argv(argv)
+        # `timeout` runs the command in a process group of its own and ends all of it.
+        limited = ["timeout", "-k", str(_KILL_AFTER_S), f"{timeout_s:.3f}", *argv]
+        deadline_s = timeout_s + _KILL_AFTER_S + _GRACE_S
         start = time.monotonic()
         try:
-            outcome = self.connection.execute(
-                line, stdin=stdin, deadline_s=timeout_s + _KILL_AFTER_S + _GRACE_S, cap=cap, sink=sink
-            )
+            outcome = self.remote.execute(limited, stdin=stdin, deadline_s=deadline_s, cap=cap, sink=sink)
         except InfraError as error:
             ms = (time.monotonic() - start) * 1000
             self._log.note(self.name, argv, code=None, ms=ms, stdin=len(stdin), note=str(error))
@@ -313,24 +273,9 @@ class SshNode:
             raise CommandFailed(self.name, done)
         return done
 
-    def _note(self, argv: Sequence[str], outcome: Outcome, ms: float, stdin: int, note: str | None) -> None:
+    def _note(self, argv: Sequence[str], outcome: ExecResult, ms: float, stdin: int, note: str | None) -> None:
         out, err = len(outcome.stdout), len(outcome.stderr)
         self._log.note(self.name, argv, code=outcome.code, ms=ms, stdin=stdin, stdout=out, stderr=err, note=note)
-
-    def _line(self, argv: Sequence[str], timeout_s: float | None) -> bytes:
-        """The whole line for sshd. `timeout` runs the command in a process group of its own and ends all of it."""
-        line = command_line(argv)
-        if timeout_s is not None:
-            line = f"timeout -k {_KILL_AFTER_S} {timeout_s:.3f} ".encode() + line
-        if self._sudo:
-            # sudo drops the environment; where we come from is asked for before a network is cut
-            # (infra.machines.primitives).
-            line = b'sudo -n -- env "SSH_CONNECTION=$SSH_CONNECTION" ' + line
-        if len(line) >= _LONGEST_LINE:
-            raise InfraError(
-                f"{self.name}: a command of {len(line)} bytes is too long (limit {_LONGEST_LINE}); pass data by stdin"
-            )
-        return line
 
 
 def _process_id(text: str) -> ProcessId | None:

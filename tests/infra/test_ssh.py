@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import os
 import subprocess
 import sys
 import threading
@@ -17,17 +18,20 @@ import paramiko
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from loopback_sshd import Sshd
+from loopback_sshd import Sshd, connection_of, ssh_node
 
 from infra.machines.api import CommandFailed, InfraError, NodeUnreachable, ProcessId, shown
 from infra.machines.control_log import ControlLog
 from infra.machines.keys import new_cluster_keys, new_key_pair
-from infra.machines.lease import SshLease
-from infra.machines.node import SshNode, command_line, spawn_argv
+from infra.machines.lease import GuardedLease
+from infra.machines.node import RemoteNode, spawn_argv
+from infra.machines.remote.ssh import command_line
 from infra.machines.primitives.network import control_address, drop_packets, send_probe
 from infra.machines.primitives.page_cache import cached_bytes, drop_file_cache
 from infra.machines.primitives.process import kill_and_restart, kill_process, process_state, stop_process
 
+
+ROOT = Path(__file__).parents[2]
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sshd]:
@@ -36,14 +40,14 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sshd]:
 
 
 @pytest.fixture(scope="module")
-def node(server: Sshd) -> Iterator[SshNode]:
+def node(server: Sshd) -> Iterator[RemoteNode]:
     node = server.node()
     yield node
     node.close()
 
 
 @pytest.fixture
-def daemon(node: SshNode, tmp_path: Path) -> Iterator[Callable[..., str]]:
+def daemon(node: RemoteNode, tmp_path: Path) -> Iterator[Callable[..., str]]:
     """Starts a `sleep` with this pid file's name; all are ended after the test."""
     pidfiles: list[str] = []
 
@@ -78,7 +82,7 @@ def test_any_words_come_out_of_a_shell_as_they_went_in(argv: list[str]) -> None:
     assert said == b"".join(word.encode() + b"\0" for word in argv)
 
 
-def test_words_pass_through_sshd(node: SshNode) -> None:
+def test_words_pass_through_sshd(node: RemoteNode) -> None:
     words = ["", " ", "a b", "it's", '"', "$HOME", "`id`", "$(id)", "\\", "*", "~", "line\nbreak", "-n", ";", "é", "!x"]
     assert node.run(["printf", "%s\\0", *words]).text.split("\0")[:-1] == words
 
@@ -88,17 +92,17 @@ def test_file_names_that_are_not_utf8_can_be_named() -> None:
 
 
 @pytest.mark.parametrize("argv", [[], ["a\0b"]])
-def test_what_cannot_be_a_command_is_refused(node: SshNode, argv: list[str]) -> None:
+def test_what_cannot_be_a_command_is_refused(node: RemoteNode, argv: list[str]) -> None:
     with pytest.raises(ValueError):
         node.run(argv)
 
 
-def test_a_command_longer_than_linux_takes_is_refused_here(node: SshNode) -> None:
+def test_a_command_longer_than_linux_takes_is_refused_here(node: RemoteNode) -> None:
     with pytest.raises(InfraError, match="pass data by stdin"):
         node.run(["true", "x" * (128 << 10)])
 
 
-def test_exit_codes(node: SshNode) -> None:
+def test_exit_codes(node: RemoteNode) -> None:
     assert node.run(["sh", "-c", "exit 124"], check=False).code == 124  # also the deadline's own, but not late
     assert node.run(["sh", "-c", "kill -KILL $$"], check=False).code == -1
     with pytest.raises(CommandFailed, match=r"n1: 'it \$HOME' ended with 7: no luck"):
@@ -107,7 +111,7 @@ def test_exit_codes(node: SshNode) -> None:
         node.run(["no-such-program"])
 
 
-def test_both_streams_and_stdin_at_once(node: SshNode) -> None:
+def test_both_streams_and_stdin_at_once(node: RemoteNode) -> None:
     size = 3_000_000
     script = f"head -c {size} /dev/zero >&2; head -c {size} /dev/zero; cat"
     done = node.run(["sh", "-c", script], stdin=b"y" * size)
@@ -116,7 +120,7 @@ def test_both_streams_and_stdin_at_once(node: SshNode) -> None:
     assert not done.truncated
 
 
-def test_a_command_that_leaves_its_stdin_unread(node: SshNode) -> None:
+def test_a_command_that_leaves_its_stdin_unread(node: RemoteNode) -> None:
     assert node.run(["echo", "done"], stdin=b"x" * 8_000_000).text == "done\n"
 
 
@@ -127,7 +131,7 @@ def test_a_command_that_is_over_at_once_does_not_cost_the_connection(
     """sshd drops the whole connection when the end of stdin comes after paramiko has agreed to the channel's close."""
     node = server.node()
     node.run(["true"])
-    first = node.connection.connect()
+    first = connection_of(node).connect()
     sends = paramiko.Transport._send_user_message
 
     def late(self: paramiko.Transport, message: paramiko.Message) -> None:
@@ -139,18 +143,18 @@ def test_a_command_that_is_over_at_once_does_not_cost_the_connection(
     for _ in range(3):
         assert node.run(["sh", "-c", "exit 3"], stdin=stdin, check=False).code == 3
     time.sleep(0.1)
-    assert node.connection.connect() is first
+    assert connection_of(node).connect() is first
     assert first.is_active()
     node.close()
 
 
-def test_output_is_cut_at_16_mib_and_says_so(node: SshNode) -> None:
+def test_output_is_cut_at_16_mib_and_says_so(node: RemoteNode) -> None:
     done = node.run(["head", "-c", str((16 << 20) + 5), "/dev/zero"])
     assert done.truncated
     assert len(done.stdout) == 16 << 20
 
 
-def test_a_deadline_ends_the_command_on_the_node_with_its_children(node: SshNode, tmp_path: Path) -> None:
+def test_a_deadline_ends_the_command_on_the_node_with_its_children(node: RemoteNode, tmp_path: Path) -> None:
     pids = tmp_path / "pids"
     script = 'sleep 300 & echo $! > "$1"; echo $$ >> "$1"; wait'
     with pytest.raises(NodeUnreachable, match=r"'it .*' did not end within 0.5 s"):
@@ -160,13 +164,13 @@ def test_a_deadline_ends_the_command_on_the_node_with_its_children(node: SshNode
         until(lambda pid=pid: not Path(f"/proc/{pid}").exists() or " Z " in Path(f"/proc/{pid}/stat").read_text())
 
 
-def test_many_threads_share_one_connection(node: SshNode) -> None:
+def test_many_threads_share_one_connection(node: RemoteNode) -> None:
     with ThreadPoolExecutor(20) as pool:
         said = pool.map(lambda i: node.run(["echo", str(i)]).text, range(60))
         assert list(said) == [f"{i}\n" for i in range(60)]
 
 
-def test_files(node: SshNode, tmp_path: Path) -> None:
+def test_files(node: RemoteNode, tmp_path: Path) -> None:
     path = tmp_path / "new folder" / "a file"
     data = bytes(range(256)) * 5000
     node.write(str(path), data, 0o640)
@@ -183,7 +187,7 @@ def test_files(node: SshNode, tmp_path: Path) -> None:
     assert [p.name for p in path.parent.iterdir()] == ["a file"]
 
 
-def test_fetch_takes_tails_and_sub_folders_but_no_links(node: SshNode, tmp_path: Path) -> None:
+def test_fetch_takes_tails_and_sub_folders_but_no_links(node: RemoteNode, tmp_path: Path) -> None:
     there, here = tmp_path / "there", tmp_path / "here"
     (there / "sub dir").mkdir(parents=True)
     (there / "long.log").write_bytes(b"0123456789")
@@ -229,7 +233,7 @@ def test_daemons_outlive_the_connection_and_are_told_apart(server: Sshd, tmp_pat
         second.close()
 
 
-def test_spawn_once_leaves_a_running_daemon_alone(node: SshNode, daemon: Callable[..., str], tmp_path: Path) -> None:
+def test_spawn_once_leaves_a_running_daemon_alone(node: RemoteNode, daemon: Callable[..., str], tmp_path: Path) -> None:
     pidfile = daemon("d.pid")
     running = node.process(pidfile)
     assert running is not None
@@ -240,7 +244,7 @@ def test_spawn_once_leaves_a_running_daemon_alone(node: SshNode, daemon: Callabl
     assert node.process(pidfile) not in (None, running)
 
 
-def test_a_pid_file_with_anything_else_in_it_names_no_process(node: SshNode, tmp_path: Path) -> None:
+def test_a_pid_file_with_anything_else_in_it_names_no_process(node: RemoteNode, tmp_path: Path) -> None:
     for text in ("", "\n", "1\n", "no numbers here\n", "999999999 5\n"):
         (tmp_path / "pid").write_text(text)
         assert node.process(str(tmp_path / "pid")) is None
@@ -275,7 +279,7 @@ def test_a_connection_lost_in_mid_command_is_told_and_nothing_runs_twice(tmp_pat
 
 
 def test_a_wrong_client_key_is_one_clear_line(server: Sshd) -> None:
-    node = SshNode(
+    node = ssh_node(
         "n1",
         server.address,
         port=server.port,
@@ -289,7 +293,7 @@ def test_a_wrong_client_key_is_one_clear_line(server: Sshd) -> None:
 
 
 def test_another_host_key_is_refused(server: Sshd) -> None:
-    node = SshNode(
+    node = ssh_node(
         "n1",
         server.address,
         port=server.port,
@@ -307,9 +311,9 @@ def test_an_unknown_host_key_is_refused_and_a_known_one_taken(
     monkeypatch.setenv("HOME", str(tmp_path))
     known = tmp_path / ".ssh" / "known_hosts"
 
-    def fresh() -> SshNode:
+    def fresh() -> RemoteNode:
         key = server.client.pkey
-        return SshNode("n1", server.address, port=server.port, user=server.user, client_key=key, host_key=None)
+        return ssh_node("n1", server.address, port=server.port, user=server.user, client_key=key, host_key=None)
 
     with pytest.raises(InfraError, match=rf"is not known .*ssh-keyscan -p {server.port} {server.address} >> "):
         fresh().run(["true"])
@@ -326,7 +330,7 @@ def test_an_unknown_host_key_is_refused_and_a_known_one_taken(
 def test_no_host_and_no_ssh_are_one_clear_line_each(server: Sshd) -> None:
     key = server.client.pkey
     with pytest.raises(NodeUnreachable, match=r"no host is called 'no-such-host\.invalid'"):
-        SshNode("n1", "198.18.0.1", host="no-such-host.invalid", client_key=key, host_key=None).run(["true"])
+        ssh_node("n1", "198.18.0.1", host="no-such-host.invalid", client_key=key, host_key=None).run(["true"])
 
 
 def test_keys_are_read_back_by_paramiko_and_hide_their_secret() -> None:
@@ -379,7 +383,7 @@ def test_scripts_go_by_their_name_in_messages() -> None:
     assert len(shown(["x" * 500])) < 130
 
 
-def test_a_lease_holds_and_heals(node: SshNode, tmp_path: Path) -> None:
+def test_a_lease_holds_and_heals(node: RemoteNode, tmp_path: Path) -> None:
     fault = tmp_path / "a fault; $(id)"
     lease = node.lease([["touch", str(fault)]], [["rm", "-f", str(fault)]], ttl_s=60)
     assert fault.exists()
@@ -388,20 +392,20 @@ def test_a_lease_holds_and_heals(node: SshNode, tmp_path: Path) -> None:
     fault.touch()
     lease.heal()
     assert fault.exists(), "a second heal runs nothing"
-    assert isinstance(lease, SshLease)
+    assert isinstance(lease, GuardedLease)
     assert lease.ended_by == "healed"
 
 
-def test_a_lease_ends_with_its_time(node: SshNode, tmp_path: Path) -> None:
+def test_a_lease_ends_with_its_time(node: RemoteNode, tmp_path: Path) -> None:
     fault = tmp_path / "fault"
     lease = node.lease([["touch", str(fault)]], [["rm", "-f", str(fault)]], ttl_s=0.3)
     until(lambda: not fault.exists())
     lease.heal()
-    assert isinstance(lease, SshLease)
+    assert isinstance(lease, GuardedLease)
     assert lease.ended_by == "expired"
 
 
-def test_a_failed_injection_is_undone(node: SshNode, tmp_path: Path) -> None:
+def test_a_failed_injection_is_undone(node: RemoteNode, tmp_path: Path) -> None:
     fault, other = tmp_path / "fault", tmp_path / "other"
     inject = [["touch", str(fault)], ["sh", "-c", "echo one; echo two; exit 3", "break"], ["touch", str(other)]]
     with pytest.raises(InfraError, match=r"injecting with 'break' failed: one \| two$"):
@@ -412,7 +416,7 @@ def test_a_failed_injection_is_undone(node: SshNode, tmp_path: Path) -> None:
         node.lease([["false"]], [["false"]], ttl_s=60)
 
 
-def test_all_of_the_undo_runs_and_its_failure_is_told(node: SshNode, tmp_path: Path) -> None:
+def test_all_of_the_undo_runs_and_its_failure_is_told(node: RemoteNode, tmp_path: Path) -> None:
     fault = tmp_path / "fault"
     undo = [["sh", "-c", 'echo cannot; test -e "$1"', "first", str(tmp_path / "way")], ["rm", "-f", str(fault)]]
     lease = node.lease([["touch", str(fault)]], undo, ttl_s=60)
@@ -435,7 +439,7 @@ def test_a_lost_guard_is_replaced_by_the_heal(tmp_path: Path) -> None:
         undone.unlink()
         lease.heal()
         assert undone.exists()
-        assert isinstance(lease, SshLease)
+        assert isinstance(lease, GuardedLease)
         assert lease.ended_by == "lost"
         node.close()
 
@@ -445,10 +449,10 @@ import sys, time
 from pathlib import Path
 from types import SimpleNamespace
 import paramiko
-from infra.machines.node import SshNode
+from loopback_sshd import ssh_node
 folder, address, port, user, fault = sys.argv[1:]
 key, host = (paramiko.PKey.from_path(Path(folder) / name) for name in ("client", "host"))
-node = SshNode("n1", address, port=int(port), user=user, client_key=key, host_key=host)
+node = ssh_node("n1", address, port=int(port), user=user, client_key=key, host_key=host)
 lease = node.lease([["touch", fault]], [["rm", "-f", fault]], ttl_s=300)
 print("held", flush=True)
 time.sleep(300)
@@ -467,7 +471,8 @@ def test_a_lease_ends_when_the_control_program_is_killed(server: Sshd, tmp_path:
         server.user,
         str(fault),
     ]
-    control = subprocess.Popen(argv, stdout=subprocess.PIPE, cwd=Path(__file__).parents[2])
+    env = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'tests'}"}
+    control = subprocess.Popen(argv, stdout=subprocess.PIPE, cwd=ROOT, env=env)
     assert control.stdout is not None
     assert control.stdout.readline() == b"held\n"
     assert fault.exists()
@@ -478,7 +483,7 @@ def test_a_lease_ends_when_the_control_program_is_killed(server: Sshd, tmp_path:
 
 
 @pytest.mark.parametrize("ttl_s", [0, -1])
-def test_a_lease_without_time_is_refused(node: SshNode, ttl_s: float) -> None:
+def test_a_lease_without_time_is_refused(node: RemoteNode, ttl_s: float) -> None:
     with pytest.raises(ValueError):
         node.lease([["true"]], [["true"]], ttl_s=ttl_s)
 
@@ -493,7 +498,7 @@ def test_heal_leases_heals_all_even_if_one_fails(server: Sshd, tmp_path: Path) -
     node.close()
 
 
-def test_a_stopped_process_is_seen_and_wakes(node: SshNode, daemon: Callable[..., str]) -> None:
+def test_a_stopped_process_is_seen_and_wakes(node: RemoteNode, daemon: Callable[..., str]) -> None:
     process = node.process(daemon("d.pid"))
     assert process is not None
     lease = stop_process(node, process, 60)
@@ -509,7 +514,7 @@ def test_a_stopped_process_is_seen_and_wakes(node: SshNode, daemon: Callable[...
 
 
 def test_a_killed_process_is_started_again_when_the_lease_ends(
-    node: SshNode, daemon: Callable[..., str], tmp_path: Path
+    node: RemoteNode, daemon: Callable[..., str], tmp_path: Path
 ) -> None:
     pidfile = daemon("d.pid")
     process = node.process(pidfile)
@@ -524,7 +529,7 @@ def test_a_killed_process_is_started_again_when_the_lease_ends(
     assert ignored_signals(later) == []
 
 
-def test_the_page_cache_of_some_files_is_dropped(node: SshNode, tmp_path: Path) -> None:
+def test_the_page_cache_of_some_files_is_dropped(node: RemoteNode, tmp_path: Path) -> None:
     folder = tmp_path / "data dir"
     (folder / "sub").mkdir(parents=True)
     (folder / "sub" / "a file").write_bytes(b"x" * 4_000_000)
@@ -539,7 +544,7 @@ def test_the_page_cache_of_some_files_is_dropped(node: SshNode, tmp_path: Path) 
     assert cached_bytes(node, []) == 0
 
 
-def test_nobody_is_cut_off_from_the_control_program(node: SshNode) -> None:
+def test_nobody_is_cut_off_from_the_control_program(node: RemoteNode) -> None:
     assert control_address(node) == "127.0.0.1"
     for source, why in (
         ("127.0.0.1", "not to be cut off"),
@@ -557,10 +562,10 @@ def test_nobody_is_cut_off_from_the_control_program(node: SshNode) -> None:
 @pytest.mark.parametrize("name", ["/etc/passwd", "../up", "a/../../up"])
 def test_fetch_refuses_names_that_lead_out(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A node that lies about what its folder holds writes nothing elsewhere."""
-    node = object.__new__(SshNode)
+    node = object.__new__(RemoteNode)
     node.name = "n1"
     listed = SimpleNamespace(stdout=name.encode() + b"\0")
-    monkeypatch.setattr(SshNode, "_run", lambda self, argv, **how: listed)
+    monkeypatch.setattr(RemoteNode, "_run", lambda self, argv, **how: listed)
     with pytest.raises(InfraError, match=r"n1: /log holds a file called .*, which leads out of it"):
         node.fetch("/log", tmp_path / "here")
     assert not (tmp_path / "up").exists()

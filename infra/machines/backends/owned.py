@@ -16,7 +16,9 @@ from infra.machines.api import ClusterSpec, InfraError, Node, NodeUnreachable
 from infra.machines.control_log import ControlLog
 from infra.machines.keys import ClusterKeys
 from infra.machines.network import MAX_NODES
-from infra.machines.node import SshNode
+from infra.machines.node import RemoteNode
+from infra.machines.remote.ssh import SshRemote
+from infra.machines.remote.ssh_connection import Connection
 
 log = logging.getLogger("infra")
 """Progress that takes long enough for a user to wonder (INFO)."""
@@ -111,13 +113,15 @@ RESOLV_CONF: Final = b"nameserver 127.0.0.1\n"
 """A name server that is not there: unknown names fail at once, instead of after 10 to 20 s."""
 
 
-def make_nodes(addresses: Mapping[str, str], keys: ClusterKeys, control_log: ControlLog) -> list[SshNode]:
+def make_nodes(addresses: Mapping[str, str], keys: ClusterKeys, control_log: ControlLog) -> list[RemoteNode]:
     """The nodes as seen over SSH; nothing is connected yet."""
     client = keys.client.pkey
-    return [
-        SshNode(name, address, client_key=client, host_key=keys.hosts[name].pkey, control_log=control_log)
-        for name, address in addresses.items()
-    ]
+
+    def made(name: str, address: str) -> RemoteNode:
+        remote = SshRemote(Connection(name, address, 22, "root", client, keys.hosts[name].pkey))
+        return RemoteNode(name, address, remote, control_log=control_log)
+
+    return [made(name, address) for name, address in addresses.items()]
 
 
 def reach(nodes: Sequence[Node], why_not: Callable[[str], str | None], timeout_s: float = REACH_TIMEOUT_S) -> None:

@@ -42,7 +42,9 @@ from infra.machines.api import (
 )
 from infra.machines.claims import Claim, holder
 from infra.machines.control_log import ControlLog
-from infra.machines.node import PROCESS_OF, SshNode
+from infra.machines.node import PROCESS_OF, RemoteNode
+from infra.machines.remote.ssh import SshRemote
+from infra.machines.remote.ssh_connection import Connection
 from infra.machines.primitives.network import TABLE_PREFIX
 from infra.options import option
 from results.cache import cache_dir
@@ -118,7 +120,7 @@ for root; do
     [ "$(cat -- "$root/$marker" 2>/dev/null)" = "$run" ] || continue
     ours=yes
     find "$root" -name '*.pid' -type f -exec cat {} + | while read -r pid started; do
-        # Each is the leader of a session of its own (SshNode.spawn), hence of a process group: all of it goes.
+        # Each is the leader of a session of its own (RemoteNode.spawn), hence of a process group: all of it goes.
         [ -n "$started" ] && [ "$(started_of "$pid")" = "$started" ] && kill -s KILL -- "-$pid"
     done
 done
@@ -183,7 +185,7 @@ class SshCluster:
     def __init__(
         self,
         run_id: str,
-        nodes: Sequence[SshNode],
+        nodes: Sequence[RemoteNode],
         facts: Mapping[str, str],
         destructive: bool,
         control_log: ControlLog,
@@ -340,13 +342,13 @@ class SshBackend:
         finally:
             claim.release()
 
-    def _check_programs(self, node: SshNode, install: bool) -> None:
+    def _check_programs(self, node: RemoteNode, install: bool) -> None:
         """Reachable, root (if need be by sudo), and everything there. Raises InfraError with what is missing."""
         uid = node.run(["id", "-u"], check=False)
         if uid.text.strip() != "0":
             said = uid.stderr.decode(errors="replace").strip().splitlines()
             raise InfraError(
-                f"{node.name}: {node.connection.where} has no root rights ({said[-1] if said else 'not root'}); "
+                f"{node.name}: {node.remote.where} has no root rights ({said[-1] if said else 'not root'}); "
                 "log in as root, or let the user run sudo without a password"
             )
         missing = self._missing(node)
@@ -355,7 +357,7 @@ class SshBackend:
         packages = sorted({self._programs[name] for name in missing})
         if not install:
             raise InfraError(
-                f"{node.name}: {node.connection.where} lacks {', '.join(missing)}; --install would run there: "
+                f"{node.name}: {node.remote.where} lacks {', '.join(missing)}; --install would run there: "
                 f"apt-get install {' '.join(packages)}"
             )
         apt = ["env", "DEBIAN_FRONTEND=noninteractive", "apt-get", "-qy"]
@@ -367,29 +369,29 @@ class SshBackend:
         if still := self._missing(node):
             raise InfraError(f"{node.name}: still lacks {', '.join(still)} after installing {' '.join(packages)}")
 
-    def _missing(self, node: SshNode) -> list[str]:
+    def _missing(self, node: RemoteNode) -> list[str]:
         return node.run(["sh", "-c", _MISSING, "missing", *self._programs]).text.split()
 
 
-def _claim(node: SshNode, run_id: str) -> None:
+def _claim(node: RemoteNode, run_id: str) -> None:
     done = node.run(["sh", "-c", _CLAIM, "claim", MARKER, run_id, *ROOTS], check=False)
     if done.code == 0:
         return
     match done.text.split():
         case ["run", other, folder]:
             raise InfraError(
-                f"{node.name}: {folder} on {node.connection.where} belongs to run {other}; if that one is dead: "
+                f"{node.name}: {folder} on {node.remote.where} belongs to run {other}; if that one is dead: "
                 f"`harness clean` where it was started, or remove {' and '.join(ROOTS)} there"
             )
         case ["foreign", folder]:
             raise InfraError(
-                f"{node.name}: {folder} on {node.connection.where} exists and is not ours; move it away first"
+                f"{node.name}: {folder} on {node.remote.where} exists and is not ours; move it away first"
             )
         case _:
             raise CommandFailed(node.name, done)
 
 
-def _release(node: SshNode, run_id: str) -> None:
+def _release(node: RemoteNode, run_id: str) -> None:
     # A held lease may start a server when it ends: that has to be over before the servers are ended.
     try:
         node.heal_leases()
@@ -397,12 +399,12 @@ def _release(node: SshNode, run_id: str) -> None:
         node.run(["sh", "-c", _RELEASE, "release", MARKER, run_id, TABLE_PREFIX, *ROOTS], timeout_s=120)
 
 
-def _copy(node: SshNode, shares: Sequence[Share]) -> None:
+def _copy(node: RemoteNode, shares: Sequence[Share]) -> None:
     for share in shares:
         _copy_one(node, share)
 
 
-def _copy_one(node: SshNode, share: Share) -> None:
+def _copy_one(node: RemoteNode, share: Share) -> None:
     """Make the share's folder on the host like its source: only what differs (SHA-256) is sent; what is gone goes."""
     said = node.run(["sh", "-c", _SUMS, "sums", share.path, MARKER]).stdout.decode("utf-8", "surrogateescape")
     there = {name.removeprefix("./"): digest for digest, _, name in (e.partition("  ") for e in said.split("\0") if e)}
@@ -452,22 +454,15 @@ def _client_key(path: Path | None) -> tuple[Path, paramiko.PKey]:
         raise InfraError(f"{chosen} is no private SSH key that can be read: {error}") from error
 
 
-def _nodes(hosts: Sequence[Host], key: paramiko.PKey, control_log: ControlLog, run_id: str) -> list[SshNode]:
-    return [
-        SshNode(
-            f"n{i}",
-            host.address,
-            host=host.host,
-            port=host.port,
-            user=host.user,
-            client_key=key,
-            host_key=None,
-            control_log=control_log,
-            sudo=host.user != "root",
-            run_id=run_id,
-        )
-        for i, host in enumerate(hosts, 1)
-    ]
+def _nodes(
+    hosts: Sequence[Host], key: paramiko.PKey, control_log: ControlLog, run_id: str
+) -> list[RemoteNode]:
+    def made(name: str, host: Host) -> RemoteNode:
+        connection = Connection(name, host.host, host.port, host.user, key, None)
+        remote = SshRemote(connection, sudo=host.user != "root")
+        return RemoteNode(name, host.address, remote, control_log=control_log, run_id=run_id)
+
+    return [made(f"n{i}", host) for i, host in enumerate(hosts, 1)]
 
 
 def _facts(hosts: Sequence[Host]) -> dict[str, str]:
@@ -507,7 +502,7 @@ def _read_record(path: Path) -> Mapping[str, Any]:
 _T = TypeVar("_T")
 
 
-def _on_all(nodes: Sequence[SshNode], work: Callable[[SshNode], _T]) -> list[_T]:
+def _on_all(nodes: Sequence[RemoteNode], work: Callable[[RemoteNode], _T]) -> list[_T]:
     """On all nodes at once; all are finished, or have failed, when this returns or raises the first failure."""
     with ThreadPoolExecutor(len(nodes)) as pool:
         futures = [pool.submit(work, node) for node in nodes]

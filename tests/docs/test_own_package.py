@@ -1,0 +1,103 @@
+"""A user's package with a workload, a fault, a topology and a backend: installed, found, told, and run. Every option of
+theirs stands in TOML, on the command line and in `harness list NAME`, and no file of ours knows them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PACKAGE = Path(__file__).parent / "own_package"
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the package in it, as pip leaves it."""
+    folder = tmp_path_factory.mktemp("site")
+    argv = [sys.executable, "-m", "pip", "install", "-q", "--no-build-isolation", "--no-deps", "--no-index"]
+    copy = tmp_path_factory.mktemp("source")
+    for file in PACKAGE.iterdir():
+        if file.is_file():
+            (copy / file.name).write_bytes(file.read_bytes())
+    done = subprocess.run([*argv, "--target", str(folder), str(copy)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+def harness(installed: Path, *argv: str, home: Path | None = None) -> subprocess.CompletedProcess[str]:
+    path = os.pathsep.join(map(str, (ROOT, ROOT / "tests", installed)))
+    return subprocess.run(
+        [sys.executable, "-m", "harness.cli", *argv],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+        cwd=home,
+        env={**os.environ, "PYTHONPATH": path},
+    )
+
+
+OPTIONS = {
+    "own-register": "--pinned true|false",
+    "own-pause": "--share X",
+    "own-service": "--bug none|lost_write",
+    "own-machines": "--boot TIME",
+}
+
+
+def test_they_are_listed_with_their_options(installed: Path) -> None:
+    whole = harness(installed, "list").stdout
+    for name, shown in OPTIONS.items():
+        assert f"  {name} " in whole
+        assert shown in harness(installed, "list", name).stdout
+
+
+def test_their_options_stand_on_the_command_line_and_in_the_plan(installed: Path, tmp_path: Path) -> None:
+    given = ["--workload", "own-register", "--cluster", "own-machines", "--nemesis", "own-pause, own-pause share=0.25"]
+    more = ["--no-pinned", "--bug", "lost_write", "--boot", "250ms", "--share", "0.75"]
+    done = harness(installed, "run", "--dry-run", *given, *more)
+    assert done.returncode == 0, done.stderr
+    for line in ("pinned = false", 'bug = "lost_write"', 'boot = "0.25s"', "share = 0.75", "share = 0.25"):
+        assert line in done.stdout
+    (tmp_path / "plan.toml").write_text(done.stdout)
+    again = harness(installed, "run", "--dry-run", "--plan", str(tmp_path / "plan.toml"))
+    assert again.stdout == done.stdout
+    helped = harness(installed, "run", *given, "--help").stdout
+    assert all(flag in helped for flag in ("--pinned / --no-pinned", "--bug", "--boot", "--share"))
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--share", "2"], "share is '2'; 0.01 to 1 is right"),
+        (["--bug", "x"], "bug is 'x'; none or lost_write is right"),
+        (["--nodes", "2"], "the topology own-service needs 3 nodes"),
+        (["--read-mod", "log"], "No such option"),
+    ],
+)
+def test_what_is_wrong_with_them_is_one_line(options: list[str], said: str, installed: Path) -> None:
+    given = ["--workload", "own-register", "--cluster", "own-machines", "--nemesis", "own-pause"]
+    done = harness(installed, "run", "--dry-run", *given, *options)
+    assert done.returncode == 64
+    assert said in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("bug", "code"), [("none", 0), ("lost_write", 1)])
+def test_they_run_and_are_judged(bug: str, code: int, installed: Path, tmp_path: Path) -> None:
+    given = ["--workload", "own-register", "--cluster", "own-machines", "--nemesis", "own-pause", "--interval", "6s"]
+    more = ["--duration", "3s", "--time-limit", "20s", "--rate", "60", "--ops-per-key", "100", "--bug", bug]
+    done = harness(installed, "run", "--store", "runs", "--boot", "1s", *given, *more, home=tmp_path)
+    assert done.returncode == code, done.stdout + done.stderr
+    run = tmp_path / "runs" / "latest"
+    assert json.loads((run / "environment.json").read_text())["boot_s"] == "1.0"
+    assert json.loads((run / "deployment.json").read_text())["topology"] == "own-service"
+    assert "own-pause" in (run / "effective.toml").read_text()
+    assert harness(installed, "check", str(run.resolve())).returncode == code
