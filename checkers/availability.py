@@ -15,7 +15,7 @@ from typing import Any
 
 from checkers.evidence import nodes_at
 from checkers.impairment import majority_connected, sides
-from results.fault_intervals import Band, bands
+from results.fault_intervals import FaultInterval, fault_intervals
 from results.figures import SECOND, clock
 from results.op import Op
 from results.record import RunRecord
@@ -39,7 +39,7 @@ class _Outage:
 class _Course:
     """What a run's silences are judged by: faults, invocations of clients, ends of heals and their beginnings (ns)."""
 
-    bands: Sequence[Band]
+    fault_intervals: Sequence[FaultInterval]
     tries: Sequence[int]
     heals: Sequence[int]
     healing: Sequence[int]
@@ -78,7 +78,7 @@ class Availability:
         tries = [op.time for op in ops if op.is_client and op.type == "invoke"]
         if not tries:
             return CheckResult(self.name, Verdict.UNKNOWN, "no client op was invoked")
-        found = bands(run.history)
+        found = fault_intervals(run.history)
         heals = sorted(s.end_ns for s in found if s.end_ns is not None and s.end_ns <= end)
         gaps = list(zip([tries[0], *acks], [*acks, end], strict=True))
         healing = [op.time for op in run.history.nemesis if op.f == "heal" and op.type == "invoke"]
@@ -114,7 +114,7 @@ class Availability:
         """The maximal stretches of the silence [a, b] in which a majority was connected, as long as the limit."""
         if b - a < self.limit:
             return []
-        found, tries, heals = course.bands, course.tries, course.heals
+        found, tries, heals = course.fault_intervals, course.tries, course.heals
         edges = sorted({a, *(t for s in found for t in (s.start_ns, s.end_ns) if t is not None and a < t < b)})
         stretches: list[tuple[int, int]] = []
         for left, right in zip(edges, [*edges[1:], b], strict=True):
@@ -148,22 +148,24 @@ class Availability:
                 outlasted = any(start + self.limit <= h <= end for h in course.healing)
                 yield _Outage(start, end, attempts, False, outlasted)
 
-    def _sides(self, found: Sequence[Band], acks: Sequence[Op]) -> dict[str, dict[str, dict[str, float | None]]]:
+    def _sides(
+        self, found: Sequence[FaultInterval], acks: Sequence[Op]
+    ) -> dict[str, dict[str, dict[str, float | None]]]:
         """For every strike that cuts nodes off from one another, or stops some."""
         by_node: dict[str, list[int]] = {}
         for op in acks:
             by_node.setdefault(str(op.extra.get("node")), []).append(op.time)
         told: dict[str, dict[str, dict[str, float | None]]] = {}
-        for band in found:
-            parts = sides(self.nodes, band)
+        for interval in found:
+            parts = sides(self.nodes, interval)
             if len(parts) > 1 or (parts and len(parts[0]) < len(self.nodes)):
-                about = told[f"{band.fault} {band.id}"] = {}
+                about = told[f"{interval.fault} {interval.id}"] = {}
                 for part in parts:
                     times = sorted(t for node in part for t in by_node.get(node, ()))
-                    during = [t for t in times if band.end_ns is None or t <= band.end_ns]
+                    during = [t for t in times if interval.end_ns is None or t <= interval.end_ns]
                     about[" ".join(part)] = {
-                        "during_s": _after(band.start_ns, during),
-                        "after_s": None if band.end_ns is None else _after(band.end_ns, times),
+                        "during_s": _after(interval.start_ns, during),
+                        "after_s": None if interval.end_ns is None else _after(interval.end_ns, times),
                     }
         return told
 
@@ -202,8 +204,8 @@ def _before_restart(run: RunRecord) -> list[Op]:
     return ops
 
 
-def _recovery(band: Band, acks: Sequence[int]) -> float | None:
-    return _after(band.end_ns or 0, acks)
+def _recovery(interval: FaultInterval, acks: Sequence[int]) -> float | None:
+    return _after(interval.end_ns or 0, acks)
 
 
 def _after(moment: int, acks: Sequence[int]) -> float | None:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from checkers.dledger_push import install_loops
 from checkers.evidence import stamped_lines
-from results.fault_intervals import bands
+from results.fault_intervals import fault_intervals
 from results.record import RunRecord
 from results.verdict import Anomaly, CheckResult, Verdict
 
@@ -52,7 +52,7 @@ class DledgerInvariants:
         for seen in run.observations:
             if seen.role == "leader" and seen.term is not None:
                 leaders.setdefault(seen.term, {}).setdefault(seen.node, seen.time)
-        found = bands(run.history)
+        found = fault_intervals(run.history)
         anomalies: list[Anomaly] = []
         stats = {"elections": 0, "truncations": 0, "positions": 0, "saved": 0, "installed": 0}
         for node in self.nodes:

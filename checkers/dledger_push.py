@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from checkers.evidence import stamped_lines
-from results.fault_intervals import Band
+from results.fault_intervals import FaultInterval
 from results.record import RunRecord
 from results.verdict import Anomaly
 
@@ -31,7 +31,7 @@ class _Rounds:
     lines: list[str] = field(default_factory=list)
 
 
-def install_loops(run: RunRecord, node: str, path: Path, found: Sequence[Band]) -> Iterator[Anomaly]:
+def install_loops(run: RunRecord, node: str, path: Path, found: Sequence[FaultInterval]) -> Iterator[Anomaly]:
     """One anomaly per stretch in which `node` went on installing a snapshot on peers without ever appending to them.
 
     Rounds while the peer or the node was under a fault do not count.
@@ -58,7 +58,7 @@ def install_loops(run: RunRecord, node: str, path: Path, found: Sequence[Band]) 
         yield _tell(node, loops)
 
 
-def _impaired(found: Sequence[Band], at: int, node: str, peer: str) -> bool:
+def _impaired(found: Sequence[FaultInterval], at: int, node: str, peer: str) -> bool:
     return any(s.covers(at, at) and (node in s.impairs or peer in s.impairs) for s in found)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from results.fault_intervals import bands
+from results.fault_intervals import fault_intervals
 from results.record import RunRecord
 from results.verdict import Anomaly, CheckResult, Verdict
 
@@ -20,7 +20,7 @@ class Faults:
 
     def check(self, run: RunRecord) -> CheckResult:
         """`stats`: `strikes`, `seen`, `healed`, and `idle`: strikes during which no client op was invoked."""
-        found = bands(run.history)
+        found = fault_intervals(run.history)
         seen = [s for s in found if s.seen]
         finished = any(op.extra.get("phase") == "final" for op in run.history)
         open_ones = [s for s in found if s.end_ns is None]

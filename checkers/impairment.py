@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 
-from results.fault_intervals import Band
+from results.fault_intervals import FaultInterval
 
 
 def majority_connected(
-    nodes: Sequence[str], active: Iterable[Band], quorums: Sequence[Collection[str]] | None = None
+    nodes: Sequence[str], active: Iterable[FaultInterval], quorums: Sequence[Collection[str]] | None = None
 ) -> bool:
     """Whether some nodes are up and all hear one another while these faults are in force, more than half of all.
 
@@ -28,11 +28,11 @@ def majority_connected(
     return found(frozenset(nodes) - down)
 
 
-def sides(nodes: Sequence[str], band: Band) -> list[tuple[str, ...]]:
+def sides(nodes: Sequence[str], interval: FaultInterval) -> list[tuple[str, ...]]:
     """The parts into which a fault cuts the nodes, largest first: those of one part hear one another, if only through
     others of it. Nodes that are down belong to none.
     """
-    down, deaf = _hearing(nodes, [band])
+    down, deaf = _hearing(nodes, [interval])
     left = [n for n in nodes if n not in down]
     found: list[tuple[str, ...]] = []
     while left:
@@ -46,12 +46,12 @@ def sides(nodes: Sequence[str], band: Band) -> list[tuple[str, ...]]:
     return sorted(found, key=lambda part: -len(part))
 
 
-def _hearing(nodes: Sequence[str], active: Iterable[Band]) -> tuple[set[str], dict[str, set[str]]]:
+def _hearing(nodes: Sequence[str], active: Iterable[FaultInterval]) -> tuple[set[str], dict[str, set[str]]]:
     """The nodes that are down, and node -> whom it does not hear, or is not heard by."""
     down: set[str] = set()
     deaf: dict[str, set[str]] = {n: set() for n in nodes}
-    for band in active:
-        for node, peers in band.impairs.items():
+    for interval in active:
+        for node, peers in interval.impairs.items():
             for peer in peers:
                 if peer == node:
                     down.add(node)

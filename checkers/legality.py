@@ -51,7 +51,7 @@ def settled(
     """
     marked = _marked(found, permits(run))
     wrong = [a for a in marked if a.legal is None]
-    legal = _told(marked)
+    legal = _describe(marked)
     if wrong:
         return CheckResult(
             checker, Verdict.INVALID, f"{counted(wrong)}; {valid}{legal}", [*wrong, *legal_ones(marked)], stats
@@ -69,7 +69,7 @@ def applied(result: CheckResult, run: RunRecord) -> CheckResult:
     marked = _marked(result.anomalies, allowed)
     if result.verdict != Verdict.INVALID or any(a.legal is None for a in marked):
         return replace(result, anomalies=marked)
-    return replace(result, verdict=Verdict.VALID, anomalies=marked, reason=f"{result.reason}{_told(marked)}")
+    return replace(result, verdict=Verdict.VALID, anomalies=marked, reason=f"{result.reason}{_describe(marked)}")
 
 
 def legal_ones(anomalies: Sequence[Anomaly]) -> list[Anomaly]:
@@ -81,7 +81,7 @@ def _marked(found: Sequence[Anomaly], allowed: Mapping[str, str]) -> list[Anomal
     return [replace(a, legal=allowed[a.name]) if a.legal is None and a.name in allowed else a for a in found]
 
 
-def _told(marked: Sequence[Anomaly]) -> str:
+def _describe(marked: Sequence[Anomaly]) -> str:
     legal = legal_ones(marked)
     if not legal:
         return ""

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from checkers.evidence import nodes_at
-from results.fault_intervals import Band, bands
+from results.fault_intervals import FaultInterval, fault_intervals
 from results.figures import SECOND
 from results.record import Observation, RunRecord
 from results.verdict import Anomaly, CheckResult, Verdict
@@ -42,7 +42,7 @@ class Replication:
         seen = [o for o in run.observations if stop is None or o.time < stop]
         if not any(o.role == "leader" for o in seen):
             return CheckResult(self.name, Verdict.UNKNOWN, "no node was ever seen to lead")
-        stands = list(_stands(seen, bands(run.history)))
+        stands = list(_stands(seen, fault_intervals(run.history)))
         longest: dict[str, float] = {}
         for node, stand in stands:
             longest[node] = max(longest.get(node, 0.0), round((stand.until - stand.since) / SECOND, 1))
@@ -56,7 +56,7 @@ class Replication:
         )
 
 
-def _stands(seen: Sequence[Observation], found: Sequence[Band]) -> Iterator[tuple[str, _Stand]]:
+def _stands(seen: Sequence[Observation], found: Sequence[FaultInterval]) -> Iterator[tuple[str, _Stand]]:
     """Every stretch in which a node's log stood still beside a leader that had committed more."""
     leader: Observation | None = None
     standing: dict[str, _Stand] = {}
@@ -77,13 +77,13 @@ def _stands(seen: Sequence[Observation], found: Sequence[Band]) -> Iterator[tupl
     yield from standing.items()
 
 
-def _starved(o: Observation, leader: Observation, found: Sequence[Band]) -> bool:
+def _starved(o: Observation, leader: Observation, found: Sequence[FaultInterval]) -> bool:
     """Whether a node lacks what its leader has committed, although no fault stops either or keeps them apart."""
     if o.node == leader.node or o.end is None or leader.committed is None or o.end >= leader.committed:
         return False
     pair = {o.node, leader.node}
-    active = [band for band in found if band.covers(o.time, o.time)]
-    return not any(pair.intersection(band.impairs.get(node, ())) for band in active for node in pair)
+    active = [interval for interval in found if interval.covers(o.time, o.time)]
+    return not any(pair.intersection(interval.impairs.get(node, ())) for interval in active for node in pair)
 
 
 def _tell(run: RunRecord, node: str, stand: _Stand, limit: int) -> Anomaly:

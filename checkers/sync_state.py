@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from checkers.evidence import nodes_at
 from checkers.legality import settled
-from results.fault_intervals import Band, bands
+from results.fault_intervals import FaultInterval, fault_intervals
 from results.figures import SECOND
 from results.record import Observation, RunRecord
 from results.verdict import Anomaly, CheckResult, Verdict
@@ -44,7 +44,7 @@ class SyncState:
         told = [o for o in run.observations if isinstance(o.extra.get("in_sync"), list)]
         if not brokers or not told:
             return CheckResult(self.name, Verdict.UNKNOWN, "no controller ever said who is in sync")
-        found = bands(run.history)
+        found = fault_intervals(run.history)
         absences = list(_absences(brokers, told, found))
         longest: dict[str, float] = {}
         for absence in absences:
@@ -76,7 +76,9 @@ class SyncState:
         )
 
 
-def _absences(brokers: Sequence[str], told: Sequence[Observation], found: Sequence[Band]) -> Iterator[_Absence]:
+def _absences(
+    brokers: Sequence[str], told: Sequence[Observation], found: Sequence[FaultInterval]
+) -> Iterator[_Absence]:
     """Every stretch of observations in which a broker was out and no fault was in force. Groups of brokers have sets of
     their own: an observation names its group, or speaks of all.
     """
@@ -84,7 +86,7 @@ def _absences(brokers: Sequence[str], told: Sequence[Observation], found: Sequen
         current: _Absence | None = None
         for seen in told:
             names = [str(n) for n in seen.extra["in_sync"]]
-            troubled = any(band.covers(seen.time, seen.time) for band in found)
+            troubled = any(interval.covers(seen.time, seen.time) for interval in found)
             if node in names or troubled or not names:
                 if current is not None:
                     yield current

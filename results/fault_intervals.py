@@ -16,7 +16,7 @@ from results.op import INVOKE, Op
 
 
 @dataclass(frozen=True, slots=True)
-class Band:
+class FaultInterval:
     """One fault as it happened.
 
     start_ns  when its injection began; end_ns: when its heal was done, None: it was not (seen to be) healed.
@@ -49,9 +49,9 @@ class Band:
         return (end_ns is None or self.start_ns <= end_ns) and (self.end_ns is None or start_ns <= self.end_ns)
 
 
-def bands(history: History) -> list[Band]:
+def fault_intervals(history: History) -> list[FaultInterval]:
     """The faults of a history in order of injection. Nemesis ops of any other kind are left out."""
-    found: dict[int, Band] = {}
+    found: dict[int, FaultInterval] = {}
     for op in history.nemesis:
         value: Mapping[str, Any] = op.value if isinstance(op.value, Mapping) else {}
         if op.f == "inject":
@@ -68,48 +68,48 @@ def bands(history: History) -> list[Band]:
     return list(found.values())
 
 
-def lanes(shown: Sequence[Band], end_ns: int) -> list[int]:
+def lanes(shown: Sequence[FaultInterval], end_ns: int) -> list[int]:
     """A lane for each band (given in order of start), so that no two that overlap share one: as few as possible."""
     free_at: list[int] = []
     chosen: list[int] = []
-    for band in shown:
-        lane = next((i for i, free in enumerate(free_at) if free <= band.start_ns), len(free_at))
-        until = end_ns if band.end_ns is None else band.end_ns
+    for interval in shown:
+        lane = next((i for i, free in enumerate(free_at) if free <= interval.start_ns), len(free_at))
+        until = end_ns if interval.end_ns is None else interval.end_ns
         free_at[lane : lane + 1] = [until]
         chosen.append(lane)
     return chosen
 
 
-def _injected(band: Band | None, number: int, op: Op, value: Mapping[str, Any]) -> Band:
-    if band is None:
-        band = Band(str(value.get("fault", "fault")), number, op.time, None)
+def _injected(interval: FaultInterval | None, number: int, op: Op, value: Mapping[str, Any]) -> FaultInterval:
+    if interval is None:
+        interval = FaultInterval(str(value.get("fault", "fault")), number, op.time, None)
     return replace(
-        band,
-        nodes=_details(value.get("nodes")) or band.nodes,
-        evidence=_texts(value.get("evidence")) or band.evidence,
-        seen=bool(value.get("seen", band.seen)),
-        error=op.error or band.error,
-        impairs=_peers(value.get("impairs")) or band.impairs,
+        interval,
+        nodes=_details(value.get("nodes")) or interval.nodes,
+        evidence=_texts(value.get("evidence")) or interval.evidence,
+        seen=bool(value.get("seen", interval.seen)),
+        error=op.error or interval.error,
+        impairs=_peers(value.get("impairs")) or interval.impairs,
     )
 
 
-def _healed(band: Band, op: Op, value: Mapping[str, Any]) -> Band:
+def _healed(interval: FaultInterval, op: Op, value: Mapping[str, Any]) -> FaultInterval:
     if op.type == INVOKE:
-        return band
+        return interval
     if op.error:
-        return replace(band, error=op.error)
-    return replace(band, end_ns=op.time, after_heal=_texts(value.get("evidence")))
+        return replace(interval, error=op.error)
+    return replace(interval, end_ns=op.time, after_heal=_texts(value.get("evidence")))
 
 
-def _started(found: dict[int, Band], op: Op) -> None:
+def _started(found: dict[int, FaultInterval], op: Op) -> None:
     """`start-partition`, or plain `start`: opens a band, unless it is the completion of the one just opened."""
     name = op.f.removeprefix("start").strip("-_ ") or "fault"
     last = next((b for b in reversed(found.values()) if b.fault == name and b.end_ns is None), None)
     if last is None:
-        found[len(found) + 1] = Band(name, len(found) + 1, op.time, None, seen=True, error=op.error)
+        found[len(found) + 1] = FaultInterval(name, len(found) + 1, op.time, None, seen=True, error=op.error)
 
 
-def _stopped(found: dict[int, Band], op: Op) -> None:
+def _stopped(found: dict[int, FaultInterval], op: Op) -> None:
     """Closes the latest band of that name; the completion of the stop moves its end."""
     name = op.f.removeprefix("stop").strip("-_ ") or "fault"
     last = next((b for b in reversed(found.values()) if b.fault == name), None)

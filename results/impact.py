@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from itertools import pairwise
 from typing import Any
 
-from results.fault_intervals import Band, bands
+from results.fault_intervals import FaultInterval, fault_intervals
 from results.figures import SECOND, quantile
 from results.history import Call, History
 from results.op import OK
@@ -48,10 +48,10 @@ def impacts(history: History) -> list[Impact]:
     if not calls:
         return []
     end = max(call.end or call.start for call in calls)
-    shown = bands(history)
+    shown = fault_intervals(history)
     found = []
-    for fault in dict.fromkeys(band.fault for band in shown):
-        own = [(band.start_ns, min(end, band.end_ns or end)) for band in shown if band.fault == fault]
+    for fault in dict.fromkeys(interval.fault for interval in shown):
+        own = [(interval.start_ns, min(end, interval.end_ns or end)) for interval in shown if interval.fault == fault]
         found.append(_felt(fault, [(a, b) for a, b in own if b > a], calls))
     found.append(_felt(CALM, _gaps(shown, min(call.start for call in calls), end), calls))
     return [one for one in found if one.times]
@@ -79,13 +79,13 @@ def _felt(fault: str, spans: Sequence[tuple[int, int]], calls: Sequence[Call]) -
     )
 
 
-def _gaps(shown: Sequence[Band], begin: int, end: int) -> list[tuple[int, int]]:
+def _gaps(shown: Sequence[FaultInterval], begin: int, end: int) -> list[tuple[int, int]]:
     """The times in which no fault was there."""
     gaps, at = [], begin
-    for band in sorted(shown, key=lambda band: band.start_ns):
-        if band.start_ns > at:
-            gaps.append((at, min(band.start_ns, end)))
-        at = max(at, end if band.end_ns is None else band.end_ns)
+    for interval in sorted(shown, key=lambda interval: interval.start_ns):
+        if interval.start_ns > at:
+            gaps.append((at, min(interval.start_ns, end)))
+        at = max(at, end if interval.end_ns is None else interval.end_ns)
     return [(a, b) for a, b in [*gaps, (at, end)] if b > a]
 
 

@@ -53,7 +53,7 @@ def _case(root: ET.Element, result: CheckResult, suite: str) -> None:
     case = ET.SubElement(
         root, "testcase", classname=clean(suite), name=clean(result.checker), time=f"{result.ms / 1000:.3f}"
     )
-    told = _told(result)
+    told = _describe(result)
     if result.verdict is Verdict.VALID:
         if told:
             ET.SubElement(case, "system-out").text = told
@@ -63,7 +63,7 @@ def _case(root: ET.Element, result: CheckResult, suite: str) -> None:
     problem.text = told
 
 
-def _told(result: CheckResult) -> str:
+def _describe(result: CheckResult) -> str:
     """The anomalies, a line each, the first `_SHOWN`."""
     lines = [
         f"{anomaly.name}{'' if anomaly.key is None else f' (key {anomaly.key})'}: {anomaly.summary}"

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
-from checkers.linearizability import INCONSISTENT, MODELS, Kind, Model
+from checkers.linearizability import INCONSISTENT, MODELS, Model, Transition
 from checkers.linearizability.models.values import freeze
 from results.history import Call
 from results.op import Op, OpType
@@ -316,8 +316,8 @@ def told(calls: Sequence[Call]) -> str:
     )
 
 
-def _frozen(kind: Kind) -> Kind:
-    return Kind(kind.f, freeze(kind.value), kind.known)
+def _frozen(kind: Transition) -> Transition:
+    return Transition(kind.f, freeze(kind.value), kind.known)
 
 
 def model_of(name: str) -> Model[Any]:

@@ -11,7 +11,7 @@ from random import Random
 from typing import NamedTuple
 
 from benchmarks.checker.families import Row, Shape, packed, register
-from checkers.linearizability import CasRegister, Kind, Problem
+from checkers.linearizability import CasRegister, Problem, Transition
 from checkers.linearizability.history.encode import NEVER
 
 
@@ -33,7 +33,7 @@ def lived(shape: Shape, steps: int = 4_000_000) -> Iterator[Nasty]:
         yield Nasty(f"{shape}, {number}", rows, not shape.broken, steps)
 
 
-def ops(at: float, *kinds: Kind) -> list[Row]:
+def ops(at: float, *kinds: Transition) -> list[Row]:
     """One after the other."""
     return [Row(kind, at + i, at + i + 0.5) for i, kind in enumerate(kinds)]
 
@@ -44,34 +44,34 @@ def burst(width: int, rounds: int, broken: bool) -> Nasty:
     for _ in range(rounds):
         values = rng.sample(range(1, 10 * width), width)
         rows += [
-            Row(Kind("write", value), at + i / width, at + 2 + 2 * width + rng.random())
+            Row(Transition("write", value), at + i / width, at + 2 + 2 * width + rng.random())
             for i, value in enumerate(values)
         ]
         seen = rng.sample(values, width)
-        rows += ops(at + 1.5, *(Kind("read", value) for value in seen))
+        rows += ops(at + 1.5, *(Transition("read", value) for value in seen))
         at += 4 + 2 * width
     if broken:
         # The last one to be seen is what is left; the one before it cannot come back.
-        rows += ops(at, Kind("read", seen[-2]))
+        rows += ops(at, Transition("read", seen[-2]))
     return Nasty(f"{rounds} bursts of {width} writes, {'broken' if broken else 'valid'}", rows, not broken)
 
 
 def late(count: int, broken: bool) -> Nasty:
     """Unknown writes of few values, each seen long after, between writes of others; `broken`: once too often."""
-    rows = [Row(Kind("write", i % 5), i / count, NEVER) for i in range(count)]
+    rows = [Row(Transition("write", i % 5), i / count, NEVER) for i in range(count)]
     at = 2.0
     for i in range(count):
-        rows += ops(at, Kind("write", 7 + i % 2), Kind("read", i % 5))
+        rows += ops(at, Transition("write", 7 + i % 2), Transition("read", i % 5))
         at += 4
     if broken:
-        rows += ops(at, Kind("write", 7), Kind("read", 0))
+        rows += ops(at, Transition("write", 7), Transition("read", 0))
     return Nasty(f"{count} unknown writes, each seen late, {'broken' if broken else 'valid'}", rows, not broken)
 
 
 def swaps(count: int, broken: bool) -> Nasty:
     """Unknown cas in a ring of five values; reads that need one after the other; `broken`: one too many."""
-    rows = [Row(Kind("cas", (i % 5, (i + 1) % 5)), i / count, NEVER) for i in range(count)]
-    rows += ops(2.0, Kind("write", 0), *(Kind("read", (i + 1) % 5) for i in range(count + broken)))
+    rows = [Row(Transition("cas", (i % 5, (i + 1) % 5)), i / count, NEVER) for i in range(count)]
+    rows += ops(2.0, Transition("write", 0), *(Transition("read", (i + 1) % 5) for i in range(count + broken)))
     return Nasty(f"{count} unknown cas in a ring, {'broken' if broken else 'valid'}", rows, not broken)
 
 
@@ -82,9 +82,11 @@ def storm(width: int, broken: bool) -> Nasty:
     while len(walk) < width:
         walk.append(rng.choice([v for v in range(5) if v != walk[-1]]))
     steps = [*zip(walk, [*walk[1:], 0], strict=True)]
-    rows = ops(0.0, Kind("write", 0))
-    rows += [Row(Kind("cas", step), 2 + i / width, 4 + i / width) for i, step in enumerate(rng.sample(steps, width))]
-    rows += ops(9.0, Kind("read", 3 if broken else 0))
+    rows = ops(0.0, Transition("write", 0))
+    rows += [
+        Row(Transition("cas", step), 2 + i / width, 4 + i / width) for i, step in enumerate(rng.sample(steps, width))
+    ]
+    rows += ops(9.0, Transition("read", 3 if broken else 0))
     return Nasty(f"{width} cas at the same time, {'broken' if broken else 'valid'}", rows, not broken)
 
 

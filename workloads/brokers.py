@@ -15,7 +15,7 @@ from infra.systems.rocketmq.protocol.outcomes import STATUSES
 from results.op import Op
 from workloads.clients import Foreign
 from workloads.masters import Masters
-from workloads.places import Places, Queue, queue_of
+from workloads.places import Queue, TopicLayout, queue_of
 
 BODY_SIZE: Final = 100
 """Bytes of a message's body."""
@@ -44,15 +44,15 @@ class BrokerClient:
 
     def __init__(
         self,
-        places: Places,
+        places: TopicLayout,
         masters: Masters,
         beliefs: dict[str, str],
         deadline_s: float,
-        steadfast: bool,
+        sticky_master: bool,
         foreign: Foreign | None = None,
     ) -> None:
         self.places, self.masters, self.deadline_s = places, masters, deadline_s
-        self.steadfast = steadfast
+        self.sticky_master = sticky_master
         self.foreign = foreign
         """Who sends, if not we."""
         self._beliefs = beliefs
@@ -118,7 +118,7 @@ class BrokerClient:
     def learn(self, group: str, node: str, outcome: Outcome) -> None:
         """Take note of what came of asking a node as the master."""
         self._refused = outcome.type == "fail"
-        if self._refused or (outcome.type == "info" and not self.steadfast):
+        if self._refused or (outcome.type == "info" and not self.sticky_master):
             self._doubts[group] = node
             self._beliefs.pop(group, None)
 

@@ -71,7 +71,7 @@ class Consumers(Generator):
 
     def op(self, ctx: Context) -> Step:
         wait: Pending = PENDING
-        for thread in members(ctx.free_takers, ctx.turn % ctx.crew.concurrency):
+        for thread in members(ctx.free_takers, ctx.turn % ctx.process_map.concurrency):
             session = self.sessions.get(thread, Session())
             if session.away_until > ctx.time:
                 wait = wait.or_at(session.away_until)
@@ -86,7 +86,7 @@ class Consumers(Generator):
     def update(self, ctx: Context, event: Op) -> Generator:
         if event.f not in OURS or event.type == INVOKE or event.extra.get("group", self.group) != self.group:
             return self
-        thread = ctx.crew.thread_of(event.process)
+        thread = ctx.process_map.thread_of(event.process)
         session = self.sessions.get(thread, Session())
         after = _after(session, event, ctx.time)
         return self if after is session else replace(self, sessions={**self.sessions, thread: after})

@@ -40,8 +40,8 @@ from workloads.brokers import PULL_LIMIT, BrokerClient
 from workloads.clients import Foreign, MessageClient, Producers
 from workloads.ground_truth import read_all
 from workloads.masters import Masters
-from workloads.places import Places, make, places_of
-from workloads.reading import Polls, Through
+from workloads.places import TopicLayout, make, topic_layout
+from workloads.reading import Polls, ReadToEnd
 
 QUEUES: Final = 4
 """Queues of the topic on each broker group."""
@@ -83,12 +83,12 @@ class LogWorkload(Workload):
             raise PlanError(f"concurrency is {plan.concurrency}; {self.name} needs 2 clients: one sends, one reads")
         self._phases = count()
         self._beliefs: dict[int, dict[str, str]] = {}
-        self._places: Places | None = None
+        self._places: TopicLayout | None = None
         self._masters: Masters | None = None
         self._producers: Producers | None = None
 
     @property
-    def places(self) -> Places:
+    def places(self) -> TopicLayout:
         """Known once `setup` was called."""
         assert self._places is not None, "setup comes first"
         return self._places
@@ -102,7 +102,7 @@ class LogWorkload(Workload):
         client = make_client(self.plan)
         assert isinstance(client, MessageClient)
         self._producers = await client.producers(context, self.plan.op_deadline_s)
-        self._places = places_of(context, f"{self.prefix}-{context.run}", QUEUES, apart=self._producers is not None)
+        self._places = topic_layout(context, f"{self.prefix}-{context.run}", QUEUES, apart=self._producers is not None)
         await make(self._places, consumer_groups)
         self._masters = Masters(self._places)
         if self._producers is not None:
@@ -111,7 +111,7 @@ class LogWorkload(Workload):
     def client(self, context: RunContext, thread: int) -> Client:
         return LogOps(*self.client_arguments(thread))
 
-    def client_arguments(self, thread: int) -> tuple[Places, Masters, dict[str, str], float, bool, Foreign | None]:
+    def client_arguments(self, thread: int) -> tuple[TopicLayout, Masters, dict[str, str], float, bool, Foreign | None]:
         """What a `BrokerClient` on a thread is made of; every second is steadfast."""
         assert self._masters is not None, "setup comes first"
         beliefs = self._beliefs.setdefault(thread, {})
@@ -133,7 +133,7 @@ class LogWorkload(Workload):
     def final(self, keys: Sequence[str], nodes: Sequence[str]) -> Generator:
         """Every queue of every replica, from its start to its end."""
         return gen.clients(
-            gen.any_(*(Through(q.key, n) for q in self.places.queues for n in self.places.groups[q.group]))
+            gen.any_(*(ReadToEnd(q.key, n) for q in self.places.queues for n in self.places.groups[q.group]))
         )
 
     def server_settings(self) -> Mapping[str, str]:
@@ -183,7 +183,7 @@ def reader_count(concurrency: int) -> int:
     return min(READERS, max(1, concurrency // 3))
 
 
-def tours(places: Places, readers: int) -> list[list[tuple[str, str]]]:
+def tours(places: TopicLayout, readers: int) -> list[list[tuple[str, str]]]:
     """What each reader polls: its share of the nodes, each node's queues one after the other."""
     stops = [
         (queue.key, node)

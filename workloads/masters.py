@@ -13,7 +13,7 @@ from typing import Final, TypeVar
 
 from infra.systems.remoting.connection import Malformed, RemotingError
 from infra.systems.rocketmq.protocol.admin import AdminError, Controller, NameServer
-from workloads.places import Places
+from workloads.places import TopicLayout
 
 S = TypeVar("S")
 T = TypeVar("T")
@@ -27,7 +27,7 @@ _GAP_S: Final = 0.1
 class Masters:
     """Shared by all clients of a run; one event loop."""
 
-    def __init__(self, places: Places) -> None:
+    def __init__(self, places: TopicLayout) -> None:
         self._places = places
         self._known: dict[str, str] = {}
         self._looked: dict[str, float] = {}

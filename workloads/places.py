@@ -45,7 +45,7 @@ def queue_of(key: str | None) -> Queue:
 
 
 @dataclass(frozen=True)
-class Places:
+class TopicLayout:
     """What a run's clients need to know of the cluster.
 
     raft_log     whether the CommitLog is a Raft log (outcomes differ).
@@ -78,12 +78,12 @@ class Places:
         return next((node for node, at in self.endpoints.items() if at == (host, int(port or 0))), None)
 
 
-def places_of(context: RunContext, topic: str, queues_per_group: int, *, apart: bool = False) -> Places:
+def topic_layout(context: RunContext, topic: str, queues_per_group: int, *, apart: bool = False) -> TopicLayout:
     """The places of a run; nothing is made yet. `apart`: each queue is a topic of its own, on one broker group."""
     record = context.deployment.record
     groups = record.groups
     brokers = {server.node: (server.host, server.ports[server.kind]) for server in record.servers if server.group}
-    return Places(
+    return TopicLayout(
         raft_log=record.traits.raft_log,
         topic=topic,
         readers=f"readers-{context.run}",
@@ -99,7 +99,7 @@ def places_of(context: RunContext, topic: str, queues_per_group: int, *, apart: 
     )
 
 
-async def make(places: Places, consumer_groups: Sequence[str] = ()) -> None:
+async def make(places: TopicLayout, consumer_groups: Sequence[str] = ()) -> None:
     """Make the topics and the groups on every broker, slaves as well, and wait until each name server has the routes.
 
     A slave would copy them by itself, but only every 10 to 60 s, and until then a reader of it is refused, which looks
@@ -141,7 +141,7 @@ async def _on_broker(endpoint: tuple[str, int], topics: Mapping[str, int], group
             await asyncio.sleep(_PAUSE_S)
 
 
-async def _on_name_server(places: Places, host: str, port: int) -> None:
+async def _on_name_server(places: TopicLayout, host: str, port: int) -> None:
     async with NameServer(host, port, deadline_s=_ASK_S) as server:
         while True:
             try:

@@ -43,7 +43,7 @@ class Poppers(Generator):
     turns: int = 0
 
     def op(self, ctx: Context) -> Step:
-        for thread in members(ctx.free_takers, ctx.turn % ctx.crew.concurrency):
+        for thread in members(ctx.free_takers, ctx.turn % ctx.process_map.concurrency):
             process = ctx.process(thread)
             jobs = self.jobs.get(thread, ())
             if jobs:
@@ -55,7 +55,7 @@ class Poppers(Generator):
     def update(self, ctx: Context, event: Op) -> Generator:
         if event.f not in ("pop", "ack", "extend") or event.type == INVOKE:
             return self
-        thread = ctx.crew.thread_of(event.process)
+        thread = ctx.process_map.thread_of(event.process)
         jobs = self.jobs.get(thread, ())
         if event.type == INFO:
             jobs = ()  # the process is gone, and its deliveries with it

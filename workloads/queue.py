@@ -28,7 +28,7 @@ from workloads.consuming import Consumers, Drain
 from workloads.log import LogOptions, LogWorkload, reader_count
 from workloads.places import Queue, queue_of
 from workloads.popping import PopDrain, Poppers
-from workloads.reading import Through
+from workloads.reading import ReadToEnd
 
 CONSUMER_SHARE: Final = 1 / 11
 """Of all ops: 1,000 sends and 100 of consumers a second."""
@@ -86,7 +86,7 @@ class QueueWorkload(LogWorkload):
         drains: list[Generator] = [Drain(self.group, queue.key) for queue in self.places.queues]
         if self.pops:
             drains = [PopDrain(self.group, source, tuple(keys)) for source, keys in self._sources().items()]
-        reads = [Through(q.key, node) for q in self.places.queues for node in self.places.groups[q.group]]
+        reads = [ReadToEnd(q.key, node) for q in self.places.queues for node in self.places.groups[q.group]]
         return gen.phases(gen.clients(gen.any_(*drains)), gen.clients(gen.any_(*reads)))
 
     def _sources(self) -> dict[str, list[str]]:

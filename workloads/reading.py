@@ -1,7 +1,7 @@
 """Generators that read queues by offset: they know how far each process has come, because the answers tell.
 
-`Polls` is load: each reader thread goes round its share of nodes and queues for ever. `Through` reads one queue of one
-replica to its end, once, after everything was healed.
+`Polls` is load: each reader thread goes round its share of nodes and queues for ever. `ReadToEnd` reads one queue of
+one replica to its end, once, after everything was healed.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Polls(Generator):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Through(Generator):
+class ReadToEnd(Generator):
     """One queue read at one node, from the start to the end, one `replica-read` after the other.
 
     A read that fails, or was never answered, is tried again, `tries` times in a row at most; then the queue stays

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from checkers.linearizability import CasRegister, Kind, Model
+from checkers.linearizability import CasRegister, Model, Transition
 from checkers.linearizability.compiled.batch import Packed, pack
 from checkers.linearizability.history.encode import NEVER, Table
 from results.formats import read_history
@@ -47,7 +47,7 @@ class Shape:
 class Row:
     """One op: what it did, and when it began and ended (NEVER: nobody knows)."""
 
-    kind: Kind
+    kind: Transition
     call: float
     ret: float
 
@@ -74,12 +74,12 @@ def register(rng: Random, shape: Shape, cas: bool = True) -> list[Row]:
     for op in np.argsort(points).tolist():
         f, unknown = fs[op], op in lost
         if f == "read":
-            rows.append(Row(Kind("read", state), starts[op], ends[op]))
+            rows.append(Row(Transition("read", state), starts[op], ends[op]))
             continue
         new = next(fresh) if shape.values is None else rng.randrange(shape.values)
         expected = None if shape.values is None else rng.randrange(shape.values)
         happens = (f == "write" or expected == state) and (not unknown or rng.random() < 0.5)
-        kind = Kind("write", new) if f == "write" else Kind("cas", (expected, new))
+        kind = Transition("write", new) if f == "write" else Transition("cas", (expected, new))
         if happens:
             state = new
         if happens or unknown:
@@ -96,8 +96,8 @@ def _impossible(rows: Sequence[Row]) -> Iterator[Row]:
     for i in range(1 if unique else 1 + sum(row.ret == NEVER for row in rows)):
         # (Where values are unique, a last write of a new one makes the reads of all before it impossible.)
         last = max(w for w in written) + 1 if unique else one
-        yield Row(Kind("write", last), at + 4 * i, at + 4 * i + 1)
-        yield Row(Kind("read", other), at + 4 * i + 2, at + 4 * i + 3)
+        yield Row(Transition("write", last), at + 4 * i, at + 4 * i + 1)
+        yield Row(Transition("read", other), at + 4 * i + 2, at + 4 * i + 3)
 
 
 def packed(model: Model[Any], histories: Sequence[Sequence[Row]]) -> Packed:

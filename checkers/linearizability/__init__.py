@@ -28,7 +28,6 @@ from checkers.linearizability.models.registry import (
     FifoQueue,
     GrowOnlySet,
     Inconsistent,
-    Kind,
     Log,
     Model,
     MultiRegister,
@@ -37,6 +36,7 @@ from checkers.linearizability.models.registry import (
     Register,
     Set,
     Stack,
+    Transition,
     UnorderedQueue,
 )
 
@@ -51,7 +51,6 @@ __all__ = [
     "FifoQueue",
     "GrowOnlySet",
     "Inconsistent",
-    "Kind",
     "LinearResult",
     "Linearizable",
     "Log",
@@ -63,6 +62,7 @@ __all__ = [
     "Register",
     "Set",
     "Stack",
+    "Transition",
     "UnorderedQueue",
     "check",
     "check_keys",

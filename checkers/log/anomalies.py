@@ -15,11 +15,11 @@ import numpy as np
 
 from checkers.legality import permits, settled
 from checkers.log.columns import INFO, NONE, OK, Ints
-from checkers.log.groups import Case, Told, times
+from checkers.log.groups import AnomalyText, Case, times
 from checkers.log.order import Gap, Passed, Standing, holes, inversions, taken_past, thrown_back
 from checkers.log.outcomes import study
 from checkers.log.positions import Step, missteps
-from checkers.log.teller import Teller
+from checkers.log.teller import AnomalyWriter
 from checkers.message_ops import of_messages
 from results.figures import many
 from results.record import RunRecord
@@ -92,7 +92,7 @@ class LogAnomalies:
         return settled(self.name, run, anomalies, dict(stats), told, unknown)
 
 
-class _Judge(Teller):
+class _Judge(AnomalyWriter):
     def anomalies(self) -> list[Anomaly]:
         """All of them, the gravest names first."""
         return [
@@ -395,7 +395,7 @@ class _Judge(Teller):
         return bool((mine & (seen.offset[rows] >= step.begin) & (seen.offset[rows] < step.position)).any())
 
 
-def _anomaly(name: str, told: Told, legal: str | None = None) -> Anomaly:
+def _anomaly(name: str, told: AnomalyText, legal: str | None = None) -> Anomaly:
     return Anomaly(name, told.summary, told.key, told.ops, told.window, told.details, legal)
 
 

@@ -2,7 +2,8 @@
 
 Histories have a million ops, and each read may show dozens of messages, so nothing here is an object per message:
 `Sends`, `Reads` and `Sightings` are numpy arrays of equal length, one row per call or per message that a read showed.
-Queues, nodes and ids that are no numbers are interned (`Facts.queues`, `Facts.nodes`, `Facts.strangers`).
+Queues, nodes and ids that are no numbers are interned (`LogColumns.queues`, `LogColumns.nodes`,
+`LogColumns.strangers`).
 
 Moments are indices of ops, which are the order of time; `t0` and `t1` are the same moments in ns, for people.
 """
@@ -121,7 +122,7 @@ class Places:
 
 
 @dataclass(frozen=True)
-class Facts:
+class LogColumns:
     """All of it.
 
     origins   queue -> its first offset. What a `max-offset` said that was answered before the queue's first send; else
@@ -151,7 +152,7 @@ class Facts:
         return str(identity) if identity >= 0 else self.strangers[-2 - identity]
 
 
-def facts(history: History) -> Facts:
+def facts(history: History) -> LogColumns:
     """The facts of a history.
 
     Raises BadOp (one line, with the op) where a value is not what docs/histories.md says of these ops.
@@ -183,7 +184,7 @@ class _Gatherer:
         self.ends: list[tuple[int, int, int]] = []
         self.sessions: dict[int, dict[int, tuple[int, bool]]] = {}
 
-    def gather(self, history: History) -> Facts:
+    def gather(self, history: History) -> LogColumns:
         for call in history.clients.calls:
             f = call.invoke.f
             if f == "send":
@@ -200,7 +201,7 @@ class _Gatherer:
         places = _places(reads, sightings)
         queues, nodes, strangers = (tuple(n.codes) for n in (self.queues, self.nodes, self.strangers))
         origins = self._origins(sends, reads, places)
-        return Facts(queues, nodes, strangers, sends, reads, sightings, places, origins, frozenset(self.tried))
+        return LogColumns(queues, nodes, strangers, sends, reads, sightings, places, origins, frozenset(self.tried))
 
     def _send(self, call: Call) -> None:
         invoke, done = call.invoke, call.completion

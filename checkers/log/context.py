@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from checkers.evidence import nodes_at
-from results.fault_intervals import Band, bands
+from results.fault_intervals import FaultInterval, fault_intervals
 from results.figures import SECOND, clock
 from results.record import RunRecord
 
@@ -29,7 +29,7 @@ class Reign:
         return f"{self.node}{epoch} {clock(self.since)} to {clock(self.until)}"
 
 
-class Scene:
+class RunTimeline:
     """Faults and masters of a run."""
 
     def __init__(self, run: RunRecord) -> None:
@@ -37,9 +37,9 @@ class Scene:
         self._told = 0
 
     @cached_property
-    def bands(self) -> Sequence[Band]:
+    def fault_intervals(self) -> Sequence[FaultInterval]:
         """The faults of the run."""
-        return bands(self.run.history)
+        return fault_intervals(self.run.history)
 
     @cached_property
     def reigns(self) -> Sequence[Reign]:
@@ -59,9 +59,9 @@ class Scene:
         named = ((seen.node, seen.extra.get("broker_name")) for seen in self.run.observations)
         return {node: group for node, group in named if isinstance(group, str)}
 
-    def in_force(self, start: int, end: int) -> list[Band]:
+    def in_force(self, start: int, end: int) -> list[FaultInterval]:
         """The faults that may have been felt between two moments (ns)."""
-        return [band for band in self.bands if band.covers(start, end)]
+        return [interval for interval in self.fault_intervals if interval.covers(start, end)]
 
     def masters(self, start: int, end: int, group: str | None = None, margin_s: float = 10) -> list[Reign]:
         """Who called itself master around an interval, of a broker group or of all."""
@@ -76,7 +76,7 @@ class Scene:
 
     def reigned(self, node: str, start: int, end: int) -> bool:
         """Whether nothing speaks against the node having been the same master, undisturbed, all through an interval."""
-        if any(node in band.nodes or node in band.impairs for band in self.in_force(start, end)):
+        if any(node in interval.nodes or node in interval.impairs for interval in self.in_force(start, end)):
             return False
         said = [
             (role, term)
@@ -87,7 +87,7 @@ class Scene:
 
     def away(self, node: str, time: int) -> tuple[int, int] | None:
         """From when to when (ns) a node was last hit by a fault, or seen not to lead or follow, before `time`."""
-        faults = [b for b in self.bands if (node in b.nodes or node in b.impairs) and b.start_ns < time]
+        faults = [b for b in self.fault_intervals if (node in b.nodes or node in b.impairs) and b.start_ns < time]
         found = [(b.start_ns, time if b.end_ns is None else min(b.end_ns, time)) for b in faults]
         said = self._said.get(node, ())
         found += [(at, at) for at, role, _ in said if at < time and role not in ("leader", "follower")]
@@ -96,7 +96,7 @@ class Scene:
     def told(self, start: int, end: int, group: str | None = None) -> str:
         """Faults and masters around an interval, as sentences; starts with a space, or is empty."""
         found = self.in_force(start, end)
-        told = f" In force: {', '.join(band.label for band in found)}." if found else ""
+        told = f" In force: {', '.join(interval.label for interval in found)}." if found else ""
         masters = self.masters(start, end, group)
         return told + (f" Called itself master: {'; '.join(map(str, masters[:6]))}." if masters else "")
 
@@ -108,7 +108,7 @@ class Scene:
         self._told += 1
         names = sorted(self._said) if self._told <= _WITH_NODES else []
         about: dict[str, Any] = {
-            "faults": [band.label for band in self.in_force(start, end)],
+            "faults": [interval.label for interval in self.in_force(start, end)],
             "masters": [str(r) for r in self.masters(start, end, group)],
         }
         return about | ({"nodes": nodes_at(self.run, end, names)} if names else {})

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from checkers.log.columns import Facts
-from checkers.log.context import Scene, group_of
+from checkers.log.columns import LogColumns
+from checkers.log.context import RunTimeline, group_of
 from results.figures import clock
 
 SHOWN = 20
@@ -34,7 +34,7 @@ class Case(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Told:
+class AnomalyText:
     """The parts of an anomaly but its name."""
 
     summary: str
@@ -44,21 +44,21 @@ class Told:
     details: dict[str, Any]
 
 
-class Cases:
+class AnomalyGroups:
     """Cases of one kind, in groups of one node and one set of faults, in order of time."""
 
-    def __init__(self, facts: Facts, scene: Scene, cases: Iterable[Case]) -> None:
+    def __init__(self, facts: LogColumns, scene: RunTimeline, cases: Iterable[Case]) -> None:
         self.facts, self.scene = facts, scene
         self.all = sorted(cases, key=lambda c: (c.end, c.queue, c.offset))
 
     def __len__(self) -> int:
         return len(self.all)
 
-    def told(self, say: Callable[[Sequence[Case], str], tuple[str, dict[str, Any]]]) -> list[Told]:
+    def told(self, say: Callable[[Sequence[Case], str], tuple[str, dict[str, Any]]]) -> list[AnomalyText]:
         """`say(cases, where)` gives a group's sentence and details of its own; `where` names queues and offsets."""
         groups: dict[tuple[int, str, tuple[int, ...]], list[Case]] = {}
         for case in self.all:
-            faults = tuple(band.id for band in self.scene.in_force(case.start, case.end))
+            faults = tuple(interval.id for interval in self.scene.in_force(case.start, case.end))
             group = group_of(self.facts.queues[case.queue]) or ""
             groups.setdefault((case.node, group, faults), []).append(case)
         chosen = list(groups.values())
@@ -66,7 +66,9 @@ class Cases:
             chosen[SHOWN - 1 :] = [[case for group in chosen[SHOWN - 1 :] for case in group]]
         return [self._group(cases, say) for cases in chosen]
 
-    def _group(self, cases: Sequence[Case], say: Callable[[Sequence[Case], str], tuple[str, dict[str, Any]]]) -> Told:
+    def _group(
+        self, cases: Sequence[Case], say: Callable[[Sequence[Case], str], tuple[str, dict[str, Any]]]
+    ) -> AnomalyText:
         start, end = min(c.start for c in cases), max(c.end for c in cases)
         queues = {c.queue for c in cases}
         group = group_of(self.facts.queues[cases[0].queue])
@@ -82,7 +84,7 @@ class Cases:
             }
             for c in cases[:_LISTED]
         ]
-        return Told(
+        return AnomalyText(
             sentence + self.scene.told(start, end, group),
             self.facts.queues[cases[0].queue] if len(queues) == 1 else None,
             sorted({op for c in chosen for op in c.ops}),

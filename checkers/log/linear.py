@@ -19,9 +19,9 @@ import numpy as np
 from checkers.legality import permits, settled
 from checkers.linearizability.monitors.base import Contradiction, Times, Undecided
 from checkers.linearizability.monitors.logs import APPEND, MAX, READ, LogOps, log_order
-from checkers.log.columns import INFO, NEVER, NONE, OK, Facts, Ints
-from checkers.log.context import Scene, group_of
-from checkers.log.outcomes import Fates, study
+from checkers.log.columns import INFO, NEVER, NONE, OK, Ints, LogColumns
+from checkers.log.context import RunTimeline, group_of
+from checkers.log.outcomes import MessageOutcomes, study
 from checkers.message_ops import of_messages
 from results.record import RunRecord
 from results.verdict import Anomaly, CheckResult, Verdict
@@ -45,7 +45,7 @@ class LogLinearizable:
         `invalid_queues`.
         """
         fates = study(run.history)
-        found, scene = fates.facts, Scene(run)
+        found, scene = fates.facts, RunTimeline(run)
         allowed = permits(run)
         anomalies: list[Anomaly] = []
         stats: Counter[str] = Counter(queues=0, ops=0, invalid_queues=0)
@@ -73,10 +73,10 @@ class LogLinearizable:
         )
 
 
-def queue_ops(fates: Fates, queue: int, may_lose: bool = False, may_be_dirty: bool = False) -> LogOps:
+def queue_ops(fates: MessageOutcomes, queue: int, may_lose: bool = False, may_be_dirty: bool = False) -> LogOps:
     """A queue's sends and sightings as ops of a log, in order of call; calls and returns are indices of the history.
 
-    Offsets count from the queue's origin (`Facts.origins`); what others had put in front of it is left out.
+    Offsets count from the queue's origin (`LogColumns.origins`); what others had put in front of it is left out.
     """
     found = fates.facts
     sends, places, reads = found.sends, found.places, found.reads
@@ -107,7 +107,7 @@ def queue_ops(fates: Fates, queue: int, may_lose: bool = False, may_be_dirty: bo
     return LogOps(f[order].astype(np.uint8), entry[order], since[order], when)
 
 
-def _absent(fates: Fates, queue: int, lost: Ints) -> list[tuple[Ints, Ints, Ints, Ints, Ints]]:
+def _absent(fates: MessageOutcomes, queue: int, lost: Ints) -> list[tuple[Ints, Ints, Ints, Ints, Ints]]:
     """What the final readings say is not there: messages behind the log's end, and those that were lost before it."""
     reads = fates.facts.reads
     readings = fates.readings.of(queue)
@@ -129,7 +129,9 @@ def _part(f: int, entry: Ints, offset: Ints, call: Ints, ret: Ints) -> tuple[Int
     return np.full(len(entry), f, dtype=np.int64), entry, offset, call, ret
 
 
-def _anomaly(run: RunRecord, found: Facts, scene: Scene, queue: int, ops: LogOps, rows: Sequence[int]) -> Anomaly:
+def _anomaly(
+    run: RunRecord, found: LogColumns, scene: RunTimeline, queue: int, ops: LogOps, rows: Sequence[int]
+) -> Anomaly:
     name = found.queues[queue]
     chosen = sorted(dict.fromkeys(rows), key=lambda row: int(ops.when.call[row]))
     calls = sorted({int(ops.when.call[row]) for row in chosen})
@@ -143,7 +145,7 @@ def _anomaly(run: RunRecord, found: Facts, scene: Scene, queue: int, ops: LogOps
     return Anomaly("nonlinearizable", summary, name, calls, window, details)
 
 
-def _words(run: RunRecord, found: Facts, queue: int, ops: LogOps, row: int) -> str:
+def _words(run: RunRecord, found: LogColumns, queue: int, ops: LogOps, row: int) -> str:
     """`op 12: message 5 acknowledged at offset 3 by n1`."""
     call, ret = int(ops.when.call[row]), int(ops.when.ret[row])
     offset = int(ops.offset[row] + found.origins[queue])

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from checkers.legality import permits, settled
-from checkers.log.context import Scene
+from checkers.log.context import RunTimeline
 from checkers.message_ops import of_messages
 from results.figures import clock, many
 from results.history import Call
@@ -52,14 +52,14 @@ class MessageIds:
 
 
 def _anomalies(run: RunRecord, reused: dict[str, list[Call]]) -> list[Anomaly]:
-    scene, legal = Scene(run), permits(run).get("lost")
+    scene, legal = RunTimeline(run), permits(run).get("lost")
     groups = [[identity] for identity in reused]
     if len(groups) > _SHOWN:
         groups[_SHOWN - 1 :] = [[identity for group in groups[_SHOWN - 1 :] for identity in group]]
     return [_anomaly(scene, legal, group, [reused[identity] for identity in group]) for group in groups]
 
 
-def _anomaly(scene: Scene, legal: str | None, ids: Sequence[str], calls: Sequence[Sequence[Call]]) -> Anomaly:
+def _anomaly(scene: RunTimeline, legal: str | None, ids: Sequence[str], calls: Sequence[Sequence[Call]]) -> Anomaly:
     first, *others = calls[0]
     start, end = first.invoke.time, max(_end(call) for call in others)
     givers = "; ".join(

@@ -19,8 +19,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from checkers.log.columns import NONE, OK, POP, REPLICA_READ, Bools, Facts, Ints
-from checkers.log.outcomes import Fates
+from checkers.log.columns import NONE, OK, POP, REPLICA_READ, Bools, Ints, LogColumns
+from checkers.log.outcomes import MessageOutcomes
 
 
 class Inversion(NamedTuple):
@@ -49,7 +49,7 @@ class Back(NamedTuple):
     offset: int
 
 
-def inversions(facts: Facts, fates: Fates) -> Iterator[Inversion]:
+def inversions(facts: LogColumns, fates: MessageOutcomes) -> Iterator[Inversion]:
     """Every send that stands in front of one that it follows, once. Lost messages stand nowhere."""
     sends = facts.sends
     place = standing(facts, fates)
@@ -66,7 +66,7 @@ def inversions(facts: Facts, fates: Fates) -> Iterator[Inversion]:
             yield Inversion(earlier, later, False)
 
 
-def standing(facts: Facts, fates: Fates) -> Ints:
+def standing(facts: LogColumns, fates: MessageOutcomes) -> Ints:
     """The offset at which each send stands: in the final readings, else where it was acknowledged, else where it was
     seen. NONE: nowhere, or unknown.
     """
@@ -82,13 +82,13 @@ def standing(facts: Facts, fates: Fates) -> Ints:
     return where
 
 
-def _sent_to(facts: Facts, fates: Fates) -> Ints:
+def _sent_to(facts: LogColumns, fates: MessageOutcomes) -> Ints:
     if not len(facts.sends.id):
         return np.full(len(fates.sender), NONE, dtype=np.int64)
     return np.where(fates.sender == NONE, NONE, facts.sends.queue[fates.sender])
 
 
-def _behind(facts: Facts, place: Ints, rows: Ints, by_process: bool) -> Iterator[tuple[int, int]]:
+def _behind(facts: LogColumns, place: Ints, rows: Ints, by_process: bool) -> Iterator[tuple[int, int]]:
     """(earlier, later) for rows sorted by group and offset: the smallest end among all that stand behind a send."""
     sends = facts.sends
     group = sends.queue[rows] * (2**40) + (sends.process[rows] if by_process else 0)
@@ -105,7 +105,7 @@ def _behind(facts: Facts, place: Ints, rows: Ints, by_process: bool) -> Iterator
                 yield int(rows[witness]), int(rows[a + i])
 
 
-def holes(facts: Facts) -> Iterator[Gap]:
+def holes(facts: LogColumns) -> Iterator[Gap]:
     """Gaps inside an answer, of reads that show a stretch of a queue."""
     reads, seen = facts.reads, facts.sightings
     if len(seen.id) < 2:
@@ -116,7 +116,7 @@ def holes(facts: Facts) -> Iterator[Gap]:
         yield Gap(int(seen.read[i]), int(seen.offset[i]) + 1, int(seen.offset[i + 1]))
 
 
-def leading_gaps(facts: Facts) -> Iterator[Gap]:
+def leading_gaps(facts: LogColumns) -> Iterator[Gap]:
     """Offsets between what was asked for and the first message shown, or, of an empty answer, the next to ask for.
 
     Not where the server says that they were trimmed away (its `min` lies beyond them), nor in front of the queue's
@@ -137,9 +137,9 @@ def leading_gaps(facts: Facts) -> Iterator[Gap]:
 
 
 class Standing:
-    """Which sends stand (`standing`) where, without those that are gone (`Fates.is_gone`): found by offset."""
+    """Which sends stand (`standing`) where, by offset; without those that are gone (`MessageOutcomes.is_gone`)."""
 
-    def __init__(self, facts: Facts, place: Ints, gone: Bools) -> None:
+    def __init__(self, facts: LogColumns, place: Ints, gone: Bools) -> None:
         rows = np.nonzero((place != NONE) & ~gone)[0]
         rows = rows[np.lexsort((place[rows], facts.sends.queue[rows]))]
         self._rows, self._place, self._queue = rows, place[rows], facts.sends.queue[rows]
@@ -151,7 +151,7 @@ class Standing:
         return self._rows[first + a : first + b]
 
 
-def skipped(facts: Facts, gap: Gap, place: Ints, gone: Bools) -> Ints:
+def skipped(facts: LogColumns, gap: Gap, place: Ints, gone: Bools) -> Ints:
     """The sends that stand inside a gap. Of many gaps: `Standing`."""
     return Standing(facts, place, gone).between(int(facts.reads.queue[gap.read]), gap.begin, gap.end)
 
@@ -163,7 +163,7 @@ class Passed(NamedTuple):
     sends: Ints
 
 
-def taken_past(facts: Facts, fates: Fates, place: Ints) -> tuple[list[Passed], list[Gap]]:
+def taken_past(facts: LogColumns, fates: MessageOutcomes, place: Ints) -> tuple[list[Passed], list[Gap]]:
     """What readers were taken past by the beginning of an answer: (skips: messages stand there, holes: none does).
 
     The read-throughs of single replicas are no readers: what they lack is a hole.
@@ -181,7 +181,7 @@ def taken_past(facts: Facts, fates: Fates, place: Ints) -> tuple[list[Passed], l
     return skips, empty
 
 
-def thrown_back(facts: Facts, reigned: Callable[[int, int, int], bool]) -> Iterator[Back]:
+def thrown_back(facts: LogColumns, reigned: Callable[[int, int, int], bool]) -> Iterator[Back]:
     """`reigned(node, from row, to row)`: was the node the same master, undisturbed, from one read to the other?"""
     reads, seen = facts.reads, facts.sightings
     down = np.zeros(len(reads.f), dtype=bool)
@@ -196,7 +196,7 @@ def thrown_back(facts: Facts, reigned: Callable[[int, int, int], bool]) -> Itera
     yield from _shrunk(facts, reigned)
 
 
-def _shrunk(facts: Facts, reigned: Callable[[int, int, int], bool]) -> Iterator[Back]:
+def _shrunk(facts: LogColumns, reigned: Callable[[int, int, int], bool]) -> Iterator[Back]:
     """Answers of a master that name an end of the queue below what it had shown before they were asked for."""
     reads, seen = facts.reads, facts.sightings
     rows = np.nonzero((reads.f != POP) & (reads.master == 1))[0]

@@ -1,7 +1,7 @@
 """What became of every message: kept, lost, seen although it must not be.
 
-Everything is an array of rows of `Facts.sends` or `Facts.places`; `checkers.log.anomalies` turns them into words.
-The rules, with their source in Jepsen's Kafka workload (`jepsen.tests.kafka`) where there is one:
+Everything is an array of rows of `LogColumns.sends` or `LogColumns.places`; `checkers.log.anomalies` turns them into
+words. The rules, with their source in Jepsen's Kafka workload (`jepsen.tests.kafka`) where there is one:
 
 * *lost*: acknowledged, and on no replica in the end. Where no final reading decides it: acknowledged, never seen by
   anybody, although a read that was asked for after the acknowledgement went past its offset (Jepsen's `lost-write`).
@@ -22,15 +22,15 @@ from weakref import WeakKeyDictionary
 import numpy as np
 import numpy.typing as npt
 
-from checkers.log.columns import FAIL, INFO, NONE, OK, POP, Bools, Facts, Ints, facts
-from checkers.log.replica_reads import Readings
+from checkers.log.columns import FAIL, INFO, NONE, OK, POP, Bools, Ints, LogColumns, facts
+from checkers.log.replica_reads import ReplicaReads
 from checkers.message_ops import explained
 from results.history import History
 
-Kind = TypeVar("Kind", bound=np.generic)
+Transition = TypeVar("Transition", bound=np.generic)
 
 
-def study(history: History) -> Fates:
+def study(history: History) -> MessageOutcomes:
     """The fates of a history's messages; the judges of one run share them. Raises BadOp as `facts` does, and where an
     id was sent twice.
     """
@@ -38,14 +38,14 @@ def study(history: History) -> Fates:
     if found is None:
         with explained(history):
             columns = facts(history)
-            found = _known[history] = Fates(columns, Readings(columns))
+            found = _known[history] = MessageOutcomes(columns, ReplicaReads(columns))
     return found
 
 
-class Fates:
+class MessageOutcomes:
     """Raises ValueError when an id was sent twice: then nothing can be said of it."""
 
-    def __init__(self, facts: Facts, readings: Readings) -> None:
+    def __init__(self, facts: LogColumns, readings: ReplicaReads) -> None:
         self.facts, self.readings = facts, readings
         sends = facts.sends
         self._by_id = np.argsort(sends.id, kind="stable")
@@ -258,9 +258,9 @@ class Fates:
         return passed
 
 
-def _take(column: npt.NDArray[Kind], rows: Ints) -> npt.NDArray[Kind]:
+def _take(column: npt.NDArray[Transition], rows: Ints) -> npt.NDArray[Transition]:
     """`column[rows]`, and anything where a row is NONE."""
     return column[rows] if len(column) else np.zeros(len(rows), dtype=column.dtype)
 
 
-_known: WeakKeyDictionary[History, Fates] = WeakKeyDictionary()
+_known: WeakKeyDictionary[History, MessageOutcomes] = WeakKeyDictionary()

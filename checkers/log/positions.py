@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from checkers.log.columns import NONE, POLL, Facts
+from checkers.log.columns import NONE, POLL, LogColumns
 
 
 class Step(NamedTuple):
@@ -35,7 +35,7 @@ class Step(NamedTuple):
         return self.begin < self.position
 
 
-def missteps(facts: Facts) -> Iterator[Step]:
+def missteps(facts: LogColumns) -> Iterator[Step]:
     """Every poll that goes back, or jumps, in order of process, queue and time."""
     reads = facts.reads
     rows = np.nonzero(reads.f == POLL)[0]
@@ -67,7 +67,7 @@ def _or(offset: int, otherwise: int) -> int:
     return otherwise if offset == NONE else int(offset)
 
 
-def _shown(facts: Facts, row: int) -> tuple[int, int]:
+def _shown(facts: LogColumns, row: int) -> tuple[int, int]:
     """The first and the last offset of an answer."""
     first, count = int(facts.reads.first[row]), int(facts.reads.count[row])
     if not count:

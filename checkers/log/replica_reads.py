@@ -12,14 +12,14 @@ from functools import cached_property
 
 import numpy as np
 
-from checkers.log.columns import NONE, REPLICA_READ, Bools, Facts, Ints
+from checkers.log.columns import NONE, REPLICA_READ, Bools, Ints, LogColumns
 
 
 @dataclass(frozen=True)
 class Reading:
     """One replica's queue, from `begin` to `end` (exclusive), as its last chain of reads showed it.
 
-    rows      rows of `Facts.reads`, in order.
+    rows      rows of `LogColumns.reads`, in order.
     complete  the chain reached the end.
     master    1: the replica was asked as the master, 0: as a slave, NONE: not said.
     """
@@ -35,10 +35,10 @@ class Reading:
     id: Ints
 
 
-class Readings:
+class ReplicaReads:
     """All final readings of a run, by queue and node."""
 
-    def __init__(self, facts: Facts) -> None:
+    def __init__(self, facts: LogColumns) -> None:
         self.facts = facts
         rows = np.nonzero(facts.reads.f == REPLICA_READ)[0]
         by: dict[tuple[int, int], list[int]] = {}
@@ -109,7 +109,7 @@ class Readings:
         return found
 
 
-def _reading(facts: Facts, queue: int, node: int, rows: Sequence[int]) -> Reading:
+def _reading(facts: LogColumns, queue: int, node: int, rows: Sequence[int]) -> Reading:
     """The last complete chain of these reads, else the last one that was begun."""
     reads = facts.reads
     chains: list[list[int]] = []
@@ -136,7 +136,7 @@ def _reading(facts: Facts, queue: int, node: int, rows: Sequence[int]) -> Readin
     )
 
 
-def _after(facts: Facts, row: int) -> int:
+def _after(facts: LogColumns, row: int) -> int:
     """Where the next read of a chain goes on: as the server said, else behind the last message."""
     reads = facts.reads
     if reads.next[row] != NONE:

@@ -8,10 +8,10 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from checkers.legality import settled
-from checkers.log.columns import Facts, Ints
-from checkers.log.context import Scene
+from checkers.log.columns import Ints, LogColumns
+from checkers.log.context import RunTimeline
 from checkers.log.outcomes import study
-from checkers.log.replica_reads import Reading, Readings
+from checkers.log.replica_reads import Reading, ReplicaReads
 from checkers.message_ops import of_messages
 from results.record import RunRecord
 from results.verdict import Anomaly, CheckResult, Verdict
@@ -35,7 +35,7 @@ class Replicas:
         """
         readings = study(run.history).readings
         found = readings.facts
-        scene = Scene(run)
+        scene = RunTimeline(run)
         differ: dict[tuple[str, ...], list[tuple[int, int, Mapping[str, str]]]] = {}
         behind: Counter[str] = Counter()
         messages = queues = 0
@@ -86,7 +86,7 @@ def _between(reading: Reading, begin: int, end: int) -> Ints:
     return rows[np.lexsort((rows[:, 1], rows[:, 0]))]
 
 
-def _at(found: Facts, reading: Reading, offset: int) -> str:
+def _at(found: LogColumns, reading: Reading, offset: int) -> str:
     ids = reading.id[reading.offset == offset]
     return " and ".join(f"message {found.name(int(i))}" for i in ids) if len(ids) else "nothing"
 
@@ -101,9 +101,9 @@ def _odd(said: Mapping[str, str]) -> tuple[str, ...]:
 
 def _tell(
     run: RunRecord,
-    found: Facts,
-    scene: Scene,
-    readings: Readings,
+    found: LogColumns,
+    scene: RunTimeline,
+    readings: ReplicaReads,
     odd: tuple[str, ...],
     cases: Sequence[tuple[int, int, Mapping[str, str]]],
 ) -> Anomaly:
@@ -124,7 +124,7 @@ def _tell(
     return Anomaly("divergent-replicas", summary, name, sorted(ops), window, details)
 
 
-def _showing(found: Facts, rows: Sequence[int], offset: int) -> list[int]:
+def _showing(found: LogColumns, rows: Sequence[int], offset: int) -> list[int]:
     """The reads whose stretch of the queue covers an offset."""
     reads, seen = found.reads, found.sightings
     covering = []

@@ -7,26 +7,26 @@ from typing import Any
 import numpy as np
 
 from checkers.log.columns import NONE, OK, Ints
-from checkers.log.context import Scene
-from checkers.log.groups import Case, Cases
+from checkers.log.context import RunTimeline
+from checkers.log.groups import AnomalyGroups, Case
 from checkers.log.order import Gap, standing
-from checkers.log.outcomes import Fates
+from checkers.log.outcomes import MessageOutcomes
 from checkers.log.positions import Step
 from results.record import RunRecord
 
 
-class Teller:
+class AnomalyWriter:
     """What the sentences about a run's messages are made of."""
 
-    def __init__(self, run: RunRecord, fates: Fates) -> None:
+    def __init__(self, run: RunRecord, fates: MessageOutcomes) -> None:
         self.run, self.facts, self.readings, self.fates = run, fates.facts, fates.readings, fates
-        self.scene = Scene(run)
+        self.scene = RunTimeline(run)
         self.standing = standing(fates.facts, fates)
 
     # Cases.
 
-    def cases(self, cases: Any) -> Cases:
-        return Cases(self.facts, self.scene, cases)
+    def cases(self, cases: Any) -> AnomalyGroups:
+        return AnomalyGroups(self.facts, self.scene, cases)
 
     def send_case(self, row: int, also: int | None = None, stand: bool = False) -> Case:
         sends = self.facts.sends

@@ -16,9 +16,9 @@ import numpy as np
 
 from checkers.legality import permits, settled
 from checkers.log.columns import NONE, OK
-from checkers.log.context import Scene, group_of
+from checkers.log.context import RunTimeline, group_of
 from checkers.log.order import standing
-from checkers.log.outcomes import Fates, study
+from checkers.log.outcomes import MessageOutcomes, study
 from checkers.message_ops import of_messages
 from results.figures import clock
 from results.history import Call, History
@@ -60,7 +60,7 @@ class Deliveries:
         """
         groups = _consumption(run.history)
         total = sum(len(calls) for c in groups.values() for calls in c.deliveries.values())
-        fates, scene = study(run.history), Scene(run)
+        fates, scene = study(run.history), RunTimeline(run)
         distinct = sum(len(c.deliveries) for c in groups.values())
         again = {at: _again(c) for at, c in groups.items()}
         stats = {
@@ -120,7 +120,7 @@ def _note(of: Consumption, call: Call, f: str, value: Any, index: int) -> None:
 
 
 def _lost(
-    run: RunRecord, scene: Scene, fates: Fates, groups: Mapping[tuple[str, str], Consumption]
+    run: RunRecord, scene: RunTimeline, fates: MessageOutcomes, groups: Mapping[tuple[str, str], Consumption]
 ) -> Iterator[Anomaly]:
     """Messages that were acknowledged, are there, lie below the end of a complete drain, and were never delivered.
 
@@ -146,7 +146,7 @@ class _Missed(NamedTuple):
     reused: bool
 
 
-def _missed(fates: Fates, queue: str, of: Consumption, delivered: Set[Any]) -> Iterator[_Missed]:
+def _missed(fates: MessageOutcomes, queue: str, of: Consumption, delivered: Set[Any]) -> Iterator[_Missed]:
     """Acknowledged sends below the end of the drain that were not delivered, and of which the run does not say that
     they are lost, or were deleted for their age.
     """
@@ -165,7 +165,7 @@ def _missed(fates: Fates, queue: str, of: Consumption, delivered: Set[Any]) -> I
 
 
 def _told_lost(
-    run: RunRecord, scene: Scene, fates: Fates, group: str, missed: Sequence[_Missed], legal: str | None
+    run: RunRecord, scene: RunTimeline, fates: MessageOutcomes, group: str, missed: Sequence[_Missed], legal: str | None
 ) -> Iterator[Anomaly]:
     if not missed:
         return
@@ -209,7 +209,9 @@ def _again(of: Consumption) -> list[tuple[int, Call, int]]:
     return found
 
 
-def _redelivered(scene: Scene, again: Mapping[tuple[str, str], Sequence[tuple[int, Call, int]]]) -> Iterator[Anomaly]:
+def _redelivered(
+    scene: RunTimeline, again: Mapping[tuple[str, str], Sequence[tuple[int, Call, int]]]
+) -> Iterator[Anomaly]:
     """One for each group: what was consumed again after the group had committed past it."""
     for group in sorted({name for name, _ in again}):
         cases = [(queue, *case) for (name, queue), found in again.items() if name == group for case in found]

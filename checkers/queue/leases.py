@@ -17,7 +17,7 @@ from itertools import pairwise
 from typing import Any
 
 from checkers.legality import settled
-from checkers.log.context import Scene, group_of
+from checkers.log.context import RunTimeline, group_of
 from checkers.message_ops import of_messages
 from results.figures import SECOND, clock
 from results.history import Call, History
@@ -72,7 +72,7 @@ class Leases:
         leases = sum(len(life.leases) for life in held.values())
         if not leases:
             return CheckResult(self.name, Verdict.UNKNOWN, "nothing was popped")
-        scene = Scene(run)
+        scene = RunTimeline(run)
         stats = {
             "messages": len(held),
             "leases": leases,
@@ -92,7 +92,7 @@ class Leases:
         ]
         return settled(self.name, run, found, stats, f"{len(held):,} messages popped, {leases:,} leases")
 
-    def _told_twice(self, scene: Scene, cases: Sequence[tuple[str, int, Lease, Lease]]) -> Iterator[Anomaly]:
+    def _told_twice(self, scene: RunTimeline, cases: Sequence[tuple[str, int, Lease, Lease]]) -> Iterator[Anomaly]:
         for legal in (False, True):
             some = [c for c in cases if self._forgotten(scene, c[2].call.start, c[3]) == legal]
             if some:
@@ -105,7 +105,7 @@ class Leases:
                 )
                 yield _anomaly("leased-twice", told, scene, [(a, b) for _, _, a, b in some], legal)
 
-    def _told_after(self, scene: Scene, cases: Sequence[tuple[str, int, Call, Lease]]) -> Iterator[Anomaly]:
+    def _told_after(self, scene: RunTimeline, cases: Sequence[tuple[str, int, Call, Lease]]) -> Iterator[Anomaly]:
         for legal in (False, True):
             some = [c for c in cases if self._forgotten(scene, c[2].end or 0, c[3]) == legal]
             if some:
@@ -117,10 +117,12 @@ class Leases:
                 )
                 yield _anomaly("acked-redelivered", told, scene, [(a, b) for _, _, a, b in some], legal)
 
-    def _forgotten(self, scene: Scene, since: int, again: Lease) -> bool:
+    def _forgotten(self, scene: RunTimeline, since: int, again: Lease) -> bool:
         """Whether a fault may have made the brokers forget what happened at `since` (ns) before `again`."""
         until = again.call.end or again.call.start
-        return any(band.start_ns <= until and since >= band.start_ns - self.slack for band in scene.bands)
+        return any(
+            interval.start_ns <= until and since >= interval.start_ns - self.slack for interval in scene.fault_intervals
+        )
 
 
 def _lives(history: History) -> tuple[dict[tuple[str, int], _Held], dict[str, int]]:
@@ -174,7 +176,7 @@ def _after_ack(life: _Held) -> Iterator[tuple[Call, Lease]]:
 
 
 def _told_gone(
-    scene: Scene, gone: Sequence[tuple[str, int, Lease]], last_pop: Mapping[str, int], limit: int
+    scene: RunTimeline, gone: Sequence[tuple[str, int, Lease]], last_pop: Mapping[str, int], limit: int
 ) -> Iterator[Anomaly]:
     """The window is that of the message that had the most time to come back."""
     if not gone:
@@ -190,7 +192,9 @@ def _told_gone(
     yield replace(found, window=waited, limit_s=limit / SECOND)
 
 
-def _anomaly(name: str, told: str, scene: Scene, pairs: Sequence[tuple[Call | Lease, Lease]], legal: bool) -> Anomaly:
+def _anomaly(
+    name: str, told: str, scene: RunTimeline, pairs: Sequence[tuple[Call | Lease, Lease]], legal: bool
+) -> Anomaly:
     calls = [(a.call if isinstance(a, Lease) else a, b.call) for a, b in pairs]
     window = (calls[0][0].start, max(b.end or b.start for _, b in calls))
     key = pairs[0][1].queue

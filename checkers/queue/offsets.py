@@ -17,7 +17,7 @@ from itertools import accumulate
 from typing import Any
 
 from checkers.legality import settled
-from checkers.log.context import Scene, group_of
+from checkers.log.context import RunTimeline, group_of
 from checkers.message_ops import of_messages
 from results.figures import SECOND, clock
 from results.history import Call, History
@@ -52,7 +52,7 @@ class Query:
 
 
 @dataclass
-class Ledger:
+class CommitLedger:
     """The commits and queries of one group and queue, in order of time."""
 
     commits: list[Commit] = field(default_factory=list)
@@ -102,7 +102,7 @@ class Offsets:
         unknown = None
         if not queries or not commits:
             unknown = "no offset was committed" if not commits else "no committed offset was ever asked for"
-        scene = Scene(run)
+        scene = RunTimeline(run)
         memory = _Memory(scene, self.slack)
         breaches: list[_Breach] = []
         slaves = 0
@@ -121,7 +121,7 @@ class Offsets:
         return settled(
             self.name,
             run,
-            list(_told(scene, breaches)),
+            list(_describe(scene, breaches)),
             stats,
             f"{queries:,} queries of committed offsets, {commits:,} commits",
             unknown,
@@ -138,17 +138,21 @@ class _Memory:
     changes in quick succession add up.
     """
 
-    def __init__(self, scene: Scene, slack: int) -> None:
+    def __init__(self, scene: RunTimeline, slack: int) -> None:
         self.scene, self.slack = scene, slack
         first: str | None = scene.reigns[0].node if scene.reigns else None
         # A fault on the master counts as a change of its own: what it had not yet written to disk may be gone.
-        hit = [(band.start_ns, node) for band in scene.bands for node in {*band.impairs, *band.nodes}]
+        hit = [
+            (interval.start_ns, node)
+            for interval in scene.fault_intervals
+            for node in {*interval.impairs, *interval.nodes}
+        ]
         self.changes: list[tuple[int, str | None]] = [(0, first), *((r.since, r.node) for r in scene.reigns[1:])]
         self.changes += [(at, node) for at, node in hit if self._master(at) == node]
         self.changes.sort(key=lambda change: change[0])
         self._inherited: dict[tuple[int, str], list[tuple[int, int, str | None]]] = {}
 
-    def since(self, query: Query, ledger: Ledger) -> int | None:
+    def since(self, query: Query, ledger: CommitLedger) -> int | None:
         """Since when (ns) the broker that answers has been master without a break; None: it is none."""
         scene = self.scene
         if scene.reigns:
@@ -160,7 +164,7 @@ class _Memory:
         else:
             others = (c.acked for c in ledger.commits if c.node != query.node and c.end < query.start)
             begun = max(others, default=0)
-        broken = [b.start_ns for b in scene.bands if query.node in b.impairs or query.node in b.nodes]
+        broken = [b.start_ns for b in scene.fault_intervals if query.node in b.impairs or query.node in b.nodes]
         return max([begun, *(at for at in broken if at <= query.answered)])
 
     def inherited(self, since: int, heir: str) -> list[tuple[int, int, str | None]]:
@@ -187,14 +191,14 @@ class _Memory:
         return next((node for at, node in reversed(self.changes) if at <= time), None)
 
 
-def _ledgers(history: History) -> dict[tuple[str, str], Ledger]:
-    found: dict[tuple[str, str], Ledger] = {}
+def _ledgers(history: History) -> dict[tuple[str, str], CommitLedger]:
+    found: dict[tuple[str, str], CommitLedger] = {}
     for call in history.clients.calls:
         f, key = call.invoke.f, call.invoke.key
         if key is None or f not in ("commit", "committed"):
             continue
         said = {**call.invoke.extra, **(call.completion.extra if call.completion is not None else {})}
-        ledger = found.setdefault((str(said.get("group")), key), Ledger())
+        ledger = found.setdefault((str(said.get("group")), key), CommitLedger())
         node = str(said.get("node"))
         if f == "commit" and call.outcome != "fail":
             ledger.commits.append(_commit(call, node))
@@ -216,7 +220,7 @@ def _commit(call: Call, node: str) -> Commit:
 
 
 def _wrong(
-    ledger: Ledger, query: Query, since: int, inherited: Sequence[tuple[int, int, str | None]]
+    ledger: CommitLedger, query: Query, since: int, inherited: Sequence[tuple[int, int, str | None]]
 ) -> tuple[Commit | None, bool] | None:
     """(the commit that was forgotten, whether the answer lies below it), or None where the answer is right.
 
@@ -249,7 +253,7 @@ def _binds(commit: Commit, query: Query, since: int, inherited: Sequence[tuple[i
     return any(a <= commit.acked <= b and node in (None, commit.node) for a, b, node in inherited)
 
 
-def _told(scene: Scene, breaches: Sequence[_Breach]) -> Iterator[Anomaly]:
+def _describe(scene: RunTimeline, breaches: Sequence[_Breach]) -> Iterator[Anomaly]:
     """One anomaly for each group of consumers, answering broker, and reign; the worst case of each in full."""
     by: dict[tuple[str, str, bool], list[_Breach]] = {}
     for breach in breaches:

@@ -17,7 +17,7 @@ import pyarrow as pa
 from checkers.linearizability.compiled.batch import Packed
 from checkers.linearizability.history.arrow import Calls, Flags, Longs, Rows, coded
 from checkers.linearizability.history.encode import NEVER, Table
-from checkers.linearizability.models.registry import CasRegister, Kind, Model, Register
+from checkers.linearizability.models.registry import CasRegister, Model, Register, Transition
 from checkers.linearizability.models.values import freeze
 from results.op_table import runs_of
 
@@ -131,7 +131,7 @@ class _Kinds:
         f, value = divmod(code >> 1, width)
         try:
             data = None if value == 0 else json.loads(self.rows.values[value - 1])
-            return self.table.kind(Kind(self.rows.fs[f], freeze(data), bool(code & 1)))
+            return self.table.kind(Transition(self.rows.fs[f], freeze(data), bool(code & 1)))
         except (ValueError, RecursionError):
             return -1
 

@@ -140,7 +140,7 @@ class HadoopFiles:
         self._conf = context._jsc.hadoopConfiguration()
 
     def listing(self, root: str) -> Iterator[Found]:
-        with _told(root, HistoryError):
+        with _describe(root, HistoryError):
             fs, path = self._at(root)
             base = fs.makeQualified(path).toUri().getPath().rstrip("/")
             files = fs.listFiles(path, True)
@@ -150,7 +150,7 @@ class HadoopFiles:
                 yield Found(inner, file.getLen(), file.getModificationTime())
 
     def read(self, path: str) -> bytes:
-        with _told(path, HistoryError):
+        with _describe(path, HistoryError):
             fs, at = self._at(path)
             stream = fs.open(at)
             try:
@@ -160,7 +160,7 @@ class HadoopFiles:
 
     def write(self, path: str, data: bytes) -> None:
         # A rename is one step on a real file system; an object store makes a file visible when it is closed.
-        with _told(path, StoreError):
+        with _describe(path, StoreError):
             fs, at = self._at(path)
             draft = self._jvm.org.apache.hadoop.fs.Path(at.getParent(), f"_{at.getName()}.tmp")
             stream = fs.create(draft, True)
@@ -172,7 +172,7 @@ class HadoopFiles:
                 raise StoreError(f"{path}: the verdict table cannot be written: the file could not be renamed")
 
     def children(self, folder: str) -> list[str]:
-        with _told(folder, HistoryError):
+        with _describe(folder, HistoryError):
             fs, path = self._at(folder)
             if not fs.exists(path):
                 return []
@@ -187,7 +187,7 @@ _PACKAGES: Final = "spark.jars.packages brings it, for s3a: org.apache.hadoop:ha
 
 
 @contextmanager
-def _told(uri: str, kind: type[HistoryError] | type[StoreError]) -> Iterator[None]:
+def _describe(uri: str, kind: type[HistoryError] | type[StoreError]) -> Iterator[None]:
     """Java's exceptions as one line of ours: their text only, since a trace may hold parts of a configuration."""
     from py4j.protocol import Py4JError, Py4JJavaError
 

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Final, Literal
 
-Kind = Literal["run", "history", "table"]
+Transition = Literal["run", "history", "table"]
 
 PORTION_S: Final = 2.0
 """Seconds of work that a portion is filled up to, by estimate."""
@@ -24,7 +24,7 @@ PORTION_UNITS: Final = 2_000
 
 _BYTE_S: Final[dict[str, float]] = {"text": 5e-7, "gzip": 5e-6, "parquet": 5e-6}
 _ROW_S: Final = 6e-7
-_UNIT_S: Final[dict[Kind, float]] = {"run": 0.03, "history": 0.002, "table": 0.005}
+_UNIT_S: Final[dict[Transition, float]] = {"run": 0.03, "history": 0.002, "table": 0.005}
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class Unit:
     files    paths below `source` and their sizes: what has to be brought to a worker that cannot read `source` itself.
     """
 
-    kind: Kind
+    kind: Transition
     source: str
     name: str
     stamp: str
@@ -93,7 +93,7 @@ def file_cost(size: int, name: str) -> float:
     return size * _BYTE_S[kind]
 
 
-def unit_cost(kind: Kind, reading: float) -> float:
+def unit_cost(kind: Transition, reading: float) -> float:
     return _UNIT_S[kind] + reading
 
 

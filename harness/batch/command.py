@@ -13,7 +13,7 @@ from harness.cli import terminal
 from harness.plan.plan import PlanError
 
 if TYPE_CHECKING:
-    from harness.check.examine import Asked
+    from harness.check.examine import CheckOptions
 
 
 @click.command()
@@ -54,7 +54,9 @@ if TYPE_CHECKING:
     help="Check nothing: write all histories of the input, of whatever format, as one op table.",
 )
 @click.option("--again", is_flag=True, help="Check also what the same version has checked before.")
-def batch(inputs: tuple[str, ...], conf: tuple[str, ...], asked: Asked, pack: Path | None, **options: Any) -> None:
+def batch(
+    inputs: tuple[str, ...], conf: tuple[str, ...], asked: CheckOptions, pack: Path | None, **options: Any
+) -> None:
     """Judge every history of a store, a folder or an op table, in parallel, on Spark (docs/batch.md).
 
     A second call checks only what is new, or was checked by another version. The exit code is the worst verdict's.

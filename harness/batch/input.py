@@ -12,7 +12,7 @@ from typing import Final
 
 from checkers.spark.files import Files, Found, as_path, join
 from checkers.spark.units import Unit, file_cost, rows_cost, unit_cost
-from harness.check.expected import Listed, Row
+from harness.check.expected import ExpectedVerdicts, Row
 from harness.check.offline import HISTORY
 from harness.plan.plan import PlanError
 from harness.plan.registry import WORKLOADS
@@ -79,7 +79,13 @@ def _sources(module: str) -> list[Path]:
 
 
 def units_in(
-    root: str, files: Files, model: str | None, listed: Listed | None, output: str, tell: Tell, portion_s: float
+    root: str,
+    files: Files,
+    model: str | None,
+    listed: ExpectedVerdicts | None,
+    output: str,
+    tell: Tell,
+    portion_s: float,
 ) -> list[Unit]:
     """All units at `root`: stored runs (folders with a `plan.toml`), histories, and op tables in parts worth a task.
 
@@ -130,7 +136,7 @@ def _resolved(root: str, file: Found) -> Path:
     return Path(root, file.path).resolve()
 
 
-def _row(listed: Listed | None, root: str, file: Found, files: Files) -> Row | None:
+def _row(listed: ExpectedVerdicts | None, root: str, file: Found, files: Files) -> Row | None:
     if listed is None:
         return None
     if files.shared:

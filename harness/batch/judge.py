@@ -14,7 +14,7 @@ from checkers.linearizability.compiled.batch import VALID, check_batch
 from checkers.linearizability.models.registry import MODELS
 from checkers.spark.columns import applies
 from harness.batch.rows import Clock, key_rows, rows_of
-from harness.check.examine import Asked, algorithms
+from harness.check.examine import CheckOptions, algorithms
 from results.history import Call
 from results.record import RunRecord
 from results.verdict import Verdict, worst
@@ -22,7 +22,7 @@ from results.verdict_table import VerdictRow
 
 
 @dataclass
-class Open:
+class PendingHistory:
     """A history that still has to be judged against a model."""
 
     run: str
@@ -41,7 +41,7 @@ class Open:
         self.keys = [(key, own) for key, calls in by_key.items() if (own := [c for c in calls if c.invoke.f in fs])]
 
 
-def decide_all(histories: Sequence[Open], asked: Asked) -> None:
+def decide_all(histories: Sequence[PendingHistory], asked: CheckOptions) -> None:
     """The histories' rows: those of registers in one call, then each that is not valid by itself.
 
     (The states of a register are the values that were written, and few; what many histories of another model reach
@@ -63,7 +63,7 @@ def decide_all(histories: Sequence[Open], asked: Asked) -> None:
                 history.rows = [failed_row(history.run, problem)]
 
 
-def _together(histories: Sequence[Open], model: str, asked: Asked) -> None:
+def _together(histories: Sequence[PendingHistory], model: str, asked: CheckOptions) -> None:
     flat = [(history, key, calls) for history in histories for key, calls in history.keys]
     if not flat:
         return
@@ -99,7 +99,7 @@ def _together(histories: Sequence[Open], model: str, asked: Asked) -> None:
         )
 
 
-def _by_itself(history: Open, asked: Asked) -> None:
+def _by_itself(history: PendingHistory, asked: CheckOptions) -> None:
     clock = Clock()
     result, keys = asked.checker(history.model).examine(history.record)
     wall, cpu = clock.read()

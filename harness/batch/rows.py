@@ -21,7 +21,7 @@ from results.verdict_file import plain
 from results.verdict_table import VerdictRow, from_columns
 
 
-class Watched:
+class TimedChecker:
     """A linearizability checker that keeps what it found for each key."""
 
     def __init__(self, checker: Linearizable) -> None:
@@ -36,7 +36,7 @@ class Watched:
 
 def rows_of(run: str, result: CheckResult, checker: Checker | None) -> Iterator[VerdictRow]:
     """A row for each key that was judged by itself, else one for the run."""
-    if isinstance(checker, Watched) and checker.keys:
+    if isinstance(checker, TimedChecker) and checker.keys:
         yield from key_rows(run, checker.checker.model.name, checker.keys, result.ms)
         if worst(r.verdict for r in checker.keys.values()) == result.verdict:
             return
@@ -83,7 +83,7 @@ def key_rows(run: str, model: str, keys: Mapping[str | None, LinearResult], ms: 
 
 
 @dataclass(frozen=True)
-class Quick:
+class ColumnarResults:
     """Histories of an op table that were found valid from their columns.
 
     names, good, events   of every history of the part: its name, whether it is one of these, and its rows.

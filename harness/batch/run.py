@@ -21,8 +21,8 @@ from checkers.spark.units import PORTION_S, Unit, portions
 from harness.batch.input import checker_version, units_in
 from harness.batch.logs import BY_QUEUE, Source, judge_logs, log_sources
 from harness.batch.work import BatchWork
-from harness.check.examine import Asked
-from harness.check.expected import Listed, Row
+from harness.check.examine import CheckOptions
+from harness.check.expected import ExpectedVerdicts, Row
 from harness.cli import terminal
 from harness.plan.plan import PlanError
 from infra.options import suggest
@@ -46,7 +46,7 @@ class BatchPlan:
 
     inputs: Sequence[str]
     output: str
-    asked: Asked = field(default_factory=Asked)
+    asked: CheckOptions = field(default_factory=CheckOptions)
     model: str | None = None
     models: Path | None = None
     master: str = "local[*]"
@@ -77,7 +77,7 @@ def run_batch(plan: BatchPlan, say: Callable[[str], None]) -> int:
 
 def check_on(context: SparkContext, plan: BatchPlan, say: Callable[[str], None], wrap: Wrap | None = None) -> int:
     """`run_batch` in a session that is there. `wrap`: what to put around the work, for tests of what goes wrong."""
-    listed = None if plan.models is None else Listed(plan.models)
+    listed = None if plan.models is None else ExpectedVerdicts(plan.models)
     began = time.perf_counter()
     output = os.path.abspath(as_path(plan.output)) if is_shared(plan.output) else plan.output
     outputs = files_for(output, context)
@@ -142,7 +142,7 @@ class Score:
     those that are listed with a verdict.
     """
 
-    def __init__(self, listed: Listed | None) -> None:
+    def __init__(self, listed: ExpectedVerdicts | None) -> None:
         self.listed = listed
         self.counts: Counter[Verdict] = Counter()
         self.shown: list[tuple[str, str, str]] = []

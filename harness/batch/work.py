@@ -26,9 +26,9 @@ from checkers.spark.columns import applies, foreign_runs, pack_part
 from checkers.spark.job import Done, Portion, Receipt
 from checkers.spark.units import Unit
 from checkers.wellformed import WellFormed
-from harness.batch.judge import Open, decide_all, failed_row
-from harness.batch.rows import Clock, Quick, Watched, key_rows, rows_of
-from harness.check.examine import NOTHING_THERE, Asked, columns_examined
+from harness.batch.judge import PendingHistory, decide_all, failed_row
+from harness.batch.rows import Clock, ColumnarResults, TimedChecker, key_rows, rows_of
+from harness.check.examine import NOTHING_THERE, CheckOptions, columns_examined
 from harness.check.judging import judge_by
 from harness.plan import registry
 from harness.plan.plan import Plan, PlanError
@@ -53,7 +53,7 @@ from results.verdict_table import VerdictRow, to_table
 class BatchWork:
     """It is sent to the workers. `version`: of the checkers. `checked`: when the job began, ns since 1970."""
 
-    asked: Asked
+    asked: CheckOptions
     version: str
     question: str
     checked: int
@@ -67,7 +67,7 @@ class BatchWork:
         return self._done(looks, peak)
 
     def lost(self, unit: Unit, reason: str) -> Done:
-        look = Look(unit)
+        look = UnitResult(unit)
         look.add(VerdictRow(unit.name, "reader", Verdict.UNKNOWN, f"{unit.source}: {reason}"))
         return self._done([look], 0.0)
 
@@ -75,9 +75,9 @@ class BatchWork:
         assert unit.groups is not None
         return len(runs_of(read_part(place, unit.groups, ["run"])))
 
-    def _look(self, unit: Unit, place: Path) -> Look:
+    def _look(self, unit: Unit, place: Path) -> UnitResult:
         """Reads a unit, and judges what is judged history by history. Never raises for what is in it."""
-        look = Look(unit)
+        look = UnitResult(unit)
         try:
             if unit.keys is not None:
                 _some_keys(look, place, self.asked)
@@ -96,7 +96,7 @@ class BatchWork:
             look.failed(unit.name, problem)
         return look
 
-    def _done(self, looks: Sequence[Look], peak: float) -> Done:
+    def _done(self, looks: Sequence[UnitResult], peak: float) -> Done:
         for look in looks:
             for history in look.open:
                 for row in history.rows:
@@ -120,15 +120,15 @@ ENDS = ("reader", "well-formed")
 
 
 @dataclass
-class Look:
+class UnitResult:
     """A unit and what was found in it: `rows` that are final, histories that are `open`, and many `quick` ones; `empty`
     are those in which no client did anything.
     """
 
     unit: Unit
     rows: list[VerdictRow] = field(default_factory=list)
-    open: list[Open] = field(default_factory=list)
-    quick: list[Quick] = field(default_factory=list)
+    open: list[PendingHistory] = field(default_factory=list)
+    quick: list[ColumnarResults] = field(default_factory=list)
     empty: set[str] = field(default_factory=set)
 
     def add(self, row: VerdictRow) -> None:
@@ -157,7 +157,7 @@ class Look:
         return Receipt(fingerprint, of.name, of.source, counts, told, of.part or None, ended, empty)
 
 
-def _stored(look: Look, place: Path, asked: Asked) -> None:
+def _stored(look: UnitResult, place: Path, asked: CheckOptions) -> None:
     """A stored run, by its own plan and with all its workload's checkers."""
     folder = RunDir(place)
     with _reading(folder.history if exists(folder.history) else folder.journal, place, asked):
@@ -166,7 +166,7 @@ def _stored(look: Look, place: Path, asked: Asked) -> None:
     checkers = registry.workload(plan).checkers(record.deployment)
     if look.unit.rest:
         checkers = [c for c in checkers if not isinstance(c, Linearizable)]
-    watched = [Watched(c) if isinstance(c, Linearizable) else c for c in checkers]
+    watched = [TimedChecker(c) if isinstance(c, Linearizable) else c for c in checkers]
     began = time.process_time(), time.perf_counter()
     judgement = judge_by(record, watched)
     cpu_share = (time.process_time() - began[0]) / max(time.perf_counter() - began[1], 1e-9)
@@ -191,7 +191,7 @@ def _stored(look: Look, place: Path, asked: Asked) -> None:
             setattr(row, name, value)
 
 
-def _some_keys(look: Look, place: Path, asked: Asked) -> None:
+def _some_keys(look: UnitResult, place: Path, asked: CheckOptions) -> None:
     """Some keys of a long history that is well-formed: the other units of it say so, and judge the rest."""
     unit = look.unit
     assert unit.keys is not None
@@ -215,7 +215,7 @@ def _some_keys(look: Look, place: Path, asked: Asked) -> None:
             look.add(row)
 
 
-def _foreign(look: Look, place: Path, asked: Asked) -> None:
+def _foreign(look: UnitResult, place: Path, asked: CheckOptions) -> None:
     clock = Clock()
     if is_parquet(place) and row_count(place) >= MANY:
         with _reading(place, place, asked):
@@ -228,7 +228,7 @@ def _foreign(look: Look, place: Path, asked: Asked) -> None:
     _begin(look, look.unit.name, foreign.history, look.unit.model or foreign.model, clock)
 
 
-def _table(look: Look, place: Path, asked: Asked) -> None:
+def _table(look: UnitResult, place: Path, asked: CheckOptions) -> None:
     """Some runs of an op table. One that is broken does not keep the others from being checked."""
     unit = look.unit
     parts = row_groups(place)
@@ -244,7 +244,7 @@ def _table(look: Look, place: Path, asked: Asked) -> None:
         _singly(look, place, table, asked)
 
 
-def _reading(evidence: Path, told: Path, asked: Asked) -> AbstractContextManager[None]:
+def _reading(evidence: Path, told: Path, asked: CheckOptions) -> AbstractContextManager[None]:
     """Within it `evidence` is read, with the memory that a history may take; an error names `told`."""
     return bounded(told, allowance(evidence, asked.memory, packed=is_packed(evidence)))
 
@@ -257,7 +257,7 @@ def _share(table: pa.Table, number: int, count: int) -> pa.Table:
     return table.slice(first, spans[end - 1][2] - first if begin < end else 0)
 
 
-def _plain_ones(look: Look, table: pa.Table, model: Model[Any], asked: Asked) -> pa.Table:
+def _plain_ones(look: UnitResult, table: pa.Table, model: Model[Any], asked: CheckOptions) -> pa.Table:
     """Judges the histories that can be judged from their columns alone, all in one call, and takes the valid ones out.
 
     Where no model was named, a register is what their ops must imply.
@@ -280,14 +280,16 @@ def _plain_ones(look: Look, table: pa.Table, model: Model[Any], asked: Asked) ->
         names = [name for name, _, _ in part.spans]
         wall, cpu = clock.read()
         look.quick.append(
-            Quick(model.name, names, ~left, events, owner, keys, part.completed[sure], part.calls[sure], wall, cpu)
+            ColumnarResults(
+                model.name, names, ~left, events, owner, keys, part.completed[sure], part.calls[sure], wall, cpu
+            )
         )
     if not left.any():
         return table.slice(0, 0)
     return table.filter(pa.array(np.repeat(left, [end - start for _, start, end in part.spans])))
 
 
-def _singly(look: Look, place: Path, table: pa.Table, asked: Asked) -> None:
+def _singly(look: UnitResult, place: Path, table: pa.Table, asked: CheckOptions) -> None:
     unit = look.unit
     for run, start, end in runs_of(table):
         clock = Clock()
@@ -303,7 +305,7 @@ def _singly(look: Look, place: Path, table: pa.Table, asked: Asked) -> None:
             look.failed(run, problem)
 
 
-def _by_columns(look: Look, run: str, table: pa.Table, asked: Asked, clock: Clock) -> bool:
+def _by_columns(look: UnitResult, run: str, table: pa.Table, asked: CheckOptions, clock: Clock) -> bool:
     """Whether that decided a long history, which is well-formed then. Its rows are those that `_begin` leads to."""
     if look.unit.rest:
         return False
@@ -319,7 +321,7 @@ def _by_columns(look: Look, run: str, table: pa.Table, asked: Asked, clock: Cloc
     return True
 
 
-def _begin(look: Look, run: str, history: History, model: str | None, clock: Clock) -> None:
+def _begin(look: UnitResult, run: str, history: History, model: str | None, clock: Clock) -> None:
     """Well-formed? Then it is open for its model."""
     source = look.unit.source
     if model is None:
@@ -338,7 +340,7 @@ def _begin(look: Look, run: str, history: History, model: str | None, clock: Clo
     if formed.verdict != Verdict.VALID:
         return
     if not look.unit.rest:
-        one = Open(run, record, model, ops, clock.read())
+        one = PendingHistory(run, record, model, ops, clock.read())
         one.group()
         look.open.append(one)
     elif not any(op.f in MODELS[model].fs for op in history.clients):

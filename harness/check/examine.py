@@ -37,7 +37,7 @@ _PICTURES = 20
 
 
 @dataclass(frozen=True)
-class Asked:
+class CheckOptions:
     """What to do with every path.
 
     steps   work that a whole history may cost, None: the default of `Budget`. memory: bytes of a search, the same;
@@ -64,7 +64,7 @@ class Asked:
 
 
 @dataclass(frozen=True)
-class Examined:
+class CheckReport:
     """What came of one path. `to_json` has the names that users see.
 
     ops       events of clients in the history (an op that was asked and answered is two).
@@ -121,30 +121,30 @@ class Examined:
         return found
 
 
-def examine(path: Path, shown: str, model: str | None, asked: Asked) -> Examined:
+def examine(path: Path, shown: str, model: str | None, asked: CheckOptions) -> CheckReport:
     """Judge a file, or the folder of a stored run. Never raises for what is in it: a bad one is `unknown`."""
     began = time.perf_counter()
     try:
         with nullcontext() if asked.jit else plain():
             found = _stored(path, shown, asked) if path.is_dir() else _history(path, shown, model, asked)
     except HistoryError as problem:
-        found = Examined(shown, Verdict.UNKNOWN, str(problem), model, stored_run=path.is_dir())
+        found = CheckReport(shown, Verdict.UNKNOWN, str(problem), model, stored_run=path.is_dir())
     except PlanError as problem:
         # Of this run alone: its workload is not installed here, say.
-        found = Examined(shown, Verdict.UNKNOWN, f"{path}: {problem}", model, stored_run=True)
+        found = CheckReport(shown, Verdict.UNKNOWN, f"{path}: {problem}", model, stored_run=True)
     except MemoryError:
-        found = Examined(shown, Verdict.UNKNOWN, f"{path}: there is not enough memory for it", model)
+        found = CheckReport(shown, Verdict.UNKNOWN, f"{path}: there is not enough memory for it", model)
     except RecursionError:
-        found = Examined(shown, Verdict.UNKNOWN, f"{path}: a value in it is nested too deeply", model)
+        found = CheckReport(shown, Verdict.UNKNOWN, f"{path}: a value in it is nested too deeply", model)
     except Exception as problem:
         # A bug in a reader or a checker must not keep the other histories from being checked, nor pass for a verdict.
         told = f"{path}: the check itself failed ({type(problem).__name__}: {problem}): a bug, please report"
         notes = tuple(traceback.format_exc().splitlines())
-        found = Examined(shown, Verdict.UNKNOWN, " ".join(told.split()), model, notes=notes)
+        found = CheckReport(shown, Verdict.UNKNOWN, " ".join(told.split()), model, notes=notes)
     return replace(found, ms=(time.perf_counter() - began) * 1000)
 
 
-def _stored(path: Path, shown: str, asked: Asked) -> Examined:
+def _stored(path: Path, shown: str, asked: CheckOptions) -> CheckReport:
     """A stored run, by its own plan and with all its workload's checkers; its verdict and report are written anew,
     where the store takes them.
     """
@@ -162,7 +162,7 @@ def _stored(path: Path, shown: str, asked: Asked) -> Examined:
     except StoreError as problem:
         damage.append(f"the verdict stands, but is not stored: {problem}")
     first = judgement.anomalies[0] if judgement.anomalies else None
-    return Examined(
+    return CheckReport(
         shown,
         judgement.verdict,
         judgement.reason,
@@ -176,7 +176,7 @@ def _stored(path: Path, shown: str, asked: Asked) -> Examined:
     )
 
 
-def _history(path: Path, shown: str, model: str | None, asked: Asked) -> Examined:
+def _history(path: Path, shown: str, model: str | None, asked: CheckOptions) -> CheckReport:
     if asked.workload is not None:
         from harness.check.foreign_messages import judged  # it makes Examined itself
 
@@ -194,7 +194,7 @@ def _history(path: Path, shown: str, model: str | None, asked: Asked) -> Examine
         raise HistoryError(path, None, told)
     record = RunRecord(foreign.history)
     ops, notes = len(foreign.history.clients), tuple(foreign.notes)
-    whole = Examined(shown, Verdict.UNKNOWN, "", chosen, ops=ops, notes=notes, damage=tuple(foreign.damage))
+    whole = CheckReport(shown, Verdict.UNKNOWN, "", chosen, ops=ops, notes=notes, damage=tuple(foreign.damage))
     if not whole.ops:
         return replace(whole, reason=NOTHING_THERE, empty=True)
     formed = judge(record, [WellFormed()])
@@ -208,7 +208,7 @@ def _history(path: Path, shown: str, model: str | None, asked: Asked) -> Examine
     return _violations(found, record.history.by_key, keys, asked) if result.verdict == Verdict.INVALID else found
 
 
-def _by_columns(path: Path, shown: str, model: str | None, asked: Asked) -> Examined | None:
+def _by_columns(path: Path, shown: str, model: str | None, asked: CheckOptions) -> CheckReport | None:
     """A long sealed history, judged without an object for an op. None: by the ordinary way."""
     if asked.format not in ("auto", "parquet") or not is_parquet(path):
         return None
@@ -226,7 +226,7 @@ def _by_columns(path: Path, shown: str, model: str | None, asked: Asked) -> Exam
     if found is None:
         return None
     result = found.result
-    whole = Examined(shown, result.verdict, result.reason, found.model, found.ops, algorithm=algorithms(result))
+    whole = CheckReport(shown, result.verdict, result.reason, found.model, found.ops, algorithm=algorithms(result))
     if result.verdict == Verdict.VALID:
         orders = {key: tuple(r.witness or ()) for key, r in found.keys.items()} if asked.witness else None
         return replace(whole, witness=orders)
@@ -243,7 +243,7 @@ class Columns(NamedTuple):
     keys: Mapping[str | None, LinearResult]
 
 
-def columns_examined(table: pa.Table, model: str | None, asked: Asked) -> Columns | None:
+def columns_examined(table: pa.Table, model: str | None, asked: CheckOptions) -> Columns | None:
     """What comes of a sealed history's columns, or None where it has to be judged op by op."""
     import pyarrow.compute as pc
 
@@ -254,11 +254,11 @@ def columns_examined(table: pa.Table, model: str | None, asked: Asked) -> Column
 
 
 def _violations(
-    found: Examined,
+    found: CheckReport,
     by_key: Mapping[str | None, Sequence[Call]],
     keys: Mapping[str | None, LinearResult],
-    asked: Asked,
-) -> Examined:
+    asked: CheckOptions,
+) -> CheckReport:
     bad = [(key, r) for key, r in keys.items() if r.verdict == Verdict.INVALID]
     key, first = bad[0]
     pages: list[str] = []

@@ -33,7 +33,7 @@ class Row:
         return found == self.verdict or (empty and found == Verdict.UNKNOWN and self.verdict == Verdict.VALID)
 
 
-class Listed:
+class ExpectedVerdicts:
     """The list: rows by the file that they mean. A relative `file` is looked for beside the list, then from here."""
 
     def __init__(self, path: Path) -> None:

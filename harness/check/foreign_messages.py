@@ -14,7 +14,7 @@ from checkers.log import LogAnomalies, LogLinearizable, MessageIds, Replicas
 from checkers.message_ops import BadOp, validate
 from checkers.queue import Deliveries, Leases, Offsets
 from checkers.wellformed import WellFormed
-from harness.check.examine import Asked, Examined
+from harness.check.examine import CheckOptions, CheckReport
 from harness.check.summary import check_lines
 from results.errors import HistoryError
 from results.formats import ForeignHistory, read_history
@@ -44,13 +44,13 @@ def judges(workload: str, fs: Set[str], identified: bool = False) -> Sequence[Ch
     return chosen
 
 
-def judged(path: Path, shown: str, workload: str, asked: Asked) -> Examined:
+def judged(path: Path, shown: str, workload: str, asked: CheckOptions) -> CheckReport:
     """Judge a file. Raises HistoryError, with the line where the format has one to an op, for what is in it."""
     with bounded(path, allowance(path, asked.memory, packed=is_packed(path))):
         foreign = read_history(path, asked.format, asked.options)
     record = RunRecord(foreign.history)
     ops, notes, damage = len(foreign.history.clients), tuple(foreign.notes), tuple(foreign.damage)
-    whole = Examined(shown, Verdict.UNKNOWN, "", workload, ops=ops, notes=notes, damage=damage)
+    whole = CheckReport(shown, Verdict.UNKNOWN, "", workload, ops=ops, notes=notes, damage=damage)
     problems = validate(foreign.history, _PROBLEMS + 1)
     if problems:
         raise _refusal(path, foreign, problems)
@@ -62,10 +62,10 @@ def judged(path: Path, shown: str, workload: str, asked: Asked) -> Examined:
     return _examined(whole, found)
 
 
-def _examined(whole: Examined, found: Judgement) -> Examined:
+def _examined(whole: CheckReport, found: Judgement) -> CheckReport:
     wrong = [a for result in found.results for a in result.anomalies if a.legal is None]
     first = wrong[0] if wrong else None
-    return Examined(
+    return CheckReport(
         whole.file,
         found.verdict,
         found.reason,

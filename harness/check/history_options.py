@@ -80,7 +80,7 @@ _OPTIONS = (
 
 
 def of_histories(command: Callable[..., None]) -> Callable[..., None]:
-    """Gives a command these options. It is called with `asked` (`examine.Asked`), `model` and `models`."""
+    """Gives a command these options. It is called with `asked` (`examine.CheckOptions`), `model` and `models`."""
 
     @wraps(command)
     def told(
@@ -95,10 +95,10 @@ def of_histories(command: Callable[..., None]) -> Callable[..., None]:
         **options: Any,
     ) -> None:
         # Reading and judging take their time to load, and --help shall not.
-        from harness.check.examine import Asked
+        from harness.check.examine import CheckOptions
         from results.formats import ReadOptions
 
-        asked = Asked(
+        asked = CheckOptions(
             format_,
             ReadOptions(failed_cas, nil_reads, independent),
             steps=None if budget_s is None else max(1, round(budget_s * 1_000_000)),

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import IO
 
 from checkers.linearizability.models.registry import MODELS
-from harness.check.examine import Asked, Examined, examine
-from harness.check.expected import Listed, Row
+from harness.check.examine import CheckOptions, CheckReport, examine
+from harness.check.expected import ExpectedVerdicts, Row
 from harness.plan.plan import PlanError
 from infra.options import suggest
 from results.durable import created
@@ -30,7 +30,7 @@ _MOST_SHOWN = 24
 """Ops of an order that the terminal shows."""
 
 _LIST = "the list of verdicts"
-_DEFAULTS = Asked()
+_DEFAULTS = CheckOptions()
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Task:
 def check_paths(
     paths: Sequence[Path],
     say: Callable[[str], None],
-    asked: Asked = _DEFAULTS,
+    asked: CheckOptions = _DEFAULTS,
     *,
     model: str | None = None,
     models: Path | None = None,
@@ -64,7 +64,7 @@ def check_paths(
     """
     if model is not None and model not in MODELS:
         raise PlanError(f"no model {model!r}{suggest(model, MODELS)}  (there are {', '.join(sorted(MODELS))})")
-    listed = None if models is None else Listed(models)
+    listed = None if models is None else ExpectedVerdicts(models)
     tasks = [task for path in paths for task in _tasks(path, model, listed)]
     with ExitStack() as stack:
         out = None if json_file is None else stack.enter_context(created(json_file, _LIST))
@@ -76,7 +76,7 @@ def check_paths(
     return teller.summary()
 
 
-def _tasks(path: Path, model: str | None, listed: Listed | None) -> list[Task]:
+def _tasks(path: Path, model: str | None, listed: ExpectedVerdicts | None) -> list[Task]:
     if not exists(path):
         raise PlanError(f"{path}: no such file or folder; a run's folder or a history is right")
     found = [(path, str(path))]
@@ -92,7 +92,7 @@ def _tasks(path: Path, model: str | None, listed: Listed | None) -> list[Task]:
     ]
 
 
-def _listed_in(folder: Path, listed: Listed | None) -> list[Path]:
+def _listed_in(folder: Path, listed: ExpectedVerdicts | None) -> list[Path]:
     return [] if listed is None else listed.inside(folder)
 
 
@@ -106,13 +106,13 @@ def _walk(folder: Path) -> Iterator[Path]:
         yield from (Path(here, name) for name in files if HISTORY.search(name))
 
 
-def _all_examined(tasks: Sequence[Task], asked: Asked, jobs: int) -> Iterator[Examined]:
+def _all_examined(tasks: Sequence[Task], asked: CheckOptions, jobs: int) -> Iterator[CheckReport]:
     """In order of the tasks, each as soon as it and all before it are done."""
     if jobs == 1 or len(tasks) < 2:
         yield from (examine(task.path, task.shown, task.model, asked) for task in tasks)
         return
     with _pool(min(jobs, len(tasks))) as pool:
-        waiting: list[Future[Examined] | None] = [_submitted(pool, task, asked) for task in tasks]
+        waiting: list[Future[CheckReport] | None] = [_submitted(pool, task, asked) for task in tasks]
         for task, future in zip(tasks, waiting, strict=True):
             try:
                 if future is None:
@@ -127,20 +127,20 @@ def _pool(workers: int) -> ProcessPoolExecutor:
     return ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("forkserver"))
 
 
-def _submitted(pool: ProcessPoolExecutor, task: Task, asked: Asked) -> Future[Examined] | None:
+def _submitted(pool: ProcessPoolExecutor, task: Task, asked: CheckOptions) -> Future[CheckReport] | None:
     try:
         return pool.submit(examine, task.path, task.shown, task.model, asked)
     except BrokenProcessPool:
         return None
 
 
-def _alone(task: Task, asked: Asked) -> Examined:
+def _alone(task: Task, asked: CheckOptions) -> CheckReport:
     with _pool(1) as pool:
         try:
             return pool.submit(examine, task.path, task.shown, task.model, asked).result()
         except BrokenProcessPool:
             told = f"{task.path}: the process that checked it was killed (was the machine out of memory?)"
-            return Examined(task.shown, Verdict.UNKNOWN, told, task.model)
+            return CheckReport(task.shown, Verdict.UNKNOWN, told, task.model)
 
 
 class _Teller:
@@ -162,7 +162,7 @@ class _Teller:
         self.disagreements: list[str] = []
         self.agreed = self.pictures = 0
 
-    def tell(self, task: Task, found: Examined) -> None:
+    def tell(self, task: Task, found: CheckReport) -> None:
         self.say(self._line(found))
         for line in found.lines:
             self.say(line)
@@ -180,7 +180,7 @@ class _Teller:
         self.verdicts.append(found.verdict)
         self.judged.append(self._compared(task.row, found))
 
-    def _write(self, out: IO[str], found: Examined) -> None:
+    def _write(self, out: IO[str], found: CheckReport) -> None:
         try:
             out.write(json.dumps(found.to_json()) + "\n")
             out.flush()
@@ -211,7 +211,7 @@ class _Teller:
             self.say(f"no violation of a model was found, so {self.explain} was not written")
         return worst(self.judged).exit_code
 
-    def _line(self, found: Examined) -> str:
+    def _line(self, found: CheckReport) -> str:
         head = f"{found.file.ljust(self.width)}   {found.verdict.value:<7}  "
         if found.stored_run:
             return head + (f"{found.ops} ops  {found.ms:.0f} ms" if found.lines else found.reason)
@@ -234,7 +234,7 @@ class _Teller:
             raise cannot_write(path, "the picture", problem) from None
         return path
 
-    def _compared(self, row: Row | None, found: Examined) -> Verdict:
+    def _compared(self, row: Row | None, found: CheckReport) -> Verdict:
         """What a history counts for the exit code: its verdict, or whether that is the listed one."""
         if row is None or row.verdict is None:
             return found.verdict

@@ -25,7 +25,7 @@ from harness.plan.plan import PlanError
 from infra.machines.api import InfraError
 
 if TYPE_CHECKING:
-    from harness.check.examine import Asked
+    from harness.check.examine import CheckOptions
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
@@ -52,7 +52,7 @@ cli.add_command(trends)
     type=click.Choice(["log", "queue", "register"]),
     help="What the histories are of, instead of a model: messages (docs/histories.md), or registers.",
 )
-def check(paths: tuple[Path, ...], asked: Asked, witness: bool, workload: str | None, **options: Any) -> None:
+def check(paths: tuple[Path, ...], asked: CheckOptions, witness: bool, workload: str | None, **options: Any) -> None:
     """Judge stored runs (folders), histories (files), or folders of them again, offline, one line each.
 
     The exit code is the worst verdict's. docs/checking.md has the models, their operations, and how to write one.

@@ -58,7 +58,7 @@ from harness.generator.base import (
     drawn,
 )
 from harness.generator.choice import any_, flip_flop, mix, shortest_any
-from harness.generator.context import Context, Crew
+from harness.generator.context import Context, ProcessMap
 from harness.generator.flow import (
     concurrency_limit,
     cycle,
@@ -81,11 +81,11 @@ __all__ = [
     "LOG",
     "PENDING",
     "Context",
-    "Crew",
     "Generator",
     "GeneratorError",
     "Invocation",
     "Pending",
+    "ProcessMap",
     "Source",
     "Step",
     "any_",

@@ -229,7 +229,7 @@ def place(invocation: Invocation, ctx: Context) -> Invocation:
     """The invocation with a process: its own, or a free one of the context."""
     if invocation.process is not None:
         return invocation
-    return invocation.by(ctx.crew.processes[ctx.pick()])
+    return invocation.by(ctx.process_map.processes[ctx.pick()])
 
 
 class Lazy:

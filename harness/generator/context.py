@@ -17,7 +17,7 @@ from typing import NamedTuple
 from results.op import NEMESIS
 
 
-class Crew(NamedTuple):
+class ProcessMap(NamedTuple):
     """Who runs on which thread. A new value after every crash; contexts share it in between.
 
     clients, nemesis  sets of threads; `nemesis` is 0 where the run has none.
@@ -30,15 +30,15 @@ class Crew(NamedTuple):
     processes: tuple[int, ...]
 
     @staticmethod
-    def of(concurrency: int, *, nemesis: bool) -> Crew:
-        """The crew at the start of a run: process `i` on thread `i`."""
+    def of(concurrency: int, *, nemesis: bool) -> ProcessMap:
+        """The map at the start of a run: process `i` on thread `i`."""
         if concurrency < 1:
             raise ValueError(f"concurrency is {concurrency}; a run needs at least 1 client thread")
         bit = 1 << concurrency
-        return Crew(concurrency, bit - 1, bit if nemesis else 0, (*range(concurrency), NEMESIS))
+        return ProcessMap(concurrency, bit - 1, bit if nemesis else 0, (*range(concurrency), NEMESIS))
 
-    def reborn(self, thread: int) -> Crew:
-        """The crew after the process on a client's `thread` crashed."""
+    def next_process(self, thread: int) -> ProcessMap:
+        """The map after the process on a client's `thread` crashed."""
         processes = list(self.processes)
         processes[thread] += self.concurrency
         return self._replace(processes=tuple(processes))
@@ -61,50 +61,50 @@ class Context(NamedTuple):
     free: int
     threads: int
     turn: int
-    crew: Crew
+    process_map: ProcessMap
 
     @staticmethod
     def start(concurrency: int, *, nemesis: bool = True) -> Context:
         """A run's first moment: all threads free."""
-        crew = Crew.of(concurrency, nemesis=nemesis)
-        everyone = crew.clients | crew.nemesis
-        return Context(0, everyone, everyone, 0, crew)
+        process_map = ProcessMap.of(concurrency, nemesis=nemesis)
+        everyone = process_map.clients | process_map.nemesis
+        return Context(0, everyone, everyone, 0, process_map)
 
     def narrowed(self, threads: int) -> Context:
         """The same moment for a generator that may use only `threads`."""
-        return Context(self.time, self.free & threads, self.threads & threads, self.turn, self.crew)
+        return Context(self.time, self.free & threads, self.threads & threads, self.turn, self.process_map)
 
     @property
     def takers(self) -> int:
         """Threads that an op without a process may go to: the clients'; the nemesis's only where it is alone."""
-        return self.threads & self.crew.clients or self.threads
+        return self.threads & self.process_map.clients or self.threads
 
     @property
     def free_takers(self) -> int:
         """Those of `takers` that are free."""
-        return self.free & (self.threads & self.crew.clients or self.threads)
+        return self.free & (self.threads & self.process_map.clients or self.threads)
 
     def pick(self) -> int:
         """A free thread of `takers`, each in its turn. There must be one."""
-        return next_thread(self.free_takers, self.turn % self.crew.concurrency)
+        return next_thread(self.free_takers, self.turn % self.process_map.concurrency)
 
     def process(self, thread: int) -> int:
         """The process that runs on a thread now."""
-        return self.crew.processes[thread]
+        return self.process_map.processes[thread]
 
     def is_free(self, process: int) -> bool:
         """Whether this process is the one on its thread now, and waits for an op."""
-        return self.runs(process) and bool(self.free >> self.crew.thread_of(process) & 1)
+        return self.runs(process) and bool(self.free >> self.process_map.thread_of(process) & 1)
 
     def runs(self, process: int) -> bool:
         """Whether this process is alive and its thread one of ours."""
-        crew = self.crew
-        thread = crew.concurrency if process == NEMESIS else process % crew.concurrency
-        return bool(self.threads >> thread & 1) and crew.processes[thread] == process
+        process_map = self.process_map
+        thread = process_map.concurrency if process == NEMESIS else process % process_map.concurrency
+        return bool(self.threads >> thread & 1) and process_map.processes[thread] == process
 
     def bit(self, process: int) -> int:
         """The set of threads that holds just this process's thread."""
-        return 1 << self.crew.thread_of(process)
+        return 1 << self.process_map.thread_of(process)
 
 
 def next_thread(threads: int, start: int) -> int:

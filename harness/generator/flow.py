@@ -18,7 +18,7 @@ from harness.generator.base import (
     concat,
     place,
 )
-from harness.generator.context import Context, Crew
+from harness.generator.context import Context, ProcessMap
 from results.op import INVOKE, OK, Op
 
 
@@ -225,27 +225,27 @@ def process_limit(n: int, source: Source) -> Generator:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _ProcessLimit(Generator):
-    """`seen`: processes that were possible so far; `crew` and `threads` are what it was last reckoned from."""
+    """`seen`: processes that were possible so far, computed from `process_map` and `threads`."""
 
     n: int
     gen: Generator
     seen: frozenset[int]
-    crew: Crew | None
+    process_map: ProcessMap | None
     threads: int
 
     def op(self, ctx: Context) -> Step:
         seen = self.seen
-        if ctx.crew is not self.crew or ctx.threads != self.threads:
+        if ctx.process_map is not self.process_map or ctx.threads != self.threads:
             takers = ctx.takers
-            seen |= {p for thread, p in enumerate(ctx.crew.processes) if takers >> thread & 1}
+            seen |= {p for thread, p in enumerate(ctx.process_map.processes) if takers >> thread & 1}
         if len(seen) > self.n:
             return None
         step = self.gen.op(ctx)
-        return None if step is None else (step[0], _ProcessLimit(self.n, step[1], seen, ctx.crew, ctx.threads))
+        return None if step is None else (step[0], _ProcessLimit(self.n, step[1], seen, ctx.process_map, ctx.threads))
 
     def update(self, ctx: Context, event: Op) -> Generator:
         gen = self.gen.update(ctx, event)
-        return self if gen is self.gen else _ProcessLimit(self.n, gen, self.seen, self.crew, self.threads)
+        return self if gen is self.gen else _ProcessLimit(self.n, gen, self.seen, self.process_map, self.threads)
 
 
 def _whole(n: int, what: str) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from harness.generator.base import EMPTY, PENDING, Generator, GeneratorError, Pending, Source, Step, as_generator, place
 from harness.generator.choice import any_, sooner
-from harness.generator.context import Context, Crew, members
+from harness.generator.context import Context, ProcessMap, members
 from results.op import NEMESIS, Op
 
 
@@ -25,12 +25,12 @@ def nemesis(source: Source, clients_source: Source = None) -> Generator:
 
 def on_threads(wanted: Callable[[int], bool], source: Source) -> Generator:
     """`source` on the threads that `wanted` accepts (0 .. concurrency-1; the nemesis's is -1). It sees no others."""
-    known: dict[Crew | int, int] = {}
+    known: dict[ProcessMap | int, int] = {}
 
     def select(ctx: Context) -> int:
         found = known.get(ctx.threads)
         if found is None:
-            last = ctx.crew.concurrency
+            last = ctx.process_map.concurrency
             found = sum(1 << t for t in members(ctx.threads) if wanted(NEMESIS if t == last else t))
             known[ctx.threads] = found
         return found
@@ -58,11 +58,11 @@ def reserve(*counts_and_sources: int | Source, default: Source = None) -> Genera
 
 
 def _clients(ctx: Context) -> int:
-    return ctx.crew.clients
+    return ctx.process_map.clients
 
 
 def _nemesis(ctx: Context) -> int:
-    return ctx.crew.nemesis
+    return ctx.process_map.nemesis
 
 
 def _slice(start: int, stop: int | None) -> Callable[[Context], int]:
@@ -122,22 +122,22 @@ def each_process(source: Source) -> Generator:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Each(Generator):
-    """copies  thread -> what it still has to do; () before the first op.
-    left       the threads that are not known to be done.
-    crew       whom the copies belong to.
+    """copies       thread -> the ops it still has to do; () before the first op.
+    left         the threads that are not known to be done.
+    process_map  the processes that the copies belong to.
     """
 
     fresh: Generator
     by_process: bool
     copies: tuple[Generator, ...] = ()
     left: int = 0
-    crew: Crew | None = field(default=None)
+    process_map: ProcessMap | None = field(default=None)
 
     def op(self, ctx: Context) -> Step:
-        takers, processes = ctx.takers, ctx.crew.processes
+        takers, processes = ctx.takers, ctx.process_map.processes
         copies, left = self._now(ctx)
         wait: Pending | None = None
-        for thread in members(ctx.free & takers & left, ctx.turn % ctx.crew.concurrency):
+        for thread in members(ctx.free & takers & left, ctx.turn % ctx.process_map.concurrency):
             step = copies[thread].op(ctx.narrowed(1 << thread))
             if step is None:
                 copies[thread] = EMPTY
@@ -156,26 +156,28 @@ class _Each(Generator):
     def update(self, ctx: Context, event: Op) -> Generator:
         if not self.copies:
             return self
-        thread = ctx.crew.thread_of(event.process)
+        thread = ctx.process_map.thread_of(event.process)
         before = self.copies[thread]
         after = before.update(ctx.narrowed(1 << thread), event)
         if after is before:
             return self
         copies = list(self.copies)
         copies[thread] = after
-        return _Each(self.fresh, self.by_process, tuple(copies), self.left, self.crew)
+        return _Each(self.fresh, self.by_process, tuple(copies), self.left, self.process_map)
 
     def _now(self, ctx: Context) -> tuple[list[Generator], int]:
         """The copies and who still has one, after the births since we were last asked."""
         if not self.copies:
-            return [self.fresh] * len(ctx.crew.processes), ctx.threads
+            return [self.fresh] * len(ctx.process_map.processes), ctx.threads
         copies, left = list(self.copies), self.left
-        if self.by_process and self.crew is not None and ctx.crew is not self.crew:
-            for thread, (old, new) in enumerate(zip(self.crew.processes, ctx.crew.processes, strict=True)):
+        if self.by_process and self.process_map is not None and ctx.process_map is not self.process_map:
+            for thread, (old, new) in enumerate(
+                zip(self.process_map.processes, ctx.process_map.processes, strict=True)
+            ):
                 if old != new:
                     copies[thread] = self.fresh
                     left |= 1 << thread
         return copies, left
 
     def _with(self, copies: list[Generator], left: int, ctx: Context) -> _Each:
-        return _Each(self.fresh, self.by_process, tuple(copies), left, ctx.crew)
+        return _Each(self.fresh, self.by_process, tuple(copies), left, ctx.process_map)

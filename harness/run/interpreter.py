@@ -1,8 +1,8 @@
 """The interpreter: lets processes do what a generator says, and writes down everything that happens.
 
 One scheduler, in one asyncio loop, decides, stamps, indexes and journals; so the journal's order is the order in which
-things were known. Each client thread is a *desk* with a worker task that lives as long as its process: no task is made
-for an op. What a client does with its time is its own affair, with three limits.
+things were known. Each client thread has a `WorkerSlot` with a task that lives as long as its process: no task is made for
+an op. A client may use its time as it likes, with three limits.
 
 * An op has a deadline. When it passes, the op completes as `info`, whether its client reacts to being cancelled or
   not; one that does not is left behind.
@@ -27,7 +27,7 @@ from typing import Any, Final, Protocol
 
 from harness.api import Client, Completion
 from harness.generator import EMPTY, GeneratorError, Pending, Source, as_generator
-from harness.run.scheduler import MAIN, Ledger
+from harness.run.scheduler import MAIN, OpScheduler
 from results.op import FAIL, INFO, NEMESIS, OK, Op
 
 _log = logging.getLogger("harness.run")
@@ -46,7 +46,7 @@ class Nemesis(Protocol):
     async def invoke(self, op: Op) -> Completion: ...
 
 
-class _Desk:
+class WorkerSlot:
     """A thread's place: the process that sits there is `worker`.
 
     op     what is open here, or None.
@@ -98,12 +98,12 @@ class Interpreter:
         self._on_event = on_event
         self._deadline = round(deadline_s * 1e9)
         self._nemesis_deadline = round(nemesis_deadline_s * 1e9)
-        self._ledger = Ledger(concurrency, nemesis=nemesis is not None)
-        self._desks = [_Desk(thread) for thread in range(concurrency + 1)]
-        self._done: deque[tuple[int, _Desk, Op, Completion]] = deque()
+        self._scheduler = OpScheduler(concurrency, nemesis=nemesis is not None)
+        self._slots = [WorkerSlot(thread) for thread in range(concurrency + 1)]
+        self._done: deque[tuple[int, WorkerSlot, Op, Completion]] = deque()
         self._events: deque[tuple[str, Any]] = deque()
         # All clients' ops have the same deadline, so these are in order of time; the same for the nemesis's.
-        self._expiries: tuple[deque[tuple[int, _Desk, Op]], ...] = (deque(), deque())
+        self._expiries: tuple[deque[tuple[int, WorkerSlot, Op]], ...] = (deque(), deque())
         self._background: set[asyncio.Task[None]] = set()
         self._wake: asyncio.Future[None] | None = None
         self._alarm: asyncio.TimerHandle | None = None
@@ -128,14 +128,14 @@ class Interpreter:
         """
         if self._stop_at is None:
             self._stop_at = self.now() + round(grace_s * 1e9)
-            self._rouse()
+            self._wake_up()
 
     def event(self, f: str, value: Any) -> None:
         """Write down something that nobody invoked (`results.op.Op.is_event`), stamped when that is done: at once while
         a phase runs, else at the start of the next, or at the end. Call it in the loop's thread.
         """
         self._events.append((f, value))
-        self._rouse()
+        self._wake_up()
 
     async def run(self, generator: Source, phase: str = MAIN) -> None:
         """Do all that `generator` says, and wait for what is open then. Returns at once after `stop`.
@@ -149,7 +149,7 @@ class Interpreter:
             raise self._broken
         self._running = True
         try:
-            self._ledger.begin(as_generator(generator), phase)
+            self._scheduler.begin(as_generator(generator), phase)
             await self._run()
         except BaseException as problem:
             self._break_off(problem)
@@ -158,7 +158,7 @@ class Interpreter:
             self._running = False
 
     async def _run(self) -> None:
-        ledger = self._ledger
+        ledger = self._scheduler
         ended = False
         while True:
             self._drain()
@@ -188,23 +188,23 @@ class Interpreter:
 
     def _invoke(self, op: Op) -> None:
         if op.process == NEMESIS:
-            desk = self._desks[-1]
-            self._expiries[1].append((op.time + self._nemesis_deadline, desk, op))
+            slot = self._slots[-1]
+            self._expiries[1].append((op.time + self._nemesis_deadline, slot, op))
         else:
-            desk = self._desks[self._ledger.crew.thread_of(op.process)]
-            self._expiries[0].append((op.time + self._deadline, desk, op))
-        desk.op = op
+            slot = self._slots[self._scheduler.process_map.thread_of(op.process)]
+            self._expiries[0].append((op.time + self._deadline, slot, op))
+        slot.op = op
         self._note(op)
-        inbox = desk.inbox
+        inbox = slot.inbox
         if inbox is not None and not inbox.done():
             inbox.set_result(op)
         else:
-            desk.worker = self._loop.create_task(self._serve(desk, op))
+            slot.worker = self._loop.create_task(self._serve(slot, op))
 
     def _note(self, op: Op) -> None:
         """Write an event down, then tell who listens, then the generator. Before anything else comes of it."""
         self._write(op)
-        self._ledger.tell(op)
+        self._scheduler.tell(op)
 
     def _write(self, op: Op) -> None:
         try:
@@ -215,115 +215,115 @@ class Interpreter:
             self._broken = problem
             raise
 
-    async def _serve(self, desk: _Desk, op: Op) -> None:
+    async def _serve(self, slot: WorkerSlot, op: Op) -> None:
         """A process at work: one op after the other, until it ends with an `info` or is given up."""
         while True:
             try:
                 if op.process == NEMESIS:
                     assert self._nemesis is not None
                     completion = _checked(await self._nemesis.invoke(op))
-                elif desk.ready or (problem := await self._open(desk, op)) is None:
-                    assert desk.client is not None
-                    completion = _checked(await desk.client.invoke(op))
+                elif slot.ready or (problem := await self._open(slot, op)) is None:
+                    assert slot.client is not None
+                    completion = _checked(await slot.client.invoke(op))
                 else:
                     completion = Completion(FAIL, op.value, f"no-client: {problem}")
             except asyncio.CancelledError:
                 # Given up on (then no one looks at what we report), or all tasks are being cancelled.
-                self._report(desk, op, Completion(INFO, op.value, "cancelled"))
+                self._report(slot, op, Completion(INFO, op.value, "cancelled"))
                 raise
             except Exception as problem:
-                completion = Completion(INFO, op.value, _told(problem))
-            if not self._report(desk, op, completion) or (op.process != NEMESIS and _ends(completion)):
+                completion = Completion(INFO, op.value, _describe(problem))
+            if not self._report(slot, op, completion) or (op.process != NEMESIS and _ends(completion)):
                 return
-            desk.inbox = self._loop.create_future()
-            op = await desk.inbox
+            slot.inbox = self._loop.create_future()
+            op = await slot.inbox
 
-    async def _open(self, desk: _Desk, op: Op) -> str | None:
-        """Make and open the desk's client; None if it is there, else why not."""
+    async def _open(self, slot: WorkerSlot, op: Op) -> str | None:
+        """Make and open the slot's client; None if it is there, else why not."""
         client = None
         try:
-            client = self._client(desk.thread)
-            desk.client = client
+            client = self._client(slot.thread)
+            slot.client = client
             await client.open()
         except Exception as problem:
             if client is not None:
                 self._spawn(self._retire(None, client))
-            if desk.op is op:
-                desk.client = None
-            return _told(problem)
-        if desk.op is not op:
+            if slot.op is op:
+                slot.client = None
+            return _describe(problem)
+        if slot.op is not op:
             # Given up while it opened, and told so: what is known to have failed must not be sent now.
             raise asyncio.CancelledError
-        desk.ready = True
+        slot.ready = True
         return None
 
-    def _report(self, desk: _Desk, op: Op, completion: Completion) -> bool:
+    def _report(self, slot: WorkerSlot, op: Op, completion: Completion) -> bool:
         """A worker's op is done. False if it was given up before, so that the worker must end."""
-        if desk.op is not op:
+        if slot.op is not op:
             return False
-        self._done.append((self.now(), desk, op, completion))
-        self._rouse()
+        self._done.append((self.now(), slot, op, completion))
+        self._wake_up()
         return True
 
     def _drain(self) -> None:
         """Take note of all completions, then of all deadlines that have passed."""
         done = self._done
         while done:
-            time, desk, op, completion = done.popleft()
-            if desk.op is op:
-                self._complete(desk, op, completion, time)
+            time, slot, op, completion = done.popleft()
+            if slot.op is op:
+                self._complete(slot, op, completion, time)
         while self._events:
-            self._write(self._ledger.event(self.now(), *self._events.popleft()))
+            self._write(self._scheduler.event(self.now(), *self._events.popleft()))
         now = self.now()
         for expiries in self._expiries:
             while expiries and (expiries[0][0] <= now or expiries[0][1].op is not expiries[0][2]):
-                _, desk, op = expiries.popleft()
-                if desk.op is op:
+                _, slot, op = expiries.popleft()
+                if slot.op is op:
                     limit = self._nemesis_deadline if op.process == NEMESIS else self._deadline
-                    self._give_up(desk, op, f"no answer within {limit / 1e9:g} s")
+                    self._give_up(slot, op, f"no answer within {limit / 1e9:g} s")
 
-    def _complete(self, desk: _Desk, op: Op, completion: Completion, time: int) -> None:
-        desk.op = None
+    def _complete(self, slot: WorkerSlot, op: Op, completion: Completion, time: int) -> None:
+        slot.op = None
         ends = _ends(completion)
-        event = self._ledger.complete(
+        event = self._scheduler.complete(
             op, time, completion.type, completion.value, completion.error, completion.extra, ends=ends
         )
         if ends and op.process != NEMESIS:
-            self._vacate(desk)
+            self._release(slot)
         self._note(event)
 
-    def _give_up(self, desk: _Desk, op: Op, why: str) -> None:
+    def _give_up(self, slot: WorkerSlot, op: Op, why: str) -> None:
         """Complete an open op in its worker's place, and leave the worker behind.
 
         `info`; but if its client was not even open, nothing was sent, nor will be (`_open`): that is a `fail`.
         """
-        unsent = op.process != NEMESIS and not desk.ready
+        unsent = op.process != NEMESIS and not slot.ready
         completion = Completion(FAIL if unsent else INFO, op.value, f"no-client: {why}" if unsent else why)
-        self._vacate(desk)
-        self._complete(desk, op, completion, self.now())
+        self._release(slot)
+        self._complete(slot, op, completion, self.now())
 
     def _give_up_all(self, why: str) -> None:
-        for desk in self._desks:
-            if desk.op is not None:
-                self._give_up(desk, desk.op, why)
+        for slot in self._slots:
+            if slot.op is not None:
+                self._give_up(slot, slot.op, why)
 
     def _break_off(self, problem: BaseException) -> None:
         """After an error: what is open is `info`, as far as it can still be written down."""
-        self._ledger.begin(EMPTY, MAIN)
+        self._scheduler.begin(EMPTY, MAIN)
         try:
             if self._broken is None:
                 self._drain()
-                self._give_up_all(f"the run broke off: {_told(problem)}")
+                self._give_up_all(f"the run broke off: {_describe(problem)}")
         except Exception as another:
-            _log.warning("while the run broke off: %s", _told(another))
-        for desk in self._desks:
-            desk.op = None
-            self._vacate(desk)
+            _log.warning("while the run broke off: %s", _describe(another))
+        for slot in self._slots:
+            slot.op = None
+            self._release(slot)
 
-    def _vacate(self, desk: _Desk) -> None:
-        """The process leaves its desk; what it leaves behind is cleared away in the background."""
-        worker, client = desk.worker, desk.client
-        desk.worker, desk.client, desk.inbox, desk.ready = None, None, None, False
+    def _release(self, slot: WorkerSlot) -> None:
+        """The process leaves its slot; its task and its client are closed in the background."""
+        worker, client = slot.worker, slot.client
+        slot.worker, slot.client, slot.inbox, slot.ready = None, None, None, False
         if worker is not None or client is not None:
             self._spawn(self._retire(worker, client))
 
@@ -345,14 +345,14 @@ class Interpreter:
         if not task.done():
             _forget(task)
         elif not task.cancelled() and (problem := task.exception()) is not None:
-            _log.debug("closing a client: %s", _told(problem))
+            _log.debug("closing a client: %s", _describe(problem))
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = self._loop.create_task(work)
         self._background.add(task)
         task.add_done_callback(self._background.discard)
 
-    def _rouse(self) -> None:
+    def _wake_up(self) -> None:
         wake = self._wake
         if wake is not None and not wake.done():
             wake.set_result(None)
@@ -391,7 +391,7 @@ class Interpreter:
         # The loop's clock counts in floats: without the floor, rounding could make it just not be time yet, for ever.
         self._floor = max(self._floor, self._alarm_at)
         self._alarm = None
-        self._rouse()
+        self._wake_up()
 
     async def close(self) -> None:
         """Close all clients, none awaited longer than its deadline. Nothing may be run after this."""
@@ -400,9 +400,9 @@ class Interpreter:
         if self._alarm is not None:
             self._alarm.cancel()
             self._alarm = None
-        for desk in self._desks:
-            desk.op = None
-            self._vacate(desk)
+        for slot in self._slots:
+            slot.op = None
+            self._release(slot)
         while self._background:
             await asyncio.wait(set(self._background))
 
@@ -423,7 +423,7 @@ def _checked(completion: object) -> Completion:
     return completion
 
 
-def _told(problem: BaseException) -> str:
+def _describe(problem: BaseException) -> str:
     """An exception in one line."""
     text = " ".join(str(problem).split())
     return f"{type(problem).__name__}: {text}" if text else type(problem).__name__

@@ -16,7 +16,7 @@ PLAIN_S = 10.0
 _RATE_WINDOW_S = 5
 
 
-class Live:
+class ProgressLine:
     """Counts ops as they complete and shows them. `faults` and `leader` are asked when a line is drawn."""
 
     def __init__(

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from harness.generator import EMPTY, LOG, Generator, GeneratorError, Invocation, Pending
 from harness.generator.adapters import breach
-from harness.generator.context import Context, Crew
+from harness.generator.context import Context, ProcessMap
 from results.op import INFO, INVOKE, NEMESIS, Op, OpType
 
 _log = logging.getLogger("harness.run")
@@ -23,7 +23,7 @@ MAIN: Final = "main"
 """The phase that is not written into the history."""
 
 
-class Ledger:
+class OpScheduler:
     """One run's book. Indices, turns and processes go on from phase to phase.
 
     Every step costs the same for ten threads and for a thousand, but for a crash (a copy of the processes).
@@ -31,7 +31,7 @@ class Ledger:
 
     def __init__(self, concurrency: int, *, nemesis: bool) -> None:
         start = Context.start(concurrency, nemesis=nemesis)
-        self.crew: Crew = start.crew
+        self.process_map: ProcessMap = start.process_map
         self.generator: Generator = EMPTY
         self._phase: Mapping[str, Any] = _NO_EXTRA
         self._threads = start.threads
@@ -51,7 +51,7 @@ class Ledger:
 
     def context(self, now: int) -> Context:
         """The moment as the generator sees it."""
-        return Context(now, self._free, self._threads, self._turn, self.crew)
+        return Context(now, self._free, self._threads, self._turn, self.process_map)
 
     def ask(self, now: int) -> Op | Pending | None:
         """What the generator wants now: an invocation, entered in the book; Pending; None: it has ended.
@@ -60,7 +60,7 @@ class Ledger:
         contract.
         """
         while True:
-            ctx = Context(now, self._free, self._threads, self._turn, self.crew)
+            ctx = Context(now, self._free, self._threads, self._turn, self.process_map)
             step = self.generator.op(ctx)
             if step is None:
                 self.generator = EMPTY
@@ -76,11 +76,11 @@ class Ledger:
             _log.info("%s", what.value)
 
     def _invoke(self, what: Invocation, ctx: Context) -> Op:
-        crew = self.crew
+        process_map = self.process_map
         process = what.process
-        thread = ctx.pick() if process is None else crew.thread_of(process)
+        thread = ctx.pick() if process is None else process_map.thread_of(process)
         if process is None:
-            process = crew.processes[thread]
+            process = process_map.processes[thread]
         extra = what.extra
         scheduled = what.time
         if self._phase or (scheduled is not None and scheduled != ctx.time):
@@ -108,12 +108,12 @@ class Ledger:
         the next process.
         """
         process = invoked.process
-        thread = self.crew.thread_of(process)
+        thread = self.process_map.thread_of(process)
         op = Op(self._index, now, process, kind, invoked.f, invoked.key, value, error, extra)
         self._index += 1
         self._free |= 1 << thread
         if process != NEMESIS and (ends or kind == INFO):
-            self.crew = self.crew.reborn(thread)
+            self.process_map = self.process_map.next_process(thread)
         return op
 
     def event(self, now: int, f: str, value: Any) -> Op:

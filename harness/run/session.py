@@ -20,7 +20,7 @@ from harness.observe.process_monitor import ProcessMonitor
 from harness.plan.plan import Plan
 from harness.run.environment import Environment
 from harness.run.interpreter import Interpreter
-from harness.run.live import Live
+from harness.run.live import ProgressLine
 from harness.run.phases import RESTART, run_phases, usual_phases
 from harness.run.servers import restart_all, stop_all
 from infra.machines.api import InfraError
@@ -44,7 +44,7 @@ class Session:
 
     interpreter: Interpreter
     observer: Observer
-    live: Live
+    live: ProgressLine
 
     def __init__(
         self,
@@ -84,7 +84,7 @@ class Session:
         )
         self.observer = Observer(self.deployment, interpreter.now, observations.append, interpreter.event)
         words = self.deployment.topology.roles
-        self.live = Live(
+        self.live = ProgressLine(
             interpreter.now,
             lambda: self.nemesis.active,
             lambda: (self.observer.leaders, self.observer.term),

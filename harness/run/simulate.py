@@ -18,7 +18,7 @@ from typing import TypeAlias
 from harness.generator import Generator, GeneratorError, Source, Step, as_generator
 from harness.generator.adapters import breach
 from harness.generator.context import Context
-from harness.run.scheduler import MAIN, Ledger
+from harness.run.scheduler import MAIN, OpScheduler
 from results.op import FAIL, INFO, INVOKE, OK, Op, OpType
 
 Complete: TypeAlias = Callable[[Op], tuple[int, OpType]]
@@ -65,7 +65,7 @@ def simulate(
     at `until_s` seconds (open ops stay open then). Deterministic. Raises GeneratorError when the generator breaks its
     contract or waits for what can never come.
     """
-    ledger = Ledger(concurrency, nemesis=nemesis)
+    ledger = OpScheduler(concurrency, nemesis=nemesis)
     ledger.begin(Twice(as_generator(source)), phase)
     history: list[Op] = []
     open_ops: list[tuple[int, int, Op, OpType]] = []

@@ -98,11 +98,11 @@ def start_engine(say: Say) -> None:
         while not engine_answers().ok:
             if daemon.poll() is not None:
                 _state().unlink(missing_ok=True)
-                raise InfraError(f"dockerd ended with {daemon.returncode}: {_said(log, begin)} (log: {log})")
+                raise InfraError(f"dockerd ended with {daemon.returncode}: {_last_words(log, begin)} (log: {log})")
             if time.monotonic() - started > START_TIMEOUT_S:
                 stop_engine()
                 raise InfraError(
-                    f"dockerd did not answer within {START_TIMEOUT_S:.0f} s: {_said(log, begin)} (log: {log})"
+                    f"dockerd did not answer within {START_TIMEOUT_S:.0f} s: {_last_words(log, begin)} (log: {log})"
                 )
             time.sleep(0.1)
         say(f"engine: {engine_answers().reason} after {time.monotonic() - started:.1f} s")
@@ -193,7 +193,7 @@ def _remedy(reason: str) -> str:
     return "start dockerd, or set DOCKER_HOST"
 
 
-def _said(log: Path, begin: int) -> str:
+def _last_words(log: Path, begin: int) -> str:
     with log.open("rb") as file:
         file.seek(begin)
         lines = [line for line in file.read().decode(errors="replace").splitlines() if line.strip()]

@@ -1,7 +1,7 @@
 """Leases: a fault is held by a small guard *on the node*, which ends it whatever becomes of the control program.
 
-The guard is one bash process that hangs on the way to the node (`infra.machines.remote`). It runs the inject commands, says `held`, and
-waits on its stdin for at most the time to live. Then it runs all undo commands and says how that went:
+The guard is one bash process that hangs on the way to the node (`infra.machines.remote`). It runs the inject commands,
+says `held`, and waits on its stdin for at most the time to live. Then it runs all undo commands and says how that went:
 
     heal()                          a line arrives        -> undo
     control program gone (kill -9)  stdin ends            -> undo, some 20 ms later
@@ -17,7 +17,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Sequence
-
 from typing import Protocol
 
 from infra.machines.api import Completed, InfraError, NodeUnreachable, shown
@@ -166,7 +165,8 @@ class GuardedLease:
         name = self._node.name
         if first is None:
             raise NodeUnreachable(
-                f"{name}: the fault's guard did not answer; it undoes what it did: {self._guard.stderr or 'nothing on stderr'}"
+                f"{name}: the fault's guard did not answer; it undoes what it did:"
+                f" {self._guard.stderr or 'nothing on stderr'}"
             )
         if not first.startswith("failed "):
             raise InfraError(f"{name}: the fault's guard said {first!r} instead of 'held'")

@@ -16,13 +16,13 @@ from urllib.parse import quote
 from markupsafe import Markup
 
 from results.errors import in_bytes
-from results.fault_intervals import Band, bands
+from results.fault_intervals import FaultInterval, fault_intervals
 from results.figures import clock, quantile
 from results.history import Call
 from results.op import FAIL, INFO, OK
 from results.record import Observation, RunRecord
 from results.report import plots
-from results.report.story import Listed, Told, tell
+from results.report.story import AnomalyStory, Listed, tell
 from results.report.words import count, duration, flat, lines, number, shown_path, text
 from results.verdict import CheckResult, Judgement, Verdict
 
@@ -127,7 +127,7 @@ class Page:
     notes: Sequence[str]
     commands: Sequence[Pair]
     checkers: Sequence[Checked]
-    told: Sequence[Told]
+    told: Sequence[AnomalyStory]
     listed: Sequence[Listed]
     unlisted: int
     charts: Sequence[Chart]
@@ -143,7 +143,7 @@ class Page:
 
 def page(record: RunRecord, judgement: Judgement, report: Path) -> Page:
     """The page of a run whose report will lie at `report` (links are relative to its folder)."""
-    faults = bands(record.history)
+    faults = fault_intervals(record.history)
     calls = record.history.clients.calls
     last = max([record.history[-1].time if len(record.history) else 0, *(o.time for o in record.observations[-1:])])
     on = plots.stage(faults, last)
@@ -226,7 +226,7 @@ def _moment(iso: object) -> str:
     return f"{at:%Y-%m-%d %H:%M:%S} {at.tzname() or ''}".rstrip()
 
 
-def _notes(record: RunRecord, calls: Sequence[Call], faults: Sequence[Band]) -> Iterator[str]:
+def _notes(record: RunRecord, calls: Sequence[Call], faults: Sequence[FaultInterval]) -> Iterator[str]:
     """What a reader must know before the figures."""
     opened = sum(1 for c in calls if c.completion is None)
     unhealed = [b for b in faults if b.end_ns is None]
@@ -339,7 +339,9 @@ def leader_changes(observations: Sequence[Observation]) -> list[Change]:
     return changes
 
 
-def _fault_rows(faults: Sequence[Band], calls: Sequence[Call], judgement: Judgement, last: int) -> list[FaultRow]:
+def _fault_rows(
+    faults: Sequence[FaultInterval], calls: Sequence[Call], judgement: Judgement, last: int
+) -> list[FaultRow]:
     acks = sorted(c.end for c in calls if c.outcome == OK and c.end is not None)
     done = sorted((c.end, c.outcome) for c in calls if c.end is not None)
     recovery: dict[str, Any] = {}
@@ -378,14 +380,14 @@ def _detail(node: str, detail: object) -> str:
     return ", ".join(f"{k} {v}" for k, v in flat(detail)) if isinstance(detail, Mapping) else text(detail, 120)
 
 
-def _back(band: Band, acks: Sequence[int], told: object) -> str:
+def _back(interval: FaultInterval, acks: Sequence[int], told: object) -> str:
     """How long after the heal something was acknowledged: as the availability checker says, else the first `ok`."""
-    if band.end_ns is None:
+    if interval.end_ns is None:
         return "–"
     if isinstance(told, int | float):
         return duration(told * 1e9)
-    at = bisect_right(acks, band.end_ns)
-    return duration(acks[at] - band.end_ns) if told is ... and at < len(acks) else "never"
+    at = bisect_right(acks, interval.end_ns)
+    return duration(acks[at] - interval.end_ns) if told is ... and at < len(acks) else "never"
 
 
 def _stats(calls: Sequence[Call]) -> list[StatsRow]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from results.fault_intervals import Band
+from results.fault_intervals import FaultInterval
 from results.figures import SECOND, clock, quantile
 from results.history import Call
 from results.machine import MachineSample
@@ -45,7 +45,7 @@ class Stage:
 
     t0: int
     t1: int
-    faults: Sequence[Band]
+    faults: Sequence[FaultInterval]
     names: Sequence[str]
 
     def frame(self, height: float, legend: bool = True) -> Frame:
@@ -54,11 +54,11 @@ class Stage:
         return Frame(self.t0, self.t1, top, top + height)
 
     def draw(self, frame: Frame, label: str, *parts: str) -> Markup:
-        bands = svg.draw_bands(self.faults, frame, self.names)
-        return svg.picture(frame.width, frame.bottom + 24, label, bands, *parts)
+        fault_intervals = svg.draw_bands(self.faults, frame, self.names)
+        return svg.picture(frame.width, frame.bottom + 24, label, fault_intervals, *parts)
 
 
-def stage(faults: Sequence[Band], last_ns: int) -> Stage:
+def stage(faults: Sequence[FaultInterval], last_ns: int) -> Stage:
     """The stage of a run whose last event was at `last_ns`."""
     return Stage(0, max(last_ns, 1), faults, list(dict.fromkeys(b.fault for b in faults)))
 

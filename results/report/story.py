@@ -8,7 +8,7 @@ from typing import Any
 
 from markupsafe import Markup
 
-from results.fault_intervals import Band
+from results.fault_intervals import FaultInterval
 from results.figures import clock
 from results.history import Call
 from results.op import INVOKE, Op
@@ -52,7 +52,7 @@ class NodeSaid:
 
 
 @dataclass(frozen=True)
-class Told:
+class AnomalyStory:
     """An anomaly in full. `also`: how many more ops prove it than the table shows."""
 
     id: str
@@ -82,7 +82,9 @@ class Listed:
     legal: str
 
 
-def tell(record: RunRecord, judgement: Judgement, faults: Sequence[Band]) -> tuple[list[Told], list[Listed], int]:
+def tell(
+    record: RunRecord, judgement: Judgement, faults: Sequence[FaultInterval]
+) -> tuple[list[AnomalyStory], list[Listed], int]:
     """The first anomalies in full, the next in a line each, and how many are left out.
 
     What fails the run comes before what the configuration permits; a name that has not been told yet before
@@ -98,7 +100,7 @@ def tell(record: RunRecord, judgement: Judgement, faults: Sequence[Band]) -> tup
     index = _Index(record) if ranked else None
     names = list(dict.fromkeys(b.fault for b in faults))
     told = [
-        _told(f"anomaly-{i}", checker, anomaly, index, faults, names)
+        _describe(f"anomaly-{i}", checker, anomaly, index, faults, names)
         for i, (_, _, checker, anomaly) in enumerate(ranked[:TOLD], start=1)
         if index is not None
     ]
@@ -121,16 +123,16 @@ class _Index:
         self.op_of: dict[int, Op] = {op.index: op for op in history}
 
 
-def _told(
-    id_: str, checker: str, anomaly: Anomaly, index: _Index, faults: Sequence[Band], names: Sequence[str]
-) -> Told:
+def _describe(
+    id_: str, checker: str, anomaly: Anomaly, index: _Index, faults: Sequence[FaultInterval], names: Sequence[str]
+) -> AnomalyStory:
     ops = frozenset(anomaly.ops)
     calls = index.by_key.get(anomaly.key, ()) if anomaly.key is not None else index.calls
     scene = timeline.choose(calls, ops, anomaly.window)
     picture = timeline.draw(scene, faults, names) if scene.calls and (ops or anomaly.window) else None
     span = anomaly.window or ((scene.start, scene.end) if picture is not None else None)
     rows = list(_rows(sorted(ops), index, faults))
-    return Told(
+    return AnomalyStory(
         id=id_,
         name=text(anomaly.name, 80),
         checker=text(checker, 80),
@@ -164,12 +166,12 @@ def _window(window: tuple[int, int] | None) -> str:
     return f"{clock(window[0])} to {clock(window[1])} ({duration(window[1] - window[0])})"
 
 
-def _in_force(band: Band) -> str:
-    until = f"healed {clock(band.end_ns)}" if band.end_ns is not None else "not healed in this history"
-    return text(f"{band.label}: injected {clock(band.start_ns)}, {until}", 200)
+def _in_force(interval: FaultInterval) -> str:
+    until = f"healed {clock(interval.end_ns)}" if interval.end_ns is not None else "not healed in this history"
+    return text(f"{interval.label}: injected {clock(interval.start_ns)}, {until}", 200)
 
 
-def _rows(ops: Sequence[int], index: _Index, faults: Sequence[Band]) -> Iterator[OpRow]:
+def _rows(ops: Sequence[int], index: _Index, faults: Sequence[FaultInterval]) -> Iterator[OpRow]:
     """A row per call; an op that belongs to no call (a stray completion) stands alone."""
     shown: set[int] = set()
     for number in ops:
@@ -191,7 +193,7 @@ def _rows(ops: Sequence[int], index: _Index, faults: Sequence[Band]) -> Iterator
             )
 
 
-def _call_row(call: Call, faults: Sequence[Band]) -> OpRow:
+def _call_row(call: Call, faults: Sequence[FaultInterval]) -> OpRow:
     done = call.completion
     node = call.invoke.extra.get("node") or (done.extra.get("node") if done is not None else None)
     return OpRow(
@@ -211,7 +213,7 @@ def _process(op: Op) -> str:
     return str(op.process) if op.is_client else "nemesis"
 
 
-def _faults_at(faults: Sequence[Band], start: int, end: int) -> str:
+def _faults_at(faults: Sequence[FaultInterval], start: int, end: int) -> str:
     return ", ".join(text(f"#{b.id} {b.fault}", 60) for b in faults if b.covers(start, end))
 
 

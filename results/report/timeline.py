@@ -13,7 +13,7 @@ from itertools import pairwise
 
 from markupsafe import Markup
 
-from results.fault_intervals import Band, lanes
+from results.fault_intervals import FaultInterval, lanes
 from results.history import Call
 from results.report import svg
 from results.report.svg import tag, title
@@ -26,7 +26,7 @@ _LEFT = 92
 
 
 @dataclass(frozen=True)
-class Scene:
+class TimelineSlice:
     """The calls chosen for a picture, in order of invocation.
 
     core      indices of the invocations that belong to the anomaly's proof.
@@ -46,7 +46,9 @@ class Scene:
         return max(max(c.start, c.end if c.end is not None else c.start) for c in self.calls)
 
 
-def choose(calls: Sequence[Call], ops: Collection[int], window: tuple[int, int] | None, most: int = MOST) -> Scene:
+def choose(
+    calls: Sequence[Call], ops: Collection[int], window: tuple[int, int] | None, most: int = MOST
+) -> TimelineSlice:
     """The ops of the core (`ops`: indices), and of the others those nearest to them in the order of the history.
 
     `calls` are the candidates (of one key, say). Without a core, the ops in the window, from its start on.
@@ -71,7 +73,7 @@ def choose(calls: Sequence[Call], ops: Collection[int], window: tuple[int, int] 
     room = min(most, 36 + 5 * len(core)) if core else most // 2
     chosen = sorted(core.union(others[: room - len(core)]))
     indices = frozenset(calls[i].invoke.index for i in core)
-    return Scene([calls[i] for i in chosen], indices, list(_cuts(calls, sorted(core.union(inside)), chosen)))
+    return TimelineSlice([calls[i] for i in chosen], indices, list(_cuts(calls, sorted(core.union(inside)), chosen)))
 
 
 def _cuts(calls: Sequence[Call], inside: Sequence[int], chosen: Sequence[int]) -> Iterator[tuple[int, int, int]]:
@@ -82,7 +84,7 @@ def _cuts(calls: Sequence[Call], inside: Sequence[int], chosen: Sequence[int]) -
             yield calls[a].start, calls[b].start, n
 
 
-def draw(scene: Scene, faults: Sequence[Band], names: Sequence[str]) -> Markup:
+def draw(scene: TimelineSlice, faults: Sequence[FaultInterval], names: Sequence[str]) -> Markup:
     """The picture. `names` as in `svg.draw_bands`: the faults keep their tints."""
     calls, rows = scene.calls, _lanes(scene.calls)
     shown = [b for b in faults if b.covers(scene.start, scene.end)]
@@ -125,7 +127,7 @@ class _Bend:
     places: Sequence[float]
 
     @staticmethod
-    def around(scene: Scene) -> _Bend:
+    def around(scene: TimelineSlice) -> _Bend:
         times = sorted({t for c in scene.calls for t in (c.start, c.end) if t is not None})
         gaps = [b - a for a, b in pairwise(times)]
         usual = sorted(gaps)[len(gaps) // 2] if gaps else 1
@@ -228,7 +230,7 @@ def _axis(bend: _Bend, top: float, bottom: float) -> Markup:
     return Markup("").join(parts)
 
 
-def _gaps(scene: Scene, bend: _Bend, top: float, bottom: float) -> Markup:
+def _gaps(scene: TimelineSlice, bend: _Bend, top: float, bottom: float) -> Markup:
     """A dotted line where calls were left out, with their number."""
     parts = []
     for start, end, n in scene.cuts:
@@ -238,22 +240,22 @@ def _gaps(scene: Scene, bend: _Bend, top: float, bottom: float) -> Markup:
     return Markup("").join(parts)
 
 
-def _faults(shown: Sequence[Band], bend: _Bend, top: float, bottom: float, names: Sequence[str]) -> Markup:
+def _faults(shown: Sequence[FaultInterval], bend: _Bend, top: float, bottom: float, names: Sequence[str]) -> Markup:
     end = bend.times[-1]
     parts = []
-    for band, lane in zip(shown, lanes(shown, end), strict=True):
-        x1 = bend.x(band.start_ns)
-        x2 = max(bend.x(band.end_ns) if band.end_ns is not None else bend.right, x1 + 2)
+    for interval, lane in zip(shown, lanes(shown, end), strict=True):
+        x1 = bend.x(interval.start_ns)
+        x2 = max(bend.x(interval.end_ns) if interval.end_ns is not None else bend.right, x1 + 2)
         y = top - svg.BAND_ROW * (lane + 1) - 2
-        said = svg.fit(band.label, x2 - x1 - 6)
+        said = svg.fit(interval.label, x2 - x1 - 6)
         parts.append(
             tag(
                 "g",
-                title(f"{band.label}, from {precise(band.start_ns)}"),
+                title(f"{interval.label}, from {precise(interval.start_ns)}"),
                 tag("rect", x=x1, y=top, width=x2 - x1, height=bottom - top, class_="wash"),
                 tag("rect", x=x1, y=y, width=x2 - x1, height=svg.BAND_ROW - 2, rx=2, class_="chip"),
                 tag("text", said, x=x1 + 3, y=y + 11) if said else "",
-                class_=f"band band{names.index(band.fault) % 6}",
+                class_=f"band band{names.index(interval.fault) % 6}",
             )
         )
     return Markup("").join(parts)

@@ -22,9 +22,9 @@ from checkers.linearizability import (
     Budget,
     CasRegister,
     Inconsistent,
-    Kind,
     Model,
     Register,
+    Transition,
     check,
     encode,
     verify_witness,
@@ -201,7 +201,7 @@ class Counter(Model[int]):
     name, noun, fs, observers = "counter", "counter", frozenset({"add", "read"}), frozenset({"read"})
     initial = 0
 
-    def step(self, state: int, op: Kind) -> int | Inconsistent:
+    def step(self, state: int, op: Transition) -> int | Inconsistent:
         return state + 1 if op.f == "add" else state if op.value == state else INCONSISTENT
 
 

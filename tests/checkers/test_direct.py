@@ -16,7 +16,7 @@ from checkers.linearizability import CasRegister, Linearizable, Log, check, enco
 from checkers.linearizability.evidence import direct
 from checkers.linearizability.history.arrow import objects
 from checkers.linearizability.monitors import logs, queues, registers
-from harness.check.examine import Asked, examine
+from harness.check.examine import CheckOptions, examine
 from results.history import Call, History
 from results.op import NEMESIS, Op, OpType
 from results.record import RunRecord
@@ -231,9 +231,9 @@ def test_the_command_takes_this_way_for_long_files(tmp_path: Path, monkeypatch: 
     stale = [Op(120, 120, 5, "invoke", "read", "k"), Op(121, 121, 5, "ok", "read", "k", 3)]
     for ops, verdict in ((good, Verdict.VALID), ([*good, *stale], Verdict.INVALID)):
         seal(ops, path)
-        usual = examine(path, "x", None, Asked(witness=True))
+        usual = examine(path, "x", None, CheckOptions(witness=True))
         monkeypatch.setattr("harness.check.examine.MANY", 10)
-        quick = examine(path, "x", None, Asked(witness=True))
+        quick = examine(path, "x", None, CheckOptions(witness=True))
         monkeypatch.undo()
         assert (quick.verdict, quick.ops, quick.model) == (verdict, len(ops), "cas-register")
         assert (quick.failing_op, quick.anomaly, quick.key) == (usual.failing_op, usual.anomaly, usual.key)

@@ -14,7 +14,7 @@ from checkers.impairment import majority_connected
 from checkers.replication import Replication
 from checkers.stats import Stats
 from checkers.wellformed import WellFormed
-from results.fault_intervals import Band
+from results.fault_intervals import FaultInterval
 from results.history import History
 from results.op import NEMESIS, SERVER_DIED, Op, OpType
 from results.record import Observation, RunRecord
@@ -146,7 +146,7 @@ def test_too_short_a_watch_is_unknown_and_the_restart_ends_the_judgement() -> No
     ],
 )
 def test_majority(impairs: list[dict[str, list[str]]], connected: bool) -> None:
-    active = [Band("x", n, 0, None, impairs=what) for n, what in enumerate(impairs)]
+    active = [FaultInterval("x", n, 0, None, impairs=what) for n, what in enumerate(impairs)]
     assert majority_connected(NODES, active) is connected
 
 
@@ -327,8 +327,8 @@ def test_service_is_told_for_each_side_of_a_partition() -> None:
 
 def test_service_is_owed_only_where_every_kind_of_server_has_its_majority() -> None:
     controllers, brokers = ["n1", "n2", "n3"], NODES
-    halves = Band("x", 1, 0, None, impairs={"n1": ["n3", "n4", "n5"], "n2": ["n3", "n4", "n5"]})
+    halves = FaultInterval("x", 1, 0, None, impairs={"n1": ["n3", "n4", "n5"], "n2": ["n3", "n4", "n5"]})
     assert majority_connected(NODES, [halves])
     assert not majority_connected(NODES, [halves], [controllers, brokers])
     assert majority_connected(NODES, [halves], [controllers, ["n1", "n2", "n3"]])
-    assert majority_connected(NODES, [Band("x", 1, 0, None, impairs={"n1": ["n1"]})], [controllers, brokers])
+    assert majority_connected(NODES, [FaultInterval("x", 1, 0, None, impairs={"n1": ["n1"]})], [controllers, brokers])

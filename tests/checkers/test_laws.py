@@ -18,7 +18,7 @@ from models_at_work import WORK, Work, falsified, lived, told
 
 from checkers.linearizability import INCONSISTENT, MODELS, Log, Model, check, encode
 from checkers.linearizability.compiled.jit import plain
-from checkers.linearizability.models.specification import Kind
+from checkers.linearizability.models.specification import Transition
 from checkers.linearizability.models.values import freeze
 from checkers.linearizability.monitors.registers import written_once
 from results.history import Call
@@ -229,7 +229,7 @@ def _by_call(calls: Sequence[Call], model: Model[Any]) -> tuple[bool, None]:
     for call in calls:
         if call.outcome == "ok":
             kind = model.kind(call)
-            state = model.step(state, Kind(kind.f, freeze(kind.value), kind.known))
+            state = model.step(state, Transition(kind.f, freeze(kind.value), kind.known))
             if state is INCONSISTENT:
                 return False, None
     return True, None

@@ -10,10 +10,10 @@ import pytest
 from checkers.linearizability import (
     INCONSISTENT,
     Inconsistent,
-    Kind,
     Linearizable,
     Model,
     Register,
+    Transition,
     UnorderedQueue,
     check,
     check_keys,
@@ -35,10 +35,10 @@ class Jobs(Model[_Jobs]):
     name, noun, fs, observers = "jobs", "queue", frozenset({"enqueue", "dequeue"}), frozenset({"dequeue"})
     initial = ()
 
-    def pure(self, op: Kind) -> bool:
+    def pure(self, op: Transition) -> bool:
         return False
 
-    def step(self, state: _Jobs, op: Kind) -> _Jobs | Inconsistent:
+    def step(self, state: _Jobs, op: Transition) -> _Jobs | Inconsistent:
         if op.f == "enqueue":
             return (*state, op.value)
         if op.value is None:
@@ -47,7 +47,7 @@ class Jobs(Model[_Jobs]):
 
 
 class KnowingJobs(Jobs):
-    def step(self, state: _Jobs, op: Kind) -> _Jobs | Inconsistent:
+    def step(self, state: _Jobs, op: Transition) -> _Jobs | Inconsistent:
         return super().step(state, op) if op.f == "enqueue" or op.known else state[1:]
 
 
@@ -57,10 +57,10 @@ class Seats(Model[int]):
     name, noun, fs, observers = "seats", "train", frozenset({"book"}), frozenset({"book"})
     initial = 0
 
-    def pure(self, op: Kind) -> bool:
+    def pure(self, op: Transition) -> bool:
         return False
 
-    def step(self, state: int, op: Kind) -> int | Inconsistent:
+    def step(self, state: int, op: Transition) -> int | Inconsistent:
         return INCONSISTENT
 
 

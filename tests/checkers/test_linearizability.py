@@ -13,12 +13,12 @@ from checkers.linearizability import (
     Budget,
     CasRegister,
     Inconsistent,
-    Kind,
     Linearizable,
     Model,
     MultiRegister,
     Mutex,
     Register,
+    Transition,
     check,
     check_keys,
     encode,
@@ -151,7 +151,7 @@ def test_one_writes_a_model_in_a_few_lines() -> None:
     class Counter(Model[int]):
         name, noun, fs, observers, initial = "counter", "counter", frozenset({"add", "get"}), frozenset({"get"}), 0
 
-        def step(self, state: int, op: Kind) -> int | Inconsistent:
+        def step(self, state: int, op: Transition) -> int | Inconsistent:
             return state + op.value if op.f == "add" else state if op.value == state else INCONSISTENT
 
     counted = [*did(0, "add", 2), *did(0, "add", 3), *did(0, "get", None, 5)]
@@ -162,7 +162,7 @@ def test_one_writes_a_model_in_a_few_lines() -> None:
 
 def test_model_that_lies_about_itself_is_told() -> None:
     class Liar(Register):
-        def pure(self, op: Kind) -> bool:
+        def pure(self, op: Transition) -> bool:
             return True
 
     with pytest.raises(ValueError, match=r"model register calls 'write 4' pure, but its step changes the state"):
@@ -314,7 +314,7 @@ class Sum(Model[int]):
 
     name, noun, fs, observers, initial = "sum", "sum", frozenset({"add", "get"}), frozenset({"get"}), 0
 
-    def step(self, state: int, op: Kind) -> int | Inconsistent:
+    def step(self, state: int, op: Transition) -> int | Inconsistent:
         return state + op.value if op.f == "add" else state if op.value == state else INCONSISTENT
 
 

@@ -14,7 +14,7 @@ from tiny_histories import FAMILIES, brute_force, calls, problems, told
 from checkers.linearizability import INCONSISTENT, Budget, Problem, encode, verify_witness
 from checkers.linearizability.budget import Meter
 from checkers.linearizability.decide import decide, refinement, relaxed
-from checkers.linearizability.evidence.core import Purse, without_past
+from checkers.linearizability.evidence.core import StepBudget, without_past
 from checkers.linearizability.evidence.explain import explain
 from checkers.linearizability.history.encode import NEVER
 from checkers.linearizability.monitors import unique, zones
@@ -87,7 +87,7 @@ def test_a_core_without_a_past_is_true_and_minimal(family: str) -> None:
             continue
         end = problem.ret[explain(problem, outcome, Budget()).op]
         whole = problem.before(end + 1)
-        cut = without_past(whole, Purse(Budget()))
+        cut = without_past(whole, StepBudget(Budget()))
         states = reachable(problem)
         if cut is None:
             # Not even all of it is refuted from every state; or there are too many states.

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from checkers.linearizability import INCONSISTENT, Inconsistent, Kind, Linearizable, Model, Register, check
+from checkers.linearizability import INCONSISTENT, Inconsistent, Linearizable, Model, Register, Transition, check
 from checkers.linearizability.models.registry import MODELS
 from checkers.log import LogAnomalies
 from checkers.message_ops import validate
@@ -84,10 +84,10 @@ class SomeOf(Model[_Sets]):
     observers = frozenset({"get-any", "get-all"})
     initial = frozenset({frozenset[int]()})
 
-    def pure(self, op: Kind) -> bool:
+    def pure(self, op: Transition) -> bool:
         return False
 
-    def step(self, state: _Sets, op: Kind) -> _Sets | Inconsistent:
+    def step(self, state: _Sets, op: Transition) -> _Sets | Inconsistent:
         if op.f == "put-any":
             return frozenset(frozenset(some) for n in range(len(op.value) + 1) for some in combinations(op.value, n))
         if not op.known:

@@ -16,7 +16,7 @@ from nasty_histories import Nasty, lived, storm, swaps
 from tiny_histories import FAMILIES, brute_force, problems, told
 
 from benchmarks.checker.families import Row, Shape
-from checkers.linearizability import Budget, CasRegister, Kind, Problem, verify_witness
+from checkers.linearizability import Budget, CasRegister, Problem, Transition, verify_witness
 from checkers.linearizability.budget import Meter
 from checkers.linearizability.compiled.searches import Compiled
 from checkers.linearizability.compiled.warm import ensure
@@ -27,7 +27,7 @@ from checkers.linearizability.history.columns import close, columns
 from checkers.linearizability.history.encode import NEVER, Table
 from checkers.linearizability.outcome import Outcome
 from checkers.linearizability.search.cegar import FREE, by_target, overdrawn
-from checkers.linearizability.search.state_flow import _Books as Books
+from checkers.linearizability.search.state_flow import _Flows as Books
 from checkers.linearizability.search.state_flow import balance
 from results.verdict import Verdict
 
@@ -61,7 +61,13 @@ def test_counting_coarsely_decides_what_drowns_in_unknown_ops(shape: Shape) -> N
 
 def test_kinds_are_grouped_by_the_state_they_leave() -> None:
     table = Table(CasRegister())
-    kinds = [Kind("write", 1), Kind("cas", (1, 2)), Kind("write", 2), Kind("cas", (2, 1)), Kind("read", 1)]
+    kinds = [
+        Transition("write", 1),
+        Transition("cas", (1, 2)),
+        Transition("write", 2),
+        Transition("cas", (2, 1)),
+        Transition("read", 1),
+    ]
     for kind in kinds:
         table.kind(kind)
     table.close()
@@ -107,7 +113,7 @@ class WritesLeaveTheInitialState(Books):
 
 @pytest.mark.parametrize("mutant", [NothingUnknownHappens, WritesLeaveTheInitialState])
 def test_the_fuzz_notices_wrong_books(mutant: type[Books], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(importlib.import_module(balance.__module__), "_Books", mutant)
+    monkeypatch.setattr(importlib.import_module(balance.__module__), "_Flows", mutant)
     wrong = [
         problem
         for problem in problems("cas-register", seed=21, count=500)
@@ -122,7 +128,7 @@ def test_books_tell_that_a_storm_of_cas_leads_back() -> None:
         outcome = balance(problem, meter())
         assert outcome.verdict == Verdict.INVALID
         assert [problem.table.states[state] for state in outcome.states] == [0]
-        assert problem.what(problem.events[outcome.position] >> 1) == Kind("read", 3)
+        assert problem.what(problem.events[outcome.position] >> 1) == Transition("read", 3)
         assert balance(storm(width, broken=False).problem(), meter()).verdict == Verdict.UNKNOWN
 
 
@@ -137,15 +143,18 @@ def in_a_new_thread(run: Callable[[], Any]) -> Any:
 
 def kinds_of_unknown(count: int) -> Nasty:
     """A counter for each makes rows wide."""
-    rows = [Row(Kind("cas", (i, i + 1)), i / count, NEVER) for i in range(count)]
+    rows = [Row(Transition("cas", (i, i + 1)), i / count, NEVER) for i in range(count)]
     seen = (count // 2, count, 3)
-    rows += [Row(Kind("write", 0), 2, 3), *(Row(Kind("read", value), 4 + i, 4.5 + i) for i, value in enumerate(seen))]
+    rows += [
+        Row(Transition("write", 0), 2, 3),
+        *(Row(Transition("read", value), 4 + i, 4.5 + i) for i, value in enumerate(seen)),
+    ]
     return Nasty(f"{count} kinds of unknown cas", rows, valid=False)
 
 
 def never_quiet(nasty: Nasty) -> Nasty:
     """With a write over all the time, so that books cannot be closed."""
-    return nasty._replace(rows=[Row(Kind("write", 9), -1.0, 99.0), *nasty.rows])
+    return nasty._replace(rows=[Row(Transition("write", 9), -1.0, 99.0), *nasty.rows])
 
 
 def test_a_check_does_not_depend_on_what_was_checked_before() -> None:
@@ -241,9 +250,9 @@ def test_random_books() -> None:
     """The closed rule for possible ends against trying every order of a few cas and writes at the same time."""
     rng = Random(5)
     table = Table(CasRegister())
-    cas = [table.kind(Kind("cas", (a, b))) for a in range(4) for b in range(4) if a != b]
-    writes = [table.kind(Kind("write", value)) for value in range(4)]
-    reads = [table.kind(Kind("read", value)) for value in range(4)]
+    cas = [table.kind(Transition("cas", (a, b))) for a in range(4) for b in range(4) if a != b]
+    writes = [table.kind(Transition("write", value)) for value in range(4)]
+    reads = [table.kind(Transition("read", value)) for value in range(4)]
     table.close()
     exact = np.zeros(2, int)
     for _ in range(400):

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tiny_histories import brute_force
 
-from checkers.linearizability import KV, CasRegister, Kind, Model, Problem, verify_witness
+from checkers.linearizability import KV, CasRegister, Model, Problem, Transition, verify_witness
 from checkers.linearizability.budget import Budget, Meter
 from checkers.linearizability.compiled.searches import Compiled
 from checkers.linearizability.compiled.warm import ensure
@@ -42,7 +42,7 @@ OVERWRITTEN: dict[str, tuple[Model[Any], list[Row]]] = {
 
 def problem_of(model: Model[Any], rows: list[Row]) -> Problem:
     table = Table(model)
-    kinds = [table.kind(Kind(f, value)) for f, value, _, _ in rows]
+    kinds = [table.kind(Transition(f, value)) for f, value, _, _ in rows]
     table.close()
     stamped = [(at, 2 * op + end) for op, row in enumerate(rows) for end, at in enumerate(row[2:]) if at >= 0]
     return Problem(table, kinds, range(len(rows)), [event for _, event in sorted(stamped)])

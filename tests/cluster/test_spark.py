@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 
 from benchmarks.batch.generate import generate
-from harness.check.examine import Asked, examine
+from harness.check.examine import CheckOptions, examine
 from results.verdict import Verdict, worst
 from results.verdict_table import RECEIPTS, read_verdicts
 
@@ -72,7 +72,7 @@ def corpus(folder: Path) -> dict[str, Verdict]:
     (folder / "a b").mkdir()
     (folder / "a b" / "a, b {c}*.edn").write_text("[{:process 0, :type :invoke, :f :read}\n {:process 0")
     files = [path for path in folder.rglob("*") if path.is_file()]
-    return {str(path.relative_to(folder)): examine(path, path.name, None, Asked()).verdict for path in files}
+    return {str(path.relative_to(folder)): examine(path, path.name, None, CheckOptions()).verdict for path in files}
 
 
 def test_in_this_process_and_behind_a_uri(tmp_path: Path) -> None:

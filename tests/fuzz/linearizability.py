@@ -30,7 +30,7 @@ sys.path[:0] = [str(Path(__file__).parents[1])]
 from models_at_work import WORK, falsified, lived  # noqa: E402
 from tiny_histories import brute_force as plain_brute_force  # noqa: E402
 
-from checkers.linearizability import INCONSISTENT, MODELS, Kind, Model, verify_witness  # noqa: E402
+from checkers.linearizability import INCONSISTENT, MODELS, Model, Transition, verify_witness  # noqa: E402
 from checkers.linearizability.budget import Budget  # noqa: E402
 from checkers.linearizability.compiled.batch import INVALID, VALID, Packed, check_batch, pack  # noqa: E402
 from checkers.linearizability.decide import decide  # noqa: E402
@@ -57,7 +57,7 @@ Ints = npt.NDArray[np.int32]
 Longs = npt.NDArray[np.int64]
 
 
-def table(model: Model[Any], kinds: Sequence[Kind], most: int) -> Ints | None:
+def table(model: Model[Any], kinds: Sequence[Transition], most: int) -> Ints | None:
     """`model.step` of all states that `most` ops can reach (-1: not possible, or out of reach), or None: too many."""
     states: dict[Any, int] = {model.initial: 0}
     rows: list[list[int]] = []

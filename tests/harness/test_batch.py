@@ -25,7 +25,7 @@ from harness.batch.pack import pack
 from harness.batch.rows import rows_of
 from harness.batch.run import BatchPlan, check_on, run_batch
 from harness.batch.work import BatchWork
-from harness.check.examine import Asked, Columns, columns_examined, examine
+from harness.check.examine import CheckOptions, Columns, columns_examined, examine
 from harness.check.judging import judge_stored
 from harness.check.offline import check_paths
 from harness.plan.plan import PlanError
@@ -41,7 +41,7 @@ from results.trends import IMPACT
 from results.verdict import Anomaly, CheckResult, Verdict, worst
 from results.verdict_table import RECEIPTS, VERDICTS, VerdictRow, read_verdicts, to_table
 
-PLAIN = Asked(jit=False)
+PLAIN = CheckOptions(jit=False)
 """No waiting for a compiler: that both ways of the engine agree is tested where the engine is."""
 
 
@@ -153,7 +153,7 @@ def test_a_second_call_checks_only_what_is_new_or_was_checked_by_another_version
     assert len(rows) == before
     assert {row["checker_version"] for row in rows} == {"another"}
     # Another question is another check; asked again for its own sake, all is checked.
-    assert " 0 done before" in batch(corpus, tmp_path / "out", asked=Asked(jit=False, steps=1_000))[1][0]
+    assert " 0 done before" in batch(corpus, tmp_path / "out", asked=CheckOptions(jit=False, steps=1_000))[1][0]
     assert " 0 done before" in batch(corpus, tmp_path / "out", again=True)[1][0]
 
 

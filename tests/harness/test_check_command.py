@@ -13,7 +13,7 @@ import pytest
 
 from checkers.linearizability import CasRegister, Linearizable, encode, verify_witness
 from harness.check import history_options
-from harness.check.examine import Asked
+from harness.check.examine import CheckOptions
 from harness.check.offline import check_paths
 from harness.cli.main import cli, guarded
 from results.formats import FORMATS, read_history, write_jsonl
@@ -300,7 +300,7 @@ def test_a_process_that_is_killed_is_no_end_of_the_check(tmp_path: Path) -> None
     for name in ("a", "b"):
         write(tmp_path / f"{name}.jsonl", *GOOD)
     said: list[str] = []
-    code = check_paths([tmp_path], said.append, Asked(format=Deadly()), jobs=2)  # type: ignore[arg-type]
+    code = check_paths([tmp_path], said.append, CheckOptions(format=Deadly()), jobs=2)  # type: ignore[arg-type]
     assert code == 2
     assert "a.jsonl: the process that checked it was killed" in said[0]
     assert said[2] == "2 histories: 2 unknown"

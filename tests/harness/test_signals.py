@@ -12,7 +12,7 @@ import pytest
 
 from harness.cli import terminal
 from harness.cli.signals import STOP_SIGNALS
-from harness.run.live import Live
+from harness.run.live import ProgressLine
 
 ROOT = Path(__file__).parents[2]
 NAMES = [signum.name for signum in STOP_SIGNALS]
@@ -133,7 +133,7 @@ class Closed:
 
 
 def test_a_closed_terminal_is_no_reason_to_stop() -> None:
-    live = Live(lambda: 0, list, lambda: ((), None), out=Closed())  # type: ignore[arg-type]
+    live = ProgressLine(lambda: 0, list, lambda: ((), None), out=Closed())  # type: ignore[arg-type]
     live.draw()
     live.wipe()
     assert terminal.lost() is None

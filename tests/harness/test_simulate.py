@@ -12,7 +12,7 @@ import harness.generator as gen
 import harness.run.simulate
 from checkers.wellformed import breaches
 from harness.generator import PENDING, Generator, GeneratorError, Invocation, Step
-from harness.generator.context import Context, Crew
+from harness.generator.context import Context, ProcessMap
 from harness.run import virtual_time
 from harness.run.simulate import imperfect, info, invocations, perfect, quick, simulate
 from results.op import FAIL, INFO, INVOKE, NEMESIS, OK, Op
@@ -69,10 +69,10 @@ def test_a_run_needs_a_thread() -> None:
 
 
 def test_a_crew_knows_whose_thread_a_process_is_on() -> None:
-    crew = Crew.of(3, nemesis=True).reborn(1).reborn(1)
-    assert crew.processes == (0, 7, 2, NEMESIS)
-    assert [crew.thread_of(p) for p in (0, 7, 2, NEMESIS)] == [0, 1, 2, 3]
-    ctx = Context.start(3)._replace(crew=crew)
+    process_map = ProcessMap.of(3, nemesis=True).next_process(1).next_process(1)
+    assert process_map.processes == (0, 7, 2, NEMESIS)
+    assert [process_map.thread_of(p) for p in (0, 7, 2, NEMESIS)] == [0, 1, 2, 3]
+    ctx = Context.start(3)._replace(process_map=process_map)
     assert ctx.is_free(7)
     assert not ctx.runs(1)
 

@@ -129,7 +129,9 @@ def test_durations_round_trip(value: float) -> None:
     assert seconds(duration_text(value), "x") == pytest.approx(value, rel=1e-12)
 
 
-@pytest.mark.parametrize(("text", "value"), [("90s", 90), ("1.5m", 90), (2, 2), ("250ms", 0.25), ("1h", 3600), ("5us", 5e-6)])
+@pytest.mark.parametrize(
+    ("text", "value"), [("90s", 90), ("1.5m", 90), (2, 2), ("250ms", 0.25), ("1h", 3600), ("5us", 5e-6)]
+)
 def test_durations(text: object, value: float) -> None:
     assert seconds(text, "x") == pytest.approx(value)
 

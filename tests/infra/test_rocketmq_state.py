@@ -14,14 +14,14 @@ from infra.systems.remoting.connection import TimedOut
 from infra.systems.rocketmq.protocol.admin import ControllerMetadata
 from infra.systems.rocketmq.protocol.client import Sent
 from infra.systems.rocketmq.topologies import state as _state
-from infra.systems.rocketmq.topologies.layout import Place
+from infra.systems.rocketmq.topologies.layout import NodeRoles
 from infra.systems.rocketmq.topologies.state import READY_TOPIC, Addresses, look, missing
 
 NODES = {f"n{i}": f"198.18.0.1{i}" for i in (1, 2, 3)}
 WHERE = Addresses(
     raft_log=False,
     nodes=NODES,
-    places={node: Place(("namesrv", "controller", "broker"), "a") for node in NODES},
+    places={node: NodeRoles(("namesrv", "controller", "broker"), "a") for node in NODES},
     nameservers=[(address, 9876) for address in NODES.values()],
     controllers=[(address, 9878) for address in NODES.values()],
 )

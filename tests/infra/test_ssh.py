@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-import re
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -25,13 +25,13 @@ from infra.machines.control_log import ControlLog
 from infra.machines.keys import new_cluster_keys, new_key_pair
 from infra.machines.lease import GuardedLease
 from infra.machines.node import RemoteNode, spawn_argv
-from infra.machines.remote.ssh import command_line
 from infra.machines.primitives.network import control_address, drop_packets, send_probe
 from infra.machines.primitives.page_cache import cached_bytes, drop_file_cache
 from infra.machines.primitives.process import kill_and_restart, kill_process, process_state, stop_process
-
+from infra.machines.remote.ssh import command_line
 
 ROOT = Path(__file__).parents[2]
+
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sshd]:

@@ -19,12 +19,12 @@ from nemesis.sequence import PauseOptions, PauseSlavesKillMaster
 from results.strikes import Effect, impairs
 
 NODES = ["n1", "n2", "n3", "n4", "n5"]
-SEATS = ("namesrv", "controller", "broker")
+QUORUM_SIZE = ("namesrv", "controller", "broker")
 
 
 def scene(master: str, brokers: int = 5, in_sync: list[str] | None = None, controller: str = "n1") -> ClusterView:
     """Five nodes in controller mode: name servers and controllers on the first three."""
-    servers = {n: tuple(k for k in SEATS if k == "broker" or i < 3) for i, n in enumerate(NODES)}
+    servers = {n: tuple(k for k in QUORUM_SIZE if k == "broker" or i < 3) for i, n in enumerate(NODES)}
     data = NODES[:brokers]
     for node in NODES[brokers:]:
         servers[node] = tuple(k for k in servers[node] if k != "broker")

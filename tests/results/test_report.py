@@ -13,7 +13,7 @@ import pytest
 from sample_run import FAULTS, MS, S, Story, sample_history, sample_judgement, sample_observations, sample_run
 
 from results.errors import StoreError
-from results.fault_intervals import Band, bands, lanes
+from results.fault_intervals import FaultInterval, fault_intervals, lanes
 from results.figures import quantile
 from results.history import Call, History
 from results.op import NEMESIS, Op
@@ -226,7 +226,7 @@ def test_a_report_that_cannot_be_written_is_one_clear_line(tmp_path: Path) -> No
 
 
 def test_bands_are_read_off_the_nemesis_ops() -> None:
-    found = bands(sample_history())
+    found = fault_intervals(sample_history())
     assert [(b.id, b.fault, b.start_ns, b.end_ns) for b in found] == [
         (number, fault, int(start * S), int(end * S)) for number, fault, start, end, _ in FAULTS
     ]
@@ -244,21 +244,24 @@ def test_a_heal_that_failed_ends_no_band_and_a_later_one_does() -> None:
         Op(2, 5, NEMESIS, "invoke", "heal", value=what),
         Op(3, 6, NEMESIS, "info", "heal", value=what, error="n1 did not answer"),
     ]
-    (open_,) = bands(History(ops))
+    (open_,) = fault_intervals(History(ops))
     assert (open_.end_ns, open_.seen, open_.error, list(open_.nodes)) == (None, False, "n1 did not answer", ["n1"])
-    (closed,) = bands(History([*ops, Op(4, 9, NEMESIS, "info", "heal", value=what)]))
+    (closed,) = fault_intervals(History([*ops, Op(4, 9, NEMESIS, "info", "heal", value=what)]))
     assert closed.end_ns == 9
 
 
 def test_bands_of_a_jepsen_history() -> None:
     fs = ["start-partition", "start-partition", "stop-partition", "stop-partition", "start", "hello"]
     ops = [Op(i, i * 10, NEMESIS, "info", f, value="grudge") for i, f in enumerate(fs)]
-    assert [(b.fault, b.start_ns, b.end_ns) for b in bands(History(ops))] == [("partition", 0, 30), ("fault", 40, None)]
+    assert [(b.fault, b.start_ns, b.end_ns) for b in fault_intervals(History(ops))] == [
+        ("partition", 0, 30),
+        ("fault", 40, None),
+    ]
 
 
 def test_bands_that_overlap_get_lanes_of_their_own() -> None:
-    def band(start: int, end: int | None) -> Band:
-        return Band("f", start, start, end)
+    def band(start: int, end: int | None) -> FaultInterval:
+        return FaultInterval("f", start, start, end)
 
     assert lanes([band(0, 10), band(5, None), band(10, 12), band(11, 20)], 100) == [0, 1, 0, 2]
 
@@ -350,7 +353,7 @@ def test_timeline_is_clipped_however_large_the_core() -> None:
 def test_timeline_shows_outcome_core_and_faults() -> None:
     calls = [call(0, 0, 5, "write", 17), call(1, 2, None, "write", 18), call(2, 6, 9, "read", 12)]
     scene = timeline.choose(calls, {0, 4}, None)
-    drawn = str(timeline.draw(scene, [Band("bridge", 3, 1, None, {"n2": None})], ["bridge"]))
+    drawn = str(timeline.draw(scene, [FaultInterval("bridge", 3, 1, None, {"n2": None})], ["bridge"]))
     assert "0: write k := 17" in drawn
     assert "4: read k → 12" in drawn
     assert drawn.count('class="bar ok core"') == 2

@@ -14,7 +14,7 @@ from harness.api import Completion
 from results.op import Op
 from workloads.log import LogOps
 from workloads.masters import Masters
-from workloads.places import Places, Queue
+from workloads.places import Queue, TopicLayout
 
 KEY = "t:a:0"
 
@@ -33,8 +33,8 @@ class Named(Masters):
         return self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
 
 
-def places(endpoints: dict[str, tuple[str, int]], controllers: list[tuple[str, int]] | None = None) -> Places:
-    return Places(
+def places(endpoints: dict[str, tuple[str, int]], controllers: list[tuple[str, int]] | None = None) -> TopicLayout:
+    return TopicLayout(
         "controller", "t", "readers", [Queue("t", "a", 0)], {"a": list(endpoints)}, endpoints, [], controllers or []
     )
 
@@ -43,7 +43,7 @@ def op(f: str = "send", value: Any = 7, **extra: Any) -> Op:
     return Op(0, 0, 0, "invoke", f, KEY, value, extra=extra)
 
 
-def sending(answer: Any, *, steadfast: bool, times: int = 2) -> tuple[list[Completion], Named]:
+def sending(answer: Any, *, sticky_master: bool, times: int = 2) -> tuple[list[Completion], Named]:
     """Sends to n1, which answers so, by a client whom n2 is named afterwards; n2 takes everything."""
     done: list[Completion] = []
     masters = Named("n1", "n2")
@@ -52,7 +52,7 @@ def sending(answer: Any, *, steadfast: bool, times: int = 2) -> tuple[list[Compl
         async with AsyncExitStack() as stack:
             first = await stack.enter_async_context(serving(answer))
             second = await stack.enter_async_context(serving(ToyServer(queueOffset="9", queueId="0")))
-            client = LogOps(places({"n1": first, "n2": second}), masters, {}, LONG, steadfast)
+            client = LogOps(places({"n1": first, "n2": second}), masters, {}, LONG, sticky_master)
             for _ in range(times):
                 done.append(await client.invoke(op()))
             await client.close()
@@ -62,7 +62,7 @@ def sending(answer: Any, *, steadfast: bool, times: int = 2) -> tuple[list[Compl
 
 
 def test_an_acknowledged_send() -> None:
-    done, masters = sending(ToyServer(queueOffset="4", queueId="0"), steadfast=False)
+    done, masters = sending(ToyServer(queueOffset="4", queueId="0"), sticky_master=False)
     assert [c.type for c in done] == ["ok", "ok"]
     assert done[0].value == [4, 7]
     assert done[0].extra == {"node": "n1", "code": 0}
@@ -70,30 +70,30 @@ def test_an_acknowledged_send() -> None:
 
 
 def test_less_sure_than_asked_is_info_with_its_offset() -> None:
-    (done, *_), _ = sending(ToyServer(code=12, queueOffset="4", queueId="0"), steadfast=False, times=1)
+    (done, *_), _ = sending(ToyServer(code=12, queueOffset="4", queueId="0"), sticky_master=False, times=1)
     assert (done.type, done.value) == ("info", 7)
     assert (done.extra["status"], done.extra["offset"]) == ("FLUSH_SLAVE_TIMEOUT", 4)
 
 
 def test_whoever_follows_looks_again_after_an_uncertain_answer() -> None:
-    done, masters = sending(ToyServer(code=12, queueOffset="4", queueId="0"), steadfast=False)
+    done, masters = sending(ToyServer(code=12, queueOffset="4", queueId="0"), sticky_master=False)
     assert [c.extra["node"] for c in done] == ["n1", "n2"]
     assert masters.asked == 2
 
 
 def test_the_steadfast_stay_after_an_uncertain_answer() -> None:
-    done, masters = sending(ToyServer(code=12, queueOffset="4", queueId="0"), steadfast=True, times=3)
+    done, masters = sending(ToyServer(code=12, queueOffset="4", queueId="0"), sticky_master=True, times=3)
     assert {c.extra["node"] for c in done} == {"n1"}
     assert masters.asked == 1
 
 
 def test_the_steadfast_stay_when_the_connection_breaks() -> None:
-    done, _ = sending(hang_up, steadfast=True)
+    done, _ = sending(hang_up, sticky_master=True)
     assert [(c.type, c.extra["node"]) for c in done] == [("info", "n1"), ("info", "n1")]
 
 
 def test_the_steadfast_go_when_they_are_refused() -> None:
-    done, masters = sending(ToyServer(code=2, remark="[REJECTREQUEST]system busy"), steadfast=True)
+    done, masters = sending(ToyServer(code=2, remark="[REJECTREQUEST]system busy"), sticky_master=True)
     assert [(c.type, c.extra["node"]) for c in done] == [("fail", "n1"), ("ok", "n2")]
     assert masters.asked == 2
 

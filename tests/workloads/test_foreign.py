@@ -19,7 +19,7 @@ from workloads.brokers import BrokerClient
 from workloads.clients import Foreign, Grpc, Native, Producer, Producers, Remoting
 from workloads.log import LogWorkload
 from workloads.masters import Masters
-from workloads.places import places_of
+from workloads.places import topic_layout
 from workloads.queue import QueueWorkload
 
 
@@ -57,10 +57,10 @@ def op(f: str, key: str, value: int) -> Op:
 
 
 def test_each_queue_is_a_topic_of_its_own_where_the_client_chooses_the_queue() -> None:
-    together = places_of(context(), "log-7f", 2)
+    together = topic_layout(context(), "log-7f", 2)
     assert together.keys == ["log-7f:a:0", "log-7f:a:1", "log-7f:b:0", "log-7f:b:1"]
     assert together.topics("a") == {"log-7f": 2}
-    apart = places_of(context(), "log-7f", 2, apart=True)
+    apart = topic_layout(context(), "log-7f", 2, apart=True)
     assert apart.keys == ["log-7f-a0:a:0", "log-7f-a1:a:0", "log-7f-b0:b:0", "log-7f-b1:b:0"]
     assert apart.topics("b") == {"log-7f-b0": 1, "log-7f-b1": 1}
 
@@ -86,7 +86,7 @@ def test_a_send_goes_through_the_producer_of_the_thread(
         noted = Noted()
         noted.answer = answer
         producers = Producers(lambda thread: noted)
-        where = places_of(context(), "log-7f", 2, apart=True)
+        where = topic_layout(context(), "log-7f", 2, apart=True)
         client = BrokerClient(where, Masters(where), {}, 5, False, Foreign(producers, 3))
         done = await client.send(op("send", "log-7f-b1:b:0", 17))
         assert (done.type, done.value, dict(done.extra)) == (type_, value, extra)

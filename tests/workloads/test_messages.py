@@ -26,17 +26,17 @@ from results.op import Op
 from results.record import RunRecord
 from results.verdict import Judgement, Verdict
 from workloads.log import PHASE, LogWorkload, tours
-from workloads.places import Places, Queue, queue_of
+from workloads.places import Queue, TopicLayout, queue_of
 from workloads.queue import QueueWorkload
 
 NODES = ("n1", "n2", "n3")
 JUDGES = {"log", "linearizability", "replicas", "deliveries", "offsets", "leases", "well-formed"}
 
 
-def places() -> Places:
+def places() -> TopicLayout:
     endpoints = {node: (f"198.18.0.{i}", 10911) for i, node in enumerate(NODES)}
     queues = [Queue("t", "a", n) for n in range(4)]
-    return Places(False, "t", "readers", queues, {"a": NODES}, endpoints, [], [])
+    return TopicLayout(False, "t", "readers", queues, {"a": NODES}, endpoints, [], [])
 
 
 class Brokers:

@@ -12,7 +12,7 @@ from infra.machines.api import InfraError
 from infra.systems.rocketmq.protocol.admin import AdminError
 from infra.systems.rocketmq.protocol.codes import Request
 from workloads import places
-from workloads.places import Places, Queue, make
+from workloads.places import Queue, TopicLayout, make
 
 NODES = {"n1": ("198.18.0.1", 10911), "n2": ("198.18.0.2", 10911)}
 
@@ -72,7 +72,9 @@ class Broker:
 def made(monkeypatch: pytest.MonkeyPatch) -> Callable[[Cluster], Cluster]:
     def run(cluster: Cluster) -> Cluster:
         Broker.cluster = cluster
-        where = Places("controller", "t", "readers", [Queue("t", "a", 0)], {"a": [*NODES]}, NODES, [("names", 1)], [])
+        where = TopicLayout(
+            "controller", "t", "readers", [Queue("t", "a", 0)], {"a": [*NODES]}, NODES, [("names", 1)], []
+        )
         asyncio.run(make(where, ["consumers"]))
         return cluster
 

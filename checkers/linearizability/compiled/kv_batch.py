@@ -44,7 +44,7 @@ class Keys:
 
 
 @dataclass(slots=True)
-class Portion:
+class KvBatch:
     """Keys one behind the other. `begin`: the number of the first.
 
     ops      four numbers each: GET, PUT or APPEND; number of its string; when it was called; when it returned, NEVER if
@@ -106,9 +106,9 @@ class Portion:
         self.texts.append(len(self.strings))
 
 
-def portions(histories: Sequence[Sequence[Call]]) -> Iterator[Portion]:
-    """All keys. One that `Portion.add` refuses is there without any ops: others judge it, and say what is wrong."""
-    portion = Portion(0)
+def portions(histories: Sequence[Sequence[Call]]) -> Iterator[KvBatch]:
+    """All keys. One that `KvBatch.add` refuses is there without any ops: others judge it, and say what is wrong."""
+    portion = KvBatch(0)
     for history, calls in enumerate(histories):
         try:
             portion.add(calls)
@@ -116,5 +116,5 @@ def portions(histories: Sequence[Sequence[Call]]) -> Iterator[Portion]:
             portion.close()
         if portion.characters > _AT_ONCE:
             yield portion
-            portion = Portion(history + 1)
+            portion = KvBatch(history + 1)
     yield portion

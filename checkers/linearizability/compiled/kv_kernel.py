@@ -288,7 +288,7 @@ def walk_stores(
     ops: Longs, first: Longs, characters: Characters, lengths: Longs, texts: Longs, space: Space, verdict: Bytes,
     failing: Longs,
 ) -> int:  # fmt: skip
-    """Judges every key of a portion (`stores.Portion`; `lengths` of its strings, which are in `characters` one behind
+    """Judges every key of a portion (`stores.KvBatch`; `lengths` of its strings, which are in `characters` one behind
     the other). Leaves `verdict` and `failing` as they are where that decides nothing. Returns the work.
     """
     longest = 0

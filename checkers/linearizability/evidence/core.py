@@ -20,7 +20,7 @@ from typing import Any, Final
 from checkers.linearizability.budget import Budget, Meter
 from checkers.linearizability.decide import refuters
 from checkers.linearizability.history.encode import ILLEGAL, NEVER, Problem, Table
-from checkers.linearizability.models.registry import Inconsistent, Kind, Model
+from checkers.linearizability.models.registry import Inconsistent, Model, Transition
 from checkers.linearizability.monitors import monitor
 from results.verdict import Verdict
 
@@ -52,7 +52,7 @@ def core_of(problem: Problem, budget: Budget, blamed: Collection[int] = ()) -> C
 
     The op that returns last is in it.
     """
-    purse = Purse(budget)
+    purse = StepBudget(budget)
     if blamed:
         trial = problem.relaxed(op for op in problem.completed if op not in blamed)
         special = monitor(trial)
@@ -65,7 +65,7 @@ def core_of(problem: Problem, budget: Budget, blamed: Collection[int] = ()) -> C
     return core if later is None or len(later.ops) >= len(core.ops) else later
 
 
-def without_past(problem: Problem, purse: Purse) -> Core | None:
+def without_past(problem: Problem, purse: StepBudget) -> Core | None:
     """A core that needs no past (`Core.anywhere`), or None: none was found, or looking for it would cost too much."""
     beginnings = _states(problem.table)
     if beginnings is None:
@@ -85,7 +85,7 @@ def without_past(problem: Problem, purse: Purse) -> Core | None:
     return None
 
 
-class Purse:
+class StepBudget:
     """The steps that are left for the whole explanation."""
 
     def __init__(self, budget: Budget) -> None:
@@ -107,7 +107,7 @@ class Purse:
         return False
 
 
-def _shrunk(problem: Problem, among: Sequence[int], purse: Purse, keep: int) -> Core:
+def _shrunk(problem: Problem, among: Sequence[int], purse: StepBudget, keep: int) -> Core:
     """What of the completed ops `among` is left when all that can be is relaxed; `keep` steps of the purse stay."""
     core = list(among)
     size = max(1, len(core) // 2)
@@ -127,7 +127,7 @@ def _shrunk(problem: Problem, among: Sequence[int], purse: Purse, keep: int) -> 
         size = size // 2
 
 
-def _latest(problem: Problem, past: _Past, purse: Purse) -> int | None:
+def _latest(problem: Problem, past: _Past, purse: StepBudget) -> int | None:
     """The position of a late call from which on the history is refuted from every state, or None."""
     calls = [position for position, event in enumerate(problem.events) if not event & 1]
     # From the end on, and further back each time: what is short is cheap, and the latest is looked for.
@@ -169,13 +169,13 @@ class _Anywhere(Model[Any]):
     def __init__(self, model: Model[Any]) -> None:
         self.model, self.initial = model, model.initial
 
-    def step(self, state: Any, op: Kind) -> Any | Inconsistent:
+    def step(self, state: Any, op: Transition) -> Any | Inconsistent:
         return op.value if op.f == _BEGIN else self.model.step(state, op)
 
-    def pure(self, op: Kind) -> bool:
+    def pure(self, op: Transition) -> bool:
         return op.f != _BEGIN and self.model.pure(op)
 
-    def blind(self, op: Kind) -> bool:
+    def blind(self, op: Transition) -> bool:
         return op.f == _BEGIN or self.model.blind(op)
 
 
@@ -187,7 +187,7 @@ class _Past:
         table, first = problem.table, len(problem.kind)
         # The same kinds by the same numbers; behind them, one for each state to begin in, and an op of each.
         self.table = Table(_Anywhere(table.narrowed))
-        for kind in [*table.kinds, *(Kind(_BEGIN, state) for state in beginnings)]:
+        for kind in [*table.kinds, *(Transition(_BEGIN, state) for state in beginnings)]:
             self.table.kind(kind)
         self.table.close()
         self.kind = [*problem.kind, *range(len(table.kinds), len(self.table.kinds))]

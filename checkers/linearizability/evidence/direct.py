@@ -1,6 +1,6 @@
 """Long histories without an object for every op: from columns to an order that explains them.
 
-The monitors work on columns. `encode` makes them from a `Problem`, for which each op has been a `Kind` in a table
+The monitors work on columns. `encode` makes them from a `Problem`, for which each op has been a `Transition` in a table
 first; with a million different values that costs far more than the answer. Here they come from the calls, or from the
 columns of a sealed history (`arrow`), at once.
 

@@ -15,7 +15,7 @@ from checkers.linearizability.decide import decide
 from checkers.linearizability.evidence.core import Core, core_of
 from checkers.linearizability.history.encode import NEVER, Problem
 from checkers.linearizability.history.partition import parts
-from checkers.linearizability.models.registry import Kind, Register, show
+from checkers.linearizability.models.registry import Register, Transition, show
 from checkers.linearizability.monitors import earliest_return, first_refuted
 from checkers.linearizability.monitors.unique import NAME as UNIQUE
 from checkers.linearizability.monitors.unique import unique_register
@@ -99,7 +99,7 @@ def _states(problem: Problem, outcome: Outcome, position: int, op: int, budget: 
         return []
     possible = []
     for value in candidates:
-        probe = unique_register(earlier.then(table.kind(Kind("read", value))))
+        probe = unique_register(earlier.then(table.kind(Transition("read", value))))
         if probe is not None and probe.verdict == Verdict.VALID:
             possible.append(value)
     return possible
@@ -149,14 +149,14 @@ def _register_story(problem: Problem, position: int, op: int, core: Sequence[int
     return f"{origin} had been overwritten {by} {tell(problem, gone[-1])}"
 
 
-def _leaves(what: Kind) -> tuple[object, ...]:
+def _leaves(what: Transition) -> tuple[object, ...]:
     """The value a register's op leaves behind, if it changes it at all."""
     if what.f in ("read", "cas-refused"):
         return ()
     return (what.value[1] if what.f == "cas" else what.value,)
 
 
-def _shows(what: Kind) -> tuple[object, ...]:
+def _shows(what: Transition) -> tuple[object, ...]:
     """The value that a register certainly held at the end of this op, if it says so."""
     return (what.value,) if what.f == "read" else _leaves(what)
 

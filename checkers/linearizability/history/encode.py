@@ -11,7 +11,7 @@ from collections.abc import Hashable, Iterable, Sequence
 from sys import getsizeof
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
-from checkers.linearizability.models.registry import INCONSISTENT, Kind, Model
+from checkers.linearizability.models.registry import INCONSISTENT, Model, Transition
 from checkers.linearizability.models.specification import Unheard
 from checkers.linearizability.models.values import freeze
 from results.bulk import making_many
@@ -46,12 +46,12 @@ class Table:
 
     def __init__(self, model: Model[Any]) -> None:
         self.model = self.narrowed = model
-        self.kinds: list[Kind] = []
+        self.kinds: list[Transition] = []
         self.pure: list[bool] = []
         self.blind: list[bool] = []
         self._target: dict[int, int] = {}
         self.states: list[Any] = [model.initial]
-        self._kind_ids: dict[Kind, int] = {}
+        self._kind_ids: dict[Transition, int] = {}
         self._state_ids: dict[Hashable, int] = {model.initial: 0}
         self._cells: dict[tuple[int, int], int] = {}
         self.dense: Dense | None = None  # all of it as arrays, once somebody closed it (`columns.close`)
@@ -59,7 +59,7 @@ class Table:
         self._state_bytes = self._settled = 0
         self._unheard: dict[int, set[str]] = {}  # kind of unknown outcome -> what its steps looked at so far
 
-    def kind(self, kind: Kind) -> int:
+    def kind(self, kind: Transition) -> int:
         """The number of a kind. Raises ValueError where the model does not accept it."""
         try:
             found = self._kind_ids.get(kind)
@@ -184,7 +184,7 @@ class Problem:
     def pure(self, op: int) -> bool:
         return self.table.pure[self.kind[op]]
 
-    def what(self, op: int) -> Kind:
+    def what(self, op: int) -> Transition:
         return self.table.kinds[self.kind[op]]
 
     def before(self, position: int) -> Problem:
@@ -246,7 +246,7 @@ def encode(calls: Sequence[Call], model: Model[Any], shared: Table | None = None
             what = kind_of(call)
             try:
                 frozen = freeze(what.value)
-                number = number_of(what if frozen is what.value else Kind(what.f, frozen, what.known))
+                number = number_of(what if frozen is what.value else Transition(what.f, frozen, what.known))
             except ValueError as problem:
                 raise ValueError(f"op {invoke.index}: {problem}") from None
             except RecursionError:

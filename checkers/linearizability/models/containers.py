@@ -12,7 +12,7 @@ from collections.abc import Hashable, Iterable, Sequence
 from collections.abc import Set as Elements
 from typing import ClassVar, Final
 
-from checkers.linearizability.models.specification import INCONSISTENT, UNSEEN, Inconsistent, Kind, Model, show
+from checkers.linearizability.models.specification import INCONSISTENT, UNSEEN, Inconsistent, Model, Transition, show
 from checkers.linearizability.models.values import Truth
 from results.errors import with_article
 from results.history import Call
@@ -33,19 +33,19 @@ class Counter(Model[float]):
     observers = frozenset({"read"})
     initial: float = 0
 
-    def step(self, state: float, op: Kind) -> float | Inconsistent:
+    def step(self, state: float, op: Transition) -> float | Inconsistent:
         if op.f == "add":
             return state + int(op.value)
         return state if not op.known or op.value == state else INCONSISTENT
 
-    def narrow(self, kinds: Sequence[Kind]) -> Model[float]:
+    def narrow(self, kinds: Sequence[Transition]) -> Model[float]:
         """Where nothing is ever taken off, all numbers beyond the largest that was read are one."""
         read = [kind.value for kind in kinds if kind.f == "read" and kind.known]
         if any(kind.f == "add" and kind.value < 0 for kind in kinds):
             return self
         return _RisingCounter(max([0, *read]))
 
-    def accept(self, op: Kind) -> None:
+    def accept(self, op: Transition) -> None:
         if op.known and (not isinstance(op.value, int) or isinstance(op.value, bool)):
             what = "argument of an add" if op.f == "add" else "result of a read"
             raise ValueError(f"the {what} is a whole number, not {show(op.value)}")
@@ -57,7 +57,7 @@ class _RisingCounter(Counter):
     def __init__(self, largest: int) -> None:
         self.largest = largest
 
-    def step(self, state: float, op: Kind) -> float | Inconsistent:
+    def step(self, state: float, op: Transition) -> float | Inconsistent:
         after = super().step(state, op)
         return after if isinstance(after, Inconsistent) or after <= self.largest else BEYOND
 
@@ -76,21 +76,21 @@ class Set(Model[frozenset[Hashable]]):
     observers = frozenset({"contains", "read"})
     initial: frozenset[Hashable] = frozenset()
 
-    def kind(self, call: Call) -> Kind:
+    def kind(self, call: Call) -> Transition:
         if call.invoke.f != "contains":
             return super().kind(call)
         known = call.completion is not None and call.completion.type == OK
         answer = call.completion.value if known and call.completion is not None else None
-        return Kind("contains", (call.invoke.value, answer), known)
+        return Transition("contains", (call.invoke.value, answer), known)
 
-    def step(self, state: frozenset[Hashable], op: Kind) -> frozenset[Hashable] | Inconsistent:
+    def step(self, state: frozenset[Hashable], op: Transition) -> frozenset[Hashable] | Inconsistent:
         if op.f == "add":
             return state | {op.value}
         if op.f == "remove":
             return state - {op.value}
         return state if self._fits(op, state) else INCONSISTENT
 
-    def replay(self, ops: Iterable[Kind]) -> int | None:
+    def replay(self, ops: Iterable[Transition]) -> int | None:
         """One set that changes: the state after each of many adds would cost the square of them."""
         held: set[Hashable] = set()
         for place, op in enumerate(ops):
@@ -102,7 +102,7 @@ class Set(Model[frozenset[Hashable]]):
                 return place
         return None
 
-    def _fits(self, op: Kind, held: Elements[Hashable]) -> bool:
+    def _fits(self, op: Transition, held: Elements[Hashable]) -> bool:
         """Can this be what a set of these elements answered? No read of one lists an element twice."""
         if not op.known:
             return True
@@ -111,19 +111,19 @@ class Set(Model[frozenset[Hashable]]):
             return (element in held) == there  # type: ignore[no-any-return]
         return len(op.value) == len(held) and held == set(op.value)
 
-    def narrow(self, kinds: Sequence[Kind]) -> Model[frozenset[Hashable]]:
+    def narrow(self, kinds: Sequence[Transition]) -> Model[frozenset[Hashable]]:
         """Without a `read` of all, elements nobody asked about need not be remembered."""
         if any(kind.f == "read" for kind in kinds):
             return self
         return _AskedSet(frozenset(kind.value[0] for kind in kinds if kind.f == "contains"))
 
-    def accept(self, op: Kind) -> None:
+    def accept(self, op: Transition) -> None:
         if op.f == "contains" and op.known and not isinstance(op.value[1], (bool, Truth)):
             raise ValueError(f"the result of a contains is true or false, not {show(op.value[1])}")
         if op.f == "read" and op.known and not isinstance(op.value, tuple):
             raise ValueError(f"the result of a read is the list of all elements, not {show(op.value)}")
 
-    def describe(self, op: Kind) -> str:
+    def describe(self, op: Transition) -> str:
         if op.f != "contains":
             return super().describe(op)
         element, there = op.value
@@ -134,7 +134,7 @@ class _AskedSet(Set):
     def __init__(self, asked: frozenset[Hashable]) -> None:
         self.asked = asked
 
-    def step(self, state: frozenset[Hashable], op: Kind) -> frozenset[Hashable] | Inconsistent:
+    def step(self, state: frozenset[Hashable], op: Transition) -> frozenset[Hashable] | Inconsistent:
         if op.f == "add" and op.value not in self.asked:
             return state | {UNSEEN}
         return super().step(state, op)
@@ -151,7 +151,7 @@ class GrowOnlySet(Set):
     fs = frozenset({"add", "read"})
     observers = frozenset({"read"})
 
-    def narrow(self, kinds: Sequence[Kind]) -> Model[frozenset[Hashable]]:
+    def narrow(self, kinds: Sequence[Transition]) -> Model[frozenset[Hashable]]:
         """Sets that are part of none that was read can never become one again, and are all one."""
         return _ObservedSet([frozenset(kind.value) for kind in kinds if kind.f == "read" and kind.known])
 
@@ -161,7 +161,7 @@ class _ObservedSet(GrowOnlySet):
         self.seen = sorted(set(seen), key=len)
         self.lost: frozenset[Hashable] = frozenset({UNSEEN})
 
-    def step(self, state: frozenset[Hashable], op: Kind) -> frozenset[Hashable] | Inconsistent:
+    def step(self, state: frozenset[Hashable], op: Transition) -> frozenset[Hashable] | Inconsistent:
         if state == self.lost:
             return state if op.f == "add" else INCONSISTENT
         after = super().step(state, op)
@@ -183,21 +183,21 @@ class _Pile(Model[_Items]):
     take: ClassVar[str]
     initial: _Items = ()
 
-    def pure(self, op: Kind) -> bool:
+    def pure(self, op: Transition) -> bool:
         return op.f == self.take and op.known and op.value is None
 
-    def accept(self, op: Kind) -> None:
+    def accept(self, op: Transition) -> None:
         if op.f == self.put and op.value is None:
             raise ValueError(
                 f"the argument of {with_article(self.put)} is an element; absent stands for an empty {self.noun}"
             )
 
-    def describe(self, op: Kind) -> str:
+    def describe(self, op: Transition) -> str:
         if op.f == self.put:
             return f"{op.f} {show(op.value)}"
         return f"{op.f} -> {'empty' if op.value is None else show(op.value)}" if op.known else op.f
 
-    def _taken(self, state: _Items, op: Kind) -> _Items | Inconsistent:
+    def _taken(self, state: _Items, op: Transition) -> _Items | Inconsistent:
         """After a take of the element that the state lists first."""
         if not op.known:
             return state[1:]
@@ -205,7 +205,7 @@ class _Pile(Model[_Items]):
             return INCONSISTENT if state else state
         return state[1:] if state and state[0] == op.value else INCONSISTENT
 
-    def _seen(self, kinds: Sequence[Kind]) -> frozenset[Hashable] | None:
+    def _seen(self, kinds: Sequence[Transition]) -> frozenset[Hashable] | None:
         """The elements that some take shows. None where a take of unknown outcome could remove any other."""
         if any(kind.f == self.take and not kind.known for kind in kinds):
             return None
@@ -221,10 +221,10 @@ class FifoQueue(_Pile):
     observers = frozenset({"dequeue"})
     put, take = "enqueue", "dequeue"
 
-    def step(self, state: _Items, op: Kind) -> _Items | Inconsistent:
+    def step(self, state: _Items, op: Transition) -> _Items | Inconsistent:
         return (*state, op.value) if op.f == "enqueue" else self._taken(state, op)
 
-    def narrow(self, kinds: Sequence[Kind]) -> Model[_Items]:
+    def narrow(self, kinds: Sequence[Transition]) -> Model[_Items]:
         """Behind an element that nobody takes, the order of the others does not matter: nobody gets there."""
         seen = self._seen(kinds)
         return self if seen is None else _SeenFifo(seen)
@@ -241,7 +241,7 @@ class _Seen(_Pile):
 
 
 class _SeenFifo(_Seen, FifoQueue):
-    def step(self, state: _Items, op: Kind) -> _Items | Inconsistent:
+    def step(self, state: _Items, op: Transition) -> _Items | Inconsistent:
         if op.f != "enqueue":
             return super().step(state, op)
         if state and state[-1] is UNSEEN:
@@ -261,17 +261,17 @@ class Stack(_Pile):
     observers = frozenset({"pop"})
     put, take = "push", "pop"
 
-    def step(self, state: _Items, op: Kind) -> _Items | Inconsistent:
+    def step(self, state: _Items, op: Transition) -> _Items | Inconsistent:
         return (op.value, *state) if op.f == "push" else self._taken(state, op)
 
-    def narrow(self, kinds: Sequence[Kind]) -> Model[_Items]:
+    def narrow(self, kinds: Sequence[Transition]) -> Model[_Items]:
         """Nobody gets at what lies under an element that nobody takes."""
         seen = self._seen(kinds)
         return self if seen is None else _SeenStack(seen)
 
 
 class _SeenStack(_Seen, Stack):
-    def step(self, state: _Items, op: Kind) -> _Items | Inconsistent:
+    def step(self, state: _Items, op: Transition) -> _Items | Inconsistent:
         if op.f == "push" and op.value not in self.seen:
             return (UNSEEN,)
         return super().step(state, op)
@@ -289,7 +289,9 @@ class UnorderedQueue(Model[frozenset[tuple[Hashable, int]]]):
     observers = FifoQueue.observers
     initial: frozenset[tuple[Hashable, int]] = frozenset()
 
-    def step(self, state: frozenset[tuple[Hashable, int]], op: Kind) -> frozenset[tuple[Hashable, int]] | Inconsistent:
+    def step(
+        self, state: frozenset[tuple[Hashable, int]], op: Transition
+    ) -> frozenset[tuple[Hashable, int]] | Inconsistent:
         held = Tally(dict(state))
         if op.f == "enqueue":
             held[op.value] += 1
@@ -306,10 +308,10 @@ class UnorderedQueue(Model[frozenset[tuple[Hashable, int]]]):
             held[op.value] -= 1
         return frozenset((+held).items())
 
-    def pure(self, op: Kind) -> bool:
+    def pure(self, op: Transition) -> bool:
         return op.f == "dequeue" and op.known and op.value is None
 
-    def narrow(self, kinds: Sequence[Kind]) -> Model[frozenset[tuple[Hashable, int]]]:
+    def narrow(self, kinds: Sequence[Transition]) -> Model[frozenset[tuple[Hashable, int]]]:
         """Elements that no dequeue shows are only in the way of one that finds nothing, however many they are."""
         takes = [kind for kind in kinds if kind.f == "dequeue"]
         if not all(kind.known for kind in takes):
@@ -317,11 +319,11 @@ class UnorderedQueue(Model[frozenset[tuple[Hashable, int]]]):
         seen = frozenset(kind.value for kind in takes)
         return self if all(kind.value in seen for kind in kinds if kind.f == "enqueue") else _SeenBag(seen)
 
-    def accept(self, op: Kind) -> None:
+    def accept(self, op: Transition) -> None:
         if op.f == "enqueue" and op.value is None:
             raise ValueError("the argument of an enqueue is an element; absent stands for an empty queue")
 
-    def describe(self, op: Kind) -> str:
+    def describe(self, op: Transition) -> str:
         if op.f == "enqueue":
             return f"enqueue {show(op.value)}"
         return f"dequeue -> {'empty' if op.value is None else show(op.value)}" if op.known else op.f
@@ -353,7 +355,9 @@ class _SeenBag(UnorderedQueue):
             told if (UNSEEN, 1) not in state and None in self.seen else f"{told}, perhaps with others that nobody takes"
         )
 
-    def step(self, state: frozenset[tuple[Hashable, int]], op: Kind) -> frozenset[tuple[Hashable, int]] | Inconsistent:
+    def step(
+        self, state: frozenset[tuple[Hashable, int]], op: Transition
+    ) -> frozenset[tuple[Hashable, int]] | Inconsistent:
         if op.f == "enqueue" and op.value not in self.seen:
             return state | {(UNSEEN, 1)} if None in self.seen else state
         return super().step(state, op)

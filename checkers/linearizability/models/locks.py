@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from typing import NamedTuple
 
-from checkers.linearizability.models.specification import INCONSISTENT, Inconsistent, Kind, Model, show
+from checkers.linearizability.models.specification import INCONSISTENT, Inconsistent, Model, Transition, show
 from results.history import Call
 from results.op import OK
 
@@ -21,11 +21,11 @@ class Mutex(Model[bool]):
     fs = frozenset({"acquire", "release"})
     initial = False
 
-    def step(self, state: bool, op: Kind) -> bool | Inconsistent:
+    def step(self, state: bool, op: Transition) -> bool | Inconsistent:
         wanted = op.f == "release"
         return not wanted if state == wanted else INCONSISTENT
 
-    def describe(self, op: Kind) -> str:
+    def describe(self, op: Transition) -> str:
         return op.f
 
     def tell(self, state: bool) -> str:
@@ -56,15 +56,15 @@ class FencedLock(Model[Grant]):
     observers = frozenset({"acquire"})
     initial = Grant(None, None)
 
-    def kind(self, call: Call) -> Kind:
+    def kind(self, call: Call) -> Transition:
         owner = _owner(call)
         if call.invoke.f == "release":
-            return Kind("release", owner)
+            return Transition("release", owner)
         acknowledged = call.completion is not None and call.completion.type == OK
         fence = call.completion.value if acknowledged and call.completion is not None else None
-        return Kind("acquire", (owner, fence), known=acknowledged)
+        return Transition("acquire", (owner, fence), known=acknowledged)
 
-    def step(self, state: Grant, op: Kind) -> Grant | Inconsistent:
+    def step(self, state: Grant, op: Transition) -> Grant | Inconsistent:
         if op.f == "release":
             return Grant(None, state.fence) if state.holder == op.value else INCONSISTENT
         owner, fence = op.value
@@ -75,19 +75,19 @@ class FencedLock(Model[Grant]):
             return Grant(owner, None if state.fence is None else state.fence + 1)
         return Grant(owner, fence) if state.fence is None or fence > state.fence else INCONSISTENT
 
-    def pure(self, op: Kind) -> bool:
+    def pure(self, op: Transition) -> bool:
         return False
 
-    def narrow(self, kinds: Sequence[Kind]) -> Model[Grant]:
+    def narrow(self, kinds: Sequence[Transition]) -> Model[Grant]:
         return _UnrecordedFences() if any(k.f == "acquire" and k.value[1] is None for k in kinds) else self
 
-    def accept(self, op: Kind) -> None:
+    def accept(self, op: Transition) -> None:
         if op.f == "acquire":
             fence = op.value[1]
             if fence is not None and (not isinstance(fence, int) or isinstance(fence, bool)):
                 raise ValueError(f"the result of an acquire is its fence, a whole number, not {show(fence)}")
 
-    def describe(self, op: Kind) -> str:
+    def describe(self, op: Transition) -> str:
         if op.f == "release":
             return f"release by {show(op.value)}"
         owner, fence = op.value
@@ -127,10 +127,10 @@ class ReentrantLock(Model[Hold]):
     def __init__(self, most: int | None = None) -> None:
         self.most = most
 
-    def kind(self, call: Call) -> Kind:
-        return Kind(call.invoke.f, _owner(call))
+    def kind(self, call: Call) -> Transition:
+        return Transition(call.invoke.f, _owner(call))
 
-    def step(self, state: Hold, op: Kind) -> Hold | Inconsistent:
+    def step(self, state: Hold, op: Transition) -> Hold | Inconsistent:
         holder, count = state
         if op.f == "acquire":
             if (count and holder != op.value) or (self.most is not None and count >= self.most):
@@ -140,7 +140,7 @@ class ReentrantLock(Model[Hold]):
             return INCONSISTENT
         return Hold(holder, count - 1) if count > 1 else self.initial
 
-    def describe(self, op: Kind) -> str:
+    def describe(self, op: Transition) -> str:
         return f"{op.f} by {show(op.value)}"
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from checkers.linearizability.models.specification import INCONSISTENT, UNSEEN, Inconsistent, Kind, Model, show
+from checkers.linearizability.models.specification import INCONSISTENT, UNSEEN, Inconsistent, Model, Transition, show
 from results.errors import with_article
 from results.history import Call
 from results.op import OK
@@ -48,17 +48,17 @@ class Log(Model[Entries]):
     def __init__(self, first: int = 0) -> None:
         self.initial = Entries(first, ())
 
-    def kind(self, call: Call) -> Kind:
+    def kind(self, call: Call) -> Transition:
         invoke, completion = call.invoke, call.completion
         known = completion is not None and completion.type == OK
         result = completion.value if completion is not None and known else None
         if invoke.f in ("append", "read"):
-            return Kind(invoke.f, (invoke.value, result), known)
+            return Transition(invoke.f, (invoke.value, result), known)
         if invoke.f == "trim":
-            return Kind("trim", invoke.value)
-        return Kind(invoke.f, result, known)
+            return Transition("trim", invoke.value)
+        return Transition(invoke.f, result, known)
 
-    def step(self, state: Entries, op: Kind) -> Entries | Inconsistent:
+    def step(self, state: Entries, op: Transition) -> Entries | Inconsistent:
         if op.f == "append":
             entry, offset = op.value
             if offset is not None and offset != state.end:
@@ -77,7 +77,7 @@ class Log(Model[Entries]):
             return state if there == entry else INCONSISTENT
         return state if op.value == (state.first if op.f == "min-offset" else state.end) else INCONSISTENT
 
-    def replay(self, ops: Iterable[Kind]) -> int | None:
+    def replay(self, ops: Iterable[Transition]) -> int | None:
         first, entries = self.initial.first, list(self.initial.values)
         start = first
         for place, op in enumerate(ops):
@@ -104,17 +104,17 @@ class Log(Model[Entries]):
         """What the state remembers of an entry."""
         return entry
 
-    def pure(self, op: Kind) -> bool:
+    def pure(self, op: Transition) -> bool:
         return op.f not in ("append", "trim")
 
-    def narrow(self, kinds: Sequence[Kind]) -> Model[Entries]:
+    def narrow(self, kinds: Sequence[Transition]) -> Model[Entries]:
         seen: dict[int, set[Hashable]] = {}
         for kind in kinds:
             if kind.f == "read" and kind.known:
                 seen.setdefault(kind.value[0], set()).add(kind.value[1])
         return _ObservedLog(self.initial.first, seen)
 
-    def accept(self, op: Kind) -> None:
+    def accept(self, op: Transition) -> None:
         if op.f == "append":
             what, offset, needed = "result of an append is its offset", op.value[1], False
             if op.value[0] is None:
@@ -128,7 +128,7 @@ class Log(Model[Entries]):
         if not isinstance(offset, int) or isinstance(offset, bool):
             raise ValueError(f"the {what}, a whole number, not {show(offset)}")
 
-    def describe(self, op: Kind) -> str:
+    def describe(self, op: Transition) -> str:
         if op.f == "append":
             entry, offset = op.value
             return f"append {show(entry)}" + ("" if offset is None else f" at {offset}")

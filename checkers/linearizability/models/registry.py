@@ -13,7 +13,7 @@ from typing import Any, Final
 from checkers.linearizability.models.containers import Counter, FifoQueue, GrowOnlySet, Set, Stack, UnorderedQueue
 from checkers.linearizability.models.locks import FencedLock, Mutex, ReentrantLock
 from checkers.linearizability.models.log import Log
-from checkers.linearizability.models.specification import INCONSISTENT, Inconsistent, Kind, Model, show
+from checkers.linearizability.models.specification import INCONSISTENT, Inconsistent, Model, Transition, show
 from checkers.linearizability.models.values import freeze
 from results.errors import with_article
 
@@ -27,7 +27,6 @@ __all__ = [
     "FifoQueue",
     "GrowOnlySet",
     "Inconsistent",
-    "Kind",
     "Log",
     "Model",
     "MultiRegister",
@@ -36,6 +35,7 @@ __all__ = [
     "Register",
     "Set",
     "Stack",
+    "Transition",
     "UnorderedQueue",
     "show",
 ]
@@ -52,15 +52,15 @@ class Register(Model[Hashable]):
     def __init__(self, initial: Hashable = None) -> None:
         self.initial = freeze(initial)
 
-    def step(self, state: Hashable, op: Kind) -> Hashable | Inconsistent:
+    def step(self, state: Hashable, op: Transition) -> Hashable | Inconsistent:
         if op.f == "write":
             return op.value  # type: ignore[no-any-return]
         return state if op.value == state else INCONSISTENT
 
-    def blind(self, op: Kind) -> bool:
+    def blind(self, op: Transition) -> bool:
         return op.f == "write"
 
-    def describe(self, op: Kind) -> str:
+    def describe(self, op: Transition) -> str:
         return f"{op.f} {show(op.value)}"
 
 
@@ -75,7 +75,7 @@ class CasRegister(Register):
     fs = frozenset({"read", "write", "cas", "cas-refused"})
     observers = frozenset({"read", "cas-refused"})
 
-    def step(self, state: Hashable, op: Kind) -> Hashable | Inconsistent:
+    def step(self, state: Hashable, op: Transition) -> Hashable | Inconsistent:
         if op.f not in ("cas", "cas-refused"):
             return super().step(state, op)
         expected, new = op.value
@@ -83,11 +83,11 @@ class CasRegister(Register):
             return state if state != expected else INCONSISTENT
         return new if state == expected else INCONSISTENT
 
-    def accept(self, op: Kind) -> None:
+    def accept(self, op: Transition) -> None:
         if op.f in ("cas", "cas-refused") and not (isinstance(op.value, tuple) and len(op.value) == 2):
             raise ValueError(f"the value of {with_article(op.f)} is [expected, new], not {show(op.value)}")
 
-    def describe(self, op: Kind) -> str:
+    def describe(self, op: Transition) -> str:
         if op.f not in ("cas", "cas-refused"):
             return super().describe(op)
         expected, new = op.value
@@ -111,7 +111,7 @@ class MultiRegister(Model[tuple[tuple[str, Hashable], ...]]):
         self.start = freeze(start)
 
     def step(
-        self, state: tuple[tuple[str, Hashable], ...], op: Kind
+        self, state: tuple[tuple[str, Hashable], ...], op: Transition
     ) -> tuple[tuple[str, Hashable], ...] | Inconsistent:
         values = dict(state)
         for f, register, value in op.value:
@@ -122,10 +122,10 @@ class MultiRegister(Model[tuple[tuple[str, Hashable], ...]]):
         written = ((name, value) for name, value in values.items() if value != self.start)
         return tuple(sorted(written, key=lambda pair: pair[0]))
 
-    def pure(self, op: Kind) -> bool:
+    def pure(self, op: Transition) -> bool:
         return all(f == "read" for f, _, _ in op.value)
 
-    def accept(self, op: Kind) -> None:
+    def accept(self, op: Transition) -> None:
         steps = op.value if isinstance(op.value, tuple) else (None,)
         for step in steps:
             match step:
@@ -133,7 +133,7 @@ class MultiRegister(Model[tuple[tuple[str, Hashable], ...]]):
                     continue
             raise ValueError(f"a txn is a list of [read|write, name, value], not {show(op.value)}")
 
-    def describe(self, op: Kind) -> str:
+    def describe(self, op: Transition) -> str:
         return "txn " + ", ".join(f"{f} {register} {show(value)}" for f, register, value in op.value)
 
 
@@ -146,20 +146,20 @@ class KV(Model[str]):
     observers = frozenset({"get"})
     initial = ""
 
-    def step(self, state: str, op: Kind) -> str | Inconsistent:
+    def step(self, state: str, op: Transition) -> str | Inconsistent:
         if op.f == "put":
             return op.value  # type: ignore[no-any-return]
         if op.f == "append":
             return state + op.value  # type: ignore[no-any-return]
         return state if (op.value or "") == state else INCONSISTENT
 
-    def blind(self, op: Kind) -> bool:
+    def blind(self, op: Transition) -> bool:
         return op.f == "put"
 
-    def narrow(self, kinds: Sequence[Kind]) -> Model[str]:
+    def narrow(self, kinds: Sequence[Transition]) -> Model[str]:
         return _ObservedKV([kind.value or "" for kind in kinds if kind.f == "get"])
 
-    def accept(self, op: Kind) -> None:
+    def accept(self, op: Transition) -> None:
         if not isinstance(op.value, str) and not (op.f == "get" and op.value is None):
             raise ValueError(f"the value of {with_article(op.f)} is a string, not {show(op.value)}")
 
@@ -177,7 +177,7 @@ class _ObservedKV(KV):
         while any(seen.startswith(self.unseen) for seen in observed):
             self.unseen += "!"
 
-    def step(self, state: str, op: Kind) -> str | Inconsistent:
+    def step(self, state: str, op: Transition) -> str | Inconsistent:
         if state == self.unseen and op.f != "put":
             return INCONSISTENT if op.f == "get" else state
         after = super().step(state, op)

@@ -6,7 +6,7 @@ is needed to check histories against it:
 >>> class Flag(Model[bool]):
 ...     name, noun, fs, observers = "flag", "flag", frozenset({"set", "test"}), frozenset({"test"})
 ...     initial = False
-...     def step(self, state: bool, op: Kind) -> bool | Inconsistent:
+...     def step(self, state: bool, op: Transition) -> bool | Inconsistent:
 ...         return True if op.f == "set" else state if op.value == state else INCONSISTENT
 
 States and values are compared with `==` and must be hashable. `values` says what a value arrives as, and which ones are
@@ -48,7 +48,7 @@ UNSEEN: Final = Unseen()
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class Transition:
     """What an operation does, without who and when: equal kinds are interchangeable.
 
     value: what was seen for an acknowledged observer (`read`), else the argument (`write`, and every unknown op).
@@ -61,14 +61,14 @@ class Kind:
     known: bool = True
 
 
-class Unheard(Kind):
+class Unheard(Transition):
     """A kind of unknown outcome that notes in `looked_at` which of `value` and `known` a step looks at."""
 
     __slots__ = ("_kind", "_looked_at")
-    _kind: Kind
+    _kind: Transition
     _looked_at: set[str]
 
-    def __init__(self, kind: Kind, looked_at: set[str]) -> None:
+    def __init__(self, kind: Transition, looked_at: set[str]) -> None:
         for name, value in (("f", kind.f), ("_kind", kind), ("_looked_at", looked_at)):
             object.__setattr__(self, name, value)
 
@@ -99,21 +99,21 @@ class Model(ABC, Generic[S]):
     initial: S
 
     @abstractmethod
-    def step(self, state: S, op: Kind) -> S | Inconsistent:
+    def step(self, state: S, op: Transition) -> S | Inconsistent:
         """The state after `op` happened in `state`, or INCONSISTENT where it cannot have happened. Pure."""
 
-    def kind(self, call: Call) -> Kind:
+    def kind(self, call: Call) -> Transition:
         """What this call did, as `step` is going to see it. To be overridden where an observer needs its argument, too
         (a read *of some offset*); lists may be left as they are.
         """
         invoke, completion = call.invoke, call.completion
         if invoke.f not in self.observers:
-            return Kind(invoke.f, invoke.value)
+            return Transition(invoke.f, invoke.value)
         if completion is not None and completion.type == OK:
-            return Kind(invoke.f, completion.value)
-        return Kind(invoke.f, invoke.value, known=False)
+            return Transition(invoke.f, completion.value)
+        return Transition(invoke.f, invoke.value, known=False)
 
-    def replay(self, ops: Iterable[Kind]) -> int | None:
+    def replay(self, ops: Iterable[Transition]) -> int | None:
         """Ops one after the other, from the initial state: the place of the first that cannot happen, or None.
 
         To be overridden where a step costs as much as the state is large, and an object that changes does not.
@@ -126,24 +126,24 @@ class Model(ABC, Generic[S]):
             state = after
         return None
 
-    def pure(self, op: Kind) -> bool:
+    def pure(self, op: Transition) -> bool:
         """Does this op never change a state? The search relies on it (and checks it at every step it takes)."""
         return op.f in self.observers
 
-    def blind(self, op: Kind) -> bool:
+    def blind(self, op: Transition) -> bool:
         """Is this op possible in every state, with a result that does not depend on it? Relied on and checked too."""
         return False
 
-    def narrow(self, kinds: Sequence[Kind]) -> Model[S]:
+    def narrow(self, kinds: Sequence[Transition]) -> Model[S]:
         """This model for a history of these kinds alone. It may merge states that none of them can ever tell apart; its
         `tell` then says that such a state stands for several, and is given those of this model, too.
         """
         return self
 
-    def accept(self, op: Kind) -> None:
+    def accept(self, op: Transition) -> None:
         """Raises ValueError with one line on what is wrong with the op's value."""
 
-    def describe(self, op: Kind) -> str:
+    def describe(self, op: Transition) -> str:
         """`read 4`, `cas 3 -> 5`: the op for people."""
         return op.f if op.value is None else f"{op.f} {show(op.value)}"
 

@@ -32,7 +32,7 @@ def balance(problem: Problem, meter: Meter) -> Outcome:
     dense = close(problem.table, max_cells=worth(len(problem.events)))
     if dense is None or len(dense.step) > _MOST_STATES:
         return Outcome(Verdict.UNKNOWN, NAME, 0, ran_out="the states are too many to keep books of")
-    books = _Books(dense)
+    books = _Flows(dense)
     begin = open_mutators = 0
     try:
         for position, event in enumerate(problem.events):
@@ -59,7 +59,7 @@ def balance(problem: Problem, meter: Meter) -> Outcome:
     return Outcome(Verdict.UNKNOWN, NAME, meter.work, ran_out="entries and exits balance")
 
 
-class _Books:
+class _Flows:
     """One stretch of time after the other. possible: states at its beginning. seen: kinds of pure ops within it."""
 
     def __init__(self, dense: Dense) -> None:

@@ -42,10 +42,10 @@ class OwnedCluster:
         facts: Mapping[str, str],
         control_log: ControlLog,
         tear_down: Callable[[], None],
-        let_live: Callable[[str], None] | None = None,
+        detach: Callable[[str], None] | None = None,
     ) -> None:
         """`let_live`: makes the cluster outlive us, with a note; None: it does already."""
-        self._let_live = let_live
+        self._detach = detach
         self.backend, self.run_id, self.nodes, self.facts = backend, run_id, nodes, facts
         self._control_log, self._tear_down = control_log, tear_down
         self._lock = threading.Lock()
@@ -57,7 +57,7 @@ class OwnedCluster:
 
     def keep(self, note: str) -> None:
         """Close the nodes' connections, and let them live on."""
-        self._end(lambda: self._let_live(note) if self._let_live is not None else None)
+        self._end(lambda: self._detach(note) if self._detach is not None else None)
 
     def _end(self, how: Callable[[], None]) -> None:
         with self._lock:

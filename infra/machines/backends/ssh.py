@@ -43,9 +43,9 @@ from infra.machines.api import (
 from infra.machines.claims import Claim, holder
 from infra.machines.control_log import ControlLog
 from infra.machines.node import PROCESS_OF, RemoteNode
+from infra.machines.primitives.network import TABLE_PREFIX
 from infra.machines.remote.ssh import SshRemote
 from infra.machines.remote.ssh_connection import Connection
-from infra.machines.primitives.network import TABLE_PREFIX
 from infra.options import option
 from results.cache import cache_dir
 
@@ -384,9 +384,7 @@ def _claim(node: RemoteNode, run_id: str) -> None:
                 f"`harness clean` where it was started, or remove {' and '.join(ROOTS)} there"
             )
         case ["foreign", folder]:
-            raise InfraError(
-                f"{node.name}: {folder} on {node.remote.where} exists and is not ours; move it away first"
-            )
+            raise InfraError(f"{node.name}: {folder} on {node.remote.where} exists and is not ours; move it away first")
         case _:
             raise CommandFailed(node.name, done)
 
@@ -454,9 +452,7 @@ def _client_key(path: Path | None) -> tuple[Path, paramiko.PKey]:
         raise InfraError(f"{chosen} is no private SSH key that can be read: {error}") from error
 
 
-def _nodes(
-    hosts: Sequence[Host], key: paramiko.PKey, control_log: ControlLog, run_id: str
-) -> list[RemoteNode]:
+def _nodes(hosts: Sequence[Host], key: paramiko.PKey, control_log: ControlLog, run_id: str) -> list[RemoteNode]:
     def made(name: str, host: Host) -> RemoteNode:
         connection = Connection(name, host.host, host.port, host.user, key, None)
         remote = SshRemote(connection, sudo=host.user != "root")

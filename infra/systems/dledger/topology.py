@@ -192,7 +192,7 @@ class DledgerTopology:
         each node was doing.
         """
         if not asyncio.run(self._serves(timeout_s)):
-            raise InfraError(f"the group did not serve within {timeout_s:.0f} s: {asyncio.run(self._told())}")
+            raise InfraError(f"the group did not serve within {timeout_s:.0f} s: {asyncio.run(self._describe())}")
 
     async def observe(self, node: Node, timeout_s: float, *, thorough: bool = False) -> Status:
         """`begin` is the first index the node's log may hold; `leader` may be a node that is none any more."""
@@ -272,7 +272,7 @@ class DledgerTopology:
             await asyncio.sleep(_POLL_S)
         return False
 
-    async def _told(self) -> str:
+    async def _describe(self) -> str:
         statuses = await asyncio.gather(*(self.observe(node, _STATUS_TIMEOUT_S) for node in self._nodes))
         return "; ".join(
             f"{node.name} {s.role}" + ("" if s.term is None else f", term {s.term}, log to {s.end}")

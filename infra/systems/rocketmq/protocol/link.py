@@ -115,9 +115,9 @@ class Link:
 
     async def _connected(self, timeout_s: float) -> Connection:
         if self._connection is None or self._connection.closed:
-            self._connection = await connect(self.host, self.port, timeout_s, self._asked, VERSION)
+            self._connection = await connect(self.host, self.port, timeout_s, self._on_request, VERSION)
         return self._connection
 
-    def _asked(self, frame: Frame) -> None:
+    def _on_request(self, frame: Frame) -> None:
         if self.on_request is not None:
             self.on_request(frame)

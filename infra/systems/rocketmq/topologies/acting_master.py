@@ -8,7 +8,7 @@ from typing import ClassVar, Final
 from infra.machines.api import SettingsError
 from infra.systems.rocketmq.servers import BROKER, NAMESRV, settings
 from infra.systems.rocketmq.topologies.base import RocketmqTopology
-from infra.systems.rocketmq.topologies.layout import COPIED_SLOWLY, Layout, Place, groups
+from infra.systems.rocketmq.topologies.layout import COPIED_SLOWLY, Layout, NodeRoles, groups
 from infra.systems.settings import Default
 from results.deployment import Traits
 
@@ -28,7 +28,7 @@ class ActingMasterTopology(RocketmqTopology):
         if len(nodes) <= _FIRST:
             raise SettingsError(f"the topology {self.name} needs {_FIRST + 1} nodes at least: two groups")
         return {
-            node: Place(
+            node: NodeRoles(
                 kinds=self._kinds(nodes, i),
                 group="a" if i < _FIRST else "b",
                 broker_id=i if i < _FIRST else i - _FIRST,
@@ -36,7 +36,7 @@ class ActingMasterTopology(RocketmqTopology):
             for i, node in enumerate(nodes)
         }
 
-    def _mode(self, kind: str, place: Place) -> Mapping[str, Default]:
+    def _mode(self, kind: str, place: NodeRoles) -> Mapping[str, Default]:
         if kind == NAMESRV:
             return settings.ACTING_NAMESRV
         if kind != BROKER or place.group is None:

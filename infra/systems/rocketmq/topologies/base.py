@@ -43,9 +43,9 @@ from infra.systems.rocketmq.topologies.layout import (
     PROXY_GRPC_PORT,
     PROXY_REMOTING,
     PROXY_REMOTING_PORT,
-    SEATS,
+    QUORUM_SIZE,
     Layout,
-    Place,
+    NodeRoles,
     groups,
 )
 from infra.systems.rocketmq.topologies.space import check_space
@@ -136,7 +136,7 @@ class RocketmqTopology(ABC):
         """What stands on which node. Raises InfraError where there are too few."""
 
     @abstractmethod
-    def _mode(self, kind: str, place: Place) -> Mapping[str, Default]:
+    def _mode(self, kind: str, place: NodeRoles) -> Mapping[str, Default]:
         """What the mode and the profile add to, or change in, the configuration of a kind of server at a place."""
 
     def _own(self, kind: str, node: Node) -> Mapping[str, str]:
@@ -282,7 +282,7 @@ class RocketmqTopology(ABC):
         """A server's configuration file: what is configured, and what is not to be chosen."""
         return self.configured(kind, self._places[node.name]) | dict(self._own(kind, node))
 
-    def configured(self, kind: str, place: Place) -> dict[str, str]:
+    def configured(self, kind: str, place: NodeRoles) -> dict[str, str]:
         """Our settings, the mode's, the profile's, and the user's, the later ones over the earlier."""
         base = {NAMESRV: settings.NAMESRV, BROKER: settings.BROKER, PROXY: settings.PROXY}.get(kind, {})
         return values({**base, **self._mode(kind, place)}) | self._chosen[kind]
@@ -368,7 +368,7 @@ class RocketmqTopology(ABC):
     ) -> Sequence[str]:
         """The servers of `nodes[at]`, in the order of their start. `seats`: those that only the first nodes have."""
         return (
-            *(seats if at < SEATS else ()),
+            *(seats if at < QUORUM_SIZE else ()),
             *((BROKER,) if broker else ()),
             *((PROXY,) if nodes[at] in self._proxy_places(nodes) else ()),
         )

@@ -20,9 +20,9 @@ from infra.systems.rocketmq.topologies.layout import (
     CONTROLLER_PORT,
     JRAFT_PORT,
     JRAFT_RPC_PORT,
-    SEATS,
+    QUORUM_SIZE,
     Layout,
-    Place,
+    NodeRoles,
     first_nodes,
 )
 from infra.systems.settings import Default
@@ -69,11 +69,11 @@ class ControllerTopology(RocketmqTopology):
         brokers = first_nodes(nodes, self.options.brokers)
         seats = [NAMESRV] if self._embedded else [NAMESRV, CONTROLLER]
         return {
-            node: Place(self._kinds(nodes, i, seats, broker=node in brokers), "a" if node in brokers else None)
+            node: NodeRoles(self._kinds(nodes, i, seats, broker=node in brokers), "a" if node in brokers else None)
             for i, node in enumerate(nodes)
         }
 
-    def _mode(self, kind: str, place: Place) -> Mapping[str, Default]:
+    def _mode(self, kind: str, place: NodeRoles) -> Mapping[str, Default]:
         controller = {**settings.CONTROLLER, **(settings.JRAFT if self._jraft else {})}
         match kind:
             case "broker":
@@ -98,7 +98,7 @@ class ControllerTopology(RocketmqTopology):
 
     def _raft(self, node: Node) -> dict[str, str]:
         """A controller's own place among its peers."""
-        seats = self._nodes[:SEATS]
+        seats = self._nodes[:QUORUM_SIZE]
         store = {"controllerStorePath": f"{DATA}/controller/store"}
         if self._jraft:
             return store | {
@@ -116,7 +116,7 @@ class ControllerTopology(RocketmqTopology):
         }
 
     def controllers(self) -> Sequence[tuple[str, int]]:
-        return [(node.address, self.controller_port) for node in self._nodes[:SEATS]]
+        return [(node.address, self.controller_port) for node in self._nodes[:QUORUM_SIZE]]
 
     def _ports(self, kind: str) -> Mapping[str, int]:
         """An embedded controller is a part of its name server."""
@@ -128,14 +128,14 @@ class ControllerTopology(RocketmqTopology):
         elect a master by itself.
         """
         names = [node.name for node in self._nodes]
-        return [names[:SEATS], [name for name in names if self._places[name].group is not None]]
+        return [names[:QUORUM_SIZE], [name for name in names if self._places[name].group is not None]]
 
     def _heap(self, kind: str) -> Sequence[str]:
         return list(jvm.HEAP[CONTROLLER if self._embedded and kind == NAMESRV else kind])
 
     def permits(self) -> Mapping[str, str]:
         """What the settings come to, whatever the profile is called."""
-        place = Place((BROKER, CONTROLLER), "a")
+        place = NodeRoles((BROKER, CONTROLLER), "a")
         if self.configured(CONTROLLER, place).get("enableElectUncleanMaster") == "true":
             return dict.fromkeys(
                 _GONE, "enableElectUncleanMaster=true: a replica that lacks messages may become master"

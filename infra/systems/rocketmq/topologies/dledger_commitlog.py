@@ -9,7 +9,7 @@ from typing import ClassVar
 from infra.machines.api import Node
 from infra.systems.rocketmq.servers import BROKER, settings
 from infra.systems.rocketmq.topologies.base import RocketmqTopology
-from infra.systems.rocketmq.topologies.layout import BROKERS, DLEDGER_PORT, Layout, Place, first_nodes
+from infra.systems.rocketmq.topologies.layout import BROKERS, DLEDGER_PORT, Layout, NodeRoles, first_nodes
 from infra.systems.settings import Default
 from results.deployment import Traits
 
@@ -33,11 +33,11 @@ class DledgerCommitlogTopology(RocketmqTopology):
     def _layout(self, nodes: Sequence[str]) -> Layout:
         brokers = first_nodes(nodes, self.options.brokers)
         return {
-            node: Place(self._kinds(nodes, i, broker=node in brokers), "a" if node in brokers else None)
+            node: NodeRoles(self._kinds(nodes, i, broker=node in brokers), "a" if node in brokers else None)
             for i, node in enumerate(nodes)
         }
 
-    def _mode(self, kind: str, place: Place) -> Mapping[str, Default]:
+    def _mode(self, kind: str, place: NodeRoles) -> Mapping[str, Default]:
         return settings.DLEDGER if kind == BROKER else {}
 
     def _own(self, kind: str, node: Node) -> Mapping[str, str]:

@@ -27,12 +27,12 @@ PROXY_REMOTING: Final = "proxy-remoting"
 """The proxy's second port, by the name under which it stands among its ports."""
 DLEDGER_PORT: Final = 40911
 
-SEATS: Final = 3
+QUORUM_SIZE: Final = 3
 """Name servers and controllers stand on the first three nodes: the smallest number of controllers that outlives one."""
 
 
 @dataclass(frozen=True)
-class Place:
+class NodeRoles:
     """What one node holds.
 
     kinds      of its server processes, in the order of their start.
@@ -45,7 +45,7 @@ class Place:
     broker_id: int | None = None
 
 
-Layout = Mapping[str, Place]
+Layout = Mapping[str, NodeRoles]
 """Name of a node -> what it holds."""
 
 

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from infra.systems.rocketmq.servers import BROKER, settings
 from infra.systems.rocketmq.topologies.base import RocketmqTopology
-from infra.systems.rocketmq.topologies.layout import COPIED_SLOWLY, Layout, Place, groups
+from infra.systems.rocketmq.topologies.layout import COPIED_SLOWLY, Layout, NodeRoles, groups
 from infra.systems.settings import Default
 from results.deployment import Traits
 
@@ -22,7 +22,7 @@ class MasterSlaveTopology(RocketmqTopology):
 
     def _layout(self, nodes: Sequence[str]) -> Layout:
         return {
-            node: Place(
+            node: NodeRoles(
                 kinds=self._kinds(nodes, i),
                 group=chr(ord("a") + i // 2),
                 broker_id=i % 2,
@@ -30,6 +30,6 @@ class MasterSlaveTopology(RocketmqTopology):
             for i, node in enumerate(nodes)
         }
 
-    def _mode(self, kind: str, place: Place) -> Mapping[str, Default]:
+    def _mode(self, kind: str, place: NodeRoles) -> Mapping[str, Default]:
         pair = kind == BROKER and place.group is not None and len(groups(self._places)[place.group]) > 1
         return settings.SYNC_PAIR if pair and self.profile == "strict" else {}
