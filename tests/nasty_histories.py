@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from benchmarks.checker.families import Row, Shape, packed, register
 from checkers.linearizability import CasRegister, Problem, Transition
-from checkers.linearizability.history.encode import NEVER
+from checkers.linearizability.history.events import NEVER
 
 
 class Nasty(NamedTuple):

@@ -20,7 +20,7 @@ from checkers.convergence import Convergence
 from checkers.dledger import DledgerInvariants
 from checkers.faults import Faults
 from checkers.linearizability import Linearizable
-from checkers.linearizability.models.registry import CasRegister
+from checkers.linearizability.models.registers import CasRegister
 from checkers.replication import Replication
 from checkers.server_logs import ServerLogs
 from checkers.stats import Stats

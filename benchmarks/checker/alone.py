@@ -25,9 +25,9 @@ from benchmarks.checker.memory import forget_peak, peak_mib
 from benchmarks.checker.sealed import Flags, Longs, Times, sealed_register
 from checkers.linearizability import CasRegister, Linearizable, Log, check
 from checkers.linearizability.compiled.batch import check_batch
-from checkers.linearizability.evidence.direct import register_columns
 from checkers.linearizability.history.arrow import objects
 from checkers.linearizability.monitors import base, queues
+from checkers.linearizability.monitors.plain import register_columns
 from checkers.linearizability.monitors.queues import QueueOps, check_queue
 from checkers.linearizability.monitors.registers import check_register
 from results.bulk import making_many

@@ -17,7 +17,8 @@ import numpy as np
 
 from checkers.linearizability import CasRegister, Model, Transition
 from checkers.linearizability.compiled.batch import Packed, pack
-from checkers.linearizability.history.encode import NEVER, Table
+from checkers.linearizability.history.encode import Table
+from checkers.linearizability.history.events import NEVER
 from results.formats import read_history
 from results.history import Call, History
 from results.op import Op
@@ -105,7 +106,7 @@ def packed(model: Model[Any], histories: Sequence[Sequence[Row]]) -> Packed:
     table = Table(model)
     rows = [row for history in histories for row in history]
     kinds = np.array([table.kind(row.kind) for row in rows], np.int32)
-    table.close()
+    table.seal_kinds()
     first = np.cumsum([0, *map(len, histories)])
     call, ret = np.zeros(len(rows), np.int64), np.full(len(rows), NEVER, np.int64)
     for begin, end in pairwise(first.tolist()):

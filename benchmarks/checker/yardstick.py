@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 from checkers.linearizability.compiled.batch import Packed
-from checkers.linearizability.history.encode import NEVER
+from checkers.linearizability.history.events import NEVER
 from results.history import Call
 
 SOURCE = Path(__file__).parent / "porcupine"
@@ -56,7 +56,7 @@ def of_register(packed: Packed, history: int) -> dict[str, Any]:
     """A history of a register: kinds by number, unknown ops end after everything else; unknown reads are left out."""
     begin, end = int(packed.first[history]), int(packed.first[history + 1])
     call, ret = packed.call[begin:end].tolist(), packed.ret[begin:end].tolist()
-    last = 1 + max((*call, *ret), default=0)
+    last = 1 + max((*call, *(at for at in ret if at != NEVER)), default=0)
     kinds: list[dict[str, Any]] = []
     number: dict[int, int] = {}
     ops = []

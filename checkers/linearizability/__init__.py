@@ -17,28 +17,13 @@ from checkers.linearizability.check import LinearResult, check, check_keys
 from checkers.linearizability.checker import Linearizable
 from checkers.linearizability.evidence.witness import verify_witness
 from checkers.linearizability.history.encode import Problem, encode
-from checkers.linearizability.models import registry as models
-from checkers.linearizability.models.registry import (
-    INCONSISTENT,
-    KV,
-    MODELS,
-    CasRegister,
-    Counter,
-    FencedLock,
-    FifoQueue,
-    GrowOnlySet,
-    Inconsistent,
-    Log,
-    Model,
-    MultiRegister,
-    Mutex,
-    ReentrantLock,
-    Register,
-    Set,
-    Stack,
-    Transition,
-    UnorderedQueue,
-)
+from checkers.linearizability.models.containers import Counter, FifoQueue, GrowOnlySet, Set, Stack, UnorderedQueue
+from checkers.linearizability.models.kv import KV
+from checkers.linearizability.models.locks import FencedLock, Mutex, ReentrantLock
+from checkers.linearizability.models.log import Log
+from checkers.linearizability.models.registers import CasRegister, MultiRegister, Register
+from checkers.linearizability.models.registry import MODELS
+from checkers.linearizability.models.specification import INCONSISTENT, Inconsistent, Model, Transition
 
 __all__ = [
     "INCONSISTENT",
@@ -67,6 +52,5 @@ __all__ = [
     "check",
     "check_keys",
     "encode",
-    "models",
     "verify_witness",
 ]

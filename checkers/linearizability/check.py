@@ -6,13 +6,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from checkers.linearizability import direct
 from checkers.linearizability.budget import Budget
 from checkers.linearizability.compiled import jit
 from checkers.linearizability.decide import decide, illustrated, unmerged
-from checkers.linearizability.evidence import direct
 from checkers.linearizability.evidence.explain import explain, sentence
-from checkers.linearizability.history.encode import NEVER, Problem, calls_of, encode, insist_on_pairs
-from checkers.linearizability.models.registry import Model
+from checkers.linearizability.evidence.witness import FAILED_REPLAY
+from checkers.linearizability.history.encode import Problem, calls_of, encode, insist_on_pairs
+from checkers.linearizability.history.events import NONE
+from checkers.linearizability.history.plain_ops import from_calls
+from checkers.linearizability.models.specification import Model
+from checkers.linearizability.monitors.plain import Refuted
 from checkers.linearizability.outcome import Outcome
 from results.errors import with_article
 from results.history import Call, History
@@ -65,7 +69,7 @@ def check(calls: Sequence[Call] | History, model: Model[Any], budget: Budget = _
     >>> from results.op import Op
     >>> stale = History([Op(0, 0, 0, "invoke", "write", "k", 1), Op(1, 1, 0, "ok", "write", "k", 1),
     ...                  Op(2, 2, 0, "invoke", "read", "k"), Op(3, 3, 0, "ok", "read", "k", None)])
-    >>> from checkers.linearizability.models.registry import Register
+    >>> from checkers.linearizability.models.registers import Register
     >>> print(check(stale, Register()).reason)  # doctest: +ELLIPSIS
     op 2: read absent on key k cannot be placed: the register could only be 1 at that time; the initial value absent ...
     """
@@ -74,7 +78,7 @@ def check(calls: Sequence[Call] | History, model: Model[Any], budget: Budget = _
     if len(keys) > 1:
         raise ValueError(f"these are ops of {len(keys)} keys; each is an object of its own (use check_keys)")
     if len(known) >= direct.MANY:
-        plain = direct.from_calls(known) if direct.applies(model) else None
+        plain = from_calls(known) if direct.applies(model) else None
         found = None if plain is None else direct.explained(plain, model)
         if found is not None:
             return explained(found)
@@ -108,6 +112,10 @@ def check(calls: Sequence[Call] | History, model: Model[Any], budget: Budget = _
 
 def explained(found: direct.Explained) -> LinearResult:
     """The result for an object that is valid by its columns."""
+    if found.wrong is not None:
+        return LinearResult(
+            Verdict.UNKNOWN, FAILED_REPLAY.format(found.wrong), algorithm=found.algorithm, work=found.work
+        )
     return LinearResult(
         Verdict.VALID,
         f"an order that explains all {found.completed} completed ops exists",
@@ -119,7 +127,7 @@ def explained(found: direct.Explained) -> LinearResult:
 
 
 def refuted(
-    found: direct.Refuted, calls: Sequence[Call], model: Model[Any], key: str | None, budget: Budget
+    found: Refuted, calls: Sequence[Call], model: Model[Any], key: str | None, budget: Budget
 ) -> LinearResult | None:
     """The result for an object of which the `found` ops (`calls`, in their order) are a contradiction by themselves.
 
@@ -180,7 +188,7 @@ def _violation(
         core_is_minimal=found.core.complete,
         core_starts_anywhere=found.core.anywhere,
         final_paths=[
-            (problem.table.tell(state), None if last == NEVER else problem.source[last])
+            (problem.table.tell(state), None if last == NONE else problem.source[last])
             for state, last in outcome.survivors
         ],
         window=(start, max(ends)),

@@ -7,11 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
+from checkers.linearizability import direct
 from checkers.linearizability.budget import Budget
 from checkers.linearizability.check import LinearResult, check, explained, refuted
-from checkers.linearizability.evidence import direct
 from checkers.linearizability.history.encode import insist_on_pairs
-from checkers.linearizability.models.registry import Model
+from checkers.linearizability.history.plain_ops import PlainOps
+from checkers.linearizability.models.specification import Model
 from results.history import Call
 from results.record import RunRecord
 from results.verdict import Anomaly, CheckResult, Verdict
@@ -95,7 +96,7 @@ class Linearizable:
                 slowest, slowest_ms = key, ms
         return (self._merge(results, slowest, slowest_ms), results) if results else None
 
-    def _refuted(self, table: pa.Table, key: str | None, ops: direct.PlainOps) -> LinearResult | None:
+    def _refuted(self, table: pa.Table, key: str | None, ops: PlainOps) -> LinearResult | None:
         from checkers.linearizability.history.arrow import calls_at
 
         found = direct.refuted(ops, self.model)

@@ -12,12 +12,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from checkers.linearizability.budget import Budget, Meter
+from checkers.linearizability.closed_table import enumerate_states, worth
 from checkers.linearizability.compiled import jit
-from checkers.linearizability.evidence.witness import verify_witness
-from checkers.linearizability.history.columns import close, worth
-from checkers.linearizability.history.encode import NEVER, Problem, Table
-from checkers.linearizability.history.partition import merged, parts
-from checkers.linearizability.monitors import first_refuted, monitor
+from checkers.linearizability.evidence.witness import FAILED_REPLAY, verify_witness
+from checkers.linearizability.fast import first_refuted, monitor, partition
+from checkers.linearizability.history.encode import Problem, Table
+from checkers.linearizability.history.events import NEVER, NONE
+from checkers.linearizability.history.partition import merged
 from checkers.linearizability.outcome import Outcome
 from checkers.linearizability.search.cegar import FREE, Groups, Use, by_target, refined
 from checkers.linearizability.search.jit_linearization import Frontier
@@ -40,7 +41,7 @@ def decide(problem: Problem, budget: Budget) -> Outcome:
     special = monitor(problem)
     if special is not None:
         return _replayed(problem, special)
-    several = parts(problem)
+    several = partition(problem)
     if several:
         return _replayed(problem, _each(problem, several, budget))
     spent, allowed = 0, budget.steps + budget.per_event * len(problem.events)
@@ -68,14 +69,14 @@ def _each(problem: Problem, several: Sequence[Problem], budget: Budget) -> Outco
         outcome = decide(part, replace(budget, steps=max(left, 0)))
         left, work = left - outcome.work, work + outcome.work
         if outcome.verdict == Verdict.INVALID:
-            at = first_refuted(part) if outcome.position == NEVER else outcome.position
+            at = first_refuted(part) if outcome.position == NONE else outcome.position
             position = problem.ret[part.events[at] >> 1]
             return Outcome(Verdict.INVALID, outcome.algorithm, work, position, core=part.completed)
         if outcome.verdict == Verdict.UNKNOWN:
             unknown = unknown or outcome
         orders.append(outcome.witness or ())
     if unknown is not None:
-        return replace(unknown, work=work, position=NEVER)
+        return replace(unknown, work=work, position=NONE)
     return Outcome(Verdict.VALID, "search of each element", work, witness=merged(problem, orders))
 
 
@@ -170,7 +171,7 @@ def refinement(problem: Problem, meter: Meter) -> Outcome:
         walk = Frontier(problem, meter, groups)
         return walk.run(), walk.uses
 
-    dense = close(problem.table, max_cells=worth(len(problem.events)))
+    dense = enumerate_states(problem.table, max_cells=worth(len(problem.events)))
     return refined(search, called, by_target(dense, len(problem.table.kinds)), meter)
 
 
@@ -183,5 +184,4 @@ def _replayed(problem: Problem, outcome: Outcome) -> Outcome:
     wrong = "no witness" if outcome.witness is None else verify_witness(problem, outcome.witness)
     if wrong is None:
         return outcome
-    told = f"the checker's own witness failed its replay ({wrong}): a bug in the checker, please report"
-    return replace(outcome, verdict=Verdict.UNKNOWN, witness=None, ran_out=told)
+    return replace(outcome, verdict=Verdict.UNKNOWN, witness=None, ran_out=FAILED_REPLAY.format(wrong))

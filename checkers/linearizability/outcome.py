@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from checkers.linearizability.history.encode import NEVER
+from checkers.linearizability.history.events import NONE
 from results.verdict import Verdict
 
 
@@ -13,10 +13,10 @@ from results.verdict import Verdict
 class Outcome:
     """Ops and positions are the problem's own numbers.
 
-    position   a return that proves it (invalid), the event reached (unknown), or NEVER. Not always the earliest one:
+    position   a return that proves it (invalid), the event reached (unknown), or NONE. Not always the earliest one:
                `explain.earliest` tells that, for all algorithms.
     states     states possible just before `position`; of `balance`, when it last knew them.
-    survivors  (state, last op linearized or NEVER) of the paths that lived until `position`; a few.
+    survivors  (state, last op linearized or NONE) of the paths that lived until `position`; a few.
     witness    order of ops that explains a valid history.
     core       ops that contradict each other already, where the algorithm knows a few; not always the fewest.
     ran_out    which limit ended it, when unknown.
@@ -25,7 +25,7 @@ class Outcome:
     verdict: Verdict
     algorithm: str
     work: int
-    position: int = NEVER
+    position: int = NONE
     states: Sequence[int] = ()
     survivors: Sequence[tuple[int, int]] = ()
     witness: Sequence[int] | None = None

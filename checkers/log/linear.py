@@ -17,7 +17,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from checkers.legality import permits, settled
-from checkers.linearizability.monitors.base import Contradiction, Times, Undecided
+from checkers.linearizability.history.events import Times
+from checkers.linearizability.monitors.base import Contradiction, Undecided
 from checkers.linearizability.monitors.logs import APPEND, MAX, READ, LogOps, log_order
 from checkers.log.columns import INFO, NEVER, NONE, OK, Ints, LogColumns
 from checkers.log.context import RunTimeline, group_of

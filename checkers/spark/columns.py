@@ -15,9 +15,11 @@ import numpy as np
 import pyarrow as pa
 
 from checkers.linearizability.compiled.batch import Packed
-from checkers.linearizability.history.arrow import Calls, Flags, Longs, Rows, coded
-from checkers.linearizability.history.encode import NEVER, Table
-from checkers.linearizability.models.registry import CasRegister, Model, Register, Transition
+from checkers.linearizability.fast import fast
+from checkers.linearizability.history.arrow import Calls, Rows, coded
+from checkers.linearizability.history.encode import Table
+from checkers.linearizability.history.events import NEVER, Bools, Longs
+from checkers.linearizability.models.specification import Model, Transition
 from checkers.linearizability.models.values import freeze
 from results.op_table import runs_of
 
@@ -47,7 +49,7 @@ class Part:
 
 def applies(model: Model[Any]) -> bool:
     """Whether this way can be taken: what an op does must follow from its name and its value."""
-    return type(model) in (Register, CasRegister)
+    return fast(model).by_value
 
 
 def pack_part(table: pa.Table, model: Model[Any]) -> Part:
@@ -70,7 +72,7 @@ def pack_part(table: pa.Table, model: Model[Any]) -> Part:
     order = np.lexsort((calls.invoke, key, run))
     groups, sizes, completed = _groups(run[order], key[order], useful[order], calls.ok[order])
     order = order[kept[order]]
-    kinds.table.close()
+    kinds.table.seal_kinds()
     if not len(groups):
         return Part(spans, np.nonzero(odd)[0].tolist(), None, np.zeros(0, np.int64), [], sizes, completed)
     slot = np.searchsorted(groups, _pair(run[order], key[order]))
@@ -98,7 +100,7 @@ def _pair(run: Longs, key: Longs) -> Longs:
     return (run << _SHIFT) | (key + 1)
 
 
-def _groups(run: Longs, key: Longs, useful: Flags, ok: Flags) -> tuple[Longs, Longs, Longs]:
+def _groups(run: Longs, key: Longs, useful: Bools, ok: Bools) -> tuple[Longs, Longs, Longs]:
     """The objects that there are, and of each how many calls and acknowledged ones it has. Sorted input."""
     pair = _pair(run, key)[useful]
     groups, at, sizes = np.unique(pair, return_index=True, return_counts=True)
@@ -136,7 +138,7 @@ class _Kinds:
             return -1
 
 
-def foreign_runs(table: pa.Table, spans: Sequence[tuple[str, int, int]], fs: frozenset[str]) -> Flags:
+def foreign_runs(table: pa.Table, spans: Sequence[tuple[str, int, int]], fs: frozenset[str]) -> Bools:
     """Histories in which a client does anything else than `fs`."""
     codes, names = coded(table["f"])
     other = np.array([f not in fs for f in names.to_pylist()] + [False])[codes] & (table["process"].to_numpy() >= 0)
@@ -146,7 +148,7 @@ def foreign_runs(table: pa.Table, spans: Sequence[tuple[str, int, int]], fs: fro
     return found
 
 
-def _unknown_fs(rows: Rows, model: Model[Any]) -> Flags:
+def _unknown_fs(rows: Rows, model: Model[Any]) -> Bools:
     """Runs in which no client does anything that the model knows."""
     known = np.array([f in model.fs for f in rows.fs] + [False])
     has = np.zeros(len(rows.spans), np.bool_)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from checkers.api import judge
 from checkers.linearizability import Budget, Linearizable, LinearResult
 from checkers.linearizability.compiled.jit import plain
-from checkers.linearizability.evidence.direct import MANY
+from checkers.linearizability.direct import MANY
 from checkers.linearizability.evidence.picture import picture
 from checkers.linearizability.models.registry import MODELS
 from checkers.wellformed import WellFormed

@@ -1,8 +1,8 @@
 """The interpreter: lets processes do what a generator says, and writes down everything that happens.
 
 One scheduler, in one asyncio loop, decides, stamps, indexes and journals; so the journal's order is the order in which
-things were known. Each client thread has a `WorkerSlot` with a task that lives as long as its process: no task is made for
-an op. A client may use its time as it likes, with three limits.
+things were known. Each client thread has a `WorkerSlot` with a task that lives as long as its process: no task is made
+for an op. A client may use its time as it likes, with three limits.
 
 * An op has a deadline. When it passes, the op completes as `info`, whether its client reacts to being cancelled or
   not; one that does not is left behind.

@@ -30,6 +30,7 @@ from checkers.linearizability import (
     verify_witness,
 )
 from checkers.linearizability.budget import Meter
+from checkers.linearizability.closed_table import enumerate_states
 from checkers.linearizability.compiled import kernel
 from checkers.linearizability.compiled.batch import check_batch, pack
 from checkers.linearizability.compiled.jit import enabled, plain
@@ -37,7 +38,7 @@ from checkers.linearizability.compiled.searches import Compiled
 from checkers.linearizability.compiled.warm import STORES, ensure, prune
 from checkers.linearizability.compiled.workspace import Workspace
 from checkers.linearizability.decide import decide
-from checkers.linearizability.history.columns import close, columns
+from checkers.linearizability.history.columns import columns
 from checkers.linearizability.search.jit_linearization import Frontier
 from results.history import Call
 from results.op import Op
@@ -212,7 +213,7 @@ def test_a_table_that_cannot_be_closed_never_reaches_compiled_code() -> None:
         f, value = ("add", None) if i % 2 == 0 else ("read", i // 2 + 1)
         calls.append(Call(Op(2 * i, 0, 0, "invoke", f, "k"), Op(2 * i + 1, 0, 0, "ok", f, "k", value)))
     problem = encode(calls, Counter())
-    assert close(problem.table) is None
+    assert enumerate_states(problem.table) is None
     assert Compiled.of(problem) is None
     assert check(calls, Counter()).verdict == Verdict.VALID
 
@@ -226,12 +227,12 @@ def test_closing_is_bounded_in_cells_too() -> None:
         Call(Op(2 * i, 0, 0, "invoke", "write", "k", i), Op(2 * i + 1, 0, 0, "ok", "write", "k", i)) for i in range(50)
     ]
     problem = encode(calls, Subclass())
-    assert close(problem.table, max_cells=2_000) is None
-    assert close(problem.table, max_states=20) is None
-    dense = close(problem.table)
+    assert enumerate_states(problem.table, max_cells=2_000) is None
+    assert enumerate_states(problem.table, max_states=20) is None
+    dense = enumerate_states(problem.table)
     assert dense is not None
     assert dense.step.shape == (51, 50)
-    by_rule = close(encode(calls, Register()).table)
+    by_rule = enumerate_states(encode(calls, Register()).table)
     assert by_rule is not None
     assert all((one == other).all() for one, other in zip(dense, by_rule, strict=True))
 
@@ -244,7 +245,7 @@ def test_memory_is_bounded_and_told() -> None:
         calls.append(Call(Op(at, 0, 99, "invoke", "read", "k"), Op(at + 1, 0, 99, "ok", "read", "k", i % 4)))
     calls.insert(40, Call(Op(90, 0, 99, "invoke", "write", "k", 3), Op(91, 0, 99, "ok", "write", "k", 3)))
     problem = encode(calls, CasRegister())
-    dense = close(problem.table)
+    dense = enumerate_states(problem.table)
     assert dense is not None
     history = columns(problem, dense)
     space = Workspace()
@@ -262,7 +263,7 @@ def test_memory_given_back_is_not_read_any_more() -> None:
     calls.append(Call(Op(20, 0, 9, "invoke", "write", "k", 0), Op(21, 0, 9, "ok", "write", "k", 0)))
     calls.append(Call(Op(22, 0, 9, "invoke", "read", "k"), Op(23, 0, 9, "ok", "read", "k", 3)))
     problem = encode(calls, CasRegister())
-    dense = close(problem.table)
+    dense = enumerate_states(problem.table)
     assert dense is not None
     space = Workspace()
     space.reserve(1 << 14, 8, 64, 1, 1 << 24)

@@ -12,9 +12,9 @@ import pytest
 from fuzz.unique import histories, model_of
 from models_at_work import brute_force, told
 
-from checkers.linearizability import CasRegister, Linearizable, Log, check, encode, verify_witness
-from checkers.linearizability.evidence import direct
+from checkers.linearizability import CasRegister, Linearizable, Log, check, direct, encode, verify_witness
 from checkers.linearizability.history.arrow import objects
+from checkers.linearizability.history.plain_ops import from_calls
 from checkers.linearizability.monitors import logs, queues, registers
 from harness.check.examine import CheckOptions, examine
 from results.history import Call, History
@@ -51,7 +51,7 @@ def test_calls_as_columns_have_the_verdict_of_their_history(family: str) -> None
     explained = refused = 0
     for _ in range(150):
         for calls in histories(family, rng):
-            plain = direct.from_calls(calls)
+            plain = from_calls(calls)
             assert plain is not None, told(calls)
             found = direct.explained(plain, model)
             if found is None:
@@ -71,7 +71,7 @@ def test_a_few_ops_of_a_register_refute_the_whole(monkeypatch: pytest.MonkeyPatc
     for _ in range(250):
         for calls in histories("register", rng):
             usual = check(calls, model)
-            plain = direct.from_calls(calls)
+            plain = from_calls(calls)
             assert plain is not None
             assert usual.verdict == Verdict.INVALID or direct.refuted(plain, model) is None, told(calls)
             if usual.verdict != Verdict.INVALID:
@@ -119,9 +119,9 @@ def test_a_sealed_history_has_the_verdict_of_its_calls(family: str, tmp_path: Pa
         found = objects(table(ops, tmp_path), model.fs)
         assert found is not None
         for key, plain in found:
-            from_calls = direct.from_calls(by_key[key])
-            assert from_calls is not None
-            one, other = direct.explained(plain, model), direct.explained(from_calls, model)
+            called = from_calls(by_key[key])
+            assert called is not None
+            one, other = direct.explained(plain, model), direct.explained(called, model)
             assert (one is None) == (other is None), told(by_key[key])
             if one is not None:
                 explained += 1
@@ -136,7 +136,7 @@ def test_values_that_are_equal_in_other_ways_go_the_ordinary_way(value: object, 
     found = objects(table(ops, tmp_path), CasRegister.fs)
     assert found is None
     if not isinstance(value, str) and type(value) is not int:
-        assert direct.from_calls(History(ops).calls) is None
+        assert from_calls(History(ops).calls) is None
 
 
 @pytest.mark.parametrize("bad", [[0, 5], [7, 1], [0, 0]])
@@ -145,7 +145,7 @@ def test_indices_that_make_no_sense_go_the_ordinary_way(bad: list[int]) -> None:
     ops = [Op(bad[0], 0, 0, "invoke", "write", "k", 1), Op(bad[1], 1, 0, "ok", "write", "k", 1)]
     more = [Op(5, 2, 1, "invoke", "write", "k", 2), Op(6, 3, 1, "ok", "write", "k", 2)]
     calls = [Call(*ops), Call(*more)]
-    assert direct.from_calls(calls) is None
+    assert from_calls(calls) is None
     with pytest.raises(ValueError, match="index"):
         check(calls, CasRegister())
 
@@ -156,15 +156,15 @@ def test_an_unknown_trim_is_no_op_that_could_only_look() -> None:
         ("invoke", "read", 0), ("ok", "read", "a"),
     ]  # fmt: skip
     calls = History(Op(i, i, 0, type_, f, "k", value) for i, (type_, f, value) in enumerate(done)).calls
-    plain = direct.from_calls(calls)
+    plain = from_calls(calls)
     assert plain is not None
     assert direct.explained(plain, Log()) is not None
     lost = Call(Op(10, 10, 1, "invoke", "trim", "k", 2), None)
-    plain = direct.from_calls([*calls, lost])
+    plain = from_calls([*calls, lost])
     assert plain is not None
     assert direct.explained(plain, Log()) is None
     wrong = Call(Op(10, 10, 1, "invoke", "read", "k", "three"), None)
-    plain = direct.from_calls([*calls, wrong])
+    plain = from_calls([*calls, wrong])
     assert plain is not None
     assert direct.explained(plain, Log()) is None
     with pytest.raises(ValueError, match="op 10: the argument of a read is an offset"):
@@ -203,7 +203,7 @@ def test_the_replay_of_columns_accepts_what_the_other_verifier_does(
     for _ in range(200):
         for calls in histories(family, rng):
             given: list[np.ndarray] = []
-            plain = direct.from_calls(calls)
+            plain = from_calls(calls)
             assert plain is not None
             if not calls or not plain.ok.any():
                 continue

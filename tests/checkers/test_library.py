@@ -20,7 +20,7 @@ from checkers.linearizability import (
 )
 from checkers.linearizability.compiled import jit
 from checkers.linearizability.compiled.batch import check_batch
-from checkers.linearizability.models.registry import KV
+from checkers.linearizability.models.kv import KV
 from results.history import Call, History
 from results.op import Op, OpType
 from results.record import RunRecord

@@ -16,7 +16,7 @@ from checkers.linearizability.budget import Meter
 from checkers.linearizability.decide import decide, refinement, relaxed
 from checkers.linearizability.evidence.core import StepBudget, without_past
 from checkers.linearizability.evidence.explain import explain
-from checkers.linearizability.history.encode import NEVER
+from checkers.linearizability.history.events import NEVER
 from checkers.linearizability.monitors import unique, zones
 from checkers.linearizability.search.jit_linearization import Configurations, Entry, Frontier, Path
 from checkers.linearizability.search.wgl import scout

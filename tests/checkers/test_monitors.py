@@ -11,7 +11,7 @@ from models_at_work import brute_force, told
 
 from checkers.linearizability import Set, check, encode, verify_witness
 from checkers.linearizability.budget import Meter
-from checkers.linearizability.monitors import monitor
+from checkers.linearizability.fast import monitor
 from checkers.linearizability.search.jit_linearization import Frontier
 from results.history import History
 from results.op import Op

@@ -18,13 +18,15 @@ from tiny_histories import FAMILIES, brute_force, problems, told
 from benchmarks.checker.families import Row, Shape
 from checkers.linearizability import Budget, CasRegister, Problem, Transition, verify_witness
 from checkers.linearizability.budget import Meter
+from checkers.linearizability.closed_table import enumerate_states
 from checkers.linearizability.compiled.searches import Compiled
 from checkers.linearizability.compiled.warm import ensure
 from checkers.linearizability.compiled.workspace import Workspace
 from checkers.linearizability.decide import decide, refinement
 from checkers.linearizability.evidence.core import core_of
-from checkers.linearizability.history.columns import close, columns
-from checkers.linearizability.history.encode import NEVER, Table
+from checkers.linearizability.history.columns import columns
+from checkers.linearizability.history.encode import Table
+from checkers.linearizability.history.events import NEVER
 from checkers.linearizability.outcome import Outcome
 from checkers.linearizability.search.cegar import FREE, by_target, overdrawn
 from checkers.linearizability.search.state_flow import _Flows as Books
@@ -70,8 +72,8 @@ def test_kinds_are_grouped_by_the_state_they_leave() -> None:
     ]
     for kind in kinds:
         table.kind(kind)
-    table.close()
-    group = by_target(close(table), len(kinds))
+    table.seal_kinds()
+    group = by_target(enumerate_states(table), len(kinds))
     assert group[0] == group[3]
     assert group[1] == group[2]
     assert group[0] != group[1]
@@ -180,7 +182,7 @@ def test_a_check_does_not_depend_on_what_was_checked_before() -> None:
 
 def test_a_walk_ends_at_the_same_row_however_large_the_workspace_is() -> None:
     problem = storm(40, broken=True).problem()
-    dense = close(problem.table)
+    dense = enumerate_states(problem.table)
     assert dense is not None
     history = columns(problem, dense)
     new, used = Workspace(), Workspace()
@@ -200,7 +202,7 @@ def test_the_budget_of_bytes_is_kept(memory: int) -> None:
     histories = [storm(40, broken=True), kinds_of_unknown(300)]
     for nasty in histories:
         problem = nasty.problem()
-        dense = close(problem.table)
+        dense = enumerate_states(problem.table)
         assert dense is not None
         history = columns(problem, dense)
 
@@ -253,7 +255,7 @@ def test_random_books() -> None:
     cas = [table.kind(Transition("cas", (a, b))) for a in range(4) for b in range(4) if a != b]
     writes = [table.kind(Transition("write", value)) for value in range(4)]
     reads = [table.kind(Transition("read", value)) for value in range(4)]
-    table.close()
+    table.seal_kinds()
     exact = np.zeros(2, int)
     for _ in range(400):
         width = rng.randrange(1, 6)

@@ -43,7 +43,7 @@ OVERWRITTEN: dict[str, tuple[Model[Any], list[Row]]] = {
 def problem_of(model: Model[Any], rows: list[Row]) -> Problem:
     table = Table(model)
     kinds = [table.kind(Transition(f, value)) for f, value, _, _ in rows]
-    table.close()
+    table.seal_kinds()
     stamped = [(at, 2 * op + end) for op, row in enumerate(rows) for end, at in enumerate(row[2:]) if at >= 0]
     return Problem(table, kinds, range(len(rows)), [event for _, event in sorted(stamped)])
 

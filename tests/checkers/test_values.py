@@ -12,9 +12,10 @@ import pytest
 from checkers.linearizability import MODELS, check
 from checkers.linearizability.compiled.batch import VALID, check_batch
 from checkers.linearizability.compiled.jit import plain
-from checkers.linearizability.evidence.direct import explained
+from checkers.linearizability.direct import explained
 from checkers.linearizability.history.arrow import objects
-from checkers.linearizability.models.registry import Register, show
+from checkers.linearizability.models.registers import Register
+from checkers.linearizability.models.specification import show
 from checkers.linearizability.models.values import freeze
 from checkers.spark.columns import pack_part
 from results.formats import ReadOptions, read_history, write_edn

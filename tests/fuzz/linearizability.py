@@ -34,10 +34,9 @@ from checkers.linearizability import INCONSISTENT, MODELS, Model, Transition, ve
 from checkers.linearizability.budget import Budget  # noqa: E402
 from checkers.linearizability.compiled.batch import INVALID, VALID, Packed, check_batch, pack  # noqa: E402
 from checkers.linearizability.decide import decide  # noqa: E402
-from checkers.linearizability.history.encode import NEVER, Problem  # noqa: E402
-from checkers.linearizability.monitors import MONITORS, register  # noqa: E402
-from checkers.linearizability.monitors.registers import written_once  # noqa: E402
-from checkers.linearizability.monitors.unique import unique_register  # noqa: E402
+from checkers.linearizability.fast import fast  # noqa: E402
+from checkers.linearizability.history.encode import Problem  # noqa: E402
+from checkers.linearizability.history.events import NEVER  # noqa: E402
 from checkers.linearizability.outcome import Outcome  # noqa: E402
 from fuzz.unique import MOST, UNIQUE  # noqa: E402 - the tests' own modules
 from results.history import Call  # noqa: E402
@@ -169,9 +168,7 @@ def whole(problem: Problem) -> Outcome | None:
 
 def by_monitor(packed: Packed, truth: npt.NDArray[np.bool_], wrong: list[str]) -> tuple[int, int]:
     """(decided, undecided) by the special case for this model; every witness is replayed."""
-    monitors = [MONITORS.get(type(packed.table.model), whole)]
-    if monitors == [register]:
-        monitors = [unique_register, written_once]  # which it chooses by size
+    monitors = fast(packed.table.model).monitors or [whole]
     decided = undecided = 0
     for history in range(len(packed)):
         problem = packed.problem(history)

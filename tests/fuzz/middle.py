@@ -31,6 +31,7 @@ from checkers.linearizability import (  # noqa: E402
     Model,
     Problem,
     check,
+    direct,
     encode,
     verify_witness,
 )
@@ -39,9 +40,9 @@ from checkers.linearizability.compiled.batch import VERDICTS, check_batch  # noq
 from checkers.linearizability.compiled.jit import plain  # noqa: E402
 from checkers.linearizability.compiled.warm import ensure  # noqa: E402
 from checkers.linearizability.decide import decide  # noqa: E402
-from checkers.linearizability.evidence import direct  # noqa: E402
-from checkers.linearizability.history.encode import NEVER  # noqa: E402
-from checkers.linearizability.monitors import monitor  # noqa: E402
+from checkers.linearizability.fast import monitor  # noqa: E402
+from checkers.linearizability.history.events import NEVER  # noqa: E402
+from checkers.linearizability.history.plain_ops import from_calls  # noqa: E402
 from fuzz.stages import stages  # noqa: E402 - the tests' own modules
 from fuzz.unique import UNIQUE  # noqa: E402
 from results.history import Call  # noqa: E402
@@ -263,7 +264,7 @@ def one(tally: Tally, calls: Sequence[Call], model: Model[Any], rng: Random, liv
 
 
 def _columns(tally: Tally, calls: Sequence[Call], model: Model[Any], truth: Verdict) -> None:
-    ops = direct.from_calls(calls) if direct.applies(model) else None
+    ops = from_calls(calls) if direct.applies(model) else None
     if ops is None:
         return
     if direct.explained(ops, model) is not None:

@@ -12,20 +12,20 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 import numpy as np
-import numpy.typing as npt
 
 from checkers.linearizability.budget import Budget
+from checkers.linearizability.closed_table import MAX_CELLS, MAX_STATES, enumerate_states
 from checkers.linearizability.compiled import jit
 from checkers.linearizability.compiled.kv_batch import Keys, portions
 from checkers.linearizability.decide import decide
-from checkers.linearizability.history.columns import LATE, MAX_CELLS, MAX_STATES, Bytes, Dense, Ints, close
-from checkers.linearizability.history.encode import NEVER, Problem, Table, calls_of, encode
-from checkers.linearizability.models.registry import KV, Model
+from checkers.linearizability.fast import fast
+from checkers.linearizability.history.columns import Dense
+from checkers.linearizability.history.encode import Problem, Table, calls_of, encode
+from checkers.linearizability.history.events import NEVER, NONE, Bytes, Ints, Longs
+from checkers.linearizability.models.specification import Model
 from checkers.linearizability.outcome import Outcome
 from results.history import Call, History
 from results.verdict import Verdict
-
-Longs = npt.NDArray[np.int64]
 
 INVALID: Final = 0
 VALID: Final = 1
@@ -73,7 +73,7 @@ class Packed:
 @dataclass(frozen=True, slots=True)
 class BatchResult:
     """verdict      INVALID, VALID or UNKNOWN a history; UNKNOWN too where it has no op at all: nothing was checked.
-    failing_op   as that of a single check (`LinearResult`), or NEVER.
+    failing_op   as that of a single check (`LinearResult`), or NONE.
     work         steps spent in all.
 
     The fast path keeps no orders: `witness` finds one when it is asked for.
@@ -117,7 +117,7 @@ def pack(histories: Iterable[Sequence[Call] | History], model: Model[Any]) -> Pa
         ret += one.ret
         source += one.source
         first.append(len(kind))
-    table.close()
+    table.seal_kinds()
     long = np.int64
     return Packed(
         table, np.array(kind, np.int32), np.array(call, long), np.array(ret, long), np.array(first, long),
@@ -130,7 +130,7 @@ def check_batch(
 ) -> BatchResult:
     """Verdicts of many histories. `model` goes with calls; what is packed already has one.
 
-    >>> from checkers.linearizability.models.registry import Register
+    >>> from checkers.linearizability.models.registers import Register
     >>> from results.op import Op
     >>> def read(value): return [Call(Op(0, 0, 0, "invoke", "read", "k"), Op(1, 1, 0, "ok", "read", "k", value))]
     >>> check_batch([read(None), read(5), []], Register()).verdict.tolist()
@@ -140,14 +140,14 @@ def check_batch(
         packed = histories
     elif model is None:
         raise ValueError("check_batch needs a model to read calls with")
-    elif type(model) is KV and jit.enabled():
+    elif fast(model).own_tables and jit.enabled():
         return _check_stores(Keys([calls_of(history) for history in histories]), budget)
     else:
         packed = pack(histories, model)
     verdict = np.full(len(packed), UNKNOWN, np.uint8)
-    failing = np.full(len(packed), NEVER, np.int64)
+    failing = np.full(len(packed), NONE, np.int64)
     work = 0
-    dense = close(packed.table, max_cells=MAX_CELLS) if jit.enabled() and len(packed) > 0 else None
+    dense = enumerate_states(packed.table, max_cells=MAX_CELLS) if jit.enabled() and len(packed) > 0 else None
     if dense is not None:
         work = _compiled(packed, dense, budget, verdict, failing)
         if (verdict == INVALID).any():
@@ -164,7 +164,7 @@ def _check_stores(keys: Keys, budget: Budget) -> BatchResult:
 
     ensure(STORES)
     verdict = np.full(len(keys), UNKNOWN, np.uint8)
-    failing = np.full(len(keys), NEVER, np.int64)
+    failing = np.full(len(keys), NONE, np.int64)
     work = 0
     for portion in portions(keys.histories):
         if not portion.ops:
@@ -210,7 +210,7 @@ def _compiled(packed: Packed, dense: Dense, budget: Budget, verdict: Bytes, fail
 
     if len(packed.kind) and not 0 <= int(packed.kind.min()) <= int(packed.kind.max()) < dense.step.shape[1]:
         raise ValueError("a packed op has a kind that its table does not know")
-    if ((packed.ret != NEVER) & (packed.ret < packed.call)).any():
+    if (packed.ret < packed.call).any():
         raise ValueError("a packed op ended before it began")
     ensure(BATCH)
     states, kinds = dense.step.shape
@@ -219,4 +219,4 @@ def _compiled(packed: Packed, dense: Dense, budget: Budget, verdict: Bytes, fail
     return int(walk_many(*ops, dense, space, verdict, failing))
 
 
-__all__ = ["INVALID", "LATE", "UNKNOWN", "VALID", "VERDICTS", "BatchResult", "Packed", "check_batch", "pack"]
+__all__ = ["INVALID", "UNKNOWN", "VALID", "VERDICTS", "BatchResult", "Packed", "check_batch", "pack"]

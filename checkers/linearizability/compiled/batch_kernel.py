@@ -11,7 +11,8 @@ from checkers.linearizability.compiled.jit import compiled, inlined
 from checkers.linearizability.compiled.kernel import INVALID, POSITION, SPENT, VALID, WORK, walk
 from checkers.linearizability.compiled.open_ops import lay_out, width_of
 from checkers.linearizability.compiled.wgl_kernel import search
-from checkers.linearizability.history.columns import LATE, PURE, Bytes, Columns, Dense, Ints, Words
+from checkers.linearizability.history.columns import PURE, Columns, Dense
+from checkers.linearizability.history.events import NEVER, Bytes, Ints, Words
 
 BATCH_WORDS: Final = 8
 _FEW_ROWS: Final = 64
@@ -59,24 +60,26 @@ def inserted(stamps: Longs, which: Ints) -> bool:
 
 
 @compiled
-def _order(kind: Ints, call: Longs, ret: Longs, dense: Dense, events: Ints, late: Ints, slots: Longs) -> int:
-    """Fills `events` (see `Columns`) and `late` (position of the return, or LATE); how many events there are.
+def _order(kind: Ints, call: Longs, ret: Longs, dense: Dense, events: Ints, late: Longs, slots: Longs) -> int:
+    """Fills `events` (see `Columns`) and `late` (position of the return, or NEVER); how many events there are.
 
     Unknown ops that can change nothing are left out.
     """
     count = 0
     low, high = call[0], call[0]
     for op in range(kind.shape[0]):
-        late[op] = LATE
-        if ret[op] < 0 and dense.flags[kind[op]] & PURE:
+        late[op] = NEVER
+        if ret[op] == NEVER and dense.flags[kind[op]] & PURE:
             continue
-        count += 1 if ret[op] < 0 else 2
-        low, high = min(low, call[op]), max(high, call[op], ret[op])
+        count += 1 if ret[op] == NEVER else 2
+        low, high = min(low, call[op]), max(high, call[op])
+        if ret[op] != NEVER:
+            high = max(high, ret[op])
     span = high - low + 1
     if span <= _DENSE_CLOCK * count and 2 * span + 1 <= slots.shape[0]:
         slots[: 2 * span + 1] = 0
         for op in range(kind.shape[0]):
-            if ret[op] >= 0:
+            if ret[op] != NEVER:
                 slots[2 * (ret[op] - low) + 2] += 1
             elif dense.flags[kind[op]] & PURE:
                 continue
@@ -84,7 +87,7 @@ def _order(kind: Ints, call: Longs, ret: Longs, dense: Dense, events: Ints, late
         for i in range(1, 2 * span + 1):
             slots[i] += slots[i - 1]
         for op in range(kind.shape[0]):
-            if ret[op] >= 0:
+            if ret[op] != NEVER:
                 at = slots[2 * (ret[op] - low) + 1]
                 slots[2 * (ret[op] - low) + 1] += 1
                 events[at] = 2 * op + 1
@@ -97,7 +100,7 @@ def _order(kind: Ints, call: Longs, ret: Longs, dense: Dense, events: Ints, late
         stamps, which = np.zeros(count, np.int64), np.zeros(count, np.int32)
         at = 0
         for op in range(kind.shape[0]):
-            if ret[op] >= 0:
+            if ret[op] != NEVER:
                 stamps[at], which[at] = 2 * (ret[op] - low) + 1, 2 * op + 1
                 at += 1
             elif dense.flags[kind[op]] & PURE:
@@ -120,7 +123,7 @@ class Room(NamedTuple):
     """What a history of at most so many ops is put in order with."""
 
     events: Ints
-    late: Ints
+    late: Longs
     slots: Longs
     order: Ints
 
@@ -128,7 +131,7 @@ class Room(NamedTuple):
 @compiled
 def room(ops: int) -> Room:
     slots = np.zeros(4 * _DENSE_CLOCK * ops + 2, np.int64)
-    return Room(np.zeros(2 * ops + 1, np.int32), np.zeros(ops + 1, np.int32), slots, np.zeros(ops, np.int32))
+    return Room(np.zeros(2 * ops + 1, np.int32), np.zeros(ops + 1, np.int64), slots, np.zeros(ops, np.int32))
 
 
 class Space(NamedTuple):
@@ -157,7 +160,7 @@ def judge(kind: Ints, call: Longs, ret: Longs, dense: Dense, place: Room, space:
     masks = max(1, (width_of(columns) + 63) >> 6)
     unknown_kinds = 0
     for event in columns.events:
-        if not event & 1 and columns.ret[event >> 1] == LATE:
+        if not event & 1 and columns.ret[event >> 1] == NEVER:
             unknown_kinds += 1
     # A counter takes at most half a word, as there are fewer than 2 ** 31 ops.
     if unknown_kinds > 2 * space.guards.shape[0]:

@@ -14,12 +14,9 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from checkers.linearizability.compiled.jit import compiled, inlined
-from checkers.linearizability.history.columns import Words
-
-Longs = npt.NDArray[np.int64]
+from checkers.linearizability.history.events import Longs, Words
 
 _SCAN: Final = 128
 

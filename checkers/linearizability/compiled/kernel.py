@@ -45,7 +45,8 @@ from checkers.linearizability.compiled.open_ops import (
     waits,
     waits_in_gap,
 )
-from checkers.linearizability.history.columns import BLIND, LATE, PURE, Columns, Dense, Ints, Words
+from checkers.linearizability.history.columns import BLIND, PURE, Columns, Dense
+from checkers.linearizability.history.events import NEVER, Ints, Words
 
 INVALID: Final = 0
 VALID: Final = 1
@@ -176,7 +177,7 @@ def walk(
         kind = int(op_kind[op])
         pure, blind = flags[kind] & PURE != 0, flags[kind] & BLIND != 0
         if not events[position] & 1:
-            if op_ret[op] == LATE:
+            if op_ret[op] == NEVER:
                 if not known[kind]:
                     known[kind] = 1
                     token[tokens] = kind
@@ -427,7 +428,7 @@ def replay(history: Columns, dense: Dense, tree: Ints, node: int, until: int, or
         op = int(history.events[position] >> 1)
         kind = int(history.kind[op])
         if not history.events[position] & 1:
-            if history.ret[op] == LATE:
+            if history.ret[op] == NEVER:
                 if first[kind] < 0:
                     first[kind] = op
                 else:

@@ -12,8 +12,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from checkers.linearizability.history.encode import NEVER, Problem, encode
-from checkers.linearizability.models.registry import KV
+from checkers.linearizability.history.encode import Problem, encode
+from checkers.linearizability.history.events import NEVER
+from checkers.linearizability.models.kv import KV
 from results.history import Call
 from results.op import FAIL, OK
 

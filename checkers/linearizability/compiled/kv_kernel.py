@@ -16,12 +16,13 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from checkers.linearizability.closed_table import MAX_CELLS, MAX_STATES
 from checkers.linearizability.compiled.batch_kernel import Space, inserted, judge, room
-from checkers.linearizability.compiled.configurations import Longs
 from checkers.linearizability.compiled.jit import compiled, inlined
 from checkers.linearizability.compiled.kernel import INVALID, POSITION, VALID, WORK
 from checkers.linearizability.compiled.kv_batch import APPEND, GET, PUT
-from checkers.linearizability.history.columns import BLIND, MAX_CELLS, MAX_STATES, PURE, Bytes, Dense, Ints, Words
+from checkers.linearizability.history.columns import BLIND, PURE, Dense
+from checkers.linearizability.history.events import NEVER, Bytes, Ints, Longs, Words
 
 Characters = npt.NDArray[np.uint32]
 
@@ -232,7 +233,7 @@ def table(texts: Texts, what: Bytes, text: Ints, kinds: int, worth: int) -> Dens
 
 @compiled
 def _derived(step: Ints) -> Dense:
-    """As `columns.close` does it."""
+    """As `closed_table` does it."""
     states, kinds = step.shape
     flags, target = np.zeros(kinds, np.uint8), np.full(kinds, -1, np.int32)
     legal, first = np.zeros(states * kinds, np.int32), np.zeros(kinds + 1, np.int32)
@@ -271,7 +272,7 @@ def _at_once(call: Longs, ret: Longs) -> bool:
     for op in range(len(call)):
         stamps[count] = call[op]
         count += 1
-        if ret[op] >= 0:
+        if ret[op] != NEVER:
             stamps[count] = ret[op]
             count += 1
     stamps, which = stamps[:count], which[:count]
@@ -315,7 +316,7 @@ def walk_stores(
                 what[kinds], text[kinds] = ops[row], ops[row + 1]
                 kinds += 1
             kind[op], call[op], ret[op] = number[own], ops[row + 2], ops[row + 3]
-            events += 1 if ret[op] < 0 else 2
+            events += 1 if ret[op] == NEVER else 2
         if _at_once(call[:count], ret[:count]):
             continue
         strings = Texts(characters, at[texts[key] : texts[key + 1] + 1])

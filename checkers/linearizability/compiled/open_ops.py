@@ -12,7 +12,8 @@ from typing import Final
 import numpy as np
 
 from checkers.linearizability.compiled.jit import compiled, inlined
-from checkers.linearizability.history.columns import BLIND, LATE, PURE, Bytes, Columns, Dense, Ints, Words
+from checkers.linearizability.history.columns import BLIND, PURE, Columns, Dense
+from checkers.linearizability.history.events import NEVER, Bytes, Ints, Words
 
 _ONE: Final = np.uint64(1)
 _NONE: Final = np.uint64(0)
@@ -36,7 +37,7 @@ def width_of(history: Columns) -> int:
     for event in history.events:
         if event & 1:
             now -= 1
-        elif history.ret[event >> 1] != LATE:
+        elif history.ret[event >> 1] != NEVER:
             now += 1
             most = max(most, now)
     return most
@@ -50,7 +51,7 @@ def lay_out(history: Columns, kinds: int, word: Ints, shift: Ints, field: Ints, 
     """
     field[:] = 0
     for event in history.events:
-        if not event & 1 and history.ret[event >> 1] == LATE and group[history.kind[event >> 1]] >= 0:
+        if not event & 1 and history.ret[event >> 1] == NEVER and group[history.kind[event >> 1]] >= 0:
             field[group[history.kind[event >> 1]]] += 1
     words = used = 0
     for kind in range(kinds):

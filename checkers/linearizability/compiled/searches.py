@@ -9,12 +9,14 @@ from typing import Final
 import numpy as np
 
 from checkers.linearizability.budget import Meter
+from checkers.linearizability.closed_table import enumerate_states, worth
 from checkers.linearizability.compiled import kernel
 from checkers.linearizability.compiled import wgl_kernel as scout_kernel
 from checkers.linearizability.compiled.configurations import COUNT
 from checkers.linearizability.compiled.workspace import Workspace, workspace
-from checkers.linearizability.history.columns import LATE, Columns, Dense, close, columns, worth
-from checkers.linearizability.history.encode import NEVER, Problem
+from checkers.linearizability.history.columns import Columns, Dense, columns
+from checkers.linearizability.history.encode import Problem
+from checkers.linearizability.history.events import NEVER, NONE
 from checkers.linearizability.outcome import Outcome
 from checkers.linearizability.search.cegar import FREE, Groups, Use, by_target, refined
 from checkers.linearizability.search.cegar import NAME as REFINED
@@ -37,7 +39,7 @@ class Compiled:
     @classmethod
     def of(cls, problem: Problem) -> Compiled | None:
         """None where the table cannot be closed, or more kinds of unknown ops are there than rows can count."""
-        dense = close(problem.table, max_cells=worth(len(problem.events)))
+        dense = enumerate_states(problem.table, max_cells=worth(len(problem.events)))
         if dense is None:
             return None
         history = columns(problem, dense)
@@ -110,7 +112,7 @@ class Compiled:
         if code == kernel.VALID:
             witness = self._path(space.node(0), len(self.history.events))
             return Outcome(Verdict.VALID, name, meter.work, witness=witness)
-        reached = NEVER if beam else self._original(position)
+        reached = NONE if beam else self._original(position)
         return Outcome(Verdict.UNKNOWN, name, meter.work, reached, ran_out=_limit(code, meter))
 
     def _evidence(
@@ -131,7 +133,7 @@ class Compiled:
         survivors = []
         for row in range(min(_SHOWN, int(space.told[kernel.LEFT]))):
             path = self._path(int(space.node(row)), position)
-            survivors.append((int(space.front.words[row * width]), path[-1] if path else NEVER))
+            survivors.append((int(space.front.words[row * width]), path[-1] if path else NONE))
         return sorted(states), survivors
 
     def _path(self, node: int, until: int) -> Sequence[int]:
@@ -178,7 +180,7 @@ class Compiled:
         """Per kind, where unknown ops of it are called."""
         op = self.history.events >> 1
         found: dict[int, list[int]] = {}
-        for position in np.nonzero(self.history.ret[op] == LATE)[0].tolist():
+        for position in np.nonzero(self.history.ret[op] == NEVER)[0].tolist():
             found.setdefault(int(self.history.kind[op[position]]), []).append(position)
         return found
 

@@ -131,7 +131,7 @@ def _run_searches() -> None:
     from checkers.linearizability.budget import Meter
     from checkers.linearizability.compiled.searches import Compiled
     from checkers.linearizability.history.encode import encode
-    from checkers.linearizability.models.registry import CasRegister
+    from checkers.linearizability.models.registers import CasRegister
 
     problem = encode(_register_calls(), CasRegister())
     fast = Compiled.of(problem)
@@ -143,7 +143,7 @@ def _run_searches() -> None:
 
 def _run_batch() -> None:
     from checkers.linearizability.compiled.batch import check_batch
-    from checkers.linearizability.models.registry import CasRegister
+    from checkers.linearizability.models.registers import CasRegister
 
     check_batch([_register_calls()], CasRegister())
 
@@ -158,7 +158,7 @@ def _register_calls() -> list[Call]:
 
 def _run_stores() -> None:
     from checkers.linearizability.compiled.batch import check_batch
-    from checkers.linearizability.models.registry import KV
+    from checkers.linearizability.models.kv import KV
 
     store = [
         Call(Op(0, 0, 0, "invoke", "put", "k", "a"), Op(3, 3, 0, "ok", "put", "k", "a")),

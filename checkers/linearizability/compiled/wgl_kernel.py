@@ -15,7 +15,8 @@ import numpy as np
 
 from checkers.linearizability.compiled.jit import compiled
 from checkers.linearizability.compiled.kernel import INVALID, SPENT, VALID
-from checkers.linearizability.history.columns import LATE, PURE, Columns, Dense, Ints, Words
+from checkers.linearizability.history.columns import PURE, Columns, Dense
+from checkers.linearizability.history.events import NEVER, Ints, Words
 
 BYTES_A_STEP: Final = 32 + 16
 """A remembered pair, in a table that is a quarter full when it was just made, while the one before is still there."""
@@ -76,7 +77,7 @@ def search(history: Columns, dense: Dense, budget: int, order: Ints) -> tuple[in
         if is_return:
             return_cell[op] = cell
             missing += 1
-        elif history.ret[op] == LATE:
+        elif history.ret[op] == NEVER:
             late[waiting] = op
             waiting += 1
             continue
@@ -106,7 +107,7 @@ def search(history: Columns, dense: Dense, budget: int, order: Ints) -> tuple[in
             op = int(event_of[this] >> 1)
             after = int(dense.step[state, history.kind[op]])
             # An unknown op that changes nothing is never needed.
-            if after >= 0 and not (history.ret[op] == LATE and after == state):
+            if after >= 0 and not (history.ret[op] == NEVER and after == state):
                 with_op = sum_ ^ _random(op)
                 if _remember(cache, with_op ^ _random(ops + after)):
                     remembered += 1

@@ -24,7 +24,8 @@ from checkers.linearizability.compiled.configurations import (
 )
 from checkers.linearizability.compiled.kernel import BYTES_A_NODE, RECORD, ROOM, TOO_BIG, TOO_LONG, walk
 from checkers.linearizability.compiled.open_ops import lay_out, width_of
-from checkers.linearizability.history.columns import LATE, Columns, Dense, Ints, Words
+from checkers.linearizability.history.columns import Columns, Dense
+from checkers.linearizability.history.events import NEVER, Ints, Words
 from checkers.linearizability.search.cegar import Groups
 
 _SMALL: Final = 1 << 9
@@ -51,7 +52,7 @@ class Workspace:
     def can_count(history: Columns) -> bool:
         """Do the counters of this history's unknown ops certainly fit into a row?"""
         late = history.kind[history.events[~history.events & 1 == 1] >> 1]
-        late = np.bincount(late[history.ret[history.events[~history.events & 1 == 1] >> 1] == LATE])
+        late = np.bincount(late[history.ret[history.events[~history.events & 1 == 1] >> 1] == NEVER])
         bits = np.ceil(np.log2(late[late > 0] + 1)) + 1
         # A field never lies across two words, so that up to half of a word stays empty.
         return float(bits.sum()) <= 32 * _TOKEN_WORDS

@@ -19,9 +19,10 @@ from typing import Any, Final
 
 from checkers.linearizability.budget import Budget, Meter
 from checkers.linearizability.decide import refuters
-from checkers.linearizability.history.encode import ILLEGAL, NEVER, Problem, Table
-from checkers.linearizability.models.registry import Inconsistent, Model, Transition
-from checkers.linearizability.monitors import monitor
+from checkers.linearizability.fast import monitor
+from checkers.linearizability.history.encode import ILLEGAL, Problem, Table
+from checkers.linearizability.history.events import NEVER, NONE
+from checkers.linearizability.models.specification import Inconsistent, Model, Transition
 from results.verdict import Verdict
 
 SMALL: Final = 8
@@ -189,9 +190,9 @@ class _Past:
         self.table = Table(_Anywhere(table.narrowed))
         for kind in [*table.kinds, *(Transition(_BEGIN, state) for state in beginnings)]:
             self.table.kind(kind)
-        self.table.close()
+        self.table.seal_kinds()
         self.kind = [*problem.kind, *range(len(table.kinds), len(self.table.kinds))]
-        self.source = [*problem.source, *[NEVER] * len(beginnings)]
+        self.source = [*problem.source, *[NONE] * len(beginnings)]
         choosing = range(first, len(self.kind))
         self.begin = [2 * op for op in choosing] + [2 * op + 1 for op in choosing]
 

@@ -13,12 +13,9 @@ from typing import Final
 from checkers.linearizability.budget import Budget
 from checkers.linearizability.decide import decide
 from checkers.linearizability.evidence.core import Core, core_of
-from checkers.linearizability.history.encode import NEVER, Problem
-from checkers.linearizability.history.partition import parts
-from checkers.linearizability.models.registry import Register, Transition, show
-from checkers.linearizability.monitors import earliest_return, first_refuted
-from checkers.linearizability.monitors.unique import NAME as UNIQUE
-from checkers.linearizability.monitors.unique import unique_register
+from checkers.linearizability.fast import earliest_return, fast, first_refuted, partition
+from checkers.linearizability.history.encode import Problem
+from checkers.linearizability.history.events import NONE
 from checkers.linearizability.outcome import Outcome
 from checkers.linearizability.search.cegar import NAME as REFINED
 from checkers.linearizability.search.state_flow import NAME as BALANCE
@@ -64,9 +61,9 @@ def earliest(problem: Problem, outcome: Outcome, budget: Budget) -> int:
     and where an object consists of several, a later return was enough; then prefixes are decided, as far as the budget
     for explanations goes. (Prefixes of one that has no order may have none, but not the other way round.)
     """
-    if outcome.position == NEVER:
+    if outcome.position == NONE:
         return first_refuted(problem)
-    if outcome.algorithm not in _LATE and (outcome.states or not parts(problem)):
+    if outcome.algorithm not in _LATE and (outcome.states or not partition(problem)):
         return outcome.position
     left = budget.explain // 2
 
@@ -79,91 +76,30 @@ def earliest(problem: Problem, outcome: Outcome, budget: Budget) -> int:
     return earliest_return(problem, outcome.position, refuted) if left > 0 else outcome.position
 
 
-def _states(problem: Problem, outcome: Outcome, position: int, op: int, budget: Budget) -> list[object]:
+def _states(problem: Problem, outcome: Outcome, position: int, op: int, budget: Budget) -> Sequence[object]:
     """The states possible just before the failing return; none when that would cost more than the budget.
 
-    The search knows them. Otherwise every value is probed: could a read of it have been answered at that moment?
+    A search knows them. Where a monitor does not, the model's record may have a way to find them.
     """
-    table = problem.table
-    if outcome.states or outcome.algorithm != UNIQUE:
-        return [table.states[s] for s in outcome.states]
-    earlier = problem.before(position).without(op)
-    began = max((earlier.call[o] for o in earlier.completed if not earlier.pure(o)), default=NEVER)
-    candidates = [table.model.initial]
-    for other in earlier.ops:
-        # A write that returned before another acknowledged one began is certainly overwritten.
-        if not earlier.pure(other) and (earlier.ret[other] == NEVER or earlier.ret[other] > began):
-            what = earlier.what(other)
-            candidates.append(what.value[1] if what.f == "cas" else what.value)
-    if len(candidates) * len(earlier.events) > budget.explain:
-        return []
-    possible = []
-    for value in candidates:
-        probe = unique_register(earlier.then(table.kind(Transition("read", value))))
-        if probe is not None and probe.verdict == Verdict.VALID:
-            possible.append(value)
-    return possible
+    before = fast(problem.table.model).states
+    if outcome.states or before is None:
+        return [problem.table.states[state] for state in outcome.states]
+    return before(problem, outcome.algorithm, position, op, budget.explain)
 
 
 def _story(problem: Problem, position: int, op: int, core: Core) -> str:
     """What in particular is wrong, in one clause."""
-    told = _register_story(problem, position, op, core.ops)
+    story = fast(problem.table.model).story
+    told = "" if story is None else story(problem, position, op, core.ops)
     if told:
         return told
     others = [other for other in core.ops if other != op]
     if not others:
         return "no state that could be reached allows it"
-    named = ", ".join(tell(problem, other) for other in others[:_NAMED])
+    named = ", ".join(problem.describe(other) for other in others[:_NAMED])
     more = f" and {len(others) - _NAMED} more" if len(others) > _NAMED else ""
     since = f", in whatever state the {problem.table.model.noun} was before them" if core.anywhere else ""
     return f"it contradicts {named}{more}{since}"
-
-
-def _register_story(problem: Problem, position: int, op: int, core: Sequence[int]) -> str:
-    """Registers: what became of the value that the op saw."""
-    if not isinstance(problem.table.model, Register):
-        return ""
-    what = problem.what(op)
-    if what.f not in ("read", "cas"):
-        return ""
-    seen = what.value if what.f == "read" else what.value[0]
-    writers = [w for w in problem.before(position).ops if w != op and _leaves(problem.what(w)) == (seen,)]
-    if not writers and seen != problem.table.model.initial:
-        return f"nothing had written {show(seen)} until then"
-    if len(writers) > 1 or (writers and seen == problem.table.model.initial):
-        return ""
-    written = problem.ret[writers[0]] if writers else NEVER
-    if writers and written == NEVER:
-        return ""
-    gone = [
-        other
-        for other in core
-        if _shows(problem.what(other)) not in ((), (seen,))
-        and problem.call[other] > written
-        and problem.ret[other] < problem.call[op]
-    ]
-    if not gone:
-        return ""
-    origin = tell(problem, writers[0]) if writers else f"the initial value {show(seen)}"
-    by = "by" if _leaves(problem.what(gone[-1])) else "before"
-    return f"{origin} had been overwritten {by} {tell(problem, gone[-1])}"
-
-
-def _leaves(what: Transition) -> tuple[object, ...]:
-    """The value a register's op leaves behind, if it changes it at all."""
-    if what.f in ("read", "cas-refused"):
-        return ()
-    return (what.value[1] if what.f == "cas" else what.value,)
-
-
-def _shows(what: Transition) -> tuple[object, ...]:
-    """The value that a register certainly held at the end of this op, if it says so."""
-    return (what.value,) if what.f == "read" else _leaves(what)
-
-
-def tell(problem: Problem, op: int) -> str:
-    """`write 4 (op 80)`."""
-    return f"{problem.table.model.describe(problem.what(op))} (op {problem.source[op]})"
 
 
 def sentence(problem: Problem, found: Explanation, key: str | None) -> str:

@@ -1,13 +1,16 @@
-"""The independent judge of witnesses. Deliberately shares nothing with the searches but the definition."""
+"""The independent judge of witnesses. It shares nothing with searches and monitors but the definition of a history."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 import numpy as np
 
-from checkers.linearizability.history.encode import NEVER, Problem
-from checkers.linearizability.monitors.base import LATE, Bools, Longs, Times
+from checkers.linearizability.history.encode import Problem
+from checkers.linearizability.history.events import NEVER, NONE, Bools, Longs, Times
+
+FAILED_REPLAY: Final = "the checker's own witness failed its replay ({}): a defect of the checker, please report it"
 
 
 def verify_witness(problem: Problem, order: Sequence[int]) -> str | None:
@@ -23,10 +26,10 @@ def verify_witness(problem: Problem, order: Sequence[int]) -> str | None:
         return f"op {problem.source[min(left_out)]} completed and is not placed"
     if not set(order) <= set(problem.ops):
         return "an op is placed that nobody called"
-    latest_call = NEVER
+    latest_call = NONE
     for op in order:
         returned = problem.ret[op]
-        if returned != NEVER and returned < latest_call:
+        if returned < latest_call:
             return f"op {problem.source[op]} had returned before an op placed in front of it was called"
         latest_call = max(latest_call, problem.call[op])
     place = problem.table.model.replay(problem.table.kinds[problem.kind[op]] for op in order)
@@ -37,39 +40,47 @@ def verify_witness(problem: Problem, order: Sequence[int]) -> str | None:
 # row for each op that is placed, in that order; equal numbers are equal values, and a negative one is none.
 
 
-def respects_time(when: Times, order: Longs) -> bool:
-    """Every completed op once, every unknown op at most once, and none before one that had returned by its call."""
+def out_of_time(when: Times, order: Longs) -> str | None:
+    """Right means: every completed op once, every unknown op at most once, and none before one that had returned by its
+    call.
+    """
     times = np.bincount(order, minlength=len(when.op))
-    if (times > 1).any() or (times[when.ret < LATE] == 0).any():
-        return False
-    return bool((np.maximum.accumulate(when.call[order]) <= when.ret[order]).all())
+    if (times > 1).any() or (times[when.ret < NEVER] == 0).any():
+        return "an op is placed twice, or a completed one is not placed"
+    if (np.maximum.accumulate(when.call[order]) > when.ret[order]).any():
+        return "an op had returned before one placed in front of it was called"
+    return None
 
 
-def register_holds(write: Bools, value: Longs) -> bool:
+_IMPOSSIBLE: Final = "an op cannot happen where it is placed"
+
+
+def register_wrong(write: Bools, value: Longs) -> str | None:
     """Every read shows what was written last; 0 before that."""
     last = np.maximum.accumulate(np.where(write, np.arange(len(write)), -1))
-    return bool((value == np.where(last < 0, 0, value[last]))[~write].all())
+    return None if (value == np.where(last < 0, 0, value[last]))[~write].all() else _IMPOSSIBLE
 
 
-def queue_holds(put: Bools, empty: Bools, element: Longs) -> bool:
+def queue_wrong(put: Bools, empty: Bools, element: Longs) -> str | None:
     """The n-th that is taken is the n-th that was put in (a negative one is unknown); an empty queue has none left."""
     taken = ~put & ~empty
     puts, takes = np.cumsum(put), np.cumsum(taken)
     if (takes > puts).any() or (takes != puts)[empty].any():
-        return False
+        return _IMPOSSIBLE
     right = element[put][: np.count_nonzero(taken)]
-    return bool(((element[taken] == right) | (element[taken] < 0)).all())
+    return None if ((element[taken] == right) | (element[taken] < 0)).all() else _IMPOSSIBLE
 
 
-def log_holds(append: Bools, read: Bools, end: Bools, entry: Longs, offset: Longs) -> bool:
+def log_wrong(append: Bools, read: Bools, end: Bools, entry: Longs, offset: Longs) -> str | None:
     """Appends go to one offset after the other, an offset of -1 is not known; a read shows what is there, -1 for none;
     `end` ops tell the next offset, and all others the first, which is 0.
     """
     count = np.cumsum(append)
     appended = entry[append]
     if ((offset != count - 1) & (offset != -1))[append].any() or (offset != count)[end].any():
-        return False
+        return _IMPOSSIBLE
     inside = read & (offset >= 0) & (offset < count)
     there = np.full(len(read), -1, np.int64)
     there[inside] = appended[offset[inside]]
-    return bool((there == entry)[read].all() and (offset == 0)[~(append | read | end)].all())
+    right = (there == entry)[read].all() and (offset == 0)[~(append | read | end)].all()
+    return None if right else _IMPOSSIBLE

@@ -17,13 +17,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from checkers.linearizability.evidence.direct import NOTHING, PlainOps
-from checkers.linearizability.monitors.base import LATE
+from checkers.linearizability.history.events import NEVER, Bools, Longs
+from checkers.linearizability.history.plain_ops import NOTHING, PlainOps
 from results.history import Call
 from results.op import FAIL, INFO, INVOKE, OK, Op
-
-Longs = npt.NDArray[np.int64]
-Flags = npt.NDArray[np.bool_]
 
 _TYPES: Final = (INVOKE, OK, FAIL, INFO)
 
@@ -41,7 +38,7 @@ class Calls:
 
     invoke: Longs
     done: Longs
-    ok: Flags
+    ok: Bools
 
 
 class Rows:
@@ -75,7 +72,7 @@ class Rows:
         """The different values, as JSON; `value` counts in them."""
         return self.texts.to_pylist()  # type: ignore[no-any-return]
 
-    def odd_runs(self) -> Flags:
+    def odd_runs(self) -> Bools:
         """Runs that break an invariant of histories (`checkers.wellformed` says which), or in which no client acts."""
         odd = np.zeros(len(self.spans), np.bool_)
         odd[self.run[(self.index != self.place) | (self.kind < 0)]] = True
@@ -95,7 +92,7 @@ class Rows:
         acted[self.run[self.process >= 0]] = True
         return odd | ~acted
 
-    def calls(self, fs: frozenset[str], odd: Flags) -> Calls:
+    def calls(self, fs: frozenset[str], odd: Bools) -> Calls:
         """The clients' calls of these ops, of all runs that are not odd."""
         wanted = np.array([f in fs for f in self.fs] + [False])[self.f]
         at = self.by_process
@@ -108,7 +105,7 @@ class Rows:
         kept = outcome != 2
         return Calls(invoke[kept], done[kept], outcome[kept] == 1)
 
-    def calls_in_order(self, fs: frozenset[str], odd: Flags) -> Calls:
+    def calls_in_order(self, fs: frozenset[str], odd: Bools) -> Calls:
         """`calls`, by row of the invocation; they come by process, and there are as many rows as it takes to sort."""
         found = self.calls(fs, odd)
         called = np.zeros(len(self.kind), np.bool_)
@@ -135,10 +132,10 @@ def objects(table: pa.Table, fs: frozenset[str]) -> list[tuple[str | None, Plain
     if not pc.all(plain, min_count=0).as_py():
         return None
     whole = pc.if_else(pc.match_substring_regex(rows.texts, _WHOLE), rows.texts, pa.scalar(None, rows.texts.type))
-    known = np.append(whole.cast(pa.int64()).fill_null(LATE).to_numpy(zero_copy_only=False), LATE)
-    ret = np.where(calls.ok, calls.done, LATE)
+    known = np.append(whole.cast(pa.int64()).fill_null(NEVER).to_numpy(zero_copy_only=False), NEVER)
+    ret = np.where(calls.ok, calls.done, NEVER)
     ops = PlainOps(
-        rows.fs, rows.f[calls.invoke], asked, got, calls.ok, calls.invoke, ret, calls.invoke, known, known != LATE
+        rows.fs, rows.f[calls.invoke], asked, got, calls.ok, calls.invoke, ret, calls.invoke, known, known != NEVER
     )
     key = rows.key[calls.invoke]
     if (key[1:] < key[:-1]).any():
@@ -173,17 +170,17 @@ def _op(table: pa.Table, row: int) -> Op:
 
 def _ranked(ops: PlainOps) -> PlainOps:
     """With places among its own events alone: the monitors have arrays as long as there are places."""
-    returned = ops.ret < LATE
+    returned = ops.ret < NEVER
     events = np.concatenate((ops.call, ops.ret[returned]))
     low, high = int(events.min()), int(events.max())
     if high - low < 4 * len(events):
         there = np.zeros(high - low + 1, np.int64)
         there[events - low] = 1
         place = np.cumsum(there) - 1
-        call, ret = place[ops.call - low], np.where(returned, place[np.where(returned, ops.ret - low, 0)], LATE)
+        call, ret = place[ops.call - low], np.where(returned, place[np.where(returned, ops.ret - low, 0)], NEVER)
     else:
         stamps = np.sort(events)
-        call, ret = np.searchsorted(stamps, ops.call), np.where(returned, np.searchsorted(stamps, ops.ret), LATE)
+        call, ret = np.searchsorted(stamps, ops.call), np.where(returned, np.searchsorted(stamps, ops.ret), NEVER)
     return ops._replace(call=call, ret=ret)
 
 

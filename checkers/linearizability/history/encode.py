@@ -11,8 +11,8 @@ from collections.abc import Hashable, Iterable, Sequence
 from sys import getsizeof
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
-from checkers.linearizability.models.registry import INCONSISTENT, Model, Transition
-from checkers.linearizability.models.specification import Unheard
+from checkers.linearizability.history.events import NEVER, NONE
+from checkers.linearizability.models.specification import INCONSISTENT, Model, Transition, Unheard
 from checkers.linearizability.models.values import freeze
 from results.bulk import making_many
 from results.errors import with_article
@@ -21,9 +21,6 @@ from results.op import FAIL, OK
 
 if TYPE_CHECKING:
     from checkers.linearizability.history.columns import Dense
-
-NEVER: Final = -1
-"""Instead of a position: the event never came. An op without return may still happen at any later time."""
 
 ILLEGAL: Final = -1
 """Instead of a state: the step cannot be taken."""
@@ -54,7 +51,7 @@ class Table:
         self._kind_ids: dict[Transition, int] = {}
         self._state_ids: dict[Hashable, int] = {model.initial: 0}
         self._cells: dict[tuple[int, int], int] = {}
-        self.dense: Dense | None = None  # all of it as arrays, once somebody closed it (`columns.close`)
+        self.dense: Dense | None = None  # all of it as arrays, once somebody asked for it (`closed_table`)
         self.larger_than: tuple[int, int] | None = None  # (kinds, states) that were too many to close it
         self._state_bytes = self._settled = 0
         self._unheard: dict[int, set[str]] = {}  # kind of unknown outcome -> what its steps looked at so far
@@ -76,7 +73,7 @@ class Table:
                 self._unheard[found] = set()
         return found
 
-    def close(self) -> None:
+    def seal_kinds(self) -> None:
         """No further kinds come, but for probes that read what is there: states may be merged (`Model.narrow`)."""
         self.narrowed = self.model.narrow(self.kinds)
 
@@ -187,6 +184,10 @@ class Problem:
     def what(self, op: int) -> Transition:
         return self.table.kinds[self.kind[op]]
 
+    def describe(self, op: int) -> str:
+        """`write 4 (op 80)`."""
+        return f"{self.table.model.describe(self.what(op))} (op {self.source[op]})"
+
     def before(self, position: int) -> Problem:
         """What was known just before the event at `position`: ops still open are unknown, pure ones of them gone.
 
@@ -210,7 +211,7 @@ class Problem:
     def then(self, kind: int) -> Problem:
         """The same with one more op of that kind, called and answered after everything else."""
         op = len(self.kind)
-        return Problem(self.table, [*self.kind, kind], [*self.source, NEVER], [*self.events, 2 * op, 2 * op + 1])
+        return Problem(self.table, [*self.kind, kind], [*self.source, NONE], [*self.events, 2 * op, 2 * op + 1])
 
     def _with(self, events: Iterable[int]) -> Problem:
         return Problem(self.table, self.kind, self.source, list(events))
@@ -264,7 +265,7 @@ def encode(calls: Sequence[Call], model: Model[Any], shared: Table | None = None
                 event_at[completion.index] = 2 * op + 1
                 count += 1
     if shared is None:
-        table.close()
+        table.seal_kinds()
     if len(event_at) != count:
         _tell_twice(calls)
     return Problem(table, kind, source, [event_at[index] for index in sorted(event_at)])

@@ -9,13 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from checkers.linearizability.history.encode import Problem, Table
-from checkers.linearizability.models.containers import Set
 
 
-def parts(problem: Problem) -> Sequence[Problem]:
-    """The problems that this one consists of, short ones first; none when it is one object. Ops keep their numbers."""
+def by_element(problem: Problem) -> Sequence[Problem]:
+    """The elements of a set, short histories first; none where an op reads the whole set. Ops keep their numbers."""
     model = problem.table.model
-    if type(model) is not Set or any(kind.f == "read" for kind in problem.table.kinds):
+    if any(kind.f == "read" for kind in problem.table.kinds):
         return ()
     elements = [kind.value[0] if kind.f == "contains" else kind.value for kind in problem.table.kinds]
     events: dict[object, list[int]] = {}
@@ -26,7 +25,7 @@ def parts(problem: Problem) -> Sequence[Problem]:
     tables = {element: Table(model) for element in events}
     number = [tables[e].kind(kind) if e in tables else 0 for e, kind in zip(elements, problem.table.kinds, strict=True)]
     for table in tables.values():
-        table.close()
+        table.seal_kinds()
     kinds = [number[kind] for kind in problem.kind]
     found = [Problem(tables[element], kinds, problem.source, own) for element, own in events.items()]
     return sorted(found, key=lambda part: len(part.events))

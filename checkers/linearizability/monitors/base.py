@@ -7,41 +7,21 @@ a `Problem`, or from anywhere else that has millions of ops in arrays.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final, NamedTuple, Protocol, Self, TypeVar
+from typing import Protocol, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from checkers.linearizability.history.encode import Problem
+from checkers.linearizability.history.events import NEVER, Bools, Longs, Times
 from checkers.linearizability.outcome import Outcome
 from results.verdict import Verdict
-
-Longs = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
-
-LATE: Final = 1 << 62
-"""The return of an op that never returned."""
-
-
-class Times(NamedTuple):
-    """op    numbers of the ops that are there, in order of call.
-    call  position of each one's call among the events.
-    ret   position of each one's return, LATE where there is none.
-    """
-
-    op: Longs
-    call: Longs
-    ret: Longs
-
-    def chosen(self, keep: Bools) -> Times:
-        return Times(self.op[keep], self.call[keep], self.ret[keep])
 
 
 def times(problem: Problem) -> Times:
     events = np.array(problem.events, dtype=np.int64)
     op = events[events & 1 == 0] >> 1
     call, ret = np.array(problem.call, dtype=np.int64), np.array(problem.ret, dtype=np.int64)
-    ret[ret < 0] = LATE
     return Times(op, call[op], ret[op])
 
 
@@ -114,7 +94,7 @@ def until(whole: Times, pure: Bools, position: int) -> tuple[Bools, Times]:
     """What was known right after the event at `position`, as `Problem.before`: which ops are kept, and their times."""
     still_open = whole.ret > position
     keep = (whole.call <= position) & ~(still_open & pure)
-    return keep, Times(whole.op[keep], whole.call[keep], np.where(still_open, LATE, whole.ret)[keep])
+    return keep, Times(whole.op[keep], whole.call[keep], np.where(still_open, NEVER, whole.ret)[keep])
 
 
 def first_proof(whole: Times, pure: Bools, refuted: Callable[[Bools, Times], bool]) -> int:
@@ -123,7 +103,7 @@ def first_proof(whole: Times, pure: Bools, refuted: Callable[[Bools, Times], boo
     A monitor may be at a loss about a part of what it decided as a whole: then the answer is a later return, at which
     the history is refuted as well.
     """
-    returns = np.sort(whole.ret[whole.ret < LATE])
+    returns = np.sort(whole.ret[whole.ret < NEVER])
     low, high = 0, len(returns) - 1
     while low < high:
         middle = (low + high) // 2

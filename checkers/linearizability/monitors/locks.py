@@ -12,8 +12,7 @@ from __future__ import annotations
 import heapq
 from typing import Final
 
-from checkers.linearizability.history.encode import NEVER, Problem
-from checkers.linearizability.monitors.base import LATE
+from checkers.linearizability.history.encode import Problem
 from checkers.linearizability.outcome import Outcome
 from results.verdict import Verdict
 
@@ -31,8 +30,7 @@ def mutex_by_deadlines(problem: Problem) -> Outcome:
         op = event >> 1
         frees = release[problem.kind[op]]
         if not event & 1:
-            last = problem.ret[op]
-            heapq.heappush(waiting[frees], (LATE if last == NEVER else last, op))
+            heapq.heappush(waiting[frees], (problem.ret[op], op))
             continue
         if placed[op]:
             continue

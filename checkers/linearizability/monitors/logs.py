@@ -29,18 +29,9 @@ import numpy as np
 import numpy.typing as npt
 
 from checkers.linearizability.history.encode import Problem
+from checkers.linearizability.history.events import NEVER, Bools, Longs, Times
 from checkers.linearizability.models.log import Log
-from checkers.linearizability.monitors.base import (
-    LATE,
-    Bools,
-    Contradiction,
-    Longs,
-    Times,
-    Undecided,
-    judged,
-    reject,
-    times,
-)
+from checkers.linearizability.monitors.base import Contradiction, Undecided, judged, reject, times
 from checkers.linearizability.outcome import Outcome
 
 NAME: Final = "log by offsets"
@@ -124,13 +115,13 @@ def log_order(ops: LogOps) -> Longs:
         end = int(owner.offsets.max()) + 1
     if (f == MAX).any():
         end = max(end, int(offset[f == MAX].max()))
-    must = owner.free[ret[owner.free] < LATE]
+    must = owner.free[ret[owner.free] < NEVER]
     if end - len(owner.rows) > len(owner.free) + len(owner.fixed):
         raise Contradiction(*_reaching(ops, end))
     slots = end + len(must)
     # Groups: 2 * v are the max-offsets of v, 2 * o + 1 is the append at o.
     latest = np.full(2 * slots + 2, -1, np.int64)
-    earliest = np.full(2 * slots + 2, LATE, np.int64)
+    earliest = np.full(2 * slots + 2, NEVER, np.int64)
     latest[2 * owner.offsets + 1] = call[owner.rows]
     earliest[2 * owner.offsets + 1] = ret[owner.rows]
     empty = np.nonzero((f == READ) & ~seen & (offset >= 0) & (offset < slots))[0]
@@ -162,8 +153,8 @@ class _Owners(NamedTuple):
 def _owners(ops: LogOps) -> _Owners:
     f, entry, offset, (_, _, ret) = ops.f, ops.entry, ops.offset, ops.when
     append = f == APPEND
-    reject(np.nonzero(append & (offset < NONE) & (ret < LATE))[0])
-    certain = np.nonzero(append & (offset >= 0) & (ret < LATE))[0]
+    reject(np.nonzero(append & (offset < NONE) & (ret < NEVER))[0])
+    certain = np.nonzero(append & (offset >= 0) & (ret < NEVER))[0]
     certain = certain[np.argsort(offset[certain], kind="stable")]
     twice = np.nonzero(offset[certain][1:] == offset[certain][:-1])[0]
     if len(twice):
@@ -182,7 +173,7 @@ def _owners(ops: LogOps) -> _Owners:
     wrong = np.nonzero(entry[certain[place[owned]]] != entry[read[owned]])[0]
     if len(wrong):
         raise Contradiction(int(read[owned][wrong[0]]), int(certain[place[owned]][wrong[0]]))
-    loose = np.nonzero(append & ((offset == NONE) | (ret == LATE)) & (offset >= NONE))[0]
+    loose = np.nonzero(append & ((offset == NONE) | (ret == NEVER)) & (offset >= NONE))[0]
     orphans = read[~owned]
     if not len(orphans):
         found = np.zeros(0, np.int64)
@@ -251,7 +242,7 @@ def _fill(ops: LogOps, owner: _Owners, must: Longs, end: int, latest: Longs, ear
         fits = fits[np.unique(ops.offset[fits], return_index=True)[1]]
         rows, offsets = fits, ops.offset[fits]
         holes = np.setdiff1d(holes, offsets, assume_unique=True)
-    unknown = owner.free[ret[owner.free] == LATE]
+    unknown = owner.free[ret[owner.free] == NEVER]
     unknown = unknown[np.argsort(call[unknown], kind="stable")]
     if not len(must):
         if len(unknown) < len(holes) or (call[unknown[: len(holes)]] > deadline[2 * holes + 1]).any():
@@ -281,7 +272,7 @@ def _fill_urgently(
         last, row = heapq.heappop(waiting)
         if reached[group] > last:
             raise Contradiction(row, *np.nonzero(call == reached[group])[0].tolist())
-        left -= last < LATE
+        left -= last < NEVER
         rows.append(row)
         offsets.append(offset)
     return np.array(rows, np.int64), np.array(offsets, np.int64)

@@ -20,17 +20,8 @@ import numpy as np
 import numpy.typing as npt
 
 from checkers.linearizability.history.encode import Problem
-from checkers.linearizability.monitors.base import (
-    LATE,
-    Bools,
-    Contradiction,
-    Longs,
-    Times,
-    Undecided,
-    judged,
-    reject,
-    times,
-)
+from checkers.linearizability.history.events import NEVER, Bools, Longs, Times
+from checkers.linearizability.monitors.base import Contradiction, Undecided, judged, reject, times
 from checkers.linearizability.outcome import Outcome
 
 NAME: Final = "FIFO queue of unique elements"
@@ -55,7 +46,7 @@ class QueueOps(NamedTuple):
 
 
 class Elements(NamedTuple):
-    """The elements that matter, by number. Rows are -1 where there is no such op, calls and returns LATE.
+    """The elements that matter, by number. Rows are -1 where there is no such op, calls and returns NEVER.
 
     enqueue, dequeue   rows.
     called, inside     when the enqueue was called; when it was over, at the latest when the dequeue was.
@@ -95,7 +86,7 @@ def check_queue(ops: QueueOps) -> tuple[Elements, Longs]:
     empty = np.nonzero(ops.f == EMPTY)[0]
     if len(lost) and len(empty):
         raise Undecided
-    size = 2 + max(int(ops.when.call.max(initial=0)), int(ops.when.ret[ops.when.ret < LATE].max(initial=0)))
+    size = 2 + max(int(ops.when.call.max(initial=0)), int(ops.when.ret[ops.when.ret < NEVER].max(initial=0)))
     found = _in_order(ops, found, lost, size)
     return found, _moments(ops, found, empty, size)
 
@@ -108,7 +99,7 @@ def _elements(ops: QueueOps) -> Elements:
     enqueue[element[put]] = put
     if (enqueue[element[put]] != put).any():
         raise Undecided
-    certain = took[ret[took] < LATE]
+    certain = took[ret[took] < NEVER]
     dequeue[element[certain]] = certain
     again = certain[dequeue[element[certain]] != certain]
     if len(again):
@@ -116,27 +107,27 @@ def _elements(ops: QueueOps) -> Elements:
     reject(certain[enqueue[element[certain]] < 0])
     reject(certain[ret[certain] < call[enqueue[element[certain]]]])
     # One that may have happened, and is known by what it would have taken: the first called of an element will do.
-    perhaps = took[(ret[took] == LATE) & (enqueue[element[took]] >= 0)][::-1]
+    perhaps = took[(ret[took] == NEVER) & (enqueue[element[took]] >= 0)][::-1]
     perhaps = perhaps[dequeue[element[perhaps]] < 0]
     dequeue[element[perhaps]] = perhaps
-    called = np.where(enqueue >= 0, call[enqueue], LATE)
-    ended = np.where(enqueue >= 0, ret[enqueue], LATE)
-    gone = np.where(dequeue >= 0, ret[dequeue], LATE)
-    taken = np.where(dequeue >= 0, np.maximum(call[dequeue], called), LATE)
+    called = np.where(enqueue >= 0, call[enqueue], NEVER)
+    ended = np.where(enqueue >= 0, ret[enqueue], NEVER)
+    gone = np.where(dequeue >= 0, ret[dequeue], NEVER)
+    taken = np.where(dequeue >= 0, np.maximum(call[dequeue], called), NEVER)
     return Elements(enqueue, dequeue, called, np.minimum(ended, gone), taken, gone)
 
 
 def _in_order(ops: QueueOps, found: Elements, lost: Longs, size: int) -> Elements:
     """Raises Contradiction where elements overtake others, or get lost; what a LOST one took is no longer there."""
     # The earliest end of a dequeue of anything enqueued from a position on.
-    ends = np.full(size + 1, LATE, np.int64)
-    known = np.nonzero(found.gone < LATE)[0]
+    ends = np.full(size + 1, NEVER, np.int64)
+    known = np.nonzero(found.gone < NEVER)[0]
     ends[found.called[known]] = found.gone[known]
     deadline = np.minimum.accumulate(ends[::-1])[::-1]
-    put = np.nonzero((found.enqueue >= 0) & (found.inside < LATE))[0]
+    put = np.nonzero((found.enqueue >= 0) & (found.inside < NEVER))[0]
     due = deadline[found.inside[put]]
     overtaken = put[due < found.taken[put]]
-    late = overtaken[found.gone[overtaken] < LATE]
+    late = overtaken[found.gone[overtaken] < NEVER]
     if len(late):
         raise Contradiction(*_overtaking(ops, found, int(late[0]), deadline))
     if not len(overtaken):
@@ -157,7 +148,7 @@ def _in_order(ops: QueueOps, found: Elements, lost: Longs, size: int) -> Element
 
 def _overtaking(ops: QueueOps, found: Elements, x: int, deadline: Longs) -> list[int]:
     """The ops that show that another element overtook x: its enqueue and dequeue, those of x."""
-    other = np.nonzero((found.gone == deadline[found.inside[x]]) & (found.gone < LATE))[0][:1]
+    other = np.nonzero((found.gone == deadline[found.inside[x]]) & (found.gone < NEVER))[0][:1]
     rows = [int(found.enqueue[x]), int(found.dequeue[x])]
     rows += [int(row) for one in other for row in (found.enqueue[one], found.dequeue[one])]
     return [row for row in rows if row >= 0]
@@ -167,13 +158,13 @@ def _moments(ops: QueueOps, found: Elements, empty: Longs, size: int) -> Longs:
     """For each dequeue that found nothing a position right behind which nothing is certainly inside."""
     if not len(empty):
         return np.zeros(0, np.int64)
-    held = np.nonzero((found.inside < LATE) & (found.inside < found.taken))[0]
+    held = np.nonzero((found.inside < NEVER) & (found.inside < found.taken))[0]
     change = np.zeros(size + 1, np.int64)
     np.add.at(change, found.inside[held], 1)
     np.add.at(change, np.minimum(found.taken[held], size), -1)
     free = np.cumsum(change) == 0
     # The first free position from each one on.
-    positions = np.where(free, np.arange(size + 1), LATE)
+    positions = np.where(free, np.arange(size + 1), NEVER)
     following = np.minimum.accumulate(positions[::-1])[::-1]
     moment = following[ops.when.call[empty]]
     covered = empty[moment >= ops.when.ret[empty]]
@@ -209,19 +200,19 @@ def queue_order(ops: QueueOps) -> Longs:
 
 def _settled(found: Elements, moments: Longs) -> Elements:
     """Dequeues that may have happened did so only where they have to, and then as soon as they have to."""
-    ends = np.full(int(found.called[found.called < LATE].max(initial=0)) + 2, LATE, np.int64)
-    known = np.nonzero(found.gone < LATE)[0]
+    ends = np.full(int(found.called[found.called < NEVER].max(initial=0)) + 2, NEVER, np.int64)
+    known = np.nonzero(found.gone < NEVER)[0]
     ends[found.called[known]] = found.gone[known]
     deadline = np.minimum.accumulate(ends[::-1])[::-1]
-    due = np.where(found.inside < len(deadline), deadline[np.minimum(found.inside, len(deadline) - 1)], LATE)
+    due = np.where(found.inside < len(deadline), deadline[np.minimum(found.inside, len(deadline) - 1)], NEVER)
     last = int(moments.max(initial=-1))
-    perhaps = (found.dequeue >= 0) & (found.gone == LATE)
-    needed = perhaps & ((due < LATE) | (found.inside <= last))
+    perhaps = (found.dequeue >= 0) & (found.gone == NEVER)
+    needed = perhaps & ((due < NEVER) | (found.inside <= last))
     spared = perhaps & ~needed
     return found._replace(
         gone=np.where(needed, due, found.gone),
         dequeue=np.where(spared, -1, found.dequeue),
-        taken=np.where(spared, LATE, found.taken),
+        taken=np.where(spared, NEVER, found.taken),
     )
 
 
@@ -232,7 +223,7 @@ def _elements_in_order(found: Elements, moments: Longs) -> list[tuple[int, int]]
     would be a violation.
     """
     there = np.nonzero(found.dequeue >= 0)[0]
-    left = np.nonzero((found.dequeue < 0) & (found.inside < LATE))[0]
+    left = np.nonzero((found.dequeue < 0) & (found.inside < NEVER))[0]
     keys = [found.called, found.taken, found.inside, found.gone]
     called, taken, inside, gone = (key.tolist() for key in keys)
     by_called, by_taken, by_inside, by_gone = (there[np.argsort(key[there], kind="stable")].tolist() for key in keys)

@@ -12,17 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from checkers.linearizability.history.encode import Problem
-from checkers.linearizability.monitors.base import (
-    LATE,
-    Bools,
-    Contradiction,
-    Longs,
-    Times,
-    Undecided,
-    judged,
-    reject,
-    times,
-)
+from checkers.linearizability.history.events import NEVER, Bools, Longs, Times
+from checkers.linearizability.monitors.base import Contradiction, Undecided, judged, reject, times
 from checkers.linearizability.outcome import Outcome
 
 NAME: Final = "unique-value register"
@@ -101,9 +92,9 @@ def check_register(ops: RegisterOps) -> _Zones:
     source = writer[value[reads]]
     reject(reads[(source < 0) & (value[reads] != INITIAL)])
     reject(reads[ret[reads] < np.where(source < 0, -1, call[source])])
-    first, last = np.full(values, LATE, np.int64), np.full(values, -1, np.int64)
+    first, last = np.full(values, NEVER, np.int64), np.full(values, -1, np.int64)
     first[value[writes]], last[value[writes]] = ret[writes], call[writes]
-    needed = first < LATE
+    needed = first < NEVER
     needed[value[reads]] = True
     np.minimum.at(first, value[reads], ret[reads])
     np.maximum.at(last, value[reads], call[reads])

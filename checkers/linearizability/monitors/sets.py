@@ -23,7 +23,8 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from typing import Final
 
-from checkers.linearizability.history.encode import NEVER, Problem
+from checkers.linearizability.history.encode import Problem
+from checkers.linearizability.history.events import NEVER, NONE
 from checkers.linearizability.outcome import Outcome
 from results.verdict import Verdict
 
@@ -32,7 +33,7 @@ NAME: Final = "set by inclusion"
 _Bound = tuple[int, int]
 """A position among the events, and the op that has its earliest point there."""
 
-_START: Final[_Bound] = (-1, NEVER)
+_START: Final[_Bound] = (NONE, NONE)
 
 
 class _Contradiction(Exception):
@@ -50,7 +51,7 @@ def set_by_inclusion(problem: Problem) -> Outcome | None:
     except _Contradiction as found:
         if history.shrinks:
             return None
-        core = [op for op in found.ops if op != NEVER and problem.ret[op] != NEVER]
+        core = [op for op in found.ops if op != NONE and problem.ret[op] != NEVER]
         return Outcome(Verdict.INVALID, NAME, history.work, core=core)
     return Outcome(Verdict.VALID, NAME, history.work, witness=order)
 
@@ -93,7 +94,7 @@ class _History:
         for op in removes:
             element, returned = problem.what(op).value, problem.ret[op]
             added = self.adds.get(element)
-            self.shrinks |= added is not None and (returned == NEVER or problem.call[added[0]] < returned)
+            self.shrinks |= added is not None and problem.call[added[0]] < returned
             if returned != NEVER:
                 self.without.setdefault(element, []).append(op)
 
@@ -129,7 +130,7 @@ class _Points:
         floor: dict[Hashable, _Bound] = {}
         read, filled = _START, _START
         before: frozenset[Hashable] = frozenset()
-        previous = NEVER
+        previous = NONE
         for shown in sorted(history.reads, key=len):
             reads = history.reads[shown]
             if not before <= shown:
@@ -154,8 +155,8 @@ class _Points:
         latest = _START
         for op in ops:
             called, returned = self.problem.call[op], self.problem.ret[op]
-            self.at[op], self.behind[op] = (called, NEVER) if called > after[0] else after
-            if returned != NEVER and returned < self.at[op]:
+            self.at[op], self.behind[op] = (called, NONE) if called > after[0] else after
+            if returned < self.at[op]:
                 raise _Contradiction(*self._path(op))
             latest = max(latest, (self.at[op], op))
         return latest
@@ -163,7 +164,7 @@ class _Points:
     def _path(self, op: int) -> list[int]:
         """The op and those that it has to follow, back to the one whose call is too late."""
         path = []
-        while op != NEVER:
+        while op != NONE:
             path.append(op)
             op = self.behind[op]
         return path

@@ -18,7 +18,8 @@ from collections.abc import Mapping
 from itertools import pairwise
 from typing import Final
 
-from checkers.linearizability.history.encode import NEVER, Problem
+from checkers.linearizability.history.encode import Problem
+from checkers.linearizability.history.events import NEVER, NONE
 from checkers.linearizability.monitors.zones import Chain, in_order
 from checkers.linearizability.outcome import Outcome
 from results.verdict import Verdict
@@ -50,25 +51,25 @@ def _chains(problem: Problem, tokens: Mapping[str, int], gets: Mapping[str, list
     """All ops that matter, or None where they contradict each other already."""
     lengths = sorted({len(token) for token in tokens})
     is_put = {op for op in tokens.values() if problem.what(op).f == "put"}
-    # The string of each chain, by the put that begins it, NEVER for the chain that begins with nothing.
-    longest: dict[int, str] = {NEVER: ""}
-    members: dict[int, list[str]] = {NEVER: []}
+    # The string of each chain, by the put that begins it, NONE for the chain that begins with nothing.
+    longest: dict[int, str] = {NONE: ""}
+    members: dict[int, list[str]] = {NONE: []}
     for shown in sorted(gets, key=len, reverse=True):
         first = _token(shown, 0, lengths, tokens)
         if first is None and shown:
             return None
-        writer = tokens[first] if first is not None else NEVER
-        head = writer if writer in is_put else NEVER
+        writer = tokens[first] if first is not None else NONE
+        head = writer if writer in is_put else NONE
         if not longest.setdefault(head, shown).startswith(shown):
-            if head != NEVER or longest[NEVER]:
+            if head != NONE or longest[NONE]:
                 return None
-            longest[NEVER] = shown
+            longest[NONE] = shown
         members.setdefault(head, []).append(shown)
     chains: list[Chain] = []
     placed: set[int] = set()
     for head, whole in longest.items():
         chain = Chain([])
-        if head == NEVER:
+        if head == NONE:
             chain.first = chain.last = -1
         if not _cut(problem, whole, head, chain, lengths, tokens, gets, members[head], is_put, placed):
             return None
@@ -101,7 +102,7 @@ def _cut(
     # Slices of each beginning would cost the square of a long string: their lengths tell them apart.
     seen = {len(text): text for text in shown}
     found = 0
-    if head == NEVER and "" in gets:
+    if head == NONE and "" in gets:
         found += 1
         if not chain.add(problem, gets[""]):
             return False
@@ -110,7 +111,7 @@ def _cut(
         if token is None:
             return False
         op = tokens[token]
-        if op in placed or (op in is_put) != (at == 0 and head != NEVER):
+        if op in placed or (op in is_put) != (at == 0 and head != NONE):
             return False
         placed.add(op)
         at += len(token)

@@ -19,8 +19,8 @@ from collections.abc import Hashable
 from dataclasses import dataclass, field
 from typing import Any
 
-from checkers.linearizability.history.encode import NEVER, Problem
-from checkers.linearizability.models.registry import CasRegister, Register
+from checkers.linearizability.history.encode import Problem
+from checkers.linearizability.history.events import NEVER, NONE
 from checkers.linearizability.monitors.zones import Chain, in_order
 from checkers.linearizability.outcome import Outcome
 from results.verdict import Verdict
@@ -32,7 +32,7 @@ NAME = "unique-value register"
 class _Value:
     """Who wrote a value, who read it, which op swapped it for which next one."""
 
-    writer: int = NEVER
+    writer: int = NONE
     comes_from: Any = None
     swaps: list[tuple[int, Any]] = field(default_factory=list)
     reads: list[int] = field(default_factory=list)
@@ -40,10 +40,8 @@ class _Value:
 
 def unique_register(problem: Problem) -> Outcome | None:
     """Valid with a witness, invalid (without a position), or None where this algorithm does not apply."""
-    model = problem.table.model
-    if type(model) not in (Register, CasRegister):  # a subclass may mean something else
-        return None
-    values = _by_value(problem, model.initial)
+    initial = problem.table.model.initial
+    values = _by_value(problem, initial)
     if values is None:
         return None
     work = len(problem.events)
@@ -52,8 +50,8 @@ def unique_register(problem: Problem) -> Outcome | None:
     chains: list[Chain] = []
     placed = 0
     for value, node in values.items():
-        is_initial = value == model.initial
-        blind = node.writer != NEVER and problem.what(node.writer).f == "write"
+        is_initial = value == initial
+        blind = node.writer != NONE and problem.what(node.writer).f == "write"
         if value in wanted and (is_initial or blind):
             chain = _follow(problem, values, wanted, value, is_initial)
             if chain is None:
@@ -61,7 +59,7 @@ def unique_register(problem: Problem) -> Outcome | None:
             placed += sum(map(len, chain.groups))
             chains.append(chain)
     # A wanted value that no chain reaches was never written, or only by a cas that expects what it leaves behind.
-    if placed != sum(len(values[v].reads) + (values[v].writer != NEVER) for v in wanted):
+    if placed != sum(len(values[v].reads) + (values[v].writer != NONE) for v in wanted):
         return invalid
     order = in_order(chains)
     return invalid if order is None else Outcome(Verdict.VALID, NAME, work, witness=order)
@@ -84,7 +82,7 @@ def _by_value(problem: Problem, initial: Hashable) -> dict[Hashable, _Value] | N
         else:
             new = what.value
         node = values.setdefault(new, _Value())
-        if node.writer != NEVER or new == initial:
+        if node.writer != NONE or new == initial:
             return None
         node.writer = op
     for op, expected, new in swaps:
@@ -99,14 +97,14 @@ def _wanted(problem: Problem, values: dict[Hashable, _Value]) -> set[Hashable]:
     Followed backwards along unknown swaps: who left a wanted value behind found the value it expected.
     """
     wanted: set[Hashable] = set()
-    todo = [v for v, n in values.items() if n.reads or (n.writer != NEVER and problem.ret[n.writer] != NEVER)]
+    todo = [v for v, n in values.items() if n.reads or (n.writer != NONE and problem.ret[n.writer] != NEVER)]
     while todo:
         value = todo.pop()
         if value in wanted:
             continue
         wanted.add(value)
         writer = values[value].writer
-        if writer != NEVER and problem.what(writer).f == "cas":
+        if writer != NONE and problem.what(writer).f == "cas":
             todo.append(values[value].comes_from)
     return wanted
 
@@ -120,7 +118,7 @@ def _follow(
         chain.first = chain.last = -1
     while True:
         node = values[value]
-        for group in ([node.writer] if node.writer != NEVER else [], node.reads):
+        for group in ([node.writer] if node.writer != NONE else [], node.reads):
             if not chain.add(problem, group):
                 return None
         swaps = [new for _, new in node.swaps if new in wanted]

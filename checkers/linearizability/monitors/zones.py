@@ -18,11 +18,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Final
 
-from checkers.linearizability.history.encode import NEVER, Problem
-
-FOREVER: Final = float("inf")
+from checkers.linearizability.history.encode import Problem
+from checkers.linearizability.history.events import NEVER
 
 
 @dataclass(slots=True)
@@ -30,7 +28,7 @@ class Chain:
     """Groups of ops in the only order they can have; ops of a group (reads of one value) in any."""
 
     groups: list[list[int]]
-    first: float = FOREVER
+    first: float = NEVER
     last: float = -1
     running: float = -1
 
@@ -42,7 +40,7 @@ class Chain:
         """One group more, in which ops are in any order; whether it can follow the others."""
         if not group:
             return True
-        returns = min(FOREVER if problem.ret[op] == NEVER else problem.ret[op] for op in group)
+        returns = min(problem.ret[op] for op in group)
         calls = max(problem.call[op] for op in group)
         if returns < self.running:
             return False

@@ -29,7 +29,8 @@ from itertools import islice
 from typing import Final
 
 from checkers.linearizability.budget import Meter, Spent
-from checkers.linearizability.history.encode import ILLEGAL, NEVER, Problem
+from checkers.linearizability.history.encode import ILLEGAL, Problem
+from checkers.linearizability.history.events import NEVER, NONE
 from checkers.linearizability.outcome import Outcome
 from checkers.linearizability.search.cegar import FREE, Groups, Use
 from checkers.linearizability.search.cegar import NAME as REFINED
@@ -78,7 +79,7 @@ class Frontier:
         self.slot: dict[int, int] = {}  # open completed op -> its bit
         self.free_bits: list[int] = []
         self.width = 0
-        self.position = NEVER
+        self.position = NONE
         self.occupants: dict[int, list[tuple[int, int]]] = {}  # bit number -> (since position, op), for absorbed ones
         self.open_pure: dict[int, int] = {}  # kind -> bits
         self.open_mutators: dict[int, list[tuple[int, int, int]]] = {}  # kind -> (return, bit, op), by return
@@ -301,7 +302,7 @@ class Frontier:
         # (Of an order that uses too many unknown ops nobody wants to hear.)
         for (state, _), entries in islice(self.configurations.items(), _SHOWN if self.exact else 0):
             path = entries[0][3]
-            survivors.append((state, NEVER if path is None else self._witness(path)[-1]))
+            survivors.append((state, NONE if path is None else self._witness(path)[-1]))
         return Outcome(Verdict.INVALID, self.name, self.meter.work, self.position, states, survivors)
 
     def _occupants(self, position: int, bits: int) -> Iterator[int]:
@@ -344,6 +345,6 @@ class Frontier:
         late = len(self.problem.events)
         counts = {kind: list(self.groups).count(self.groups[kind]) for kind in unknown}
         self.uses = [
-            (~step, NEVER if self.groups[~step] == FREE or counts[~step] > 1 else late) for step in steps if step < 0
+            (~step, NONE if self.groups[~step] == FREE or counts[~step] > 1 else late) for step in steps if step < 0
         ]
         return [step if step >= 0 else unknown[~step].pop() for step in steps if step >= 0 or unknown[~step]]

@@ -14,8 +14,10 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from checkers.linearizability.budget import Meter, Spent
-from checkers.linearizability.history.columns import BLIND, PURE, Dense, close, worth
-from checkers.linearizability.history.encode import NEVER, Problem
+from checkers.linearizability.closed_table import enumerate_states, worth
+from checkers.linearizability.history.columns import BLIND, PURE, Dense
+from checkers.linearizability.history.encode import Problem
+from checkers.linearizability.history.events import NEVER
 from checkers.linearizability.outcome import Outcome
 from results.verdict import Verdict
 
@@ -29,7 +31,7 @@ _ANY: Final = -1
 
 def balance(problem: Problem, meter: Meter) -> Outcome:
     """Invalid or unknown. Only where the states are few, and the table of them can be closed."""
-    dense = close(problem.table, max_cells=worth(len(problem.events)))
+    dense = enumerate_states(problem.table, max_cells=worth(len(problem.events)))
     if dense is None or len(dense.step) > _MOST_STATES:
         return Outcome(Verdict.UNKNOWN, NAME, 0, ran_out="the states are too many to keep books of")
     books = _Flows(dense)
@@ -106,7 +108,7 @@ class _Flows:
             self.net[self.source[kind]] -= 1
             self.exited.add(self.source[kind])
 
-    def close(self) -> None:
+    def enumerate_states(self) -> None:
         """The stretch is over: which states are possible now?"""
         if self.anything or self.loose:
             self.possible = range(self.size)

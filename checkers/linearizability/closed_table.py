@@ -1,0 +1,57 @@
+"""A model as a closed table: every kind in every state that can be reached.
+
+`step(state, kind)` of a model is called from Python only here: breadth first from the initial state. A table that has
+too many states is never closed, and never reaches compiled code: a cell that nobody filled would read as "cannot
+happen", and a valid history as invalid.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from checkers.linearizability.fast import fast
+from checkers.linearizability.history.columns import Dense, derived
+from checkers.linearizability.history.encode import ILLEGAL, Table
+
+MAX_STATES: Final = 4096
+MAX_CELLS: Final = 2_000_000
+"""Cells cost about a microsecond each, in Python."""
+
+
+def worth(events: int) -> int:
+    """Cells that a history of so many events may cost: a model with endless states must not delay a short one."""
+    return min(2_000 + 100 * events, MAX_CELLS)
+
+
+def enumerate_states(table: Table, max_states: int = MAX_STATES, max_cells: int = MAX_CELLS) -> Dense | None:
+    """The whole table, or None when it is larger than that. The answer is kept until the table has new kinds."""
+    kinds = len(table.kinds)
+    if table.dense is not None and table.dense.flags.shape[0] == max(kinds, 1):
+        return table.dense
+    if table.larger_than == (kinds, max_states) and len(table.states) * kinds > max_cells:
+        return None
+    cells_of = fast(table.model).cells
+    if cells_of is not None:
+        known = cells_of(table, max_states)
+        if known is None:
+            table.larger_than = (kinds, max_states)
+            return None
+        table.dense = derived(known)
+        return table.dense
+    step = table.step
+    rows: list[list[int]] = []
+    while len(rows) < len(table.states):
+        if len(table.states) > max_states or len(table.states) * kinds > max_cells:
+            table.larger_than = (kinds, max_states)
+            table.settle()
+            return None
+        state = len(rows)
+        rows.append([step(state, kind) for kind in range(kinds)])
+    table.settle()
+    cells = np.array(rows, dtype=np.int32).reshape(len(rows), kinds)
+    if kinds == 0:
+        cells = np.full((1, 1), ILLEGAL, dtype=np.int32)
+    table.dense = derived(np.ascontiguousarray(cells))
+    return table.dense

@@ -1,0 +1,82 @@
+"""What a violation of a register means: the states that were possible, and what became of the value that an op saw."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from checkers.linearizability.history.encode import Problem
+from checkers.linearizability.history.events import NEVER, NONE
+from checkers.linearizability.models.specification import Transition, show
+from checkers.linearizability.monitors.unique import NAME, unique_register
+from results.verdict import Verdict
+
+States = Callable[[Problem, str, int, int, int], "Sequence[object]"]
+"""(problem, algorithm that refuted it, position of the failing return, its op, most steps) -> the states possible just
+before; none where that would cost more.
+"""
+
+Story = Callable[[Problem, int, int, "Sequence[int]"], str]
+"""(problem, position of the failing return, its op, core) -> one clause, or ""."""
+
+
+def states_before(problem: Problem, algorithm: str, position: int, op: int, most: int) -> Sequence[object]:
+    """Every value is probed: could a read of it have been answered then? Only where the monitor refuted the history."""
+    if algorithm != NAME:
+        return []
+    table = problem.table
+    earlier = problem.before(position).without(op)
+    began = max((earlier.call[o] for o in earlier.completed if not earlier.pure(o)), default=NONE)
+    candidates = [table.model.initial]
+    for other in earlier.ops:
+        # A write that returned before another acknowledged one began is certainly overwritten.
+        if not earlier.pure(other) and earlier.ret[other] > began:
+            what = earlier.what(other)
+            candidates.append(what.value[1] if what.f == "cas" else what.value)
+    if len(candidates) * len(earlier.events) > most:
+        return []
+    possible = []
+    for value in candidates:
+        probe = unique_register(earlier.then(table.kind(Transition("read", value))))
+        if probe is not None and probe.verdict == Verdict.VALID:
+            possible.append(value)
+    return possible
+
+
+def story(problem: Problem, position: int, op: int, core: Sequence[int]) -> str:
+    """What became of the value that the op saw."""
+    what = problem.what(op)
+    if what.f not in ("read", "cas"):
+        return ""
+    seen = what.value if what.f == "read" else what.value[0]
+    writers = [w for w in problem.before(position).ops if w != op and _leaves(problem.what(w)) == (seen,)]
+    if not writers and seen != problem.table.model.initial:
+        return f"nothing had written {show(seen)} until then"
+    if len(writers) > 1 or (writers and seen == problem.table.model.initial):
+        return ""
+    written = problem.ret[writers[0]] if writers else NONE
+    if writers and written == NEVER:
+        return ""
+    gone = [
+        other
+        for other in core
+        if _shows(problem.what(other)) not in ((), (seen,))
+        and problem.call[other] > written
+        and problem.ret[other] < problem.call[op]
+    ]
+    if not gone:
+        return ""
+    origin = problem.describe(writers[0]) if writers else f"the initial value {show(seen)}"
+    by = "by" if _leaves(problem.what(gone[-1])) else "before"
+    return f"{origin} had been overwritten {by} {problem.describe(gone[-1])}"
+
+
+def _leaves(what: Transition) -> tuple[object, ...]:
+    """The value a register's op leaves behind, if it changes it at all."""
+    if what.f in ("read", "cas-refused"):
+        return ()
+    return (what.value[1] if what.f == "cas" else what.value,)
+
+
+def _shows(what: Transition) -> tuple[object, ...]:
+    """The value that a register certainly held at the end of this op, if it says so."""
+    return (what.value,) if what.f == "read" else _leaves(what)

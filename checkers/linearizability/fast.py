@@ -1,0 +1,132 @@
+"""What the engine knows of a model besides its `step`: one record a model, in one place.
+
+Nothing of it is needed. A model without a record is searched; each entry is a shorter way to the same verdict, which
+tests compare with brute force. A record is looked up by the very class: a subclass may mean something else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from checkers.linearizability.evidence import registers as register_evidence
+from checkers.linearizability.history.encode import Problem, Table
+from checkers.linearizability.history.events import Ints
+from checkers.linearizability.history.partition import by_element
+from checkers.linearizability.history.plain_ops import PlainOps
+from checkers.linearizability.history.register_cells import register_cells
+from checkers.linearizability.models.containers import FifoQueue, GrowOnlySet, Set
+from checkers.linearizability.models.kv import KV
+from checkers.linearizability.models.locks import Mutex
+from checkers.linearizability.models.log import Log
+from checkers.linearizability.models.registers import CasRegister, Register
+from checkers.linearizability.models.specification import Model
+from checkers.linearizability.monitors.locks import mutex_by_deadlines
+from checkers.linearizability.monitors.logs import log_by_offsets
+from checkers.linearizability.monitors.plain import (
+    PlainOrder,
+    Refuted,
+    order_log,
+    order_queue,
+    order_register,
+    refute_register,
+)
+from checkers.linearizability.monitors.queues import unique_fifo
+from checkers.linearizability.monitors.registers import written_once
+from checkers.linearizability.monitors.sets import set_by_inclusion
+from checkers.linearizability.monitors.strings import unique_tokens
+from checkers.linearizability.monitors.unique import unique_register
+from checkers.linearizability.outcome import Outcome
+from results.verdict import Verdict
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fast:
+    """monitors      decide without a search; the first that does not answer None. Near-linear time.
+    partition     the objects that one consists of, each decided by itself (locality); none where it is one.
+    cells         the closed table [states, kinds] without a call of `step` per cell, or None where it is too large.
+    order_plain   an order of plain ops, replayed (`direct`).
+    refute_plain  a few plain ops that contradict each other.
+    states        states possible before a return that a monitor refuted, where a search would cost too much.
+    story         one clause on what in particular is wrong, or "".
+    by_value      what an op does follows from its name and its value alone (columns need no `Model.kind`).
+    own_tables    histories of a batch have nothing in common: a table for each (`compiled.kv_batch`).
+    """
+
+    monitors: Sequence[Callable[[Problem], Outcome | None]] = ()
+    partition: Callable[[Problem], Sequence[Problem]] | None = None
+    cells: Callable[[Table, int], Ints | None] | None = None
+    order_plain: Callable[[PlainOps, Model[Any]], PlainOrder | None] | None = None
+    refute_plain: Callable[[PlainOps, Model[Any]], Refuted | None] | None = None
+    states: register_evidence.States | None = None
+    story: register_evidence.Story | None = None
+    by_value: bool = False
+    own_tables: bool = False
+
+
+_REGISTER: Final = Fast(
+    monitors=(written_once, unique_register),
+    cells=register_cells,
+    order_plain=order_register,
+    refute_plain=refute_register,
+    states=register_evidence.states_before,
+    story=register_evidence.story,
+    by_value=True,
+)
+
+FAST: Final[Mapping[type[Model[Any]], Fast]] = {
+    Register: _REGISTER,
+    CasRegister: _REGISTER,
+    KV: Fast(monitors=(unique_tokens,), own_tables=True),
+    GrowOnlySet: Fast(monitors=(set_by_inclusion,)),
+    Set: Fast(monitors=(set_by_inclusion,), partition=by_element),
+    FifoQueue: Fast(monitors=(unique_fifo,), order_plain=order_queue),
+    Mutex: Fast(monitors=(mutex_by_deadlines,)),
+    Log: Fast(monitors=(log_by_offsets,), order_plain=order_log),
+}
+
+_NOTHING: Final = Fast()
+
+
+def fast(model: Model[Any]) -> Fast:
+    """The record of a model, an empty one where there is none."""
+    return FAST.get(type(model), _NOTHING)
+
+
+def monitor(problem: Problem) -> Outcome | None:
+    """A verdict without a search, or None."""
+    for decide in fast(problem.table.model).monitors:
+        found = decide(problem)
+        if found is not None:
+            return found
+    return None
+
+
+def partition(problem: Problem) -> Sequence[Problem]:
+    """The problems that this one consists of, short ones first; none when it is one object."""
+    divide = fast(problem.table.model).partition
+    return () if divide is None else divide(problem)
+
+
+def first_refuted(problem: Problem) -> int:
+    """The earliest return up to which a monitor refutes the history (longer prefixes stay refuted)."""
+
+    def refuted(position: int) -> bool:
+        found = monitor(problem.before(position + 1))
+        return found is not None and found.verdict == Verdict.INVALID
+
+    return earliest_return(problem, len(problem.events) - 1, refuted)
+
+
+def earliest_return(problem: Problem, last: int, refuted: Callable[[int], bool]) -> int:
+    """The position of the first return that is refuted, if the last one up to `last` is."""
+    returns = [position for position, event in enumerate(problem.events[: last + 1]) if event & 1]
+    low, high = 0, len(returns) - 1
+    while low < high:
+        middle = (low + high) // 2
+        if refuted(returns[middle]):
+            high = middle
+        else:
+            low = middle + 1
+    return returns[low]
