@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 
 from checkers.linearizability import CasRegister, Model, Transition
-from checkers.linearizability.compiled.batch import Packed, pack
-from checkers.linearizability.history.encode import Table
 from checkers.linearizability.history.events import NEVER
+from checkers.linearizability.history.packed import Packed, pack
+from checkers.linearizability.history.table import Table
 from results.formats import read_history
 from results.history import Call, History
 from results.op import Op
@@ -90,7 +90,7 @@ def register(rng: Random, shape: Shape, cas: bool = True) -> list[Row]:
 
 def _impossible(rows: Sequence[Row]) -> Iterator[Row]:
     """One write, then a read of something else, again and again, until no unknown op is left that could explain it."""
-    at = 1.0 + max((max(row.call, row.ret) for row in rows), default=0.0)
+    at = 1.0 + max((row.call if row.ret == NEVER else row.ret for row in rows), default=0.0)
     written = [row.kind.value for row in rows if row.kind.f == "write" and row.ret != NEVER] or [1]
     one, other = written[0], written[-1] if written[-1] != written[0] else None
     unique = len(set(written)) == len(written)

@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
-from checkers.linearizability.compiled.batch import Packed
 from checkers.linearizability.history.events import NEVER
+from checkers.linearizability.history.packed import Packed
 from results.history import Call
 
 SOURCE = Path(__file__).parent / "porcupine"

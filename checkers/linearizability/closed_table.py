@@ -12,8 +12,7 @@ from typing import Final
 import numpy as np
 
 from checkers.linearizability.fast import fast
-from checkers.linearizability.history.columns import Dense, derived
-from checkers.linearizability.history.encode import ILLEGAL, Table
+from checkers.linearizability.history.table import ILLEGAL, Dense, Table, derived
 
 MAX_STATES: Final = 4096
 MAX_CELLS: Final = 2_000_000

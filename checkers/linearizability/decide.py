@@ -7,7 +7,7 @@ what drowns in them), then the scout again, then the complete search with all th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
@@ -16,12 +16,14 @@ from checkers.linearizability.closed_table import enumerate_states, worth
 from checkers.linearizability.compiled import jit
 from checkers.linearizability.evidence.witness import FAILED_REPLAY, verify_witness
 from checkers.linearizability.fast import first_refuted, monitor, partition
-from checkers.linearizability.history.encode import Problem, Table
+from checkers.linearizability.history.encode import Problem
 from checkers.linearizability.history.events import NEVER, NONE
 from checkers.linearizability.history.partition import merged
+from checkers.linearizability.history.table import Table
 from checkers.linearizability.outcome import Outcome
 from checkers.linearizability.search.cegar import FREE, Groups, Use, by_target, refined
 from checkers.linearizability.search.jit_linearization import Frontier
+from checkers.linearizability.search.portfolio import CEGAR, JIT, PORTFOLIO, STATE_FLOW, WGL, Stage, schedule
 from checkers.linearizability.search.state_flow import balance
 from checkers.linearizability.search.wgl import scout
 from results.verdict import Verdict
@@ -33,20 +35,19 @@ _ILLUSTRATED: Final = 2_000
 """Events of a history that the plain search goes through again."""
 
 Search = Callable[[Problem, Meter], Outcome]
-Stage = tuple[Search, int]
 
 
-def decide(problem: Problem, budget: Budget) -> Outcome:
+def decide(problem: Problem, budget: Budget, portfolio: Sequence[Stage] = PORTFOLIO) -> Outcome:
     """Valid (with a witness that was replayed), invalid, or unknown. `work` is that of all stages together."""
     special = monitor(problem)
     if special is not None:
         return _replayed(problem, special)
     several = partition(problem)
     if several:
-        return _replayed(problem, _each(problem, several, budget))
+        return _replayed(problem, _each(problem, several, budget, portfolio))
     spent, allowed = 0, budget.steps + budget.per_event * len(problem.events)
     furthest = Outcome(Verdict.UNKNOWN, "none", 0)
-    for run, steps in stages(problem, allowed):
+    for run, steps in stages(problem, allowed, portfolio):
         meter = Meter(min(steps, allowed - spent), budget.memory)
         outcome = run(problem, meter)
         spent += outcome.work
@@ -60,13 +61,13 @@ def decide(problem: Problem, budget: Budget) -> Outcome:
     return replace(furthest, work=spent)
 
 
-def _each(problem: Problem, several: Sequence[Problem], budget: Budget) -> Outcome:
+def _each(problem: Problem, several: Sequence[Problem], budget: Budget, portfolio: Sequence[Stage]) -> Outcome:
     """Invalid as soon as a part is; valid when all are. `budget` is that of all together."""
     left, work = budget.steps, 0
     orders: list[Sequence[int]] = []
     unknown: Outcome | None = None
     for part in several:
-        outcome = decide(part, replace(budget, steps=max(left, 0)))
+        outcome = decide(part, replace(budget, steps=max(left, 0)), portfolio)
         left, work = left - outcome.work, work + outcome.work
         if outcome.verdict == Verdict.INVALID:
             at = first_refuted(part) if outcome.position == NONE else outcome.position
@@ -114,24 +115,15 @@ def unmerged(problem: Problem, outcome: Outcome, budget: Budget) -> Outcome:
     return replace(outcome, states=[number[state] for state in found.states], survivors=survivors)
 
 
-def stages(problem: Problem, steps: int) -> Iterator[Stage]:
+def stages(problem: Problem, allowed: int, portfolio: Sequence[Stage] = PORTFOLIO) -> Iterator[tuple[Search, int]]:
     """What to try, in order, with the steps that each may take. Compiled where that is possible."""
     fast = _compiled(problem)
     if fast is not None:
-        yield from fast.stages(steps)
-        return
-    size = len(problem.events)
-    if any(problem.ret[op] == NEVER for op in problem.ops):
-        yield scout, 500 + 20 * size
-        yield frontier, 2_000 + 20 * size
-        yield refinement, 2_000 + 20 * size
-        yield scout, 200 * size
-    yield frontier, 20_000 + 20 * size
-    yield balance, 20_000 + 10 * size
-    yield frontier, steps // 2
-    yield scout, steps // 8
-    yield refinement, steps // 8
-    yield frontier, steps
+        events, unknown, searches = len(fast.history.events), fast.unknown, fast.searches
+    else:
+        events, unknown, searches = len(problem.events), any(problem.ret[op] == NEVER for op in problem.ops), _PLAIN
+    for search, steps in schedule(portfolio, events, allowed, unknown=unknown, compiled=fast is not None):
+        yield searches[search], steps
 
 
 def refuters(problem: Problem) -> Sequence[Search]:
@@ -143,10 +135,11 @@ def refuters(problem: Problem) -> Sequence[Search]:
 def _compiled(problem: Problem) -> Compiled | None:
     if not jit.enabled():
         return None
-    from checkers.linearizability.compiled.searches import Compiled
-    from checkers.linearizability.compiled.warm import ensure
+    # Numba is imported here, and only where it may be used.
+    from checkers.linearizability.compiled.code_cache import ensure
+    from checkers.linearizability.compiled.searches import SEARCH, Compiled
 
-    ensure()
+    ensure(SEARCH)
     return Compiled.of(problem)
 
 
@@ -173,6 +166,10 @@ def refinement(problem: Problem, meter: Meter) -> Outcome:
 
     dense = enumerate_states(problem.table, max_cells=worth(len(problem.events)))
     return refined(search, called, by_target(dense, len(problem.table.kinds)), meter)
+
+
+_PLAIN: Final[Mapping[str, Search]] = {WGL: scout, JIT: frontier, CEGAR: refinement, STATE_FLOW: balance}
+"""The plain edition of each search."""
 
 
 def _replayed(problem: Problem, outcome: Outcome) -> Outcome:

@@ -11,11 +11,12 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from checkers.linearizability.evidence import registers as register_evidence
-from checkers.linearizability.history.encode import Problem, Table
+from checkers.linearizability.history.encode import Problem
 from checkers.linearizability.history.events import Ints
 from checkers.linearizability.history.partition import by_element
 from checkers.linearizability.history.plain_ops import PlainOps
 from checkers.linearizability.history.register_cells import register_cells
+from checkers.linearizability.history.table import Table
 from checkers.linearizability.models.containers import FifoQueue, GrowOnlySet, Set
 from checkers.linearizability.models.kv import KV
 from checkers.linearizability.models.locks import Mutex

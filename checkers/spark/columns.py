@@ -14,11 +14,11 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from checkers.linearizability.compiled.batch import Packed
 from checkers.linearizability.fast import fast
 from checkers.linearizability.history.arrow import Calls, Rows, coded
-from checkers.linearizability.history.encode import Table
 from checkers.linearizability.history.events import NEVER, Bools, Longs
+from checkers.linearizability.history.packed import Packed
+from checkers.linearizability.history.table import Table
 from checkers.linearizability.models.specification import Model, Transition
 from checkers.linearizability.models.values import freeze
 from results.op_table import runs_of

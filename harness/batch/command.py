@@ -13,7 +13,7 @@ from harness.cli import terminal
 from harness.plan.plan import PlanError
 
 if TYPE_CHECKING:
-    from harness.check.examine import CheckOptions
+    from harness.check.report import CheckOptions
 
 
 @click.command()

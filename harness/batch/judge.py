@@ -14,7 +14,8 @@ from checkers.linearizability.compiled.batch import VALID, check_batch
 from checkers.linearizability.models.registry import MODELS
 from checkers.spark.columns import applies
 from harness.batch.rows import Clock, key_rows, rows_of
-from harness.check.examine import CheckOptions, algorithms
+from harness.check.examine import algorithms
+from harness.check.report import CheckOptions
 from results.history import Call
 from results.record import RunRecord
 from results.verdict import Verdict, worst

@@ -21,8 +21,8 @@ from checkers.spark.units import PORTION_S, Unit, portions
 from harness.batch.input import checker_version, units_in
 from harness.batch.logs import BY_QUEUE, Source, judge_logs, log_sources
 from harness.batch.work import BatchWork
-from harness.check.examine import CheckOptions
 from harness.check.expected import ExpectedVerdicts, Row
+from harness.check.report import CheckOptions
 from harness.cli import terminal
 from harness.plan.plan import PlanError
 from infra.options import suggest

@@ -30,8 +30,9 @@ from checkers.spark.units import Unit
 from checkers.wellformed import WellFormed
 from harness.batch.judge import PendingHistory, decide_all, failed_row
 from harness.batch.rows import Clock, ColumnarResults, TimedChecker, key_rows, rows_of
-from harness.check.examine import NOTHING_THERE, CheckOptions, columns_examined
+from harness.check.examine import NOTHING_THERE, columns_examined
 from harness.check.judging import judge_by
+from harness.check.report import CheckOptions
 from harness.plan import registry
 from harness.plan.plan import Plan, PlanError
 from results.bulk import making_many

@@ -6,20 +6,22 @@ import time
 import traceback
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from checkers.api import judge
-from checkers.linearizability import Budget, Linearizable, LinearResult
+from checkers.linearizability import LinearResult
 from checkers.linearizability.compiled.jit import plain
 from checkers.linearizability.direct import MANY
 from checkers.linearizability.evidence.picture import picture
 from checkers.linearizability.models.registry import MODELS
 from checkers.wellformed import WellFormed
+from harness.check.foreign_messages import judged
+from harness.check.report import CheckOptions, CheckReport
 from harness.plan.plan import PlanError
 from results.errors import HistoryError, StoreError
-from results.formats import ReadOptions, read_history
+from results.formats import read_history
 from results.formats.detect import is_packed, is_parquet
 from results.formats.foreign import implied_by
 from results.history import Call
@@ -34,91 +36,6 @@ NOTHING_THERE = "nothing checked: no client did anything in this history"
 
 _PICTURES = 20
 """Violations of one history (one a key) that get a picture."""
-
-
-@dataclass(frozen=True)
-class CheckOptions:
-    """What to do with every path.
-
-    steps   work that a whole history may cost, None: the default of `Budget`. memory: bytes of a search, the same;
-            and of reading (`results.reading.allowance`).
-    workload  what the histories are of, instead of a model: `log` or `queue` (`harness.check.foreign_messages`).
-    """
-
-    format: str = "auto"
-    options: ReadOptions = field(default_factory=ReadOptions)
-    steps: int | None = None
-    memory: int | None = None
-    jit: bool = True
-    witness: bool = False
-    pictures: bool = False
-    workload: str | None = None
-
-    def checker(self, model: str) -> Linearizable:
-        budget = Budget()
-        if self.memory is not None:
-            budget = replace(budget, memory=self.memory)
-        if self.steps is None:
-            return Linearizable(MODELS[model](), budget)
-        return Linearizable(MODELS[model](), replace(budget, steps=self.steps, per_event=0), self.steps)
-
-
-@dataclass(frozen=True)
-class CheckReport:
-    """What came of one path. `to_json` has the names that users see.
-
-    ops       events of clients in the history (an op that was asked and answered is two).
-    failing_op, core   indices of invocations in the history; of the key `key`, where there are several.
-    core_starts_anywhere   see `LinearResult`.
-    witness   for every key an order of all its ops that explains it: indices of invocations.
-    lines     what else is to be said of it.
-    pictures  one HTML page for each violation.
-    damage    what speaks against the file, or was not stored: said beside the verdict.
-    empty     no client did anything in this history.
-    """
-
-    file: str
-    verdict: Verdict
-    reason: str
-    model: str | None = None
-    ops: int = 0
-    ms: float = 0.0
-    algorithm: str | None = None
-    anomaly: str | None = None
-    key: str | None = None
-    failing_op: int | None = None
-    core: Sequence[int] = ()
-    core_starts_anywhere: bool = False
-    states: Sequence[str] = ()
-    witness: Mapping[str | None, Sequence[int]] | None = None
-    lines: Sequence[str] = ()
-    pictures: Sequence[str] = ()
-    stored_run: bool = False
-    empty: bool = False
-    notes: Sequence[str] = field(default_factory=tuple)
-    damage: Sequence[str] = ()
-
-    def to_json(self) -> dict[str, Any]:
-        found: dict[str, Any] = {
-            "file": self.file,
-            "model": self.model,
-            "verdict": self.verdict.value,
-            "reason": self.reason,
-            "ops": self.ops,
-            "ms": round(self.ms, 3),
-            "algorithm": self.algorithm,
-            "anomaly": self.anomaly,
-            "key": self.key,
-            "failing_op": self.failing_op,
-            "core": list(self.core),
-            "core_starts_anywhere": self.core_starts_anywhere,
-            "states": list(self.states),
-        }
-        if self.notes:
-            found["notes"] = list(self.notes)
-        if self.witness is not None:
-            found["witness"] = [{"key": key, "ops": list(ops)} for key, ops in self.witness.items()]
-        return found
 
 
 def examine(path: Path, shown: str, model: str | None, asked: CheckOptions) -> CheckReport:
@@ -178,8 +95,6 @@ def _stored(path: Path, shown: str, asked: CheckOptions) -> CheckReport:
 
 def _history(path: Path, shown: str, model: str | None, asked: CheckOptions) -> CheckReport:
     if asked.workload is not None:
-        from harness.check.foreign_messages import judged  # it makes Examined itself
-
         return judged(path, shown, asked.workload, asked)
     quick = _by_columns(path, shown, model, asked)
     if quick is not None:

@@ -14,7 +14,7 @@ from checkers.log import LogAnomalies, LogLinearizable, MessageIds, Replicas
 from checkers.message_ops import BadOp, validate
 from checkers.queue import Deliveries, Leases, Offsets
 from checkers.wellformed import WellFormed
-from harness.check.examine import CheckOptions, CheckReport
+from harness.check.report import CheckOptions, CheckReport
 from harness.check.summary import check_lines
 from results.errors import HistoryError
 from results.formats import ForeignHistory, read_history

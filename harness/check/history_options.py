@@ -95,7 +95,7 @@ def of_histories(command: Callable[..., None]) -> Callable[..., None]:
         **options: Any,
     ) -> None:
         # Reading and judging take their time to load, and --help shall not.
-        from harness.check.examine import CheckOptions
+        from harness.check.report import CheckOptions
         from results.formats import ReadOptions
 
         asked = CheckOptions(

@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import IO
 
 from checkers.linearizability.models.registry import MODELS
-from harness.check.examine import CheckOptions, CheckReport, examine
+from harness.check.examine import examine
 from harness.check.expected import ExpectedVerdicts, Row
+from harness.check.report import CheckOptions, CheckReport
 from harness.plan.plan import PlanError
 from infra.options import suggest
 from results.durable import created

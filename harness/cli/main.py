@@ -25,7 +25,7 @@ from harness.plan.plan import PlanError
 from infra.machines.api import InfraError
 
 if TYPE_CHECKING:
-    from harness.check.examine import CheckOptions
+    from harness.check.report import CheckOptions
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})

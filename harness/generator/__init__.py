@@ -56,22 +56,12 @@ from harness.generator.base import (
     as_generator,
     concat,
     drawn,
+    synchronize,
+    then,
 )
 from harness.generator.choice import any_, flip_flop, mix, shortest_any
 from harness.generator.context import Context, ProcessMap
-from harness.generator.flow import (
-    concurrency_limit,
-    cycle,
-    limit,
-    once,
-    phases,
-    process_limit,
-    repeat,
-    synchronize,
-    then,
-    until,
-    until_ok,
-)
+from harness.generator.flow import concurrency_limit, cycle, limit, once, phases, process_limit, repeat, until, until_ok
 from harness.generator.keys import concurrent_keys, key_window, sequential_keys
 from harness.generator.routing import clients, each_process, each_thread, nemesis, on_threads, reserve
 from harness.generator.timing import cycle_times, delay, rate, script, sleep, stagger, time_limit

@@ -63,8 +63,6 @@ class Generator(ABC):
 
     def __rshift__(self, following: Source) -> Generator:
         """`a >> b`: first all of `a`; when all its ops have completed, `b` (see `then`)."""
-        from harness.generator.flow import then
-
         return then(self, following)
 
 
@@ -246,3 +244,25 @@ class Lazy:
                 return None
             self._read.append(element)
         return self._read[n]
+
+
+def synchronize(source: Source) -> Generator:
+    """Wait until every thread of the context is free, then `source`."""
+    return _Synchronize(as_generator(source))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Synchronize(Generator):
+    gen: Generator
+
+    def op(self, ctx: Context) -> Step:
+        return self.gen.op(ctx) if ctx.free == ctx.threads else (PENDING, self)
+
+    def update(self, ctx: Context, event: Op) -> Generator:
+        gen = self.gen.update(ctx, event)
+        return self if gen is self.gen else _Synchronize(gen)
+
+
+def then(first: Source, following: Source) -> Generator:
+    """`first`; when all its ops have completed, `following`. Also written `first >> following`."""
+    return concat(first, synchronize(following))

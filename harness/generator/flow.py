@@ -17,6 +17,7 @@ from harness.generator.base import (
     as_generator,
     concat,
     place,
+    synchronize,
 )
 from harness.generator.context import Context, ProcessMap
 from results.op import INVOKE, OK, Op
@@ -113,31 +114,9 @@ class _Cycle(Generator):
         return self if gen is self.gen else _Cycle(self.fresh, gen, self.left, self.barren)
 
 
-def synchronize(source: Source) -> Generator:
-    """Wait until every thread of the context is free, then `source`."""
-    return _Synchronize(as_generator(source))
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Synchronize(Generator):
-    gen: Generator
-
-    def op(self, ctx: Context) -> Step:
-        return self.gen.op(ctx) if ctx.free == ctx.threads else (PENDING, self)
-
-    def update(self, ctx: Context, event: Op) -> Generator:
-        gen = self.gen.update(ctx, event)
-        return self if gen is self.gen else _Synchronize(gen)
-
-
 def phases(*sources: Source) -> Generator:
     """Each in turn; the next begins when all ops of the one before have completed."""
     return concat(*(synchronize(source) for source in sources))
-
-
-def then(first: Source, following: Source) -> Generator:
-    """`first`; when all its ops have completed, `following`. Also written `first >> following`."""
-    return concat(first, synchronize(following))
 
 
 def until(wanted: Callable[[Op], bool], source: Source) -> Generator:

@@ -29,6 +29,7 @@ from harness.plan import registry, resolve
 from harness.plan import reuse as reusing
 from harness.plan.plan import Plan, PlanError
 from harness.run.environment import Environment, describe
+from harness.run.phases import usual_phases
 from harness.run.servers import READY_TIMEOUT_S, collect
 from harness.run.session import Session
 from infra.machines.api import Backend, Cluster, ClusterSpec, InfraError
@@ -251,7 +252,7 @@ def _talk(session: Session, loop_factory: LoopFactory | None) -> None:
     """All phases. A stop signal that comes when they are over stops nothing but what follows."""
     try:
         with asyncio.Runner(loop_factory=loop_factory) as runner:
-            runner.run(session.run())
+            runner.run(session.run(session.workload.phases(usual_phases(session.plan, session.workload))))
     except BaseException as problem:
         if not (session.complete and isinstance(problem, signals.Stopped)):
             with signals.ignored():

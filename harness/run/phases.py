@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import harness.generator as gen
 from harness.api import Phase, Workload
 from harness.generator import Generator, Invocation
 from harness.plan.plan import Plan
-
-if TYPE_CHECKING:
-    from harness.run.session import Session
+from harness.run.session import RESTART, Session
 
 log = logging.getLogger("harness")
 
@@ -22,9 +19,6 @@ SETTLE_S: Final = 5.0
 """Load goes on at least this long after the last heal: what returns may do harm only then."""
 
 FINAL_LIMIT_S: Final = 120.0
-
-RESTART: Final = "restart-all"
-"""The nemesis' op that restarts every server."""
 
 
 def usual_phases(plan: Plan, workload: Workload) -> list[Phase]:
@@ -130,15 +124,6 @@ class Pause:
 
     async def run(self, session: Session) -> None:
         await asyncio.sleep(self.seconds)
-
-
-async def run_phases(session: Session, phases: Sequence[Phase]) -> bool:
-    """All of them, until somebody stops the run. Whether all of them ran."""
-    for phase in phases:
-        if session.stopping:
-            return False
-        await phase.run(session)
-    return not session.stopping
 
 
 def load(session: Session, phase: str, seconds: float, part: int = 1) -> Generator:

@@ -7,8 +7,9 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
+from typing import Final
 
-from harness.api import Completion, Fault, RunContext, Workload
+from harness.api import Completion, Fault, Phase, RunContext, Workload
 from harness.check.judging import BEGUN, COMPLETE
 from harness.cli import signals
 from harness.generator import Generator
@@ -21,7 +22,6 @@ from harness.plan.plan import Plan
 from harness.run.environment import Environment
 from harness.run.interpreter import Interpreter
 from harness.run.live import ProgressLine
-from harness.run.phases import RESTART, run_phases, usual_phases
 from harness.run.servers import restart_all, stop_all
 from infra.machines.api import InfraError
 from infra.systems.api import Deployment
@@ -32,6 +32,9 @@ from results.store import RunDir
 from results.strikes import Strike
 
 log = logging.getLogger("harness")
+
+RESTART: Final = "restart-all"
+"""The nemesis' op that restarts every server."""
 
 
 class Session:
@@ -68,7 +71,7 @@ class Session:
         words = deployment.topology.roles
         self.nemesis = Nemesis(deployment, fault, lambda: self.observer.view, words=words)
 
-    async def run(self) -> None:
+    async def run(self, phases: Sequence[Phase]) -> None:
         """All phases."""
         await self.workload.setup(self.context)
         journal = Journal(self.folder.journal)
@@ -104,7 +107,10 @@ class Session:
         watchers = [asyncio.create_task(w) for w in watching]
         with signals.forwarded(asyncio.get_running_loop(), self._interrupt):
             try:
-                if await run_phases(self, self.workload.phases(usual_phases(self.plan, self.workload))):
+                for phase in phases:
+                    if not self.stopping:
+                        await phase.run(self)
+                if not self.stopping:
                     self.environment.facts["phases"] = COMPLETE
             finally:
                 await self.heal()

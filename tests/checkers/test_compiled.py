@@ -32,19 +32,21 @@ from checkers.linearizability import (
 from checkers.linearizability.budget import Meter
 from checkers.linearizability.closed_table import enumerate_states
 from checkers.linearizability.compiled import kernel
-from checkers.linearizability.compiled.batch import check_batch, pack
+from checkers.linearizability.compiled.batch import check_batch
+from checkers.linearizability.compiled.batch_walks import KV_BATCH
+from checkers.linearizability.compiled.code_cache import ensure, prune
 from checkers.linearizability.compiled.jit import enabled, plain
 from checkers.linearizability.compiled.searches import Compiled
-from checkers.linearizability.compiled.warm import STORES, ensure, prune
 from checkers.linearizability.compiled.workspace import Workspace
 from checkers.linearizability.decide import decide
 from checkers.linearizability.history.columns import columns
+from checkers.linearizability.history.packed import pack
 from checkers.linearizability.search.jit_linearization import Frontier
 from results.history import Call
 from results.op import Op
 from results.verdict import Verdict
 
-ensure(STORES)
+ensure(KV_BATCH)
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -16,7 +16,8 @@ from checkers.linearizability import CasRegister, Linearizable, Log, check, dire
 from checkers.linearizability.history.arrow import objects
 from checkers.linearizability.history.plain_ops import from_calls
 from checkers.linearizability.monitors import logs, queues, registers
-from harness.check.examine import CheckOptions, examine
+from harness.check.examine import examine
+from harness.check.report import CheckOptions
 from results.history import Call, History
 from results.op import NEMESIS, Op, OpType
 from results.record import RunRecord

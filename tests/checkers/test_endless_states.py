@@ -13,7 +13,7 @@ from checkers.linearizability import MODELS, Problem, encode
 from checkers.linearizability.budget import Budget, Meter
 from checkers.linearizability.compiled.batch import VALID, check_batch
 from checkers.linearizability.decide import frontier, relaxed
-from checkers.linearizability.history.encode import Table
+from checkers.linearizability.history.table import Table
 from checkers.linearizability.outcome import Outcome
 from checkers.linearizability.search.wgl import scout
 from results.verdict import Verdict

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from nasty_histories import Nasty, corpus
 
+from benchmarks.checker.nasty import Nasty, corpus
 from checkers.linearizability import Budget, verify_witness
 from checkers.linearizability.compiled.jit import enabled
 from checkers.linearizability.decide import decide

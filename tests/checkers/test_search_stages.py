@@ -12,28 +12,28 @@ from typing import Any
 
 import numpy as np
 import pytest
-from nasty_histories import Nasty, lived, storm, swaps
 from tiny_histories import FAMILIES, brute_force, problems, told
 
 from benchmarks.checker.families import Row, Shape
+from benchmarks.checker.nasty import Nasty, lived, storm, swaps
 from checkers.linearizability import Budget, CasRegister, Problem, Transition, verify_witness
 from checkers.linearizability.budget import Meter
 from checkers.linearizability.closed_table import enumerate_states
-from checkers.linearizability.compiled.searches import Compiled
-from checkers.linearizability.compiled.warm import ensure
+from checkers.linearizability.compiled.code_cache import ensure
+from checkers.linearizability.compiled.searches import SEARCH, Compiled
 from checkers.linearizability.compiled.workspace import Workspace
 from checkers.linearizability.decide import decide, refinement
 from checkers.linearizability.evidence.core import core_of
 from checkers.linearizability.history.columns import columns
-from checkers.linearizability.history.encode import Table
 from checkers.linearizability.history.events import NEVER
+from checkers.linearizability.history.table import Table
 from checkers.linearizability.outcome import Outcome
 from checkers.linearizability.search.cegar import FREE, by_target, overdrawn
 from checkers.linearizability.search.state_flow import _Flows as Books
 from checkers.linearizability.search.state_flow import balance
 from results.verdict import Verdict
 
-ensure()
+ensure(SEARCH)
 
 
 def meter(memory: int = 10**8) -> Meter:

@@ -10,14 +10,14 @@ from tiny_histories import brute_force
 
 from checkers.linearizability import KV, CasRegister, Model, Problem, Transition, verify_witness
 from checkers.linearizability.budget import Budget, Meter
-from checkers.linearizability.compiled.searches import Compiled
-from checkers.linearizability.compiled.warm import ensure
+from checkers.linearizability.compiled.code_cache import ensure
+from checkers.linearizability.compiled.searches import SEARCH, Compiled
 from checkers.linearizability.decide import decide, frontier, refinement
-from checkers.linearizability.history.encode import Table
+from checkers.linearizability.history.table import Table
 from checkers.linearizability.outcome import Outcome
 from results.verdict import Verdict
 
-ensure()
+ensure(SEARCH)
 
 Row = tuple[str, Any, int, int]
 """f, value, call, return (-1: unknown)"""

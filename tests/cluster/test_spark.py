@@ -19,7 +19,8 @@ import numpy as np
 import pytest
 
 from benchmarks.batch.generate import generate
-from harness.check.examine import CheckOptions, examine
+from harness.check.examine import examine
+from harness.check.report import CheckOptions
 from results.verdict import Verdict, worst
 from results.verdict_table import RECEIPTS, read_verdicts
 

@@ -32,11 +32,12 @@ from tiny_histories import brute_force as plain_brute_force  # noqa: E402
 
 from checkers.linearizability import INCONSISTENT, MODELS, Model, Transition, verify_witness  # noqa: E402
 from checkers.linearizability.budget import Budget  # noqa: E402
-from checkers.linearizability.compiled.batch import INVALID, VALID, Packed, check_batch, pack  # noqa: E402
+from checkers.linearizability.compiled.batch import INVALID, VALID, check_batch  # noqa: E402
 from checkers.linearizability.decide import decide  # noqa: E402
 from checkers.linearizability.fast import fast  # noqa: E402
 from checkers.linearizability.history.encode import Problem  # noqa: E402
 from checkers.linearizability.history.events import NEVER  # noqa: E402
+from checkers.linearizability.history.packed import Packed, pack  # noqa: E402
 from checkers.linearizability.outcome import Outcome  # noqa: E402
 from fuzz.unique import MOST, UNIQUE  # noqa: E402 - the tests' own modules
 from results.history import Call  # noqa: E402

@@ -37,8 +37,9 @@ from checkers.linearizability import (  # noqa: E402
 )
 from checkers.linearizability.budget import Budget, Meter  # noqa: E402
 from checkers.linearizability.compiled.batch import VERDICTS, check_batch  # noqa: E402
+from checkers.linearizability.compiled.code_cache import ensure  # noqa: E402
 from checkers.linearizability.compiled.jit import plain  # noqa: E402
-from checkers.linearizability.compiled.warm import ensure  # noqa: E402
+from checkers.linearizability.compiled.searches import SEARCH  # noqa: E402
 from checkers.linearizability.decide import decide  # noqa: E402
 from checkers.linearizability.fast import monitor  # noqa: E402
 from checkers.linearizability.history.events import NEVER  # noqa: E402
@@ -345,7 +346,7 @@ def main() -> int:
     names = list(FAMILIES) if given.model == "all" else [given.model]
     if not set(names) <= set(FAMILIES):
         parser.error(f"no model {given.model}; there are {', '.join(FAMILIES)}")
-    ensure()
+    ensure(SEARCH)
     good = True
     for name in names:
         began = time.process_time()

@@ -24,8 +24,8 @@ from models_at_work import WORK  # noqa: E402
 
 from checkers.linearizability import Problem, verify_witness  # noqa: E402
 from checkers.linearizability.budget import Meter  # noqa: E402
-from checkers.linearizability.compiled.searches import Compiled  # noqa: E402
-from checkers.linearizability.compiled.warm import ensure  # noqa: E402
+from checkers.linearizability.compiled.code_cache import ensure  # noqa: E402
+from checkers.linearizability.compiled.searches import SEARCH, Compiled  # noqa: E402
 from checkers.linearizability.decide import frontier, refinement, relaxed  # noqa: E402
 from checkers.linearizability.outcome import Outcome  # noqa: E402
 from checkers.linearizability.search.state_flow import balance  # noqa: E402
@@ -113,7 +113,7 @@ def main() -> int:
     names = list(WORK) if given.model == "all" else [given.model]
     if not set(names) <= set(WORK):
         parser.error(f"no model {given.model}; there are {', '.join(WORK)}")
-    ensure()
+    ensure(SEARCH)
     good = [fuzz(name, given.count, given.ops, given.seed, given.plain) for name in names]
     return 0 if all(good) else 1
 

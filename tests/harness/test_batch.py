@@ -25,9 +25,10 @@ from harness.batch.pack import pack
 from harness.batch.rows import rows_of
 from harness.batch.run import BatchPlan, check_on, run_batch
 from harness.batch.work import BatchWork
-from harness.check.examine import CheckOptions, Columns, columns_examined, examine
+from harness.check.examine import Columns, columns_examined, examine
 from harness.check.judging import judge_stored
 from harness.check.offline import check_paths
+from harness.check.report import CheckOptions
 from harness.plan.plan import PlanError
 from harness.plan.registry import WORKLOADS
 from results.errors import HistoryError

@@ -13,8 +13,8 @@ import pytest
 
 from checkers.linearizability import CasRegister, Linearizable, encode, verify_witness
 from harness.check import history_options
-from harness.check.examine import CheckOptions
 from harness.check.offline import check_paths
+from harness.check.report import CheckOptions
 from harness.cli.main import cli, guarded
 from results.formats import FORMATS, read_history, write_jsonl
 from results.op import Op

@@ -6,13 +6,14 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from checkers.linearizability.compiled.configurations import LIMIT, Longs, Rows
+from checkers.linearizability.compiled.configurations import LIMIT, Rows
 from checkers.linearizability.compiled.jit import compiled, inlined
 from checkers.linearizability.compiled.kernel import INVALID, POSITION, SPENT, VALID, WORK, walk
 from checkers.linearizability.compiled.open_ops import lay_out, width_of
 from checkers.linearizability.compiled.wgl_kernel import search
-from checkers.linearizability.history.columns import PURE, Columns, Dense
-from checkers.linearizability.history.events import NEVER, Bytes, Ints, Words
+from checkers.linearizability.history.columns import Columns
+from checkers.linearizability.history.events import NEVER, Bytes, Ints, Longs, Words
+from checkers.linearizability.history.table import PURE, Dense
 
 BATCH_WORDS: Final = 8
 _FEW_ROWS: Final = 64

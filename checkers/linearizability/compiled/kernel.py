@@ -19,17 +19,7 @@ from typing import Final
 
 import numpy as np
 
-from checkers.linearizability.compiled.configurations import (
-    CAPACITY,
-    CHAIN,
-    COUNT,
-    FULL,
-    GONE,
-    Longs,
-    Rows,
-    admit,
-    empty,
-)
+from checkers.linearizability.compiled.configurations import CAPACITY, CHAIN, COUNT, FULL, GONE, Rows, admit, empty
 from checkers.linearizability.compiled.jit import compiled
 from checkers.linearizability.compiled.open_ops import (
     absorb,
@@ -45,8 +35,9 @@ from checkers.linearizability.compiled.open_ops import (
     waits,
     waits_in_gap,
 )
-from checkers.linearizability.history.columns import BLIND, PURE, Columns, Dense
-from checkers.linearizability.history.events import NEVER, Ints, Words
+from checkers.linearizability.history.columns import Columns
+from checkers.linearizability.history.events import NEVER, Ints, Longs, Words
+from checkers.linearizability.history.table import BLIND, PURE, Dense
 
 INVALID: Final = 0
 VALID: Final = 1

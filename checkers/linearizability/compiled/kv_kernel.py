@@ -21,8 +21,8 @@ from checkers.linearizability.compiled.batch_kernel import Space, inserted, judg
 from checkers.linearizability.compiled.jit import compiled, inlined
 from checkers.linearizability.compiled.kernel import INVALID, POSITION, VALID, WORK
 from checkers.linearizability.compiled.kv_batch import APPEND, GET, PUT
-from checkers.linearizability.history.columns import BLIND, PURE, Dense
 from checkers.linearizability.history.events import NEVER, Bytes, Ints, Longs, Words
+from checkers.linearizability.history.table import BLIND, PURE, Dense
 
 Characters = npt.NDArray[np.uint32]
 

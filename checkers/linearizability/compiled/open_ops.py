@@ -12,8 +12,9 @@ from typing import Final
 import numpy as np
 
 from checkers.linearizability.compiled.jit import compiled, inlined
-from checkers.linearizability.history.columns import BLIND, PURE, Columns, Dense
+from checkers.linearizability.history.columns import Columns
 from checkers.linearizability.history.events import NEVER, Bytes, Ints, Words
+from checkers.linearizability.history.table import BLIND, PURE, Dense
 
 _ONE: Final = np.uint64(1)
 _NONE: Final = np.uint64(0)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, partial
 from typing import Final
 
@@ -12,15 +12,21 @@ from checkers.linearizability.budget import Meter
 from checkers.linearizability.closed_table import enumerate_states, worth
 from checkers.linearizability.compiled import kernel
 from checkers.linearizability.compiled import wgl_kernel as scout_kernel
+from checkers.linearizability.compiled.code_cache import Part
 from checkers.linearizability.compiled.configurations import COUNT
 from checkers.linearizability.compiled.workspace import Workspace, workspace
-from checkers.linearizability.history.columns import Columns, Dense, columns
-from checkers.linearizability.history.encode import Problem
+from checkers.linearizability.history.columns import Columns, columns
+from checkers.linearizability.history.encode import Problem, encode
 from checkers.linearizability.history.events import NEVER, NONE
+from checkers.linearizability.history.table import Dense
+from checkers.linearizability.models.registers import CasRegister
 from checkers.linearizability.outcome import Outcome
 from checkers.linearizability.search.cegar import FREE, Groups, Use, by_target, refined
 from checkers.linearizability.search.cegar import NAME as REFINED
+from checkers.linearizability.search.portfolio import BEAM_8, BEAM_32, CEGAR, JIT, STATE_FLOW, WGL
 from checkers.linearizability.search.state_flow import balance
+from results.history import Call
+from results.op import Op
 from results.verdict import Verdict
 
 _SHOWN: Final = 8
@@ -148,27 +154,17 @@ class Compiled:
         event = int(self.history.events[position])
         return (self.problem.ret if event & 1 else self.problem.call)[event >> 1]
 
-    def stages(self, steps: int) -> Iterator[tuple[Callable[[Problem, Meter], Outcome], int]]:
-        """The portfolio: small tries first, the complete search with all that is left at the end."""
-        size = len(self.history.events)
-        if self.unknown:
-            yield _stage(self.scout), 500 + 80 * size
-        yield _stage(self.frontier), 2_000 + 10 * size
-        if self.unknown:
-            yield _stage(self.refined), 20_000 + 100 * size
-        yield _stage(self.scout), 2_000 + 60 * size
-        yield balance, 20_000 + 10 * size
-        yield _stage(self.frontier), 20_000 + 40 * size
-        yield _stage(self.scout), 400 * size
-        yield _stage(partial(self.beam, 8)), 100_000 + 100 * size
-        if self.unknown:
-            yield _stage(self.refined), 200_000 + 400 * size
-        yield _stage(partial(self.beam, 32)), 200_000 + 400 * size
-        yield _stage(self.frontier), steps // 2
-        yield _stage(self.scout), steps // 8
-        if self.unknown:
-            yield _stage(self.refined), steps // 4
-        yield _stage(self.frontier), steps
+    @cached_property
+    def searches(self) -> Mapping[str, Callable[[Problem, Meter], Outcome]]:
+        """The compiled edition of each search."""
+        return {
+            WGL: _stage(self.scout),
+            JIT: _stage(self.frontier),
+            CEGAR: _stage(self.refined),
+            STATE_FLOW: balance,
+            BEAM_8: _stage(partial(self.beam, 8)),
+            BEAM_32: _stage(partial(self.beam, 32)),
+        }
 
     @property
     def unknown(self) -> bool:
@@ -194,3 +190,23 @@ def _limit(code: int, meter: Meter) -> str:
 
 def _stage(run: Callable[[Meter], Outcome]) -> Callable[[Problem, Meter], Outcome]:
     return lambda problem, meter: run(meter)
+
+
+def small_history() -> list[Call]:
+    """A history with which the searches of a register are compiled."""
+    return [
+        Call(Op(0, 0, 0, "invoke", "write", "k", 1), Op(4, 4, 0, "ok", "write", "k", 1)),
+        Call(Op(1, 1, 1, "invoke", "cas", "k", [1, 2]), None),
+        Call(Op(2, 2, 2, "invoke", "read", "k"), Op(3, 3, 2, "ok", "read", "k", 1)),
+    ]
+
+
+def _run_searches() -> None:
+    compiled = Compiled.of(encode(small_history(), CasRegister()))
+    if compiled is None:
+        raise AssertionError("a register of two values has a closed table")
+    for run in (compiled.scout, compiled.frontier, compiled.refined):
+        run(Meter(1_000, 1 << 24))
+
+
+SEARCH: Final = Part("search", _run_searches, 15)

@@ -15,8 +15,9 @@ import numpy as np
 
 from checkers.linearizability.compiled.jit import compiled
 from checkers.linearizability.compiled.kernel import INVALID, SPENT, VALID
-from checkers.linearizability.history.columns import PURE, Columns, Dense
+from checkers.linearizability.history.columns import Columns
 from checkers.linearizability.history.events import NEVER, Ints, Words
+from checkers.linearizability.history.table import PURE, Dense
 
 BYTES_A_STEP: Final = 32 + 16
 """A remembered pair, in a table that is a quarter full when it was just made, while the one before is still there."""

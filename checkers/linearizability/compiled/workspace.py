@@ -18,14 +18,14 @@ from checkers.linearizability.compiled.configurations import (
     CAPACITY,
     CHAIN,
     LIMIT,
-    Longs,
     Rows,
     new_rows,
 )
 from checkers.linearizability.compiled.kernel import BYTES_A_NODE, RECORD, ROOM, TOO_BIG, TOO_LONG, walk
 from checkers.linearizability.compiled.open_ops import lay_out, width_of
-from checkers.linearizability.history.columns import Columns, Dense
-from checkers.linearizability.history.events import NEVER, Ints, Words
+from checkers.linearizability.history.columns import Columns
+from checkers.linearizability.history.events import NEVER, Ints, Longs, Words
+from checkers.linearizability.history.table import Dense
 from checkers.linearizability.search.cegar import Groups
 
 _SMALL: Final = 1 << 9

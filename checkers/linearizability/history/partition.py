@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from checkers.linearizability.history.encode import Problem, Table
+from checkers.linearizability.history.encode import Problem
+from checkers.linearizability.history.table import Table
 
 
 def by_element(problem: Problem) -> Sequence[Problem]:

@@ -6,8 +6,8 @@ from typing import Final
 
 import numpy as np
 
-from checkers.linearizability.history.encode import ILLEGAL, Table
 from checkers.linearizability.history.events import Ints
+from checkers.linearizability.history.table import ILLEGAL, Table
 
 _MOST: Final = 4_000_000
 """Cells cost a few bytes here, and next to no time."""

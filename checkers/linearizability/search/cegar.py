@@ -17,7 +17,7 @@ from typing import Final
 import numpy as np
 
 from checkers.linearizability.budget import Meter
-from checkers.linearizability.history.columns import Dense
+from checkers.linearizability.history.table import Dense
 from checkers.linearizability.outcome import Outcome
 from results.verdict import Verdict
 

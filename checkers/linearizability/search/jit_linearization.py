@@ -29,8 +29,9 @@ from itertools import islice
 from typing import Final
 
 from checkers.linearizability.budget import Meter, Spent
-from checkers.linearizability.history.encode import ILLEGAL, Problem
+from checkers.linearizability.history.encode import Problem
 from checkers.linearizability.history.events import NEVER, NONE
+from checkers.linearizability.history.table import ILLEGAL
 from checkers.linearizability.outcome import Outcome
 from checkers.linearizability.search.cegar import FREE, Groups, Use
 from checkers.linearizability.search.cegar import NAME as REFINED

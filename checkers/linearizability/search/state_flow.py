@@ -15,9 +15,9 @@ from typing import Final
 
 from checkers.linearizability.budget import Meter, Spent
 from checkers.linearizability.closed_table import enumerate_states, worth
-from checkers.linearizability.history.columns import BLIND, PURE, Dense
 from checkers.linearizability.history.encode import Problem
 from checkers.linearizability.history.events import NEVER
+from checkers.linearizability.history.table import BLIND, PURE, Dense
 from checkers.linearizability.outcome import Outcome
 from results.verdict import Verdict
 
@@ -108,7 +108,7 @@ class _Flows:
             self.net[self.source[kind]] -= 1
             self.exited.add(self.source[kind])
 
-    def enumerate_states(self) -> None:
+    def close(self) -> None:
         """The stretch is over: which states are possible now?"""
         if self.anything or self.loose:
             self.possible = range(self.size)

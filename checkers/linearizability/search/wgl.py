@@ -11,8 +11,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from checkers.linearizability.budget import Meter, Spent
-from checkers.linearizability.history.encode import ILLEGAL, Problem
+from checkers.linearizability.history.encode import Problem
 from checkers.linearizability.history.events import NEVER
+from checkers.linearizability.history.table import ILLEGAL
 from checkers.linearizability.outcome import Outcome
 from results.verdict import Verdict
 

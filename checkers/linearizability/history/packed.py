@@ -1,0 +1,74 @@
+"""Many histories of one model, one behind the other in arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from checkers.linearizability.history.encode import Problem, calls_of, encode
+from checkers.linearizability.history.events import NEVER, Ints, Longs
+from checkers.linearizability.history.table import Table
+from checkers.linearizability.models.specification import Model
+from results.history import Call, History
+
+
+@dataclass(frozen=True, slots=True)
+class Packed:
+    """Many histories of one model, one behind the other.
+
+    table        what the kinds mean. Kinds that no history has may be in it too.
+    kind         kind of every op.
+    call, ret    when it began and ended, on any clock of its history; `ret` is NEVER where the outcome is unknown. At
+                 equal times a call comes before a return: calls that touch are concurrent.
+    first        the ops of history h are `first[h]` to `first[h + 1]`.
+    source       index of each op's invocation, for people.
+    """
+
+    table: Table
+    kind: Ints
+    call: Longs
+    ret: Longs
+    first: Longs
+    source: Longs
+
+    def __len__(self) -> int:
+        return len(self.first) - 1
+
+    def problem(self, history: int) -> Problem:
+        """One of them, for the searches that take one. Unknown ops that change nothing are left out, as in `encode`."""
+        begin, end = int(self.first[history]), int(self.first[history + 1])
+        kind, call, ret = (column[begin:end].tolist() for column in (self.kind, self.call, self.ret))
+        pure = self.table.pure
+        stamped = [(call[op], 0, 2 * op) for op in range(end - begin) if ret[op] != NEVER or not pure[kind[op]]]
+        stamped += [(ret[op], 1, 2 * op + 1) for op in range(end - begin) if ret[op] != NEVER]
+        events = [event for _, _, event in sorted(stamped)]
+        return Problem(self.table, kind, self.source[begin:end].tolist(), events)
+
+
+def pack(histories: Iterable[Sequence[Call] | History], model: Model[Any]) -> Packed:
+    """Calls of one object each, as arrays with a shared table. Raises ValueError as `encode` does, with the history."""
+    table = Table(model)
+    kind: list[int] = []
+    call: list[int] = []
+    ret: list[int] = []
+    source: list[int] = []
+    first = [0]
+    for number, history in enumerate(histories):
+        try:
+            one = encode(calls_of(history), model, table)
+        except ValueError as problem:
+            raise ValueError(f"history {number}: {problem}") from None
+        kind += one.kind
+        call += one.call
+        ret += one.ret
+        source += one.source
+        first.append(len(kind))
+    table.seal_kinds()
+    long = np.int64
+    return Packed(
+        table, np.array(kind, np.int32), np.array(call, long), np.array(ret, long), np.array(first, long),
+        np.array(source, long),
+    )  # fmt: skip

@@ -1,0 +1,180 @@
+"""A model as integers: a table that is filled as a search asks (`Table`), and one that is closed (`Dense`)."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from sys import getsizeof
+from typing import Any, Final, NamedTuple, NoReturn
+
+import numpy as np
+
+from checkers.linearizability.history.events import Bytes, Ints
+from checkers.linearizability.models.specification import INCONSISTENT, Model, Transition, Unheard
+from results.errors import with_article
+
+ILLEGAL: Final = -1
+"""Instead of a state: the step cannot be taken."""
+
+
+_CELL: Final = 250
+"""Bytes of a cell of a table in CPython: key, numbers, its share of the dict. Those of a state besides its own are as
+many."""
+
+
+_REFUSED: Final = "(refused)"
+
+PURE: Final = 1
+"""The kind leaves every state as it is, where it can happen at all."""
+
+BLIND: Final = 2
+"""The kind can happen in every state and always leaves the same one."""
+
+
+class Dense(NamedTuple):
+    """A closed table; all arrays C-contiguous and writable, so that one compiled variant serves every table.
+
+    step      [states, kinds], the state after, or ILLEGAL.
+    flags     [kinds], PURE and BLIND.
+    target    [kinds], the state that a blind kind leaves, else ILLEGAL.
+    legal     states in which kind k can happen are `legal[first[k]:first[k + 1]]`.
+    first     [kinds + 1].
+    """
+
+    step: Ints
+    flags: Bytes
+    target: Ints
+    legal: Ints
+    first: Ints
+
+
+def derived(cells: Ints) -> Dense:
+    """Everything else follows from the cells, with no knowledge of the model."""
+    states, kinds = cells.shape
+    if int(cells.min()) < ILLEGAL or int(cells.max()) >= states:
+        raise AssertionError("a table that is not closed must not be used")
+    possible = cells >= 0
+    same = cells == np.arange(states, dtype=np.int32)[:, None]
+    pure = np.all(same | ~possible, axis=0)
+    blind = np.all(possible & (cells == cells[0]), axis=0) & ~pure
+    flags = (pure * PURE + blind * BLIND).astype(np.uint8)
+    target = np.where(blind, cells[0], ILLEGAL).astype(np.int32)
+    first = np.zeros(kinds + 1, dtype=np.int32)
+    np.cumsum(possible.sum(axis=0), out=first[1:])
+    legal = np.nonzero(possible.T)[1].astype(np.int32)
+    return Dense(cells, flags, target, legal, first)
+
+
+class Table:
+    """A model as integers: `step(state, kind) -> state | ILLEGAL`, filled as a search asks.
+
+    Filling on demand keeps the cost to the transitions that a search really takes: a register of thousands of unique
+    values would have millions. There is thus no unfilled cell that could be taken for an illegal step.
+    """
+
+    def __init__(self, model: Model[Any]) -> None:
+        self.model = self.narrowed = model
+        self.kinds: list[Transition] = []
+        self.pure: list[bool] = []
+        self.blind: list[bool] = []
+        self._target: dict[int, int] = {}
+        self.states: list[Any] = [model.initial]
+        self._kind_ids: dict[Transition, int] = {}
+        self._state_ids: dict[Hashable, int] = {model.initial: 0}
+        self._cells: dict[tuple[int, int], int] = {}
+        self.dense: Dense | None = None  # all of it as arrays, once somebody asked for it (`closed_table`)
+        self.larger_than: tuple[int, int] | None = None  # (kinds, states) that were too many to close it
+        self._state_bytes = self._settled = 0
+        self._unheard: dict[int, set[str]] = {}  # kind of unknown outcome -> what its steps looked at so far
+
+    def kind(self, kind: Transition) -> int:
+        """The number of a kind. Raises ValueError where the model does not accept it."""
+        try:
+            found = self._kind_ids.get(kind)
+        except TypeError:
+            raise ValueError(f"the value of {with_article(kind.f)} cannot be compared: {kind.value!r}") from None
+        if found is None:
+            self.model.accept(kind)
+            found = self._kind_ids[kind] = len(self.kinds)
+            self.kinds.append(kind)
+            self.pure.append(self.model.pure(kind))
+            self.blind.append(self.model.blind(kind))
+            # (A model with a `kind` of its own has chosen what stands there for the answer that nobody heard.)
+            if not kind.known and not self.pure[found] and type(self.model).kind is Model.kind:
+                self._unheard[found] = set()
+        return found
+
+    def seal_kinds(self) -> None:
+        """No further kinds come, but for probes that read what is there: states may be merged (`Model.narrow`)."""
+        self.narrowed = self.model.narrow(self.kinds)
+
+    def step(self, state: int, kind: int) -> int:
+        """The state after, or ILLEGAL."""
+        cell = (state, kind)
+        found = self._cells.get(cell)
+        if found is None:
+            found = self._cells[cell] = self._ask(state, kind)
+        return found
+
+    def _ask(self, state: int, kind: int) -> int:
+        what, looked_at = self.kinds[kind], self._unheard.get(kind)
+        after = self.narrowed.step(self.states[state], what if looked_at is None else Unheard(what, looked_at))
+        if after is INCONSISTENT:
+            if looked_at is not None:
+                looked_at.add(_REFUSED)
+            if self.blind[kind]:
+                self._broken(kind, "blind, but it cannot happen in every state")
+            return ILLEGAL
+        number = self.intern(after)
+        if self.pure[kind] and number != state:
+            self._broken(kind, "pure, but its step changes the state")
+        if self.blind[kind] and self._target.setdefault(kind, number) != number:
+            self._broken(kind, "blind, but its result depends on the state before")
+        return number
+
+    def insist_on_known(self) -> None:
+        """To be called before anybody believes an `invalid`. Raises ValueError where the steps of an op of unknown
+        outcome looked at its value, which is its argument, and never at `known`, and refused: they took it for what the
+        op saw.
+        """
+        for kind, looked_at in self._unheard.items():
+            if looked_at == {"value", _REFUSED}:
+                told = self.model.describe(self.kinds[kind])
+                raise ValueError(
+                    f"model {self.model.name}: step never looks at op.known, but there is {told!r} of unknown outcome; "
+                    "its op.value is the argument, not what it saw"
+                )
+
+    def intern(self, state: Any) -> int:
+        """The number of a state, a new one if need be."""
+        number = self._state_ids.get(state)
+        if number is None:
+            number = self._state_ids[state] = len(self.states)
+            self.states.append(state)
+            self._state_bytes += _CELL + size_of(state)
+        return number
+
+    @property
+    def held(self) -> int:
+        """Bytes of states and cells that came since `settle`: a search in endless states has to keep its budget."""
+        return self._state_bytes + _CELL * len(self._cells) - self._settled
+
+    def settle(self) -> None:
+        """What is there by now is not on the next search's account."""
+        self._settled += self.held
+
+    def tell(self, state: int) -> str:
+        """A state for people."""
+        return self.narrowed.tell(self.states[state])
+
+    def known(self, state: Any) -> int:
+        """The number of a state, or ILLEGAL when there is none such."""
+        return self._state_ids.get(state, ILLEGAL)
+
+    def _broken(self, kind: int, how: str) -> NoReturn:
+        raise ValueError(f"model {self.model.name} calls {self.model.describe(self.kinds[kind])!r} {how}")
+
+
+def size_of(state: Any) -> int:
+    """Bytes of a state: a container, its parts where they are containers, but not the values, which it shares."""
+    inner = state if isinstance(state, (tuple, frozenset)) else ()
+    return getsizeof(state) + sum([getsizeof(part) for part in inner if isinstance(part, (tuple, frozenset))])
