@@ -35,7 +35,7 @@ from benchmarks.checker.families import Family, Stores, families, logs, stores
 from benchmarks.checker.memory import forget_peak, peak_mib
 from benchmarks.checker.yardstick import Yardstick, build, of_register, of_store
 from checkers.linearizability import KV, CasRegister
-from checkers.linearizability.compiled.batch import INVALID, VALID, check_batch
+from checkers.linearizability.batch import INVALID, VALID, check_batch
 from checkers.linearizability.history.packed import Packed, pack
 from results.formats import read_history
 from results.history import Call

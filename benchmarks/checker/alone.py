@@ -24,7 +24,7 @@ from benchmarks.checker.families import Shape, packed, register
 from benchmarks.checker.memory import forget_peak, peak_mib
 from benchmarks.checker.sealed import Flags, Longs, Times, sealed_register
 from checkers.linearizability import CasRegister, Linearizable, Log, check
-from checkers.linearizability.compiled.batch import check_batch
+from checkers.linearizability.batch import check_batch
 from checkers.linearizability.history.arrow import objects
 from checkers.linearizability.monitors import base, queues
 from checkers.linearizability.monitors.plain import register_columns

@@ -13,9 +13,8 @@ calls or Parquet columns straight to a special case (`direct`, `arrow`).
 """
 
 from checkers.linearizability.budget import Budget
-from checkers.linearizability.check import LinearResult, check, check_keys
+from checkers.linearizability.check import check, check_keys
 from checkers.linearizability.checker import Linearizable
-from checkers.linearizability.evidence.witness import verify_witness
 from checkers.linearizability.history.encode import Problem, encode
 from checkers.linearizability.models.containers import Counter, FifoQueue, GrowOnlySet, Set, Stack, UnorderedQueue
 from checkers.linearizability.models.kv import KV
@@ -24,6 +23,8 @@ from checkers.linearizability.models.log import Log
 from checkers.linearizability.models.registers import CasRegister, MultiRegister, Register
 from checkers.linearizability.models.registry import MODELS
 from checkers.linearizability.models.specification import INCONSISTENT, Inconsistent, Model, Transition
+from checkers.linearizability.result import LinearResult
+from checkers.linearizability.witness import verify_witness
 
 __all__ = [
     "INCONSISTENT",

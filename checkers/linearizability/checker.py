@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from checkers.linearizability import direct
 from checkers.linearizability.budget import Budget
-from checkers.linearizability.check import LinearResult, check, explained, refuted
+from checkers.linearizability.check import check, explained, refuted
 from checkers.linearizability.history.encode import insist_on_pairs
 from checkers.linearizability.history.plain_ops import PlainOps
 from checkers.linearizability.models.specification import Model
+from checkers.linearizability.result import LinearResult
 from results.history import Call
 from results.record import RunRecord
 from results.verdict import Anomaly, CheckResult, Verdict

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Final
 from checkers.linearizability.budget import Budget, Meter
 from checkers.linearizability.closed_table import enumerate_states, worth
 from checkers.linearizability.compiled import jit
-from checkers.linearizability.evidence.witness import FAILED_REPLAY, verify_witness
 from checkers.linearizability.fast import first_refuted, monitor, partition
 from checkers.linearizability.history.encode import Problem
 from checkers.linearizability.history.events import NEVER, NONE
@@ -26,6 +25,7 @@ from checkers.linearizability.search.jit_linearization import Frontier
 from checkers.linearizability.search.portfolio import CEGAR, JIT, PORTFOLIO, STATE_FLOW, WGL, Stage, schedule
 from checkers.linearizability.search.state_flow import balance
 from checkers.linearizability.search.wgl import scout
+from checkers.linearizability.witness import FAILED_REPLAY, verify_witness
 from results.verdict import Verdict
 
 if TYPE_CHECKING:

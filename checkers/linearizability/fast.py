@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from checkers.linearizability.evidence import registers as register_evidence
 from checkers.linearizability.history.encode import Problem
 from checkers.linearizability.history.events import Ints
 from checkers.linearizability.history.partition import by_element
@@ -23,6 +22,7 @@ from checkers.linearizability.models.locks import Mutex
 from checkers.linearizability.models.log import Log
 from checkers.linearizability.models.registers import CasRegister, Register
 from checkers.linearizability.models.specification import Model
+from checkers.linearizability.monitors import register_evidence
 from checkers.linearizability.monitors.locks import mutex_by_deadlines
 from checkers.linearizability.monitors.logs import log_by_offsets
 from checkers.linearizability.monitors.plain import (

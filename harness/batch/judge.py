@@ -10,7 +10,7 @@ import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from checkers.linearizability.compiled.batch import VALID, check_batch
+from checkers.linearizability.batch import VALID, check_batch
 from checkers.linearizability.models.registry import MODELS
 from checkers.spark.columns import applies
 from harness.batch.rows import Clock, key_rows, rows_of

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from checkers.api import Checker, judge
 from checkers.linearizability import Linearizable
-from checkers.linearizability.compiled.batch import VALID, check_batch
+from checkers.linearizability.batch import VALID, check_batch
 from checkers.linearizability.compiled.jit import plain
 from checkers.linearizability.direct import MANY
 from checkers.linearizability.models.registers import CasRegister

@@ -29,10 +29,10 @@ from checkers.linearizability import (
     encode,
     verify_witness,
 )
+from checkers.linearizability.batch import check_batch
 from checkers.linearizability.budget import Meter
 from checkers.linearizability.closed_table import enumerate_states
 from checkers.linearizability.compiled import kernel
-from checkers.linearizability.compiled.batch import check_batch
 from checkers.linearizability.compiled.batch_walks import KV_BATCH
 from checkers.linearizability.compiled.code_cache import ensure, prune
 from checkers.linearizability.compiled.jit import enabled, plain
@@ -40,6 +40,7 @@ from checkers.linearizability.compiled.searches import Compiled
 from checkers.linearizability.compiled.workspace import Workspace
 from checkers.linearizability.decide import decide
 from checkers.linearizability.history.columns import columns
+from checkers.linearizability.history.events import NEVER
 from checkers.linearizability.history.packed import pack
 from checkers.linearizability.search.jit_linearization import Frontier
 from results.history import Call
@@ -308,11 +309,11 @@ def test_a_batch_may_come_as_columns_on_any_clock() -> None:
     rng = Random(8)
     histories = [lived(rng, 0.2, 20) for _ in range(200)]
     packed = pack(histories, CasRegister())
-    known = packed.ret != -1
+    known = packed.ret != NEVER
     far = replace(
         packed,
         call=packed.call * 1_000_003 + 10**15,
-        ret=np.where(known, packed.ret * 1_000_003 + 10**15, -1),
+        ret=np.where(known, packed.ret * 1_000_003 + 10**15, NEVER),
     )
     assert (check_batch(far).verdict == check_batch(packed).verdict).all()
     touching = [

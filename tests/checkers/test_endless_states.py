@@ -10,8 +10,8 @@ import pytest
 from fuzz.middle import Shape, lived
 
 from checkers.linearizability import MODELS, Problem, encode
+from checkers.linearizability.batch import VALID, check_batch
 from checkers.linearizability.budget import Budget, Meter
-from checkers.linearizability.compiled.batch import VALID, check_batch
 from checkers.linearizability.decide import frontier, relaxed
 from checkers.linearizability.history.table import Table
 from checkers.linearizability.outcome import Outcome

@@ -12,8 +12,8 @@ from tiny_histories import brute_force, problems
 from tiny_histories import told as told_problem
 
 from checkers.linearizability import Budget, CasRegister, Problem, Set, check, encode
+from checkers.linearizability.batch import check_batch
 from checkers.linearizability.budget import Meter
-from checkers.linearizability.compiled.batch import check_batch
 from checkers.linearizability.decide import decide, refinement
 from checkers.linearizability.evidence.explain import earliest, explain
 from checkers.linearizability.outcome import Outcome

@@ -18,8 +18,8 @@ from checkers.linearizability import (
     check,
     check_keys,
 )
+from checkers.linearizability.batch import check_batch
 from checkers.linearizability.compiled import jit
-from checkers.linearizability.compiled.batch import check_batch
 from checkers.linearizability.models.kv import KV
 from results.history import Call, History
 from results.op import Op, OpType

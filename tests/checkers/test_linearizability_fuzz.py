@@ -16,6 +16,7 @@ from checkers.linearizability.budget import Meter
 from checkers.linearizability.decide import decide, refinement, relaxed
 from checkers.linearizability.evidence.core import StepBudget, without_past
 from checkers.linearizability.evidence.explain import explain
+from checkers.linearizability.fast import monitor
 from checkers.linearizability.history.events import NEVER
 from checkers.linearizability.monitors import unique, zones
 from checkers.linearizability.search.jit_linearization import Configurations, Entry, Frontier, Path
@@ -34,7 +35,7 @@ def test_every_algorithm_agrees_with_brute_force(family: str) -> None:
         full = Frontier(problem, Meter(10**6, 10**9)).run()
         coarse, refined = relaxed(problem, Meter(10**6, 10**9)), refinement(problem, Meter(10**6, 10**9))
         deep = scout(problem, Meter(10**6, 10**9))
-        special = unique.unique_register(problem)
+        special = monitor(problem)
         assert decide(problem, Budget()).verdict == truth, told(problem)
         assert full.verdict == truth, told(problem)
         assert coarse.verdict in (Verdict.UNKNOWN, truth), told(problem)

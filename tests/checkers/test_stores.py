@@ -10,8 +10,8 @@ import pytest
 from tiny_histories import brute_force
 
 from checkers.linearizability import KV, encode
+from checkers.linearizability.batch import INVALID, UNKNOWN, VALID, check_batch
 from checkers.linearizability.closed_table import enumerate_states
-from checkers.linearizability.compiled.batch import INVALID, UNKNOWN, VALID, check_batch
 from checkers.linearizability.compiled.jit import enabled
 from results.history import Call
 from results.op import Op

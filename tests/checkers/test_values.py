@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from checkers.linearizability import MODELS, check
-from checkers.linearizability.compiled.batch import VALID, check_batch
+from checkers.linearizability.batch import VALID, check_batch
 from checkers.linearizability.compiled.jit import plain
 from checkers.linearizability.direct import explained
 from checkers.linearizability.history.arrow import objects

@@ -31,8 +31,8 @@ from models_at_work import WORK, falsified, lived  # noqa: E402
 from tiny_histories import brute_force as plain_brute_force  # noqa: E402
 
 from checkers.linearizability import INCONSISTENT, MODELS, Model, Transition, verify_witness  # noqa: E402
+from checkers.linearizability.batch import INVALID, VALID, check_batch  # noqa: E402
 from checkers.linearizability.budget import Budget  # noqa: E402
-from checkers.linearizability.compiled.batch import INVALID, VALID, check_batch  # noqa: E402
 from checkers.linearizability.decide import decide  # noqa: E402
 from checkers.linearizability.fast import fast  # noqa: E402
 from checkers.linearizability.history.encode import Problem  # noqa: E402

@@ -35,8 +35,8 @@ from checkers.linearizability import (  # noqa: E402
     encode,
     verify_witness,
 )
+from checkers.linearizability.batch import VERDICTS, check_batch  # noqa: E402
 from checkers.linearizability.budget import Budget, Meter  # noqa: E402
-from checkers.linearizability.compiled.batch import VERDICTS, check_batch  # noqa: E402
 from checkers.linearizability.compiled.code_cache import ensure  # noqa: E402
 from checkers.linearizability.compiled.jit import plain  # noqa: E402
 from checkers.linearizability.compiled.searches import SEARCH  # noqa: E402

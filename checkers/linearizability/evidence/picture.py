@@ -19,11 +19,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from checkers.linearizability.budget import Budget
-from checkers.linearizability.check import LinearResult
 from checkers.linearizability.decide import decide
 from checkers.linearizability.history.encode import Problem, encode
 from checkers.linearizability.history.events import NEVER
 from checkers.linearizability.models.specification import INCONSISTENT, Model
+from checkers.linearizability.result import LinearResult
 from results.errors import with_article
 from results.history import Call
 from results.verdict import Verdict

@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from checkers.linearizability.evidence import witness
+from checkers.linearizability import witness
 from checkers.linearizability.history.events import Bools, Longs, Times
 from checkers.linearizability.history.plain_ops import NOTHING, PlainOps
 from checkers.linearizability.models.specification import Model
