@@ -13,8 +13,8 @@ from random import Random
 from typing import Any, ClassVar, Final, Protocol
 
 from checkers.api import Checker
+from harness.cluster_view import ClusterView
 from harness.generator import Generator
-from harness.nemesis.view import ClusterView
 from harness.plan.plan import Plan
 from infra.machines.api import Lease, Node
 from infra.options import NoOptions, dump

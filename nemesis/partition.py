@@ -13,7 +13,7 @@ from random import Random
 from typing import Any, ClassVar
 
 from harness.api import Evidence, Fault, Injection, NoTarget, Target, labelled
-from harness.nemesis.view import ClusterView
+from harness.cluster_view import ClusterView
 from infra.machines.api import Lease
 from infra.machines.primitives import network
 from infra.systems.api import Deployment

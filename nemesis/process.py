@@ -14,8 +14,8 @@ from random import Random
 from typing import Any, ClassVar, Final
 
 from harness.api import Evidence, Fault, Injection, NoTarget, Target, labelled
+from harness.cluster_view import ClusterView
 from harness.nemesis.targets import kinds_hit
-from harness.nemesis.view import ClusterView
 from infra.machines.api import InfraError, Lease, ProcessId
 from infra.machines.primitives import page_cache, process
 from infra.systems.api import Deployment, Server

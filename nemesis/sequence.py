@@ -10,7 +10,7 @@ from random import Random
 from typing import Any, ClassVar
 
 from harness.api import Evidence, Fault, Injection, NoTarget, Target
-from harness.nemesis.view import ClusterView
+from harness.cluster_view import ClusterView
 from infra.machines.api import Lease
 from infra.machines.primitives import process
 from infra.options import Seconds, option

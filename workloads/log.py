@@ -31,8 +31,8 @@ from checkers.stats import Stats
 from checkers.sync_state import SyncState
 from harness.api import Client, Completion, RunContext, Workload
 from harness.generator import Generator, Invocation
+from harness.parts.resolve import make_client
 from harness.plan.plan import Plan, PlanError
-from harness.plan.resolve import make_client
 from infra.options import option
 from results.deployment import DeploymentRecord
 from results.op import Op

@@ -6,7 +6,7 @@ from random import Random
 from typing import Any
 
 from harness.api import Evidence, Fault, Injection, NoTarget, Target
-from harness.nemesis.view import ClusterView
+from harness.cluster_view import ClusterView
 from infra.machines.api import Lease
 from infra.options import Seconds, option
 from infra.systems.api import Deployment

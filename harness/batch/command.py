@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from harness import terminal
 from harness.check.history_options import Seconds, of_histories
-from harness.cli import terminal
 from harness.plan.plan import PlanError
 
 if TYPE_CHECKING:

@@ -14,8 +14,8 @@ from checkers.spark.files import Files, Found, as_path, join
 from checkers.spark.units import Unit, file_cost, rows_cost, unit_cost
 from harness.check.expected import ExpectedVerdicts, Row
 from harness.check.offline import HISTORY
+from harness.parts.registry import WORKLOADS
 from harness.plan.plan import PlanError
-from harness.plan.registry import WORKLOADS
 from results.errors import HistoryError
 from results.formats.foreign import implied_model
 from results.history import History

@@ -9,7 +9,7 @@ from pathlib import Path
 from checkers.spark.files import SharedFiles, as_path, is_shared
 from checkers.spark.units import PORTION_S, Unit
 from harness.batch.input import units_in
-from harness.cli.boundary import unforeseen
+from harness.boundary import unforeseen
 from harness.plan.plan import PlanError
 from results.errors import HistoryError
 from results.formats import ReadOptions, read_history

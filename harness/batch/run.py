@@ -18,12 +18,12 @@ from checkers.spark.files import Files, as_path, files_for, is_shared, join, ref
 from checkers.spark.job import Job, Receipt, Work, receipts_in
 from checkers.spark.session import start
 from checkers.spark.units import PORTION_S, Unit, portions
+from harness import terminal
 from harness.batch.input import checker_version, units_in
 from harness.batch.logs import BY_QUEUE, Source, judge_logs, log_sources
 from harness.batch.work import BatchWork
 from harness.check.expected import ExpectedVerdicts, Row
 from harness.check.report import CheckOptions
-from harness.cli import terminal
 from harness.plan.plan import PlanError
 from infra.options import suggest
 from results.figures import many

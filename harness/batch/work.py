@@ -33,7 +33,7 @@ from harness.batch.rows import Clock, ColumnarResults, TimedChecker, key_rows, r
 from harness.check.examine import NOTHING_THERE, columns_examined
 from harness.check.judging import judge_by
 from harness.check.report import CheckOptions
-from harness.plan import registry
+from harness.parts import registry
 from harness.plan.plan import Plan, PlanError
 from results.bulk import making_many
 from results.errors import HistoryError

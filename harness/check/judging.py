@@ -9,7 +9,7 @@ from checkers.api import Checker, judge
 from checkers.starvation import describe
 from checkers.wellformed import WellFormed
 from harness.api import Workload
-from harness.plan import registry
+from harness.parts import registry
 from harness.plan.plan import Plan
 from results.formats.detect import is_packed
 from results.junit import write_junit

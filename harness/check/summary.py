@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from harness.plan import registry
+from harness.parts import registry
 from harness.plan.plan import Plan
-from results.verdict import CheckResult, Verdict
-
-if TYPE_CHECKING:
-    from harness.run.lifecycle import Outcome
+from results.store import RunDir
+from results.verdict import CheckResult, Judgement, Verdict
 
 _NAMES = 20
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a run came to."""
+
+    folder: RunDir
+    judgement: Judgement
+    seconds: float
+    unhealed: bool = False
+    """Whether a fault is left on the cluster."""
 
 
 def summary(outcome: Outcome, plan: Plan) -> list[str]:

@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from harness.plan import registry
+from harness.parts import registry
 from infra.machines.api import Backend, Leftover
 from infra.machines.cpu_share import remove_group
 from infra.machines.network import POOL, open_pool

@@ -7,8 +7,8 @@ from typing import Any
 
 import click
 
-from harness.cli import terminal
-from harness.plan import registry
+from harness import terminal
+from harness.parts import registry
 from harness.plan.plan import PlanError
 from infra.options import suggest
 from infra.systems.api import TOPOLOGIES

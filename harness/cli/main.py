@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from harness import signals, terminal
 from harness.batch.command import batch
+from harness.boundary import FAILURE, Commands, Progress, guarded
 from harness.check.history_options import of_histories
-from harness.cli import signals, terminal
-from harness.cli.boundary import FAILURE, Commands, Progress, guarded
 from harness.cli.listing import list_
 from harness.cli.parts import store_option
 from harness.cli.run import run

@@ -15,10 +15,10 @@ from typing import Any, Final
 
 import click
 
-from harness.cli import terminal
+from harness import terminal
 from harness.cli.parts import duration, store_option
 from harness.nemesis.effective import by_times
-from harness.plan import registry
+from harness.parts import registry
 from harness.plan.plan import NemesisPlan, Plan, PlanError
 from infra.options import OptionError, OptionSpec, assignments, seconds
 from infra.systems.api import TOPOLOGIES
@@ -207,8 +207,8 @@ def run(
     harness run --plan results/runs/latest/effective.toml
     """
     from harness.check.summary import summary
-    from harness.plan import reuse as reusing
-    from harness.plan.resolve import resolve
+    from harness.parts import reuse as reusing
+    from harness.parts.resolve import resolve
     from harness.run import lifecycle
 
     base = Plan.read(plan_file) if plan_file else None

@@ -8,7 +8,7 @@ from statistics import median
 
 import click
 
-from harness.cli import terminal
+from harness import terminal
 
 
 @click.command()

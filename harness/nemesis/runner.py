@@ -23,8 +23,8 @@ from types import MappingProxyType
 from typing import Any, TypeVar
 
 from harness.api import Completion, Evidence, Fault, Injection, NoTarget, Target
+from harness.cluster_view import ClusterView
 from harness.nemesis.targets import is_role, who_has
-from harness.nemesis.view import ClusterView
 from harness.plan.plan import PlanError
 from infra.machines.api import InfraError, Lease
 from infra.systems.api import Deployment

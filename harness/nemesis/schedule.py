@@ -13,8 +13,8 @@ from dataclasses import replace
 from random import Random
 
 from harness.api import Fault, Injection, NoTarget, Target
+from harness.cluster_view import ClusterView
 from harness.nemesis.targets import RANDOM, is_role, resolve
-from harness.nemesis.view import ClusterView
 from harness.plan.plan import NemesisPlan, Plan, PlanError
 from results.strikes import Strike
 

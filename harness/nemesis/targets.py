@@ -28,7 +28,7 @@ from random import Random
 from typing import Final
 
 from harness.api import DATA, Target
-from harness.nemesis.view import ClusterView
+from harness.cluster_view import ClusterView
 from harness.plan.plan import PlanError
 from infra.options import suggest
 

@@ -1,1 +1,1 @@
-"""What a run is to do: the plan, the plug-ins that it names, and what it leaves open."""
+"""The plan of a run as data: read, checked, written."""

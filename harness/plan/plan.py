@@ -23,7 +23,7 @@ A plan on disk looks like this; what is left out takes its default:
     target = "master"
 
 Options of a workload, a client, a backend, a topology or a fault stand beside its name, in the same table
-(`infra.options`). The plan carries them as they stand; `harness.plan.resolve` asks their owners.
+(`infra.options`). The plan carries them as they stand; `harness.parts.resolve` asks their owners.
 """
 
 from __future__ import annotations
@@ -250,7 +250,7 @@ class Plan:
     @staticmethod
     def from_dict(data: Mapping[str, Any], where: str = "plan") -> Plan:
         """The inverse of `to_dict`; missing keys take their defaults. Keys that are none of the plan's own are options:
-        whether there are such, their owners say (`harness.plan.resolve`).
+        whether there are such, their owners say (`harness.parts.resolve`).
         """
         top = Table(data, where, "")
         cluster, server = top.table("cluster"), top.table("server")

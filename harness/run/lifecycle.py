@@ -19,14 +19,15 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
+from harness import signals
 from harness.api import Fault, Workload
 from harness.check.judging import judge_run, write_results
-from harness.cli import signals
+from harness.check.summary import Outcome
 from harness.nemesis.effective import write_effective
 from harness.nemesis.runner import refuse_destructive
 from harness.nemesis.schedule import strikes
-from harness.plan import registry, resolve
-from harness.plan import reuse as reusing
+from harness.parts import registry, resolve
+from harness.parts import reuse as reusing
 from harness.plan.plan import Plan, PlanError
 from harness.run.environment import Environment, describe
 from harness.run.phases import usual_phases
@@ -40,24 +41,12 @@ from results.deployment import to_text
 from results.durable import write_text
 from results.store import RunDir, Store
 from results.strikes import Strike
-from results.verdict import Judgement
 
 log = logging.getLogger("harness")
 
 _GOES_ON: Final = "interrupted: the logs are fetched and the run is judged all the same; once more ends that"
 
 LoopFactory = Callable[[], asyncio.AbstractEventLoop]
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """What a run came to."""
-
-    folder: RunDir
-    judgement: Judgement
-    seconds: float
-    unhealed: bool = False
-    """Whether a fault is left on the cluster."""
 
 
 @dataclass(frozen=True)
@@ -308,6 +297,3 @@ def _log_into(path: Path) -> Iterator[None]:
         root.setLevel(level)
         with contextlib.suppress(OSError):  # the last lines found no room
             handler.close()
-
-
-__all__ = ["Outcome", "Prepared", "prepare", "run"]

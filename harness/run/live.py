@@ -8,7 +8,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from typing import TextIO
 
-from harness.cli import terminal
+from harness import terminal
 from results.op import Op
 
 TERMINAL_S = 0.5

@@ -9,9 +9,9 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import Final
 
+from harness import signals
 from harness.api import Completion, Fault, Phase, RunContext, Workload
 from harness.check.judging import BEGUN, COMPLETE
-from harness.cli import signals
 from harness.generator import Generator
 from harness.nemesis import events
 from harness.nemesis.runner import Nemesis

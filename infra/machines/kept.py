@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from infra.machines.api import InfraError
-from infra.machines.backends.owned import slug
 from infra.machines.keys import ClusterKeys, KeyPair
+from infra.machines.ownership import slug
 from results.cache import cache_dir
 
 

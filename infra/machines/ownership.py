@@ -6,7 +6,9 @@ ticks since boot (field 22 of `/proc/PID/stat`, proc(5)), and the kernel's boot 
 
 from __future__ import annotations
 
+import hashlib
 import os
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -74,3 +76,14 @@ def _started(pid: int) -> int | None:
 
 def _boot_id() -> str:
     return _BOOT_ID.read_text().strip()
+
+
+def slug(run_id: str) -> str:
+    """The run id as a part of names (of containers, networks, folders): readable, and unique although cut."""
+    readable = re.sub(r"[^A-Za-z0-9_.-]+", "-", run_id).strip("-.")[:60]
+    return f"{readable}-{digest(run_id)[:6]}"
+
+
+def digest(run_id: str) -> str:
+    """Hex digits that stand for the run id."""
+    return hashlib.sha256(run_id.encode()).hexdigest()

@@ -18,8 +18,7 @@ from typing import Any
 import docker
 
 from infra.machines.backends.docker import RUN
-from infra.machines.backends.owned import digest, slug
-from infra.machines.ownership import Owner, is_alive
+from infra.machines.ownership import Owner, digest, is_alive, slug
 from results.cache import cache_dir
 from results.journal import read_journal
 from results.op import NEMESIS, Op

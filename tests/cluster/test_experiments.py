@@ -22,8 +22,8 @@ from loopback_sshd import Sshd
 
 from infra.machines.api import ClusterSpec
 from infra.machines.backends.docker import RUN
-from infra.machines.backends.owned import slug
 from infra.machines.backends.ssh import PROGRAMS, SshBackend, SshOptions
+from infra.machines.ownership import slug
 from results.cache import cache_dir
 from results.verdict import Verdict
 

@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 
 from harness.api import Client, Injection, RunContext, Target
-from harness.nemesis.view import ClusterView
+from harness.check.summary import Outcome
+from harness.cluster_view import ClusterView
 from harness.plan.plan import ClusterPlan, NemesisPlan, Plan
 from harness.run import lifecycle
-from harness.run.lifecycle import Outcome
 from harness.run.virtual_time import VirtualTimeLoop
 from infra.machines.api import ProcessId
 from results.store import Store

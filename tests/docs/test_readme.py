@@ -125,7 +125,7 @@ def test_code_of_ones_own_is_that_of_the_examples(name: str) -> None:
 
 
 def test_everything_that_is_registered_is_listed() -> None:
-    from harness.plan import registry
+    from harness.parts import registry
 
     listed = README[README.index("$ harness list") :]
     for group in (registry.WORKLOADS, registry.NEMESES, registry.CLUSTERS):

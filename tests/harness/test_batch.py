@@ -29,8 +29,8 @@ from harness.check.examine import Columns, columns_examined, examine
 from harness.check.judging import judge_stored
 from harness.check.offline import check_paths
 from harness.check.report import CheckOptions
+from harness.parts.registry import WORKLOADS
 from harness.plan.plan import PlanError
-from harness.plan.registry import WORKLOADS
 from results.errors import HistoryError
 from results.formats import ReadOptions, write_edn, write_jsonl
 from results.history import Call, History

@@ -14,12 +14,12 @@ from pathlib import Path
 
 import pytest
 
+from harness import terminal
+from harness.boundary import Progress, guarded
 from harness.check.summary import _permissions
-from harness.cli import terminal
-from harness.cli.boundary import Progress, guarded
 from harness.cli.main import cli
 from harness.cli.run import override, owned_options
-from harness.plan import registry
+from harness.parts import registry
 from harness.plan.plan import ClusterPlan, NemesisPlan, Plan, PlanError
 from harness.run import environment
 from infra.machines.api import Capability, SettingsError

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from harness.cli.main import cli, guarded
+from harness.parts.registry import workload_class
+from harness.parts.resolve import resolve
 from harness.plan.plan import Plan, ServerPlan
-from harness.plan.registry import workload_class
-from harness.plan.resolve import resolve
 from infra.machines import kept
 from infra.machines.keys import new_cluster_keys
 from infra.systems.rocketmq.topologies.base import RocketmqTopology

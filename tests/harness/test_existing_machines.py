@@ -10,9 +10,9 @@ import pytest
 
 from harness.cli.doctor import clean_up
 from harness.cli.run import override, owned_options
-from harness.plan import registry
+from harness.parts import registry
+from harness.parts.resolve import resolve
 from harness.plan.plan import ClusterPlan, Plan
-from harness.plan.resolve import resolve
 from harness.run import lifecycle
 from harness.run.virtual_time import VirtualTimeLoop
 from infra.machines.api import ClusterSpec, InfraError, Leftover

@@ -11,9 +11,9 @@ from typing import Any, ClassVar
 import pytest
 
 from harness.api import Completion, Evidence, Fault, Injection, Target
+from harness.cluster_view import ClusterView
 from harness.nemesis.events import generator
 from harness.nemesis.runner import Limits, Nemesis, refuse_destructive
-from harness.nemesis.view import ClusterView
 from harness.plan.plan import PlanError
 from harness.run.simulate import simulate
 from infra.machines.api import InfraError

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from harness.parts.resolve import resolve
 from harness.plan.plan import ClusterPlan, NemesisPlan, Plan, PlanError, ServerPlan, ServerRule
-from harness.plan.resolve import resolve
 from infra.options import seconds
 from results.strikes import Strike
 

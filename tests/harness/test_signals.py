@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from harness.cli import terminal
-from harness.cli.signals import STOP_SIGNALS
+from harness import terminal
 from harness.run.live import ProgressLine
+from harness.signals import STOP_SIGNALS
 
 ROOT = Path(__file__).parents[2]
 NAMES = [signum.name for signum in STOP_SIGNALS]

@@ -14,9 +14,8 @@ from pathlib import Path
 import pytest
 
 from infra.machines.api import InfraError
-from infra.machines.backends.owned import slug
 from infra.machines.janitor import Janitor, dismissed, sweep_until_clean
-from infra.machines.ownership import Owner, current
+from infra.machines.ownership import Owner, current, slug
 
 
 @pytest.fixture

@@ -19,10 +19,11 @@ from infra.machines.api import Backend, Cluster, ClusterSpec, InfraError, Leftov
 from infra.machines.backends.docker import RUN, DockerBackend, DockerOptions, ensure_image
 from infra.machines.backends.engine_claim import EngineClaim
 from infra.machines.backends.local import LocalBackend
-from infra.machines.backends.owned import hosts_file, node_names, slug
+from infra.machines.backends.owned import hosts_file, node_names
 from infra.machines.engine import note_use
 from infra.machines.janitor import make_backend
 from infra.machines.network import POOL
+from infra.machines.ownership import slug
 
 cluster = pytest.mark.cluster
 both = pytest.mark.parametrize("backend", [DockerBackend(), LocalBackend()], ids=lambda b: b.name)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from harness.api import Fault, Target
-from harness.nemesis.view import ClusterView
+from harness.cluster_view import ClusterView
 from infra.machines.api import Completed
 
 DOC = Path(__file__).parents[2] / "docs" / "faults.md"
@@ -56,7 +56,7 @@ def test_it_is_injected_seen_and_healed(fault: Fault) -> None:
 
 
 def test_every_fault_of_ours_is_told() -> None:
-    from harness.plan import registry
+    from harness.parts import registry
 
     text = DOC.read_text()
     for name in registry.names(registry.NEMESES):

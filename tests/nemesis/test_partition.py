@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from harness.api import Target
-from harness.nemesis.view import ClusterView
+from harness.cluster_view import ClusterView
 from infra.machines.primitives import network
 from nemesis.grudge import symmetric, view
 from nemesis.partition import Bridge, Cut, Partition, PartitionHalves, PartitionMajoritiesRing, PartitionRandomNode

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from harness.api import DATA, NoTarget, Target
-from harness.nemesis.view import ClusterView
+from harness.cluster_view import ClusterView
 from infra.machines.api import InfraError, ProcessId
 from infra.machines.primitives import page_cache
 from infra.machines.primitives import process as primitives

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from harness.api import DATA, Injection, NoTarget, Target
-from harness.nemesis.view import ClusterView
+from harness.cluster_view import ClusterView
 from infra.machines.api import InfraError, ProcessId
 from infra.machines.primitives import process as primitives
 from nemesis.partition import Partition, PartitionLeader, PartitionLeaderMinority

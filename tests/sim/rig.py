@@ -9,10 +9,10 @@ from types import MappingProxyType
 from typing import Any, ClassVar
 
 from harness.api import Client, Completion, Evidence, Fault, Injection, RunContext, Target, Workload
+from harness.cluster_view import ClusterView
 from harness.nemesis.schedule import strikes
-from harness.nemesis.view import ClusterView
+from harness.parts.registry import FaultSet
 from harness.plan.plan import Plan
-from harness.plan.registry import FaultSet
 from harness.run.lifecycle import Parts, Prepared
 from infra.machines.api import Capability, ClusterSpec, InfraError, Leftover, Share
 from infra.options import NoOptions

@@ -17,11 +17,11 @@ import harness.generator as gen
 from checkers.api import judge
 from checkers.wellformed import WellFormed
 from harness.api import Completion, RunContext
+from harness.cluster_view import ClusterView
 from harness.generator import Invocation
 from harness.nemesis import events
 from harness.nemesis.runner import Nemesis
 from harness.nemesis.schedule import strikes
-from harness.nemesis.view import ClusterView
 from harness.plan.plan import ClusterPlan, NemesisPlan, Plan
 from harness.run import virtual_time
 from harness.run.interpreter import Interpreter

@@ -11,11 +11,11 @@ import pytest
 
 from harness.api import RunContext
 from harness.check.judging import judge_stored
-from harness.cli.signals import Stopped
+from harness.check.summary import Outcome
 from harness.plan.plan import ClusterPlan, NemesisPlan, Plan
 from harness.run import lifecycle
-from harness.run.lifecycle import Outcome
 from harness.run.virtual_time import VirtualTimeLoop
+from harness.signals import Stopped
 from results.store import Store
 from results.verdict import Verdict
 from sim.rig import SimRegister, prepared

@@ -27,7 +27,7 @@ from docker.types import IPAMConfig, IPAMPool, Mount
 from infra.machines import kept
 from infra.machines.api import Capability, Cluster, ClusterSpec, InfraError, Leftover
 from infra.machines.backends.engine_claim import EngineClaim, engine_time, is_held, is_kept, mark_kept
-from infra.machines.backends.owned import HOST_KEY, OwnedCluster, give_up, log, make_nodes, node_names, reach, slug
+from infra.machines.backends.owned import HOST_KEY, OwnedCluster, give_up, log, make_nodes, node_names, reach
 from infra.machines.control_log import ControlLog
 from infra.machines.cpu_share import GROUP, cluster_group
 from infra.machines.engine import connect, engine_answers, note_use, was_used
@@ -35,7 +35,7 @@ from infra.machines.image import Say, dockerfile, ensure_tar, image_id
 from infra.machines.janitor import Janitor
 from infra.machines.keys import ClusterKeys, new_cluster_keys
 from infra.machines.network import Subnet, seal_pool, subnets
-from infra.machines.ownership import Owner, current, text_is_alive
+from infra.machines.ownership import Owner, current, slug, text_is_alive
 from infra.options import option
 from results.cache import exclusive
 

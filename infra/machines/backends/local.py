@@ -28,14 +28,12 @@ from infra.machines.backends.owned import (
     HOST_KEY,
     RESOLV_CONF,
     OwnedCluster,
-    digest,
     give_up,
     hosts_file,
     log,
     make_nodes,
     node_names,
     reach,
-    slug,
 )
 from infra.machines.claims import Claim, holder, remove_unheld
 from infra.machines.control_log import ControlLog
@@ -44,7 +42,7 @@ from infra.machines.image import ensure_rootfs, image_id, tar_path
 from infra.machines.janitor import Janitor
 from infra.machines.keys import ClusterKeys, new_cluster_keys
 from infra.machines.network import Subnet, seal_pool, subnets
-from infra.machines.ownership import Owner, current, text_is_alive
+from infra.machines.ownership import Owner, current, digest, slug, text_is_alive
 from infra.options import NoOptions
 from results.cache import cache_dir
 from results.errors import ExpectedError

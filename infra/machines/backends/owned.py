@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
 import logging
-import re
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -90,17 +88,6 @@ def node_names(spec: ClusterSpec) -> list[str]:
         if not PurePosixPath(share.path).is_absolute() or ".." in PurePosixPath(share.path).parts:
             raise InfraError(f"{share.path!r}: a share's place on the nodes is an absolute path")
     return [f"n{i}" for i in range(1, spec.nodes + 1)]
-
-
-def slug(run_id: str) -> str:
-    """The run id as a part of names (of containers, networks, folders): readable, and unique although cut."""
-    readable = re.sub(r"[^A-Za-z0-9_.-]+", "-", run_id).strip("-.")[:60]
-    return f"{readable}-{digest(run_id)[:6]}"
-
-
-def digest(run_id: str) -> str:
-    """Hex digits that stand for the run id."""
-    return hashlib.sha256(run_id.encode()).hexdigest()
 
 
 def hosts_file(addresses: Mapping[str, str]) -> bytes:

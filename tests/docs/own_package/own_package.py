@@ -11,7 +11,7 @@ from random import Random
 from typing import Any, Literal
 
 from harness.api import Client, Injection, RunContext, Target
-from harness.nemesis.view import ClusterView
+from harness.cluster_view import ClusterView
 from infra.machines.api import ClusterSpec, SettingsError
 from infra.options import Seconds, option
 from infra.systems.api import ServerSettings

@@ -13,7 +13,7 @@ from typing import Any, Final
 from harness.api import ClientProtocol, Workload
 from harness.nemesis.events import check_trigger
 from harness.nemesis.targets import check_role, is_role
-from harness.plan import registry
+from harness.parts import registry
 from harness.plan.plan import NemesisPlan, Plan, PlanError, ServerRule
 from infra.options import dump, suggest, toml_value
 from infra.systems.api import TOPOLOGIES, Launch, LaunchRule, ServerSettings, Topology

@@ -16,8 +16,8 @@ from typing import Any, Final
 
 import click
 
-from harness.cli import terminal
-from harness.cli.signals import Stopped
+from harness import terminal
+from harness.signals import Stopped
 from infra.machines.api import SettingsError
 from infra.options import OptionError
 from results.errors import ExpectedError, HistoryError

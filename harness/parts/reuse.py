@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from harness.api import Workload
-from harness.plan import registry
+from harness.parts import registry
 from harness.plan.plan import Plan, PlanError
 from infra.machines import kept
 from infra.options import OptionSpec
