@@ -16,12 +16,12 @@ from checkers.linearizability.budget import Budget
 from checkers.linearizability.check import check, check_keys
 from checkers.linearizability.checker import Linearizable
 from checkers.linearizability.history.encode import Problem, encode
+from checkers.linearizability.models import MODELS
 from checkers.linearizability.models.containers import Counter, FifoQueue, GrowOnlySet, Set, Stack, UnorderedQueue
 from checkers.linearizability.models.kv import KV
 from checkers.linearizability.models.locks import FencedLock, Mutex, ReentrantLock
 from checkers.linearizability.models.log import Log
 from checkers.linearizability.models.registers import CasRegister, MultiRegister, Register
-from checkers.linearizability.models.registry import MODELS
 from checkers.linearizability.models.specification import INCONSISTENT, Inconsistent, Model, Transition
 from checkers.linearizability.result import LinearResult
 from checkers.linearizability.witness import verify_witness

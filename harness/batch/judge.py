@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from checkers.linearizability.batch import VALID, check_batch
-from checkers.linearizability.models.registry import MODELS
+from checkers.linearizability.models import MODELS
 from checkers.spark.columns import applies
 from harness.batch.rows import Clock, key_rows, rows_of
 from harness.check.examine import algorithms

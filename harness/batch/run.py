@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from checkers.linearizability.models.registry import MODELS
+from checkers.linearizability.models import MODELS
 from checkers.spark.files import Files, as_path, files_for, is_shared, join, refuse_secrets
 from checkers.spark.job import Job, Receipt, Work, receipts_in
 from checkers.spark.session import start

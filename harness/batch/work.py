@@ -21,8 +21,8 @@ from checkers.linearizability import Linearizable
 from checkers.linearizability.batch import VALID, check_batch
 from checkers.linearizability.compiled.jit import plain
 from checkers.linearizability.direct import MANY
+from checkers.linearizability.models import MODELS
 from checkers.linearizability.models.registers import CasRegister
-from checkers.linearizability.models.registry import MODELS
 from checkers.linearizability.models.specification import Model
 from checkers.spark.columns import applies, foreign_runs, pack_part
 from checkers.spark.job import Done, Portion, Receipt

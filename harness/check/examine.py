@@ -15,7 +15,7 @@ from checkers.linearizability import LinearResult
 from checkers.linearizability.compiled.jit import plain
 from checkers.linearizability.direct import MANY
 from checkers.linearizability.evidence.picture import picture
-from checkers.linearizability.models.registry import MODELS
+from checkers.linearizability.models import MODELS
 from checkers.wellformed import WellFormed
 from harness.check.foreign_messages import judged
 from harness.check.report import CheckOptions, CheckReport

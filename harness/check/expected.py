@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from checkers.linearizability.models.registry import MODELS
+from checkers.linearizability.models import MODELS
 from harness.plan.plan import PlanError
 from infra.options import suggest
 from results.reading import SMALL_FILE, opened

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from checkers.linearizability.models.registry import MODELS
+from checkers.linearizability.models import MODELS
 from harness.check.examine import examine
 from harness.check.expected import ExpectedVerdicts, Row
 from harness.check.report import CheckOptions, CheckReport

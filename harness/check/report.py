@@ -8,7 +8,7 @@ from typing import Any
 
 from checkers.linearizability.budget import Budget
 from checkers.linearizability.checker import Linearizable
-from checkers.linearizability.models.registry import MODELS
+from checkers.linearizability.models import MODELS
 from results.formats import ReadOptions
 from results.verdict import Verdict
 

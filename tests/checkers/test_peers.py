@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from checkers.linearizability import INCONSISTENT, Inconsistent, Linearizable, Model, Register, Transition, check
-from checkers.linearizability.models.registry import MODELS
+from checkers.linearizability.models import MODELS
 from checkers.log import LogAnomalies
 from checkers.message_ops import validate
 from results.history import History

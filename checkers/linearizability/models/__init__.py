@@ -1,1 +1,59 @@
-"""What an object may do: the contract of a model, and the models that come with the checker."""
+"""What an object may do: the models that come with the checker, by the names that users write.
+
+A model is registered here; what the engine may know of it besides its `step` stands in `checkers.linearizability.fast`.
+`specification` says what a model is: one's own takes some ten lines.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from checkers.linearizability.models.containers import Counter, FifoQueue, GrowOnlySet, Set, Stack, UnorderedQueue
+from checkers.linearizability.models.kv import KV
+from checkers.linearizability.models.locks import FencedLock, Mutex, ReentrantLock
+from checkers.linearizability.models.log import Log
+from checkers.linearizability.models.registers import CasRegister, MultiRegister, Register
+from checkers.linearizability.models.specification import INCONSISTENT, Inconsistent, Model, Transition
+
+__all__ = [
+    "INCONSISTENT",
+    "KV",
+    "MODELS",
+    "CasRegister",
+    "Counter",
+    "FencedLock",
+    "FifoQueue",
+    "GrowOnlySet",
+    "Inconsistent",
+    "Log",
+    "Model",
+    "MultiRegister",
+    "Mutex",
+    "ReentrantLock",
+    "Register",
+    "Set",
+    "Stack",
+    "Transition",
+    "UnorderedQueue",
+]
+
+MODELS: Final[dict[str, type[Model[Any]]]] = {
+    model.name: model
+    for model in (
+        Register,
+        CasRegister,
+        MultiRegister,
+        KV,
+        Counter,
+        GrowOnlySet,
+        Set,
+        FifoQueue,
+        UnorderedQueue,
+        Stack,
+        Mutex,
+        FencedLock,
+        ReentrantLock,
+        Log,
+    )
+}
+"""The models by the names users write."""
