@@ -24,6 +24,7 @@ import types
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import MISSING, Field, dataclass, field, fields
+from decimal import Decimal
 from functools import cache
 from typing import Any, Final, Literal, NewType, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -297,7 +298,7 @@ def size(given: object, where: str) -> Size:
 
 def duration_text(seconds: float) -> str:
     """Seconds as TOML has them: `90s`, `0.05s`."""
-    return f"{seconds:g}s" if float(f"{seconds:g}") == seconds else f"{seconds!r}s"
+    return f"{Decimal(repr(float(seconds))).normalize():f}s"
 
 
 def as_float(value: float) -> float:

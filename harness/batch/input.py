@@ -28,11 +28,33 @@ _JUDGED_FROM = (
     "results.formats",
     *(
         f"results.{name}"
-        for name in ("fault_intervals", "bulk", "errors", "figures", "history", "impact", "journal", "machine")
+        for name in (
+            "bulk",
+            "cache",
+            "deployment",
+            "errors",
+            "fault_intervals",
+            "figures",
+            "history",
+            "impact",
+            "journal",
+            "machine",
+        )
     ),
     *(
         f"results.{name}"
-        for name in ("observations", "op", "op_table", "reading", "record", "sealed", "store", "verdict")
+        for name in (
+            "journal",
+            "machine",
+            "observations",
+            "op",
+            "op_table",
+            "reading",
+            "record",
+            "sealed",
+            "store",
+            "verdict",
+        )
     ),
     *(f"harness.batch.{name}" for name in ("judge", "logs", "rows", "work")),
     "harness.check",

@@ -166,7 +166,7 @@ _MAIN: Final = """
 import resource
 resource.setrlimit(resource.RLIMIT_AS, (6 << 30, 6 << 30))  # a bad case must not take the machine with it
 resource.setrlimit(resource.RLIMIT_CPU, (60, 60))
-from harness.cli import main
+from harness.cli.main import main
 main()
 """
 

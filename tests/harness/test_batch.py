@@ -541,7 +541,7 @@ def test_a_workload_without_sources_is_an_error(monkeypatch: pytest.MonkeyPatch)
 
 def test_what_the_checkers_and_readers_are_made_of_is_part_of_their_version() -> None:
     """But for what only writes."""
-    root = Path(batch_input.__file__).parents[1]
+    root = Path(batch_input.__file__).parents[2]
     sources = [*(root / "checkers").rglob("*.py"), *(root / "results/formats").rglob("*.py"), root / "results/store.py"]
     used = {name for path in sources for name in re.findall(r"^from (results\.\w+)", path.read_text(), re.MULTILINE)}
     assert used - {"results.durable", "results.verdict_table"} <= set(batch_input._JUDGED_FROM)

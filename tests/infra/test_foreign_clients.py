@@ -247,7 +247,7 @@ PROXY_CASES: list[tuple[int, str, OutcomeType]] = [
 
 @pytest.mark.parametrize(("code", "why", "expected"), PROXY_CASES)
 def test_what_a_code_of_the_proxy_means(code: int, why: str, expected: OutcomeType) -> None:
-    outcome = outcome_of_code(code, "NAME", why, "dledger-commitlog")
+    outcome = outcome_of_code(code, "NAME", why, True)
     assert outcome.type == expected
     assert expected == "ok" or why in outcome.why
 
