@@ -83,18 +83,23 @@ class Kill(ProcessInjection):
     """How long a restarted server's process may take to appear. (Whether it then *serves* is judged, not awaited.)"""
 
     def inject(self, deployment: Deployment, ttl_s: float) -> Lease | None:
-        leases, node = Leases(), deployment.node(self.node)
+        leases = Leases()
         for kind, (server, running) in self.running(deployment).items():
             self.struck[kind] = running
-            leases.take(partial(process.kill_and_restart, node, running, server.start_command(), ttl_s))
+            leases.take(partial(self.end, server, running, ttl_s))
         return leases if leases else None
+
+    def end(self, server: Server, running: ProcessId, ttl_s: float) -> Lease:
+        """The server's process ends now; it is started again when the lease ends, by the node itself."""
+        return process.kill_and_restart(server.node, running, server.start_command(), ttl_s)
 
     def seen(self, deployment: Deployment) -> Evidence:
         if not self.struck:
-            return Evidence(False, "no server was running, so none was killed")
+            return Evidence(False, "no server was running, so none was ended")
         left = self.missing(deployment, _GONE)
+        signal = self.action.partition(",")[0]
         found = (
-            f"{named(kind, killed)} {'outlived SIGKILL' if kind in left else 'is gone'}"
+            f"{named(kind, killed)} {f'outlived {signal}' if kind in left else 'is gone'}"
             for kind, killed in self.struck.items()
         )
         return Evidence(not left, "; ".join(found))

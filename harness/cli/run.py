@@ -43,6 +43,9 @@ class RunCommand(click.Command):
         with first:
             super().parse_args(first, list(args))
         plan = _plan(first.params.get("plan_file"), first.params)
+        if plan.cluster.backend == "auto":
+            ctx.meta["cluster"] = _implied(args)
+            plan = replace(plan, cluster=replace(plan.cluster, backend=ctx.meta["cluster"] or "auto"))
         ctx.meta["owned"] = owned = owned_options(plan)
         known = {option for param in self.params for option in param.opts}
         ctx.meta["params"] = [_flag(spec) for spec, _ in owned.values() if spec.flag not in known]
@@ -53,6 +56,16 @@ class RunCommand(click.Command):
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
         return [*super().get_params(ctx), *ctx.meta.get("params", ())]
+
+
+def _implied(args: Sequence[str]) -> str | None:
+    """The backend that alone has an option which stands on the command line (`--node` means `--cluster ssh`)."""
+    for arg in args:
+        if arg.startswith("--"):
+            owners = registry.owners_of(arg[2:].partition("=")[0].replace("-", "_"), registry.CLUSTERS)
+            if len(owners) == 1:
+                return owners[0]
+    return None
 
 
 def _flag(spec: OptionSpec) -> click.Option:
@@ -213,6 +226,8 @@ def run(
 
     base = Plan.read(plan_file) if plan_file else None
     given = {k: v for k, v in options.items() if v not in (None, ())}
+    if ctx.meta.get("cluster"):
+        given["cluster"] = ctx.meta["cluster"]
     owned: Mapping[str, tuple[OptionSpec, list[str]]] = ctx.meta["owned"]
     if base is not None:
         _insist_on_permission(base, str(plan_file), owned, given)

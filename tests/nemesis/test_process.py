@@ -46,6 +46,7 @@ class Box:
 
     def server(self, node: str, kind: str) -> Any:
         return SimpleNamespace(
+            node=self.node(node),
             process=lambda: next((p for p, s in self.states.items() if s and self.kinds[p] == kind), None),
             start_command=lambda: ["start", kind],
             data_dirs=[f"/data/{kind}"],

@@ -87,7 +87,9 @@ class Group:
         return self.nodes[int(name[1]) - 1]
 
     def server(self, node: str, kind: str) -> Any:
-        return SimpleNamespace(process=lambda: ProcessId(int(node[1]), 1), start_command=lambda: ["start"])
+        return SimpleNamespace(
+            node=self.node(node), process=lambda: ProcessId(int(node[1]), 1), start_command=lambda: ["start"]
+        )
 
     def stop_process(self, node: Any, process: ProcessId, ttl_s: float) -> Any:
         self.done.append("stop")
