@@ -8,6 +8,8 @@ import json
 import os
 import subprocess
 import sys
+import tomllib
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -20,14 +22,33 @@ PACKAGE = Path(__file__).parent / "own_package"
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the package in it, as pip leaves it."""
     folder = tmp_path_factory.mktemp("site")
-    argv = [sys.executable, "-m", "pip", "install", "-q", "--no-build-isolation", "--no-deps", "--no-index"]
-    copy = tmp_path_factory.mktemp("source")
-    for file in PACKAGE.iterdir():
-        if file.is_file():
-            (copy / file.name).write_bytes(file.read_bytes())
-    done = subprocess.run([*argv, "--target", str(folder), str(copy)], capture_output=True, text=True, check=False)
+    argv = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--no-index", "--target", str(folder)]
+    argv += [str(wheel(tmp_path_factory.mktemp("wheel")))]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return folder
+
+
+def wheel(folder: Path) -> Path:
+    """The package as a wheel, made by hand: a build tool would have to be fetched (PEP 427)."""
+    project = tomllib.loads((PACKAGE / "pyproject.toml").read_text())["project"]
+    name, version = project["name"].replace("-", "_"), project["version"]
+    points = [
+        line
+        for group, names in project["entry-points"].items()
+        for line in (f"[{group}]", *(f"{point} = {where}" for point, where in names.items()))
+    ]
+    files = {path.name: path.read_text() for path in PACKAGE.glob("*.py")}
+    info = f"{name}-{version}.dist-info"
+    files[f"{info}/METADATA"] = f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: {version}\n"
+    files[f"{info}/WHEEL"] = "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+    files[f"{info}/entry_points.txt"] = "\n".join(points) + "\n"
+    files[f"{info}/RECORD"] = "".join(f"{path},,\n" for path in (*files, f"{info}/RECORD"))
+    made = folder / f"{name}-{version}-py3-none-any.whl"
+    with zipfile.ZipFile(made, "w") as archive:
+        for path, text in files.items():
+            archive.writestr(path, text)
+    return made
 
 
 def harness(installed: Path, *argv: str, home: Path | None = None) -> subprocess.CompletedProcess[str]:
@@ -77,7 +98,7 @@ def test_their_options_stand_on_the_command_line_and_in_the_plan(installed: Path
     [
         (["--share", "2"], "share is '2'; 0.01 to 1 is right"),
         (["--bug", "x"], "bug is 'x'; none or lost_write is right"),
-        (["--nodes", "2"], "the topology own-service needs 3 nodes"),
+        (["--nodes", "2", "--target", "one"], "the topology own-service needs 3 nodes"),
         (["--read-mod", "log"], "No such option"),
     ],
 )
