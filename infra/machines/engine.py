@@ -21,6 +21,7 @@ from typing import Final
 
 import click
 import docker
+import requests
 from docker.errors import DockerException
 
 from infra.machines.api import Capability, InfraError
@@ -31,6 +32,7 @@ from results.errors import ExpectedError
 
 START_TIMEOUT_S: Final = 60.0
 STOP_TIMEOUT_S: Final = 30.0
+BUSY_TIMEOUT_S: Final = 60
 _SOCKET: Final = "unix:///var/run/docker.sock"
 
 
@@ -47,12 +49,13 @@ def connect(timeout_s: float = 60) -> docker.DockerClient:
 def engine_answers() -> Capability:
     """Whether a Docker engine answers now; if not, why, and what would help."""
     try:
-        client = connect(timeout_s=5)
+        client = connect(timeout_s=20)
     except InfraError as e:
         return Capability(False, str(e), _remedy(str(e)))
+    client.api.timeout = BUSY_TIMEOUT_S  # it is there: from now on it may be busy, with the machines of other runs, say
     try:
         version = client.version().get("Version", "?")
-    except DockerException as e:
+    except (DockerException, requests.RequestException) as e:
         return Capability(False, f"the Docker engine at {_where()} does not say its version: {_cause(e)}", "restart it")
     finally:
         client.close()

@@ -52,7 +52,7 @@ class Going:
             # A session of its own: a Ctrl-C reaches a whole process group, and must reach only this one. What a shell
             # starts in the background is deaf to it from birth, and so would be all that we start in turn.
             self.process = subprocess.Popen(
-                ["env", "--default-signal=INT", *(str(word) for word in argv)],
+                ["env", "--default-signal=INT,TERM,HUP", *(str(word) for word in argv)],
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=err,

@@ -7,8 +7,12 @@ import os
 import socket
 import subprocess
 import sys
+import threading
+import time
 from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 from click.testing import CliRunner
@@ -50,6 +54,38 @@ def test_an_address_that_is_none(host: str, monkeypatch: pytest.MonkeyPatch) -> 
     assert not answer.ok
     assert answer.reason.startswith(f"no Docker engine answers at {host}: ")
     assert "\n" not in answer.reason
+
+
+class SlowEngine(BaseHTTPRequestHandler):
+    """An engine that is there and, when it is asked for its version again, too busy to answer."""
+
+    asked: ClassVar[list[str]] = []
+
+    def do_GET(self) -> None:
+        self.asked.append(self.path)
+        if "/version" in self.path and len(self.asked) > 2:
+            time.sleep(1)
+            return
+        body = b"OK" if self.path.endswith("/_ping") else json.dumps({"Version": "1", "ApiVersion": "1.41"}).encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        """In silence."""
+
+
+def test_an_engine_that_is_too_busy_is_told_and_raises_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine, "BUSY_TIMEOUT_S", 0.2)
+    with HTTPServer(("127.0.0.1", 0), SlowEngine) as server:
+        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        monkeypatch.setenv("DOCKER_HOST", f"tcp://127.0.0.1:{server.server_port}")
+        answer = engine_answers()
+        server.shutdown()
+    assert not answer.ok
+    assert answer.reason.endswith("does not say its version: no answer in time")
 
 
 def test_somebody_elses_engine_is_not_replaced() -> None:
