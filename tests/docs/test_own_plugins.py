@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from random import Random
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -40,35 +40,19 @@ def load(name: str) -> ModuleType:
     return module
 
 
-class Server:
-    """A topology of one node that remembers what was done to its server. Its guard keeps `undo` for the heal."""
+class Machine:
+    """A node of one server. Its guard keeps `undo` for the heal."""
 
     def __init__(self) -> None:
-        self.name = "n1"
         self.running: ProcessId | None = ProcessId(7, 1)
         self.undo: Sequence[Sequence[str]] = ()
-        self.stubborn = False
 
-    @property
-    def node(self) -> Any:
-        return self
+    def run(self, argv: Sequence[str], **how: Any) -> Any:
+        """The only command is the one that tells the state of process 7."""
+        assert argv[-2:] == ["7", "1"]
+        return SimpleNamespace(text="S" if self.running == ProcessId(7, 1) else "")
 
-    def server(self, node: str, kind: str) -> Any:
-        assert kind == "server"
-        return self
-
-    def process(self) -> ProcessId | None:
-        return self.running
-
-    def start_command(self) -> Sequence[str]:
-        return ["start", self.name]
-
-    def stop(self) -> None:
-        assert self.undo, "the guard must hold the start before the server is stopped"
-        if not self.stubborn:
-            self.running = None
-
-    def lease(self, inject: Sequence[Sequence[str]], undo: Sequence[Sequence[str]], *, ttl_s: float) -> Server:
+    def lease(self, inject: Sequence[Sequence[str]], undo: Sequence[Sequence[str]], *, ttl_s: float) -> Machine:
         assert not inject
         self.undo = undo
         return self
@@ -78,34 +62,69 @@ class Server:
         self.running = ProcessId(8, 2)
 
 
+class Server:
+    """The server of that node; a stubborn one survives SIGTERM."""
+
+    def __init__(self, node: Machine) -> None:
+        self.node = node
+        self.stubborn = False
+
+    def process(self) -> ProcessId | None:
+        return self.node.running
+
+    def start_command(self) -> Sequence[str]:
+        return ["start", "n1"]
+
+    def stop(self) -> None:
+        assert self.node.undo, "the guard must hold the start before the server is stopped"
+        if not self.stubborn:
+            self.node.running = None
+
+
+class OneServer:
+    """A deployment of that server alone."""
+
+    def __init__(self) -> None:
+        self.the_server = Server(Machine())
+
+    def node(self, name: str) -> Any:
+        return self.the_server.node
+
+    def server(self, node: str, kind: str) -> Any:
+        assert (node, kind) == ("n1", "server")
+        return self.the_server
+
+
 @pytest.fixture
-def server() -> Server:
-    return Server()
+def deployment() -> Any:
+    return OneServer()
 
 
 @pytest.fixture
 def restart() -> Injection:
     fault = load("restart_one").RestartOne()
-    found: Injection = fault.aim(ClusterView.assumed(["n1", "n2"], "n1"), Target(["n1"]), Random(1))["n1"]
-    return found
+    found: Any = fault.aim(ClusterView.assumed(["n1", "n2"], "n1"), Target(["n1"]), Random(1))["n1"]
+    found.patience_s = 0.01
+    injection: Injection = found
+    return injection
 
 
-def test_a_server_is_stopped_and_started_again(restart: Injection, server: Any) -> None:
+def test_a_server_is_stopped_and_started_again(restart: Injection, deployment: Any) -> None:
     assert restart.detail == {"server": "SIGTERM, start"}
-    assert not restart.seen(server).seen
-    lease = restart.inject(server, 60)
-    assert restart.seen(server).seen
+    assert not restart.seen(deployment).seen
+    lease = restart.inject(deployment, 60)
+    assert restart.seen(deployment).seen
     assert impairs(restart.effects, ("server",)) == {"n1": ["n1"]}
     assert lease is not None
     lease.heal()
-    assert restart.healed(server).seen
+    assert restart.healed(deployment).seen
 
 
-def test_a_server_that_does_not_end_is_no_strike(restart: Injection, server: Any) -> None:
-    server.stubborn = True
-    restart.inject(server, 60)
-    evidence = restart.seen(server)
-    assert (evidence.seen, evidence.what) == (False, "process 7 still runs")
+def test_a_server_that_does_not_end_is_no_strike(restart: Injection, deployment: Any) -> None:
+    deployment.the_server.stubborn = True
+    restart.inject(deployment, 60)
+    evidence = restart.seen(deployment)
+    assert (evidence.seen, evidence.what) == (False, "process 7 outlived SIGTERM")
 
 
 def plan(**changes: Any) -> Plan:
