@@ -6,16 +6,17 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from checkers.linearizability.compiled.configurations import LIMIT, Rows
+from checkers.linearizability.compiled.configurations import LIMIT
 from checkers.linearizability.compiled.jit import compiled, inlined
-from checkers.linearizability.compiled.kernel import INVALID, POSITION, SPENT, VALID, WORK, walk
-from checkers.linearizability.compiled.open_ops import lay_out, width_of
+from checkers.linearizability.compiled.kernel import INVALID, POSITION, SPENT, VALID, WORK, Space, walk
+from checkers.linearizability.compiled.open_ops import lay_out
 from checkers.linearizability.compiled.wgl_kernel import search
 from checkers.linearizability.history.columns import Columns
-from checkers.linearizability.history.events import NEVER, Bytes, Ints, Longs, Words
+from checkers.linearizability.history.events import NEVER, Bytes, Ints, Longs
 from checkers.linearizability.history.table import PURE, Dense
 
 BATCH_WORDS: Final = 8
+"""Words of a row for which there is room in a batch; wider ones may be fewer."""
 _FEW_ROWS: Final = 64
 
 _STEPS: Final = 1_000
@@ -135,21 +136,10 @@ def room(ops: int) -> Room:
     return Room(np.zeros(2 * ops + 1, np.int32), np.zeros(ops + 1, np.int64), slots, np.zeros(ops, np.int32))
 
 
-class Space(NamedTuple):
-    """The memory of walks, see `workspace`. `rows`: how many a set may have, of `BATCH_WORDS` words each."""
-
-    layout: tuple[Ints, Ints, Ints, Ints]
-    guards: Words
-    rows: int
-    front: Rows
-    todo: Rows
-    passed: Rows
-    tree: Ints
-    told: Longs
-
-
 @compiled
-def judge(kind: Ints, call: Longs, ret: Longs, dense: Dense, place: Room, space: Space) -> int:
+def judge(
+    kind: Ints, call: Longs, ret: Longs, dense: Dense, group: Ints, place: Room, space: Space, rows: int
+) -> int:
     """VALID, INVALID or SPENT: for others; `space.told` as a walk fills it. A history has one op at least.
 
     `call` and `ret` as in `Packed`. A history whose rows are too wide is for others.
@@ -158,50 +148,41 @@ def judge(kind: Ints, call: Longs, ret: Longs, dense: Dense, place: Room, space:
     told[WORK] = 0
     count = _order(kind, call, ret, dense, place.events, place.late, place.slots)
     columns = Columns(place.events[:count], kind, place.late[: len(kind)])
-    masks = max(1, (width_of(columns) + 63) >> 6)
-    unknown_kinds = 0
+    unknown = False
     for event in columns.events:
-        if not event & 1 and columns.ret[event >> 1] == NEVER:
-            unknown_kinds += 1
-    # A counter takes at most half a word, as there are fewer than 2 ** 31 ops.
-    if unknown_kinds > 2 * space.guards.shape[0]:
-        return SPENT
+        unknown = unknown or (not event & 1 and columns.ret[event >> 1] == NEVER)
     # Most valid histories are decided by going straight on; many unknown ops are worth more of it.
-    steps = _STEPS + _INSIST * count if unknown_kinds else _STRAIGHT_ON * count
-    if (unknown_kinds or count <= _SHORT) and search(columns, dense, steps, place.order)[0] == VALID:
+    most = _STEPS + _INSIST * count if unknown else _STRAIGHT_ON * count
+    if (unknown or count <= _SHORT) and search(columns, dense, most, place.order)[0] == VALID:
         told[WORK] = count
         return VALID
-    layout = space.layout
-    words = lay_out(columns, dense.flags.shape[0], layout[0], layout[1], layout[2], layout[3], space.guards)
-    limit = min(space.rows, space.rows * BATCH_WORDS // (1 + 2 * masks + words))
-    for links in (space.front.links, space.todo.links, space.passed.links):
-        links[LIMIT] = limit
+    layout = lay_out(columns, group)
+    limit = min(rows, rows * BATCH_WORDS // layout.width)
+    for some in (space.front, space.todo, space.passed):
+        some.links[LIMIT] = limit
     if limit < _FEW_ROWS:
         return SPENT
-    budget = _STEPS + (_QUICK if unknown_kinds else _STEPS_AN_EVENT) * count
-    code = walk(
-        columns, dense, masks, words, layout, space.guards, 0, 0, budget,
-        space.front, space.todo, space.passed, space.tree, told,
-    )  # fmt: skip
+    budget = _STEPS + (_QUICK if unknown else _STEPS_AN_EVENT) * count
+    code = walk(columns, dense, layout, 0, budget, space)
     return code if code in (VALID, INVALID) else SPENT
 
 
 @compiled
 def walk_many(
-    kind: Ints, call: Longs, ret: Longs, first: Longs, source: Longs, dense: Dense, space: Space, verdict: Bytes,
-    failing: Longs,
+    kind: Ints, call: Longs, ret: Longs, first: Longs, source: Longs, dense: Dense, space: Space, rows: int,
+    verdict: Bytes, failing: Longs,
 ) -> int:  # fmt: skip
     """Judges every history; `verdict` and `failing` stay as they are where that decides nothing. Returns the work."""
     longest = 0
     for history in range(first.shape[0] - 1):
         longest = max(longest, first[history + 1] - first[history])
-    place = room(longest)
+    place, group = room(longest), np.arange(dense.flags.shape[0], dtype=np.int32)
     work = 0
     for history in range(first.shape[0] - 1):
         begin, end = first[history], first[history + 1]
         if begin == end:
             continue
-        code = judge(kind[begin:end], call[begin:end], ret[begin:end], dense, place, space)
+        code = judge(kind[begin:end], call[begin:end], ret[begin:end], dense, group, place, space, rows)
         work += space.told[WORK]
         if code == VALID:
             verdict[history] = VALID

@@ -31,10 +31,9 @@ def walk_packed(packed: Packed, dense: Dense, memory: int, verdict: Bytes, faili
     if (packed.ret < packed.call).any():
         raise ValueError("a packed op ended before it began")
     ensure(BATCH)
-    states, kinds = dense.step.shape
-    space = workspace().prepare(states, kinds, memory)
+    space, rows = workspace().prepare(dense.step.shape[0], memory)
     ops = packed.kind, packed.call, packed.ret, packed.first, packed.source
-    return int(walk_many(*ops, dense, space, verdict, failing))
+    return int(walk_many(*ops, dense, space, rows, verdict, failing))
 
 
 def walk_keys(keys: Keys, memory: int, verdict: Bytes, failing: Longs) -> int:
@@ -48,8 +47,8 @@ def walk_keys(keys: Keys, memory: int, verdict: Bytes, failing: Longs) -> int:
         ops, first, texts = (np.frombuffer(column, np.int64) for column in (portion.ops, portion.first, portion.texts))
         lengths = np.fromiter(map(len, portion.strings), np.int64, len(portion.strings))
         characters = np.frombuffer(bytearray("".join([*portion.strings, "."]), "utf-32-le", "surrogatepass"), np.uint32)
-        space = workspace().prepare(MAX_STATES, portion.longest, memory)
-        work += walk_stores(ops, first, characters, lengths, texts, space, verdict[part], failing[part])
+        space, rows = workspace().prepare(MAX_STATES, memory)
+        work += walk_stores(ops, first, characters, lengths, texts, space, rows, verdict[part], failing[part])
     return work
 
 

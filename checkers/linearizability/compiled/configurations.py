@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from checkers.linearizability.compiled.jit import compiled, inlined
+from checkers.linearizability.compiled.jit import inlined, loop
 from checkers.linearizability.history.events import Longs, Words
 
 _SCAN: Final = 128
@@ -69,7 +69,7 @@ def empty(links: Longs) -> None:
     links[EPOCH] += 1
 
 
-@compiled
+@loop
 def _hash(words: Words, at: int, width: int) -> np.uint64:
     found = _NONE
     for i in range(width):
@@ -79,10 +79,10 @@ def _hash(words: Words, at: int, width: int) -> np.uint64:
 
 
 @inlined
-def _compare(a: Words, i: int, b: Words, j: int, masks: int, width: int, open_ops: Words) -> int:
+def _compare(a: Words, i: int, b: Words, j: int, masks: int, width: int, classes: Words) -> int:
     """Of the rows `a[i]` and `b[j]`, of the same state: 1 the first is at least as good, 2 the second, 0 neither.
 
-    `open_ops`: bits of the pure ones, the blind, the others; then the guard bits of the counters. A blind op that can
+    `classes`: bits of the open ops that are pure, blind, others; then the guard bits of the counters. A blind op that can
     still hide is better than a linearized one: it can do either.
     """
     first, second = a[i] >> _HALF <= b[j] >> _HALF, b[j] >> _HALF <= a[i] >> _HALF
@@ -90,9 +90,9 @@ def _compare(a: Words, i: int, b: Words, j: int, masks: int, width: int, open_op
         one, two = a[i + 1 + w], b[j + 1 + w]
         hides, hides_too = a[i + 1 + masks + w], b[j + 1 + masks + w]
         differ = one ^ two
-        if differ & open_ops[2 * masks + w]:
+        if differ & classes[2 * masks + w]:
             return 0
-        pure, blind = open_ops[w], open_ops[masks + w]
+        pure, blind = classes[w], classes[masks + w]
         if (two | hides_too) & ~one & pure & ~(hides & ~two) | (differ | hides_too) & ~hides & blind:
             first = False
         if (one | hides) & ~two & pure & ~(hides_too & ~one) | (differ | hides) & ~hides_too & blind:
@@ -100,7 +100,7 @@ def _compare(a: Words, i: int, b: Words, j: int, masks: int, width: int, open_op
         if not first and not second:
             return 0
     for w in range(1 + 2 * masks, width):
-        guard = open_ops[w - 1 + masks]
+        guard = classes[w - 1 + masks]
         if ((b[j + w] | guard) - a[i + w]) & guard != guard:
             first = False
         if ((a[i + w] | guard) - b[j + w]) & guard != guard:
@@ -108,7 +108,7 @@ def _compare(a: Words, i: int, b: Words, j: int, masks: int, width: int, open_op
     return 1 if first else 2 if second else 0
 
 
-@compiled
+@loop
 def _find(words: Words, row: Words, at_row: int, width: int, links: Longs) -> int:
     """Where in the hash table this row belongs, or -1 when it is there already."""
     capacity = links[CAPACITY]
@@ -127,7 +127,7 @@ def _find(words: Words, row: Words, at_row: int, width: int, links: Longs) -> in
     return int(place)
 
 
-@compiled
+@loop
 def _index(words: Words, width: int, links: Longs) -> None:
     """Puts all rows into the hash table, which has none yet."""
     capacity = links[CAPACITY]
@@ -142,7 +142,7 @@ def _index(words: Words, width: int, links: Longs) -> None:
 
 @inlined
 def _unrivalled(
-    words: Words, row: Words, at: int, masks: int, width: int, open_ops: Words, links: Longs, head: int
+    words: Words, row: Words, at: int, masks: int, width: int, classes: Words, links: Longs, head: int
 ) -> bool:
     """No row in this chain is at least as good. Those that are now no better than `row[at]` are taken out."""
     this, before = links[head], -1
@@ -150,7 +150,7 @@ def _unrivalled(
         if this < 0:
             break
         after = links[CHAIN + this]
-        better = _compare(words, this * width, row, at, masks, width, open_ops)
+        better = _compare(words, this * width, row, at, masks, width, classes)
         if better == 1:
             return False
         if better == 2:
@@ -166,8 +166,9 @@ def _unrivalled(
 
 
 @inlined
-def admit(words: Words, links: Longs, row: Words, at: int, node: int, masks: int, width: int, open_ops: Words) -> int:
+def admit(rows: Rows, row: Words, at: int, node: int, masks: int, width: int, classes: Words) -> int:
     """Adds `row[at]` unless one that is there is at least as good. Its number, REJECTED, or FULL."""
+    words, links = rows.words, rows.links
     epoch, count, capacity = links[EPOCH], links[COUNT], links[CAPACITY]
     place = -1
     if count >= _SCAN:
@@ -179,7 +180,7 @@ def admit(words: Words, links: Longs, row: Words, at: int, node: int, masks: int
     if links[head + states] != epoch:
         links[head + states] = epoch
         links[head] = -1
-    elif not _unrivalled(words, row, at, masks, width, open_ops, links, head):
+    elif not _unrivalled(words, row, at, masks, width, classes, links, head):
         return REJECTED
     if count >= links[LIMIT]:
         return FULL

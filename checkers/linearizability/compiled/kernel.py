@@ -1,4 +1,5 @@
-"""The complete search, compiled: what `frontier` describes, on rows of 64-bit words, with one reduction more.
+"""Just-in-time linearization, compiled: as in `search.jit_linearization`, on rows of 64-bit words, with one reduction
+more.
 
 *Gap placement.* A blind op that was open when a later blind one took effect can be put right in front of it. It then
 also serves every read that was open at that moment and wants its value. So a blind op is placed *now* only for the sake
@@ -10,33 +11,36 @@ A walk records, if it is asked to, a tree of nodes `(before, step, position)`: t
 recorded: `replay` finds them again, as they are always taken as early as possible.
 
 Source: Lowe, "Testing for linearizability" (2017); Horn and Kroening (2015); Knossos' `linear`; the gaps are ours,
-fuzzed against brute force.
+fuzzed against brute force, with mutants of each reduction (`tests/checkers/test_kernel_mutants.py`).
 """
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
 from checkers.linearizability.compiled.configurations import CAPACITY, CHAIN, COUNT, FULL, GONE, Rows, admit, empty
-from checkers.linearizability.compiled.jit import compiled
+from checkers.linearizability.compiled.jit import compiled, inlined, loop
 from checkers.linearizability.compiled.open_ops import (
+    Layout,
+    OpenOps,
     absorb,
     close_slot,
     copy,
     hides_more,
     leads_on,
     lowest,
+    none_open,
     open_gap,
     open_slot,
     serve,
-    token_leads_on,
+    unknown_leads_on,
     waits,
     waits_in_gap,
 )
 from checkers.linearizability.history.columns import Columns
-from checkers.linearizability.history.events import NEVER, Ints, Longs, Words
+from checkers.linearizability.history.events import NEVER, Bytes, Ints, Longs, Words
 from checkers.linearizability.history.table import BLIND, PURE, Dense
 
 INVALID: Final = 0
@@ -46,6 +50,8 @@ TOO_BIG: Final = 3
 """The workspace is too small: more room and another try, or an end to it."""
 TOO_LONG: Final = 4
 """The nodes are used up."""
+_ON: Final = 5
+"""The walk goes on."""
 
 RECORD: Final = 1
 EVERY_STATE: Final = 2
@@ -54,337 +60,394 @@ EVERY_STATE: Final = 2
 GAP: Final = 1 << 30
 
 SAME: Final = 1 << 40
+"""Instead of a step: the row is that of before."""
 TO_DO: Final = 0
 PASSED: Final = 1
-ROOM: Final = 64
-"""Rows made of one configuration before they are put into their sets."""
 
 WORK: Final = 0
 POSITION: Final = 1
-LEFT: Final = 2
-"""Indices in `told`: candidates tried; the event reached; configurations left (before `POSITION`, when invalid)."""
+NODES: Final = 2
+KINDS: Final = 3
+TOLD: Final = 4
+"""Indices in `told`, and how many: candidates tried; the event reached; nodes used; kinds of unknown ops called."""
 
 _ONE: Final = np.uint64(1)
 _NONE: Final = np.uint64(0)
 _UNSEEN: Final = np.uint64(1 << 32)
+"""In a row's state: it was reached by a blind step, and nobody has seen it. To overwrite it would be a detour."""
 _LOW: Final = np.uint64(0xFFFFFFFF)
 
 BYTES_A_NODE: Final = 3 * 4
 
 
-@compiled
-def settle(
-    made: Words,
-    steps: Longs,
-    count: int,
-    masks: int,
-    width: int,
-    classes: Words,
-    sets: tuple[Words, Longs, Words, Longs],
-    tree: Ints,
-    used: Longs,
-    node: int,
-    position: int,
-) -> bool:
-    """Puts the rows that were made of one configuration (its node is `node`) into their sets. False: there is no room.
+class Space(NamedTuple):
+    """The memory of a walk.
 
-    `steps`: two numbers a row, the step that made it (see the top; SAME: none), and TO_DO or PASSED. A step that was
-    taken becomes a node, if there is a tree. One that is full ends the walk soon after this.
+    front   configurations after the last return; the walk leaves those before `told[POSITION]` when it says INVALID.
+    todo    those that the op that returns now must still be placed in. passed: those that have it.
+    tree    three numbers a node (see the top), or empty.
+    told    see `WORK`.
     """
-    todo_words, todo_links, passed_words, passed_links = sets
-    for i in range(count):
-        step = steps[2 * i]
-        if steps[2 * i + 1] == TO_DO:
-            number = admit(todo_words, todo_links, made, i * width, node, masks, width, classes)
-        else:
-            number = admit(passed_words, passed_links, made, i * width, node, masks, width, classes)
-        if number == FULL:
-            return False
-        at = used[0]
-        if number >= 0 and step != SAME and 3 * at + 3 <= tree.shape[0]:
-            tree[3 * at], tree[3 * at + 1], tree[3 * at + 2] = node, step, position
-            if steps[2 * i + 1] == TO_DO:
-                todo_links[CHAIN + todo_links[CAPACITY] + number] = at
+
+    front: Rows
+    todo: Rows
+    passed: Rows
+    tree: Ints
+    told: Longs
+
+
+class _Walk(NamedTuple):
+    """What the pieces of a walk share.
+
+    called   by group of kinds: unknown ops called so far. unknown: their kinds (`told[KINDS]`), in order of first call.
+    base     the row that is looked at.
+    made     the rows made of it; `steps` has two numbers for each, the step that made it, and TO_DO or PASSED.
+    """
+
+    history: Columns
+    dense: Dense
+    layout: Layout
+    open: OpenOps
+    called: Ints
+    unknown: Ints
+    base: Words
+    made: Words
+    steps: Longs
+    space: Space
+
+
+def most_made(masks: int, kinds: int) -> int:
+    """Rows that are made of one at most: each open op goes next, or each kind of unknown op, or none."""
+    return 64 * masks + kinds + 2
+
+
+_most_made = compiled(most_made)
+
+
+@compiled
+def walk(history: Columns, dense: Dense, layout: Layout, mode: int, budget: int, space: Space) -> int:
+    """One walk over one history. Returns INVALID, VALID, SPENT, TOO_BIG or TOO_LONG; fills `space.told`.
+
+    Where the layout lets kinds share a counter, or not be counted, only INVALID is a proof.
+    """
+    kinds = dense.flags.shape[0]
+    most = _most_made(layout.masks, kinds)
+    one = _Walk(
+        history, dense, layout, none_open(history, dense, layout), np.zeros(kinds, np.int32), np.zeros(kinds, np.int32),
+        np.zeros(layout.width, np.uint64), np.empty(most * layout.width, np.uint64), np.empty(2 * most, np.int64), space,
+    )  # fmt: skip
+    return _walk(one, np.zeros(kinds, np.uint8), mode, budget)
+
+
+@loop
+def _walk(walk: _Walk, known: Bytes, mode: int, budget: int) -> int:
+    """All events. `known`: by kind, whether an unknown op of it was called; none is so far."""
+    history, front, told = walk.history, walk.space.front, walk.space.told
+    front.words[: walk.layout.width] = _NONE
+    front.links[CHAIN + front.links[CAPACITY]] = -1
+    front.links[COUNT] = 1
+    told[:] = 0
+    for position in range(history.events.shape[0]):
+        told[POSITION] = position
+        op = history.events[position] >> 1
+        if not history.events[position] & 1:
+            if history.ret[op] == NEVER:
+                _call_unknown(walk, history.kind[op], known)
             else:
-                passed_links[CHAIN + passed_links[CAPACITY] + number] = at
-            used[0] = at + 1
+                _call(walk, op)
+            continue
+        slot = walk.open.slot[op]
+        if not _all_have(walk, slot):
+            ended = _return(walk, op, mode, budget)
+            if ended != _ON:
+                return ended
+        close_slot(slot, walk.layout.masks, walk.dense, walk.open)
+    told[POSITION] = history.events.shape[0]
+    return VALID
+
+
+@inlined
+def _call_unknown(walk: _Walk, kind: int, known: Bytes) -> None:
+    """An op is called that never returns: one more of its kind may be used from now on."""
+    if not known[kind]:
+        known[kind] = 1
+        walk.unknown[walk.space.told[KINDS]] = kind
+        walk.space.told[KINDS] += 1
+    if walk.layout.group[kind] >= 0:
+        walk.called[walk.layout.group[kind]] += 1
+
+
+@inlined
+def _call(walk: _Walk, op: int) -> None:
+    """An op is called that is going to return. A pure one is taken at once, wherever it can be."""
+    kind = walk.history.kind[op]
+    slot = open_slot(op, walk.layout.masks, walk.history, walk.dense, walk.open)
+    if walk.dense.flags[kind] & PURE:
+        front = walk.space.front
+        bit = _ONE << np.uint64(slot & 63)
+        for i in range(front.links[COUNT]):
+            row = i * walk.layout.width
+            if walk.dense.step[int(np.int64(front.words[row])), kind] >= 0:
+                front.words[row + 1 + (slot >> 6)] |= bit
+
+
+@inlined
+def _all_have(walk: _Walk, slot: int) -> bool:
+    """Have all configurations placed this op already? Then it is taken off them, and nothing else is to be done."""
+    front, width = walk.space.front, walk.layout.width
+    place, bit = 1 + (slot >> 6), _ONE << np.uint64(slot & 63)
+    for i in range(front.links[COUNT]):
+        if not front.words[i * width + place] & bit:
+            return False
+    for i in range(front.links[COUNT]):
+        front.words[i * width + place] &= ~bit
     return True
 
 
-@compiled
-def walk(
-    history: Columns,
-    dense: Dense,
-    masks: int,
-    token_words: int,
-    layout: tuple[Ints, Ints, Ints, Ints],
-    guards: Words,
-    mode: int,
-    beam: int,
-    budget: int,
-    front: Rows,
-    todo: Rows,
-    passed: Rows,
-    tree: Ints,
-    told: Longs,
-) -> int:
-    """One walk over one history. Returns INVALID, VALID, SPENT, TOO_BIG or TOO_LONG; fills `told`.
+@inlined
+def _return(walk: _Walk, op: int, mode: int, budget: int) -> int:
+    """An op returns: only configurations pass that have it, or reach one that has it by steps of other open ops first.
 
-    `layout`: see `lay_out`. Where it lets kinds share a counter, or not be counted, only `INVALID` is a proof.
-    `beam`: keep so many configurations after each return (0: all of them). With a beam `INVALID` says nothing.
+    _ON, or how the walk ends.
     """
-    states, kinds = dense.step.shape
-    token_word, token_shift, token_field, token_group = layout
-    record = mode & RECORD != 0
-    width = 1 + 2 * masks + token_words
-    slots = 64 * masks
-    classes = np.zeros(3 * masks + token_words, np.uint64)  # open ops: pure, blind, others; then guard bits
-    for w in range(token_words):
-        classes[3 * masks + w] = guards[w]
-    readable, movable = np.zeros(states * masks, np.uint64), np.zeros(states * masks, np.uint64)
-    table, flags, targets = dense.step, dense.flags, dense.target
-    front_words, todo_words, passed_words = front.words, todo.words, passed.words
-    front_links, todo_links, passed_links = front.links, todo.links, passed.links
-    sets = todo_words, todo_links, passed_words, passed_links
-    nodes, todo_nodes = CHAIN + front_links[CAPACITY], CHAIN + todo_links[CAPACITY]
-    events, op_kind, op_ret = history.events, history.kind, history.ret
-    before, last = np.full(slots, -1, np.int32), np.full(kinds, -1, np.int32)  # see `open_slot`
-    slot_op, slot_kind = np.zeros(slots, np.int32), np.zeros(slots, np.int32)
-    slot_of = np.zeros(history.kind.shape[0], np.int32)
-    called, known = np.zeros(kinds, np.int32), np.zeros(kinds, np.uint8)
-    token = np.zeros(kinds, np.int32)
-    tokens = 0
-    made, base = np.zeros(ROOM * width, np.uint64), np.zeros(width, np.uint64)
-    steps = np.zeros(2 * ROOM, np.int64)
-    used = np.zeros(1, np.int64)
-    work, root = 0, -1
-    count = 1
-    front_words[:width] = _NONE
-    front_links[nodes + 0] = root
-    told[WORK] = told[POSITION] = told[LEFT] = 0
-    for position in range(events.shape[0]):
-        told[POSITION], told[WORK], told[LEFT] = position, work, count
-        op = events[position] >> 1
-        kind = int(op_kind[op])
-        pure, blind = flags[kind] & PURE != 0, flags[kind] & BLIND != 0
-        if not events[position] & 1:
-            if op_ret[op] == NEVER:
-                if not known[kind]:
-                    known[kind] = 1
-                    token[tokens] = kind
-                    tokens += 1
-                if token_group[kind] >= 0:
-                    called[token_group[kind]] += 1
-                continue
-            slot = open_slot(op, history, masks, dense, classes, readable, movable, before, last, slot_op)
-            slot_of[op], slot_kind[slot] = slot, kind
-            if pure:
-                bit = _ONE << np.uint64(slot & 63)
-                for i in range(count):
-                    if table[int(np.int64(front_words[i * width])), kind] >= 0:
-                        front_words[i * width + 1 + (slot >> 6)] |= bit
-            continue
-        slot = int(slot_of[op])
-        place, bit = 1 + (slot >> 6), _ONE << np.uint64(slot & 63)
-        all_have_it = True
-        for i in range(count):
-            if not front_words[i * width + place] & bit:
-                all_have_it = False
-                break
-        if all_have_it:
-            for i in range(count):
-                front_words[i * width + place] &= ~bit
-            close_slot(slot, kind, masks, dense, classes, readable, movable, before, last)
-            continue
-        empty(todo_links)
-        empty(passed_links)
-        fits = True
-        for i in range(count):
-            node = front_links[nodes + i]
-            copy(front_words, i * width, base, 0, width)
-            n = at = 0
-            if base[place] & bit:
-                base[place] &= ~bit
-                base[place + masks] &= ~bit
-                steps[0], steps[1] = SAME, PASSED
-            else:
-                if base[place + masks] & bit:
-                    if blind:
-                        copy(base, 0, made, 0, width)
-                        serve(made, 0, targets[kind], masks, readable)
-                        made[place + masks] &= ~bit
-                        steps[0], steps[1] = GAP + op, PASSED
-                        n, at = 1, width
-                    elif pure:
-                        for w in range(masks):
-                            left = classes[masks + w] & base[1 + masks + w]
-                            while left:
-                                other = 64 * w + lowest(left)
-                                left &= left - _ONE
-                                work += 1
-                                target = targets[slot_kind[other]]
-                                if table[target, kind] < 0 or waits_in_gap(before, other, base, masks):
-                                    continue
-                                if n == ROOM:
-                                    fits = fits and settle(
-                                        made, steps, n, masks, width, classes, sets, tree, used, node, position
-                                    )
-                                    n = at = 0
-                                copy(base, 0, made, at, width)
-                                made[at + 1 + w] |= _ONE << np.uint64(other & 63)
-                                made[at + 1 + masks + w] &= ~made[at + 1 + w]
-                                serve(made, at, target, masks, readable)
-                                made[at + place] &= ~bit
-                                steps[2 * n], steps[2 * n + 1] = GAP + slot_op[other], PASSED
-                                n, at = n + 1, at + width
-                if n == ROOM:
-                    fits = fits and settle(made, steps, n, masks, width, classes, sets, tree, used, node, position)
-                    n = at = 0
-                steps[2 * n], steps[2 * n + 1] = SAME, TO_DO
-            copy(base, 0, made, at, width)
-            fits = fits and settle(made, steps, n + 1, masks, width, classes, sets, tree, used, node, position)
-        this = 0
-        while fits and this < todo_links[COUNT]:
-            if todo_links[CHAIN + this] == GONE:
-                this += 1
-                continue
-            copy(todo_words, this * width, base, 0, width)
-            node = todo_links[todo_nodes + this]
+    front, todo, told = walk.space.front, walk.space.todo, walk.space.told
+    width = walk.layout.width
+    empty(todo.links)
+    empty(walk.space.passed.links)
+    fits = True
+    for i in range(front.links[COUNT]):
+        copy(front.words, i * width, walk.base, 0, width)
+        n = _pass(walk, op)
+        fits = fits and _settle(walk.made, walk.steps, n, walk.open.classes, walk.layout.masks, width, walk.space,
+                                front.links[CHAIN + front.links[CAPACITY] + i])  # fmt: skip
+    this = 0
+    while fits and this < todo.links[COUNT]:
+        if todo.links[CHAIN + this] == GONE:
             this += 1
-            state, unseen = int(np.int64(base[0] & _LOW)), base[0] & _UNSEEN != _NONE
-            base[0] &= _LOW
-            n = at = 0
-            work += 1
-            if work > budget:
-                told[WORK] = work
-                return SPENT
-            # The op itself.
-            if not pure and not (unseen and blind) and not waits(before, slot, base):
-                after = int(table[state, kind])
-                if after >= 0:
-                    copy(base, 0, made, 0, width)
-                    made[0] = np.uint64(after)
-                    made[place] |= bit
-                    absorb(made, 0, after, masks, readable)
-                    if blind:
-                        open_gap(made, 0, masks, classes)
-                    made[place] &= ~bit
-                    made[place + masks] &= ~bit
-                    steps[0], steps[1] = op, PASSED
-                    n, at = 1, width
-            # Another open op first.
-            for group in range(1, 3):
-                if group == 1 and unseen:
-                    continue
-                for w in range(masks):
-                    left = classes[group * masks + w] & ~base[1 + w]
-                    if group == 2:
-                        left &= movable[state * masks + w]
-                    if w == slot >> 6:
-                        left &= ~bit
-                    while left:
-                        other = 64 * w + lowest(left)
-                        left &= left - _ONE
-                        if waits(before, other, base):
-                            continue
-                        after = int(table[state, slot_kind[other]])
-                        if (
-                            group == 1
-                            and not mode & EVERY_STATE
-                            and not (table[after, kind] >= 0 and not blind)
-                            and not leads_on(after, base, masks, movable)
-                            and not (tokens and token_leads_on(after, table, flags, token, tokens))
-                        ):
-                            continue
-                        work += 1
-                        if n == ROOM:
-                            fits = fits and settle(
-                                made, steps, n, masks, width, classes, sets, tree, used, node, position
-                            )
-                            n = at = 0
-                        copy(base, 0, made, at, width)
-                        made[at] = np.uint64(after)
-                        made[at + 1 + w] |= _ONE << np.uint64(other & 63)
-                        absorb(made, at, after, masks, readable)
-                        if group == 1:
-                            open_gap(made, at, masks, classes)
-                        steps[2 * n], steps[2 * n + 1] = slot_op[other], TO_DO
-                        if made[at + place] & bit:
-                            made[at + place] &= ~bit
-                            made[at + place + masks] &= ~bit
-                            steps[2 * n + 1] = PASSED
-                        elif group == 1:
-                            made[at] |= _UNSEEN
-                        n, at = n + 1, at + width
-            # An unknown op first.
-            for i in range(tokens):
-                other, shared = int(token[i]), int(token_group[token[i]])
-                other_blind = flags[other] & BLIND != 0
-                after = int(table[state, other])
-                if after < 0 or (other_blind and unseen):
-                    continue
-                # One that changes nothing is needed only if a blind op of another value goes in front of it.
-                if after == state and not (other_blind and hides_more(base, masks, classes)):
-                    continue
-                work += 1
-                if n == ROOM:
-                    fits = fits and settle(made, steps, n, masks, width, classes, sets, tree, used, node, position)
-                    n = at = 0
-                copy(base, 0, made, at, width)
-                if shared >= 0:
-                    word, shift = at + 1 + 2 * masks + token_word[shared], np.uint64(token_shift[shared])
-                    spent = int(np.int64((made[word] >> shift) & np.uint64(token_field[shared])))
-                    if spent >= called[shared]:
-                        continue
-                    made[word] += _ONE << shift
-                made[at] = np.uint64(after)
-                absorb(made, at, after, masks, readable)
-                gained = False
-                for w in range(1, 1 + masks):
-                    if made[at + w] != base[w]:
-                        gained = True
-                if other_blind:
-                    if (
-                        not gained
-                        and not mode & EVERY_STATE
-                        and not (table[after, kind] >= 0 and not blind)
-                        and not leads_on(after, base, masks, movable)
-                        and not token_leads_on(after, table, flags, token, tokens)
-                    ):
-                        continue
-                    open_gap(made, at, masks, classes)
-                steps[2 * n], steps[2 * n + 1] = ~other, TO_DO
-                if made[at + place] & bit:
-                    made[at + place] &= ~bit
-                    made[at + place + masks] &= ~bit
-                    steps[2 * n + 1] = PASSED
-                elif other_blind and not gained:
-                    made[at] |= _UNSEEN
-                n, at = n + 1, at + width
-            fits = fits and settle(made, steps, n, masks, width, classes, sets, tree, used, node, position)
-            if record and 3 * used[0] + 3 > tree.shape[0]:
-                return TOO_LONG
-            if beam and todo_links[COUNT] > 32 * beam:
-                break
-        if record and 3 * used[0] + 3 > tree.shape[0]:
+            continue
+        told[WORK] += 1
+        if told[WORK] > budget:
+            return SPENT
+        copy(todo.words, this * width, walk.base, 0, width)
+        unseen = walk.base[0] & _UNSEEN != _NONE
+        walk.base[0] &= _LOW
+        n = _place_it(walk, 0, op, unseen)
+        n = _place_others(walk, n, op, unseen, mode)
+        n = _place_unknown(walk, n, op, unseen, mode)
+        fits = _settle(walk.made, walk.steps, n, walk.open.classes, walk.layout.masks, width, walk.space,
+                       todo.links[CHAIN + todo.links[CAPACITY] + this])  # fmt: skip
+        this += 1
+        if mode & RECORD and 3 * told[NODES] + 3 > walk.space.tree.shape[0]:
             return TOO_LONG
-        if not fits:
-            return TOO_BIG
-        kept = 0
-        for i in range(passed_links[COUNT]):
-            if passed_links[CHAIN + i] == GONE or (beam and kept >= beam):
-                continue
-            for w in range(width):
-                front_words[kept * width + w] = passed_words[i * width + w]
-            front_links[nodes + kept] = passed_links[CHAIN + passed_links[CAPACITY] + i]
+    if mode & RECORD and 3 * told[NODES] + 3 > walk.space.tree.shape[0]:
+        return TOO_LONG
+    if not fits:
+        return TOO_BIG
+    return _ON if _advance(front, walk.space.passed, width) else INVALID
+
+
+@inlined
+def _advance(front: Rows, passed: Rows, width: int) -> bool:
+    """The rows that passed, without those that were dominated later, are the new front; false if there are none."""
+    kept = 0
+    for i in range(passed.links[COUNT]):
+        if passed.links[CHAIN + i] != GONE:
+            if kept == 0:
+                front.links[COUNT] = 0
+            copy(passed.words, i * width, front.words, kept * width, width)
+            front.links[CHAIN + front.links[CAPACITY] + kept] = passed.links[CHAIN + passed.links[CAPACITY] + i]
             kept += 1
-        if kept == 0:
-            told[WORK] = work
-            return INVALID
-        count = kept
-        close_slot(slot, kind, masks, dense, classes, readable, movable, before, last)
-    told[POSITION], told[WORK], told[LEFT] = events.shape[0], work, count
-    return VALID
+    if kept:
+        front.links[COUNT] = kept
+    return kept > 0
+
+
+@inlined
+def _pass(walk: _Walk, op: int) -> int:
+    """The base passes when it has the op, or when the op goes into a gap that is behind us; else it is to be continued.
+
+    How many rows that makes.
+    """
+    slot, kind = walk.open.slot[op], walk.history.kind[op]
+    base, masks = walk.base, walk.layout.masks
+    place, bit = 1 + (slot >> 6), _ONE << np.uint64(slot & 63)
+    n = 0
+    if not base[place] & bit:
+        if base[place + masks] & bit:
+            if walk.dense.flags[kind] & BLIND:
+                n = _put_into_gap(walk, 0, slot, slot)
+            elif walk.dense.flags[kind] & PURE:
+                n = _put_writer_into_gap(walk, slot, kind)
+    copy(base, 0, walk.made, n * walk.layout.width, walk.layout.width)
+    return _made(walk, n, SAME, slot, False)
+
+
+@inlined
+def _put_writer_into_gap(walk: _Walk, slot: int, kind: int) -> int:
+    """What the op in `slot` has read was there in the gap, if an open blind op that leaves it is put there."""
+    masks, base, n = walk.layout.masks, walk.base, 0
+    for w in range(masks):
+        left = walk.open.classes[masks + w] & base[1 + masks + w]
+        while left:
+            other = 64 * w + lowest(left)
+            left &= left - _ONE
+            walk.space.told[WORK] += 1
+            target = walk.dense.target[walk.open.kind[other]]
+            if walk.dense.step[target, kind] >= 0 and not waits_in_gap(walk.open.before, other, base, masks):
+                n = _put_into_gap(walk, n, other, slot)
+    return n
+
+
+@inlined
+def _put_into_gap(walk: _Walk, n: int, blind: int, slot: int) -> int:
+    """Row n: the open blind op goes in front of the last blind step. The op in `slot` has its place by that."""
+    width, masks = walk.layout.width, walk.layout.masks
+    at = n * width
+    word, bit = blind >> 6, _ONE << np.uint64(blind & 63)
+    copy(walk.base, 0, walk.made, at, width)
+    walk.made[at + 1 + word] |= bit
+    walk.made[at + 1 + masks + word] &= ~bit
+    serve(walk.made, at, walk.dense.target[walk.open.kind[blind]], masks, walk.open.readable)
+    return _made(walk, n, GAP + walk.open.op[blind], slot, False)
+
+
+@inlined
+def _place_it(walk: _Walk, n: int, op: int, unseen: bool) -> int:
+    """The op that returns, next. How many rows there are then, of which `n` were there."""
+    slot, kind = walk.open.slot[op], walk.history.kind[op]
+    flags = walk.dense.flags[kind]
+    if flags & PURE or (unseen and flags & BLIND) or waits(walk.open.before, slot, walk.base):
+        return n
+    after = walk.dense.step[int(np.int64(walk.base[0])), kind]
+    if after < 0:
+        return n
+    _place(walk, n, slot, after)
+    return _made(walk, n, op, slot, False)
+
+
+@inlined
+def _place_others(walk: _Walk, n: int, op: int, unseen: bool, mode: int) -> int:
+    """Another open op first: a blind one (group 1), or one that changes the state otherwise (group 2)."""
+    masks, base, kind = walk.layout.masks, walk.base, walk.history.kind[op]
+    slot, state = walk.open.slot[op], int(np.int64(walk.base[0]))
+    for group in range(1, 3):
+        if group == 1 and unseen:
+            continue
+        for w in range(masks):
+            left = walk.open.classes[group * masks + w] & ~base[1 + w]
+            if group == 2:
+                left &= walk.open.movable[state * masks + w]
+            if w == slot >> 6:
+                left &= ~(_ONE << np.uint64(slot & 63))
+            while left:
+                other = 64 * w + lowest(left)
+                left &= left - _ONE
+                if waits(walk.open.before, other, base):
+                    continue
+                after = walk.dense.step[state, walk.open.kind[other]]
+                if group == 1 and not mode & EVERY_STATE and not _leads_on(walk, after, kind):
+                    continue
+                walk.space.told[WORK] += 1
+                _place(walk, n, other, after)
+                n = _made(walk, n, walk.open.op[other], slot, group == 1)
+    return n
+
+
+@inlined
+def _place_unknown(walk: _Walk, n: int, op: int, unseen: bool, mode: int) -> int:
+    """An unknown op first."""
+    layout, base, state = walk.layout, walk.base, int(np.int64(walk.base[0]))
+    for i in range(walk.space.told[KINDS]):
+        kind = walk.unknown[i]
+        group = layout.group[kind]
+        blind = walk.dense.flags[kind] & BLIND != 0
+        after = walk.dense.step[state, kind]
+        if after < 0 or (blind and unseen):
+            continue
+        # One that changes nothing is needed only if a blind op of another value goes in front of it.
+        if after == state and not (blind and hides_more(base, layout.masks, walk.open.classes)):
+            continue
+        walk.space.told[WORK] += 1
+        at = n * layout.width
+        copy(base, 0, walk.made, at, layout.width)
+        if group >= 0:
+            word, shift = at + 1 + 2 * layout.masks + layout.word[group], np.uint64(layout.shift[group])
+            if int(np.int64((base[word - at] >> shift) & np.uint64(layout.field[group]))) >= walk.called[group]:
+                continue
+            walk.made[word] += _ONE << shift
+        walk.made[at] = np.uint64(after)
+        absorb(walk.made, at, after, layout.masks, walk.open.readable)
+        seen = False
+        for w in range(1, 1 + layout.masks):
+            seen = seen or walk.made[at + w] != base[w]
+        if blind:
+            if not seen and not mode & EVERY_STATE and not _leads_on(walk, after, walk.history.kind[op]):
+                continue
+            open_gap(walk.made, at, layout.masks, walk.open.classes)
+        n = _made(walk, n, ~kind, walk.open.slot[op], blind and not seen)
+    return n
+
+
+@inlined
+def _leads_on(walk: _Walk, state: int, kind: int) -> bool:
+    """Is a blind step to `state` of any use now? For the op of `kind` that returns, unless that is blind itself, or for
+    an op that changes the state. (Reads of `state` are served later, in the gap.)
+    """
+    if walk.dense.step[state, kind] >= 0 and not walk.dense.flags[kind] & BLIND:
+        return True
+    return leads_on(state, walk.base, walk.layout.masks, walk.open.movable) or unknown_leads_on(
+        state, walk.dense, walk.unknown, walk.space.told[KINDS]
+    )
+
+
+@inlined
+def _place(walk: _Walk, n: int, slot: int, after: int) -> None:
+    """Row n: the base after a step of the op in `slot`."""
+    masks, at = walk.layout.masks, n * walk.layout.width
+    copy(walk.base, 0, walk.made, at, walk.layout.width)
+    walk.made[at] = np.uint64(after)
+    walk.made[at + 1 + (slot >> 6)] |= _ONE << np.uint64(slot & 63)
+    absorb(walk.made, at, after, masks, walk.open.readable)
+    if walk.dense.flags[walk.open.kind[slot]] & BLIND:
+        open_gap(walk.made, at, masks, walk.open.classes)
+
+
+@inlined
+def _made(walk: _Walk, n: int, step: int, slot: int, unseen: bool) -> int:
+    """Row n is there, made by `step`. It passes if it has the op in `slot`, and then forgets it. How many there are."""
+    at, masks = n * walk.layout.width, walk.layout.masks
+    place, bit = at + 1 + (slot >> 6), _ONE << np.uint64(slot & 63)
+    walk.steps[2 * n], walk.steps[2 * n + 1] = step, TO_DO
+    if walk.made[place] & bit:
+        walk.made[place] &= ~bit
+        walk.made[place + masks] &= ~bit
+        walk.steps[2 * n + 1] = PASSED
+    elif unseen:
+        walk.made[at] |= _UNSEEN
+    return n + 1
+
+
+@loop
+def _settle(
+    made: Words, steps: Longs, count: int, classes: Words, masks: int, width: int, space: Space, node: int
+) -> bool:
+    """Puts the rows that were made of one configuration (its node is `node`) into their sets. False: there is no room.
+
+    A step that was taken becomes a node, if there is a tree. One that is full ends the walk soon after this.
+    """
+    tree, told = space.tree, space.told
+    for i in range(count):
+        step = steps[2 * i]
+        rows = space.todo if steps[2 * i + 1] == TO_DO else space.passed
+        number = admit(rows, made, i * width, node, masks, width, classes)
+        if number == FULL:
+            return False
+        at = told[NODES]
+        if number >= 0 and step != SAME and 3 * at + 3 <= tree.shape[0]:
+            tree[3 * at], tree[3 * at + 1], tree[3 * at + 2] = node, step, told[POSITION]
+            rows.links[CHAIN + rows.links[CAPACITY] + number] = at
+            told[NODES] = at + 1
+    return True
 
 
 @compiled

@@ -17,9 +17,9 @@ import numpy as np
 import numpy.typing as npt
 
 from checkers.linearizability.closed_table import MAX_CELLS, MAX_STATES
-from checkers.linearizability.compiled.batch_kernel import Space, inserted, judge, room
+from checkers.linearizability.compiled.batch_kernel import inserted, judge, room
 from checkers.linearizability.compiled.jit import compiled, inlined
-from checkers.linearizability.compiled.kernel import INVALID, POSITION, VALID, WORK
+from checkers.linearizability.compiled.kernel import INVALID, POSITION, VALID, WORK, Space
 from checkers.linearizability.compiled.kv_batch import APPEND, GET, PUT
 from checkers.linearizability.history.events import NEVER, Bytes, Ints, Longs, Words
 from checkers.linearizability.history.table import BLIND, PURE, Dense
@@ -286,8 +286,8 @@ def _at_once(call: Longs, ret: Longs) -> bool:
 
 @compiled
 def walk_stores(
-    ops: Longs, first: Longs, characters: Characters, lengths: Longs, texts: Longs, space: Space, verdict: Bytes,
-    failing: Longs,
+    ops: Longs, first: Longs, characters: Characters, lengths: Longs, texts: Longs, space: Space, rows: int,
+    verdict: Bytes, failing: Longs,
 ) -> int:  # fmt: skip
     """Judges every key of a portion (`stores.KvBatch`; `lengths` of its strings, which are in `characters` one behind
     the other). Leaves `verdict` and `failing` as they are where that decides nothing. Returns the work.
@@ -295,7 +295,7 @@ def walk_stores(
     longest = 0
     for key in range(first.shape[0] - 1):
         longest = max(longest, first[key + 1] - first[key])
-    place = room(longest)
+    place, group = room(longest), np.arange(longest, dtype=np.int32)
     at = np.zeros(len(lengths) + 1, np.int64)
     for i in range(len(lengths)):
         at[i + 1] = at[i] + lengths[i]
@@ -323,7 +323,7 @@ def walk_stores(
         dense = table(strings, what, text, kinds, min(2_000 + 100 * events, MAX_CELLS))
         if dense.step.shape[0] == 0:
             continue
-        code = judge(kind[:count], call[:count], ret[:count], dense, place, space)
+        code = judge(kind[:count], call[:count], ret[:count], dense, group[: dense.flags.shape[0]], place, space, rows)
         work += space.told[WORK]
         if code == VALID:
             verdict[key] = VALID

@@ -2,18 +2,18 @@
 """What the compiled search does to one row, or to the books it keeps of the open ops. `kernel` says what for.
 
 An open op that is going to return has a *slot*: a bit that is used again later. An unknown one is counted, in a field
-of its kind (`lay_out`).
+of its kind (`Layout`).
 """
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
 from checkers.linearizability.compiled.jit import compiled, inlined
 from checkers.linearizability.history.columns import Columns
-from checkers.linearizability.history.events import NEVER, Bytes, Ints, Words
+from checkers.linearizability.history.events import NEVER, Ints, Words
 from checkers.linearizability.history.table import BLIND, PURE, Dense
 
 _ONE: Final = np.uint64(1)
@@ -44,16 +44,38 @@ def width_of(history: Columns) -> int:
     return most
 
 
-@compiled
-def lay_out(history: Columns, kinds: int, word: Ints, shift: Ints, field: Ints, group: Ints, guards: Words) -> int:
-    """A field per group of kinds of unknown ops, with a guard bit on top, none across two words. How many words.
+class Layout(NamedTuple):
+    """What stands where in a row (`configurations`).
 
-    `group[kind]` is the kind whose field it shares, or -1: not counted. The others are filled.
+    masks, width        words of one bit per open op; words of a row in all.
+    word, shift, field  by the kind of an unknown op: which word its counter is in, counted from the first one with
+                        counters, how far up, and the ones that fill it.
+    group               the kind whose counter it shares, or -1: it is not counted.
+    guards              the guard bits of each word with counters.
     """
-    field[:] = 0
+
+    masks: int
+    width: int
+    word: Ints
+    shift: Ints
+    field: Ints
+    group: Ints
+    guards: Words
+
+
+@compiled
+def lay_out(history: Columns, group: Ints) -> Layout:
+    """A counter per group of kinds of unknown ops, with a guard bit on top, none across two words."""
+    kinds = group.shape[0]
+    word, shift, field = np.zeros(kinds, np.int32), np.zeros(kinds, np.int32), np.zeros(kinds, np.int32)
+    counters = 0
     for event in history.events:
-        if not event & 1 and history.ret[event >> 1] == NEVER and group[history.kind[event >> 1]] >= 0:
-            field[group[history.kind[event >> 1]]] += 1
+        if not event & 1 and history.ret[event >> 1] == NEVER:
+            own = group[history.kind[event >> 1]]
+            if own >= 0:
+                counters += not field[own]
+                field[own] += 1
+    guards = np.zeros(counters, np.uint64)
     words = used = 0
     for kind in range(kinds):
         if field[kind] == 0:
@@ -63,11 +85,44 @@ def lay_out(history: Columns, kinds: int, word: Ints, shift: Ints, field: Ints, 
             bits += 1
         if words == 0 or used + bits + 1 > 64:
             words, used = words + 1, 0
-            guards[words - 1] = _NONE
         word[kind], shift[kind], field[kind] = words - 1, used, (1 << bits) - 1
         guards[words - 1] |= _ONE << np.uint64(used + bits)
         used += bits + 1
-    return words
+    masks = max(1, (width_of(history) + 63) >> 6)
+    return Layout(masks, 1 + 2 * masks + words, word, shift, field, group, guards[:words])
+
+
+class OpenOps(NamedTuple):
+    """The completed ops that are open now. The bits of an op are those of its slot.
+
+    classes             open ops that are pure, blind, others (`masks` words each); then the guard bits of the counters.
+    readable, movable   by state: the open pure ops that can happen there; the open others.
+    op, kind            by slot. slot: by op.
+    last                by kind: the slot of the mutator that returns last, or -1: none is open.
+    before              by slot: that of the mutator of the same kind that returns before it, or -1.
+    """
+
+    classes: Words
+    readable: Words
+    movable: Words
+    op: Ints
+    kind: Ints
+    slot: Ints
+    last: Ints
+    before: Ints
+
+
+@compiled
+def none_open(history: Columns, dense: Dense, layout: Layout) -> OpenOps:
+    states, kinds = dense.step.shape
+    masks = layout.masks
+    classes = np.zeros(3 * masks + layout.guards.shape[0], np.uint64)
+    classes[3 * masks :] = layout.guards
+    return OpenOps(
+        classes, np.zeros(states * masks, np.uint64), np.zeros(states * masks, np.uint64),
+        np.zeros(64 * masks, np.int32), np.zeros(64 * masks, np.int32), np.zeros(history.kind.shape[0], np.int32),
+        np.full(kinds, -1, np.int32), np.full(64 * masks, -1, np.int32),
+    )  # fmt: skip
 
 
 @inlined
@@ -137,10 +192,10 @@ def leads_on(state: int, base: Words, masks: int, movable: Words) -> bool:
 
 
 @inlined
-def token_leads_on(state: int, step: Ints, flags: Bytes, token: Ints, tokens: int) -> bool:
-    """Is there an unknown op that changes `state`, but not blindly?"""
-    for i in range(tokens):
-        if not flags[token[i]] & BLIND and step[state, token[i]] >= 0:
+def unknown_leads_on(state: int, dense: Dense, unknown: Ints, count: int) -> bool:
+    """Is there an unknown op (of the first `count` kinds in `unknown`) that changes `state`, but not blindly?"""
+    for i in range(count):
+        if not dense.flags[unknown[i]] & BLIND and dense.step[state, unknown[i]] >= 0:
             return True
     return False
 
@@ -152,78 +207,54 @@ def copy(source: Words, at: int, row: Words, place: int, width: int) -> None:
 
 
 @inlined
-def close_slot(
-    slot: int,
-    kind: int,
-    masks: int,
-    dense: Dense,
-    classes: Words,
-    readable: Words,
-    movable: Words,
-    before: Ints,
-    last: Ints,
-) -> None:
+def close_slot(slot: int, masks: int, dense: Dense, ops: OpenOps) -> None:
     """The op in `slot` has returned."""
+    kind = ops.kind[slot]
     w, bit = slot >> 6, _ONE << np.uint64(slot & 63)
     if not dense.flags[kind] & BLIND:
-        where = readable if dense.flags[kind] & PURE else movable
+        where = ops.readable if dense.flags[kind] & PURE else ops.movable
         for i in range(dense.first[kind], dense.first[kind + 1]):
             where[dense.legal[i] * masks + w] &= ~bit
     if not dense.flags[kind] & PURE:
         # It was the first to return, so that it ends its chain.
-        this = last[kind]
+        this = ops.last[kind]
         if this == slot:
-            last[kind] = -1
+            ops.last[kind] = -1
         else:
-            while before[this] != slot:
-                this = before[this]
-            before[this] = -1
+            while ops.before[this] != slot:
+                this = ops.before[this]
+            ops.before[this] = -1
     for group in range(3):
-        classes[group * masks + w] &= ~bit
+        ops.classes[group * masks + w] &= ~bit
 
 
 @inlined
-def open_slot(
-    op: int,
-    history: Columns,
-    masks: int,
-    dense: Dense,
-    classes: Words,
-    readable: Words,
-    movable: Words,
-    before: Ints,
-    last: Ints,
-    slot_op: Ints,
-) -> int:
-    """A slot for a completed op that is called now.
-
-    `last[kind]` is the open mutator of that kind that returns last, `before[slot]` the one that returns before that in
-    `slot`; -1: there is none.
-    """
+def open_slot(op: int, masks: int, history: Columns, dense: Dense, ops: OpenOps) -> int:
+    """A slot for a completed op that is called now."""
     kind = history.kind[op]
     slot = 0
     for w in range(masks):
-        free = ~(classes[w] | classes[masks + w] | classes[2 * masks + w])
+        free = ~(ops.classes[w] | ops.classes[masks + w] | ops.classes[2 * masks + w])
         if free:
             slot = 64 * w + lowest(free)
             break
     word, bit = slot >> 6, _ONE << np.uint64(slot & 63)
-    slot_op[slot] = op
+    ops.op[slot], ops.kind[slot], ops.slot[op] = op, kind, slot
     if not dense.flags[kind] & BLIND:
-        where = readable if dense.flags[kind] & PURE else movable
+        where = ops.readable if dense.flags[kind] & PURE else ops.movable
         for i in range(dense.first[kind], dense.first[kind + 1]):
             where[dense.legal[i] * masks + word] |= bit
     if dense.flags[kind] & PURE:
-        classes[word] |= bit
+        ops.classes[word] |= bit
         return slot
     group = 1 if dense.flags[kind] & BLIND else 2
-    classes[group * masks + word] |= bit
-    this, later = last[kind], -1
-    while this >= 0 and history.ret[slot_op[this]] > history.ret[op]:
-        this, later = before[this], this
-    before[slot] = this
+    ops.classes[group * masks + word] |= bit
+    this, later = ops.last[kind], -1
+    while this >= 0 and history.ret[ops.op[this]] > history.ret[op]:
+        this, later = ops.before[this], this
+    ops.before[slot] = this
     if later < 0:
-        last[kind] = slot
+        ops.last[kind] = slot
     else:
-        before[later] = slot
+        ops.before[later] = slot
     return slot

@@ -14,7 +14,7 @@ from checkers.linearizability.compiled import kernel
 from checkers.linearizability.compiled import wgl_kernel as scout_kernel
 from checkers.linearizability.compiled.code_cache import Part
 from checkers.linearizability.compiled.configurations import COUNT
-from checkers.linearizability.compiled.workspace import Workspace, workspace
+from checkers.linearizability.compiled.workspace import workspace
 from checkers.linearizability.history.columns import Columns, columns
 from checkers.linearizability.history.encode import Problem, encode
 from checkers.linearizability.history.events import NEVER, NONE
@@ -23,7 +23,7 @@ from checkers.linearizability.models.registers import CasRegister
 from checkers.linearizability.outcome import Outcome
 from checkers.linearizability.search.cegar import FREE, Groups, Use, by_target, refined
 from checkers.linearizability.search.cegar import NAME as REFINED
-from checkers.linearizability.search.portfolio import BEAM_8, BEAM_32, CEGAR, JIT, STATE_FLOW, WGL
+from checkers.linearizability.search.portfolio import CEGAR, JIT, STATE_FLOW, WGL
 from checkers.linearizability.search.state_flow import balance
 from results.history import Call
 from results.op import Op
@@ -49,11 +49,11 @@ class Compiled:
         if dense is None:
             return None
         history = columns(problem, dense)
-        return cls(problem, dense, history) if Workspace.can_count(history) else None
+        return cls(problem, dense, history)
 
     def frontier(self, meter: Meter) -> Outcome:
         """Complete: valid with a witness, invalid with the earliest proof, or unknown with the event reached."""
-        return self._walk("frontier", meter, 0)
+        return self._walk("frontier", meter)
 
     def refined(self, meter: Meter) -> Outcome:
         """Complete as well, see `refine`; where it ends early, how far it got says nothing."""
@@ -62,7 +62,7 @@ class Compiled:
     def _counted(self, groups: Groups, meter: Meter) -> tuple[Outcome, Sequence[Use]]:
         space, name = workspace(), REFINED
         budget = meter.steps - meter.work
-        code = space.walk(self.history, self.dense, kernel.RECORD, 0, budget, meter.memory, groups)
+        code = space.walk(self.history, self.dense, kernel.RECORD, budget, meter.memory, groups)
         meter.work += int(space.told[kernel.WORK])
         position = int(space.told[kernel.POSITION])
         if code == kernel.INVALID:
@@ -78,10 +78,6 @@ class Compiled:
                 uses.append((~step, position))
         witness = self._path(space.node(0), len(self.history.events))
         return Outcome(Verdict.VALID, name, meter.work, witness=witness), uses[::-1]
-
-    def beam(self, keep: int, meter: Meter) -> Outcome:
-        """Only `keep` configurations survive a return. Only ever answers `valid`."""
-        return self._walk(f"beam {keep}", meter, keep)
 
     def scout(self, meter: Meter) -> Outcome:
         """Depth first. Only ever answers `valid`."""
@@ -102,24 +98,23 @@ class Compiled:
 
     def _refute(self, groups: Groups | None, meter: Meter) -> Outcome:
         space = workspace()
-        code = space.walk(self.history, self.dense, 0, 0, meter.steps, meter.memory, groups)
+        code = space.walk(self.history, self.dense, 0, meter.steps, meter.memory, groups)
         meter.work += int(space.told[kernel.WORK])
         verdict = Verdict.INVALID if code == kernel.INVALID else Verdict.UNKNOWN
         return Outcome(verdict, "frontier", meter.work)
 
-    def _walk(self, name: str, meter: Meter, beam: int) -> Outcome:
+    def _walk(self, name: str, meter: Meter) -> Outcome:
         space = workspace()
-        code = space.walk(self.history, self.dense, kernel.RECORD, beam, meter.steps - meter.work, meter.memory)
+        code = space.walk(self.history, self.dense, kernel.RECORD, meter.steps - meter.work, meter.memory)
         meter.work += int(space.told[kernel.WORK])
         position = int(space.told[kernel.POSITION])
-        if code == kernel.INVALID and not beam:
+        if code == kernel.INVALID:
             states, survivors = self._evidence(position, meter)
             return Outcome(Verdict.INVALID, name, meter.work, self._original(position), states, survivors)
         if code == kernel.VALID:
             witness = self._path(space.node(0), len(self.history.events))
             return Outcome(Verdict.VALID, name, meter.work, witness=witness)
-        reached = NONE if beam else self._original(position)
-        return Outcome(Verdict.UNKNOWN, name, meter.work, reached, ran_out=_limit(code, meter))
+        return Outcome(Verdict.UNKNOWN, name, meter.work, self._original(position), ran_out=_limit(code, meter))
 
     def _evidence(
         self, position: int, meter: Meter, groups: Groups | None = None
@@ -131,13 +126,13 @@ class Compiled:
         space = workspace()
         before = Columns(self.history.events[: position + 1], self.history.kind, self.history.ret)
         mode = kernel.RECORD | kernel.EVERY_STATE
-        if space.walk(before, self.dense, mode, 0, meter.steps, meter.memory, groups) != kernel.INVALID:
+        if space.walk(before, self.dense, mode, meter.steps, meter.memory, groups) != kernel.INVALID:
             return [], []
         meter.work += int(space.told[kernel.WORK])
         width = space.width
         states = {int(word & _STATE) for word in space.todo.words[: int(space.todo.links[COUNT]) * width : width]}
         survivors = []
-        for row in range(min(_SHOWN, int(space.told[kernel.LEFT]))):
+        for row in range(min(_SHOWN, int(space.front.links[COUNT]))):
             path = self._path(int(space.node(row)), position)
             survivors.append((int(space.front.words[row * width]), path[-1] if path else NONE))
         return sorted(states), survivors
@@ -162,8 +157,6 @@ class Compiled:
             JIT: _stage(self.frontier),
             CEGAR: _stage(self.refined),
             STATE_FLOW: balance,
-            BEAM_8: _stage(partial(self.beam, 8)),
-            BEAM_32: _stage(partial(self.beam, 32)),
         }
 
     @property
@@ -185,7 +178,7 @@ def _limit(code: int, meter: Meter) -> str:
     """What ended a walk without a verdict."""
     if code == kernel.SPENT:
         return f"its {meter.steps:,} steps are used up"
-    return "the beam" if code == kernel.INVALID else f"it needs more than {meter.memory / 2**20:,.0f} MiB"
+    return f"it needs more than {meter.memory / 2**20:,.0f} MiB"
 
 
 def _stage(run: Callable[[Meter], Outcome]) -> Callable[[Problem, Meter], Outcome]:

@@ -11,20 +11,28 @@ from typing import Final
 
 import numpy as np
 
-from checkers.linearizability.compiled.batch_kernel import BATCH_WORDS, Space
+from checkers.linearizability.compiled.batch_kernel import BATCH_WORDS
 from checkers.linearizability.compiled.configurations import (
     BYTES_A_ROW,
     BYTES_A_STATE,
     CAPACITY,
     CHAIN,
     LIMIT,
-    Rows,
     new_rows,
 )
-from checkers.linearizability.compiled.kernel import BYTES_A_NODE, RECORD, ROOM, TOO_BIG, TOO_LONG, walk
-from checkers.linearizability.compiled.open_ops import lay_out, width_of
+from checkers.linearizability.compiled.kernel import (
+    BYTES_A_NODE,
+    RECORD,
+    TOLD,
+    TOO_BIG,
+    TOO_LONG,
+    Space,
+    most_made,
+    walk,
+)
+from checkers.linearizability.compiled.open_ops import lay_out
 from checkers.linearizability.history.columns import Columns
-from checkers.linearizability.history.events import NEVER, Ints, Longs, Words
+from checkers.linearizability.history.events import Ints, Longs
 from checkers.linearizability.history.table import Dense
 from checkers.linearizability.search.cegar import Groups
 
@@ -32,30 +40,17 @@ _SMALL: Final = 1 << 9
 _FEW_NODES: Final = 1 << 12
 _BATCH: Final = 1 << 22
 """Bytes of rows that a batch works with; a history that needs more is checked on its own."""
-_TOKEN_WORDS: Final = 64
-"""Fields of unknown ops fill at most that many words: enough for a thousand kinds of them."""
 
 
 class Workspace:
     """What one thread needs. `rows` of the three sets and the nodes of the tree are as large as they ever had to be."""
 
     def __init__(self) -> None:
-        self.told: Longs = np.zeros(4, np.int64)
-        self.guards: Words = np.zeros(_TOKEN_WORDS, np.uint64)
-        self.layout = _layout(1)
+        self.told: Longs = np.zeros(TOLD, np.int64)
         self.width = 1
         self.states = 0
         self.front = self.todo = self.passed = new_rows(1, 1, 1)
         self.tree: Ints = np.zeros(3, np.int32)
-
-    @staticmethod
-    def can_count(history: Columns) -> bool:
-        """Do the counters of this history's unknown ops certainly fit into a row?"""
-        late = history.kind[history.events[~history.events & 1 == 1] >> 1]
-        late = np.bincount(late[history.ret[history.events[~history.events & 1 == 1] >> 1] == NEVER])
-        bits = np.ceil(np.log2(late[late > 0] + 1)) + 1
-        # A field never lies across two words, so that up to half of a word stays empty.
-        return float(bits.sum()) <= 32 * _TOKEN_WORDS
 
     @property
     def bytes(self) -> int:
@@ -91,34 +86,26 @@ class Workspace:
             self.front, self.todo, self.passed = (new_rows(capacity, cells, states) for _ in range(3))
             self.states = states
 
-    def prepare(self, states: int, kinds: int, memory: int) -> Space:
-        """Room for a batch of histories, with tables of at most so many states and kinds."""
-        self._make_layout(kinds)
+    def prepare(self, states: int, memory: int) -> tuple[Space, int]:
+        """Room for a batch of histories with tables of at most so many states, and how many rows a set may have, if
+        they are of `BATCH_WORDS` words.
+        """
         rows = max(_most(min(memory, _BATCH), BATCH_WORDS), _SMALL)
         self.reserve(rows, BATCH_WORDS, max(states, 64), 1, max(memory, _BATCH))
-        return Space(self.layout, self.guards, rows, self.front, self.todo, self.passed, self.tree[:0], self.told)
+        return self._space(0), rows
 
     def walk(
-        self,
-        history: Columns,
-        dense: Dense,
-        mode: int,
-        beam: int,
-        budget: int,
-        memory: int,
-        groups: Groups | None = None,
+        self, history: Columns, dense: Dense, mode: int, budget: int, memory: int, groups: Groups | None = None
     ) -> int:
         """`kernel.walk` with as much room as it takes, up to `memory` bytes (then TOO_BIG or TOO_LONG).
 
-        A walk that is recorded leaves half of them to its tree. `groups`: see `refine`; by default each kind counts.
+        A walk that is recorded leaves half of them to its tree. `groups`: see `cegar`; by default each kind counts.
         """
         states, kinds = dense.step.shape
-        masks = max(1, -(-width_of(history) // 64))
-        self._make_layout(kinds, groups)
-        token_words = lay_out(history, kinds, *self.layout, self.guards)
-        self.width = width = 1 + 2 * masks + token_words
+        layout = lay_out(history, np.arange(kinds, dtype=np.int32) if groups is None else np.array(groups, np.int32))
+        self.width = width = layout.width
         room = max(states, 64)
-        memory -= 16 * masks * states + 8 * ROOM * width
+        memory -= 16 * layout.masks * states + 8 * (width + 2) * most_made(layout.masks, kinds)
         trees = memory // 2 if mode & RECORD else 0
         most_rows, most_nodes = _most(memory - trees - 3 * BYTES_A_STATE * room, width), trees // BYTES_A_NODE
         self.told[:] = 0
@@ -129,10 +116,7 @@ class Workspace:
             nodes = min(most_nodes, self.tree.shape[0] // 3)
             for some in (self.front, self.todo, self.passed):
                 some.links[LIMIT] = rows
-            code = walk(
-                history, dense, masks, token_words, self.layout, self.guards, mode, beam, budget,
-                self.front, self.todo, self.passed, self.tree[: 3 * nodes], self.told,
-            )  # fmt: skip
+            code = walk(history, dense, layout, mode, budget, self._space(nodes))
             if code == TOO_BIG and rows < most_rows:
                 rows = min(2 * rows, most_rows)
             elif code == TOO_LONG and nodes < most_nodes:
@@ -141,10 +125,8 @@ class Workspace:
                 return int(code)
         return TOO_BIG
 
-    def _make_layout(self, kinds: int, groups: Groups | None = None) -> None:
-        if kinds > self.layout[0].shape[0]:
-            self.layout = _layout(2 * kinds)
-        self.layout[3][:kinds] = np.arange(kinds) if groups is None else groups
+    def _space(self, nodes: int) -> Space:
+        return Space(self.front, self.todo, self.passed, self.tree[: 3 * nodes], self.told)
 
 
 def _bytes(capacity: int, cells: int, states: int, nodes: int) -> int:
@@ -156,10 +138,6 @@ def _most(memory: int, width: int) -> int:
     """Rows of a set, a power of two, if there are three sets."""
     rows = memory // (3 * (8 * width + BYTES_A_ROW))
     return 1 << (rows.bit_length() - 1) if rows > 0 else 0
-
-
-def _layout(kinds: int) -> tuple[Ints, Ints, Ints, Ints]:
-    return np.zeros(kinds, np.int32), np.zeros(kinds, np.int32), np.zeros(kinds, np.int32), np.zeros(kinds, np.int32)
 
 
 class _Local(threading.local):
@@ -174,5 +152,3 @@ def workspace() -> Workspace:
     """This thread's."""
     return _LOCAL.space
 
-
-__all__ = ["Rows", "Workspace", "workspace"]

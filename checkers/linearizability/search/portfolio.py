@@ -16,8 +16,6 @@ WGL: Final = "wgl"
 JIT: Final = "just-in-time linearization"
 CEGAR: Final = "cegar"
 STATE_FLOW: Final = "state flow"
-BEAM_8: Final = "beam 8"
-BEAM_32: Final = "beam 32"
 
 
 class Steps(NamedTuple):
@@ -48,9 +46,7 @@ PORTFOLIO: Final[Sequence[Stage]] = (
     Stage(STATE_FLOW, Steps(20_000, 10), Steps(20_000, 10)),
     Stage(JIT, Steps(20_000, 40), Steps(20_000, 20)),
     Stage(WGL, Steps(0, 400), None),
-    Stage(BEAM_8, Steps(100_000, 100), None),
     Stage(CEGAR, Steps(200_000, 400), None, unknown=True),
-    Stage(BEAM_32, Steps(200_000, 400), None),
     Stage(JIT, Steps(share=2), Steps(share=2)),
     Stage(WGL, Steps(share=8), Steps(share=8)),
     Stage(CEGAR, Steps(share=4), Steps(share=8), unknown=True),
