@@ -3,10 +3,9 @@
 >>> from checkers.linearizability import CasRegister, Linearizable, check   # doctest: +SKIP
 >>> check(history.by_key["k1"], CasRegister()).verdict                      # doctest: +SKIP
 
-A history becomes integers (`encode`), the portfolio (`decide`) picks among a near-linear special case (`unique`), a
-depth-first scout (`scout`) and the complete search (`frontier`); every `valid` carries a witness that was replayed
-(`witness`), every `invalid` the op that cannot be placed and a small core of ops that contradict each other
-(`explain`).
+A history becomes integers (`encode`), and `decide` picks a near-linear special case (`monitors`), or goes through the
+searches (`search.portfolio`). Every `valid` carries a witness that was replayed (`witness`), every `invalid` the op
+that cannot be placed and a small core of ops that contradict each other (`explain`).
 
 Two ways around single ops: thousands of histories in one compiled call (`batch`), and objects of a million ops from
 calls or Parquet columns straight to a special case (`direct`, `arrow`).

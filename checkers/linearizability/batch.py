@@ -1,8 +1,8 @@
 """Thousands of histories in one compiled call: what a Spark task, a fuzzer or a folder of short keys wants.
 
-All histories share one table, and lie one behind the other in arrays (`Packed`); keys of a store have a table each
-(`stores`). What the fast path does not decide - too hard, too wide, a model without a closed table - goes through the
-same `decide` as a single history, so that both ways give the same verdict.
+All histories share one table, and lie one behind the other in arrays (`Packed`). What the fast path does not decide -
+too hard, too wide, a model without a closed table - goes through the same `decide` as a single history, so that both
+ways give the same verdict. So do histories that have nothing in common (`Apart`).
 """
 
 from __future__ import annotations
@@ -16,11 +16,10 @@ import numpy as np
 from checkers.linearizability.budget import Budget
 from checkers.linearizability.closed_table import MAX_CELLS, enumerate_states
 from checkers.linearizability.compiled import jit
-from checkers.linearizability.compiled.kv_batch import Keys
 from checkers.linearizability.decide import decide
 from checkers.linearizability.evidence.explain import earliest
 from checkers.linearizability.fast import fast
-from checkers.linearizability.history.encode import calls_of
+from checkers.linearizability.history.encode import Problem, calls_of, encode
 from checkers.linearizability.history.events import NONE, Bytes, Longs
 from checkers.linearizability.history.packed import Packed, pack
 from checkers.linearizability.models.specification import Model
@@ -38,6 +37,24 @@ _DEFAULT: Final = Budget()
 
 
 @dataclass(frozen=True, slots=True)
+class Apart:
+    """Histories with a table each: of all together it would be large and empty."""
+
+    histories: Sequence[Sequence[Call]]
+    model: Model[Any]
+
+    def __len__(self) -> int:
+        return len(self.histories)
+
+    def problem(self, history: int) -> Problem:
+        """Raises ValueError as `encode` does, with the history."""
+        try:
+            return encode(self.histories[history], self.model)
+        except ValueError as problem:
+            raise ValueError(f"history {history}: {problem}") from None
+
+
+@dataclass(frozen=True, slots=True)
 class BatchResult:
     """verdict      INVALID, VALID or UNKNOWN a history; UNKNOWN too where it has no op at all: nothing was checked.
     failing_op   as that of a single check (`LinearResult`), or NONE.
@@ -49,7 +66,7 @@ class BatchResult:
     verdict: Bytes
     failing_op: Longs
     work: int
-    packed: Packed | Keys = field(repr=False)
+    packed: Packed | Apart = field(repr=False)
     budget: Budget = field(repr=False)
 
     def __getitem__(self, history: int) -> Verdict:
@@ -77,30 +94,28 @@ def check_batch(
     >>> check_batch([read(None), read(5), []], Register()).verdict.tolist()
     [1, 0, 2]
     """
-    packed: Packed | Keys
+    packed: Packed | Apart
     if isinstance(histories, Packed):
         packed = histories
     elif model is None:
         raise ValueError("check_batch needs a model to read calls with")
-    elif fast(model).own_tables and jit.enabled():
-        packed = Keys([calls_of(history) for history in histories])
+    elif fast(model).own_tables:
+        packed = Apart([calls_of(history) for history in histories], model)
     else:
         packed = pack(histories, model)
     verdict = np.full(len(packed), UNKNOWN, np.uint8)
     failing = np.full(len(packed), NONE, np.int64)
     work = 0
-    if jit.enabled() and len(packed):
+    if jit.enabled() and isinstance(packed, Packed) and len(packed):
         work = _walked(packed, budget, verdict, failing)
     work += _searched(packed, budget, verdict, failing)
     return BatchResult(verdict, failing, work, packed, budget)
 
 
-def _walked(packed: Packed | Keys, budget: Budget, verdict: Bytes, failing: Longs) -> int:
+def _walked(packed: Packed, budget: Budget, verdict: Bytes, failing: Longs) -> int:
     """What compiled loops decide. Returns the work."""
-    from checkers.linearizability.compiled.batch_walks import walk_keys, walk_packed
+    from checkers.linearizability.compiled.batch_kernel import walk_packed
 
-    if isinstance(packed, Keys):
-        return walk_keys(packed, budget.memory, verdict, failing)
     dense = enumerate_states(packed.table, max_cells=MAX_CELLS)
     if dense is None:
         return 0
@@ -110,7 +125,7 @@ def _walked(packed: Packed | Keys, budget: Budget, verdict: Bytes, failing: Long
     return work
 
 
-def _searched(packed: Packed | Keys, budget: Budget, verdict: Bytes, failing: Longs) -> int:
+def _searched(packed: Packed | Apart, budget: Budget, verdict: Bytes, failing: Longs) -> int:
     """What is undecided goes through the whole portfolio. Returns the work."""
     work = 0
     for history in np.nonzero(verdict == UNKNOWN)[0]:

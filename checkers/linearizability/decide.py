@@ -1,9 +1,4 @@
-"""The portfolio: which algorithm, in which order, with how much.
-
-A special case first, if it applies. Else, when unknown mutators exist, a short scout (it finds the order of most valid
-histories at once), then the complete search, then the one that counts unknown ops as coarsely as will do (it refutes
-what drowns in them), then the scout again, then the complete search with all that is left.
-"""
+"""One history through the portfolio (`search.portfolio`): a special case first, if it applies; else the searches."""
 
 from __future__ import annotations
 
@@ -20,11 +15,11 @@ from checkers.linearizability.history.events import NEVER, NONE
 from checkers.linearizability.history.partition import merged
 from checkers.linearizability.history.table import Table
 from checkers.linearizability.outcome import Outcome
-from checkers.linearizability.search.cegar import FREE, Groups, Use, by_target, refined
-from checkers.linearizability.search.jit_linearization import Frontier
+from checkers.linearizability.search.cegar import FREE, Groups, Use, by_target, refine
+from checkers.linearizability.search.jit_linearization import JustInTime
 from checkers.linearizability.search.portfolio import CEGAR, JIT, PORTFOLIO, STATE_FLOW, WGL, Stage, schedule
-from checkers.linearizability.search.state_flow import balance
-from checkers.linearizability.search.wgl import scout
+from checkers.linearizability.search.state_flow import state_flow
+from checkers.linearizability.search.wgl import wgl
 from checkers.linearizability.witness import FAILED_REPLAY, verify_witness
 from results.verdict import Verdict
 
@@ -47,13 +42,13 @@ def decide(problem: Problem, budget: Budget, portfolio: Sequence[Stage] = PORTFO
         return _replayed(problem, _each(problem, several, budget, portfolio))
     spent, allowed = 0, budget.steps + budget.per_event * len(problem.events)
     furthest = Outcome(Verdict.UNKNOWN, "none", 0)
-    for run, steps in stages(problem, allowed, portfolio):
+    for run, steps in _stages(problem, portfolio):
         meter = Meter(min(steps, allowed - spent), budget.memory)
         outcome = run(problem, meter)
         spent += outcome.work
         if outcome.verdict != Verdict.UNKNOWN:
             return _replayed(problem, replace(outcome, work=spent))
-        # (How far the refined search came says nothing, and it does not tell.)
+        # (How far CEGAR came says nothing, and it does not tell.)
         if outcome.position >= furthest.position:
             furthest = outcome
         if spent >= allowed:
@@ -89,7 +84,7 @@ def illustrated(problem: Problem, outcome: Outcome, budget: Budget) -> Outcome:
     if outcome.states or len(problem.events) > _ILLUSTRATED:
         return outcome
     steps = 2_000 + 20 * len(problem.events)
-    told = frontier(problem, Meter(min(steps, budget.explain), budget.memory))
+    told = just_in_time(problem, Meter(min(steps, budget.explain), budget.memory))
     return replace(told, algorithm=outcome.algorithm, core=outcome.core) if told.verdict == Verdict.INVALID else outcome
 
 
@@ -107,7 +102,7 @@ def unmerged(problem: Problem, outcome: Outcome, budget: Budget) -> Outcome:
         plain.kind(kind)
     prefix = problem.before(outcome.position + 1)
     meter = Meter(min(2_000 + 20 * len(prefix.events), budget.explain), budget.memory)
-    found = frontier(Problem(plain, problem.kind, problem.source, prefix.events), meter)
+    found = just_in_time(Problem(plain, problem.kind, problem.source, prefix.events), meter)
     if found.verdict != Verdict.INVALID or found.position != len(prefix.events) - 1:
         return outcome
     number = [table.intern(state) for state in plain.states]
@@ -115,21 +110,21 @@ def unmerged(problem: Problem, outcome: Outcome, budget: Budget) -> Outcome:
     return replace(outcome, states=[number[state] for state in found.states], survivors=survivors)
 
 
-def stages(problem: Problem, allowed: int, portfolio: Sequence[Stage] = PORTFOLIO) -> Iterator[tuple[Search, int]]:
+def _stages(problem: Problem, portfolio: Sequence[Stage]) -> Iterator[tuple[Search, int]]:
     """What to try, in order, with the steps that each may take. Compiled where that is possible."""
     fast = _compiled(problem)
     if fast is not None:
         events, unknown, searches = len(fast.history.events), fast.unknown, fast.searches
     else:
         events, unknown, searches = len(problem.events), any(problem.ret[op] == NEVER for op in problem.ops), _PLAIN
-    for search, steps in schedule(portfolio, events, allowed, unknown=unknown, compiled=fast is not None):
+    for search, steps in schedule(portfolio, events, unknown):
         yield searches[search], steps
 
 
 def refuters(problem: Problem) -> Sequence[Search]:
     """What can answer `invalid`, cheap ones first. They need not tell why."""
     fast = _compiled(problem)
-    return (relaxed, frontier) if fast is None else fast.refuters()
+    return (uncounted, just_in_time) if fast is None else fast.refuters()
 
 
 def _compiled(problem: Problem) -> Compiled | None:
@@ -143,32 +138,32 @@ def _compiled(problem: Problem) -> Compiled | None:
     return Compiled.of(problem)
 
 
-def frontier(problem: Problem, meter: Meter) -> Outcome:
-    return Frontier(problem, meter).run()
+def just_in_time(problem: Problem, meter: Meter) -> Outcome:
+    return JustInTime(problem, meter).run()
 
 
-def relaxed(problem: Problem, meter: Meter) -> Outcome:
+def uncounted(problem: Problem, meter: Meter) -> Outcome:
     """With unknown ops as often as one likes. Only ever answers `invalid`."""
-    found = Frontier(problem, meter, [FREE] * len(problem.table.kinds)).run()
+    found = JustInTime(problem, meter, [FREE] * len(problem.table.kinds)).run()
     return found if found.verdict == Verdict.INVALID else Outcome(Verdict.UNKNOWN, found.algorithm, found.work)
 
 
-def refinement(problem: Problem, meter: Meter) -> Outcome:
-    """`refine` in plain Python."""
+def cegar(problem: Problem, meter: Meter) -> Outcome:
+    """In plain Python."""
     called: dict[int, list[int]] = {}
     for op in problem.ops:
         if problem.ret[op] == NEVER:
             called.setdefault(problem.kind[op], []).append(problem.call[op])
 
     def search(groups: Groups, meter: Meter) -> tuple[Outcome, Sequence[Use]]:
-        walk = Frontier(problem, meter, groups)
+        walk = JustInTime(problem, meter, groups)
         return walk.run(), walk.uses
 
     dense = enumerate_states(problem.table, max_cells=worth(len(problem.events)))
-    return refined(search, called, by_target(dense, len(problem.table.kinds)), meter)
+    return refine(search, called, by_target(dense, len(problem.table.kinds)), meter)
 
 
-_PLAIN: Final[Mapping[str, Search]] = {WGL: scout, JIT: frontier, CEGAR: refinement, STATE_FLOW: balance}
+_PLAIN: Final[Mapping[str, Search]] = {WGL: wgl, JIT: just_in_time, CEGAR: cegar, STATE_FLOW: state_flow}
 """The plain edition of each search."""
 
 

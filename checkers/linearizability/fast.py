@@ -52,7 +52,7 @@ class Fast:
     states        states possible before a return that a monitor refuted, where a search would cost too much.
     story         one clause on what in particular is wrong, or "".
     by_value      what an op does follows from its name and its value alone (columns need no `Model.kind`).
-    own_tables    histories of a batch have nothing in common: a table for each (`compiled.kv_batch`).
+    own_tables    histories of a batch have nothing in common: a table for each (`batch.Apart`).
     """
 
     monitors: Sequence[Callable[[Problem], Outcome | None]] = ()

@@ -15,7 +15,7 @@ class Outcome:
 
     position   a return that proves it (invalid), the event reached (unknown), or NONE. Not always the earliest one:
                `explain.earliest` tells that, for all algorithms.
-    states     states possible just before `position`; of `balance`, when it last knew them.
+    states     states possible just before `position`; of `state_flow`, when it last knew them.
     survivors  (state, last op linearized or NONE) of the paths that lived until `position`; a few.
     witness    order of ops that explains a valid history.
     core       ops that contradict each other already, where the algorithm knows a few; not always the fewest.

@@ -33,7 +33,7 @@ from checkers.linearizability.batch import check_batch
 from checkers.linearizability.budget import Meter
 from checkers.linearizability.closed_table import enumerate_states
 from checkers.linearizability.compiled import kernel
-from checkers.linearizability.compiled.batch_walks import KV_BATCH
+from checkers.linearizability.compiled.batch_kernel import BATCH
 from checkers.linearizability.compiled.code_cache import ensure, prune
 from checkers.linearizability.compiled.jit import enabled, plain
 from checkers.linearizability.compiled.searches import Compiled
@@ -42,12 +42,12 @@ from checkers.linearizability.decide import decide
 from checkers.linearizability.history.columns import columns
 from checkers.linearizability.history.events import NEVER
 from checkers.linearizability.history.packed import pack
-from checkers.linearizability.search.jit_linearization import Frontier
+from checkers.linearizability.search.jit_linearization import JustInTime
 from results.history import Call
 from results.op import Op
 from results.verdict import Verdict
 
-ensure(KV_BATCH)
+ensure(BATCH)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -74,18 +74,17 @@ def test_every_compiled_stage_agrees_with_brute_force(family: str) -> None:
         seen.add(truth)
         fast = Compiled.of(problem)
         assert fast is not None
-        full = fast.frontier(meter())
+        full = fast.just_in_time(meter())
         assert full.verdict == truth, told(problem)
-        coarse = fast.refined(meter())
+        coarse = fast.cegar(meter())
         assert coarse.verdict == truth, told(problem)
         only_valid = truth if truth == Verdict.VALID else Verdict.UNKNOWN
-        deep, narrow = fast.scout(meter()), fast.beam(1, meter())
+        deep = fast.wgl(meter())
         assert deep.verdict == only_valid, told(problem)
-        assert narrow.verdict in (Verdict.UNKNOWN, only_valid), told(problem)
         for refute in fast.refuters():
             assert refute(problem, meter()).verdict in (Verdict.UNKNOWN, truth), told(problem)
         assert refute(problem, meter()).verdict == (truth if truth == Verdict.INVALID else Verdict.UNKNOWN)
-        for outcome in (full, deep, narrow, coarse):
+        for outcome in (full, deep, coarse):
             if outcome.verdict == Verdict.VALID:
                 assert outcome.witness is not None
                 assert verify_witness(problem, outcome.witness) is None, told(problem)
@@ -98,7 +97,7 @@ def test_compiled_and_plain_tell_the_same(family: str) -> None:
     for problem in problems(family, seed=12, count=500):
         fast = Compiled.of(problem)
         assert fast is not None
-        one, other = fast.frontier(meter()), Frontier(problem, meter()).run()
+        one, other = fast.just_in_time(meter()), JustInTime(problem, meter()).run()
         assert one.verdict == other.verdict, told(problem)
         if one.verdict == Verdict.INVALID:
             assert (one.position, set(one.states)) == (other.position, set(other.states)), told(problem)
@@ -144,7 +143,7 @@ def test_a_hidden_write_is_not_kept_waiting_for_a_later_one() -> None:
     assert brute_force(problem)
     fast = Compiled.of(problem)
     assert fast is not None
-    outcome = fast.frontier(meter())
+    outcome = fast.just_in_time(meter())
     assert outcome.verdict == Verdict.VALID
     assert verify_witness(problem, outcome.witness or ()) is None
 
@@ -173,12 +172,12 @@ def test_more_open_ops_than_a_word_has_bits() -> None:
     problem = encode(calls, CasRegister())
     fast = Compiled.of(problem)
     assert fast is not None
-    outcome = fast.frontier(meter())
+    outcome = fast.just_in_time(meter())
     assert outcome.verdict == Verdict.VALID
     assert verify_witness(problem, outcome.witness or ()) is None
     last = calls[-1].invoke.index + 10_000
     stale = Call(Op(last, 0, 0, "invoke", "read", "k"), Op(last + 1, 0, 0, "ok", "read", "k", -1))
-    assert Compiled.of(encode([*calls, stale], CasRegister())).frontier(meter()).verdict == Verdict.INVALID  # type: ignore[union-attr]
+    assert Compiled.of(encode([*calls, stale], CasRegister())).just_in_time(meter()).verdict == Verdict.INVALID  # type: ignore[union-attr]
 
 
 def test_unknown_ops_of_many_kinds_take_more_than_a_word_to_count() -> None:
@@ -191,7 +190,7 @@ def test_unknown_ops_of_many_kinds_take_more_than_a_word_to_count() -> None:
     for more, verdict in ((reads, Verdict.VALID), ([*reads, *map(_later, reads[:1])], Verdict.INVALID)):
         fast = Compiled.of(encode([*calls, *more], CasRegister()))
         assert fast is not None
-        assert fast.frontier(meter()).verdict == verdict
+        assert fast.just_in_time(meter()).verdict == verdict
 
 
 def _later(call: Call) -> Call:
@@ -253,27 +252,11 @@ def test_memory_is_bounded_and_told() -> None:
     history = columns(problem, dense)
     space = Workspace()
     for memory in (600_000, 1_500_000):
-        code = space.walk(history, dense, kernel.RECORD, 0, 10**9, memory)
+        code = space.walk(history, dense, kernel.RECORD, 10**9, memory)
         assert space.bytes <= memory * 1.1
         assert code in (kernel.VALID, kernel.INVALID, kernel.TOO_BIG, kernel.TOO_LONG)
-    small = Compiled(problem, dense, history).frontier(Meter(10**9, 300_000))
+    small = Compiled(problem, dense, history).just_in_time(Meter(10**9, 300_000))
     assert small.verdict in (Verdict.UNKNOWN, Verdict.INVALID)
-
-
-def test_memory_given_back_is_not_read_any_more() -> None:
-    """The layout of the counters once went with the rows: the walk then read, and wrote, wherever that pointed."""
-    calls = [Call(Op(i, 0, i, "invoke", "cas", "k", [i % 4, (i + 1) % 4]), None) for i in range(8)]
-    calls.append(Call(Op(20, 0, 9, "invoke", "write", "k", 0), Op(21, 0, 9, "ok", "write", "k", 0)))
-    calls.append(Call(Op(22, 0, 9, "invoke", "read", "k"), Op(23, 0, 9, "ok", "read", "k", 3)))
-    problem = encode(calls, CasRegister())
-    dense = enumerate_states(problem.table)
-    assert dense is not None
-    space = Workspace()
-    space.reserve(1 << 14, 8, 64, 1, 1 << 24)
-    assert space.walk(columns(problem, dense), dense, kernel.RECORD, 0, 10**6, 300_000) == kernel.VALID
-    assert space.bytes <= 300_000
-    assert all(len(column) >= dense.step.shape[1] for column in space.layout), "the walk reads one of each kind"
-    assert space.guards.any(), "counters without guard bits cannot be compared"
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -400,9 +383,9 @@ def test_work_is_counted_not_timed() -> None:
     problem = encode(lived(rng, 0.3, 40), CasRegister())
     fast = Compiled.of(problem)
     assert fast is not None
-    first = fast.frontier(meter())
-    assert fast.frontier(meter()) == first
-    ended: list[Any] = [fast.frontier(Meter(first.work // 3, 10**8)) for _ in range(2)]
+    first = fast.just_in_time(meter())
+    assert fast.just_in_time(meter()) == first
+    ended: list[Any] = [fast.just_in_time(Meter(first.work // 3, 10**8)) for _ in range(2)]
     assert ended[0] == ended[1]
     assert ended[0].verdict == Verdict.UNKNOWN
 

@@ -12,10 +12,10 @@ from fuzz.middle import Shape, lived
 from checkers.linearizability import MODELS, Problem, encode
 from checkers.linearizability.batch import VALID, check_batch
 from checkers.linearizability.budget import Budget, Meter
-from checkers.linearizability.decide import frontier, relaxed
+from checkers.linearizability.decide import just_in_time, uncounted
 from checkers.linearizability.history.table import Table
 from checkers.linearizability.outcome import Outcome
-from checkers.linearizability.search.wgl import scout
+from checkers.linearizability.search.wgl import wgl
 from results.verdict import Verdict
 
 MEMORY = 2**20
@@ -26,7 +26,7 @@ def endless(name: str) -> Problem:
     return encode(lived(Random(f"endless/{name}"), name, Shape(120, 12, 1000, 0.1, 3)), MODELS[name]())
 
 
-@pytest.mark.parametrize("search", [frontier, relaxed, scout])
+@pytest.mark.parametrize("search", [just_in_time, uncounted, wgl])
 @pytest.mark.parametrize("name", ["fifo-queue", "unordered-queue", "stack", "log"])
 def test_a_search_in_endless_states_keeps_its_budget(name: str, search: Callable[[Problem, Meter], Outcome]) -> None:
     problem = endless(name)

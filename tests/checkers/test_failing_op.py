@@ -14,10 +14,10 @@ from tiny_histories import told as told_problem
 from checkers.linearizability import Budget, CasRegister, Problem, Set, check, encode
 from checkers.linearizability.batch import check_batch
 from checkers.linearizability.budget import Meter
-from checkers.linearizability.decide import decide, refinement
+from checkers.linearizability.decide import cegar, decide
 from checkers.linearizability.evidence.explain import earliest, explain
 from checkers.linearizability.outcome import Outcome
-from checkers.linearizability.search.state_flow import balance
+from checkers.linearizability.search.state_flow import state_flow
 from results.verdict import Verdict
 
 Search = Callable[[Problem, Meter], Outcome]
@@ -28,7 +28,7 @@ def first_proof(problem: Problem) -> int:
     return next(at for at, e in enumerate(problem.events) if e & 1 and not brute_force(problem.before(at + 1)))
 
 
-@pytest.mark.parametrize("search", [balance, refinement], ids=["balance", "refined"])
+@pytest.mark.parametrize("search", [state_flow, cegar], ids=["state flow", "cegar"])
 def test_a_stage_that_notices_late_is_told_the_first(search: Search) -> None:
     late = found = 0
     for problem in problems("cas-register", seed=31, count=600):
@@ -44,12 +44,12 @@ def test_a_stage_that_notices_late_is_told_the_first(search: Search) -> None:
         assert problem.ret[explained.op] == first
         assert explained.op in explained.core.ops
     assert found > 100
-    assert late > 0 or search is refinement, "no stage was late: nothing was tested"
+    assert late > 0 or search is cegar, "no stage was late: nothing was tested"
 
 
 def test_without_steps_for_it_the_op_stays() -> None:
     some = [p for p in problems("cas-register", seed=31, count=600) if not brute_force(p)]
-    outcomes = [(p, balance(p, Meter(10**6, 10**8))) for p in some]
+    outcomes = [(p, state_flow(p, Meter(10**6, 10**8))) for p in some]
     late = [(p, o) for p, o in outcomes if o.verdict == Verdict.INVALID and o.position != first_proof(p)]
     assert late
     for problem, outcome in late:

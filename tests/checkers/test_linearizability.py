@@ -65,7 +65,7 @@ def test_search_explains_as_the_special_case_does() -> None:
         *did(0, "write", 9), *did(0, "write", 9), *did(0, "write", 4), *did(1, "write", 2), *did(0, "read", None, 4)
     )
     result = check(busy, Register())
-    assert result.algorithm == "frontier"
+    assert result.algorithm == "just-in-time linearization"
     assert result.reason == (
         "op 8: read 4 on key k1 cannot be placed: the register could only be 2 at that time; "
         "write 4 (op 4) had been overwritten by write 2 (op 6)"
@@ -212,7 +212,7 @@ def test_budget_that_runs_out_is_unknown_and_says_how_far() -> None:
     result = check(storm(), CasRegister(), Budget(steps=5_000, per_event=0))
     assert result.verdict == Verdict.UNKNOWN
     assert result.reason.startswith("undecided after 5,0")
-    assert "linearizable up to 2 of 44 completed ops, then the frontier gave up" in result.reason
+    assert "linearizable up to 2 of 44 completed ops, then the just-in-time linearization gave up" in result.reason
     assert result == check(storm(), CasRegister(), Budget(steps=5_000, per_event=0))
 
 
@@ -305,7 +305,7 @@ def test_long_history_through_the_search() -> None:
     for i in range(5_000):
         events += [*did(0, "write", i % 3), *did(1, "read", None, i % 3)]
     result = check(history(*events), CasRegister())
-    assert (result.verdict, result.algorithm) == (Verdict.VALID, "frontier")
+    assert (result.verdict, result.algorithm) == (Verdict.VALID, "just-in-time linearization")
     assert result.work < 200_000
 
 

@@ -13,14 +13,14 @@ from tiny_histories import FAMILIES, brute_force, calls, problems, told
 
 from checkers.linearizability import INCONSISTENT, Budget, Problem, encode, verify_witness
 from checkers.linearizability.budget import Meter
-from checkers.linearizability.decide import decide, refinement, relaxed
+from checkers.linearizability.decide import cegar, decide, uncounted
 from checkers.linearizability.evidence.core import StepBudget, without_past
 from checkers.linearizability.evidence.explain import explain
 from checkers.linearizability.fast import monitor
 from checkers.linearizability.history.events import NEVER
 from checkers.linearizability.monitors import unique, zones
-from checkers.linearizability.search.jit_linearization import Configurations, Entry, Frontier, Path
-from checkers.linearizability.search.wgl import scout
+from checkers.linearizability.search.jit_linearization import Configurations, Entry, JustInTime, Path
+from checkers.linearizability.search.wgl import wgl
 from results.history import Call
 from results.op import Op
 from results.verdict import Verdict
@@ -32,9 +32,9 @@ def test_every_algorithm_agrees_with_brute_force(family: str) -> None:
     for problem in problems(family, seed=1):
         truth = Verdict.VALID if brute_force(problem) else Verdict.INVALID
         seen.add(truth)
-        full = Frontier(problem, Meter(10**6, 10**9)).run()
-        coarse, refined = relaxed(problem, Meter(10**6, 10**9)), refinement(problem, Meter(10**6, 10**9))
-        deep = scout(problem, Meter(10**6, 10**9))
+        full = JustInTime(problem, Meter(10**6, 10**9)).run()
+        coarse, refined = uncounted(problem, Meter(10**6, 10**9)), cegar(problem, Meter(10**6, 10**9))
+        deep = wgl(problem, Meter(10**6, 10**9))
         special = monitor(problem)
         assert decide(problem, Budget()).verdict == truth, told(problem)
         assert full.verdict == truth, told(problem)
@@ -71,7 +71,7 @@ def test_explanations_are_true_and_minimal(family: str) -> None:
             assert brute_force(core.relaxed([op])), told(problem)
         if outcome.algorithm == "unique-value register":
             # The states are exactly those that a read at that moment could have seen.
-            full = Frontier(problem, Meter(10**6, 10**9)).run()
+            full = JustInTime(problem, Meter(10**6, 10**9)).run()
             assert {problem.table.states[s] for s in full.states} == {
                 None if state == "absent" else int(state) for state in why.states
             }, told(problem)
@@ -162,7 +162,7 @@ def _widened(problem: Problem, rng: Random) -> Problem:
     return Problem(problem.table, problem.kind, problem.source, events)
 
 
-class EndlessTokens(Frontier):
+class EndlessTokens(JustInTime):
     """Lets an unknown op happen as often as it likes."""
 
     def _lay_out_tokens(self) -> None:
@@ -170,7 +170,7 @@ class EndlessTokens(Frontier):
         self.token_shift = dict.fromkeys(self.token_shift, self.guards.bit_length() + 1)
 
 
-class NoTokens(Frontier):
+class NoTokens(JustInTime):
     """Takes unknown ops for failed ones."""
 
     def _call(self, op: int) -> None:
@@ -178,7 +178,7 @@ class NoTokens(Frontier):
             super()._call(op)
 
 
-class TokensDoNotMatter(Frontier):
+class TokensDoNotMatter(JustInTime):
     """Takes configurations that used different unknown ops for equal."""
 
     def _admit(self, where: Configurations, state: int, mutators: int, entry: Entry) -> bool:
@@ -189,14 +189,14 @@ class TokensDoNotMatter(Frontier):
             self.guards = guards
 
 
-class AbsorbsAnything(Frontier):
+class AbsorbsAnything(JustInTime):
     """Lets every open read see what it likes."""
 
     def _absorbable(self, state: int) -> int:
         return sum(self.open_pure.values())
 
 
-class HidesAnything(Frontier):
+class HidesAnything(JustInTime):
     """Hides writes that were not open when the last one took effect."""
 
     def _witness(self, path: Path | None) -> list[int]:
@@ -207,7 +207,7 @@ class HidesAnything(Frontier):
         super()._settle(state, mutators, (done, self.open_blind & ~mutators, used, path), blind, op, bit, pure)
 
 
-class NeverOverwrites(Frontier):
+class NeverOverwrites(JustInTime):
     """Skips overwriting a blind write although somebody saw it."""
 
     def _settle(self, state: int, mutators: int, entry: Entry, blind: bool, op: int, bit: int, pure: bool) -> None:
@@ -215,7 +215,7 @@ class NeverOverwrites(Frontier):
         self.todo = [(s, m, e, True) for s, m, e, _ in self.todo]
 
 
-class OnlyTheReturning(Frontier):
+class OnlyTheReturning(JustInTime):
     """Never puts another open op in front of the one that returns."""
 
     def _settle(self, state: int, mutators: int, entry: Entry, blind: bool, op: int, bit: int, pure: bool) -> None:
@@ -240,7 +240,7 @@ WEAKENED = [
 
 
 @pytest.mark.parametrize("weakened", WEAKENED, ids=lambda w: w.__name__)
-def test_fuzz_notices_a_weakened_search(weakened: type[Frontier]) -> None:
+def test_fuzz_notices_a_weakened_search(weakened: type[JustInTime]) -> None:
     assert any(
         (_answer(weakened, problem) == Verdict.VALID) != brute_force(problem)
         for family in ("lived", "cas-register", "unique-values")
@@ -248,7 +248,7 @@ def test_fuzz_notices_a_weakened_search(weakened: type[Frontier]) -> None:
     )
 
 
-def _answer(search: type[Frontier], problem: Problem) -> Verdict:
+def _answer(search: type[JustInTime], problem: Problem) -> Verdict:
     return search(problem, Meter(10**5, 10**9)).run().verdict
 
 

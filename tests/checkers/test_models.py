@@ -11,7 +11,7 @@ from models_at_work import WORK, brute_force, falsified, lived, model_of, told
 
 from checkers.linearizability import MODELS, check, encode
 from checkers.linearizability.budget import Meter
-from checkers.linearizability.search.jit_linearization import Frontier
+from checkers.linearizability.search.jit_linearization import JustInTime
 from results.history import History
 from results.op import Op, OpType
 from results.verdict import Verdict
@@ -129,7 +129,7 @@ MERGED = {
 def test_a_state_that_stands_for_several_says_so(name: str) -> None:
     steps, told_as = MERGED[name]
     problem = encode(one_by_one(*steps).calls, model_of(name))
-    found = Frontier(problem, Meter(10**6, 10**9)).run()
+    found = JustInTime(problem, Meter(10**6, 10**9)).run()
     assert [problem.table.tell(state) for state in found.states] == [told_as]
 
 

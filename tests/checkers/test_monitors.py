@@ -12,7 +12,7 @@ from models_at_work import brute_force, told
 from checkers.linearizability import Set, check, encode, verify_witness
 from checkers.linearizability.budget import Meter
 from checkers.linearizability.fast import monitor
-from checkers.linearizability.search.jit_linearization import Frontier
+from checkers.linearizability.search.jit_linearization import JustInTime
 from results.history import History
 from results.op import Op
 from results.verdict import Verdict
@@ -44,7 +44,7 @@ def test_a_monitor_agrees_with_brute_force(family: str) -> None:
             spared = {call.invoke.index for call in calls if call.invoke.index not in result.core}
             assert not brute_force(calls, model, perhaps=spared), told(calls)
             # A monitor may be at a loss about a part of the history; it is never too early.
-            found = Frontier(problem, Meter(10**6, 10**9)).run()
+            found = JustInTime(problem, Meter(10**6, 10**9)).run()
             assert outcome.position == -1 or found.position <= outcome.position, told(calls)
     assert decided[Verdict.VALID] > 25 * EFFORT
     assert decided[Verdict.INVALID] > 25 * EFFORT

@@ -22,15 +22,14 @@ from checkers.linearizability.closed_table import enumerate_states
 from checkers.linearizability.compiled.code_cache import ensure
 from checkers.linearizability.compiled.searches import SEARCH, Compiled
 from checkers.linearizability.compiled.workspace import Workspace
-from checkers.linearizability.decide import decide, refinement
+from checkers.linearizability.decide import cegar, decide
 from checkers.linearizability.evidence.core import core_of
 from checkers.linearizability.history.columns import columns
 from checkers.linearizability.history.events import NEVER
 from checkers.linearizability.history.table import Table
 from checkers.linearizability.outcome import Outcome
 from checkers.linearizability.search.cegar import FREE, by_target, overdrawn
-from checkers.linearizability.search.state_flow import _Flows as Books
-from checkers.linearizability.search.state_flow import balance
+from checkers.linearizability.search.state_flow import _Flows, state_flow
 from results.verdict import Verdict
 
 ensure(SEARCH)
@@ -54,7 +53,7 @@ def test_counting_coarsely_decides_what_drowns_in_unknown_ops(shape: Shape) -> N
     problem = hard(shape)
     fast = Compiled.of(problem)
     assert fast is not None
-    for outcome in (fast.refined(meter()), refinement(problem, meter())):
+    for outcome in (fast.cegar(meter()), cegar(problem, meter())):
         assert outcome.verdict == (Verdict.INVALID if shape.broken else Verdict.VALID)
         assert outcome.work < 200_000
         if outcome.witness is not None:
@@ -89,10 +88,10 @@ def test_what_an_order_uses_too_often() -> None:
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_books_only_refute_what_is_wrong(family: str) -> None:
+def test_state_flow_only_refutes_what_is_wrong(family: str) -> None:
     refuted = 0
     for problem in problems(family, seed=21, count=500):
-        outcome = balance(problem, meter())
+        outcome = state_flow(problem, meter())
         assert outcome.verdict in (Verdict.INVALID, Verdict.UNKNOWN)
         if outcome.verdict == Verdict.INVALID:
             refuted += 1
@@ -101,12 +100,12 @@ def test_books_only_refute_what_is_wrong(family: str) -> None:
     assert refuted > 20
 
 
-class NothingUnknownHappens(Books):
+class NothingUnknownHappens(_Flows):
     def perhaps(self, kind: int) -> None:
         pass
 
 
-class WritesLeaveTheInitialState(Books):
+class WritesLeaveTheInitialState(_Flows):
     def done(self, kind: int) -> None:
         super().done(kind)
         if len(self.legal[kind]) == self.size:
@@ -114,24 +113,24 @@ class WritesLeaveTheInitialState(Books):
 
 
 @pytest.mark.parametrize("mutant", [NothingUnknownHappens, WritesLeaveTheInitialState])
-def test_the_fuzz_notices_wrong_books(mutant: type[Books], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(importlib.import_module(balance.__module__), "_Flows", mutant)
+def test_the_fuzz_notices_wrong_counts(mutant: type[_Flows], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.import_module(state_flow.__module__), "_Flows", mutant)
     wrong = [
         problem
         for problem in problems("cas-register", seed=21, count=500)
-        if balance(problem, meter()).verdict == Verdict.INVALID and brute_force(problem)
+        if state_flow(problem, meter()).verdict == Verdict.INVALID and brute_force(problem)
     ]
     assert wrong
 
 
-def test_books_tell_that_a_storm_of_cas_leads_back() -> None:
+def test_state_flow_tells_that_a_storm_of_cas_leads_back() -> None:
     for width in (8, 40):
         problem = storm(width, broken=True).problem()
-        outcome = balance(problem, meter())
+        outcome = state_flow(problem, meter())
         assert outcome.verdict == Verdict.INVALID
         assert [problem.table.states[state] for state in outcome.states] == [0]
         assert problem.what(problem.events[outcome.position] >> 1) == Transition("read", 3)
-        assert balance(storm(width, broken=False).problem(), meter()).verdict == Verdict.UNKNOWN
+        assert state_flow(storm(width, broken=False).problem(), meter()).verdict == Verdict.UNKNOWN
 
 
 def in_a_new_thread(run: Callable[[], Any]) -> Any:
@@ -155,7 +154,7 @@ def kinds_of_unknown(count: int) -> Nasty:
 
 
 def never_quiet(nasty: Nasty) -> Nasty:
-    """With a write over all the time, so that books cannot be closed."""
+    """With a write over all the time, so that no stretch of time ends."""
     return nasty._replace(rows=[Row(Transition("write", 9), -1.0, 99.0), *nasty.rows])
 
 
@@ -191,7 +190,7 @@ def test_a_walk_ends_at_the_same_row_however_large_the_workspace_is() -> None:
         for mode in (0, 1):
             ends = []
             for space in (new, used):
-                ends.append((space.walk(history, dense, mode, 0, 10**9, memory), *space.told.tolist()))
+                ends.append((space.walk(history, dense, mode, 10**9, memory), *space.told.tolist()))
                 assert space.bytes <= memory
             assert ends[0] == ends[1]
 
@@ -210,7 +209,7 @@ def test_the_budget_of_bytes_is_kept(memory: int) -> None:
         try:
             space = Workspace()
             begin = tracemalloc.get_traced_memory()[0]
-            space.walk(history, dense, 1, 0, 300_000, memory)
+            space.walk(history, dense, 1, 300_000, memory)
             assert tracemalloc.get_traced_memory()[1] - begin <= 1.1 * memory + 20_000
         finally:
             tracemalloc.stop()
@@ -225,15 +224,15 @@ def resident(line: str) -> int:
     return 1024 * int(told.split()[0])
 
 
-def test_the_scout_keeps_its_budget_of_bytes() -> None:
+def test_wgl_keeps_its_budget_of_bytes() -> None:
     """Its table grows in compiled code, which only the system sees."""
     fast = Compiled.of(never_quiet(storm(40, broken=True)).problem())
     assert fast is not None
     memory = 1 << 26
-    fast.scout(Meter(1_000, memory))
+    fast.wgl(Meter(1_000, memory))
     Path("/proc/self/clear_refs").write_text("5")
     before = resident("VmRSS")
-    outcome = fast.scout(Meter(10**9, memory))
+    outcome = fast.wgl(Meter(10**9, memory))
     assert outcome.verdict == Verdict.UNKNOWN
     assert outcome.work > 10**6
     assert resident("VmHWM") - before <= 1.1 * memory
@@ -248,7 +247,7 @@ def test_a_violation_at_the_end_of_a_dense_history_has_a_small_core() -> None:
     assert len(core.ops) <= 2 * (1 + 20)
 
 
-def test_random_books() -> None:
+def test_random_stretches() -> None:
     """The closed rule for possible ends against trying every order of a few cas and writes at the same time."""
     rng = Random(5)
     table = Table(CasRegister())
@@ -266,7 +265,7 @@ def test_random_books() -> None:
         calls = [0, 1, *(2 * op for op in range(1, width + 1)), *(2 * op + 1 for op in range(1, width + 1))]
         problem = Problem(table, kind, [*range(len(kind))], [*calls, 2 * width + 2, 2 * width + 3])
         truth = brute_force(problem)
-        found = balance(problem, meter()).verdict == Verdict.INVALID
+        found = state_flow(problem, meter()).verdict == Verdict.INVALID
         assert not (truth and found), told(problem)
         exact += [not truth, found]
-    assert exact[1] > 0.7 * exact[0], "most of what is wrong with concurrent ops shows in the books"
+    assert exact[1] > 0.7 * exact[0], "most of what is wrong with concurrent ops shows in the state flow"

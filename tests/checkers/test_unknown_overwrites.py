@@ -12,7 +12,7 @@ from checkers.linearizability import KV, CasRegister, Model, Problem, Transition
 from checkers.linearizability.budget import Budget, Meter
 from checkers.linearizability.compiled.code_cache import ensure
 from checkers.linearizability.compiled.searches import SEARCH, Compiled
-from checkers.linearizability.decide import decide, frontier, refinement
+from checkers.linearizability.decide import cegar, decide, just_in_time
 from checkers.linearizability.history.table import Table
 from checkers.linearizability.outcome import Outcome
 from results.verdict import Verdict
@@ -55,10 +55,10 @@ def compiled(problem: Problem) -> Compiled:
 
 
 SEARCHES: dict[str, Callable[[Problem, Meter], Outcome]] = {
-    "plain frontier": frontier,
-    "plain refined": refinement,
-    "frontier": lambda problem, meter: compiled(problem).frontier(meter),
-    "refined": lambda problem, meter: compiled(problem).refined(meter),
+    "plain just-in-time": just_in_time,
+    "plain cegar": cegar,
+    "just-in-time": lambda problem, meter: compiled(problem).just_in_time(meter),
+    "cegar": lambda problem, meter: compiled(problem).cegar(meter),
 }
 
 
@@ -82,7 +82,7 @@ def test_without_it_there_is_no_order(name: str) -> None:
         assert search(problem, Meter(10**6, 10**8)).verdict == Verdict.INVALID
 
 
-def test_the_portfolio_was_wrong_where_the_scout_gets_lost() -> None:
+def test_the_portfolio_was_wrong_where_wgl_gets_lost() -> None:
     """Behind ten writes that are read in a hidden order while all of them are open."""
     order = [13, 19, 10, 16, 12, 18, 11, 17, 14, 15]
     burst: list[Row] = [("write", 10 + i, i, 100 + i) for i in range(10)]
@@ -90,4 +90,4 @@ def test_the_portfolio_was_wrong_where_the_scout_gets_lost() -> None:
     model, rows = OVERWRITTEN["cas-register"]
     later = [(f, value, call + 200, -1 if ret < 0 else ret + 200) for f, value, call, ret in rows]
     outcome = decide(problem_of(model, burst + later), Budget())
-    assert (outcome.verdict, outcome.algorithm) == (Verdict.VALID, "frontier")
+    assert (outcome.verdict, outcome.algorithm) == (Verdict.VALID, "just-in-time linearization")

@@ -6,9 +6,9 @@ the same model. What that leaves is valid or not as it comes; brute force knows.
 checkers: it tries all orders, on `model.step` of the model as it is, with nothing narrowed. Where the states are few it
 does so compiled, on a table of all that so many ops can reach; else in plain Python.
 
-Checked are the batch (compiled scout and frontier, then the portfolio), and with `--monitors` the special cases. Prints
-a line a model, and the first history with a wrong verdict; ends with code 1 if there is one. `--hours` goes on with new
-seeds for that long.
+Checked are the batch (compiled WGL and just-in-time linearization, then the portfolio), and with `--monitors` the
+special cases. Prints a line a model, and the first history with a wrong verdict; ends with code 1 if there is one.
+`--hours` goes on with new seeds for that long.
 """
 
 from __future__ import annotations

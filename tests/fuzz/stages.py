@@ -26,15 +26,15 @@ from checkers.linearizability import Problem, verify_witness  # noqa: E402
 from checkers.linearizability.budget import Meter  # noqa: E402
 from checkers.linearizability.compiled.code_cache import ensure  # noqa: E402
 from checkers.linearizability.compiled.searches import SEARCH, Compiled  # noqa: E402
-from checkers.linearizability.decide import frontier, refinement, relaxed  # noqa: E402
+from checkers.linearizability.decide import cegar, just_in_time, uncounted  # noqa: E402
 from checkers.linearizability.outcome import Outcome  # noqa: E402
-from checkers.linearizability.search.state_flow import balance  # noqa: E402
-from checkers.linearizability.search.wgl import scout  # noqa: E402
+from checkers.linearizability.search.state_flow import state_flow  # noqa: E402
+from checkers.linearizability.search.wgl import wgl  # noqa: E402
 from fuzz.linearizability import base, bent, told, truth_of  # noqa: E402 - the tests' own modules
 from fuzz.unique import MOST  # noqa: E402
 from results.verdict import Verdict  # noqa: E402
 
-COMPLETE: Final = ("frontier", "refined", "plain frontier", "plain refined")
+COMPLETE: Final = ("just-in-time", "cegar", "plain just-in-time", "plain cegar")
 
 _BRIEF: Final = 500
 """Steps for a search that may have no end."""
@@ -43,25 +43,24 @@ Stage = Callable[[Meter], Outcome]
 
 
 def stages(problem: Problem, plain: bool) -> Iterator[tuple[str, Stage]]:
-    yield "balance", partial(balance, problem)
+    yield "state flow", partial(state_flow, problem)
     fast = Compiled.of(problem)
     if fast is not None:
-        yield "frontier", fast.frontier
-        yield "refined", fast.refined
-        yield "beam", partial(fast.beam, 2)
-        yield "scout", fast.scout
+        yield "just-in-time", fast.just_in_time
+        yield "cegar", fast.cegar
+        yield "wgl", fast.wgl
         for number, refute in enumerate(fast.refuters()):
             yield f"refuter {number}", partial(refute, problem)
     if plain or fast is None:
-        yield "plain frontier", partial(frontier, problem)
-        yield "plain scout", partial(scout, problem)
+        yield "plain just-in-time", partial(just_in_time, problem)
+        yield "plain wgl", partial(wgl, problem)
         if problem.table.dense is not None:
-            yield "plain refined", partial(refinement, problem)
-            yield "plain relaxed", partial(relaxed, problem)
+            yield "plain cegar", partial(cegar, problem)
+            yield "plain uncounted", partial(uncounted, problem)
         else:
             # Ops that are not counted lead through endless states: what these say within few steps must be right.
-            yield "brief refined", lambda _: refinement(problem, Meter(_BRIEF, 10**8))
-            yield "brief relaxed", lambda _: relaxed(problem, Meter(_BRIEF, 10**8))
+            yield "brief cegar", lambda _: cegar(problem, Meter(_BRIEF, 10**8))
+            yield "brief uncounted", lambda _: uncounted(problem, Meter(_BRIEF, 10**8))
 
 
 def wrong(name: str, problem: Problem, outcome: Outcome, valid: bool) -> str | None:

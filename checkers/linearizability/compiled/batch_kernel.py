@@ -1,4 +1,8 @@
-"""The loop over a batch, compiled: order the events, walk, write verdict and failing op down, next."""
+"""A batch, compiled: order the events of a history, walk, write verdict and failing op down, next.
+
+A history gets the first row of WGL and the first of just-in-time linearization that there are for it in the portfolio.
+Harder ones go through all of it, one by one (`batch`).
+"""
 
 from __future__ import annotations
 
@@ -6,35 +10,24 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
+from checkers.linearizability.closed_table import enumerate_states
+from checkers.linearizability.compiled.code_cache import Part, ensure
 from checkers.linearizability.compiled.configurations import LIMIT
-from checkers.linearizability.compiled.jit import compiled, inlined
+from checkers.linearizability.compiled.jit import compiled, loop
 from checkers.linearizability.compiled.kernel import INVALID, POSITION, SPENT, VALID, WORK, Space, walk
 from checkers.linearizability.compiled.open_ops import lay_out
+from checkers.linearizability.compiled.searches import SEARCH, small_history
 from checkers.linearizability.compiled.wgl_kernel import search
+from checkers.linearizability.compiled.workspace import BATCH_WORDS, workspace
 from checkers.linearizability.history.columns import Columns
-from checkers.linearizability.history.events import NEVER, Bytes, Ints, Longs
+from checkers.linearizability.history.events import NEVER, NONE, Bytes, Ints, Longs
+from checkers.linearizability.history.packed import Packed, pack
 from checkers.linearizability.history.table import PURE, Dense
+from checkers.linearizability.models.registers import CasRegister
+from checkers.linearizability.search.portfolio import JIT, PORTFOLIO, WGL
 
-BATCH_WORDS: Final = 8
-"""Words of a row for which there is room in a batch; wider ones may be fewer."""
 _FEW_ROWS: Final = 64
-
-_STEPS: Final = 1_000
-_STEPS_AN_EVENT: Final = 20
-"""What a history gets here. Harder ones go through the portfolio."""
-
-_STRAIGHT_ON: Final = 4
-"""Steps an event of the scout where no op is unknown."""
-
-_SHORT: Final = 10_000
-"""Events up to which it is worth that: in a longer history it is sure to go astray somewhere."""
-
-_INSIST: Final = 80
-_QUICK: Final = 5
-"""Steps an event of the scout, and of the walk after it, where ops are unknown. The scout's cost a tenth.
-
-(Of 200 valid histories of 250 to 830 ops with up to 40 unknown ones the scout finds 187 with 40 steps, 199 with 80.)
-"""
+"""A history of which the rows are so wide that there is room for fewer is for others."""
 
 _DENSE_CLOCK: Final = 4
 """Times that are at most so many to an event are put in order by counting."""
@@ -43,8 +36,8 @@ _MOVES: Final = 16
 """Others are put in order by insertion, if it takes no more than so many moves an event."""
 
 
-@inlined
-def inserted(stamps: Longs, which: Ints) -> bool:
+@loop
+def _sorted(stamps: Longs, which: Ints) -> bool:
     """Puts both in order of the stamps, by insertion: calls that lie in order of time need little of it. False where
     they need much; pairs stay pairs.
     """
@@ -61,128 +54,117 @@ def inserted(stamps: Longs, which: Ints) -> bool:
     return True
 
 
+@loop
+def _counted(stamps: Longs, which: Ints, slots: Longs, events: Ints) -> None:
+    """Fills `events` with `which` in order of the stamps, which are smaller than `slots` is long less one."""
+    slots[:] = 0
+    for stamp in stamps:
+        slots[stamp + 1] += 1
+    for i in range(1, len(slots)):
+        slots[i] += slots[i - 1]
+    for i in range(len(stamps)):
+        events[slots[stamps[i]]] = which[i]
+        slots[stamps[i]] += 1
+
+
 @compiled
-def _order(kind: Ints, call: Longs, ret: Longs, dense: Dense, events: Ints, late: Longs, slots: Longs) -> int:
+def _order(kind: Ints, call: Longs, ret: Longs, dense: Dense, place: Room) -> int:
     """Fills `events` (see `Columns`) and `late` (position of the return, or NEVER); how many events there are.
 
-    Unknown ops that can change nothing are left out.
+    Unknown ops that can change nothing are left out. Of equal times, calls come first.
     """
-    count = 0
-    low, high = call[0], call[0]
+    stamps, which, events = place.stamps, place.which, place.events
+    count, low, high = 0, call[0], call[0]
     for op in range(kind.shape[0]):
-        late[op] = NEVER
-        if ret[op] == NEVER and dense.flags[kind[op]] & PURE:
-            continue
-        count += 1 if ret[op] == NEVER else 2
-        low, high = min(low, call[op]), max(high, call[op])
+        place.late[op] = NEVER
         if ret[op] != NEVER:
+            stamps[count], which[count] = 2 * ret[op] + 1, 2 * op + 1
+            count += 1
             high = max(high, ret[op])
-    span = high - low + 1
-    if span <= _DENSE_CLOCK * count and 2 * span + 1 <= slots.shape[0]:
-        slots[: 2 * span + 1] = 0
-        for op in range(kind.shape[0]):
-            if ret[op] != NEVER:
-                slots[2 * (ret[op] - low) + 2] += 1
-            elif dense.flags[kind[op]] & PURE:
-                continue
-            slots[2 * (call[op] - low) + 1] += 1
-        for i in range(1, 2 * span + 1):
-            slots[i] += slots[i - 1]
-        for op in range(kind.shape[0]):
-            if ret[op] != NEVER:
-                at = slots[2 * (ret[op] - low) + 1]
-                slots[2 * (ret[op] - low) + 1] += 1
-                events[at] = 2 * op + 1
-            elif dense.flags[kind[op]] & PURE:
-                continue
-            at = slots[2 * (call[op] - low)]
-            slots[2 * (call[op] - low)] += 1
-            events[at] = 2 * op
+        elif dense.flags[kind[op]] & PURE:
+            continue
+        stamps[count], which[count] = 2 * call[op], 2 * op
+        count += 1
+        low, high = min(low, call[op]), max(high, call[op])
+    stamps[:count] -= 2 * low
+    span = 2 * (high - low + 1)
+    if span <= 2 * _DENSE_CLOCK * count:
+        _counted(stamps[:count], which[:count], place.slots[: span + 1], events)
+    elif _sorted(stamps[:count], which[:count]):
+        events[:count] = which[:count]
     else:
-        stamps, which = np.zeros(count, np.int64), np.zeros(count, np.int32)
-        at = 0
-        for op in range(kind.shape[0]):
-            if ret[op] != NEVER:
-                stamps[at], which[at] = 2 * (ret[op] - low) + 1, 2 * op + 1
-                at += 1
-            elif dense.flags[kind[op]] & PURE:
-                continue
-            stamps[at], which[at] = 2 * (call[op] - low), 2 * op
-            at += 1
-        if inserted(stamps, which):
-            events[:count] = which
-        else:
-            ranks = np.argsort(stamps)
-            for i in range(count):
-                events[i] = which[ranks[i]]
+        ranks = np.argsort(stamps[:count])
+        for i in range(count):
+            events[i] = which[ranks[i]]
     for i in range(count):
         if events[i] & 1:
-            late[events[i] >> 1] = i
+            place.late[events[i] >> 1] = i
     return count
 
 
 class Room(NamedTuple):
-    """What a history of at most so many ops is put in order with."""
+    """What a history is put in order with. late: by op, the position of its return, or NEVER."""
 
     events: Ints
     late: Longs
+    stamps: Longs
+    which: Ints
     slots: Longs
     order: Ints
 
 
 @compiled
-def room(ops: int) -> Room:
-    slots = np.zeros(4 * _DENSE_CLOCK * ops + 2, np.int64)
-    return Room(np.zeros(2 * ops + 1, np.int32), np.zeros(ops + 1, np.int64), slots, np.zeros(ops, np.int32))
+def _room(ops: int) -> Room:
+    """For a history of at most so many ops."""
+    return Room(
+        np.zeros(2 * ops, np.int32), np.zeros(ops, np.int64), np.zeros(2 * ops, np.int64), np.zeros(2 * ops, np.int32),
+        np.zeros(4 * _DENSE_CLOCK * ops + 2, np.int64), np.zeros(ops, np.int32),
+    )  # fmt: skip
 
 
 @compiled
-def judge(
-    kind: Ints, call: Longs, ret: Longs, dense: Dense, group: Ints, place: Room, space: Space, rows: int
+def _judge(
+    kind: Ints, call: Longs, ret: Longs, dense: Dense, group: Ints, place: Room, space: Space, rows: int, quick: Longs
 ) -> int:
-    """VALID, INVALID or SPENT: for others; `space.told` as a walk fills it. A history has one op at least.
-
-    `call` and `ret` as in `Packed`. A history whose rows are too wide is for others.
-    """
+    """VALID, INVALID or SPENT; `space.told` as a walk fills it. A history has one op at least. `quick`: `_quick()`."""
     told = space.told
     told[WORK] = 0
-    count = _order(kind, call, ret, dense, place.events, place.late, place.slots)
+    count = _order(kind, call, ret, dense, place)
     columns = Columns(place.events[:count], kind, place.late[: len(kind)])
-    unknown = False
+    unknown = 0
     for event in columns.events:
-        unknown = unknown or (not event & 1 and columns.ret[event >> 1] == NEVER)
-    # Most valid histories are decided by going straight on; many unknown ops are worth more of it.
-    most = _STEPS + _INSIST * count if unknown else _STRAIGHT_ON * count
-    if (unknown or count <= _SHORT) and search(columns, dense, most, place.order)[0] == VALID:
+        if not event & 1 and columns.ret[event >> 1] == NEVER:
+            unknown = 1
+    steps = quick[unknown]
+    if count <= steps[2] and search(columns, dense, steps[0] + steps[1] * count, place.order)[0] == VALID:
         told[WORK] = count
         return VALID
     layout = lay_out(columns, group)
     limit = min(rows, rows * BATCH_WORDS // layout.width)
-    for some in (space.front, space.todo, space.passed):
-        some.links[LIMIT] = limit
     if limit < _FEW_ROWS:
         return SPENT
-    budget = _STEPS + (_QUICK if unknown else _STEPS_AN_EVENT) * count
-    code = walk(columns, dense, layout, 0, budget, space)
+    for some in (space.front, space.todo, space.passed):
+        some.links[LIMIT] = limit
+    code = walk(columns, dense, layout, 0, steps[3] + steps[4] * count, space)
     return code if code in (VALID, INVALID) else SPENT
 
 
 @compiled
-def walk_many(
+def _judge_all(
     kind: Ints, call: Longs, ret: Longs, first: Longs, source: Longs, dense: Dense, space: Space, rows: int,
-    verdict: Bytes, failing: Longs,
+    quick: Longs, verdict: Bytes, failing: Longs,
 ) -> int:  # fmt: skip
     """Judges every history; `verdict` and `failing` stay as they are where that decides nothing. Returns the work."""
     longest = 0
     for history in range(first.shape[0] - 1):
         longest = max(longest, first[history + 1] - first[history])
-    place, group = room(longest), np.arange(dense.flags.shape[0], dtype=np.int32)
+    place, group = _room(longest), np.arange(dense.flags.shape[0], dtype=np.int32)
     work = 0
     for history in range(first.shape[0] - 1):
         begin, end = first[history], first[history + 1]
         if begin == end:
             continue
-        code = judge(kind[begin:end], call[begin:end], ret[begin:end], dense, group, place, space, rows)
+        code = _judge(kind[begin:end], call[begin:end], ret[begin:end], dense, group, place, space, rows, quick)
         work += space.told[WORK]
         if code == VALID:
             verdict[history] = VALID
@@ -190,3 +172,39 @@ def walk_many(
             verdict[history] = INVALID
             failing[history] = source[begin + (place.events[space.told[POSITION]] >> 1)]
     return work
+
+
+def _quick() -> Longs:
+    """What the portfolio gives a history at first: `[is an op of it unknown?]`, steps of WGL, and more an event, events
+    up to which it is tried; steps of just-in-time linearization, and more an event.
+    """
+    rows = []
+    for unknown in (False, True):
+        own = [stage for stage in PORTFOLIO if stage.unknown in (None, unknown)]
+        deep, full = (next(stage for stage in own if stage.search == search) for search in (WGL, JIT))
+        up_to = NEVER if deep.up_to is None else deep.up_to
+        rows.append([deep.base, deep.per_event, up_to, full.base, full.per_event])
+    return np.array(rows, np.int64)
+
+
+def walk_packed(packed: Packed, dense: Dense, memory: int, verdict: Bytes, failing: Longs) -> int:
+    """Fills what it decides and returns the work. `memory`: bytes. Raises ValueError for what cannot be a batch."""
+    if len(packed.kind) and not 0 <= int(packed.kind.min()) <= int(packed.kind.max()) < dense.step.shape[1]:
+        raise ValueError("a packed op has a kind that its table does not know")
+    if (packed.ret < packed.call).any():
+        raise ValueError("a packed op ended before it began")
+    ensure(BATCH)
+    space, rows = workspace().prepare(dense.step.shape[0], memory)
+    ops = packed.kind, packed.call, packed.ret, packed.first, packed.source
+    return int(_judge_all(*ops, dense, space, rows, _quick(), verdict, failing))
+
+
+def _run_batch() -> None:
+    packed = pack([small_history()], CasRegister())
+    dense = enumerate_states(packed.table)
+    if dense is None:
+        raise AssertionError("a register of two values has a closed table")
+    walk_packed(packed, dense, 1 << 26, np.zeros(1, np.uint8), np.full(1, NONE, np.int64))
+
+
+BATCH: Final = Part("batch", _run_batch, 20, SEARCH)

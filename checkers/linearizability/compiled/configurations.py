@@ -82,8 +82,8 @@ def _hash(words: Words, at: int, width: int) -> np.uint64:
 def _compare(a: Words, i: int, b: Words, j: int, masks: int, width: int, classes: Words) -> int:
     """Of the rows `a[i]` and `b[j]`, of the same state: 1 the first is at least as good, 2 the second, 0 neither.
 
-    `classes`: bits of the open ops that are pure, blind, others; then the guard bits of the counters. A blind op that can
-    still hide is better than a linearized one: it can do either.
+    `classes`: bits of the open ops that are pure, blind, others; then the guard bits of the counters. A blind op that
+    can still hide is better than a linearized one: it can do either.
     """
     first, second = a[i] >> _HALF <= b[j] >> _HALF, b[j] >> _HALF <= a[i] >> _HALF
     for w in range(masks):

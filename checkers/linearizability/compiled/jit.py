@@ -4,7 +4,7 @@ Both are right: neither says `valid` where the other says `invalid`. But they sp
 that one may be undecided where the other is not; an `unknown` of plain Python says that it was.
 
 Numba is not even imported when it is missing (it has no build for some machines), when `HARNESS_NO_JIT` is set, or
-inside `plain()`; the searches of `frontier` and `scout` then do the work.
+inside `plain()`; the searches in `search` then do the work.
 
 What Numba compiled is kept in `NUMBA_CACHE_DIR`, by default in the harness' own cache folder: an installation may be
 read-only. `python -m checkers.linearizability.compiled.warm` fills it.
@@ -58,25 +58,26 @@ def plain() -> Iterator[None]:
 
 def compiled(function: F) -> F:
     """Compiled at the first call, or read from the cache. Only modules that are imported when `enabled()` use it."""
-    import numba
-
-    return cast(F, numba.njit(cache=True, nogil=True, boundscheck=False)(function))
+    return _jit(function)
 
 
 def loop(function: F) -> F:
     """`compiled` without reference counts, for what makes no array: with them, arrays that are taken out of a tuple in
     an inner loop nearly double its time.
     """
-    import numba
-
-    return cast(F, numba.njit(cache=True, nogil=True, boundscheck=False, _nrt=False)(function))
+    return _jit(function, _nrt=False)
 
 
 def inlined(function: F) -> F:
     """`loop`, and made part of whatever calls it: a call costs some 5 ns for each array that it hands over."""
+    return _jit(function, _nrt=False, forceinline=True)
+
+
+def _jit(function: F, **options: bool) -> F:
     import numba
 
-    return cast(F, numba.njit(cache=True, nogil=True, boundscheck=False, _nrt=False, forceinline=True)(function))
+    njit: Callable[..., Any] = numba.njit
+    return cast(F, njit(cache=True, nogil=True, boundscheck=False, **options)(function))
 
 
 def prepare_cache() -> None:

@@ -134,7 +134,8 @@ def walk(history: Columns, dense: Dense, layout: Layout, mode: int, budget: int,
     most = _most_made(layout.masks, kinds)
     one = _Walk(
         history, dense, layout, none_open(history, dense, layout), np.zeros(kinds, np.int32), np.zeros(kinds, np.int32),
-        np.zeros(layout.width, np.uint64), np.empty(most * layout.width, np.uint64), np.empty(2 * most, np.int64), space,
+        np.zeros(layout.width, np.uint64), np.empty(most * layout.width, np.uint64), np.empty(2 * most, np.int64),
+        space,
     )  # fmt: skip
     return _walk(one, np.zeros(kinds, np.uint8), mode, budget)
 
@@ -272,12 +273,11 @@ def _pass(walk: _Walk, op: int) -> int:
     base, masks = walk.base, walk.layout.masks
     place, bit = 1 + (slot >> 6), _ONE << np.uint64(slot & 63)
     n = 0
-    if not base[place] & bit:
-        if base[place + masks] & bit:
-            if walk.dense.flags[kind] & BLIND:
-                n = _put_into_gap(walk, 0, slot, slot)
-            elif walk.dense.flags[kind] & PURE:
-                n = _put_writer_into_gap(walk, slot, kind)
+    if not base[place] & bit and base[place + masks] & bit:
+        if walk.dense.flags[kind] & BLIND:
+            n = _put_into_gap(walk, 0, slot, slot)
+        elif walk.dense.flags[kind] & PURE:
+            n = _put_writer_into_gap(walk, slot, kind)
     copy(base, 0, walk.made, n * walk.layout.width, walk.layout.width)
     return _made(walk, n, SAME, slot, False)
 

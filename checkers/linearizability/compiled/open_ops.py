@@ -1,5 +1,5 @@
 # ruff: noqa: SIM110 - what is compiled is loops
-"""What the compiled search does to one row, or to the books it keeps of the open ops. `kernel` says what for.
+"""What the compiled search does to one row, or to what it knows of the open ops. `kernel` says what for.
 
 An open op that is going to return has a *slot*: a bit that is used again later. An unknown one is counted, in a field
 of its kind (`Layout`).

@@ -10,8 +10,7 @@ import numpy as np
 
 from checkers.linearizability.budget import Meter
 from checkers.linearizability.closed_table import enumerate_states, worth
-from checkers.linearizability.compiled import kernel
-from checkers.linearizability.compiled import wgl_kernel as scout_kernel
+from checkers.linearizability.compiled import kernel, wgl_kernel
 from checkers.linearizability.compiled.code_cache import Part
 from checkers.linearizability.compiled.configurations import COUNT
 from checkers.linearizability.compiled.workspace import workspace
@@ -21,10 +20,9 @@ from checkers.linearizability.history.events import NEVER, NONE
 from checkers.linearizability.history.table import Dense
 from checkers.linearizability.models.registers import CasRegister
 from checkers.linearizability.outcome import Outcome
-from checkers.linearizability.search.cegar import FREE, Groups, Use, by_target, refined
-from checkers.linearizability.search.cegar import NAME as REFINED
+from checkers.linearizability.search.cegar import FREE, Groups, Use, by_target, refine
 from checkers.linearizability.search.portfolio import CEGAR, JIT, STATE_FLOW, WGL
-from checkers.linearizability.search.state_flow import balance
+from checkers.linearizability.search.state_flow import state_flow
 from results.history import Call
 from results.op import Op
 from results.verdict import Verdict
@@ -51,16 +49,16 @@ class Compiled:
         history = columns(problem, dense)
         return cls(problem, dense, history)
 
-    def frontier(self, meter: Meter) -> Outcome:
+    def just_in_time(self, meter: Meter) -> Outcome:
         """Complete: valid with a witness, invalid with the earliest proof, or unknown with the event reached."""
-        return self._walk("frontier", meter)
+        return self._walk(meter)
 
-    def refined(self, meter: Meter) -> Outcome:
-        """Complete as well, see `refine`; where it ends early, how far it got says nothing."""
-        return refined(self._counted, self.called, self.group, meter)
+    def cegar(self, meter: Meter) -> Outcome:
+        """Complete as well, see `search.cegar`; where it ends early, how far it got says nothing."""
+        return refine(self._counted, self.called, self.group, meter)
 
     def _counted(self, groups: Groups, meter: Meter) -> tuple[Outcome, Sequence[Use]]:
-        space, name = workspace(), REFINED
+        space, name = workspace(), CEGAR
         budget = meter.steps - meter.work
         code = space.walk(self.history, self.dense, kernel.RECORD, budget, meter.memory, groups)
         meter.work += int(space.told[kernel.WORK])
@@ -79,16 +77,16 @@ class Compiled:
         witness = self._path(space.node(0), len(self.history.events))
         return Outcome(Verdict.VALID, name, meter.work, witness=witness), uses[::-1]
 
-    def scout(self, meter: Meter) -> Outcome:
+    def wgl(self, meter: Meter) -> Outcome:
         """Depth first. Only ever answers `valid`."""
-        entries = min(meter.steps, meter.memory // scout_kernel.BYTES_A_STEP)
+        entries = min(meter.steps, meter.memory // wgl_kernel.BYTES_A_STEP)
         order = np.zeros(len(self.problem.kind), np.int32)
-        code, steps, placed = scout_kernel.search(self.history, self.dense, entries, order)
+        code, steps, placed = wgl_kernel.search(self.history, self.dense, entries, order)
         meter.work += steps
         if code == kernel.VALID:
-            return Outcome(Verdict.VALID, "scout", meter.work, witness=order[:placed].tolist())
+            return Outcome(Verdict.VALID, WGL, meter.work, witness=order[:placed].tolist())
         told = "every order tried, none found" if code == kernel.INVALID else f"its {entries:,} steps are used up"
-        return Outcome(Verdict.UNKNOWN, "scout", meter.work, ran_out=told)
+        return Outcome(Verdict.UNKNOWN, WGL, meter.work, ran_out=told)
 
     def refuters(self) -> Sequence[Callable[[Problem, Meter], Outcome]]:
         """Only ever answer `invalid`, with no more than that. Cheap ones first."""
@@ -101,20 +99,20 @@ class Compiled:
         code = space.walk(self.history, self.dense, 0, meter.steps, meter.memory, groups)
         meter.work += int(space.told[kernel.WORK])
         verdict = Verdict.INVALID if code == kernel.INVALID else Verdict.UNKNOWN
-        return Outcome(verdict, "frontier", meter.work)
+        return Outcome(verdict, JIT, meter.work)
 
-    def _walk(self, name: str, meter: Meter) -> Outcome:
+    def _walk(self, meter: Meter) -> Outcome:
         space = workspace()
         code = space.walk(self.history, self.dense, kernel.RECORD, meter.steps - meter.work, meter.memory)
         meter.work += int(space.told[kernel.WORK])
         position = int(space.told[kernel.POSITION])
         if code == kernel.INVALID:
             states, survivors = self._evidence(position, meter)
-            return Outcome(Verdict.INVALID, name, meter.work, self._original(position), states, survivors)
+            return Outcome(Verdict.INVALID, JIT, meter.work, self._original(position), states, survivors)
         if code == kernel.VALID:
             witness = self._path(space.node(0), len(self.history.events))
-            return Outcome(Verdict.VALID, name, meter.work, witness=witness)
-        return Outcome(Verdict.UNKNOWN, name, meter.work, self._original(position), ran_out=_limit(code, meter))
+            return Outcome(Verdict.VALID, JIT, meter.work, witness=witness)
+        return Outcome(Verdict.UNKNOWN, JIT, meter.work, self._original(position), ran_out=_limit(code, meter))
 
     def _evidence(
         self, position: int, meter: Meter, groups: Groups | None = None
@@ -153,10 +151,10 @@ class Compiled:
     def searches(self) -> Mapping[str, Callable[[Problem, Meter], Outcome]]:
         """The compiled edition of each search."""
         return {
-            WGL: _stage(self.scout),
-            JIT: _stage(self.frontier),
-            CEGAR: _stage(self.refined),
-            STATE_FLOW: balance,
+            WGL: _stage(self.wgl),
+            JIT: _stage(self.just_in_time),
+            CEGAR: _stage(self.cegar),
+            STATE_FLOW: state_flow,
         }
 
     @property
@@ -198,7 +196,7 @@ def _run_searches() -> None:
     compiled = Compiled.of(encode(small_history(), CasRegister()))
     if compiled is None:
         raise AssertionError("a register of two values has a closed table")
-    for run in (compiled.scout, compiled.frontier, compiled.refined):
+    for run in (compiled.wgl, compiled.just_in_time, compiled.cegar):
         run(Meter(1_000, 1 << 24))
 
 

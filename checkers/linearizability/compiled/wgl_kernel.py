@@ -1,8 +1,8 @@
-"""The depth-first scout, compiled: `scout` with a cache of hashes instead of sets.
+"""WGL, compiled: as in `search.wgl`, with a cache of hashes instead of sets.
 
 (ops linearized, state) is remembered as one 64-bit sum of random numbers per op and state (Zobrist 1970), so a step
 costs the same in a history of any length. Two different pairs may have the same sum; then an order is missed. None is
-ever invented, and the scout only answers `valid`.
+ever invented, and WGL only answers `valid`.
 
 Source: Wing and Gong (1993); Lowe (2017); Horn and Kroening (2015) for the linked list.
 """

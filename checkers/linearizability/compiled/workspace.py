@@ -11,7 +11,6 @@ from typing import Final
 
 import numpy as np
 
-from checkers.linearizability.compiled.batch_kernel import BATCH_WORDS
 from checkers.linearizability.compiled.configurations import (
     BYTES_A_ROW,
     BYTES_A_STATE,
@@ -38,6 +37,8 @@ from checkers.linearizability.search.cegar import Groups
 
 _SMALL: Final = 1 << 9
 _FEW_NODES: Final = 1 << 12
+BATCH_WORDS: Final = 8
+"""Words of a row for which there is room in a batch; of wider ones there are fewer."""
 _BATCH: Final = 1 << 22
 """Bytes of rows that a batch works with; a history that needs more is checked on its own."""
 
@@ -151,4 +152,3 @@ _LOCAL: Final = _Local()
 def workspace() -> Workspace:
     """This thread's."""
     return _LOCAL.space
-

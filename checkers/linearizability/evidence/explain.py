@@ -17,11 +17,10 @@ from checkers.linearizability.fast import earliest_return, fast, first_refuted, 
 from checkers.linearizability.history.encode import Problem
 from checkers.linearizability.history.events import NONE
 from checkers.linearizability.outcome import Outcome
-from checkers.linearizability.search.cegar import NAME as REFINED
-from checkers.linearizability.search.state_flow import NAME as BALANCE
+from checkers.linearizability.search.portfolio import CEGAR, STATE_FLOW
 from results.verdict import Verdict
 
-_LATE: Final = frozenset({BALANCE, REFINED})
+_LATE: Final = frozenset({STATE_FLOW, CEGAR})
 """Algorithms that may need a later return than the earliest that proves a violation."""
 
 _NAMED: Final = 6
@@ -42,8 +41,8 @@ def explain(problem: Problem, outcome: Outcome, budget: Budget) -> Explanation:
     """`outcome` is an invalid one of `problem`."""
     position = earliest(problem, outcome, budget)
     op = problem.events[position] >> 1
-    if position != outcome.position or outcome.algorithm == BALANCE:
-        # (Books tell the states at the beginning of a stretch of time, which is not just before its end.)
+    if position != outcome.position or outcome.algorithm == STATE_FLOW:
+        # (State flow tells the states at the beginning of a stretch of time, which is not just before its end.)
         outcome = replace(outcome, states=())
     states = _states(problem, outcome, position, op, budget)
     core = core_of(problem.before(position + 1), budget, {*outcome.core, op} if outcome.core else ())
@@ -57,9 +56,9 @@ def explain(problem: Problem, outcome: Outcome, budget: Budget) -> Explanation:
 def earliest(problem: Problem, outcome: Outcome, budget: Budget) -> int:
     """The position of the earliest return that proves the violation: what had returned until then has no order.
 
-    The complete search and most monitors stop there. Where many unknown ops are counted coarsely, where books are kept,
-    and where an object consists of several, a later return was enough; then prefixes are decided, as far as the budget
-    for explanations goes. (Prefixes of one that has no order may have none, but not the other way round.)
+    Just-in-time linearization and most monitors stop there. Where CEGAR or the state flow refuted it, and where an
+    object consists of several, a later return was enough; then prefixes are decided, as far as the budget for
+    explanations goes. (Prefixes of one that has no order may have none, but not the other way round.)
     """
     if outcome.position == NONE:
         return first_refuted(problem)

@@ -1,4 +1,4 @@
-"""The search with unknown ops counted as coarsely as will do: what drowns in them otherwise is refuted in a moment.
+"""CEGAR: unknown ops are counted as coarsely as will do, so that what drowns in them is refuted in a moment.
 
 Each kind of unknown op has a counter of its own in the complete search, and the ways to spend them multiply. Here they
 are free at first: any of them may happen any number of times. That allows more than there really is, so `invalid` is a
@@ -21,8 +21,6 @@ from checkers.linearizability.history.table import Dense
 from checkers.linearizability.outcome import Outcome
 from results.verdict import Verdict
 
-NAME: Final = "refined frontier"
-
 FREE: Final = -1
 """Instead of a group: this kind is not counted."""
 
@@ -36,7 +34,7 @@ Abstract = Callable[[Groups, Meter], tuple[Outcome, Sequence[Use]]]
 """A search that counts like that: `valid` with the unknown ops of one order, in order, however often it used them."""
 
 
-def refined(search: Abstract, called: Mapping[int, Sequence[int]], group: Groups, meter: Meter) -> Outcome:
+def refine(search: Abstract, called: Mapping[int, Sequence[int]], group: Groups, meter: Meter) -> Outcome:
     """Invalid, valid (with a witness), or unknown when the meter ends it.
 
     called: per kind, the positions at which unknown ops of it were called. group: as `by_target`, one entry a kind.

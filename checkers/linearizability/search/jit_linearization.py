@@ -1,4 +1,4 @@
-"""The complete search: walk the events, keep every configuration that could be true ("just-in-time linearization").
+"""Just-in-time linearization, complete: walk the events, keep every configuration that could be true.
 
 A configuration is a state, the set of *open* ops already linearized, and how many unknown ops were used. Its size
 follows the concurrency, never the length of the history. An op is linearized only when its return forces a decision:
@@ -34,7 +34,7 @@ from checkers.linearizability.history.events import NEVER, NONE
 from checkers.linearizability.history.table import ILLEGAL
 from checkers.linearizability.outcome import Outcome
 from checkers.linearizability.search.cegar import FREE, Groups, Use
-from checkers.linearizability.search.cegar import NAME as REFINED
+from checkers.linearizability.search.portfolio import CEGAR, JIT
 from results.verdict import Verdict
 
 _SCAN: Final = 128
@@ -63,8 +63,8 @@ Configurations = dict[tuple[int, int], list[Entry]]
 """(state, mask of open mutators already linearized) -> entries, none dominated by another."""
 
 
-class Frontier:
-    """One walk over one problem. `groups`: which kinds of unknown ops share a counter, or have none (`refine`).
+class JustInTime:
+    """One walk over one problem. `groups`: which kinds of unknown ops share a counter, or have none (`cegar`).
 
     With them more orders are allowed than there really are: `invalid` still holds, `valid` only if the unknown ops of
     that order (`uses`) are none too many.
@@ -124,7 +124,7 @@ class Frontier:
 
     @property
     def name(self) -> str:
-        return "frontier" if self.exact else REFINED
+        return JIT if self.exact else CEGAR
 
     def _call(self, op: int) -> None:
         kind, ret = self.problem.kind[op], self.problem.ret[op]

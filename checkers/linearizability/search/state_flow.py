@@ -19,9 +19,8 @@ from checkers.linearizability.history.encode import Problem
 from checkers.linearizability.history.events import NEVER
 from checkers.linearizability.history.table import BLIND, PURE, Dense
 from checkers.linearizability.outcome import Outcome
+from checkers.linearizability.search.portfolio import STATE_FLOW
 from results.verdict import Verdict
-
-NAME: Final = "balance"
 
 _MOST_STATES: Final = 256
 
@@ -29,36 +28,36 @@ _ANY: Final = -1
 """Instead of a state: it may leave, or be possible in, several."""
 
 
-def balance(problem: Problem, meter: Meter) -> Outcome:
+def state_flow(problem: Problem, meter: Meter) -> Outcome:
     """Invalid or unknown. Only where the states are few, and the table of them can be closed."""
     dense = enumerate_states(problem.table, max_cells=worth(len(problem.events)))
     if dense is None or len(dense.step) > _MOST_STATES:
-        return Outcome(Verdict.UNKNOWN, NAME, 0, ran_out="the states are too many to keep books of")
-    books = _Flows(dense)
+        return Outcome(Verdict.UNKNOWN, STATE_FLOW, 0, ran_out="the states are too many to be counted one by one")
+    flows = _Flows(dense)
     begin = open_mutators = 0
     try:
         for position, event in enumerate(problem.events):
             op, kind = event >> 1, problem.kind[event >> 1]
             meter.spend(1)
             if problem.ret[op] == NEVER:
-                books.perhaps(kind)
+                flows.perhaps(kind)
             elif not event & 1:
-                open_mutators += not books.pure[kind]
+                open_mutators += not flows.pure[kind]
             else:
-                if not books.pure[kind]:
+                if not flows.pure[kind]:
                     open_mutators -= 1
-                    books.done(kind)
+                    flows.done(kind)
                 elif problem.call[op] >= begin:
-                    books.seen.add(kind)
+                    flows.seen.add(kind)
                 if open_mutators == 0:
                     meter.spend(len(dense.step))
-                    before, begin = books.possible, position + 1
-                    books.close()
-                    if not books.possible:
-                        return Outcome(Verdict.INVALID, NAME, meter.work, position, sorted(before))
+                    before, begin = flows.possible, position + 1
+                    flows.close()
+                    if not flows.possible:
+                        return Outcome(Verdict.INVALID, STATE_FLOW, meter.work, position, sorted(before))
     except Spent as limit:
-        return Outcome(Verdict.UNKNOWN, NAME, meter.work, ran_out=str(limit))
-    return Outcome(Verdict.UNKNOWN, NAME, meter.work, ran_out="entries and exits balance")
+        return Outcome(Verdict.UNKNOWN, STATE_FLOW, meter.work, ran_out=str(limit))
+    return Outcome(Verdict.UNKNOWN, STATE_FLOW, meter.work, ran_out="entries and exits balance")
 
 
 class _Flows:

@@ -1,4 +1,4 @@
-"""The depth-first scout: quickly finds one good order where there are many (Wing and Gong 1993, Lowe 2017).
+"""WGL, depth first: quickly finds one good order where there are many (Wing and Gong 1993, Lowe 2017).
 
 It follows one order as far as it goes and steps back when an op had to return before it could be placed; pairs of
 (ops linearized, state) that led nowhere are never tried again. Unknown ops are placed last among the candidates of a
@@ -15,26 +15,25 @@ from checkers.linearizability.history.encode import Problem
 from checkers.linearizability.history.events import NEVER
 from checkers.linearizability.history.table import ILLEGAL
 from checkers.linearizability.outcome import Outcome
+from checkers.linearizability.search.portfolio import WGL
 from results.verdict import Verdict
-
-NAME = "scout"
 
 _ENTRY = 200
 """Bytes of a cache entry in CPython without its bit set."""
 
 
-def scout(problem: Problem, meter: Meter) -> Outcome:
+def wgl(problem: Problem, meter: Meter) -> Outcome:
     """Valid with a witness, or unknown."""
     try:
-        witness = _Scout(problem, meter).search()
+        witness = _Search(problem, meter).search()
     except Spent as limit:
-        return Outcome(Verdict.UNKNOWN, NAME, meter.work, ran_out=str(limit))
+        return Outcome(Verdict.UNKNOWN, WGL, meter.work, ran_out=str(limit))
     if witness is None:
-        return Outcome(Verdict.UNKNOWN, NAME, meter.work, ran_out="every order tried, none found")
-    return Outcome(Verdict.VALID, NAME, meter.work, witness=witness)
+        return Outcome(Verdict.UNKNOWN, WGL, meter.work, ran_out="every order tried, none found")
+    return Outcome(Verdict.VALID, WGL, meter.work, witness=witness)
 
 
-class _Scout:
+class _Search:
     """The events of completed ops as a doubly linked list (a linearized op is unlinked), unknown ops per kind."""
 
     def __init__(self, problem: Problem, meter: Meter) -> None:
