@@ -47,11 +47,12 @@ class Stage(NamedTuple):
 PORTFOLIO: Final[Sequence[Stage]] = (
     Stage(WGL, 1_000, 80, unknown=True),
     Stage(WGL, 0, 4, unknown=False, up_to=10_000),
-    Stage(JIT, 1_000, 20),
+    Stage(JIT, 1_000, 5, unknown=True),
+    Stage(JIT, 1_000, 20, unknown=False),
     Stage(STATE_FLOW, 20_000, 10),
-    Stage(CEGAR, 8_000, 80, unknown=True, rounds=True),
-    Stage(WGL, 8_000, 80, rounds=True),
-    Stage(JIT, 8_000, 80, rounds=True),
+    Stage(CEGAR, 20_000, 100, unknown=True, rounds=True),
+    Stage(WGL, 20_000, 100, rounds=True),
+    Stage(JIT, 20_000, 100, rounds=True),
 )
 
 
