@@ -4,10 +4,11 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 DEMO_ARGS ?=
 TEST_ARGS ?=
-FUZZ_ARGS ?= --count 1000
+FUZZ_ARGS ?= --count 10000
+FUZZ_INPUT_ARGS ?= --count 1000
 BENCH_ARGS ?= --rounds 1 --limit-s 0.1
 
-.PHONY: help setup demo test test-fast fuzz-input test-slow test-nightly test-cluster lint bench engine engine-stop clean
+.PHONY: help setup demo test test-fast fuzz fuzz-input test-slow test-nightly test-cluster lint bench engine engine-stop clean
 
 help:            ## show this help
 	@grep -hE '^[a-z-]+: *## |^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -27,8 +28,11 @@ test-fast:       ## tests that need no cluster
 test-slow:       ## the slow ones, and those that start real servers on docker and local nodes
 	$(BIN)/pytest -m "(cluster or slow) and not nightly" $(TEST_ARGS)
 
-fuzz-input:      ## bad input for the command line; FUZZ_ARGS="--count 5000 --seed 2" passes on
-	$(BIN)/python -m tests.fuzz.bad_input $(FUZZ_ARGS)
+fuzz:            ## the linearizability engine, every model, against brute force; FUZZ_ARGS="--count 1000000"
+	$(BIN)/python -m tests.fuzz.linearizability $(FUZZ_ARGS)
+
+fuzz-input:      ## bad input for the command line; FUZZ_INPUT_ARGS="--count 5000 --seed 2" passes on
+	$(BIN)/python -m tests.fuzz.bad_input $(FUZZ_INPUT_ARGS)
 
 test-nightly:    ## the tutorial typed out, and Spark from a clean environment; not part of `make test`
 	$(BIN)/pytest -m nightly $(TEST_ARGS)

@@ -1,0 +1,92 @@
+"""The mutants of `tests/checkers/kernel_mutants.py`."""
+
+from __future__ import annotations
+
+MUTANTS: dict[str, tuple[str, str, str, str]] = {
+    "serve: reads that came after the gap": (
+        "open_ops", "served = readable[target * masks + w] & row[at + 1 + masks + w]",
+        "served = readable[target * masks + w]", "",
+    ),
+    "serve: nothing is served": (
+        "open_ops", "served = readable[target * masks + w] & row[at + 1 + masks + w]", "served = _NONE", "",
+    ),
+    "serve: what was served may hide once more": (
+        "open_ops", "        row[at + 1 + masks + w] &= ~served\n", "", "",
+    ),
+    "open_gap: nothing may hide": (
+        "open_ops", "(classes[w] | classes[masks + w]) & ~row[at + 1 + w]", "_NONE", "",
+    ),
+    "open_gap: no reads": (
+        "open_ops", "(classes[w] | classes[masks + w]) & ~row[at + 1 + w]", "classes[masks + w] & ~row[at + 1 + w]", "",
+    ),
+    "open_gap: cas may hide as well": (
+        "open_ops", "(classes[w] | classes[masks + w]) & ~row[at + 1 + w]",
+        "(classes[w] | classes[masks + w] | classes[2 * masks + w]) & ~row[at + 1 + w]", "",
+    ),
+    "open_gap: what is done may hide": (
+        "open_ops", "(classes[w] | classes[masks + w]) & ~row[at + 1 + w]", "(classes[w] | classes[masks + w])", "",
+    ),
+    "absorb: what is done may hide": ("open_ops", "        row[w + masks] &= ~row[w]\n", "", ""),
+    "hides_more: never": (
+        "open_ops", "if classes[masks + w] & ~row[1 + w] & ~row[1 + masks + w]:", "if False:", "",
+    ),
+    "waits_in_gap: for one that was called later": (
+        "open_ops", "if row[1 + masks + (other >> 6)] >> np.uint64(other & 63) & _ONE:",
+        "if not row[1 + (other >> 6)] >> np.uint64(other & 63) & _ONE:", "",
+    ),
+    "waits: for one that is placed": (
+        "open_ops", "if not row[1 + (other >> 6)] >> np.uint64(other & 63) & _ONE:",
+        "if row[1 + (other >> 6)] >> np.uint64(other & 63) & _ONE:", "",
+    ),
+    "symmetry: the last to return goes first": (
+        "open_ops", "while this >= 0 and history.ret[ops.op[this]] > history.ret[op]:",
+        "while this >= 0 and history.ret[ops.op[this]] < history.ret[op]:", "",
+    ),
+    "leads_on: never": ("open_ops", "if movable[state * masks + w] & ~base[1 + w]:", "if False:", ""),
+    "unknown_leads_on: never": (
+        "open_ops", "if not dense.flags[unknown[i]] & BLIND and dense.step[state, unknown[i]] >= 0:", "if False:", "",
+    ),
+    "_leads_on: not for the op that returns": (
+        "kernel", "if walk.dense.step[state, kind] >= 0 and not walk.dense.flags[kind] & BLIND:", "if False:", "",
+    ),
+    "unseen: though a read saw it": (
+        "kernel", "n = _made(walk, n, ~kind, walk.open.slot[op], blind and not seen)",
+        "n = _made(walk, n, ~kind, walk.open.slot[op], blind)", "",
+    ),
+    "unseen: whatever went before": (
+        "kernel", "n = _made(walk, n, walk.open.op[other], slot, group == 1)",
+        "n = _made(walk, n, walk.open.op[other], slot, True)", "",
+    ),
+    "an unknown op happens as often as one likes": ("kernel", ">= walk.called[group]:", "> 1 << 20:", ""),
+    "an unknown op happens once": ("kernel", ">= walk.called[group]:", ">= 1:", ""),
+    "an unknown op that is not counted when it is used": ("kernel", "walk.made[word] += _ONE << shift", "pass", ""),
+    "a slot keeps what hid in it": ("kernel", "        walk.made[place + masks] &= ~bit\n", "", ""),
+    "a writer into the gap: of any value": (
+        "kernel", "if walk.dense.step[target, kind] >= 0 and not waits_in_gap(", "if not waits_in_gap(", "",
+    ),
+    "compare: unknown ops do not matter": (
+        "configurations", "guard = classes[w - 1 + masks]", "guard = _NONE", "",
+    ),
+    "compare: other mutators do not matter": (
+        "configurations", "if differ & classes[2 * masks + w]:", "if False:", "",
+    ),
+    "compare: reads done do not matter": (
+        "configurations", "(two | hides_too) & ~one & pure & ~(hides & ~two) | ", "", "",
+    ),
+    "compare: what can hide does not matter": (
+        "configurations", "| (differ | hides_too) & ~hides & blind:", "| differ & ~hides & blind & _NONE:", "",
+    ),
+    "compare: unseen does not matter": (
+        "configurations", "first, second = a[i] >> _HALF <= b[j] >> _HALF, b[j] >> _HALF <= a[i] >> _HALF",
+        "first, second = True, True", "",
+    ),
+    "admit: one row for each state": (
+        "configurations", "elif not _unrivalled(words, row, at, masks, width, classes, links, head):", "else:", "",
+    ),
+    "lay_out: no guard bits": ("open_ops", "guards[words - 1] |= _ONE << np.uint64(used + bits)", "pass", ""),
+    "lay_out: a counter too narrow": ("open_ops", "while field[kind] >> bits:", "while False:", ""),
+    "close_slot: reads stay open": (
+        "open_ops", "        ops.classes[group * masks + w] &= ~bit\n", "        pass\n", "",
+    ),
+}
+"""name -> (module, what stands there, what the mutant has instead, a history that finds it out)."""
