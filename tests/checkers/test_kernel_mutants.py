@@ -1,4 +1,4 @@
-"""The default engine against weakened selves: each reduction that only the compiled kernel has is needed, and tested."""
+"""The default engine against weakened selves: each reduction of the compiled kernel is needed, and tested."""
 
 from __future__ import annotations
 
