@@ -42,7 +42,7 @@ def decide(problem: Problem, budget: Budget, portfolio: Sequence[Stage] = PORTFO
         return _replayed(problem, _each(problem, several, budget, portfolio))
     spent, allowed = 0, budget.steps + budget.per_event * len(problem.events)
     furthest = Outcome(Verdict.UNKNOWN, "none", 0)
-    for run, steps in _stages(problem, portfolio):
+    for run, steps in _stages(problem, allowed, portfolio):
         meter = Meter(min(steps, allowed - spent), budget.memory)
         outcome = run(problem, meter)
         spent += outcome.work
@@ -110,14 +110,14 @@ def unmerged(problem: Problem, outcome: Outcome, budget: Budget) -> Outcome:
     return replace(outcome, states=[number[state] for state in found.states], survivors=survivors)
 
 
-def _stages(problem: Problem, portfolio: Sequence[Stage]) -> Iterator[tuple[Search, int]]:
+def _stages(problem: Problem, allowed: int, portfolio: Sequence[Stage]) -> Iterator[tuple[Search, int]]:
     """What to try, in order, with the steps that each may take. Compiled where that is possible."""
     fast = _compiled(problem)
     if fast is not None:
         events, unknown, searches = len(fast.history.events), fast.unknown, fast.searches
     else:
         events, unknown, searches = len(problem.events), any(problem.ret[op] == NEVER for op in problem.ops), _PLAIN
-    for search, steps in schedule(portfolio, events, unknown):
+    for search, steps in schedule(portfolio, events, allowed, unknown):
         yield searches[search], steps
 
 

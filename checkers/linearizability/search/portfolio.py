@@ -56,12 +56,19 @@ PORTFOLIO: Final[Sequence[Stage]] = (
 )
 
 
-def schedule(portfolio: Sequence[Stage], events: int, unknown: bool) -> Iterator[tuple[str, int]]:
-    """(search, steps) for a history of so many events, without an end: whoever asks knows what all may cost."""
+def schedule(portfolio: Sequence[Stage], events: int, allowed: int, unknown: bool) -> Iterator[tuple[str, int]]:
+    """(search, steps) for a history of so many events, of which all searches together may take `allowed` steps.
+
+    The round in which each search may take all of them is the last one: what ends then for another reason (its memory)
+    would end so again.
+    """
     tries = [(stage, stage.steps(events, unknown)) for stage in portfolio]
     scale = 1
-    while True:
+    last = False
+    while not last:
+        last = True
         for stage, steps in tries:
             if steps is not None and (stage.rounds or scale == 1):
                 yield stage.search, scale * steps
+                last = last and scale * steps >= allowed
         scale *= GROWTH
