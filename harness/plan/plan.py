@@ -37,6 +37,7 @@ from typing import Any, Final, TypeVar
 
 import tomli_w
 
+from harness.plan.defaults import default_fault, default_workload
 from harness.plan.table import PlanError, Table, check, flat, scalar_text, without_none
 from infra.options import OptionError, cut, duration_text, parse
 from results.reading import read_toml
@@ -113,7 +114,7 @@ class ServerPlan:
 class Plan:
     """Times in seconds, `rate` in ops per second over all clients (None: the workload's own)."""
 
-    workload: str = "log"
+    workload: str = field(default_factory=default_workload)
     seed: int = 0
     time_limit_s: float = 60.0
     rate: float | None = None
@@ -126,7 +127,7 @@ class Plan:
     """Of the workload, and of the client."""
     cluster: ClusterPlan = field(default_factory=ClusterPlan)
     server: ServerPlan = field(default_factory=ServerPlan)
-    nemeses: tuple[NemesisPlan, ...] = (NemesisPlan("partition-halves"),)
+    nemeses: tuple[NemesisPlan, ...] = field(default_factory=lambda: (NemesisPlan(default_fault()),))
     strikes: tuple[Strike, ...] = ()
     """Written out; then there are no nemeses."""
 
@@ -347,7 +348,7 @@ def _nemeses(top: Table) -> tuple[NemesisPlan, ...]:
     for i, table in enumerate(top.tables("nemesis"), start=1):
         fault = table.get("fault", str, None)
         if fault is None:
-            raise PlanError(f'{table.where}: nemesis {i} names no fault; write fault = "hammer-time", say')
+            raise PlanError(f'{table.where}: nemesis {i} names no fault; write fault = "{default_fault()}", say')
         found.append(
             NemesisPlan(
                 fault,
