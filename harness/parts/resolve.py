@@ -62,6 +62,7 @@ def resolve(plan: Plan) -> Plan:
         strikes=tuple(
             replace(
                 strike,
+                target=strike.target or registry.fault_class(strike.fault).default_target,
                 options=_filled(
                     registry.fault_class(strike.fault),
                     strike.options,

@@ -303,7 +303,7 @@ def strike_table(strike: Strike) -> dict[str, Any]:
     """A strike as a `[[strike]]` table."""
     return without_none(
         fault=strike.fault,
-        target=strike.target,
+        target=strike.target or None,
         at=None if strike.at_s is None else duration_text(strike.at_s),
         after=strike.after,
         delay=duration_text(strike.delay_s) if strike.delay_s else None,
@@ -365,14 +365,14 @@ def _strike(table: Table, number: int) -> Strike:
     fault, target = table.get("fault", str, None), table.get("target", str, None)
     at, after = table.get("at", object, None), table.get("after", str, None)
     where = f"{table.where}: strike {number}"
-    if fault is None or target is None:
-        raise PlanError(f"{where} names no {'fault' if fault is None else 'target'}")
+    if fault is None:
+        raise PlanError(f'{where} names no fault; write fault = "{default_fault()}", say')
     if at is None and after is None:
         raise PlanError(f'{where} never begins: at = "12s" (a time), or after = "role-changed" (an event) is right')
     found = Strike(
         number,
         fault,
-        target.strip(),
+        (target or "").strip(),
         for_s=table.seconds("for", NemesisPlan("").for_s),
         seed=table.get("seed", int, 0),
         at_s=None if at is None else table.seconds("at", 0.0),
