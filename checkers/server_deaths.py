@@ -33,7 +33,7 @@ def _tell(op: Op) -> Anomaly:
     why = f"; its last line: {last[-1][:200]}" if last else ""
     return Anomaly(
         "server-died",
-        f"the {said.get('server')} of {said.get('node')} (pid {said.get('pid')}) ended, and nobody had stopped it{why}",
+        f"the {said.get('server')} of {said.get('node')} (pid {said.get('pid')}) ended without a fault{why}",
         ops=[op.index],
         window=(op.time, op.time),
         details={"nodes": {str(said.get("node")): {"server": said.get("server"), "log": last[-_LINES:]}}},

@@ -60,14 +60,14 @@ PHASE: Final = 1_000_000_000
 class LogOptions:
     """What the workload can be told."""
 
-    ground_truth: bool = option(False, "At the end, read the stopped servers' files and compare them with the history.")
+    ground_truth: bool = option(False, "After the run, compare the stopped servers' files with the history.")
 
 
 class LogWorkload(Workload):
     """Sends and polls; afterwards every replica is read through."""
 
     name = "log"
-    summary = "messages to the queues of a topic, read by offset from masters and slaves: nothing acknowledged is lost"
+    summary = "messages of a topic, read by offset from masters and slaves: no acknowledged message may be lost"
     topologies = ("controller", "dledger-commitlog", "master-slave", "slave-acting-master")
     clients = ("remoting", "native", "grpc")
     Options: ClassVar[type] = LogOptions
@@ -209,4 +209,4 @@ class LogOps(BrokerClient):
                 return await self.replica_read(op)
             case "max-offset" | "min-offset":
                 return await self.edge(op)
-        raise ValueError(f"the log workload knows no {op.f!r}")
+        raise ValueError(f"the log workload does not know {op.f!r}")

@@ -25,12 +25,14 @@ if TYPE_CHECKING:
     metavar="URI",
     help="A store, a folder of histories, a history, or an op table: a path, or any URI that Hadoop knows (repeat).",
 )
-@click.option("--output", default="results/verdicts", show_default=True, metavar="URI", help="Where the table is.")
+@click.option(
+    "--output", default="results/verdicts", show_default=True, metavar="URI", help="Folder of the verdict table."
+)
 @click.option(
     "--master",
     default="local[*]",
     show_default=True,
-    help="Spark's master. Under spark-submit, its own stands.",
+    help="Spark's master. spark-submit sets its own.",
 )
 @click.option("--conf", multiple=True, metavar="KEY=VALUE", help="A setting for Spark (repeat).")
 @of_histories
@@ -40,20 +42,20 @@ if TYPE_CHECKING:
     default=2.0,
     show_default=True,
     metavar="SECONDS",
-    help="Work of one Spark task, by estimate.",
+    help="Estimated work of one Spark task.",
 )
 @click.option(
     "--logs",
     is_flag=True,
-    help="Judge message logs of Parquet histories queue by queue, too: for those no worker can hold.",
+    help="Also check message logs of Parquet histories queue by queue, if no worker can hold them.",
 )
 @click.option(
     "--pack",
     type=click.Path(path_type=Path, dir_okay=False),
     metavar="FILE.parquet",
-    help="Check nothing: write all histories of the input, of whatever format, as one op table.",
+    help="Check nothing; write all histories of the input, in any format, as one op table.",
 )
-@click.option("--again", is_flag=True, help="Check also what the same version has checked before.")
+@click.option("--again", is_flag=True, help="Also check histories that this version has already checked.")
 def batch(
     inputs: tuple[str, ...], conf: tuple[str, ...], asked: CheckOptions, pack: Path | None, **options: Any
 ) -> None:

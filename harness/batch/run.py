@@ -211,7 +211,7 @@ class Score:
             more = many(bad - len(self.shown), "history", "histories")
             say(f"... and {more} more that are not valid: see the table")
         if self.disagreements:
-            say(f"{len(self.disagreements)} verdicts are not as listed:")
+            say(f"{len(self.disagreements)} verdicts differ from the list:")
             for line in self.disagreements[:_SHOWN]:
                 say(f"  {line}")
         for row in self._missing():

@@ -187,7 +187,7 @@ def _stored(look: UnitResult, place: Path, asked: CheckOptions) -> None:
             look.add(row)
     if not look.unit.keys:
         felt = json.dumps([one.to_json() for one in impacts(record.history)])
-        told = "no judge: what clients felt of the faults, for trends"
+        told = "no checker: the effect of the faults on clients, for trends"
         look.add(VerdictRow(look.unit.name, IMPACT, Verdict.VALID, told, figures=felt))
     for row in look.rows:
         for name, value in about.items():

@@ -77,7 +77,7 @@ def _stored(path: Path, shown: str, asked: CheckOptions) -> CheckReport:
     try:
         write_results(folder, record, judgement, time.perf_counter() - began)
     except StoreError as problem:
-        damage.append(f"the verdict stands, but is not stored: {problem}")
+        damage.append(f"the verdict is valid, but it could not be stored: {problem}")
     first = judgement.anomalies[0] if judgement.anomalies else None
     return CheckReport(
         shown,
@@ -105,7 +105,7 @@ def _history(path: Path, shown: str, model: str | None, asked: CheckOptions) -> 
     if chosen is None:
         told = f"no model is implied; name one with --model ({', '.join(sorted(MODELS))})"
         if any(op.f == "send" for op in foreign.history.clients):
-            told = "these are ops of messages: say --workload log, or, with consumer groups, --workload queue"
+            told = "these are ops of messages; use --workload log or, for consumer groups, --workload queue"
         raise HistoryError(path, None, told)
     record = RunRecord(foreign.history)
     ops, notes = len(foreign.history.clients), tuple(foreign.notes)

@@ -54,11 +54,11 @@ def _ending(record: RunRecord) -> list[CheckResult]:
     about = record.environment
     said = []
     if "interrupted" in about:
-        said.append(CheckResult("complete", Verdict.UNKNOWN, "the run was broken off before its end"))
+        said.append(CheckResult("complete", Verdict.UNKNOWN, "the run was interrupted before its end"))
     elif about.get("phases") == BEGUN or not any(op.extra.get("phase") == "final" for op in record.history):
-        said.append(CheckResult("complete", Verdict.UNKNOWN, "the run has no whole final phase: it ended early"))
+        said.append(CheckResult("complete", Verdict.UNKNOWN, "the run has no complete final phase: it ended early"))
     if "lost_nodes" in about:
-        why = f"at the end the harness itself could not reach every node: {about['lost_nodes']}"
+        why = f"at the end the harness could not reach every node: {about['lost_nodes']}"
         said.append(CheckResult("nodes", Verdict.HARNESS_FAILURE, why))
     if "unhealed" in about:
         said.append(CheckResult("healed", Verdict.HARNESS_FAILURE, f"could not heal: {about['unhealed']}"))

@@ -199,7 +199,7 @@ class _Teller:
 
     def summary(self) -> int:
         if self.disagreements:
-            self.say(f"{len(self.disagreements)} verdicts are not as listed:")
+            self.say(f"{len(self.disagreements)} verdicts differ from the list:")
             for line in self.disagreements:
                 self.say(f"  {line}")
         compared = self.agreed + len(self.disagreements)

@@ -98,6 +98,6 @@ def _check(expression: str, what: str, fault: Fault, nodes: Sequence[str], asked
     if not aimed:
         with_target = f" with target {asked!r}" if asked else ""
         raise PlanError(
-            f"{what} has nothing to do on {len(nodes)} node{'s' * (len(nodes) != 1)}{with_target}; "
+            f"{what} cannot act on {len(nodes)} node{'s' * (len(nodes) != 1)}{with_target}; "
             "more nodes (--nodes), or another target (--target) is right"
         )

@@ -123,7 +123,7 @@ def _named(names: str, nodes: Sequence[str], where: str) -> list[str]:
         raise PlanError(f"{where} is empty; {right(nodes)}")
     for name in asked:
         if name in GROUPS or (len(asked) > 1 and is_role(name) and name in roles(())):
-            raise PlanError(f"{where}: {name!r} cannot stand in a list of nodes; {right(nodes)}")
+            raise PlanError(f"{where}: {name!r} cannot be in a list of nodes; {right(nodes)}")
         if name not in nodes:
             raise PlanError(f"{where}: no target {name!r}{suggest(name, [*GROUPS, *nodes]) or '; ' + right(nodes)}")
     return [node for node in nodes if node in asked]

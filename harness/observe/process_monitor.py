@@ -120,7 +120,7 @@ class ProcessMonitor:
 
     async def _tell(self, node: Node, kind: str, pid: int | None) -> None:
         last = await self._in_thread(lambda: self._deployment.server(node.name, kind).last_words())
-        log.error("%s: the %s (process %s) ended, and nobody had stopped it: %s", node.name, kind, pid, last)
+        log.error("%s: the %s (process %s) ended without a fault: %s", node.name, kind, pid, last)
         self._report({"node": node.name, "server": kind, "pid": pid, "last": last})
 
     async def _processes(self, node: Node) -> dict[str, ProcessId | None]:
@@ -141,7 +141,7 @@ class ProcessMonitor:
         try:
             return await self._in_thread(lambda: await_end(node, processes, ROUND_S))
         except InfraError as problem:
-            log.warning("%s: its processes cannot be watched: %s", node.name, problem)
+            log.warning("%s: its processes cannot be monitored: %s", node.name, problem)
             await asyncio.sleep(_PAUSE_S)
             return []
 

@@ -179,7 +179,7 @@ def probe(made: Backend) -> Capability:
         return made.probe()
     except Exception as problem:
         text = " ".join(str(problem).split()) or "no reason given"
-        return Capability(False, f"it cannot be asked: {type(problem).__name__}: {text[:300]}")
+        return Capability(False, f"its check failed: {type(problem).__name__}: {text[:300]}")
 
 
 def describe(capability: Capability) -> str:

@@ -99,7 +99,7 @@ def _top_options(plan: Plan, workload: type[Workload], client: str | None) -> di
             continue
         others = registry.owners_of(name, registry.WORKLOADS)
         more = _owned(others, registry.WORKLOADS) if others else "leave it out"
-        raise PlanError(f"workload {plan.workload!r} knows no --{name.replace('_', '-')}; {more}")
+        raise PlanError(f"workload {plan.workload!r} has no option --{name.replace('_', '-')}; {more}")
     found: dict[str, Any] = {}
     for owner in owners:
         mine = registry.options_by_name(owner)
@@ -193,7 +193,7 @@ def _topology(plan: Plan, workload: type[Workload]) -> str:
         registry.topology_class(asked)  # says so
     if not fits:
         wanted = ", ".join(workload.topologies)
-        raise PlanError(f"workload {plan.workload!r} wants the topology {wanted}; there are: {', '.join(known)}")
+        raise PlanError(f"workload {plan.workload!r} needs the topology {wanted}; there are: {', '.join(known)}")
     if asked is not None and asked not in fits:
         raise PlanError(
             f"workload {plan.workload!r} does not run on the topology {asked!r}; it does on {', '.join(fits)}"
@@ -204,7 +204,7 @@ def _topology(plan: Plan, workload: type[Workload]) -> str:
 def _client(plan: Plan, workload: type[Workload]) -> str | None:
     if not workload.clients:
         if plan.client not in (None, "remoting"):
-            raise PlanError(f"workload {plan.workload!r} has clients of its own; leave --client out")
+            raise PlanError(f"workload {plan.workload!r} has its own clients; leave --client out")
         return None
     if plan.client is not None and plan.client not in workload.clients:
         right = " or ".join(workload.clients)

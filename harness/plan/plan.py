@@ -256,7 +256,7 @@ class Plan:
         cluster, server = top.table("cluster"), top.table("server")
         base, c = Plan(), ClusterPlan()
         if top.has("strike") and data.get("nemesis"):
-            raise PlanError(f"{where}: strikes are written out ([[strike]]), so no [[nemesis]] can draw others")
+            raise PlanError(f"{where}: the plan has [[strike]] tables, so it cannot have a [[nemesis]]")
         return Plan(
             workload=top.get("workload", str, base.workload),
             seed=top.get("seed", int, base.seed),
@@ -347,7 +347,7 @@ def _nemeses(top: Table) -> tuple[NemesisPlan, ...]:
     for i, table in enumerate(top.tables("nemesis"), start=1):
         fault = table.get("fault", str, None)
         if fault is None:
-            raise PlanError(f'{table.where}: nemesis {i} names no fault; write fault = "hammer-time", say')
+            raise PlanError(f'{table.where}: nemesis {i} names no fault; a line such as fault = "hammer-time" is right')
         found.append(
             NemesisPlan(
                 fault,
@@ -367,7 +367,7 @@ def _strike(table: Table, number: int) -> Strike:
     if fault is None or target is None:
         raise PlanError(f"{where} names no {'fault' if fault is None else 'target'}")
     if at is None and after is None:
-        raise PlanError(f'{where} never begins: at = "12s" (a time), or after = "role-changed" (an event) is right')
+        raise PlanError(f'{where} has no start; at = "12s" (a time), or after = "role-changed" (an event) is right')
     found = Strike(
         number,
         fault,

@@ -165,11 +165,11 @@ class GuardedLease:
         name = self._node.name
         if first is None:
             raise NodeUnreachable(
-                f"{name}: the fault's guard did not answer; it undoes what it did:"
+                f"{name}: the fault's guard did not answer; it undoes its injection:"
                 f" {self._guard.stderr or 'nothing on stderr'}"
             )
         if not first.startswith("failed "):
-            raise InfraError(f"{name}: the fault's guard said {first!r} instead of 'held'")
+            raise InfraError(f"{name}: the fault's guard printed {first!r} instead of 'held'")
         undone = "" if "; undone 0 " in note else f" (and its undo failed: {note.partition('; ')[2]})"
         command = shown(inject[int(number) - 1])
         raise InfraError(f"{name}: injecting with {command} failed: {' '.join(said) or 'no output'}{undone}")
@@ -182,7 +182,7 @@ class GuardedLease:
         self._guard.close()
         for argv in self._undo:
             code = 0 if said is not None and said.startswith("undone 0 ") else None
-            note = f"lease's end: {said}" if said is not None else "lease's end: the guard is gone"
+            note = f"lease's end: {said}" if said is not None else "end of the lease: the guard has ended"
             self._node.note(argv, code=code, ms=(time.monotonic() - start) * 1000, note=note)
         if said is None:
             return None

@@ -260,7 +260,7 @@ def lives(park: Park, started: Going) -> str:
     assert {host.read(f"{root}/{MARKER}") for host in park.hosts for root in ROOTS} == {f"{run_id}\n".encode()}
     said = park.clean()
     assert said.returncode == 0
-    assert f"ssh: {run_id} is still running, left alone" in said.stdout
+    assert f"ssh: {run_id} is still running, not removed" in said.stdout
     return run_id
 
 

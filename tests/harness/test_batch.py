@@ -348,7 +348,7 @@ def test_a_list_with_verdicts_turns_the_question_round(tmp_path: Path) -> None:
     listed.write_text("file,model,verdict\ngood.jsonl,,invalid\nbad.jsonl,cas-register,invalid\ngone.jsonl,,valid\n")
     code, said = batch(tmp_path, tmp_path / "out", models=listed)
     assert code == 1
-    assert "1 verdicts are not as listed:" in said
+    assert "1 verdicts differ from the list:" in said
     assert "gone.jsonl   unknown  it is listed, but there is no such file" in said
 
 
@@ -460,7 +460,7 @@ def _counts(output: Path) -> str:
 def test_what_is_wrong_with_the_whole_of_it_is_said_in_one_line(tmp_path: Path) -> None:
     with pytest.raises(HistoryError, match=r"nowhere: no such file or folder"):
         batch(tmp_path / "nowhere", tmp_path / "out")
-    with pytest.raises(HistoryError, match=r"neither a run nor a history lies here"):
+    with pytest.raises(HistoryError, match=r"there is neither a run nor a history here"):
         batch(tmp_path, tmp_path / "out")
     with pytest.raises(PlanError, match=r"no model 'regster'; did you mean 'register'\?"):
         run_batch(BatchPlan([str(tmp_path)], str(tmp_path / "out"), model="regster"), print)

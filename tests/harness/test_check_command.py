@@ -164,7 +164,7 @@ def test_every_disagreement_is_listed(tmp_path: Path, capsys: pytest.CaptureFixt
     assert lines[2].startswith("locks.history   valid    mutex ")
     assert lines[4:7] == [
         "gone.edn        unknown  it is listed, but there is no such file",
-        "2 verdicts are not as listed:",
+        "2 verdicts differ from the list:",
         "  a.jsonl: listed invalid, found valid: 1 key, 2 ops",
     ]
     assert lines[7].startswith("  b.jsonl: listed valid, found invalid: op 4: read 4 cannot be placed")
@@ -395,7 +395,7 @@ def test_a_run_whose_verdict_cannot_be_stored_is_judged(tmp_path: Path, capsys: 
     code, out, err = harness(capsys, "check", tmp_path)
     assert (code, err) == (2, "")
     [note] = [line for line in out if line.startswith("  note: ")]
-    assert note.startswith("  note: the verdict stands, but is not stored: ")
+    assert note.startswith("  note: the verdict is valid, but it could not be stored: ")
     assert note.endswith("verdict.json: the verdict cannot be written: Is a directory")
     assert any(line.startswith("  linearizability") for line in out)
     assert second.verdict.exists()

@@ -329,7 +329,7 @@ def test_an_unknown_host_key_is_refused_and_a_known_one_taken(
 
 def test_no_host_and_no_ssh_are_one_clear_line_each(server: Sshd) -> None:
     key = server.client.pkey
-    with pytest.raises(NodeUnreachable, match=r"no host is called 'no-such-host\.invalid'"):
+    with pytest.raises(NodeUnreachable, match=r"there is no host 'no-such-host\.invalid'"):
         ssh_node("n1", "198.18.0.1", host="no-such-host.invalid", client_key=key, host_key=None).run(["true"])
 
 
@@ -566,6 +566,6 @@ def test_fetch_refuses_names_that_lead_out(name: str, tmp_path: Path, monkeypatc
     node.name = "n1"
     listed = SimpleNamespace(stdout=name.encode() + b"\0")
     monkeypatch.setattr(RemoteNode, "_run", lambda self, argv, **how: listed)
-    with pytest.raises(InfraError, match=r"n1: /log holds a file called .*, which leads out of it"):
+    with pytest.raises(InfraError, match=r"n1: /log contains the file .*, which is outside of it"):
         node.fetch("/log", tmp_path / "here")
     assert not (tmp_path / "up").exists()

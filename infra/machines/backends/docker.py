@@ -212,7 +212,7 @@ class DockerBackend:
                 found = list(_things(client, f"{RUN}={run_id}"))
                 left = _leftover(self.name, run_id, found, engine_time(client))
             if left.alive:
-                raise InfraError(f"run {run_id} still runs{_by(found)}: end that first")
+                raise InfraError(f"run {run_id} is still running{_by(found)}; end it first")
             claim = None
             if left.kept:  # so that nobody can begin to use it now
                 image = next(thing.attrs["Image"] for kind, thing in found if kind == "container")
@@ -363,7 +363,7 @@ def _why_not(client: docker.DockerClient, name: str) -> str | None:
         said = container.logs(tail=1).decode(errors="replace").strip()
     except (DockerException, requests.RequestException):
         return None  # the engine is busy; the deadline judges
-    return f"its container is {container.status}: {said or 'it said nothing'}"
+    return f"its container is {container.status}: {said or 'it printed nothing'}"
 
 
 def _things(client: docker.DockerClient, label: str) -> Iterator[tuple[str, Any]]:
@@ -439,6 +439,6 @@ def _one_line() -> Iterator[None]:
         yield
     except APIError as e:
         reason = " ".join(str(e.explanation or e).split())
-        raise InfraError(f"the Docker engine refuses: {reason}") from e
+        raise InfraError(f"the Docker engine rejected the request: {reason}") from e
     except (DockerException, requests.RequestException) as e:
-        raise InfraError(f"the Docker engine answers no more: {' '.join(str(e).split())}; see its log") from e
+        raise InfraError(f"the Docker engine does not answer any more: {' '.join(str(e).split())}; see its log") from e

@@ -122,7 +122,7 @@ _BY_CODE: Final = {line.code: line for line in OUTCOMES}
 
 _OUTER_REFUSALS: Final = {
     2: "the server is too busy: refused before it was looked at",
-    3: "the server knows no such request",
+    3: "the server does not know this request",
 }
 """Outer codes given before a request reaches its handler (NettyRemotingAbstract.processRequestCommand, 5.1.0)."""
 
