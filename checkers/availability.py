@@ -97,9 +97,10 @@ class Availability:
             anomalies = [self._tell(run, o) for o in outages]
             return CheckResult(self.name, Verdict.INVALID, anomalies[-1].summary, anomalies, stats)
         if not acks:
-            return CheckResult(self.name, Verdict.UNKNOWN, "nothing was ever acknowledged", stats=stats)
+            return CheckResult(self.name, Verdict.UNKNOWN, "no operation was ever acknowledged", stats=stats)
         if heals and acks[-1] < heals[-1]:
-            told = f"nothing acknowledged after the last heal, but only {(end - heals[-1]) / SECOND:.1f} s were watched"
+            seconds = (end - heals[-1]) / SECOND
+            told = f"no operation acknowledged after the last heal, but only {seconds:.1f} s were observed"
             return CheckResult(self.name, Verdict.UNKNOWN, told, stats=stats)
         slowest = max((r for r in recovery.values() if r is not None), default=None)
         # A silence may be longer than the limit and valid: the limit runs from the heal of the fault in it.
@@ -172,13 +173,13 @@ class Availability:
     def _tell(self, run: RunRecord, outage: _Outage) -> Anomaly:
         nodes = nodes_at(run, outage.end, self.nodes)
         leaders = [f"{n} (term {said.get('term')})" for n, said in nodes.items() if said.get("role") == "leader"]
-        who = f"{' and '.join(leaders)} said it led" if leaders else "no node said it led"
+        who = f"{' and '.join(leaders)} reported to be leader" if leaders else "no node reported to be leader"
         seconds = (outage.end - outage.start) / SECOND
         tail = ", up to the end of the run" if outage.last else ""
         if outage.outlasted:
-            tail = ", as long as the fault was in force: nobody took over"
+            tail = ", as long as the fault was active: no other node took over"
         summary = (
-            f"nothing was acknowledged for {seconds:.1f} s from {clock(outage.start)}{tail} (limit "
+            f"no operation was acknowledged for {seconds:.1f} s from {clock(outage.start)}{tail} (limit "
             f"{self.limit / SECOND:g} s) although a majority of the nodes was up and connected; "
             f"{outage.attempts} ops were tried; {who}"
         )

@@ -65,7 +65,9 @@ class Convergence:
             )
         if unread:
             return CheckResult(self.name, Verdict.UNKNOWN, f"{len(unread)} keys had no quorum read", stats=stats)
-        return CheckResult(self.name, Verdict.VALID, f"{len(asked)} keys alike on {len(self.nodes)} nodes", stats=stats)
+        return CheckResult(
+            self.name, Verdict.VALID, f"{len(asked)} keys identical on {len(self.nodes)} nodes", stats=stats
+        )
 
 
 def _behind(run: RunRecord, limit: int) -> dict[str, tuple[int, int]]:
@@ -89,7 +91,7 @@ def _left_behind(run: RunRecord, node: str, applied: int, goal: int, limit: int)
     return Anomaly(
         "replica-left-behind",
         f"{node} had applied its log only up to {applied} of {goal} committed entries at the end of the run, although "
-        "everything was healed and restarted and the group served: it is up and connected, and does not catch up",
+        "everything was healed and restarted and the group served: it is up and connected, but does not catch up",
         window=(since, until),
         details={"node": node, "nodes": nodes_at(run, until, sorted({o.node for o in run.observations}))},
         limit_s=limit / SECOND,

@@ -130,7 +130,7 @@ class _Life:
         if before is not None and committed < before.committed:
             yield self._tell(
                 "committed-fell",
-                f"{self.node}'s committed index fell from {before.committed} to {committed}; committed is for good",
+                f"{self.node}'s committed index fell from {before.committed} to {committed}; it must never decrease",
                 before,
                 at,
                 line,
@@ -138,7 +138,7 @@ class _Life:
         if committed > end + _SLACK:
             yield self._tell(
                 "committed-beyond-log",
-                f"{self.node} says {committed} is committed, but its log ends at {end}",
+                f"{self.node} reports committed index {committed}, but its log ends at {end}",
                 before,
                 at,
                 line,
@@ -150,8 +150,8 @@ class _Life:
         if before is not None and 0 <= index <= before.committed:
             yield self._tell(
                 "truncated-committed-entries",
-                f"{self.node} was made to drop its log from index {index} on, although it had said that all up to "
-                f"{before.committed} was committed: for that while those entries stood on one replica fewer",
+                f"{self.node} truncated its log from index {index} on, although it had reported all entries up to "
+                f"{before.committed} as committed: for some time these entries were on one replica fewer",
                 before,
                 at,
                 line,

@@ -40,9 +40,9 @@ class Faults:
             return CheckResult(
                 self.name,
                 Verdict.HARNESS_FAILURE,
-                f"{told}; not seen to be healed: {names}",
+                f"{told}; heal not seen: {names}",
                 anomalies=[
-                    Anomaly("unhealed-fault", f"{s.fault} {s.id} was not seen to be healed", window=(s.start_ns, end))
+                    Anomaly("unhealed-fault", f"{s.fault} {s.id} has no observed heal", window=(s.start_ns, end))
                     for s in unhealed
                 ],
                 stats=stats,

@@ -23,7 +23,9 @@ class ServersDied:
         stats: dict[str, list[str]] = {}
         for op in deaths:
             stats.setdefault(str(op.value.get("node")), []).append(str(op.value.get("server")))
-        return settled(self.name, run, [_tell(op) for op in deaths], {"deaths": stats}, "no server ended unasked")
+        return settled(
+            self.name, run, [_tell(op) for op in deaths], {"deaths": stats}, "no server ended without a fault"
+        )
 
 
 def _tell(op: Op) -> Anomaly:

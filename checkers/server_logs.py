@@ -25,11 +25,11 @@ DEFECTS: dict[str, str] = {
     "ClassCastException": "a programming error",
     "IndexOutOfBoundsException": "a programming error",
     "IllegalAccessError": "a class was refused access to another (a JVM option is missing)",
-    "NoSuchMethodError": "jars that do not fit together",
-    "NoClassDefFoundError": "jars that do not fit together",
-    "InternalError": "the JVM met a fault in mapped memory",
-    "[BUG]": "the server itself calls this a bug",
-    "handed out again": "the library gave the state machine committed entries a second time (our server skips them)",
+    "NoSuchMethodError": "incompatible jars",
+    "NoClassDefFoundError": "incompatible jars",
+    "InternalError": "the JVM had a fault in mapped memory",
+    "[BUG]": "the server itself marks this as a bug",
+    "handed out again": "the library applied committed entries twice to the state machine (our server skips them)",
 }
 """Text in a log line -> why it is a defect."""
 

@@ -51,7 +51,7 @@ def breaches(history: Iterable[Op]) -> Iterator[Anomaly]:
         for told in mispaired.get(id(op), ()):
             yield _breach(told, op)
         if op.type == INVOKE and op.process in gone:
-            yield _breach(f"process {op.process} acts again (op {op.index}) after its `info`", op)
+            yield _breach(f"process {op.process} continues (op {op.index}) after its `info`", op)
         elif op.type == INFO and op.is_client:
             gone.add(op.process)
 

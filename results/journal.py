@@ -128,7 +128,7 @@ class Journal:
             if self._failed is not None:
                 raise self._failed
             if self._closed:
-                raise StoreError(f"{self.path}: op {op.index} comes after the journal was closed")
+                raise StoreError(f"{self.path}: op {op.index} arrived after the journal was closed")
             self._buffer.append(text)
 
     def close(self) -> None:

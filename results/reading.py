@@ -64,7 +64,7 @@ def opened(path: Path, limit: int | None = None, *, follow: bool = True) -> IO[b
         raise OSError(errno.EINVAL, "no path can hold a NUL") from None
     except OSError as problem:
         if problem.errno == errno.ELOOP and not follow:
-            raise OSError(errno.ELOOP, "a link, and none is followed here") from None
+            raise OSError(errno.ELOOP, "a link, and links are not followed") from None
         if problem.errno == errno.ENXIO:  # a socket
             raise OSError(errno.EINVAL, "a socket, not a regular file") from None
         raise

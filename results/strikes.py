@@ -98,7 +98,7 @@ class Strike:
     def from_op(value: object) -> Strike:
         """The strike of an `inject` or `heal` op. Raises ValueError for a value that is none of ours."""
         if not isinstance(value, Mapping):
-            raise ValueError(f"{value!r} is no strike")
+            raise ValueError(f"{value!r} is not a strike")
         number, fault = value.get("id"), value.get("fault")
         if not isinstance(number, int) or not isinstance(fault, str):
             raise ValueError(f"{value!r} names no fault, or has no id")

@@ -98,7 +98,7 @@ def create_app(store_root: Path, hosts: frozenset[str] = _HOSTS) -> Flask:
         host = request.host.rsplit(":", 1)[0] if not request.host.endswith("]") else request.host
         if host in hosts:
             return None
-        return Response("This view answers under the address of this machine only.\n", 403, mimetype="text/plain")
+        return Response("This view is available only under the address of this machine.\n", 403, mimetype="text/plain")
 
     @app.after_request
     def headers(response: Response) -> Response:
@@ -126,14 +126,14 @@ def create_app(store_root: Path, hosts: frozenset[str] = _HOSTS) -> Flask:
 
     @app.errorhandler(HTTPException)
     def refused(problem: HTTPException) -> Response:
-        said = {404: "There is no such run or file in the store.", 405: "This view only reads."}
+        said = {404: "There is no such run or file in the store.", 405: "This view is read-only."}
         code = problem.code or 500
         return Response(f"{said.get(code, problem.name)}\n", code, mimetype="text/plain")
 
     @app.errorhandler(Exception)
     def failed(problem: Exception) -> Response:
         log.error("%s: %s: %s", request.path, type(problem).__name__, problem, exc_info=problem)
-        told = "This page cannot be shown: an error that nobody foresaw. The terminal of `harness serve` names it.\n"
+        told = "This page cannot be shown because of an unexpected error. See the terminal of `harness serve`.\n"
         return Response(told, 500, mimetype="text/plain")
 
     return app
@@ -273,7 +273,7 @@ def _trends(root: Path) -> Response:
     try:
         found = read_trends(root.parent / "verdicts")
     except HistoryError:
-        told = "There is no verdict table beside the store; `harness batch` makes one.\n"
+        told = "There is no verdict table beside the store; `harness batch` creates one.\n"
         return Response(told, 404, mimetype="text/plain")
     return _page(trends_page(found))
 

@@ -147,8 +147,8 @@ def sample_judgement(history: History) -> Judgement:
     ]
     away = Anomaly(
         "unavailable",
-        "nothing was acknowledged for 33.1 s from 00:50.0 (limit 30 s) although a majority of the nodes was up and "
-        "connected; 204 ops were tried; n5 (term 4) said it led",
+        "no operation was acknowledged for 33.1 s from 00:50.0 (limit 30 s) although a majority of the nodes was up "
+        "and connected; 204 ops were tried; n5 (term 4) reported to be leader",
         ops=tried,
         window=(50 * S, 56 * S),
         details={

@@ -90,7 +90,7 @@ class LogWorkload(Workload):
     @property
     def places(self) -> TopicLayout:
         """Known once `setup` was called."""
-        assert self._places is not None, "setup comes first"
+        assert self._places is not None, "setup must be called first"
         return self._places
 
     async def setup(self, context: RunContext) -> None:
@@ -113,7 +113,7 @@ class LogWorkload(Workload):
 
     def client_arguments(self, thread: int) -> tuple[TopicLayout, Masters, dict[str, str], float, bool, Foreign | None]:
         """What a `BrokerClient` on a thread is made of; every second is steadfast."""
-        assert self._masters is not None, "setup comes first"
+        assert self._masters is not None, "setup must be called first"
         beliefs = self._beliefs.setdefault(thread, {})
         foreign = None if self._producers is None else Foreign(self._producers, thread)
         return self.places, self._masters, beliefs, self.plan.op_deadline_s, thread % 2 == 1, foreign

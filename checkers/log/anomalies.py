@@ -85,7 +85,7 @@ class LogAnomalies:
         elif not sightings:
             unknown = f"{acked:,} messages were acknowledged, and none was ever read"
         elif undecided:
-            unknown = f"of {undecided:,} acknowledged messages the run does not show whether they were kept"
+            unknown = f"the run does not show whether {undecided:,} acknowledged messages were kept"
         told = f"{acked:,} acknowledged messages in {stats['queues']} queues"
         # (Those of one part stand in this order already.)
         anomalies = sorted((a for part in parts for a in part.anomalies), key=lambda a: NAMES.index(a.name))
@@ -117,9 +117,9 @@ class _Judge(AnomalyWriter):
         def say(group: Sequence[Case], where: str) -> tuple[str, dict[str, Any]]:
             first = group[0]
             rivals = sum(bool(len(self.final_at(c.queue, c.offset))) for c in group)
-            proof = "is on no replica in the end" if self.readings.of(first.queue) else "was never seen by any reader"
+            proof = "is on no replica at the end" if self.readings.of(first.queue) else "was never returned to a reader"
             instead = self.instead(first)
-            taken = f" Other messages stand at {rivals} of these offsets." if len(group) > 1 and rivals else ""
+            taken = f" There are other messages at {rivals} of these offsets." if len(group) > 1 and rivals else ""
             return (
                 f"{_many(group, 'acknowledged message')} lost: {self.facts.node(first.node)} acknowledged "
                 f"{_them(group)} {times(group)} ({where}). Message {self.name_of(first)}, acknowledged at offset "
@@ -135,8 +135,8 @@ class _Judge(AnomalyWriter):
         def say(group: Sequence[Case], where: str) -> tuple[str, dict[str, Any]]:
             send = self.send_op(group[0].id)
             return (
-                f"{_many(group, 'message')} that certainly had not been sent can be read all the same ({where}): the "
-                f"send of message {self.name_of(group[0])} failed ({(send and send.error) or 'with no error told'})",
+                f"{_many(group, 'message')} that certainly had not been sent can be read ({where}): the "
+                f"send of message {self.name_of(group[0])} failed ({(send and send.error) or 'without an error'})",
                 {},
             )
 
@@ -156,7 +156,7 @@ class _Judge(AnomalyWriter):
         def say(group: Sequence[Case], where: str) -> tuple[str, dict[str, Any]]:
             return (
                 f"{_many(group, 'message')} stored twice ({where}), each sent once: message {self.name_of(group[0])} "
-                f"stands at {self.places_of(group[0].id)}",
+                f"is at {self.places_of(group[0].id)}",
                 {},
             )
 
@@ -178,8 +178,8 @@ class _Judge(AnomalyWriter):
                 else "was sent once"
             )
             return (
-                f"{_many(group, 'message')} not where the broker said ({where}): message {self.name_of(first)} "
-                f"{acked}, and was read at {self.places_of(first.id)}",
+                f"{_many(group, 'message')} not at the offset that the broker returned ({where}): message "
+                f"{self.name_of(first)} {acked}, and was read at {self.places_of(first.id)}",
                 {},
             )
 
@@ -188,7 +188,7 @@ class _Judge(AnomalyWriter):
             others = [int(e) for e, later in fates.rivals if sends.id[later] == first.id]
             other = self.acked(others[0]) if others else "another one"
             return (
-                f"{_many(group, 'offset')} given away twice ({where}): offset {first.offset} to message "
+                f"{_many(group, 'offset')} assigned twice ({where}): offset {first.offset} to message "
                 f"{self.name_of(first)}, acknowledged by {self.facts.node(first.node)}, and to {other}",
                 {},
             )
@@ -212,8 +212,8 @@ class _Judge(AnomalyWriter):
         def say(group: Sequence[Case], where: str) -> tuple[str, dict[str, Any]]:
             first = group[0]
             return (
-                f"{_many(group, 'message')} shown to readers by {self.facts.node(first.node)}, never acknowledged to a "
-                f"producer, and gone in the end ({where}): message {self.name_of(first)} was "
+                f"{_many(group, 'message')} returned to readers by {self.facts.node(first.node)}, never acknowledged "
+                f"to a producer, and on no replica at the end ({where}): message {self.name_of(first)} was "
                 f"read at offset {first.offset}; {self.instead(first)}",
                 {"replicas": self.replicas(first.queue)},
             )
@@ -232,13 +232,15 @@ class _Judge(AnomalyWriter):
             end = ends[first.queue, first.offset, first.node]
             held = self.names_at(first.queue, first.offset)
             elsewhere = (
-                f"; others saw message {' and '.join(held)} there" if held else "; nobody ever saw a message there"
+                f"; other readers got message {' and '.join(held)} there"
+                if held
+                else "; no reader ever got a message there"
             )
             missing = sum(ends[c.queue, c.offset, c.node] - c.offset for c in group)
             return (
-                f"{self.facts.node(first.node)} shows holes in queues ({where}): no message at "
-                f"{_span(first.offset, end)}, and messages behind it{elsewhere}. Offsets are dense, and a hole never "
-                "fills",
+                f"{self.facts.node(first.node)} returned holes in queues ({where}): no message at "
+                f"{_span(first.offset, end)}, and messages after it{elsewhere}. Offsets are dense, and a hole is never "
+                "filled",
                 {"offsets_missing": missing},
             )
 
@@ -251,8 +253,8 @@ class _Judge(AnomalyWriter):
         def say(group: Sequence[Case], where: str) -> tuple[str, dict[str, Any]]:
             first, earlier = group[0], partner[group[0].id]
             return (
-                f"{_many(group, 'message')} in front of one that was acknowledged before they were sent ({where}): "
-                f"message {self.name_of(first)} stands at {first.offset}, {self.acked(earlier)}, stands at "
+                f"{_many(group, 'message')} with a lower offset than one acknowledged before their send ({where}): "
+                f"message {self.name_of(first)} is at {first.offset}, {self.acked(earlier)}, is at "
                 f"{self.standing[earlier]}",
                 {},
             )
@@ -294,12 +296,12 @@ class _Judge(AnomalyWriter):
             first = group[0]
             back = by_op[first.ops[0]]
             how = (
-                f"the answer to a read from offset {reads.asked[back.read]} shows {back.offset}, or is in disorder"
+                f"the answer to a read from offset {reads.asked[back.read]} shows {back.offset}, or is out of order"
                 if back.before == back.read
-                else f"it said that the queue ends at {back.offset}, after it had shown offset "
-                f"{self.last_shown(back.before)}; it was the same master, and had no fault in between"
+                else f"it reported that the queue ends at {back.offset}, after it had returned offset "
+                f"{self.last_shown(back.before)}; the master was the same, without a fault in between"
             )
-            return f"{_many(group, 'answer')} of {self.facts.node(first.node)} took readers back ({where}): {how}", {}
+            return f"{_many(group, 'answer')} of {self.facts.node(first.node)} went backwards ({where}): {how}", {}
 
         return [_anomaly("nonmonotonic-poll", t) for t in cases.told(say)]
 
@@ -318,8 +320,8 @@ class _Judge(AnomalyWriter):
         def say(group: Sequence[Case], where: str) -> tuple[str, dict[str, Any]]:
             gap, passed = found[group[0].ops[0]]
             return (
-                f"{_many(group, 'reader')} taken past messages by {self.facts.node(group[0].node)} ({where}): asked "
-                f"for offset {gap.begin}, it went on at {gap.end}, past {len(passed)} messages that stand there, the "
+                f"{_many(group, 'reader')} skipped messages at {self.facts.node(group[0].node)} ({where}): asked "
+                f"for offset {gap.begin}, it continued at {gap.end}, past {len(passed)} existing messages, the "
                 f"first: {self.acked(int(passed[0]))}",
                 {"messages_passed": sum(len(found[c.ops[0]].sends) for c in group)},
             )
@@ -342,8 +344,8 @@ class _Judge(AnomalyWriter):
         def say(group: Sequence[Case], where: str) -> tuple[str, dict[str, Any]]:
             step = found[group[0].ops[0]]
             return (
-                f"{_many(group, 'poll')} went back behind the process' own position ({where}): process "
-                f"{reads.process[step.read]} had come to offset {step.position}, and went on at {step.begin}, with no "
+                f"{_many(group, 'poll')} went back before the position of the process ({where}): process "
+                f"{reads.process[step.read]} was at offset {step.position}, and continued at {step.begin}, without a "
                 "seek, assignment or crash in between",
                 {},
             )
@@ -370,9 +372,9 @@ class _Judge(AnomalyWriter):
             step, passed = found[group[0].ops[0]]
             first = f", past {self.acked(int(passed[0]))}" if len(passed) else ""
             return (
-                f"{_many(group, 'poll')} jumped ahead of the process' own position ({where}): process "
-                f"{reads.process[step.read]} had come to offset {step.position}, and went on at {step.begin}{first}, "
-                "with no seek, assignment or crash in between",
+                f"{_many(group, 'poll')} jumped beyond the position of the process ({where}): process "
+                f"{reads.process[step.read]} was at offset {step.position}, and continued at {step.begin}{first}, "
+                "without a seek, assignment or crash in between",
                 {"offsets_passed": sum(found[c.ops[0]][0].begin - found[c.ops[0]][0].position for c in group)},
             )
 

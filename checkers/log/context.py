@@ -96,7 +96,7 @@ class RunTimeline:
     def told(self, start: int, end: int, group: str | None = None) -> str:
         """Faults and masters around an interval, as sentences; starts with a space, or is empty."""
         found = self.in_force(start, end)
-        told = f" In force: {', '.join(interval.label for interval in found)}." if found else ""
+        told = f" Active faults: {', '.join(interval.label for interval in found)}." if found else ""
         masters = self.masters(start, end, group)
         return told + (f" Called itself master: {'; '.join(map(str, masters[:6]))}." if masters else "")
 

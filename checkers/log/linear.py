@@ -154,7 +154,7 @@ def _words(run: RunRecord, found: LogColumns, queue: int, ops: LogOps, row: int)
     by = f" by {done.extra['node']}" if "node" in done.extra else ""
     entry = found.name(int(ops.entry[row]))
     if ops.f[row] == MAX:
-        return f"op {call}: in the end the log ends at {offset} (read{by})"
+        return f"op {call}: at the end the log ends at {offset} (read{by})"
     if ops.f[row] == READ:
         shown = "nothing" if entry == "none" else f"message {entry}"
         return f"op {call}: {shown} at offset {offset} (read{by})"

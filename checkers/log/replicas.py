@@ -59,8 +59,8 @@ class Replicas:
         anomalies = [_tell(run, found, scene, readings, odd, cases) for odd, cases in list(differ.items())[:_SHOWN]]
         if not queues and not silent:
             return CheckResult(self.name, Verdict.UNKNOWN, "no replica was read", stats=stats)
-        unknown = f"{', '.join(silent)} could not be read through" if silent else None
-        told = f"{messages:,} messages in {queues} queues alike on {', '.join(sorted(map(found.node, nodes)))}"
+        unknown = f"{', '.join(silent)} could not be read to the end" if silent else None
+        told = f"{messages:,} messages in {queues} queues identical on {', '.join(sorted(map(found.node, nodes)))}"
         if lacks:
             told += f"; behind: {', '.join(f'{node} {n:,} messages' for node, n in lacks.items())}"
         return settled(self.name, run, anomalies, stats, f"{queues} queues read" if anomalies else told, unknown)
@@ -114,7 +114,7 @@ def _tell(
     window = (min(times), max(times))
     who = " and ".join(odd) if len(odd) < len(said) else "the replicas"
     summary = (
-        f"in the end {who} {'differs' if len(odd) == 1 else 'differ'} at {len(cases):,} offsets of "
+        f"at the end {who} {'differs' if len(odd) == 1 else 'differ'} at {len(cases):,} offsets of "
         f"{len({q for q, _, _ in cases})} queues; at offset {offset} of {name}: "
         f"{', '.join(f'{node} holds {what}' for node, what in sorted(said.items()))}"
     )

@@ -25,7 +25,9 @@ from results.record import RunRecord
 from results.verdict import Anomaly, CheckResult, Verdict
 
 _MS = 1_000_000
-_AFTER_A_FAULT = "a change of master may bring back what was popped or acknowledged shortly before (at least once)"
+_AFTER_A_FAULT = (
+    "a change of master may redeliver messages that were popped or acknowledged shortly before (at least once)"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +186,7 @@ def _told_gone(
     waited = max(((lease.over, last_pop[group]) for group, _, lease in gone), key=lambda span: span[1] - span[0])
     group, identity, lease = gone[0]
     told = (
-        f"{len(gone):,} messages of group {group} were popped, never acknowledged, and did not come back within "
+        f"{len(gone):,} messages of group {group} were popped, never acknowledged, and not delivered again within "
         f"{limit / SECOND:g} s after their leases: message {identity} (offset {lease.offset} of {lease.queue}), popped "
         f"from {lease.node} at {clock(lease.call.end or 0)}, lease over at {clock(lease.over)} at the latest"
     )

@@ -71,7 +71,7 @@ class CommitLedger:
 
 @dataclass(frozen=True, slots=True)
 class _Breach:
-    """`last`: the commit that the answer contradicts; None: nobody had committed anything."""
+    """`last`: the commit that the answer contradicts; None: no offset had been committed."""
 
     group: str
     queue: str
@@ -101,7 +101,7 @@ class Offsets:
         commits = sum(len(ledger.commits) for ledger in ledgers.values())
         unknown = None
         if not queries or not commits:
-            unknown = "no offset was committed" if not commits else "no committed offset was ever asked for"
+            unknown = "no offset was committed" if not commits else "no committed offset was ever queried"
         scene = RunTimeline(run)
         memory = _Memory(scene, self.slack)
         breaches: list[_Breach] = []
@@ -117,7 +117,7 @@ class Offsets:
                     breaches.append(_Breach(group, queue, query, *wrong))
         stats = {"commits": commits, "queries": queries, "at_slaves": slaves}
         if unknown is None and slaves == queries:
-            unknown = "committed offsets were only ever asked of slaves"
+            unknown = "committed offsets were queried only at slaves"
         return settled(
             self.name,
             run,
@@ -266,7 +266,7 @@ def _describe(scene: RunTimeline, breaches: Sequence[_Breach]) -> Iterator[Anoma
         said = "no offset at all" if query.offset is None else f"offset {query.offset}"
         queues = len({b.queue for b in cases})
         told = (
-            f"{node} said {said} for group {group} on {worst.queue} at {clock(query.answered)}, although "
+            f"{node} returned {said} for group {group} on {worst.queue} at {clock(query.answered)}, although "
             f"{_words(last)} ({len(cases)} such answers on {queues} queues)."
             f"{scene.told(*window, group_of(worst.queue))}"
         )
@@ -298,7 +298,7 @@ def _committed(breach: _Breach) -> int:
 def _words(last: Commit | None) -> str:
     """`7 had been committed and acknowledged by n1 at 00:03.0`."""
     if last is None:
-        return "nobody had committed anything"
+        return "no offset had been committed"
     if last.acked >= _FOREVER:
         return f"the last commit was of {last.offset}, at {last.node}, and not acknowledged"
     return f"{last.offset} had been committed and acknowledged by {last.node} at {clock(last.acked)}"

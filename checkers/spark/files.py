@@ -62,7 +62,7 @@ def refuse_secrets(uri: str) -> None:
     """Raises HistoryError for `scheme://user:secret@...`, without repeating it."""
     if _SCHEME.match(uri) and "@" in urlsplit(uri).netloc:
         scheme = urlsplit(uri).scheme
-        told = "a URI here holds no user and no password: they belong into Spark's configuration"
+        told = "a URI must not contain a user or a password; put them into Spark's configuration"
         raise HistoryError(f"{scheme}://...", None, f"{told} (spark.hadoop.fs.{scheme}...)")
 
 
@@ -78,7 +78,7 @@ def as_path(uri: str) -> str:
         return uri
     parts = urlsplit(uri)
     if parts.netloc not in ("", "localhost"):
-        raise HistoryError(uri, None, "a file: URI names no other machine; file:///path is right")
+        raise HistoryError(uri, None, "a file: URI cannot name another machine; file:///path is right")
     return unquote(parts.path)
 
 

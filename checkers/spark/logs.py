@@ -133,7 +133,7 @@ def first_breach(rows: Iterable[OpRow]) -> str | None:
     ordered = sorted(rows, key=lambda row: row.at)
     ops = (replace(row._replace(value=None, extra=None).op(0), index=place) for place, row in enumerate(ordered))
     found = next(breaches(History(ops)), None)
-    return None if found is None else f"op {ordered[found.ops[0]].at} does not fit the op before it of its process"
+    return None if found is None else f"op {ordered[found.ops[0]].at} does not match the previous op of its process"
 
 
 def judged(ops: DataFrame, about: Mapping[str, RunRecord]) -> dict[str, CheckResult]:
@@ -205,5 +205,5 @@ def _malformed(plain: DataFrame, rows: Any) -> list[tuple[str, str]]:
     after = plain.selectExpr("run AS run_", "`index` - 1 AS index_", "`time` AS time_")
     back = plain.join(after, on=(plain["run"] == after["run_"]) & (plain["index"] == after["index_"]))
     back = back.where("time_ < `time`").select("run").distinct()
-    wrong += [(row["run"], "its times run back") for row in back.collect()]
+    wrong += [(row["run"], "its times decrease") for row in back.collect()]
     return [(run, f"the history is not well-formed: {why}") for run, why in dict(reversed(wrong)).items()]

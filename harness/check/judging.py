@@ -43,7 +43,7 @@ def judge_by(record: RunRecord, checkers: Sequence[Checker]) -> Judgement:
 
 
 def _machine(record: RunRecord) -> list[CheckResult]:
-    """What the machine gave the servers: a line for the reader, never a finding. Nothing where it was not measured."""
+    """The line about the resources of the machines; it is never a finding. Empty if they were not measured."""
     if not record.machine:
         return []
     return [CheckResult("machine", Verdict.VALID, describe(record.machine))]

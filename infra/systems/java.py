@@ -204,7 +204,7 @@ def end(node: Node, pidfile: str, timeout_s: float, what: str) -> None:
         while node.process(pidfile) == running and time.monotonic() < until:
             time.sleep(_POLL_S)
     if node.process(pidfile) is not None:
-        raise InfraError(f"{node.name}: {what} is still there {timeout_s:.0f} s after it was told to end")
+        raise InfraError(f"{node.name}: {what} is still running {timeout_s:.0f} s after it was asked to stop")
 
 
 def java_version(node: Node) -> str:

@@ -32,7 +32,7 @@ def read_lock(path: Path) -> dict[str, str]:
     try:
         lock = tomllib.loads(path.read_text())["sha256"]
     except (OSError, KeyError, tomllib.TOMLDecodeError) as e:
-        raise InfraError(f"{path}: no readable list of checksums ({e})") from None
+        raise InfraError(f"{path}: not a readable list of checksums ({e})") from None
     for name, checksum in lock.items():
         if not (name.endswith(".jar") and isinstance(checksum, str) and re.fullmatch("[0-9a-f]{64}", checksum)):
             raise InfraError(f'{path}: want \'"NAME.jar" = "SHA-256 in hex"\', got {name!r} = {checksum!r}')
@@ -43,7 +43,7 @@ def verify(folder: Path, lock: Mapping[str, str]) -> None:
     """Exactly the jars of the lock, byte for byte. Raises InfraError that names the first jar that is not."""
     found = {path.name: path for path in folder.glob("*.jar")}
     if missing := sorted(lock.keys() - found.keys()):
-        raise InfraError(f"{folder}: {missing[0]} is missing, though the lock file names it")
+        raise InfraError(f"{folder}: {missing[0]} is missing, but the lock file names it")
     if extra := sorted(found.keys() - lock.keys()):
         raise InfraError(f"{folder}: {extra[0]} is not in the lock file")
     for name, path in sorted(found.items()):

@@ -145,16 +145,22 @@ class Assembler:
             self._ops = [
                 op if op.process >= NEMESIS else replace(op, process=fresh - 1 - op.process) for op in self._ops
             ]
-            notes = [*notes, f"{self._renamed} processes that went on after an info were given new numbers"]
+            notes = [*notes, f"{self._renamed} processes continued after an info; they get new numbers"]
         if self._undated:
-            notes = [*notes, "there are no times: an event's place in the file stands for its time"]
+            notes = [*notes, "there are no times: the position in the file replaces the time of an event"]
         if self._held:
-            damage.append(f"{self._held} events were dated before the event above them; they take its time")
+            damage.append(f"{self._held} events were earlier than the event above them; they get its time")
             notes = [*notes, damage[-1]]
         if self._renumbered:
-            notes = [*notes, f"{self._renumbered} events had an index that was not their place, and now is"]
+            notes = [
+                *notes,
+                f"{self._renumbered} events had an index different from their position; they get the position",
+            ]
         if self._lone:
-            notes = [*notes, f"{self._lone} events of the nemesis had no second one; they end where the next begins"]
+            notes = [
+                *notes,
+                f"{self._lone} events of the nemesis had no second one; they end where the next one begins",
+            ]
         if self._nil_reads:
             notes = [*notes, f"{self._nil_reads} reads recorded no value and are left out of account"]
         history = History(self._ops)
@@ -231,7 +237,7 @@ class Assembler:
             return replace(op, type=OK, f="cas-refused")
         if op.type == OK and op.f in READS and op.value is None and self._drop_nil_reads:
             self._nil_reads += 1
-            return replace(op, type=FAIL, error=op.error or "read, but what it saw was not recorded")
+            return replace(op, type=FAIL, error=op.error or "a read without a recorded value")
         return op
 
 

@@ -45,7 +45,7 @@ def read_etcd_log(path: Path, text: str, options: ReadOptions) -> ForeignHistory
         if fields and not _OTHER_LOGGER.match(line):
             raise HistoryError(path, number, f"not a line of an etcd log ({_short(line)})")
         skipped += bool(fields)
-    return assembler.finish("porcupine-etcd", [f"{skipped} lines of other loggers are left out"] if skipped else [])
+    return assembler.finish("porcupine-etcd", [f"{skipped} lines of other loggers are ignored"] if skipped else [])
 
 
 def read_kv_log(path: Path, text: str, options: ReadOptions) -> ForeignHistory:

@@ -114,7 +114,7 @@ def draw(scene: TimelineSlice, faults: Sequence[FaultInterval], names: Sequence[
         parts.append(_bar(call, bend, top + lane * _ROW, room, call.invoke.index in scene.core, later == []))
     label = (
         f"Timeline of {count(len(calls), 'operation')} by process, {precise(scene.start)} to {precise(scene.end)}; "
-        f"{count(len(scene.core), 'operation')} of the anomaly highlighted; the table beside it says the same in words"
+        f"{count(len(scene.core), 'operation')} of the anomaly highlighted; the table beside it has the same data"
     )
     return svg.picture(width, bottom + (36 if scene.cuts else 22), label, *parts, class_="timeline")
 
@@ -181,7 +181,7 @@ def _bar(call: Call, bend: _Bend, y: float, room: float, core: bool, last: bool)
     x2 = max(bend.x(call.end), x1 + 3) if call.end is not None else bend.right
     said = call_text(call)
     done = call.completion
-    known = "nothing was ever heard of it" if done is None else f"{done.type} at {precise(done.time)}"
+    known = "there was no answer" if done is None else f"{done.type} at {precise(done.time)}"
     node = call.invoke.extra.get("node") or (done.extra.get("node") if done else None)
     hover = [
         f"{said}  (op {call.invoke.index}, process {call.invoke.process}"

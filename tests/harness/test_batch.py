@@ -244,7 +244,7 @@ def test_a_file_uri_is_the_path_that_it_means(tmp_path: Path) -> None:
     _, said = batch(Path(), tmp_path / "out", inputs=[folder.as_uri()])
     assert said[-2] == "1 history: 1 valid"
     assert {row["source"] for row in table(tmp_path / "out")} == {f"{folder}/a b#1?.jsonl"}
-    with pytest.raises(HistoryError, match=r"a file: URI names no other machine; file:///path is right"):
+    with pytest.raises(HistoryError, match=r"a file: URI cannot name another machine; file:///path is right"):
         batch(Path(), tmp_path / "out", inputs=["file://elsewhere/runs"])
 
 

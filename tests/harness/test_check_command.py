@@ -415,7 +415,7 @@ def test_what_speaks_against_a_file_is_said_beside_its_verdict(
     _, out, _ = harness(capsys, "check", tmp_path, "--model", "register")
     notes = [line.removeprefix("  note: ") for line in out if line.startswith("  note: ")]
     assert sorted(notes) == [
-        "1 events were dated before the event above them; they take its time",
+        "1 events were earlier than the event above them; they get its time",
         "the last 14 bytes were torn and are left out",
         f"the last {len(run.journal.read_bytes().splitlines()[-1])} bytes were torn and are left out",
     ]

@@ -91,7 +91,7 @@ def test_the_id_follows_everything_that_decides_the_image(monkeypatch: pytest.Mo
 
 @pytest.mark.parametrize("base", ["", "debian\nRUN evil", "debian bookworm", "-x", "$(x)"])
 def test_a_base_that_is_no_image_name(base: str) -> None:
-    with pytest.raises(InfraError, match="is no image name"):
+    with pytest.raises(InfraError, match="is not an image name"):
         dockerfile(base)
 
 

@@ -181,7 +181,7 @@ def _broker(node: NotingNode) -> Mapping[str, str]:
         (
             "controller",
             {"launch": Launch("5.5.1")},
-            r"5\.5\.1 is published incomplete: rocketmq-namesrv, .* whole are 5\.1\.0",
+            r"5\.5\.1 is published incomplete: rocketmq-namesrv, .* complete are 5\.1\.0",
         ),
         ("controller", {"launch": Launch("4.9.8")}, r"4\.9\.8 is not pinned here, only 5\.1\.0, .*5\.5\.0"),
         ("controller", {"profile": "lax"}, "--profile lax: the topology controller has strict, default"),
@@ -342,8 +342,8 @@ def test_settings_that_did_not_take() -> None:
     asked = {"a": "1", "b": "true", "c": "x", "later": "1"}
     good = {"a": "1.0", "b": "TRUE", "c": "x"}
     assert not_taken(asked, good, (), ()) is None
-    assert not_taken(asked, good, ("later",), ()) == "later=1 did not take: in force is None"
-    assert not_taken(asked, {**good, "c": "y"}, (), ()) == "c=x did not take: in force is y"
+    assert not_taken(asked, good, ("later",), ()) == "later=1 did not take effect: the value is None"
+    assert not_taken(asked, {**good, "c": "y"}, (), ()) == "c=x did not take effect: the value is y"
     assert not_taken(asked, {**good, "c": "y"}, (), ("c",)) is None
 
 

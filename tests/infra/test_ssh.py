@@ -547,8 +547,8 @@ def test_the_page_cache_of_some_files_is_dropped(node: RemoteNode, tmp_path: Pat
 def test_nobody_is_cut_off_from_the_control_program(node: RemoteNode) -> None:
     assert control_address(node) == "127.0.0.1"
     for source, why in (
-        ("127.0.0.1", "not to be cut off"),
-        ("127.0.0.77", "not to be cut off"),
+        ("127.0.0.1", "cannot be cut off"),
+        ("127.0.0.77", "cannot be cut off"),
         ("x; drop", "no IPv4"),
     ):
         with pytest.raises(InfraError, match=why):

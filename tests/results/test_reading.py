@@ -69,7 +69,7 @@ def test_links_are_followed_where_a_user_named_them_and_not_elsewhere(tmp_path: 
     assert read_json(tmp_path / "link") == {}
     with pytest.raises(OSError, match=r"^\[Errno") as problem:
         read_json(tmp_path / "link", follow=False)
-    assert problem.value.strerror == "a link, and none is followed here"
+    assert problem.value.strerror == "a link, and links are not followed"
 
 
 def test_values_nested_too_deeply_are_value_errors(tmp_path: Path) -> None:

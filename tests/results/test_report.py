@@ -176,8 +176,8 @@ def test_whatever_a_run_holds_stays_text(where: str) -> None:
 
 def test_runs_that_hold_little_are_told_too() -> None:
     nothing = outline(History([]), Judgement([]))
-    assert "unknown The run does not tell." in nothing.said
-    assert "No client operation is in the history." in nothing.said
+    assert "unknown The run does not show whether the guarantees hold." in nothing.said
+    assert "The history has no client operation." in nothing.said
     assert "No checker has judged this run." in nothing.said
     assert not [a for tag, a in nothing.tags if tag == "svg" and a.get("role") == "img"]
 

@@ -57,8 +57,8 @@ def test_list_shows_the_newest_first_with_links_that_work(root: Path) -> None:
     client = browse(root)
     html = client.get("/").text
     assert rows(html) == [
-        "2026-11-21 12:09:00 register hammer-time, bridge unfinished no verdict: the run still goes, or was broken off "
-        "files",
+        "2026-11-21 12:09:00 register hammer-time, bridge unfinished no verdict: the run is still active, or was "
+        "interrupted files",
         "2026-11-21 12:05:00 register hammer-time, bridge invalid stats: k3 &lt;b&gt;went&lt;/b&gt; back report files",
         "2026-11-21 12:00:00 register hammer-time, bridge valid stats: as it is report files",
     ]

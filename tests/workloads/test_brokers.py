@@ -202,6 +202,6 @@ def test_an_answer_that_makes_no_sense_is_not_taken_for_silence() -> None:
             await client.close()
         assert done.type == "fail"
         assert done.error is not None
-        assert re.fullmatch(r"no-master: .*: replica info that makes no sense: .*; nothing was sent", done.error)
+        assert re.fullmatch(r"no-master: .*: invalid replica info: .*; nothing was sent", done.error)
 
     run(test)

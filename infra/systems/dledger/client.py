@@ -121,7 +121,7 @@ class RegisterClient:
             fields["expect"] = _long(expect)
         answer = await self._operate("cas", _CAS, fields)
         if answer.outcome.type == "ok" and answer.applied is None:
-            why = "acknowledged, but without what the state machine made of it"
+            why = "acknowledged, but without the result of the state machine"
             return Answer(Outcome("info", why), None, None, answer.node, answer.term, answer.index, answer.code)
         return answer
 
@@ -143,7 +143,7 @@ class RegisterClient:
         deadline = loop.time() + self._deadline_s
         node = self._target or await self._find_leader(loop.time() + self._deadline_s / 2)
         if node is None:
-            return Answer(Outcome("fail", "nothing was sent: no node said within half the deadline that it leads"))
+            return Answer(Outcome("fail", "nothing was sent: no node reported to be leader within half the deadline"))
         self._target = node
         body = json.dumps({"group": self._group, "remoteId": node, **fields}).encode()
         try:
@@ -315,7 +315,9 @@ def _body(node: str, frame: Frame) -> Mapping[str, Any]:
     except ValueError:
         data = None
     if not isinstance(data, dict):
-        raise Broken(f"{node}: the answer's body is no JSON object: {frame.body[:80]!r} {frame.remark or ''}".rstrip())
+        raise Broken(
+            f"{node}: the answer's body is not a JSON object: {frame.body[:80]!r} {frame.remark or ''}".rstrip()
+        )
     return data
 
 

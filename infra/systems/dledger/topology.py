@@ -83,7 +83,7 @@ class DledgerTopology:
     """See `infra.systems.api.Topology`. Settings: `dledger.NAME`, NAME: any option of DLedger's `DLedgerConfig`."""
 
     name = "dledger"
-    summary: ClassVar[str] = "one Raft group of our small register server, for DLedger itself"
+    summary: ClassVar[str] = "one Raft group of a small register server, to test DLedger itself"
     Options: ClassVar[type] = NoOptions
     profiles: ClassVar[Sequence[str]] = ()
     roles: Mapping[str, str] = MappingProxyType({"leader": "leader", "follower": "follower"})
@@ -240,7 +240,7 @@ class DledgerTopology:
                 raise InfraError("java is not on the path; install a JDK (Debian: openjdk-17-jdk-headless)") from None
             except subprocess.TimeoutExpired:
                 raise InfraError(
-                    "java took more than 300 s to look at the settings: this machine is overloaded"
+                    "java took more than 300 s to check the settings: this machine is overloaded"
                 ) from None
         if done.returncode != 0:
             said = done.stderr.decode(errors="replace").strip().splitlines() or ["no output"]

@@ -169,7 +169,7 @@ def test_replicas_that_differ_are_named_and_one_that_is_behind_is_counted() -> N
     story.final(1, 3, 2, node="n3")
     result = Replicas().check(story.record)
     assert names([result]) == {"divergent-replicas"}
-    assert "in the end n3 differs at 2 offsets" in result.anomalies[0].summary
+    assert "at the end n3 differs at 2 offsets" in result.anomalies[0].summary
 
 
 def test_nothing_done_is_nothing_shown() -> None:

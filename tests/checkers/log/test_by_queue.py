@@ -130,7 +130,7 @@ def test_ops_that_do_not_pair_are_noticed_by_process() -> None:
     mine = [row for row in rows if row.process == one]
     assert first_breach(mine[::-1]) is None
     told = first_breach([row for row in mine if row is not mine[2]])
-    assert told == f"op {mine[3].at} does not fit the op before it of its process"
+    assert told == f"op {mine[3].at} does not match the previous op of its process"
 
 
 def test_every_name_has_its_rank() -> None:

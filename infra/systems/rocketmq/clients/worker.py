@@ -75,7 +75,7 @@ class Worker:
 
     async def ask(self, request: Mapping[str, Any], timeout_s: float) -> dict[str, Any]:
         """The answer to a request. Raises WorkerError; then the process has ended."""
-        assert self._process is not None, "start comes first"
+        assert self._process is not None, "start must be called first"
         assert self._process.stdin is not None
         try:
             self._process.stdin.write(json.dumps(request).encode() + b"\n")
@@ -164,7 +164,7 @@ class Standby:
             async with asyncio.timeout_at(until):
                 await self._lock.acquire()
         except TimeoutError:
-            raise NotStarted("the operation before this one is not over yet") from None
+            raise NotStarted("the previous operation has not ended yet") from None
         try:
             try:
                 async with asyncio.timeout_at(until):

@@ -276,7 +276,7 @@ class Controller(Server):
                 in_sync_epoch=int(body.get("syncStateSetEpoch", -1)),
             )
         except (ValueError, AttributeError, TypeError) as e:
-            raise Malformed(f"{self.address}: replica info that makes no sense: {e}") from None
+            raise Malformed(f"{self.address}: invalid replica info: {e}") from None
 
     async def sync_state(self, broker_names: Sequence[str]) -> Json:
         """Group -> `masterBrokerId`, `masterAddress`, `masterEpoch`, `syncStateSetEpoch`, `inSyncReplicas` and

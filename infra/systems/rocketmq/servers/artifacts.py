@@ -65,7 +65,7 @@ def known_version(version: str | None) -> str:
     if version in INCOMPLETE:
         raise SettingsError(
             f"RocketMQ {version} is published incomplete: {INCOMPLETE[version]} are missing; "
-            f"whole are {', '.join(VERSIONS)}"
+            f"complete are {', '.join(VERSIONS)}"
         )
     if version not in VERSIONS:
         raise SettingsError(
@@ -117,7 +117,7 @@ def check_settings(settings: Mapping[str, Mapping[str, str]], class_path: Sequen
         except FileNotFoundError:
             raise InfraError("java is not on the path; install a JDK (Debian: openjdk-17-jdk-headless)") from None
         except subprocess.TimeoutExpired:
-            raise InfraError("java took more than 300 s to look at the settings: this machine is overloaded") from None
+            raise InfraError("java took more than 300 s to check the settings: this machine is overloaded") from None
     if done.returncode != 0:
         said = done.stderr.decode(errors="replace").strip().splitlines() or ["no output"]
         raise SettingsError(f"server settings: {said[-1].removeprefix('CheckSettings: ')}")

@@ -126,7 +126,7 @@ class RocketmqTopology(ABC):
         whole = sorted(artifacts.VERSIONS, key=lambda v: (v != artifacts.DEFAULT_VERSION, v))
         found = {f"rocketmq {v}": "the default" if v == artifacts.DEFAULT_VERSION else "" for v in whole}
         return found | {
-            f"rocketmq {v}": f"cannot be had: {what} were never published" for v, what in artifacts.INCOMPLETE.items()
+            f"rocketmq {v}": f"not available: {what} were never published" for v, what in artifacts.INCOMPLETE.items()
         }
 
     # What a topology of its own says.
@@ -457,7 +457,7 @@ def not_taken(
         if name in changing or (got is None and name not in wanted):
             continue
         if not _same(value, got):
-            return f"{name}={value} did not take: in force is {got}"
+            return f"{name}={value} did not take effect: the value is {got}"
     return None
 
 

@@ -64,4 +64,4 @@ def _look(node: Node) -> _Seen:
         boot, memory, disk, used = said
         return _Seen(boot, int(memory) >> 10, int(disk) >> 10, int(used.rstrip("%")))
     except ValueError:
-        raise InfraError(f"{node.name}: does not tell its memory and disk: {' '.join(said)[:100]}") from None
+        raise InfraError(f"{node.name}: does not report its memory and disk: {' '.join(said)[:100]}") from None

@@ -249,7 +249,7 @@ async def _unlisted(where: Addresses, group: str, members: Sequence[str], master
         if absent := [member for member in members if member not in listed.values()]:
             return f"the name server of {node} does not list {', '.join(absent)} in group {group}"
         if listed.get(0) != master:
-            return f"the name server of {node} takes {listed.get(0)} for the master of group {group}, not {master}"
+            return f"the name server of {node} lists {listed.get(0)} as the master of group {group}, not {master}"
     return None
 
 
