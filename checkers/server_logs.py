@@ -66,8 +66,8 @@ class ServerLogs:
         stats = {"exceptions": dict(harmless.most_common(20)), "lines": lines}
         if anomalies:
             return CheckResult(self.name, Verdict.INVALID, anomalies[0].summary, anomalies, stats)
-        told = f"{harmless.total()} exceptions, none a defect" if harmless else "no exception"
-        return CheckResult(self.name, Verdict.VALID, told, stats=stats)
+        reason = f"{harmless.total()} exceptions, none a defect" if harmless else "no exception"
+        return CheckResult(self.name, Verdict.VALID, reason, stats=stats)
 
 
 def _read(run: RunRecord, path: Path, found: dict[str, _Found], harmless: Counter[str]) -> int:

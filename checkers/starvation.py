@@ -82,7 +82,7 @@ def describe(samples: Sequence[MachineSample]) -> str:
     start, end = min(s.start for s in samples), max(s.end for s in samples)
     mean = f"a server's thread waited {sum(waits) / len(waits):.2f} ms for a processor on average; " if waits else ""
     short = short_of_processor(samples, start, end)
-    return f"{mean}short of it for {short:.0f} of {(end - start) / SECOND:.0f} s"
+    return f"{mean}shortage for {short:.0f} of {(end - start) / SECOND:.0f} s"
 
 
 def _is_of_time(anomaly: Anomaly) -> bool:

@@ -271,9 +271,11 @@ def parse(text: bytes, need_crc: bool, position: int) -> Op:
     bare = text.rstrip(b"\r\n")
     sealed = bare[-_TAIL:-10] == _CRC_FIELD
     if sealed:
-        said, is_ = bare[-10:-2], b"%08x" % zlib.crc32(bare[:-_TAIL])
-        if said != is_:
-            raise ValueError(f"the line does not match its CRC ({said.decode(errors='replace')}, not {is_.decode()})")
+        reported, is_ = bare[-10:-2], b"%08x" % zlib.crc32(bare[:-_TAIL])
+        if reported != is_:
+            raise ValueError(
+                f"the line does not match its CRC ({reported.decode(errors='replace')}, not {is_.decode()})"
+            )
     elif need_crc:
         raise ValueError("the line has no CRC")
     try:

@@ -40,9 +40,14 @@ class Effect:
         return found
 
     @staticmethod
-    def from_json(said: Mapping[str, Any]) -> Effect:
+    def from_json(reported: Mapping[str, Any]) -> Effect:
         """Raises KeyError or TypeError for what `to_json` did not write."""
-        return Effect(said["kind"], str(said["node"]), tuple(said.get("servers", ())), tuple(said.get("peers", ())))
+        return Effect(
+            reported["kind"],
+            str(reported["node"]),
+            tuple(reported.get("servers", ())),
+            tuple(reported.get("peers", ())),
+        )
 
 
 @dataclass(frozen=True)

@@ -204,10 +204,10 @@ class QueueOps(BrokerClient):
         return _completion(extended.outcome, op.value, value, extended.code, extra)
 
 
-def _completion(outcome: Outcome, asked: Any, value: Any, code: int | None, extra: dict[str, Any]) -> Completion:
+def _completion(outcome: Outcome, requested: Any, value: Any, code: int | None, extra: dict[str, Any]) -> Completion:
     """`value` if it is ok, else what was asked, and why not."""
     if code is not None:
         extra["code"] = code
     if outcome.type == "ok":
         return Completion("ok", value, extra=extra)
-    return Completion(outcome.type, asked, outcome.why, extra)
+    return Completion(outcome.type, requested, outcome.why, extra)

@@ -187,8 +187,8 @@ def _key(op: Op) -> str:
 
 def _completion(answer: Answer, value: Any) -> Completion:
     outcome = answer.outcome
-    said = {"node": answer.node, "term": answer.term, "log_index": answer.index, "code": answer.code}
-    extra = {k: v for k, v in said.items() if v is not None}
+    reported = {"node": answer.node, "term": answer.term, "log_index": answer.index, "code": answer.code}
+    extra = {k: v for k, v in reported.items() if v is not None}
     if outcome.type == "ok":
         return Completion("ok", value, extra=extra)
     return Completion(outcome.type, error=outcome.why, extra=extra)

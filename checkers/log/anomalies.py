@@ -86,10 +86,10 @@ class LogAnomalies:
             unknown = f"{acked:,} messages were acknowledged, and none was ever read"
         elif undecided:
             unknown = f"the run does not show whether {undecided:,} acknowledged messages were kept"
-        told = f"{acked:,} acknowledged messages in {stats['queues']} queues"
+        reason = f"{acked:,} acknowledged messages in {stats['queues']} queues"
         # (Those of one part stand in this order already.)
         anomalies = sorted((a for part in parts for a in part.anomalies), key=lambda a: NAMES.index(a.name))
-        return settled(self.name, run, anomalies, dict(stats), told, unknown)
+        return settled(self.name, run, anomalies, dict(stats), reason, unknown)
 
 
 class _Judge(AnomalyWriter):
@@ -127,7 +127,7 @@ class _Judge(AnomalyWriter):
                 {"replicas": self.replicas(first.queue), "offsets_taken_by_others": rivals},
             )
 
-        return [_anomaly("lost", t) for t in cases.told(say)]
+        return [_anomaly("lost", t) for t in cases.describe(say)]
 
     def phantom(self) -> list[Anomaly]:
         cases = self.cases(self.place_case(int(row)) for row in self.fates.phantom)
@@ -140,7 +140,7 @@ class _Judge(AnomalyWriter):
                 {},
             )
 
-        return [_anomaly("phantom", t) for t in cases.told(say)]
+        return [_anomaly("phantom", t) for t in cases.describe(say)]
 
     def stray(self) -> list[Anomaly]:
         cases = self.cases(self.place_case(int(row)) for row in self.fates.stray)
@@ -148,7 +148,7 @@ class _Judge(AnomalyWriter):
         def say(group: Sequence[Case], where: str) -> tuple[str, dict[str, Any]]:
             return f"{_many(group, 'message')} that nobody sent ({where}), the first: {self.name_of(group[0])}", {}
 
-        return [_anomaly("never-sent", t) for t in cases.told(say)]
+        return [_anomaly("never-sent", t) for t in cases.describe(say)]
 
     def duplicated(self) -> list[Anomaly]:
         cases = self.cases(self.spread_case(rows) for rows in self.fates.duplicated)
@@ -160,7 +160,7 @@ class _Judge(AnomalyWriter):
                 {},
             )
 
-        return [_anomaly("duplicated", t) for t in cases.told(say)]
+        return [_anomaly("duplicated", t) for t in cases.describe(say)]
 
     def inconsistent(self) -> list[Anomaly]:
         fates, sends = self.fates, self.facts.sends
@@ -201,9 +201,9 @@ class _Judge(AnomalyWriter):
             )
 
         return [
-            *(_anomaly("inconsistent-offsets", t) for t in moved.told(say_moved)),
-            *(_anomaly("inconsistent-offsets", t) for t in rivals.told(say_rivals)),
-            *(_anomaly("inconsistent-offsets", t) for t in clashes.told(say_clash)),
+            *(_anomaly("inconsistent-offsets", t) for t in moved.describe(say_moved)),
+            *(_anomaly("inconsistent-offsets", t) for t in rivals.describe(say_rivals)),
+            *(_anomaly("inconsistent-offsets", t) for t in clashes.describe(say_clash)),
         ]
 
     def dirty(self) -> list[Anomaly]:
@@ -218,7 +218,7 @@ class _Judge(AnomalyWriter):
                 {"replicas": self.replicas(first.queue)},
             )
 
-        return [_anomaly("dirty-read", t) for t in cases.told(say)]
+        return [_anomaly("dirty-read", t) for t in cases.describe(say)]
 
     def holes(self) -> list[Anomaly]:
         reads = self.facts.reads
@@ -244,7 +244,7 @@ class _Judge(AnomalyWriter):
                 {"offsets_missing": missing},
             )
 
-        return [_anomaly("hole", t) for t in cases.told(say)]
+        return [_anomaly("hole", t) for t in cases.describe(say)]
 
     def disorder(self) -> list[Anomaly]:
         found = list(inversions(self.facts, self.fates))
@@ -262,8 +262,8 @@ class _Judge(AnomalyWriter):
         own = self.cases(self.send_case(i.later, also=i.earlier, stand=True) for i in found if i.one_sender)
         others = self.cases(self.send_case(i.later, also=i.earlier, stand=True) for i in found if not i.one_sender)
         return [
-            *(_anomaly("reordered", t) for t in own.told(say)),
-            *(_anomaly("realtime-inversion", t) for t in others.told(say)),
+            *(_anomaly("reordered", t) for t in own.describe(say)),
+            *(_anomaly("realtime-inversion", t) for t in others.describe(say)),
         ]
 
     def premature(self) -> list[Anomaly]:
@@ -276,7 +276,7 @@ class _Judge(AnomalyWriter):
                 {},
             )
 
-        return [_anomaly("premature", t) for t in cases.told(say)]
+        return [_anomaly("premature", t) for t in cases.describe(say)]
 
     def thrown_back(self) -> list[Anomaly]:
         reads = self.facts.reads
@@ -296,14 +296,14 @@ class _Judge(AnomalyWriter):
             first = group[0]
             back = by_op[first.ops[0]]
             how = (
-                f"the answer to a read from offset {reads.asked[back.read]} shows {back.offset}, or is out of order"
+                f"the answer to a read from offset {reads.requested[back.read]} shows {back.offset}, or is out of order"
                 if back.before == back.read
                 else f"it reported that the queue ends at {back.offset}, after it had returned offset "
                 f"{self.last_shown(back.before)}; the master was the same, without a fault in between"
             )
             return f"{_many(group, 'answer')} of {self.facts.node(first.node)} went backwards ({where}): {how}", {}
 
-        return [_anomaly("nonmonotonic-poll", t) for t in cases.told(say)]
+        return [_anomaly("nonmonotonic-poll", t) for t in cases.describe(say)]
 
     @cached_property
     def taken_past(self) -> tuple[list[Passed], list[Gap]]:
@@ -326,7 +326,7 @@ class _Judge(AnomalyWriter):
                 {"messages_passed": sum(len(found[c.ops[0]].sends) for c in group)},
             )
 
-        return [_anomaly("poll-skip", t) for t in cases.told(say)]
+        return [_anomaly("poll-skip", t) for t in cases.describe(say)]
 
     @cached_property
     def missteps(self) -> list[Step]:
@@ -350,12 +350,12 @@ class _Judge(AnomalyWriter):
                 {},
             )
 
-        told = []
+        reason = []
         for legal in dict.fromkeys(cause.values()):
             some = [step for op, step in found.items() if cause[op] == legal]
             cases = self.cases(self.step_case(step) for step in some)
-            told += [_anomaly("position-regression", t, legal) for t in cases.told(say)]
-        return told
+            reason += [_anomaly("position-regression", t, legal) for t in cases.describe(say)]
+        return reason
 
     def jumped(self) -> list[Anomaly]:
         reads = self.facts.reads
@@ -365,7 +365,7 @@ class _Judge(AnomalyWriter):
             if not step.back:
                 passed = there.between(int(reads.queue[step.read]), step.position, step.begin)
                 # A client that does not say where it asked was shown what lies behind: offsets are dense.
-                if len(passed) or reads.asked[step.read] == NONE:
+                if len(passed) or reads.requested[step.read] == NONE:
                     found[int(reads.start[step.read])] = (step, passed)
 
         def say(group: Sequence[Case], where: str) -> tuple[str, dict[str, Any]]:
@@ -379,7 +379,7 @@ class _Judge(AnomalyWriter):
             )
 
         cases = self.cases(self.step_case(step) for step, _ in found.values())
-        return [_anomaly("position-jump", t) for t in cases.told(say)]
+        return [_anomaly("position-jump", t) for t in cases.describe(say)]
 
     @cached_property
     def _gone(self) -> Ints:
@@ -397,8 +397,8 @@ class _Judge(AnomalyWriter):
         return bool((mine & (seen.offset[rows] >= step.begin) & (seen.offset[rows] < step.position)).any())
 
 
-def _anomaly(name: str, told: AnomalyText, legal: str | None = None) -> Anomaly:
-    return Anomaly(name, told.summary, told.key, told.ops, told.window, told.details, legal)
+def _anomaly(name: str, reason: AnomalyText, legal: str | None = None) -> Anomaly:
+    return Anomaly(name, reason.summary, reason.key, reason.ops, reason.window, reason.details, legal)
 
 
 def _many(group: Sequence[Case], what: str) -> str:

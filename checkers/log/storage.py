@@ -79,9 +79,9 @@ class GroundTruth:
         stats = {disk.node: {"visible": len(disk.index), "hidden": len(disk.hidden)} for disk in disks}
         problems = [f"{disk.node}: {problem}" for disk in disks for problem in disk.problems]
         most = max(len(disk.index) for disk in disks)
-        told = f"{len(disks)} nodes' files agree with the history, {most:,} messages on the fullest"
+        reason = f"{len(disks)} nodes' files agree with the history, {most:,} messages on the fullest"
         unknown = f"not everything on the disks could be read: {problems[0]}" if problems else None
-        return settled(self.name, run, found, {"disks": stats, "problems": problems}, told, unknown)
+        return settled(self.name, run, found, {"disks": stats, "problems": problems}, reason, unknown)
 
 
 def read_disks(folder: Path) -> Iterator[Disk]:
@@ -105,13 +105,13 @@ def _opened(path: Path) -> IO[bytes]:
         raise HistoryError(path, None, f"the summary of a broker's files cannot be read: {problem.strerror}") from None
 
 
-def _take(disk: Disk, said: Any) -> None:
+def _take(disk: Disk, reported: Any) -> None:
     """One line of a summary."""
-    if isinstance(said, dict):
-        topic, queue, offset, _, _ = said["dangling"]
+    if isinstance(reported, dict):
+        topic, queue, offset, _, _ = reported["dangling"]
         disk.dangling.append((f"{topic}:{disk.group}:{queue}", offset))
         return
-    topic, queue, offset, physical, message, intact, indexed, _, _, _ = said
+    topic, queue, offset, physical, message, intact, indexed, _, _, _ = reported
     place = (f"{topic}:{disk.group}:{queue}", offset)
     if not indexed:
         disk.hidden[message] = physical

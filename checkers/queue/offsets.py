@@ -45,7 +45,7 @@ class Query:
 
     start: int
     end: int
-    asked: int
+    invoked: int
     answered: int
     offset: int | None
     node: str
@@ -156,8 +156,8 @@ class _Memory:
         """Since when (ns) the broker that answers has been master without a break; None: it is none."""
         scene = self.scene
         if scene.reigns:
-            near = (r for r in reversed(scene.reigns) if r.node == query.node and r.since - 2 * SECOND <= query.asked)
-            reign = next((r for r in near if r.until + 2 * SECOND >= query.asked), None)
+            near = (r for r in reversed(scene.reigns) if r.node == query.node and r.since - 2 * SECOND <= query.invoked)
+            reign = next((r for r in near if r.until + 2 * SECOND >= query.invoked), None)
             if reign is None:
                 return None
             begun = 0 if reign == scene.reigns[0] else reign.since
@@ -197,9 +197,9 @@ def _ledgers(history: History) -> dict[tuple[str, str], CommitLedger]:
         f, key = call.invoke.f, call.invoke.key
         if key is None or f not in ("commit", "committed"):
             continue
-        said = {**call.invoke.extra, **(call.completion.extra if call.completion is not None else {})}
-        ledger = found.setdefault((str(said.get("group")), key), CommitLedger())
-        node = str(said.get("node"))
+        extra = {**call.invoke.extra, **(call.completion.extra if call.completion is not None else {})}
+        ledger = found.setdefault((str(extra.get("group")), key), CommitLedger())
+        node = str(extra.get("node"))
         if f == "commit" and call.outcome != "fail":
             ledger.commits.append(_commit(call, node))
         elif f == "committed" and call.outcome == "ok" and call.completion is not None:
@@ -261,14 +261,14 @@ def _describe(scene: RunTimeline, breaches: Sequence[_Breach]) -> Iterator[Anoma
     for (group, node, back), cases in list(by.items())[:_SHOWN]:
         worst = max(cases, key=lambda b: abs(_committed(b) - (b.query.offset or 0)))
         query, last = worst.query, worst.last
-        start = min(b.last.acked if b.last and b.last.acked < _FOREVER else b.query.asked for b in cases)
+        start = min(b.last.acked if b.last and b.last.acked < _FOREVER else b.query.invoked for b in cases)
         window = (start, max(b.query.answered for b in cases))
-        said = "no offset at all" if query.offset is None else f"offset {query.offset}"
+        extra = "no offset at all" if query.offset is None else f"offset {query.offset}"
         queues = len({b.queue for b in cases})
-        told = (
-            f"{node} returned {said} for group {group} on {worst.queue} at {clock(query.answered)}, although "
+        reason = (
+            f"{node} returned {extra} for group {group} on {worst.queue} at {clock(query.answered)}, although "
             f"{_words(last)} ({len(cases)} such answers on {queues} queues)."
-            f"{scene.told(*window, group_of(worst.queue))}"
+            f"{scene.describe(*window, group_of(worst.queue))}"
         )
         details: dict[str, Any] = {
             "count": len(cases),
@@ -287,7 +287,12 @@ def _describe(scene: RunTimeline, breaches: Sequence[_Breach]) -> Iterator[Anoma
             {i for b in [worst, *cases[:5]] for i in (b.last.start if b.last else b.query.start, b.query.start)}
         )
         yield _anomaly(
-            "committed-offset-regression" if back else "committed-offset-jump", told, worst.queue, ops, window, details
+            "committed-offset-regression" if back else "committed-offset-jump",
+            reason,
+            worst.queue,
+            ops,
+            window,
+            details,
         )
 
 
@@ -305,6 +310,6 @@ def _words(last: Commit | None) -> str:
 
 
 def _anomaly(
-    name: str, told: str, key: str, ops: Sequence[int], window: tuple[int, int], details: dict[str, Any]
+    name: str, reason: str, key: str, ops: Sequence[int], window: tuple[int, int], details: dict[str, Any]
 ) -> Anomaly:
-    return Anomaly(name, told, key, ops, window, details)
+    return Anomaly(name, reason, key, ops, window, details)

@@ -57,7 +57,7 @@ if TYPE_CHECKING:
 )
 @click.option("--again", is_flag=True, help="Also check histories that this version has already checked.")
 def batch(
-    inputs: tuple[str, ...], conf: tuple[str, ...], asked: CheckOptions, pack: Path | None, **options: Any
+    inputs: tuple[str, ...], conf: tuple[str, ...], check_options: CheckOptions, pack: Path | None, **options: Any
 ) -> None:
     """Judge every history of a store, a folder or an op table, in parallel, on Spark (docs/batch.md).
 
@@ -71,11 +71,13 @@ def batch(
     if pack is not None:
         from harness.batch.pack import pack as write_packed
 
-        sys.exit(write_packed(inputs, pack, asked.format, asked.options, terminal.say, asked.memory))
+        sys.exit(
+            write_packed(inputs, pack, check_options.format, check_options.options, terminal.say, check_options.memory)
+        )
     from harness.batch.run import BatchPlan, run_batch
 
     settings = dict(_pair(text) for text in conf)
-    sys.exit(run_batch(BatchPlan(inputs, asked=asked, conf=settings, **options), terminal.say))
+    sys.exit(run_batch(BatchPlan(inputs, check_options=check_options, conf=settings, **options), terminal.say))
 
 
 def _pair(text: str) -> tuple[str, str]:

@@ -1,4 +1,4 @@
-"""What `harness check` and `harness batch` are told of histories: the same options, with the same meaning."""
+"""What `harness check` and `harness batch` take as options for histories, with the same meaning."""
 
 from __future__ import annotations
 
@@ -80,10 +80,10 @@ _OPTIONS = (
 
 
 def of_histories(command: Callable[..., None]) -> Callable[..., None]:
-    """Gives a command these options. It is called with `asked` (`examine.CheckOptions`), `model` and `models`."""
+    """Adds these options to a command, which is called with `check_options` (`CheckOptions`), `model`, `models`."""
 
     @wraps(command)
-    def told(
+    def wrapper(
         *args: Any,
         format_: str,
         budget_s: float | None,
@@ -98,15 +98,15 @@ def of_histories(command: Callable[..., None]) -> Callable[..., None]:
         from harness.check.report import CheckOptions
         from results.formats import ReadOptions
 
-        asked = CheckOptions(
+        check_options = CheckOptions(
             format_,
             ReadOptions(failed_cas, nil_reads, independent),
             steps=None if budget_s is None else max(1, round(budget_s * 1_000_000)),
             memory=None if memory_mb is None else memory_mb * 2**20,
             jit=not no_jit,
         )
-        command(*args, asked=asked, **options)
+        command(*args, check_options=check_options, **options)
 
     for option in reversed(_OPTIONS):
-        told = option(told)
-    return told
+        wrapper = option(wrapper)
+    return wrapper

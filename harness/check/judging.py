@@ -52,17 +52,17 @@ def _machine(record: RunRecord) -> list[CheckResult]:
 def _ending(record: RunRecord) -> list[CheckResult]:
     """What is to be said of how the run ended; nothing where it ended well."""
     about = record.environment
-    said = []
+    reported = []
     if "interrupted" in about:
-        said.append(CheckResult("complete", Verdict.UNKNOWN, "the run was interrupted before its end"))
+        reported.append(CheckResult("complete", Verdict.UNKNOWN, "the run was interrupted before its end"))
     elif about.get("phases") == BEGUN or not any(op.extra.get("phase") == "final" for op in record.history):
-        said.append(CheckResult("complete", Verdict.UNKNOWN, "the run has no complete final phase: it ended early"))
+        reported.append(CheckResult("complete", Verdict.UNKNOWN, "the run has no complete final phase: it ended early"))
     if "lost_nodes" in about:
         why = f"at the end the harness could not reach every node: {about['lost_nodes']}"
-        said.append(CheckResult("nodes", Verdict.HARNESS_FAILURE, why))
+        reported.append(CheckResult("nodes", Verdict.HARNESS_FAILURE, why))
     if "unhealed" in about:
-        said.append(CheckResult("healed", Verdict.HARNESS_FAILURE, f"could not heal: {about['unhealed']}"))
-    return said
+        reported.append(CheckResult("healed", Verdict.HARNESS_FAILURE, f"could not heal: {about['unhealed']}"))
+    return reported
 
 
 def judge_stored(folder: RunDir, memory: int | None = None) -> tuple[RunRecord, Judgement]:

@@ -59,7 +59,9 @@ cli.add_command(trends)
     type=click.Choice(["log", "queue", "register"]),
     help="Workload of the histories, instead of a model: messages (docs/histories.md) or registers.",
 )
-def check(paths: tuple[Path, ...], asked: CheckOptions, witness: bool, workload: str | None, **options: Any) -> None:
+def check(
+    paths: tuple[Path, ...], check_options: CheckOptions, witness: bool, workload: str | None, **options: Any
+) -> None:
     """Judge stored runs (folders), histories (files), or folders of them again, offline, one line each.
 
     The exit code is the worst verdict's. docs/checking.md has the models, their operations, and how to write one.
@@ -76,8 +78,8 @@ def check(paths: tuple[Path, ...], asked: CheckOptions, witness: bool, workload:
         raise PlanError("--workload and --model exclude each other; use one of them")
     if workload == "register":
         workload, options["model"] = None, "cas-register"
-    asked = replace(asked, witness=witness, pictures=options["explain"] is not None, workload=workload)
-    sys.exit(check_paths(paths, terminal.say, asked, **options))
+    check_options = replace(check_options, witness=witness, pictures=options["explain"] is not None, workload=workload)
+    sys.exit(check_paths(paths, terminal.say, check_options, **options))
 
 
 @cli.command()

@@ -262,9 +262,9 @@ class Nemesis:
     def _heal_everything(self) -> list[str]:
         problems = [p for active in reversed(list(self._active.values())) for p in self._end(active)[1]]
         running = wait([future for future, _ in self._stragglers], self._limits.heal_s).not_done
-        self._stragglers = [(future, told) for future, told in self._stragglers if future in running]
+        self._stragglers = [(future, text) for future, text in self._stragglers if future in running]
         late, self._late = self._late, []
-        return problems + late + [f"{told} is still running; its lease will end it" for _, told in self._stragglers]
+        return problems + late + [f"{text} is still running; its lease will end it" for _, text in self._stragglers]
 
     def _end(self, active: ActiveStrike) -> tuple[dict[str, str], list[str]]:
         """Heal a strike: place -> evidence, and the problems left after all attempts. Without any it is over."""

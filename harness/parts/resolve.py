@@ -188,17 +188,17 @@ def _topology(plan: Plan, workload: type[Workload]) -> str:
     """Its name. PlanError where there is none of that name, or the workload does not run on it."""
     known = registry.names(TOPOLOGIES)
     fits = [name for name in workload.topologies if name in known]
-    asked = plan.server.topology
-    if asked is not None and asked not in known:
-        registry.topology_class(asked)  # says so
+    requested = plan.server.topology
+    if requested is not None and requested not in known:
+        registry.topology_class(requested)  # says so
     if not fits:
         wanted = ", ".join(workload.topologies)
         raise PlanError(f"workload {plan.workload!r} needs the topology {wanted}; there are: {', '.join(known)}")
-    if asked is not None and asked not in fits:
+    if requested is not None and requested not in fits:
         raise PlanError(
-            f"workload {plan.workload!r} does not run on the topology {asked!r}; it does on {', '.join(fits)}"
+            f"workload {plan.workload!r} does not run on the topology {requested!r}; it does on {', '.join(fits)}"
         )
-    return asked or fits[0]
+    return requested or fits[0]
 
 
 def _client(plan: Plan, workload: type[Workload]) -> str | None:
@@ -212,11 +212,11 @@ def _client(plan: Plan, workload: type[Workload]) -> str | None:
     return plan.client or workload.clients[0]
 
 
-def _profile(topology: str, asked: str | None) -> str | None:
+def _profile(topology: str, requested: str | None) -> str | None:
     known = list(registry.topology_class(topology).profiles)
-    if asked is not None and asked not in known:
+    if requested is not None and requested not in known:
         there = f"it has {', '.join(known)}" if known else "it has none"
-        raise PlanError(f"the topology {topology} has no profile {asked!r}{suggest(asked, known)}; {there}")
-    if asked is not None or not known:
-        return asked
+        raise PlanError(f"the topology {topology} has no profile {requested!r}{suggest(requested, known)}; {there}")
+    if requested is not None or not known:
+        return requested
     return STRICT if STRICT in known else known[0]

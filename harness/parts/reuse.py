@@ -33,14 +33,14 @@ def on_kept(
     """The plan with machines and servers of the kept cluster. Raises PlanError where an option that was given asks for
     others, InfraError where there is no such cluster.
     """
-    asked = [f"--{option.replace('_', '-')}" for option in given if option in _DECIDED]
-    asked += [
+    requested = [f"--{option.replace('_', '-')}" for option in given if option in _DECIDED]
+    requested += [
         spec.flag
         for name, (spec, groups) in owned.items()
         if f"of_{name}" in given and set(groups) & {TOPOLOGIES, registry.CLUSTERS}
     ]
-    if asked:
-        raise PlanError(f"--reuse {run_id}: {', '.join(asked)} was set when that cluster was created; leave it out")
+    if requested:
+        raise PlanError(f"--reuse {run_id}: {', '.join(requested)} was set when that cluster was created; leave it out")
     record = kept.known(run_id)
     made = Plan.from_dict(tomllib.loads(record.note), f"the kept cluster {run_id}")
     return replace(plan, cluster=replace(made.cluster, backend=record.backend), server=made.server)

@@ -26,14 +26,14 @@ def usual_phases(plan: Plan, workload: Workload) -> list[Phase]:
     limit is judged for it); a restart of everything, or a wait for all replicas; the final reads.
     """
     before_final: list[Phase] = [Restart()] if workload.restart_before_final else []
-    told = "" if workload.restart_before_final else " waiting until every replica has caught up, then final reads"
+    text = "" if workload.restart_before_final else " waiting until every replica has caught up, then final reads"
     return [
         Load("main", plan.time_limit_s, strikes=True),
         Heal(),
         Load("recovery", SETTLE_S),
         Recovery(plan.recovery_limit_s),
         *before_final,
-        CaughtUp(plan.recovery_limit_s, f"{told}, also from each replica" if told else ""),
+        CaughtUp(plan.recovery_limit_s, f"{text}, also from each replica" if text else ""),
         FinalReads(),
     ]
 

@@ -139,8 +139,8 @@ def _run(argv: Sequence[str], timeout_s: float, what: str, mark: str) -> None:
     log = cache_dir() / f"{what.lower()}.log"
     log.write_text(text)
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    said = next((line for line in lines if mark in line), lines[-1] if lines else "no output")
-    raise InfraError(f"{what} ended with {done.returncode}: {said[:300]} (all of it: {log})")
+    output = next((line for line in lines if mark in line), lines[-1] if lines else "no output")
+    raise InfraError(f"{what} ended with {done.returncode}: {output[:300]} (all of it: {log})")
 
 
 def _tool(name: str, package: str) -> str:

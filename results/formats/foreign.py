@@ -247,26 +247,26 @@ def implied_model(history: History) -> str | None:
 
     No operation at all is what a `cas-register` did, too: every model accepts it.
     """
-    asked = {op.f for op in history if op.process >= 0}
-    if asked == {"txn"}:
+    requested = {op.f for op in history if op.process >= 0}
+    if requested == {"txn"}:
         every = all(_is_register_txn(op.value) for op in history if op.is_client)
         return "multi-register" if every else None
-    return implied_by(asked)
+    return implied_by(requested)
 
 
-def implied_by(asked: Set[str]) -> str | None:
+def implied_by(requested: Set[str]) -> str | None:
     """`implied_model` by the operations' names, where these are enough."""
-    if asked <= {"read", "write", "cas", "cas-refused"}:
+    if requested <= {"read", "write", "cas", "cas-refused"}:
         return "cas-register"
-    if asked <= {"get", "put", "append"}:
+    if requested <= {"get", "put", "append"}:
         return "kv"
-    if asked <= {"acquire", "release"}:
+    if requested <= {"acquire", "release"}:
         return "mutex"
-    if asked <= {"push", "pop"}:
+    if requested <= {"push", "pop"}:
         return "stack"
-    if asked <= {"add", "remove", "contains", "read"} and asked & {"remove", "contains"}:
+    if requested <= {"add", "remove", "contains", "read"} and requested & {"remove", "contains"}:
         return "set"
-    if asked <= {"append", "read", "min-offset", "max-offset", "trim"}:
+    if requested <= {"append", "read", "min-offset", "max-offset", "trim"}:
         return "log"
     return None
 

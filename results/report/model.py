@@ -147,7 +147,7 @@ def page(record: RunRecord, judgement: Judgement, report: Path) -> Page:
     calls = record.history.clients.calls
     last = max([record.history[-1].time if len(record.history) else 0, *(o.time for o in record.observations[-1:])])
     on = plots.stage(faults, last)
-    told, listed, unlisted = tell(record, judgement, faults)
+    message, listed, unlisted = tell(record, judgement, faults)
     return Page(
         name=_name(record),
         verdict=judgement.verdict.value,
@@ -157,7 +157,7 @@ def page(record: RunRecord, judgement: Judgement, report: Path) -> Page:
         notes=list(_notes(record, calls, faults)),
         commands=list(_commands(record)),
         checkers=[_checked(r) for r in judgement.results],
-        told=told,
+        told=message,
         listed=listed,
         unlisted=unlisted,
         charts=list(_charts(record, calls, on)),
@@ -213,8 +213,8 @@ def _facts(record: RunRecord, calls: Sequence[Call], last: int) -> Iterator[Pair
         yield "started", _moment(environment["started_at"])
     yield "length", duration(last)
     tally = Counter(c.outcome if c.completion else "open" for c in calls)
-    said = ", ".join(f"{number(tally[o])} {o}" for o in (OK, FAIL, INFO, "open") if tally[o])
-    yield "operations", f"{number(len(calls))} ({said})" if calls else "none"
+    label = ", ".join(f"{number(tally[o])} {o}" for o in (OK, FAIL, INFO, "open") if tally[o])
+    yield "operations", f"{number(len(calls))} ({label})" if calls else "none"
 
 
 def _moment(iso: object) -> str:
@@ -318,13 +318,13 @@ def _charts(record: RunRecord, calls: Sequence[Call], on: plots.Stage) -> Iterat
 
 def leader_changes(observations: Sequence[Observation]) -> list[Change]:
     """When a node was first seen to lead in a term, in order; and who else reported to be leader at that moment."""
-    said: dict[str, Observation] = {}
+    label: dict[str, Observation] = {}
     led: dict[tuple[str, int | None], None] = {}
     changes: list[Change] = []
     for seen in observations:
         if seen.role == "leader" and (seen.node, seen.term) not in led:
             before = next(reversed(led)) if led else None
-            others = [o for o in said.values() if o.role == "leader" and o.node != seen.node]
+            others = [o for o in label.values() if o.role == "leader" and o.node != seen.node]
             changes.append(
                 Change(
                     clock(seen.time),
@@ -335,7 +335,7 @@ def leader_changes(observations: Sequence[Observation]) -> list[Change]:
                 )
             )
             led[seen.node, seen.term] = None
-        said[seen.node] = seen
+        label[seen.node] = seen
     return changes
 
 
@@ -380,14 +380,14 @@ def _detail(node: str, detail: object) -> str:
     return ", ".join(f"{k} {v}" for k, v in flat(detail)) if isinstance(detail, Mapping) else text(detail, 120)
 
 
-def _back(interval: FaultInterval, acks: Sequence[int], told: object) -> str:
+def _back(interval: FaultInterval, acks: Sequence[int], message: object) -> str:
     """How long after the heal something was acknowledged: as the availability checker says, else the first `ok`."""
     if interval.end_ns is None:
         return "–"
-    if isinstance(told, int | float):
-        return duration(told * 1e9)
+    if isinstance(message, int | float):
+        return duration(message * 1e9)
     at = bisect_right(acks, interval.end_ns)
-    return duration(acks[at] - interval.end_ns) if told is ... and at < len(acks) else "never"
+    return duration(acks[at] - interval.end_ns) if message is ... and at < len(acks) else "never"
 
 
 def _stats(calls: Sequence[Call]) -> list[StatsRow]:
@@ -420,10 +420,10 @@ def _errors(calls: Sequence[Call]) -> list[ErrorRow]:
     for call in calls:
         done = call.completion
         if done is not None and done.type != OK:
-            said = done.error or "no reason given"
-            which = (done.type, _VARIES.sub("…", said[:300]))
+            label = done.error or "no reason given"
+            which = (done.type, _VARIES.sub("…", label[:300]))
             times[which] += 1
-            example.setdefault(which, said)
+            example.setdefault(which, label)
             fs.setdefault(which, set()).add(done.f)
     return [
         ErrorRow(number(n), which[0], text(", ".join(sorted(fs[which])), 80), text(example[which]))

@@ -128,7 +128,7 @@ def test_too_short_a_watch_is_unknown_and_the_restart_ends_the_judgement() -> No
     story.write(80, extra={"phase": "final"})
     result = availability().check(story.record())
     assert result.verdict == Verdict.UNKNOWN
-    assert "watched" in result.reason
+    assert "observed" in result.reason
 
 
 @pytest.mark.parametrize(

@@ -34,8 +34,8 @@ GOOD = [Op(0, 1, 0, "invoke", "write", "k", 1), Op(1, 2, 0, "ok", "write", "k", 
 
 def harness(capsys: pytest.CaptureFixture[str], *argv: str) -> tuple[int, str, str]:
     code = guarded(lambda: cli.main(list(argv), prog_name="harness", standalone_mode=False))
-    said = capsys.readouterr()
-    return code, said.out, said.err
+    output = capsys.readouterr()
+    return code, output.out, output.err
 
 
 def in_shell(script: str, folder: Path, **env: str) -> subprocess.CompletedProcess[str]:

@@ -17,8 +17,8 @@ from infra.systems.rocketmq.topologies.base import RocketmqTopology
 
 def harness(capsys: pytest.CaptureFixture[str], *argv: str) -> tuple[int, str, str]:
     code = guarded(lambda: cli.main(list(argv), prog_name="harness", standalone_mode=False))
-    said = capsys.readouterr()
-    return code, said.out, said.err
+    output = capsys.readouterr()
+    return code, output.out, output.err
 
 
 @pytest.mark.parametrize(

@@ -77,9 +77,9 @@ def test_settings_may_be_nested_or_dotted(tmp_path: Path) -> None:
 def test_what_is_wrong_is_said(toml: str, said: str, tmp_path: Path) -> None:
     path = tmp_path / "p.toml"
     path.write_text(toml)
-    with pytest.raises(PlanError, match=re.escape(said)) as told:
+    with pytest.raises(PlanError, match=re.escape(said)) as text:
         resolve(Plan.read(path))
-    assert "\n" not in str(told.value).replace("(at", "")
+    assert "\n" not in str(text.value).replace("(at", "")
 
 
 def test_streams_are_independent_and_repeatable() -> None:

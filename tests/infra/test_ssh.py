@@ -78,8 +78,8 @@ words = st.lists(st.text(st.characters(exclude_characters="\0", exclude_categori
 @given(words)
 def test_any_words_come_out_of_a_shell_as_they_went_in(argv: list[str]) -> None:
     line = command_line(["printf", "%s\\0", *argv])
-    said = subprocess.run(["sh", "-c", line], capture_output=True, check=True).stdout
-    assert said == b"".join(word.encode() + b"\0" for word in argv)
+    output = subprocess.run(["sh", "-c", line], capture_output=True, check=True).stdout
+    assert output == b"".join(word.encode() + b"\0" for word in argv)
 
 
 def test_words_pass_through_sshd(node: RemoteNode) -> None:
@@ -166,8 +166,8 @@ def test_a_deadline_ends_the_command_on_the_node_with_its_children(node: RemoteN
 
 def test_many_threads_share_one_connection(node: RemoteNode) -> None:
     with ThreadPoolExecutor(20) as pool:
-        said = pool.map(lambda i: node.run(["echo", str(i)]).text, range(60))
-        assert list(said) == [f"{i}\n" for i in range(60)]
+        output = pool.map(lambda i: node.run(["echo", str(i)]).text, range(60))
+        assert list(output) == [f"{i}\n" for i in range(60)]
 
 
 def test_files(node: RemoteNode, tmp_path: Path) -> None:
@@ -549,13 +549,13 @@ def test_nobody_is_cut_off_from_the_control_program(node: RemoteNode) -> None:
     for source, why in (
         ("127.0.0.1", "cannot be cut off"),
         ("127.0.0.77", "cannot be cut off"),
-        ("x; drop", "no IPv4"),
+        ("x; drop", "not an IPv4"),
     ):
         with pytest.raises(InfraError, match=why):
             drop_packets(node, [source], 60)
     with pytest.raises(InfraError, match="no addresses"):
         drop_packets(node, [], 60)
-    with pytest.raises(InfraError, match="no IPv4"):
+    with pytest.raises(InfraError, match="not an IPv4"):
         send_probe(node, "n2")
 
 

@@ -205,15 +205,15 @@ def test_a_nemesis_with_single_events(tmp_path: Path) -> None:
     ],
 )
 def test_a_corrupt_file_is_one_line_with_its_place(tmp_path: Path, text: str | bytes, wanted: str) -> None:
-    with pytest.raises(HistoryError, match="file" + wanted) as told:
+    with pytest.raises(HistoryError, match="file" + wanted) as message:
         read(tmp_path, text)
-    assert "\n" not in str(told.value)
+    assert "\n" not in str(message.value)
 
 
 def test_errors_show_the_line_as_one_sees_it(tmp_path: Path) -> None:
-    with pytest.raises(HistoryError) as told:
+    with pytest.raises(HistoryError) as text:
         read(tmp_path, ETCD + "INFO  jepsen.util - 3\t:ok\t:read\t3\n")
-    assert str(told.value).endswith(
+    assert str(text.value).endswith(
         "file:9: process 3 completes a read that it never invoked ('INFO jepsen.util - 3 :ok :read 3')"
     )
 

@@ -248,13 +248,13 @@ def test_a_plan_that_is_none_of_ours_leaves_the_folders_name(root: Path) -> None
 def test_serves_on_this_machine_only_and_says_where(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     add_run(root, "register-none", 0, Verdict.VALID)
     threading.Thread(target=serve, args=(root,), kwargs={"port": 0}, daemon=True).start()
-    said = ""
+    output = ""
     for _ in range(1000):
-        said += capsys.readouterr().out
-        if "\n" in said:
+        output += capsys.readouterr().out
+        if "\n" in output:
             break
         threading.Event().wait(0.01)
-    address = re.match(r"http://127\.0\.0\.1:\d+/", said)
+    address = re.match(r"http://127\.0\.0\.1:\d+/", output)
     assert address
     with urllib.request.urlopen(address[0], timeout=10) as answer:
         assert "register" in answer.read().decode()

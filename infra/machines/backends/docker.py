@@ -310,10 +310,10 @@ def _build_on(client: docker.DockerClient, base: str, say: Say) -> str:
                 fileobj=io.BytesIO(recipe.encode()), tag=tag, rm=True, forcerm=True, network_mode="host"
             )
         except BuildError as e:
-            said = [line.get("stream", "").strip() for line in e.build_log if line.get("stream", "").strip()]
+            output = [line.get("stream", "").strip() for line in e.build_log if line.get("stream", "").strip()]
             raise InfraError(
                 f"cannot install the node's packages on --base-image {base} (it must be a Debian with openjdk-17): "
-                f"{said[-1] if said else e.msg}"
+                f"{output[-1] if output else e.msg}"
             ) from e
     return tag
 
@@ -360,10 +360,10 @@ def _why_not(client: docker.DockerClient, name: str) -> str | None:
         container = client.containers.get(name)
         if container.status in ("created", "running", "restarting"):
             return None
-        said = container.logs(tail=1).decode(errors="replace").strip()
+        output = container.logs(tail=1).decode(errors="replace").strip()
     except (DockerException, requests.RequestException):
         return None  # the engine is busy; the deadline judges
-    return f"its container is {container.status}: {said or 'it printed nothing'}"
+    return f"its container is {container.status}: {output or 'it printed nothing'}"
 
 
 def _things(client: docker.DockerClient, label: str) -> Iterator[tuple[str, Any]]:

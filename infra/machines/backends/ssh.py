@@ -346,9 +346,9 @@ class SshBackend:
         """Reachable, root (if need be by sudo), and everything there. Raises InfraError with what is missing."""
         uid = node.run(["id", "-u"], check=False)
         if uid.text.strip() != "0":
-            said = uid.stderr.decode(errors="replace").strip().splitlines()
+            output = uid.stderr.decode(errors="replace").strip().splitlines()
             raise InfraError(
-                f"{node.name}: {node.remote.where} has no root rights ({said[-1] if said else 'not root'}); "
+                f"{node.name}: {node.remote.where} has no root rights ({output[-1] if output else 'not root'}); "
                 "log in as root, or let the user run sudo without a password"
             )
         missing = self._missing(node)
@@ -406,8 +406,10 @@ def _copy(node: RemoteNode, shares: Sequence[Share]) -> None:
 
 def _copy_one(node: RemoteNode, share: Share) -> None:
     """Make the share's folder on the host like its source: only what differs (SHA-256) is sent; what is gone goes."""
-    said = node.run(["sh", "-c", _SUMS, "sums", share.path, MARKER]).stdout.decode("utf-8", "surrogateescape")
-    there = {name.removeprefix("./"): digest for digest, _, name in (e.partition("  ") for e in said.split("\0") if e)}
+    output = node.run(["sh", "-c", _SUMS, "sums", share.path, MARKER]).stdout.decode("utf-8", "surrogateescape")
+    there = {
+        name.removeprefix("./"): digest for digest, _, name in (e.partition("  ") for e in output.split("\0") if e)
+    }
     here = {str(path.relative_to(share.source)): path for path in sorted(share.source.rglob("*")) if path.is_file()}
     for name, path in here.items():
         data = path.read_bytes()

@@ -85,8 +85,8 @@ def send_probe(node: Node, to_address: str) -> None:
 
 def control_address(node: Node) -> str:
     """Where the node sees this control program come from; empty when it does not say."""
-    said = node.run(["printenv", "SSH_CONNECTION"], check=False).text.split()
-    return said[0] if said else ""
+    output = node.run(["printenv", "SSH_CONNECTION"], check=False).text.split()
+    return output[0] if output else ""
 
 
 def _ipv4(text: str) -> ipaddress.IPv4Address:
@@ -97,8 +97,8 @@ def _ipv4(text: str) -> ipaddress.IPv4Address:
 
 
 def _nft(node: Node, what: str) -> list[Mapping[str, Any]]:
-    said = node.run(["nft", "-j", "list", what, "inet"]).text
-    listed: list[Mapping[str, Any]] = json.loads(said)["nftables"] if said.strip() else []
+    output = node.run(["nft", "-j", "list", what, "inet"]).text
+    listed: list[Mapping[str, Any]] = json.loads(output)["nftables"] if output.strip() else []
     return listed
 
 

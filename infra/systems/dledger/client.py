@@ -212,32 +212,32 @@ class RegisterClient:
     async def _opinion(self, node: str, timeout_s: float) -> str | None:
         """Whom one node takes for the leader; None: nobody, or it does not answer."""
         try:
-            said = await ask_status(node, self._endpoints[node], timeout_s, self._group)
+            reply = await ask_status(node, self._endpoints[node], timeout_s, self._group)
         except RemotingError:
             return None
-        return said.leader if said.leader in self._endpoints else None
+        return reply.leader if reply.leader in self._endpoints else None
 
     async def _ask_all(self, timeout_s: float) -> list[NodeStatus]:
         """The status of all nodes that answer. When one names a leader that has itself said so in that term, the silent
         ones are not waited for.
         """
-        asked = [
+        requested = [
             asyncio.create_task(ask_status(node, endpoint, timeout_s, self._group))
             for node, endpoint in self._endpoints.items()
         ]
         answers: list[NodeStatus] = []
         try:
-            for task in asyncio.as_completed(asked):
+            for task in asyncio.as_completed(requested):
                 try:
                     answers.append(await task)
                 except RemotingError:
                     continue
-                if _agreed(answers, len(asked)):
+                if _agreed(answers, len(requested)):
                     break
         finally:
-            for unfinished in asked:
+            for unfinished in requested:
                 unfinished.cancel()
-            await asyncio.gather(*asked, return_exceptions=True)
+            await asyncio.gather(*requested, return_exceptions=True)
         return answers
 
 

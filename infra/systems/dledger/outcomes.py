@@ -143,16 +143,16 @@ def outcome_of_outer(operation: Operation, code: int, remark: str | None) -> Out
 
     A NOT_LEADER thrown by `handleWrite` or `appendAsLeader` is thrown before the append, as above.
     """
-    said = (remark or "no remark").splitlines()[0][:200]
+    reply = (remark or "no remark").splitlines()[0][:200]
     if code in _OUTER_REFUSALS:
-        return Outcome("fail", f"{_OUTER_REFUSALS[code]} (outer code {code}, {said})")
-    if code == 1 and "NOT_LEADER" in said:
-        return Outcome("fail", f"not the leader: refused before the append ({said})")
+        return Outcome("fail", f"{_OUTER_REFUSALS[code]} (outer code {code}, {reply})")
+    if code == 1 and "NOT_LEADER" in reply:
+        return Outcome("fail", f"not the leader: refused before the append ({reply})")
     if operation == "read" and code == 1:
-        return Outcome("fail", f"the server's handler threw ({said})")
+        return Outcome("fail", f"the server's handler threw ({reply})")
     if code == 1:
-        return Outcome("info", f"the server's handler threw, perhaps after the append ({said})")
-    return Outcome("info", f"unlisted outer code {code} ({said})")
+        return Outcome("info", f"the server's handler threw, perhaps after the append ({reply})")
+    return Outcome("info", f"unlisted outer code {code} ({reply})")
 
 
 def outcome_of_error(operation: Operation, error: RemotingError) -> Outcome:

@@ -204,12 +204,12 @@ def test_columns_and_search_agree_on_small_logs() -> None:
         fates = study(record.history)
         try:
             log_order(queue_ops(fates, 0))
-            said = Verdict.VALID
+            output = Verdict.VALID
         except Contradiction:
-            said = Verdict.INVALID
+            output = Verdict.INVALID
         first = int(fates.facts.origins[0])
-        assert said == check(one_by_one(record.history), Log(first)).verdict, f"seed {seed}"
-        verdicts[said] += 1
+        assert output == check(one_by_one(record.history), Log(first)).verdict, f"seed {seed}"
+        verdicts[output] += 1
     assert min(verdicts.values()) > 20
 
 
@@ -239,7 +239,7 @@ def small_log(seed: int) -> RunRecord:
 
 def one_by_one(history: History) -> History:
     """Sends as appends, polls of one message as reads."""
-    told = []
+    text = []
     for op in history:
         value = op.value
         if op.f == "send" and op.type == "ok":
@@ -247,8 +247,8 @@ def one_by_one(history: History) -> History:
         if op.f == "poll" and op.type == "ok":
             value = op.value[0][1]
         f = "append" if op.f == "send" else "read"
-        told.append(Op(op.index, op.time, op.process, op.type, f, op.key, value))
-    return History(told)
+        text.append(Op(op.index, op.time, op.process, op.type, f, op.key, value))
+    return History(text)
 
 
 def in_sync(*sets: Sequence[str], every_s: int = 1) -> list[Observation]:

@@ -28,8 +28,8 @@ class Story:
     def put(self, at: float, process: int, type_: OpType, f: str, value: Any, **extra: Any) -> None:
         self.events.append((at, Op(0, int(at * S), process, type_, f, Q, value, None, {"group": "g", **extra})))
 
-    def call(self, at: float, f: str, asked: Any, got: Any, type_: OpType = "ok", **extra: Any) -> None:
-        self.put(at, 0, "invoke", f, asked, **extra)
+    def call(self, at: float, f: str, requested: Any, got: Any, type_: OpType = "ok", **extra: Any) -> None:
+        self.put(at, 0, "invoke", f, requested, **extra)
         self.put(at + 0.01, 0, type_, f, got, **extra)
 
     def commit(self, at: float, offset: int, node: str = "n1", type_: OpType = "ok") -> None:
@@ -154,7 +154,7 @@ def test_an_offset_that_nobody_committed(said: int | None, expected: set[str], e
     result = offsets(story)
     assert names([result]) == expected
     if expected:
-        assert "said offset 7 for group g on t:a:0 at 00:02.0, although no offset had been committed" in str(result)
+        assert "returned offset 7 for group g on t:a:0 at 00:02.0, although no offset had been committed" in str(result)
     else:
         assert result.verdict == (Verdict.VALID if elsewhere else Verdict.UNKNOWN)
 
