@@ -64,11 +64,11 @@ def _impaired(found: Sequence[FaultInterval], at: int, node: str, peer: str) -> 
 
 def _tell(node: str, loops: Mapping[str, _Rounds]) -> Anomaly:
     first, last = min(r.first for r in loops.values()), max(r.last for r in loops.values())
-    told = ", ".join(f"{peer} {r.count} times" for peer, r in sorted(loops.items()))
+    reason = ", ".join(f"{peer} {r.count} times" for peer, r in sorted(loops.items()))
     return Anomaly(
         "snapshot-install-loop",
-        f"{node} led and tried again and again to install a snapshot ({told} in {(last - first) / 1e9:.0f} s) on peers "
-        "that were up and connected, without ever getting to append to them: COMPARE -> INSTALL_SNAPSHOT -> COMPARE",
+        f"{node} was leader and repeatedly tried to install a snapshot ({reason} in {(last - first) / 1e9:.0f} s) on "
+        "peers that were up and connected, without ever appending to them: COMPARE -> INSTALL_SNAPSHOT -> COMPARE",
         window=(max(0, first), max(0, last)),
         details={"node": node, "log": [line for r in loops.values() for line in r.lines]},
     )

@@ -18,15 +18,15 @@ from results.verdict import Anomaly, CheckResult, Verdict
 
 def permits(run: RunRecord) -> Mapping[str, str]:
     """Name of an anomaly -> why the run's configuration permits it."""
-    said: Any = run.environment.get("permits") or {}
-    said = json.loads(said) if isinstance(said, str) else said
-    return {str(name): str(why) for name, why in said.items()}
+    reported: Any = run.environment.get("permits") or {}
+    reported = json.loads(reported) if isinstance(reported, str) else reported
+    return {str(name): str(why) for name, why in reported.items()}
 
 
 def count(anomaly: Anomaly) -> int:
     """How many cases an anomaly stands for: `details["count"]`, or one."""
-    told = anomaly.details.get("count", 1)
-    return told if isinstance(told, int) else 1
+    reason = anomaly.details.get("count", 1)
+    return reason if isinstance(reason, int) else 1
 
 
 def counted(anomalies: Sequence[Anomaly]) -> str:

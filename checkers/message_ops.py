@@ -194,8 +194,8 @@ def _of_call(call: Call, form: Form) -> Iterator[tuple[Op, str]]:
         yield invoke, f'a {f} has a key, the queue, such as "t:a:0"'
     if not form.argument.holds(invoke.value):
         yield invoke, f"a {f} {form.argument.words}, not {_shown(invoke.value)}"
-    said: Mapping[str, Any] = invoke.extra if done is None else {**invoke.extra, **done.extra}
-    missing = next((name for name in form.needs if said.get(name) is None), None)
+    extra: Mapping[str, Any] = invoke.extra if done is None else {**invoke.extra, **done.extra}
+    missing = next((name for name in form.needs if extra.get(name) is None), None)
     if missing is not None:
         yield invoke, f"a {f} needs {missing!r} in its extra: {form.extra[missing].words}"
     for op in (invoke, *([done] if done is not None else [])):

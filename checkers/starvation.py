@@ -38,7 +38,7 @@ STEAL: Final = 0.5
 """A hypervisor that takes half of the processors."""
 
 
-_LOST: Final = "but nodes were gone at the end that no fault of this run had taken: nobody can tell since when"
+_LOST: Final = "but at the end nodes were missing without a fault of this run: it is unknown since when"
 
 
 @dataclass(frozen=True)
@@ -75,14 +75,14 @@ def short_of_processor(samples: Sequence[MachineSample], start: int, end: int, n
 
 
 def describe(samples: Sequence[MachineSample]) -> str:
-    """What the machine gave over these samples, in one line."""
+    """Resources of the machines over these samples, in one line."""
     waits = [s.wait_ms for s in samples if s.wait_ms is not None]
     if not samples:
         return "not measured"
     start, end = min(s.start for s in samples), max(s.end for s in samples)
     mean = f"a server's thread waited {sum(waits) / len(waits):.2f} ms for a processor on average; " if waits else ""
     short = short_of_processor(samples, start, end)
-    return f"{mean}short of it for {short:.0f} of {(end - start) / SECOND:.0f} s"
+    return f"{mean}shortage for {short:.0f} of {(end - start) / SECOND:.0f} s"
 
 
 def _is_of_time(anomaly: Anomaly) -> bool:
@@ -102,7 +102,7 @@ def _doubt(anomaly: Anomaly, samples: Sequence[MachineSample]) -> str | None:
     why = max(spells, key=lambda spell: spell[1] - spell[0])[2]
     return (
         f"but for {short / SECOND:.0f} of these {(end - start) / SECOND:.0f} s this machine did not give the servers "
-        f"the processor they need ({why}): nobody can tell whose doing it was"
+        f"enough processor time ({why}): the cause is unknown"
     )
 
 
@@ -137,8 +137,11 @@ def _why(sample: MachineSample) -> str | None:
     """By which measurement a machine was short of a processor."""
     found: Iterable[tuple[bool, str]] = (
         (sample.wait_ms is not None and sample.wait_ms >= WAIT_MS, f"threads waited {sample.wait_ms or 0:.0f} ms"),
-        (sample.late_ms >= LATE_MS, f"a timer came {sample.late_ms:.0f} ms late"),
+        (sample.late_ms >= LATE_MS, f"a timer was {sample.late_ms:.0f} ms late"),
         (sample.pause_ms >= PAUSE_MS, f"the garbage collector took {sample.pause_ms:.0f} ms"),
-        (sample.steal is not None and sample.steal >= STEAL, f"{sample.steal or 0:.0%} of the processor was stolen"),
+        (
+            sample.steal is not None and sample.steal >= STEAL,
+            f"{sample.steal or 0:.0%} of the processor time was stolen",
+        ),
     )
     return next((why for is_so, why in found if is_so), None)

@@ -41,11 +41,11 @@ class SyncState:
     def check(self, run: RunRecord) -> CheckResult:
         """`stats`: `brokers`, and `out_s`: broker -> the longest time it was out while no fault was in force."""
         brokers = sorted({o.node for o in run.observations if o.extra.get("broker_name") is not None})
-        told = [o for o in run.observations if isinstance(o.extra.get("in_sync"), list)]
-        if not brokers or not told:
-            return CheckResult(self.name, Verdict.UNKNOWN, "no controller ever said who is in sync")
+        text = [o for o in run.observations if isinstance(o.extra.get("in_sync"), list)]
+        if not brokers or not text:
+            return CheckResult(self.name, Verdict.UNKNOWN, "no controller ever reported the SyncStateSet")
         found = fault_intervals(run.history)
-        absences = list(_absences(brokers, told, found))
+        absences = list(_absences(brokers, text, found))
         longest: dict[str, float] = {}
         for absence in absences:
             longest[absence.node] = max(
@@ -57,7 +57,7 @@ class SyncState:
         short = sorted({a.node for a in absences if a.at_end and a.until - a.since < self.limit})
         unknown = None
         if short:
-            unknown = f"{', '.join(short)} not in sync at the end, but watched for less than {self.limit / SECOND:g} s"
+            unknown = f"{', '.join(short)} not in sync at the end, but observed for less than {self.limit / SECOND:g} s"
         reason = f"{len(brokers)} brokers; none was out of the SyncStateSet for more than {worst:.1f} s without a fault"
         return settled(self.name, run, left, stats, f"{len(brokers)} brokers" if left else reason, unknown)
 
@@ -69,7 +69,7 @@ class SyncState:
         return Anomaly(
             "replica-left-behind",
             f"{absence.node} stayed outside the SyncStateSet ({', '.join(absence.in_sync) or 'empty'}{epoch}) for "
-            f"{seconds:.0f} s{tail} (limit {self.limit / SECOND:g} s), although it was up and no fault was in force",
+            f"{seconds:.0f} s{tail} (limit {self.limit / SECOND:g} s), although it was up and no fault was active",
             window=(absence.since, absence.until),
             details={"node": absence.node, "nodes": nodes_at(run, absence.until, names), "seconds": round(seconds, 1)},
             limit_s=self.limit / SECOND,
@@ -77,14 +77,14 @@ class SyncState:
 
 
 def _absences(
-    brokers: Sequence[str], told: Sequence[Observation], found: Sequence[FaultInterval]
+    brokers: Sequence[str], reason: Sequence[Observation], found: Sequence[FaultInterval]
 ) -> Iterator[_Absence]:
-    """Every stretch of observations in which a broker was out and no fault was in force. Groups of brokers have sets of
+    """Every stretch of observations in which a broker was out and no fault was active. Groups of brokers have sets of
     their own: an observation names its group, or speaks of all.
     """
     for node in brokers:
         current: _Absence | None = None
-        for seen in told:
+        for seen in reason:
             names = [str(n) for n in seen.extra["in_sync"]]
             troubled = any(interval.covers(seen.time, seen.time) for interval in found)
             if node in names or troubled or not names:

@@ -96,8 +96,8 @@ def unforeseen(problem: BaseException) -> str:
     """An error that nobody foresaw, in one line that names the file with its traceback."""
     text = " ".join(str(problem).split())
     what = f"{type(problem).__name__}: {text}" if text else type(problem).__name__
-    told = what if len(what) <= 300 else f"{what[:300]}…"
-    return f"unexpected error, please report it: {told}  ({_kept(problem)})"
+    message = what if len(what) <= 300 else f"{what[:300]}…"
+    return f"unexpected error, please report it: {message}  ({_kept(problem)})"
 
 
 def _kept(problem: BaseException) -> str:

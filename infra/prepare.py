@@ -30,7 +30,7 @@ def prepare() -> None:
     began = time.monotonic()
     for point in sorted(entry_points(group=TOPOLOGIES), key=lambda point: point.name):
         point.load()(ServerSettings()).shares()
-        say(f"{point.name}: jars and server are there ({time.monotonic() - began:.1f} s)")
+        say(f"{point.name}: jars and server are ready ({time.monotonic() - began:.1f} s)")
     engine = engine_answers()
     if not engine.ok and os.geteuid() == 0 and shutil.which("dockerd"):
         say(f"{engine.reason}; starting an engine of our own (no default bridge)")
@@ -39,15 +39,15 @@ def prepare() -> None:
     if engine.ok:
         ensure_tar(say)
         ensure_image(connect(), None, say)
-        say(f"docker: node image is there ({time.monotonic() - began:.1f} s)")
+        say(f"docker: node image is ready ({time.monotonic() - began:.1f} s)")
     else:
         say(f"docker: not here: {engine.reason} {engine.remedy}")
     if os.geteuid() == 0:
         ensure_rootfs(say)
     local = LocalBackend().probe()
-    say(f"local: {'can be used' if local.ok else 'not here: ' + local.reason} ({time.monotonic() - began:.1f} s)")
+    say(f"local: {'available' if local.ok else 'not available: ' + local.reason} ({time.monotonic() - began:.1f} s)")
     if not engine.ok and not local.ok:
-        raise InfraError(f"neither docker ({engine.reason}) nor local nodes ({local.reason}) can be had here")
+        raise InfraError(f"neither docker ({engine.reason}) nor local nodes ({local.reason}) is available here")
 
 
 if __name__ == "__main__":

@@ -31,7 +31,7 @@ def split_one(nodes: Sequence[str], loner: str) -> tuple[list[str], list[str]]:
     (['b'], ['a', 'c'])
     """
     if loner not in nodes:
-        raise ValueError(f"{loner} is none of {', '.join(nodes)}")
+        raise ValueError(f"{loner} is not one of {', '.join(nodes)}")
     return [loner], [node for node in nodes if node != loner]
 
 
@@ -39,7 +39,7 @@ def complete_grudge(components: Sequence[Sequence[str]]) -> Grudge:
     """No traffic between any two components, all traffic inside each. Components must not share a node."""
     everyone = [node for component in components for node in component]
     if len(set(everyone)) != len(everyone):
-        raise ValueError(f"a node stands in two components: {components}")
+        raise ValueError(f"a node is in two components: {components}")
     return invert({node: component for component in components for node in component}, everyone)
 
 

@@ -95,7 +95,7 @@ class Kill(ProcessInjection):
 
     def seen(self, deployment: Deployment) -> Evidence:
         if not self.struck:
-            return Evidence(False, "no server was running, so none was ended")
+            return Evidence(False, "no server was running, so none was killed")
         left = self.missing(deployment, _GONE)
         signal = self.action.partition(",")[0]
         found = (
@@ -120,7 +120,7 @@ class Kill(ProcessInjection):
         lines = (
             f"{named(kind, found[kind])} runs"
             if kind in found
-            else f"no {kind} process {self.return_s:g} s after the restart; its log tells why"
+            else f"no {kind} process {self.return_s:g} s after the restart; see its log"
             for kind in self.struck
         )
         return Evidence(back, "; ".join(lines))
@@ -229,7 +229,7 @@ class KillRandomProcesses(ProcessFault):
     """SIGKILL; the servers are started again at the end."""
 
     name = "kill-random-processes"
-    summary = "servers of random nodes are killed (SIGKILL) and started again"
+    summary = "kills servers of random nodes (SIGKILL) and starts them again"
     default_target: ClassVar[str] = "random"
     injection: ClassVar[type[ProcessInjection]] = Kill
 
@@ -242,7 +242,7 @@ class CrashRandomNodes(ProcessFault):
     """
 
     name = "crash-random-nodes"
-    summary = "servers of random nodes are killed, their file cache is dropped, and they are started again"
+    summary = "kills servers of random nodes, drops their file cache, and starts them again"
     default_target: ClassVar[str] = "random"
     injection: ClassVar[type[ProcessInjection]] = ColdKill
 
@@ -251,7 +251,7 @@ class HammerTime(ProcessFault):
     """SIGSTOP, and SIGCONT at the end: a long pause, as of a garbage collector or a frozen virtual machine."""
 
     name = "hammer-time"
-    summary = "servers of random nodes are stopped (SIGSTOP) and go on later (SIGCONT)"
+    summary = "stops servers of random nodes (SIGSTOP) and continues them (SIGCONT)"
     injection: ClassVar[type[ProcessInjection]] = Stop
 
 

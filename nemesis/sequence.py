@@ -23,7 +23,7 @@ from results.strikes import Effect
 class PauseOptions:
     """What the fault can be told."""
 
-    pause: Seconds = option(1.0, "How long the slaves stand still before their master is killed.", low=0.05, high=10)
+    pause: Seconds = option(1.0, "Time between the stop of the slaves and the kill of their master.", low=0.05, high=10)
 
 
 class PausedKill(Kill):
@@ -82,7 +82,7 @@ class PausedKill(Kill):
     def seen(self, deployment: Deployment) -> Evidence:
         """The master is gone, and all slaves were seen to stand still before."""
         killed = super().seen(deployment)
-        what = f"{', '.join(self.paused) or 'nobody'} stood still for {self.paused_s:.1f} s; {killed.what}"
+        what = f"{', '.join(self.paused) or 'no slave'} stopped for {self.paused_s:.1f} s; {killed.what}"
         return Evidence(killed.seen and set(self.paused) == set(self.slaves), what)
 
 
@@ -95,7 +95,7 @@ class PauseSlavesKillMaster(Fault):
     """
 
     name = "pause-slaves-kill-master"
-    summary = "all slaves stop; a second later their master is killed, and the slaves go on"
+    summary = "stops all slaves, kills their master a second later, and continues the slaves"
     Options: ClassVar[type] = PauseOptions
     default_target: ClassVar[str] = "leader"
 

@@ -96,16 +96,16 @@ class DeploymentRecord:
         }
 
     @staticmethod
-    def from_json(said: Mapping[str, Any]) -> DeploymentRecord:
+    def from_json(reported: Mapping[str, Any]) -> DeploymentRecord:
         """Raises ValueError, TypeError or KeyError for what `to_json` did not write."""
         known = Traits.__dataclass_fields__
         return DeploymentRecord(
-            topology=str(said["topology"]),
-            nodes={str(k): str(v) for k, v in said["nodes"].items()},
-            servers=[ServerRecord(**server) for server in said["servers"]],
-            groups={str(k): [str(n) for n in v] for k, v in said["groups"].items()},
-            quorums=[[str(n) for n in quorum] for quorum in said["quorums"]],
-            traits=Traits(**{k: v for k, v in said.get("traits", {}).items() if k in known}),
+            topology=str(reported["topology"]),
+            nodes={str(k): str(v) for k, v in reported["nodes"].items()},
+            servers=[ServerRecord(**server) for server in reported["servers"]],
+            groups={str(k): [str(n) for n in v] for k, v in reported["groups"].items()},
+            quorums=[[str(n) for n in quorum] for quorum in reported["quorums"]],
+            traits=Traits(**{k: v for k, v in reported.get("traits", {}).items() if k in known}),
         )
 
 

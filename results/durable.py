@@ -60,7 +60,7 @@ def _insist_on_place(path: Path) -> None:
     with suppress(FileNotFoundError):
         mode = os.lstat(path).st_mode
         if not (stat.S_ISREG(mode) or stat.S_ISLNK(mode) or stat.S_ISDIR(mode)):
-            raise OSError(errno.EEXIST, "it is a device or a pipe, and no file can take its place")
+            raise OSError(errno.EEXIST, "it is a device or a pipe; a file cannot replace it")
 
 
 def write_text(path: Path, text: str, what: str) -> None:

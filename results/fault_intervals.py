@@ -133,4 +133,4 @@ def _peers(value: object) -> dict[str, Sequence[str]]:
 
 
 def _texts(value: object) -> dict[str, str]:
-    return {node: str(said) for node, said in _details(value).items()}
+    return {node: str(reported) for node, reported in _details(value).items()}

@@ -100,8 +100,8 @@ class History(Sequence[Op]):
             elif not op.is_event:
                 at = open_at.pop(op.process, None)
                 if at is None:
-                    told = f"process {op.process} completes {with_article(op.f)} that it never invoked (op {op.index})"
-                    wrong.append((op, told))
+                    text = f"process {op.process} completes {with_article(op.f)} that it never invoked (op {op.index})"
+                    wrong.append((op, text))
                     continue
                 completions[at] = op
                 if op.f != invoked[at].f or op.key != invoked[at].key:

@@ -128,7 +128,7 @@ class Journal:
             if self._failed is not None:
                 raise self._failed
             if self._closed:
-                raise StoreError(f"{self.path}: op {op.index} comes after the journal was closed")
+                raise StoreError(f"{self.path}: op {op.index} arrived after the journal was closed")
             self._buffer.append(text)
 
     def close(self) -> None:
@@ -271,9 +271,11 @@ def parse(text: bytes, need_crc: bool, position: int) -> Op:
     bare = text.rstrip(b"\r\n")
     sealed = bare[-_TAIL:-10] == _CRC_FIELD
     if sealed:
-        said, is_ = bare[-10:-2], b"%08x" % zlib.crc32(bare[:-_TAIL])
-        if said != is_:
-            raise ValueError(f"the line does not match its CRC ({said.decode(errors='replace')}, not {is_.decode()})")
+        reported, is_ = bare[-10:-2], b"%08x" % zlib.crc32(bare[:-_TAIL])
+        if reported != is_:
+            raise ValueError(
+                f"the line does not match its CRC ({reported.decode(errors='replace')}, not {is_.decode()})"
+            )
     elif need_crc:
         raise ValueError("the line has no CRC")
     try:

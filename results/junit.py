@@ -53,14 +53,14 @@ def _case(root: ET.Element, result: CheckResult, suite: str) -> None:
     case = ET.SubElement(
         root, "testcase", classname=clean(suite), name=clean(result.checker), time=f"{result.ms / 1000:.3f}"
     )
-    told = _describe(result)
+    text = _describe(result)
     if result.verdict is Verdict.VALID:
-        if told:
-            ET.SubElement(case, "system-out").text = told
+        if text:
+            ET.SubElement(case, "system-out").text = text
         return
     kind = "failure" if result.verdict is Verdict.INVALID else "error"
     problem = ET.SubElement(case, kind, type=result.verdict.value, message=clean(result.reason))
-    problem.text = told
+    problem.text = text
 
 
 def _describe(result: CheckResult) -> str:

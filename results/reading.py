@@ -64,7 +64,7 @@ def opened(path: Path, limit: int | None = None, *, follow: bool = True) -> IO[b
         raise OSError(errno.EINVAL, "no path can hold a NUL") from None
     except OSError as problem:
         if problem.errno == errno.ELOOP and not follow:
-            raise OSError(errno.ELOOP, "a link, and none is followed here") from None
+            raise OSError(errno.ELOOP, "a link, and links are not followed") from None
         if problem.errno == errno.ENXIO:  # a socket
             raise OSError(errno.EINVAL, "a socket, not a regular file") from None
         raise
@@ -73,8 +73,8 @@ def opened(path: Path, limit: int | None = None, *, follow: bool = True) -> IO[b
         if not stat.S_ISREG(about.st_mode):
             raise OSError(errno.EINVAL, f"{_kind(about.st_mode)}, not a regular file")
         if limit is not None and about.st_size > limit:
-            told = f"of {in_bytes(about.st_size)}, and at most {in_bytes(limit)} are read"
-            raise OSError(errno.EFBIG, told)
+            text = f"of {in_bytes(about.st_size)}, and at most {in_bytes(limit)} are read"
+            raise OSError(errno.EFBIG, text)
         return os.fdopen(fd, "rb")
     except BaseException:
         os.close(fd)
@@ -156,12 +156,12 @@ def exists(path: Path) -> bool:
         return False
 
 
-def allowance(path: Path, asked: int | None, *, packed: bool) -> int:
+def allowance(path: Path, requested: int | None, *, packed: bool) -> int:
     """Bytes of memory for reading a history: what was asked for; else in proportion to what it takes on the disk (holes
     take nothing), and never less than `PLAIN_FLOOR`.
     """
-    if asked is not None:
-        return max(asked, _LEAST)
+    if requested is not None:
+        return max(requested, _LEAST)
     try:
         used = os.stat(path).st_blocks * 512
     except (OSError, ValueError):
@@ -182,8 +182,8 @@ def bounded(path: Path, memory: int) -> Iterator[None]:
         yield
     except MemoryError:
         gc.collect()
-        told = f"reading it takes more than {in_bytes(memory)} of memory; --memory-mb gives it more"
-        raise HistoryError(path, None, told) from None
+        text = f"reading it takes more than {in_bytes(memory)} of memory; --memory-mb gives it more"
+        raise HistoryError(path, None, text) from None
     finally:
         if before is not None:
             resource.setrlimit(resource.RLIMIT_DATA, before)

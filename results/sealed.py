@@ -198,7 +198,7 @@ def _parsed(path: Path, columns: Mapping[str, list[Any]], name: str, absent: str
     except RecursionError:
         problem = "it is nested too deeply"
     first, last = columns["index"][0], columns["index"][-1]
-    raise HistoryError(path, None, f"ops {first} to {last}: column {name!r} is no JSON: {problem}")
+    raise HistoryError(path, None, f"ops {first} to {last}: column {name!r} is not JSON: {problem}")
 
 
 def insist_on_schema(path: Path, found: pa.Schema) -> None:

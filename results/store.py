@@ -292,7 +292,7 @@ def _summary(folder: Path, name: str, when: datetime) -> RunSummary:
             raise TypeError("its reason is no text")
         return RunSummary(folder, name, when, verdict, reason)
     except FileNotFoundError:
-        return RunSummary(folder, name, when, None, "no verdict: the run still goes, or was broken off")
+        return RunSummary(folder, name, when, None, "no verdict: the run is still active, or was interrupted")
     except (OSError, ValueError, KeyError, TypeError) as problem:
         why = problem.strerror if isinstance(problem, OSError) else problem
         return RunSummary(folder, name, when, None, f"verdict.json cannot be read: {why}", broken=True)

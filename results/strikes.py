@@ -40,9 +40,14 @@ class Effect:
         return found
 
     @staticmethod
-    def from_json(said: Mapping[str, Any]) -> Effect:
+    def from_json(reported: Mapping[str, Any]) -> Effect:
         """Raises KeyError or TypeError for what `to_json` did not write."""
-        return Effect(said["kind"], str(said["node"]), tuple(said.get("servers", ())), tuple(said.get("peers", ())))
+        return Effect(
+            reported["kind"],
+            str(reported["node"]),
+            tuple(reported.get("servers", ())),
+            tuple(reported.get("peers", ())),
+        )
 
 
 @dataclass(frozen=True)
@@ -99,7 +104,7 @@ class Strike:
     def from_op(value: object) -> Strike:
         """The strike of an `inject` or `heal` op. Raises ValueError for a value that is none of ours."""
         if not isinstance(value, Mapping):
-            raise ValueError(f"{value!r} is no strike")
+            raise ValueError(f"{value!r} is not a strike")
         number, fault = value.get("id"), value.get("fault")
         if not isinstance(number, int) or not isinstance(fault, str):
             raise ValueError(f"{value!r} names no fault, or has no id")

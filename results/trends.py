@@ -129,8 +129,8 @@ def read_trends(output: Path) -> Trends:
         try:
             runs.append(_trend(run, rows))
         except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as problem:
-            told = f"the rows of {run!r} are none of a verdict table: {type(problem).__name__}: {problem}"
-            raise HistoryError(output, None, told) from None
+            text = f"the rows of {run!r} are none of a verdict table: {type(problem).__name__}: {problem}"
+            raise HistoryError(output, None, text) from None
     return Trends(sorted(runs, key=lambda run: (run.when, run.run)))
 
 

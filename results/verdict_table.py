@@ -164,7 +164,7 @@ def read_verdicts(output: Path, columns: Sequence[str] | None = None) -> pa.Tabl
     except OSError as problem:
         raise HistoryError(output, None, f"cannot be read: {problem.strerror}") from None
     if not files:
-        raise HistoryError(output, None, "no verdict table lies here; `harness batch --output` writes one")
+        raise HistoryError(output, None, "there is no verdict table here; `harness batch --output` writes one")
     wanted = None if columns is None else list(dict.fromkeys([*columns, "source", "run", "unit", "checked"]))
     tables = [_read(file, wanted) for file in files]
     table = pa.concat_tables(tables).unify_dictionaries()

@@ -64,8 +64,8 @@ class Row:
 
     def has(self, words: Sequence[str]) -> bool:
         """Whether all words (in small letters) occur in what the list shows of it."""
-        said = f"{self.time} {self.label} {self.verdict} {self.reason}".casefold()
-        return all(word in said for word in words)
+        reported = f"{self.time} {self.label} {self.verdict} {self.reason}".casefold()
+        return all(word in reported for word in words)
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ def create_app(store_root: Path, hosts: frozenset[str] = _HOSTS) -> Flask:
         host = request.host.rsplit(":", 1)[0] if not request.host.endswith("]") else request.host
         if host in hosts:
             return None
-        return Response("This view answers under the address of this machine only.\n", 403, mimetype="text/plain")
+        return Response("This view is available only under the address of this machine.\n", 403, mimetype="text/plain")
 
     @app.after_request
     def headers(response: Response) -> Response:
@@ -126,15 +126,15 @@ def create_app(store_root: Path, hosts: frozenset[str] = _HOSTS) -> Flask:
 
     @app.errorhandler(HTTPException)
     def refused(problem: HTTPException) -> Response:
-        said = {404: "There is no such run or file in the store.", 405: "This view only reads."}
+        reported = {404: "There is no such run or file in the store.", 405: "This view is read-only."}
         code = problem.code or 500
-        return Response(f"{said.get(code, problem.name)}\n", code, mimetype="text/plain")
+        return Response(f"{reported.get(code, problem.name)}\n", code, mimetype="text/plain")
 
     @app.errorhandler(Exception)
     def failed(problem: Exception) -> Response:
         log.error("%s: %s: %s", request.path, type(problem).__name__, problem, exc_info=problem)
-        told = "This page cannot be shown: an error that nobody foresaw. The terminal of `harness serve` names it.\n"
-        return Response(told, 500, mimetype="text/plain")
+        message = "This page cannot be shown because of an unexpected error. See the terminal of `harness serve`.\n"
+        return Response(message, 500, mimetype="text/plain")
 
     return app
 
@@ -218,11 +218,11 @@ def _row(root: Path, run: RunSummary) -> Row:
     return Row(f"{run.time:%Y-%m-%d %H:%M:%S}", text(run.name, 120), verdict, text(run.reason), folder)
 
 
-def _index(root: Path, asked: Mapping[str, str]) -> dict[str, Any]:
+def _index(root: Path, requested: Mapping[str, str]) -> dict[str, Any]:
     """What the list shows: the runs with all the words of `q`, sorted by `sort`, page `page` of them."""
-    query = asked.get("q", "")[:200]
-    sort = asked.get("sort", "time") if asked.get("sort") in _SORTS else "time"
-    up = asked.get("order", "asc" if sort != "time" else "desc") == "asc"
+    query = requested.get("q", "")[:200]
+    sort = requested.get("sort", "time") if requested.get("sort") in _SORTS else "time"
+    up = requested.get("order", "asc" if sort != "time" else "desc") == "asc"
     rows = _rows(root)
     found = [row for row in rows if row.has(query.casefold().split())]
     if sort == "time":
@@ -231,7 +231,7 @@ def _index(root: Path, asked: Mapping[str, str]) -> dict[str, Any]:
         # Sorting is stable: among equals the newest stays first.
         found.sort(key=lambda row: row.label if sort == "name" else row.verdict, reverse=not up)
     pages = max(1, -(-len(found) // PAGE))
-    number = asked.get("page", "1")
+    number = requested.get("page", "1")
     page = min(max(int(number) if number.isdecimal() and len(number) < 9 else 1, 1), pages)
 
     def link(**changes: object) -> str:
@@ -273,8 +273,8 @@ def _trends(root: Path) -> Response:
     try:
         found = read_trends(root.parent / "verdicts")
     except HistoryError:
-        told = "There is no verdict table beside the store; `harness batch` makes one.\n"
-        return Response(told, 404, mimetype="text/plain")
+        message = "There is no verdict table beside the store; `harness batch` creates one.\n"
+        return Response(message, 404, mimetype="text/plain")
     return _page(trends_page(found))
 
 

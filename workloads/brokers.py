@@ -157,8 +157,8 @@ class BrokerClient:
             if not pulled.messages and not done and pulled.min is not None and at < pulled.min:
                 at = pulled.min  # older messages were deleted
             elif done or not pulled.messages or len(found) >= _CHUNK or loop.time() > end - self.deadline_s / 2:
-                said = {name: n for name, n in (("min", pulled.min), ("max", pulled.max)) if n is not None}
-                return _shown(found, {"node": node, "done": done, **said})
+                reported = {name: n for name, n in (("min", pulled.min), ("max", pulled.max)) if n is not None}
+                return _shown(found, {"node": node, "done": done, **reported})
 
     async def edge(self, op: Op) -> Completion:
         """`max-offset` or `min-offset` of a queue at a node."""
@@ -185,8 +185,8 @@ def _sent(sent: Sent, message: int, extra: dict[str, Any]) -> Completion:
 
 def read_completion(pulled: Pulled, messages: Sequence[Message], extra: dict[str, Any]) -> Completion:
     """A read's completion: the messages as [offset, id], and what the broker said beside them in `extra`."""
-    said = {"min": pulled.min, "max": pulled.max, "next": pulled.next, "code": pulled.code}
-    extra |= {name: value for name, value in said.items() if value is not None}
+    reported = {"min": pulled.min, "max": pulled.max, "next": pulled.next, "code": pulled.code}
+    extra |= {name: value for name, value in reported.items() if value is not None}
     if pulled.outcome.type != "ok":
         return Completion("fail", None, pulled.outcome.why, extra)
     return _shown(messages, extra)

@@ -91,16 +91,17 @@ class Remoting(MessageClient):
     """Our own client of the remoting protocol: exact deadlines, one attempt."""
 
     name = "remoting"
-    summary = "our own client of the remoting protocol: one attempt, an exact deadline, the raw answer"
+    summary = "the harness's client of the remoting protocol: one attempt, an exact deadline, the raw answer"
 
 
 class Native(MessageClient):
     """librocketmq, the C++ client."""
 
     name = "native"
-    summary = "librocketmq, the C++ client, by rocketmq-client-python; it sends up to three times behind one send"
+    summary = "librocketmq, the C++ client, through rocketmq-client-python; up to three attempts per send"
     permits: ClassVar[Mapping[str, str]] = dict.fromkeys(
-        ("duplicated", "nonlinearizable"), "the native client sends up to three times behind one send, and tells nobody"
+        ("duplicated", "nonlinearizable"),
+        "the native client makes up to three attempts per send, without reporting it",
     )
 
     async def producers(self, context: RunContext, deadline_s: float) -> Producers | None:

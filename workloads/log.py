@@ -60,14 +60,14 @@ PHASE: Final = 1_000_000_000
 class LogOptions:
     """What the workload can be told."""
 
-    ground_truth: bool = option(False, "At the end, read the stopped servers' files and compare them with the history.")
+    ground_truth: bool = option(False, "After the run, compare the stopped servers' files with the history.")
 
 
 class LogWorkload(Workload):
     """Sends and polls; afterwards every replica is read through."""
 
     name = "log"
-    summary = "messages to the queues of a topic, read by offset from masters and slaves: nothing acknowledged is lost"
+    summary = "messages of a topic, read by offset from masters and slaves: no acknowledged message may be lost"
     topologies = ("controller", "dledger-commitlog", "master-slave", "slave-acting-master")
     clients = ("remoting", "native", "grpc")
     Options: ClassVar[type] = LogOptions
@@ -90,7 +90,7 @@ class LogWorkload(Workload):
     @property
     def places(self) -> TopicLayout:
         """Known once `setup` was called."""
-        assert self._places is not None, "setup comes first"
+        assert self._places is not None, "setup must be called first"
         return self._places
 
     async def setup(self, context: RunContext) -> None:
@@ -113,7 +113,7 @@ class LogWorkload(Workload):
 
     def client_arguments(self, thread: int) -> tuple[TopicLayout, Masters, dict[str, str], float, bool, Foreign | None]:
         """What a `BrokerClient` on a thread is made of; every second is steadfast."""
-        assert self._masters is not None, "setup comes first"
+        assert self._masters is not None, "setup must be called first"
         beliefs = self._beliefs.setdefault(thread, {})
         foreign = None if self._producers is None else Foreign(self._producers, thread)
         return self.places, self._masters, beliefs, self.plan.op_deadline_s, thread % 2 == 1, foreign
@@ -218,4 +218,4 @@ class LogOps(BrokerClient):
                 return await self.replica_read(op)
             case "max-offset" | "min-offset":
                 return await self.edge(op)
-        raise ValueError(f"the log workload knows no {op.f!r}")
+        raise ValueError(f"the log workload does not know {op.f!r}")

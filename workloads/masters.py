@@ -19,7 +19,7 @@ S = TypeVar("S")
 T = TypeVar("T")
 
 _ASK_S: Final = 0.8
-_SILENCE: Final = "nobody names one"
+_SILENCE: Final = "no node reports one"
 _GAP_S: Final = 0.1
 """Looked up at most so often, however many clients are sent away at the same time."""
 
@@ -44,7 +44,7 @@ class Masters:
         return self._known.get(group)
 
     async def find(self, group: str, *, doubted: str | None = None) -> str | None:
-        """The master's node; None where nobody names one. `doubted`: the node that just refused to be it."""
+        """The master's node; None where no node reports one. `doubted`: the node that just refused to be it."""
         known = self._known.get(group)
         if known is not None and known != doubted:
             return known

@@ -44,16 +44,14 @@ POP_BATCH: Final = 8
 class QueueOptions(LogOptions):
     """What the workload can be told."""
 
-    consume: Literal["pull", "pop"] = option("pull", "How the group consumes: it pulls and commits, or pops and acks.")
+    consume: Literal["pull", "pop"] = option("pull", "How the group consumes: pull (and commit) or pop (and ack).")
 
 
 class QueueWorkload(LogWorkload):
     """Sends, and a consumer group that pulls and commits, or pops; afterwards it drains the topic."""
 
     name = "queue"
-    summary = (
-        "a consumer group that pulls and commits, or pops, crashes and rebalances: all is consumed, no offset lost"
-    )
+    summary = "a consumer group that pulls or pops, with crashes and rebalances: no message or offset may be lost"
     prefix = "queue"
     Options: ClassVar[type] = QueueOptions
 
@@ -128,7 +126,7 @@ class QueueOps(BrokerClient):
                 return Completion("ok", op.value, extra={"group": op.extra["group"]})
             case "consume" | "commit" | "committed" | "drain" | "pop" | "ack" | "extend":
                 return await self._at_master(op)
-        raise ValueError(f"the queue workload knows no {op.f!r}")
+        raise ValueError(f"the queue workload does not know {op.f!r}")
 
     async def _at_master(self, op: Op) -> Completion:
         """One attempt at whom this client takes for the master of the queue's group."""
@@ -215,10 +213,10 @@ class QueueOps(BrokerClient):
         return _completion(extended.outcome, op.value, value, extended.code, extra)
 
 
-def _completion(outcome: Outcome, asked: Any, value: Any, code: int | None, extra: dict[str, Any]) -> Completion:
+def _completion(outcome: Outcome, requested: Any, value: Any, code: int | None, extra: dict[str, Any]) -> Completion:
     """`value` if it is ok, else what was asked, and why not."""
     if code is not None:
         extra["code"] = code
     if outcome.type == "ok":
         return Completion("ok", value, extra=extra)
-    return Completion(outcome.type, asked, outcome.why, extra)
+    return Completion(outcome.type, requested, outcome.why, extra)

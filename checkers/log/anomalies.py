@@ -85,11 +85,11 @@ class LogAnomalies:
         elif not sightings:
             unknown = f"{acked:,} messages were acknowledged, and none was ever read"
         elif undecided:
-            unknown = f"of {undecided:,} acknowledged messages the run does not show whether they were kept"
-        told = f"{acked:,} acknowledged messages in {stats['queues']} queues"
+            unknown = f"the run does not show whether {undecided:,} acknowledged messages were kept"
+        reason = f"{acked:,} acknowledged messages in {stats['queues']} queues"
         # (Those of one part stand in this order already.)
         anomalies = sorted((a for part in parts for a in part.anomalies), key=lambda a: NAMES.index(a.name))
-        return settled(self.name, run, anomalies, dict(stats), told, unknown)
+        return settled(self.name, run, anomalies, dict(stats), reason, unknown)
 
 
 class _Judge(AnomalyWriter):
@@ -117,9 +117,9 @@ class _Judge(AnomalyWriter):
         def say(group: Sequence[Case], where: str) -> tuple[str, dict[str, Any]]:
             first = group[0]
             rivals = sum(bool(len(self.final_at(c.queue, c.offset))) for c in group)
-            proof = "is on no replica in the end" if self.readings.of(first.queue) else "was never seen by any reader"
+            proof = "is on no replica at the end" if self.readings.of(first.queue) else "was never returned to a reader"
             instead = self.instead(first)
-            taken = f" Other messages stand at {rivals} of these offsets." if len(group) > 1 and rivals else ""
+            taken = f" There are other messages at {rivals} of these offsets." if len(group) > 1 and rivals else ""
             return (
                 f"{_many(group, 'acknowledged message')} lost: {self.facts.node(first.node)} acknowledged "
                 f"{_them(group)} {times(group)} ({where}). Message {self.name_of(first)}, acknowledged at offset "
@@ -127,7 +127,7 @@ class _Judge(AnomalyWriter):
                 {"replicas": self.replicas(first.queue), "offsets_taken_by_others": rivals},
             )
 
-        return [_anomaly("lost", t) for t in cases.told(say)]
+        return [_anomaly("lost", t) for t in cases.describe(say)]
 
     def phantom(self) -> list[Anomaly]:
         cases = self.cases(self.place_case(int(row)) for row in self.fates.phantom)
@@ -135,12 +135,12 @@ class _Judge(AnomalyWriter):
         def say(group: Sequence[Case], where: str) -> tuple[str, dict[str, Any]]:
             send = self.send_op(group[0].id)
             return (
-                f"{_many(group, 'message')} that certainly had not been sent can be read all the same ({where}): the "
-                f"send of message {self.name_of(group[0])} failed ({(send and send.error) or 'with no error told'})",
+                f"{_many(group, 'message')} that certainly had not been sent can be read ({where}): the "
+                f"send of message {self.name_of(group[0])} failed ({(send and send.error) or 'without an error'})",
                 {},
             )
 
-        return [_anomaly("phantom", t) for t in cases.told(say)]
+        return [_anomaly("phantom", t) for t in cases.describe(say)]
 
     def stray(self) -> list[Anomaly]:
         cases = self.cases(self.place_case(int(row)) for row in self.fates.stray)
@@ -148,7 +148,7 @@ class _Judge(AnomalyWriter):
         def say(group: Sequence[Case], where: str) -> tuple[str, dict[str, Any]]:
             return f"{_many(group, 'message')} that nobody sent ({where}), the first: {self.name_of(group[0])}", {}
 
-        return [_anomaly("never-sent", t) for t in cases.told(say)]
+        return [_anomaly("never-sent", t) for t in cases.describe(say)]
 
     def duplicated(self) -> list[Anomaly]:
         cases = self.cases(self.spread_case(rows) for rows in self.fates.duplicated)
@@ -156,11 +156,11 @@ class _Judge(AnomalyWriter):
         def say(group: Sequence[Case], where: str) -> tuple[str, dict[str, Any]]:
             return (
                 f"{_many(group, 'message')} stored twice ({where}), each sent once: message {self.name_of(group[0])} "
-                f"stands at {self.places_of(group[0].id)}",
+                f"is at {self.places_of(group[0].id)}",
                 {},
             )
 
-        return [_anomaly("duplicated", t) for t in cases.told(say)]
+        return [_anomaly("duplicated", t) for t in cases.describe(say)]
 
     def inconsistent(self) -> list[Anomaly]:
         fates, sends = self.fates, self.facts.sends
@@ -178,8 +178,8 @@ class _Judge(AnomalyWriter):
                 else "was sent once"
             )
             return (
-                f"{_many(group, 'message')} not where the broker said ({where}): message {self.name_of(first)} "
-                f"{acked}, and was read at {self.places_of(first.id)}",
+                f"{_many(group, 'message')} not at the offset that the broker returned ({where}): message "
+                f"{self.name_of(first)} {acked}, and was read at {self.places_of(first.id)}",
                 {},
             )
 
@@ -188,7 +188,7 @@ class _Judge(AnomalyWriter):
             others = [int(e) for e, later in fates.rivals if sends.id[later] == first.id]
             other = self.acked(others[0]) if others else "another one"
             return (
-                f"{_many(group, 'offset')} given away twice ({where}): offset {first.offset} to message "
+                f"{_many(group, 'offset')} assigned twice ({where}): offset {first.offset} to message "
                 f"{self.name_of(first)}, acknowledged by {self.facts.node(first.node)}, and to {other}",
                 {},
             )
@@ -201,9 +201,9 @@ class _Judge(AnomalyWriter):
             )
 
         return [
-            *(_anomaly("inconsistent-offsets", t) for t in moved.told(say_moved)),
-            *(_anomaly("inconsistent-offsets", t) for t in rivals.told(say_rivals)),
-            *(_anomaly("inconsistent-offsets", t) for t in clashes.told(say_clash)),
+            *(_anomaly("inconsistent-offsets", t) for t in moved.describe(say_moved)),
+            *(_anomaly("inconsistent-offsets", t) for t in rivals.describe(say_rivals)),
+            *(_anomaly("inconsistent-offsets", t) for t in clashes.describe(say_clash)),
         ]
 
     def dirty(self) -> list[Anomaly]:
@@ -212,13 +212,13 @@ class _Judge(AnomalyWriter):
         def say(group: Sequence[Case], where: str) -> tuple[str, dict[str, Any]]:
             first = group[0]
             return (
-                f"{_many(group, 'message')} shown to readers by {self.facts.node(first.node)}, never acknowledged to a "
-                f"producer, and gone in the end ({where}): message {self.name_of(first)} was "
+                f"{_many(group, 'message')} returned to readers by {self.facts.node(first.node)}, never acknowledged "
+                f"to a producer, and on no replica at the end ({where}): message {self.name_of(first)} was "
                 f"read at offset {first.offset}; {self.instead(first)}",
                 {"replicas": self.replicas(first.queue)},
             )
 
-        return [_anomaly("dirty-read", t) for t in cases.told(say)]
+        return [_anomaly("dirty-read", t) for t in cases.describe(say)]
 
     def holes(self) -> list[Anomaly]:
         reads = self.facts.reads
@@ -232,17 +232,19 @@ class _Judge(AnomalyWriter):
             end = ends[first.queue, first.offset, first.node]
             held = self.names_at(first.queue, first.offset)
             elsewhere = (
-                f"; others saw message {' and '.join(held)} there" if held else "; nobody ever saw a message there"
+                f"; other readers got message {' and '.join(held)} there"
+                if held
+                else "; no reader ever got a message there"
             )
             missing = sum(ends[c.queue, c.offset, c.node] - c.offset for c in group)
             return (
-                f"{self.facts.node(first.node)} shows holes in queues ({where}): no message at "
-                f"{_span(first.offset, end)}, and messages behind it{elsewhere}. Offsets are dense, and a hole never "
-                "fills",
+                f"{self.facts.node(first.node)} returned holes in queues ({where}): no message at "
+                f"{_span(first.offset, end)}, and messages after it{elsewhere}. Offsets are dense, and a hole is never "
+                "filled",
                 {"offsets_missing": missing},
             )
 
-        return [_anomaly("hole", t) for t in cases.told(say)]
+        return [_anomaly("hole", t) for t in cases.describe(say)]
 
     def disorder(self) -> list[Anomaly]:
         found = list(inversions(self.facts, self.fates))
@@ -251,8 +253,8 @@ class _Judge(AnomalyWriter):
         def say(group: Sequence[Case], where: str) -> tuple[str, dict[str, Any]]:
             first, earlier = group[0], partner[group[0].id]
             return (
-                f"{_many(group, 'message')} in front of one that was acknowledged before they were sent ({where}): "
-                f"message {self.name_of(first)} stands at {first.offset}, {self.acked(earlier)}, stands at "
+                f"{_many(group, 'message')} with a lower offset than one acknowledged before their send ({where}): "
+                f"message {self.name_of(first)} is at {first.offset}, {self.acked(earlier)}, is at "
                 f"{self.standing[earlier]}",
                 {},
             )
@@ -260,8 +262,8 @@ class _Judge(AnomalyWriter):
         own = self.cases(self.send_case(i.later, also=i.earlier, stand=True) for i in found if i.one_sender)
         others = self.cases(self.send_case(i.later, also=i.earlier, stand=True) for i in found if not i.one_sender)
         return [
-            *(_anomaly("reordered", t) for t in own.told(say)),
-            *(_anomaly("realtime-inversion", t) for t in others.told(say)),
+            *(_anomaly("reordered", t) for t in own.describe(say)),
+            *(_anomaly("realtime-inversion", t) for t in others.describe(say)),
         ]
 
     def premature(self) -> list[Anomaly]:
@@ -274,7 +276,7 @@ class _Judge(AnomalyWriter):
                 {},
             )
 
-        return [_anomaly("premature", t) for t in cases.told(say)]
+        return [_anomaly("premature", t) for t in cases.describe(say)]
 
     def thrown_back(self) -> list[Anomaly]:
         reads = self.facts.reads
@@ -294,14 +296,14 @@ class _Judge(AnomalyWriter):
             first = group[0]
             back = by_op[first.ops[0]]
             how = (
-                f"the answer to a read from offset {reads.asked[back.read]} shows {back.offset}, or is in disorder"
+                f"the answer to a read from offset {reads.requested[back.read]} shows {back.offset}, or is out of order"
                 if back.before == back.read
-                else f"it said that the queue ends at {back.offset}, after it had shown offset "
-                f"{self.last_shown(back.before)}; it was the same master, and had no fault in between"
+                else f"it reported that the queue ends at {back.offset}, after it had returned offset "
+                f"{self.last_shown(back.before)}; the master was the same, without a fault in between"
             )
-            return f"{_many(group, 'answer')} of {self.facts.node(first.node)} took readers back ({where}): {how}", {}
+            return f"{_many(group, 'answer')} of {self.facts.node(first.node)} went backwards ({where}): {how}", {}
 
-        return [_anomaly("nonmonotonic-poll", t) for t in cases.told(say)]
+        return [_anomaly("nonmonotonic-poll", t) for t in cases.describe(say)]
 
     @cached_property
     def taken_past(self) -> tuple[list[Passed], list[Gap]]:
@@ -318,13 +320,13 @@ class _Judge(AnomalyWriter):
         def say(group: Sequence[Case], where: str) -> tuple[str, dict[str, Any]]:
             gap, passed = found[group[0].ops[0]]
             return (
-                f"{_many(group, 'reader')} taken past messages by {self.facts.node(group[0].node)} ({where}): asked "
-                f"for offset {gap.begin}, it went on at {gap.end}, past {len(passed)} messages that stand there, the "
+                f"{_many(group, 'reader')} skipped messages at {self.facts.node(group[0].node)} ({where}): asked "
+                f"for offset {gap.begin}, it continued at {gap.end}, past {len(passed)} existing messages, the "
                 f"first: {self.acked(int(passed[0]))}",
                 {"messages_passed": sum(len(found[c.ops[0]].sends) for c in group)},
             )
 
-        return [_anomaly("poll-skip", t) for t in cases.told(say)]
+        return [_anomaly("poll-skip", t) for t in cases.describe(say)]
 
     @cached_property
     def missteps(self) -> list[Step]:
@@ -342,18 +344,18 @@ class _Judge(AnomalyWriter):
         def say(group: Sequence[Case], where: str) -> tuple[str, dict[str, Any]]:
             step = found[group[0].ops[0]]
             return (
-                f"{_many(group, 'poll')} went back behind the process' own position ({where}): process "
-                f"{reads.process[step.read]} had come to offset {step.position}, and went on at {step.begin}, with no "
+                f"{_many(group, 'poll')} went back before the position of the process ({where}): process "
+                f"{reads.process[step.read]} was at offset {step.position}, and continued at {step.begin}, without a "
                 "seek, assignment or crash in between",
                 {},
             )
 
-        told = []
+        reason = []
         for legal in dict.fromkeys(cause.values()):
             some = [step for op, step in found.items() if cause[op] == legal]
             cases = self.cases(self.step_case(step) for step in some)
-            told += [_anomaly("position-regression", t, legal) for t in cases.told(say)]
-        return told
+            reason += [_anomaly("position-regression", t, legal) for t in cases.describe(say)]
+        return reason
 
     def jumped(self) -> list[Anomaly]:
         reads = self.facts.reads
@@ -363,21 +365,21 @@ class _Judge(AnomalyWriter):
             if not step.back:
                 passed = there.between(int(reads.queue[step.read]), step.position, step.begin)
                 # A client that does not say where it asked was shown what lies behind: offsets are dense.
-                if len(passed) or reads.asked[step.read] == NONE:
+                if len(passed) or reads.requested[step.read] == NONE:
                     found[int(reads.start[step.read])] = (step, passed)
 
         def say(group: Sequence[Case], where: str) -> tuple[str, dict[str, Any]]:
             step, passed = found[group[0].ops[0]]
             first = f", past {self.acked(int(passed[0]))}" if len(passed) else ""
             return (
-                f"{_many(group, 'poll')} jumped ahead of the process' own position ({where}): process "
-                f"{reads.process[step.read]} had come to offset {step.position}, and went on at {step.begin}{first}, "
-                "with no seek, assignment or crash in between",
+                f"{_many(group, 'poll')} jumped beyond the position of the process ({where}): process "
+                f"{reads.process[step.read]} was at offset {step.position}, and continued at {step.begin}{first}, "
+                "without a seek, assignment or crash in between",
                 {"offsets_passed": sum(found[c.ops[0]][0].begin - found[c.ops[0]][0].position for c in group)},
             )
 
         cases = self.cases(self.step_case(step) for step, _ in found.values())
-        return [_anomaly("position-jump", t) for t in cases.told(say)]
+        return [_anomaly("position-jump", t) for t in cases.describe(say)]
 
     @cached_property
     def _gone(self) -> Ints:
@@ -395,8 +397,8 @@ class _Judge(AnomalyWriter):
         return bool((mine & (seen.offset[rows] >= step.begin) & (seen.offset[rows] < step.position)).any())
 
 
-def _anomaly(name: str, told: AnomalyText, legal: str | None = None) -> Anomaly:
-    return Anomaly(name, told.summary, told.key, told.ops, told.window, told.details, legal)
+def _anomaly(name: str, reason: AnomalyText, legal: str | None = None) -> Anomaly:
+    return Anomaly(name, reason.summary, reason.key, reason.ops, reason.window, reason.details, legal)
 
 
 def _many(group: Sequence[Case], what: str) -> str:

@@ -34,7 +34,7 @@ class RunTimeline:
 
     def __init__(self, run: RunRecord) -> None:
         self.run = run
-        self._told = 0
+        self._descriptions = 0
 
     @cached_property
     def fault_intervals(self) -> Sequence[FaultInterval]:
@@ -47,11 +47,11 @@ class RunTimeline:
         return sorted(self._reigns(), key=lambda r: (r.since, r.node))
 
     @cached_property
-    def _said(self) -> dict[str, list[tuple[int, str, int | None]]]:
-        said: dict[str, list[tuple[int, str, int | None]]] = {}
+    def _reported(self) -> dict[str, list[tuple[int, str, int | None]]]:
+        reported: dict[str, list[tuple[int, str, int | None]]] = {}
         for seen in self.run.observations:
-            said.setdefault(seen.node, []).append((seen.time, seen.role, seen.term))
-        return said
+            reported.setdefault(seen.node, []).append((seen.time, seen.role, seen.term))
+        return reported
 
     @cached_property
     def _groups(self) -> dict[str, str]:
@@ -78,35 +78,35 @@ class RunTimeline:
         """Whether nothing speaks against the node having been the same master, undisturbed, all through an interval."""
         if any(node in interval.nodes or node in interval.impairs for interval in self.in_force(start, end)):
             return False
-        said = [
+        reported = [
             (role, term)
-            for time, role, term in self._said.get(node, ())
+            for time, role, term in self._reported.get(node, ())
             if start - 2 * SECOND <= time <= end + 2 * SECOND and role != "silent"
         ]
-        return len(set(said)) <= 1 and all(role == "leader" for role, _ in said)
+        return len(set(reported)) <= 1 and all(role == "leader" for role, _ in reported)
 
     def away(self, node: str, time: int) -> tuple[int, int] | None:
         """From when to when (ns) a node was last hit by a fault, or seen not to lead or follow, before `time`."""
         faults = [b for b in self.fault_intervals if (node in b.nodes or node in b.impairs) and b.start_ns < time]
         found = [(b.start_ns, time if b.end_ns is None else min(b.end_ns, time)) for b in faults]
-        said = self._said.get(node, ())
-        found += [(at, at) for at, role, _ in said if at < time and role not in ("leader", "follower")]
+        reported = self._reported.get(node, ())
+        found += [(at, at) for at, role, _ in reported if at < time and role not in ("leader", "follower")]
         return max(found, key=lambda times: times[1], default=None)
 
-    def told(self, start: int, end: int, group: str | None = None) -> str:
+    def describe(self, start: int, end: int, group: str | None = None) -> str:
         """Faults and masters around an interval, as sentences; starts with a space, or is empty."""
         found = self.in_force(start, end)
-        told = f" In force: {', '.join(interval.label for interval in found)}." if found else ""
+        reason = f" Active faults: {', '.join(interval.label for interval in found)}." if found else ""
         masters = self.masters(start, end, group)
-        return told + (f" Called itself master: {'; '.join(map(str, masters[:6]))}." if masters else "")
+        return reason + (f" Called itself master: {'; '.join(map(str, masters[:6]))}." if masters else "")
 
     def details(self, start: int, end: int, group: str | None = None) -> Mapping[str, Any]:
         """`faults`, `masters` and `nodes` (what each said of itself at the end of the interval) for an anomaly.
 
         The first few times only with `nodes`: every node's log is read for that.
         """
-        self._told += 1
-        names = sorted(self._said) if self._told <= _WITH_NODES else []
+        self._descriptions += 1
+        names = sorted(self._reported) if self._descriptions <= _WITH_NODES else []
         about: dict[str, Any] = {
             "faults": [interval.label for interval in self.in_force(start, end)],
             "masters": [str(r) for r in self.masters(start, end, group)],
@@ -115,9 +115,9 @@ class RunTimeline:
 
     def _reigns(self) -> list[Reign]:
         found = []
-        for node, said in self._said.items():
+        for node, reported in self._reported.items():
             current: Reign | None = None
-            for time, role, term in said:
+            for time, role, term in reported:
                 if role == "silent":
                     continue  # it may have been too slow to answer; that it was down is known from the faults
                 if current is not None and role == "leader" and current.epoch == term:

@@ -66,8 +66,8 @@ class LogLinearizable:
             except Undecided:
                 open_.append(name)
         if not stats["queues"]:
-            told = "nothing checked: no message was acknowledged or read"
-            return CheckResult(self.name, Verdict.UNKNOWN, told)
+            reason = "nothing checked: no message was acknowledged or read"
+            return CheckResult(self.name, Verdict.UNKNOWN, reason)
         unknown = f"{len(open_)} queues undecided, the first: {open_[0]}" if open_ else None
         return settled(
             self.name, run, anomalies, dict(stats), f"{stats['queues']:,} queues, {stats['ops']:,} ops", unknown
@@ -139,9 +139,9 @@ def _anomaly(
     returns = [int(ops.when.ret[row]) for row in chosen if ops.when.ret[row] != NEVER]
     times = [run.history[i].time for i in (*calls, *returns)]
     window = (min(times), max(times))
-    said = "; ".join(_words(run, found, queue, ops, row) for row in chosen[:_WORDS])
+    reported = "; ".join(_words(run, found, queue, ops, row) for row in chosen[:_WORDS])
     more = f"; and {len(chosen) - _WORDS} more" if len(chosen) > _WORDS else ""
-    summary = f"queue {name} cannot be an append-only log: {said}{more}.{scene.told(*window, group_of(name))}"
+    summary = f"queue {name} cannot be an append-only log: {reported}{more}.{scene.describe(*window, group_of(name))}"
     details = {"model": "log", **scene.details(*window, group_of(name))}
     return Anomaly("nonlinearizable", summary, name, calls, window, details)
 
@@ -154,7 +154,7 @@ def _words(run: RunRecord, found: LogColumns, queue: int, ops: LogOps, row: int)
     by = f" by {done.extra['node']}" if "node" in done.extra else ""
     entry = found.name(int(ops.entry[row]))
     if ops.f[row] == MAX:
-        return f"op {call}: in the end the log ends at {offset} (read{by})"
+        return f"op {call}: at the end the log ends at {offset} (read{by})"
     if ops.f[row] == READ:
         shown = "nothing" if entry == "none" else f"message {entry}"
         return f"op {call}: {shown} at offset {offset} (read{by})"

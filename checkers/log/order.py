@@ -57,12 +57,12 @@ def inversions(facts: LogColumns, fates: MessageOutcomes) -> Iterator[Inversion]
     own = _behind(
         facts, place, rows[np.lexsort((place[rows], sends.process[rows], sends.queue[rows]))], by_process=True
     )
-    told = set()
+    reason = set()
     for earlier, later in own:
-        told.add(later)
+        reason.add(later)
         yield Inversion(earlier, later, True)
     for earlier, later in _behind(facts, place, rows[np.lexsort((place[rows], sends.queue[rows]))], by_process=False):
-        if later not in told:
+        if later not in reason:
             yield Inversion(earlier, later, False)
 
 
@@ -131,8 +131,8 @@ def leading_gaps(facts: LogColumns) -> Iterator[Gap]:
         some[~empty] = np.minimum.reduceat(seen.offset, reads.first[~empty])
     to = np.where(empty, reads.next, some)
     origin = np.where(reads.queue == NONE, 0, facts.origins[reads.queue])
-    begin = np.maximum(np.maximum(reads.asked, reads.min), origin)
-    for row in np.nonzero((reads.f != POP) & (reads.asked >= 0) & (to > begin))[0]:
+    begin = np.maximum(np.maximum(reads.requested, reads.min), origin)
+    for row in np.nonzero((reads.f != POP) & (reads.requested >= 0) & (to > begin))[0]:
         yield Gap(int(row), int(begin[row]), int(to[row]))
 
 
@@ -189,7 +189,7 @@ def thrown_back(facts: LogColumns, reigned: Callable[[int, int, int], bool]) -> 
         step = (np.diff(seen.read) == 0) & (np.diff(seen.offset) <= 0) & (reads.f[seen.read[1:]] != POP)
         down[seen.read[1:][step]] = True
         with_any = (reads.count > 0) & (reads.f != POP)
-        down[with_any] |= seen.offset[reads.first[with_any]] < reads.asked[with_any]
+        down[with_any] |= seen.offset[reads.first[with_any]] < reads.requested[with_any]
     for row in np.nonzero(down)[0]:
         shown = seen.offset[reads.first[row] : reads.first[row] + reads.count[row]]
         yield Back(int(row), int(row), int(shown.min()))

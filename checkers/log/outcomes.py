@@ -178,9 +178,11 @@ class MessageOutcomes:
     def moved(self) -> list[tuple[int, Ints]]:
         """(row of the send, rows of its places) of messages that stand elsewhere than where they were put, or seen."""
         facts, places = self.facts, self.facts.places
-        told = {int(facts.places.id[rows[0]]) for rows in self.duplicated}
+        reason = {int(facts.places.id[rows[0]]) for rows in self.duplicated}
         # Each place seen on a final reading: the replicas contradict one another, which is told as just that.
-        spread = [rows for rows in self.several if int(places.id[rows[0]]) not in told and not places.final[rows].all()]
+        spread = [
+            rows for rows in self.several if int(places.id[rows[0]]) not in reason and not places.final[rows].all()
+        ]
         found = {int(self.sender[rows[0]]): rows for rows in spread if self.sender[rows[0]] != NONE}
         sends = facts.sends
         offset, queue = _take(sends.offset, self.sender), _take(sends.queue, self.sender)
@@ -195,7 +197,7 @@ class MessageOutcomes:
         end = np.searchsorted(places.id[order], strayed, "right")
         for a, b in zip(begin, end, strict=True):
             rows = order[a:b]
-            if int(places.id[rows[0]]) not in told:
+            if int(places.id[rows[0]]) not in reason:
                 found.setdefault(int(self.sender[rows[0]]), rows)
         return sorted(found.items())
 
@@ -248,7 +250,7 @@ class MessageOutcomes:
             mine = useful[reads.queue[useful] == queue]
             for read in mine[np.argsort(reads.start[mine], kind="stable")]:
                 last = int(self.facts.sightings.offset[reads.first[read] + reads.count[read] - 1])
-                begin = int(reads.asked[read])
+                begin = int(reads.requested[read])
                 if begin == NONE:
                     begin = int(self.facts.sightings.offset[reads.first[read]])
                 a, b = np.searchsorted(wanted, [max(begin, int(reads.min[read])), last + 1])

@@ -46,7 +46,7 @@ def missteps(facts: LogColumns) -> Iterator[Step]:
         if here != session:
             session, low, high, before = here, NONE, NONE, NONE
         first, last = _shown(facts, row)
-        begin = int(reads.asked[row]) if reads.asked[row] != NONE else first
+        begin = int(reads.requested[row]) if reads.requested[row] != NONE else first
         if NONE not in (begin, before):
             if begin < low:
                 yield Step(before, int(row), low, begin)

@@ -115,14 +115,14 @@ def _reading(facts: LogColumns, queue: int, node: int, rows: Sequence[int]) -> R
     chains: list[list[int]] = []
     position = NONE
     for row in rows:
-        if not chains or reads.asked[row] != position or reads.done[chains[-1][-1]]:
+        if not chains or reads.requested[row] != position or reads.done[chains[-1][-1]]:
             chains.append([])
         chains[-1].append(row)
         position = _after(facts, row)
     chain = next((c for c in reversed(chains) if reads.done[c[-1]]), chains[-1])
     last = chain[-1]
     seen = np.concatenate([np.arange(reads.first[r], reads.first[r] + reads.count[r]) for r in chain])
-    begin = max(int(reads.asked[chain[0]]), int(reads.min[chain[0]]))
+    begin = max(int(reads.requested[chain[0]]), int(reads.min[chain[0]]))
     return Reading(
         queue,
         node,
@@ -143,4 +143,4 @@ def _after(facts: LogColumns, row: int) -> int:
         return int(reads.next[row])
     if reads.count[row]:
         return int(facts.sightings.offset[reads.first[row] + reads.count[row] - 1]) + 1
-    return int(reads.asked[row])
+    return int(reads.requested[row])

@@ -108,16 +108,16 @@ class AnomalyWriter:
         if len(rows):
             send = int(self.fates.sender[rows[0]])
             what = self.facts.name(int(self.facts.places.id[rows[0]])) if send == NONE else self.acked(send)
-            return f"in its place stands {what if send != NONE else f'message {what}'}"
+            return f"at its offset is {what if send != NONE else f'message {what}'}"
         readings = self.readings.of(case.queue)
         if readings and max(r.end for r in readings) <= case.offset:
             return f"every replica that was read ends at or before offset {max(r.end for r in readings)}"
-        return "nothing stands in its place" if readings else "no replica was read in the end"
+        return "there is nothing at its offset" if readings else "no replica was read at the end"
 
     def replicas(self, queue: int) -> dict[str, str]:
         """What the final readings of a queue cover, and who could not be read."""
-        said = {
+        reported = {
             self.facts.node(r.node): f"{len(r.id)} messages, offsets {r.begin} to {r.end - 1}"
             for r in self.readings.of(queue)
         }
-        return said | {self.facts.node(n): "could not be read" for q, n in self.readings.missing if q == queue}
+        return reported | {self.facts.node(n): "could not be read" for q, n in self.readings.missing if q == queue}

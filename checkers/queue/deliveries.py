@@ -25,7 +25,7 @@ from results.history import Call, History
 from results.record import RunRecord
 from results.verdict import Anomaly, CheckResult
 
-_AT_LEAST_ONCE = "RocketMQ promises to deliver at least once"
+_AT_LEAST_ONCE = "RocketMQ guarantees at-least-once delivery"
 _LISTED = 50
 _OPS = 12
 
@@ -76,12 +76,12 @@ class Deliveries:
         )
         unknown = None
         if not total:
-            unknown = "nothing was delivered to any group"
+            unknown = "no message was delivered to any group"
         elif open_:
-            unknown = f"not proven that everything was consumed: no complete drain of {', '.join(open_[:4])}"
+            unknown = f"it is not proven that everything was consumed: no complete drain of {', '.join(open_[:4])}"
             unknown += f" and {len(open_) - 4} more" if len(open_) > 4 else ""
-        told = f"{distinct:,} messages delivered, {total - distinct:,} times again"
-        return settled(self.name, run, found, stats, told, unknown)
+        reason = f"{distinct:,} messages delivered, {total - distinct:,} times again"
+        return settled(self.name, run, found, stats, reason, unknown)
 
 
 def _consumption(history: History) -> dict[tuple[str, str], Consumption]:
@@ -174,13 +174,13 @@ def _told_lost(
     acker = fates.facts.node(int(sends.node[first.send]))
     window = (min(int(sends.t1[m.send]) for m in missed), run.history[-1].time)
     broker_group = group_of(first.queue)
-    cause = "; the group had been given another message from that offset, which is gone" if first.reused else ""
+    cause = "; the group had received another message from that offset, which is lost" if first.reused else ""
     yield Anomaly(
         "lost-to-group",
-        f"{len(missed):,} messages were never delivered to group {group}, although it is drained and they are not "
-        f"known to be gone: "
-        f"message {sends.id[first.send]}, acknowledged by {acker} at {clock(int(sends.t1[first.send]))}, stands at "
-        f"offset {first.offset} of {first.queue}{cause}.{scene.told(window[0], window[0], broker_group)}",
+        f"{len(missed):,} messages were never delivered to group {group}, although the group has consumed "
+        f"every queue to its end and they are not known to be lost: "
+        f"message {sends.id[first.send]}, acknowledged by {acker} at {clock(int(sends.t1[first.send]))}, is at "
+        f"offset {first.offset} of {first.queue}{cause}.{scene.describe(window[0], window[0], broker_group)}",
         first.queue if len({m.queue for m in missed}) == 1 else None,
         sorted(int(sends.start[m.send]) for m in missed[:_OPS]),
         window,
@@ -224,7 +224,7 @@ def _redelivered(
         yield Anomaly(
             "redelivered",
             f"{len(cases):,} deliveries to group {group} of messages that it had consumed and committed: offset "
-            f"{offset} of {queue} again at {clock(call.start)}.{scene.told(window[0], window[0], group_of(queue))}",
+            f"{offset} of {queue} again at {clock(call.start)}.{scene.describe(window[0], window[0], group_of(queue))}",
             queue if len(per_queue) == 1 else None,
             sorted({i for c in cases[: _OPS // 2] for i in (c[2].invoke.index, c[3])}),
             window,

@@ -62,8 +62,8 @@ def refuse_secrets(uri: str) -> None:
     """Raises HistoryError for `scheme://user:secret@...`, without repeating it."""
     if _SCHEME.match(uri) and "@" in urlsplit(uri).netloc:
         scheme = urlsplit(uri).scheme
-        told = "a URI here holds no user and no password: they belong into Spark's configuration"
-        raise HistoryError(f"{scheme}://...", None, f"{told} (spark.hadoop.fs.{scheme}...)")
+        reason = "a URI must not contain a user or a password; put them into Spark's configuration"
+        raise HistoryError(f"{scheme}://...", None, f"{reason} (spark.hadoop.fs.{scheme}...)")
 
 
 def is_shared(uri: str) -> bool:
@@ -78,7 +78,7 @@ def as_path(uri: str) -> str:
         return uri
     parts = urlsplit(uri)
     if parts.netloc not in ("", "localhost"):
-        raise HistoryError(uri, None, "a file: URI names no other machine; file:///path is right")
+        raise HistoryError(uri, None, "a file: URI cannot name another machine; file:///path is right")
     return unquote(parts.path)
 
 
@@ -194,16 +194,16 @@ def _describe(uri: str, kind: type[HistoryError] | type[StoreError]) -> Iterator
     try:
         yield
     except Py4JError as problem:
-        told = str(problem)
+        reason = str(problem)
         if isinstance(problem, Py4JJavaError):
-            told = str(problem.java_exception.toString())
-        told = told.removeprefix("java.io.").splitlines()[0]
-        if "ClassNotFoundException" in told or "UnsupportedFileSystemException" in told:
+            reason = str(problem.java_exception.toString())
+        reason = reason.removeprefix("java.io.").splitlines()[0]
+        if "ClassNotFoundException" in reason or "UnsupportedFileSystemException" in reason:
             scheme = urlsplit(uri).scheme
-            told = f"this Spark has no file system for {scheme}:, its jar is missing ({_PACKAGES})"
+            reason = f"this Spark has no file system for {scheme}:, its jar is missing ({_PACKAGES})"
         if kind is HistoryError:
-            raise HistoryError(uri, None, told) from None
-        raise StoreError(f"{uri}: cannot be written: {told}") from None
+            raise HistoryError(uri, None, reason) from None
+        raise StoreError(f"{uri}: cannot be written: {reason}") from None
 
 
 def join(root: str, *parts: str) -> str:

@@ -133,7 +133,7 @@ def first_breach(rows: Iterable[OpRow]) -> str | None:
     ordered = sorted(rows, key=lambda row: row.at)
     ops = (replace(row._replace(value=None, extra=None).op(0), index=place) for place, row in enumerate(ordered))
     found = next(breaches(History(ops)), None)
-    return None if found is None else f"op {ordered[found.ops[0]].at} does not fit the op before it of its process"
+    return None if found is None else f"op {ordered[found.ops[0]].at} does not match the previous op of its process"
 
 
 def judged(ops: DataFrame, about: Mapping[str, RunRecord]) -> dict[str, CheckResult]:
@@ -145,7 +145,7 @@ def judged(ops: DataFrame, about: Mapping[str, RunRecord]) -> dict[str, CheckRes
         *(f"TRY_CAST(`{name}` AS STRING) AS `{name}`" if name in texts else f"`{name}`" for name in COLUMNS),
     )
     rows = plain.rdd.map(lambda row: OpRow(*row))
-    known = {run: CheckResult(LogAnomalies.name, Verdict.UNKNOWN, told) for run, told in _malformed(plain, rows)}
+    known = {run: CheckResult(LogAnomalies.name, Verdict.UNKNOWN, reason) for run, reason in _malformed(plain, rows)}
     runs = [row["run"] for row in plain.select("run").distinct().collect() if row["run"] not in known]
 
     places = rows.flatMap(lambda row: [((row.run, message), queue) for queue, message in mentions(row)]).distinct()
@@ -196,8 +196,8 @@ def _kept(op: Op, mine: set[str]) -> Op:
 def _malformed(plain: DataFrame, rows: Any) -> list[tuple[str, str]]:
     """(run, why) of runs that are no histories."""
     found = rows.map(lambda row: ((row.run, row.process), row._replace(value=None, extra=None))).groupByKey()
-    told = found.map(lambda one: (one[0][0], first_breach(one[1]))).filter(lambda one: one[1] is not None)
-    wrong: list[tuple[str, str]] = told.reduceByKey(min).collect()
+    reason = found.map(lambda one: (one[0][0], first_breach(one[1]))).filter(lambda one: one[1] is not None)
+    wrong: list[tuple[str, str]] = reason.reduceByKey(min).collect()
     counted = plain.groupBy("run").agg({"index": "max", "*": "count"}).toDF("run", "most", "count")
     distinct = plain.select("run", "index").distinct().groupBy("run").count().toDF("run", "different")
     both = counted.join(distinct, "run").where("most + 1 <> count OR different <> count")
@@ -205,5 +205,5 @@ def _malformed(plain: DataFrame, rows: Any) -> list[tuple[str, str]]:
     after = plain.selectExpr("run AS run_", "`index` - 1 AS index_", "`time` AS time_")
     back = plain.join(after, on=(plain["run"] == after["run_"]) & (plain["index"] == after["index_"]))
     back = back.where("time_ < `time`").select("run").distinct()
-    wrong += [(row["run"], "its times run back") for row in back.collect()]
+    wrong += [(row["run"], "its times decrease") for row in back.collect()]
     return [(run, f"the history is not well-formed: {why}") for run, why in dict(reversed(wrong)).items()]

@@ -133,7 +133,7 @@ def units_in(
         unit = _run_unit(root, run, own)
         units += spread(unit, Path(unit.source, "history.parquet"), tell) if files.shared else [unit]
     if not units:
-        raise HistoryError(root, None, "neither a run nor a history lies here")
+        raise HistoryError(root, None, "there is neither a run nor a history here")
     return units
 
 
@@ -238,7 +238,7 @@ def spread(unit: Unit, sealed: Path, tell: Tell) -> list[Unit]:
         return [unit]  # The worker says in its row what is wrong with the file.
     unit = replace(unit, cost=unit_cost(unit.kind, rows * _ROW_OF_A_LONG_S))
     if keys < 2:
-        tell(f"{unit.name}: {rows:,} rows without keys to spread them by: one task")
+        tell(f"{unit.name}: {rows:,} rows without keys: one task")
     if keys < 2 or (unit.kind == "history" and model is None):
         return [unit]
     return replace(unit, model=model if unit.kind == "history" else None).by_keys(min(-(-rows // SHARE), keys))

@@ -25,10 +25,10 @@ from results.verdict import Judgement, Verdict
 _PROBLEMS = 5
 
 
-def judged(path: Path, shown: str, workload: str, asked: CheckOptions) -> CheckReport:
+def judged(path: Path, shown: str, workload: str, check_options: CheckOptions) -> CheckReport:
     """Judge a file. Raises HistoryError, with the line where the format has one to an op, for what is in it."""
-    with bounded(path, allowance(path, asked.memory, packed=is_packed(path))):
-        foreign = read_history(path, asked.format, asked.options)
+    with bounded(path, allowance(path, check_options.memory, packed=is_packed(path))):
+        foreign = read_history(path, check_options.format, check_options.options)
     record = RunRecord(foreign.history)
     ops, notes, damage = len(foreign.history.clients), tuple(foreign.notes), tuple(foreign.damage)
     whole = CheckReport(shown, Verdict.UNKNOWN, "", workload, ops=ops, notes=notes, damage=damage)

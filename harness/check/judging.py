@@ -43,7 +43,7 @@ def judge_by(record: RunRecord, checkers: Sequence[Checker]) -> Judgement:
 
 
 def _machine(record: RunRecord) -> list[CheckResult]:
-    """What the machine gave the servers: a line for the reader, never a finding. Nothing where it was not measured."""
+    """The line about the resources of the machines; it is never a finding. Empty if they were not measured."""
     if not record.machine:
         return []
     return [CheckResult("machine", Verdict.VALID, describe(record.machine))]
@@ -52,17 +52,17 @@ def _machine(record: RunRecord) -> list[CheckResult]:
 def _ending(record: RunRecord) -> list[CheckResult]:
     """What is to be said of how the run ended; nothing where it ended well."""
     about = record.environment
-    said = []
+    reported = []
     if "interrupted" in about:
-        said.append(CheckResult("complete", Verdict.UNKNOWN, "the run was broken off before its end"))
+        reported.append(CheckResult("complete", Verdict.UNKNOWN, "the run was interrupted before its end"))
     elif about.get("phases") == BEGUN or not any(op.extra.get("phase") == "final" for op in record.history):
-        said.append(CheckResult("complete", Verdict.UNKNOWN, "the run has no whole final phase: it ended early"))
+        reported.append(CheckResult("complete", Verdict.UNKNOWN, "the run has no complete final phase: it ended early"))
     if "lost_nodes" in about:
-        why = f"at the end the harness itself could not reach every node: {about['lost_nodes']}"
-        said.append(CheckResult("nodes", Verdict.HARNESS_FAILURE, why))
+        why = f"at the end the harness could not reach every node: {about['lost_nodes']}"
+        reported.append(CheckResult("nodes", Verdict.HARNESS_FAILURE, why))
     if "unhealed" in about:
-        said.append(CheckResult("healed", Verdict.HARNESS_FAILURE, f"could not heal: {about['unhealed']}"))
-    return said
+        reported.append(CheckResult("healed", Verdict.HARNESS_FAILURE, f"could not heal: {about['unhealed']}"))
+    return reported
 
 
 def judge_stored(folder: RunDir, memory: int | None = None) -> tuple[RunRecord, Judgement]:

@@ -25,5 +25,5 @@ store_option = click.option(
     type=click.Path(path_type=Path, file_okay=False),
     default=DEFAULT_STORE,
     show_default=True,
-    help="Where runs are kept.",
+    help="Folder of the store.",
 )

@@ -143,7 +143,7 @@ def as_generator(source: Source) -> Generator:
     if isinstance(source, Sequence) and not isinstance(source, str | bytes):
         return concat(*source)
     raise GeneratorError(
-        f"{source!r} is no generator; a Generator, an Invocation, a function of n, a sequence of these, or None is"
+        f"{source!r} is not a generator; a Generator, an Invocation, a function of n, a sequence of these, or None is"
     )
 
 

@@ -107,7 +107,7 @@ class _ConcurrentKeys(Generator):
         threads = list(members(ctx.takers))
         if not threads or len(threads) % self.size:
             raise GeneratorError(
-                f"concurrent_keys wants groups of {self.size} threads and there are {len(threads)}; "
+                f"concurrent_keys needs groups of {self.size} threads, but there are {len(threads)}; "
                 f"the concurrency must be a multiple of {self.size}"
             )
         starts = range(0, len(threads), self.size)
@@ -219,7 +219,7 @@ class _KeyWindow(Generator):
 def _patience(barren: int) -> int:
     """One key more that had nothing to give. GeneratorError when that goes on and on, as it would with endless keys."""
     if barren == 10_000:
-        raise GeneratorError("10,000 keys in a row gave no op; what is made for a key must have some")
+        raise GeneratorError("10,000 keys in a row gave no op; the generator of a key must have some")
     return barren + 1
 
 

@@ -66,7 +66,7 @@ class _Hold:
 
     @property
     def idle(self) -> bool:
-        """Whether nothing was done here, as there was nothing to do."""
+        """Whether nothing was injected here, as there was nothing to do."""
         return self.done and self.lease is None
 
 
@@ -143,7 +143,7 @@ class Nemesis:
             strike = Strike.from_op(op.value)
             fault = self._fault(strike)
         except (ValueError, PlanError) as problem:
-            return Completion(INFO, op.value, error=f"the nemesis knows no {op.f} of {op.value!r}: {problem}")
+            return Completion(INFO, op.value, error=f"the nemesis does not know {op.f} of {op.value!r}: {problem}")
         given_up = Event()
         try:
             match op.f:
@@ -153,8 +153,8 @@ class Nemesis:
                     view = await self._known(strike)
                     return await self._conduct(lambda: self._inject(strike, fault, view, given_up))
                 case "skip":
-                    return Completion(INFO, op.value, error="its event did not come, so nothing was struck")
-            return Completion(INFO, op.value, error=f"the nemesis knows no {op.f}")
+                    return Completion(INFO, op.value, error="its event did not occur, so nothing was injected")
+            return Completion(INFO, op.value, error=f"the nemesis does not know {op.f}")
         except asyncio.CancelledError:
             given_up.set()
             raise
@@ -193,21 +193,21 @@ class Nemesis:
         value = strike.to_heal()
         nothing = {**value, "nodes": {}, "evidence": {}, "effects": [], "impairs": {}, "seen": False}
         if given_up.is_set():
-            return Completion(INFO, nothing, error="broken off before anything was injected")
+            return Completion(INFO, nothing, error="interrupted before the injection")
         if strike.id in self._active:
-            return Completion(INFO, nothing, error=f"strike {strike.id} is in force already; nothing was injected")
+            return Completion(INFO, nothing, error=f"strike {strike.id} is already active; nothing was injected")
         nodes = [node.name for node in self._deployment.nodes]
         rng = Random(strike.seed)
         target = who_has(strike.target, view, rng) if is_role(strike.target) else Target(strike.target.split(","))
         if not target.nodes:
-            return Completion(INFO, nothing, error=f"no {strike.target} is known, so nothing was struck")
+            return Completion(INFO, nothing, error=f"no {strike.target} is known, so nothing was injected")
         try:
             aimed = dict(fault.aim(view, target, rng))
         except NoTarget as why:
-            return Completion(INFO, nothing, error=f"{why}, so nothing was struck")
+            return Completion(INFO, nothing, error=f"{why}, so nothing was injected")
         strangers = sorted({injection.node for injection in aimed.values()} - set(nodes))
         if strangers:
-            return Completion(INFO, nothing, error=f"{fault.name} aims at {', '.join(strangers)}: no such node")
+            return Completion(INFO, nothing, error=f"{fault.name} targets {', '.join(strangers)}: no such node")
         holds = [_Hold(place, injection) for place, injection in aimed.items()]
         described = fault.describe(list(aimed.values()), view.labels(self._words))
         active = ActiveStrike(strike, fault, described, holds)
@@ -247,7 +247,7 @@ class Nemesis:
             "seen": False,
         }
         where = "; ".join(f"{place}: {problem}" for place, problem in failed.items())
-        left = f"and not all of it could be undone: {'; '.join(problems)}" if problems else "nothing is left of it"
+        left = f"and not all of it could be undone: {'; '.join(problems)}" if problems else "all of it was undone"
         return Completion(INFO, value, error=f"injection failed on {where}; {left}")
 
     def _heal(self, strike: Strike) -> Completion:
@@ -262,14 +262,14 @@ class Nemesis:
     def _heal_everything(self) -> list[str]:
         problems = [p for active in reversed(list(self._active.values())) for p in self._end(active)[1]]
         running = wait([future for future, _ in self._stragglers], self._limits.heal_s).not_done
-        self._stragglers = [(future, told) for future, told in self._stragglers if future in running]
+        self._stragglers = [(future, text) for future, text in self._stragglers if future in running]
         late, self._late = self._late, []
-        return problems + late + [f"{told} is still under way; its lease will end it" for _, told in self._stragglers]
+        return problems + late + [f"{text} is still running; its lease will end it" for _, text in self._stragglers]
 
     def _end(self, active: ActiveStrike) -> tuple[dict[str, str], list[str]]:
         """Heal a strike: place -> evidence, and the problems left after all attempts. Without any it is over."""
         name = f"{active.fault.name} {active.strike.id}"
-        evidence = {hold.place: "nothing was done here" for hold in active.holds if hold.idle}
+        evidence = {hold.place: "nothing was injected here" for hold in active.holds if hold.idle}
         deadline = time.monotonic() + self._limits.heal_s
         bad = [hold for hold in active.holds if hold.lease is not None]
         while True:

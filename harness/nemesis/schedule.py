@@ -91,7 +91,7 @@ def _expression(nemesis: NemesisPlan, fault: Fault) -> str:
     return (nemesis.target or fault.default_target).strip()
 
 
-def _check(expression: str, what: str, fault: Fault, nodes: Sequence[str], asked: str | None = None) -> None:
+def _check(expression: str, what: str, fault: Fault, nodes: Sequence[str], requested: str | None = None) -> None:
     """Raise PlanError when the fault would do nothing, however the dice fall. (`random` may hit all nodes, or one.)"""
     rng = Random(0)
     hit = resolve(expression, nodes, rng, where=f"target of {what}")
@@ -102,8 +102,8 @@ def _check(expression: str, what: str, fault: Fault, nodes: Sequence[str], asked
     except NoTarget:
         aimed = {}
     if not aimed:
-        with_target = f" with target {asked!r}" if asked else ""
+        with_target = f" with target {requested!r}" if requested else ""
         raise PlanError(
-            f"{what} has nothing to do on {len(nodes)} node{'s' * (len(nodes) != 1)}{with_target}; "
+            f"{what} cannot act on {len(nodes)} node{'s' * (len(nodes) != 1)}{with_target}; "
             "more nodes (--nodes), or another target (--target) is right"
         )

@@ -257,7 +257,7 @@ class Plan:
         cluster, server = top.table("cluster"), top.table("server")
         base, c = Plan(), ClusterPlan()
         if top.has("strike") and data.get("nemesis"):
-            raise PlanError(f"{where}: strikes are written out ([[strike]]), so no [[nemesis]] can draw others")
+            raise PlanError(f"{where}: the plan has [[strike]] tables, so it cannot have a [[nemesis]]")
         return Plan(
             workload=top.get("workload", str, base.workload),
             seed=top.get("seed", int, base.seed),
@@ -348,7 +348,9 @@ def _nemeses(top: Table) -> tuple[NemesisPlan, ...]:
     for i, table in enumerate(top.tables("nemesis"), start=1):
         fault = table.get("fault", str, None)
         if fault is None:
-            raise PlanError(f'{table.where}: nemesis {i} names no fault; write fault = "{default_fault()}", say')
+            raise PlanError(
+                f'{table.where}: nemesis {i} names no fault; a line such as fault = "{default_fault()}" is right'
+            )
         found.append(
             NemesisPlan(
                 fault,
@@ -366,9 +368,9 @@ def _strike(table: Table, number: int) -> Strike:
     at, after = table.get("at", object, None), table.get("after", str, None)
     where = f"{table.where}: strike {number}"
     if fault is None:
-        raise PlanError(f'{where} names no fault; write fault = "{default_fault()}", say')
+        raise PlanError(f'{where} names no fault; a line such as fault = "{default_fault()}" is right')
     if at is None and after is None:
-        raise PlanError(f'{where} never begins: at = "12s" (a time), or after = "role-changed" (an event) is right')
+        raise PlanError(f'{where} has no start; at = "12s" (a time), or after = "role-changed" (an event) is right')
     found = Strike(
         number,
         fault,

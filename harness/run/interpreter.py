@@ -182,7 +182,7 @@ class Interpreter:
                     return
                 if isinstance(answer, Pending) and answer.until is None:
                     raise GeneratorError(
-                        "the generator is pending, no op is open and it names no time: it would wait for ever"
+                        "the generator is pending without a time and no op is open: it would wait for ever"
                     )
             await self._wait(answer.until if isinstance(answer, Pending) else None)
 
@@ -313,9 +313,9 @@ class Interpreter:
         try:
             if self._broken is None:
                 self._drain()
-                self._give_up_all(f"the run broke off: {_describe(problem)}")
+                self._give_up_all(f"the run failed: {_describe(problem)}")
         except Exception as another:
-            _log.warning("while the run broke off: %s", _describe(another))
+            _log.warning("while the run failed: %s", _describe(another))
         for slot in self._slots:
             slot.op = None
             self._release(slot)
@@ -415,11 +415,9 @@ def _ends(completion: Completion) -> bool:
 def _checked(completion: object) -> Completion:
     """A client's answer, or `info` that says what is wrong with it."""
     if not isinstance(completion, Completion):
-        return Completion(INFO, error=f"the client answered {completion!r}, which is no Completion")
+        return Completion(INFO, error=f"the client returned {completion!r}, which is not a Completion")
     if completion.type not in (OK, FAIL, INFO):
-        return Completion(
-            INFO, error=f"the client answered with the type {completion.type!r}; ok, fail or info is right"
-        )
+        return Completion(INFO, error=f"the client returned the type {completion.type!r}; ok, fail or info is right")
     return completion
 
 
@@ -435,6 +433,6 @@ def _forget(task: asyncio.Task[None]) -> None:
     `asyncio.run` waits at its end for every task it knows, for ever if need be; so it must not know this one
     (`_unregister_task` is documented for those who extend asyncio).
     """
-    _log.warning("a client ignores being cancelled and was left behind")
+    _log.warning("a client ignored its cancellation and was abandoned")
     task._log_destroy_pending = False  # type: ignore[attr-defined]
     asyncio._unregister_task(task)

@@ -44,7 +44,7 @@ from results.strikes import Strike
 
 log = logging.getLogger("harness")
 
-_GOES_ON: Final = "interrupted: the logs are fetched and the run is judged all the same; once more ends that"
+_GOES_ON: Final = "interrupted: fetching the logs and checking the history; interrupt again to stop that"
 
 LoopFactory = Callable[[], asyncio.AbstractEventLoop]
 
@@ -269,7 +269,7 @@ def _prepare_faults(faults: registry.FaultSet, deployment: Deployment) -> None:
     for fault in faults:
         why = fault.available(deployment)
         if why is not None:
-            raise PlanError(f"the nemesis {fault.name!r} cannot be had here: {why}")
+            raise PlanError(f"the nemesis {fault.name!r} is not available here: {why}")
     for fault in faults:
         fault.prepare(deployment)
 

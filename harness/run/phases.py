@@ -26,14 +26,14 @@ def usual_phases(plan: Plan, workload: Workload) -> list[Phase]:
     limit is judged for it); a restart of everything, or a wait for all replicas; the final reads.
     """
     before_final: list[Phase] = [Restart()] if workload.restart_before_final else []
-    told = "" if workload.restart_before_final else " wait until every replica has caught up, then the final reads"
+    text = "" if workload.restart_before_final else " waiting until every replica has caught up, then final reads"
     return [
         Load("main", plan.time_limit_s, strikes=True),
         Heal(),
         Load("recovery", SETTLE_S),
         Recovery(plan.recovery_limit_s),
         *before_final,
-        CaughtUp(plan.recovery_limit_s, f"{told}, also from each replica" if told else ""),
+        CaughtUp(plan.recovery_limit_s, f"{text}, also from each replica" if text else ""),
         FinalReads(),
     ]
 
@@ -84,7 +84,7 @@ class Restart:
 
     async def run(self, session: Session) -> None:
         session.live.wipe()
-        session.say(" restart everything, then the final reads, also from each replica")
+        session.say(" restarting all servers, then final reads, also from each replica")
         await session.interpreter.run(gen.nemesis(Invocation(RESTART)), self.name)
 
 
@@ -101,7 +101,7 @@ class CaughtUp:
         if self.line:
             session.say(self.line)
         if not await session.observer.caught_up(self.seconds, lambda: session.stopping):
-            log.warning("not every replica caught up within %g s: the final reads begin", self.seconds)
+            log.warning("not every replica caught up within %g s; starting the final reads", self.seconds)
 
 
 @dataclass(frozen=True)

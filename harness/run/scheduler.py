@@ -67,7 +67,7 @@ class OpScheduler:
                 return None
             wrong = breach(step, ctx)
             if wrong is not None:
-                raise GeneratorError(f"the generator answered {step[0]!r}: {wrong}")
+                raise GeneratorError(f"the generator returned {step[0]!r}: {wrong}")
             what, self.generator = step
             if isinstance(what, Pending):
                 return what

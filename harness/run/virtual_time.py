@@ -35,7 +35,7 @@ class _Jumping(selectors.SelectSelector):
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         if timeout is None:
-            raise Deadlock("all tasks wait and no timer is set: in virtual time nothing could ever wake them")
+            raise Deadlock("all tasks wait and no timer is set: in virtual time nothing can wake them")
         self.now += max(0.0, timeout)
         if timeout > 0 and self.now + _RESOLUTION_S == self.now:
             # Beyond 97 days a float no longer knows the nanosecond by which asyncio lets a timer be early; without

@@ -33,8 +33,10 @@ class CommandFailed(InfraError):
 
     def __init__(self, node: str, result: Completed) -> None:
         self.node, self.result = node, result
-        said = (result.stderr or result.stdout).decode(errors="replace").strip().splitlines()
-        super().__init__(f"{node}: {shown(result.argv)} ended with {result.code}: {said[-1] if said else 'no output'}")
+        output = (result.stderr or result.stdout).decode(errors="replace").strip().splitlines()
+        super().__init__(
+            f"{node}: {shown(result.argv)} ended with {result.code}: {output[-1] if output else 'no output'}"
+        )
 
 
 def shown(argv: Sequence[str]) -> str:

@@ -56,7 +56,9 @@ def engine_answers() -> Capability:
     try:
         version = client.version().get("Version", "?")
     except (DockerException, requests.RequestException) as e:
-        return Capability(False, f"the Docker engine at {_where()} does not say its version: {_cause(e)}", "restart it")
+        return Capability(
+            False, f"the Docker engine at {_where()} does not report its version: {_cause(e)}", "restart it"
+        )
     finally:
         client.close()
     return Capability(True, f"Docker engine {version} answers at {_where()}")
@@ -200,7 +202,7 @@ def _last_words(log: Path, begin: int) -> str:
     with log.open("rb") as file:
         file.seek(begin)
         lines = [line for line in file.read().decode(errors="replace").splitlines() if line.strip()]
-    return lines[-1] if lines else "it said nothing"
+    return lines[-1] if lines else "it printed nothing"
 
 
 @click.group()
@@ -217,7 +219,7 @@ def start() -> None:
 @main.command()
 def stop() -> None:
     """Stop the engine of our own, and no other."""
-    click.echo("engine: stopped" if stop_engine() else "engine: none of ours is running")
+    click.echo("engine: stopped" if stop_engine() else "engine: the harness has not started one")
 
 
 @main.command()

@@ -73,7 +73,7 @@ def ensure_tar(say: Say) -> Path:
         log = tar.with_suffix(".log")
         partial = tar.with_name(f"{tar.stem}.partial.tar")  # the name must end in .tar: mmdebstrap goes by it
         partial.unlink(missing_ok=True)
-        say(f"image: making the node image {image_id()} (Debian {SUITE}; about a minute, once)")
+        say(f"image: building the node image {image_id()} (Debian {SUITE}; about a minute, once)")
         try:
             _build(partial, log, say)
             partial.rename(tar)
@@ -106,7 +106,7 @@ def ensure_rootfs(say: Say) -> Path:
 def dockerfile(base: str) -> str:
     """The same packages on top of an image that can be pulled. Raises InfraError when `base` is no image name."""
     if not _BASE_NAME.fullmatch(base):
-        raise InfraError(f"{base!r} is no image name: expected something like debian:{SUITE}-slim")
+        raise InfraError(f"{base!r} is not an image name: expected something like debian:{SUITE}-slim")
     return (
         f"FROM {base}\n"
         "RUN apt-get update"

@@ -130,7 +130,7 @@ def sweep_until_clean(backend: Sweeper, run_id: str, pause_s: float = _PAUSE_S, 
         if quiet == 2:
             return found
         time.sleep(pause_s)
-    raise trouble or InfraError(f"run {run_id}: something is made as fast as it is removed; see `harness clean`")
+    raise trouble or InfraError(f"run {run_id}: something is created as fast as it is removed; see `harness clean`")
 
 
 def make_backend(name: str) -> Sweeper:
@@ -138,7 +138,7 @@ def make_backend(name: str) -> Sweeper:
     found = [point for point in entry_points(group=BACKENDS) if point.name == name]
     made: Any = found[0].load()() if found else None
     if not hasattr(made, "sweep"):
-        raise ValueError(f"no janitor cleans up after {name!r}")
+        raise ValueError(f"there is no janitor for {name!r}")
     backend: Sweeper = made
     return backend
 

@@ -34,7 +34,7 @@ class Owner:
         """The owner a label names. Raises ValueError when the text is none."""
         parts = text.strip().split(".")
         if len(parts) != 3 or not parts[2]:
-            raise ValueError(f"{text!r} names no owner: expected PID.START.BOOT-ID")
+            raise ValueError(f"{text!r} is not an owner: expected PID.START.BOOT-ID")
         return cls(int(parts[0]), int(parts[1]), parts[2])
 
     @classmethod

@@ -78,7 +78,7 @@ def start_probes(nodes: Sequence[Node]) -> None:
                 argv = ["bash", "--norc", "-c", _PROBE, "machine", HOME]
                 node.spawn(argv, env={}, log=f"{HOME}/log/{FILE}", pidfile=f"{HOME}/machine.pid")
         except InfraError as problem:
-            log.warning("what %s gives its servers is not measured: %s", node.name, problem)
+            log.warning("the resources of %s are not measured: %s", node.name, problem)
 
     with ThreadPoolExecutor(max(1, len(nodes))) as pool:
         list(pool.map(start, nodes))

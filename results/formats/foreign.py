@@ -145,16 +145,22 @@ class Assembler:
             self._ops = [
                 op if op.process >= NEMESIS else replace(op, process=fresh - 1 - op.process) for op in self._ops
             ]
-            notes = [*notes, f"{self._renamed} processes that went on after an info were given new numbers"]
+            notes = [*notes, f"{self._renamed} processes continued after an info; they get new numbers"]
         if self._undated:
-            notes = [*notes, "there are no times: an event's place in the file stands for its time"]
+            notes = [*notes, "there are no times: the position in the file replaces the time of an event"]
         if self._held:
-            damage.append(f"{self._held} events were dated before the event above them; they take its time")
+            damage.append(f"{self._held} events were earlier than the event above them; they get its time")
             notes = [*notes, damage[-1]]
         if self._renumbered:
-            notes = [*notes, f"{self._renumbered} events had an index that was not their place, and now is"]
+            notes = [
+                *notes,
+                f"{self._renumbered} events had an index different from their position; they get the position",
+            ]
         if self._lone:
-            notes = [*notes, f"{self._lone} events of the nemesis had no second one; they end where the next begins"]
+            notes = [
+                *notes,
+                f"{self._lone} events of the nemesis had no second one; they end where the next one begins",
+            ]
         if self._nil_reads:
             notes = [*notes, f"{self._nil_reads} reads recorded no value and are left out of account"]
         history = History(self._ops)
@@ -231,7 +237,7 @@ class Assembler:
             return replace(op, type=OK, f="cas-refused")
         if op.type == OK and op.f in READS and op.value is None and self._drop_nil_reads:
             self._nil_reads += 1
-            return replace(op, type=FAIL, error=op.error or "read, but what it saw was not recorded")
+            return replace(op, type=FAIL, error=op.error or "a read without a recorded value")
         return op
 
 
@@ -241,26 +247,26 @@ def implied_model(history: History) -> str | None:
 
     No operation at all is what a `cas-register` did, too: every model accepts it.
     """
-    asked = {op.f for op in history if op.process >= 0}
-    if asked == {"txn"}:
+    requested = {op.f for op in history if op.process >= 0}
+    if requested == {"txn"}:
         every = all(_is_register_txn(op.value) for op in history if op.is_client)
         return "multi-register" if every else None
-    return implied_by(asked)
+    return implied_by(requested)
 
 
-def implied_by(asked: Set[str]) -> str | None:
+def implied_by(requested: Set[str]) -> str | None:
     """`implied_model` by the operations' names, where these are enough."""
-    if asked <= {"read", "write", "cas", "cas-refused"}:
+    if requested <= {"read", "write", "cas", "cas-refused"}:
         return "cas-register"
-    if asked <= {"get", "put", "append"}:
+    if requested <= {"get", "put", "append"}:
         return "kv"
-    if asked <= {"acquire", "release"}:
+    if requested <= {"acquire", "release"}:
         return "mutex"
-    if asked <= {"push", "pop"}:
+    if requested <= {"push", "pop"}:
         return "stack"
-    if asked <= {"add", "remove", "contains", "read"} and asked & {"remove", "contains"}:
+    if requested <= {"add", "remove", "contains", "read"} and requested & {"remove", "contains"}:
         return "set"
-    if asked <= {"append", "read", "min-offset", "max-offset", "trim"}:
+    if requested <= {"append", "read", "min-offset", "max-offset", "trim"}:
         return "log"
     return None
 

@@ -177,12 +177,12 @@ def leaders(observations: Sequence[Observation], on: Stage) -> Markup | None:
         parts.append(tag("text", svg.fit(node, frame.left - 8), x=frame.left - 8, y=y + 16, text_anchor="end"))
         for start, end, role, term in spells([o for o in observations if o.node == node], on.t1):
             x1, x2 = frame.x(start), max(frame.x(end), frame.x(start) + 1)
-            said = f"{role}, term {term}" if term is not None else role
+            words = f"{role}, term {term}" if term is not None else role
             label = svg.fit(f"leader {term}", x2 - x1 - 6) or svg.fit(f"{term}", x2 - x1 + 10)
             parts.append(
                 tag(
                     "g",
-                    title(f"{node}: {said}, {clock(start)} to {clock(end)}"),
+                    title(f"{node}: {words}, {clock(start)} to {clock(end)}"),
                     tag("rect", x=x1, y=y + 3, width=x2 - x1, height=row - 6),
                     tag("text", label, x=x1 + 4, y=y + 16) if role == "leader" else "",
                     class_=f"role {role if role in ROLES else 'silent'}",

@@ -99,13 +99,13 @@ def tell(
     ranked.sort(key=lambda entry: entry[:2])
     index = _Index(record) if ranked else None
     names = list(dict.fromkeys(b.fault for b in faults))
-    told = [
+    message = [
         _describe(f"anomaly-{i}", checker, anomaly, index, faults, names)
         for i, (_, _, checker, anomaly) in enumerate(ranked[:TOLD], start=1)
         if index is not None
     ]
     rest = ranked[TOLD:]
-    return told, [_listed(checker, anomaly) for _, _, checker, anomaly in rest[:LISTED]], max(0, len(rest) - LISTED)
+    return message, [_listed(checker, anomaly) for _, _, checker, anomaly in rest[:LISTED]], max(0, len(rest) - LISTED)
 
 
 class _Index:
@@ -220,8 +220,8 @@ def _faults_at(faults: Sequence[FaultInterval], start: int, end: int) -> str:
 def _nodes(nodes: object) -> Iterator[NodeSaid]:
     if not isinstance(nodes, Mapping):
         return
-    for name, said in nodes.items():
-        facts = dict(said) if isinstance(said, Mapping) else {"said": said}
+    for name, label in nodes.items():
+        facts = dict(label) if isinstance(label, Mapping) else {"said": label}
         log = next((facts.pop(k) for k in ("log", "last_log_lines", "lines") if k in facts), None)
         if isinstance(facts.get("time"), int):
             facts["asked at"] = clock(facts.pop("time"))
@@ -236,5 +236,5 @@ def _details(details: Mapping[str, Any]) -> Iterator[Pair]:
         of_texts = isinstance(value, list | tuple) and any(isinstance(v, str) for v in value)
         several = (of_texts and len(value) > 1) or (isinstance(value, str) and "\n" in value)
         long = isinstance(value, Mapping | list | tuple) and len(text(value, 200)) > 110
-        said = lines(value, 8000) if several or long else text(value, 2000)
-        yield text(name, 80).replace("_", " "), said
+        label = lines(value, 8000) if several or long else text(value, 2000)
+        yield text(name, 80).replace("_", " "), label

@@ -84,7 +84,7 @@ def _verdict_plot(runs: Sequence[RunTrend]) -> Markup:
         mark = tag("rect", title(what), x=_x(number, len(runs)) - wide / 2, y=y - 6, width=wide, height=12)
         parts.append(tag("g", mark, class_=f"mark {run.verdict.value}"))
     height = 10 + _ROW * len(groups) + 8
-    return picture(_WIDTH, height, "verdicts of the runs, the newest at the right", *parts)
+    return picture(_WIDTH, height, "verdicts of the runs, the newest on the right", *parts)
 
 
 def _silence_plot(runs: Sequence[RunTrend]) -> Markup:

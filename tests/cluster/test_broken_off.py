@@ -94,9 +94,9 @@ def test_kill_9_in_mid_fault_leaves_nothing_but_a_history(cluster: str, fault: s
         killed = started.kill()
     until(lambda: left_of(facts, processes) == [], "its nodes go")
 
-    said = harness("clean", "--dry-run")
-    assert said.returncode == 0
-    assert facts["run_id"] not in said.stdout
+    output = harness("clean", "--dry-run")
+    assert output.returncode == 0
+    assert facts["run_id"] not in output.stdout
 
     checked = harness("check", killed.dir.path)
     assert_never_valid(killed)
@@ -144,12 +144,12 @@ def fill(disk: Path) -> Path:
 
 def test_a_store_without_room_is_told_before_anything_starts(tmp_path: Path) -> None:
     with small_disk(tmp_path / "disk", 20) as (wrapper, _):
-        said = harness("run", "--cluster", "local", "--store", tmp_path / "disk" / "store", wrapper=wrapper)
-    assert said.returncode == FAILURE
-    assert said.stdout == ""
-    assert len(said.stderr.splitlines()) == 1
-    assert "20.0 MiB free" in said.stderr
-    assert "--store" in said.stderr
+        output = harness("run", "--cluster", "local", "--store", tmp_path / "disk" / "store", wrapper=wrapper)
+    assert output.returncode == FAILURE
+    assert output.stdout == ""
+    assert len(output.stderr.splitlines()) == 1
+    assert "20.0 MiB free" in output.stderr
+    assert "--store" in output.stderr
 
 
 def test_the_log_of_a_run_is_quiet_about_a_full_disk(capfd: pytest.CaptureFixture[str]) -> None:

@@ -90,8 +90,8 @@ def test_the_faults_struck_whom_they_were_aimed_at(pair: Pair) -> None:
 
 def master_at(ended: Run, time: int) -> str | None:
     """Who called itself master with the highest epoch, when last asked before a moment (ns); None: nobody did."""
-    said = {seen.node: seen for seen in read_observations(ended.dir.observations) if seen.time <= time}
-    masters = {seen.term or 0: seen.node for seen in said.values() if seen.role == "leader"}
+    output = {seen.node: seen for seen in read_observations(ended.dir.observations) if seen.time <= time}
+    masters = {seen.term or 0: seen.node for seen in output.values() if seen.role == "leader"}
     return masters[max(masters)] if masters else None
 
 

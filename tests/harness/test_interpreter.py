@@ -214,7 +214,7 @@ def test_an_answer_that_is_none_is_info(answer: object) -> None:
 
     done = World(odd).run(("main", Invocation("write", value=3)))[1]
     assert done.type == INFO
-    assert "the client answered" in (done.error or "")
+    assert "the client returned" in (done.error or "")
 
 
 def test_after_info_the_thread_has_a_new_process_and_a_new_client() -> None:
@@ -294,7 +294,7 @@ def test_a_client_that_ignores_being_cancelled_is_left_behind(caplog: pytest.Log
 
     history = World(stubborn, close=never_gives_up).run(("main", gen.limit(3, READS)), concurrency=1)
     assert [(op.process, op.type) for op in completions(history)] == [(0, INFO), (1, OK), (1, OK)]
-    assert "left behind" in caplog.text
+    assert "abandoned" in caplog.text
 
 
 def test_an_answer_after_the_deadline_is_not_heard() -> None:
@@ -443,7 +443,7 @@ def test_a_run_that_is_cancelled_leaves_a_whole_history() -> None:
 
     virtual_time.run(main())
     assert [op.type for op in history] == [INVOKE] * 3 + [INFO] * 3
-    assert history[-1].error == "the run broke off: CancelledError"
+    assert history[-1].error == "the run failed: CancelledError"
 
 
 # What breaks a run

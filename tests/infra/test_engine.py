@@ -85,7 +85,7 @@ def test_an_engine_that_is_too_busy_is_told_and_raises_nothing(monkeypatch: pyte
         answer = engine_answers()
         server.shutdown()
     assert not answer.ok
-    assert answer.reason.endswith("does not say its version: no answer in time")
+    assert answer.reason.endswith("does not report its version: no answer in time")
 
 
 def test_somebody_elses_engine_is_not_replaced() -> None:

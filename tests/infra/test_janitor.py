@@ -144,7 +144,7 @@ def test_a_dismissed_janitor_removes_nothing(tmp_path: Path, monkeypatch: pytest
 
 
 def test_an_unknown_backend_has_no_janitor() -> None:
-    with pytest.raises(ValueError, match="no janitor cleans up after 'ssh'"):
+    with pytest.raises(ValueError, match="there is no janitor for 'ssh'"):
         Janitor.start("ssh", "run")
 
 

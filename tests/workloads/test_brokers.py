@@ -23,7 +23,7 @@ class Named(Masters):
     """Says what it is told to, and counts how often it was asked."""
 
     def __init__(self, *answers: str | None) -> None:
-        self.answers, self.asked, self.silence = list(answers), 0, "nobody names one"
+        self.answers, self.asked, self.silence = list(answers), 0, "no node reports one"
 
     def known(self, group: str) -> str | None:
         return self.answers[0]
@@ -188,7 +188,7 @@ def test_nobody_who_knows_is_no_master() -> None:
         async with serving(ToyServer(code=2007, remark="not leader")) as at:
             masters = Masters(places({"n1": ("198.18.0.1", 10911)}, [at, await free_port()]))
             assert await masters.find("a") is None
-            assert masters.silence == "nobody names one"
+            assert masters.silence == "no node reports one"
 
     run(test)
 
@@ -202,6 +202,6 @@ def test_an_answer_that_makes_no_sense_is_not_taken_for_silence() -> None:
             await client.close()
         assert done.type == "fail"
         assert done.error is not None
-        assert re.fullmatch(r"no-master: .*: replica info that makes no sense: .*; nothing was sent", done.error)
+        assert re.fullmatch(r"no-master: .*: invalid replica info: .*; nothing was sent", done.error)
 
     run(test)

@@ -164,7 +164,7 @@ def engine_time(client: docker.DockerClient) -> datetime:
     try:
         return _time(str(client.info()["SystemTime"]))
     except (KeyError, ValueError) as problem:
-        raise DockerException(f"the engine does not tell its time: {problem}") from None
+        raise DockerException(f"the engine does not report its time: {problem}") from None
 
 
 def _remove_unless_running(container: Any) -> None:

@@ -149,7 +149,7 @@ class LocalBackend:
         try:
             if holder(_claims(state, "keeper")) is None:
                 raise InfraError(
-                    f"the kept cluster {spec.run_id} runs no more; `harness clean --kept` removes what is left of it"
+                    f"the kept cluster {spec.run_id} does not run any more; `harness clean --kept` removes the rest"
                 )
             control_log = ControlLog(spec.control_log)
             nodes = make_nodes(known.addresses, known.keys, control_log)
@@ -172,7 +172,7 @@ class LocalBackend:
 
     def clean(self, run_id: str) -> None:
         state = _find(run_id)
-        claim = _take(state, f"run {run_id} still runs: its nodes are")
+        claim = _take(state, f"run {run_id} is still running: its nodes are")
         try:
             self.sweep(run_id)
         finally:
@@ -192,7 +192,7 @@ class LocalBackend:
                     os.kill(Owner.parse(process).pid, signal.SIGKILL)
                 _wait_until_gone(process)
         if (elsewhere := holder(_claims(state, "keeper"))) is not None:
-            raise InfraError(f"its nodes hang on {elsewhere} of another PID namespace: clean it there")
+            raise InfraError(f"its nodes belong to {elsewhere} of another PID namespace: clean it there")
         for of in ("keeper", "owner"):
             remove_unheld(_claims(state, of))
         kept.forget(run_id)
@@ -396,4 +396,4 @@ def _last_line(path: Path) -> str:
     except OSError:
         lines = []
     # mount(8) ends its complaints with a hint at dmesg
-    return next((line for line in reversed(lines) if line and "dmesg(1)" not in line), "it said nothing")
+    return next((line for line in reversed(lines) if line and "dmesg(1)" not in line), "it printed nothing")

@@ -96,8 +96,8 @@ def await_end(node: Node, processes: Sequence[ProcessId], within_s: float) -> li
     """Wait on the node until one of the processes has ended, at most so long: those that have. One command in all."""
     words = [str(word) for process in processes for word in (process.pid, process.started)]
     rounds = str(max(1, round(within_s)))
-    said = node.run(["sh", "-c", _AWAIT_END, "await-end", rounds, *words], timeout_s=within_s + 30).text.split()
-    return [process for process in processes if str(process.pid) in said]
+    output = node.run(["sh", "-c", _AWAIT_END, "await-end", rounds, *words], timeout_s=within_s + 30).text.split()
+    return [process for process in processes if str(process.pid) in output]
 
 
 def kill_process(node: Node, process: ProcessId) -> None:

@@ -44,7 +44,7 @@ class ProcessRemote:
                 return _drained(process, stdin, time.monotonic() + deadline_s, cap, sink)
             except TimeoutError:
                 process.kill()
-                raise NodeUnreachable(f"{self.name}: the command's end was not seen in time") from None
+                raise NodeUnreachable(f"{self.name}: the end of the command was not seen in time") from None
 
     def open(self, argv: Sequence[str], timeout_s: float = 30) -> Stream:
         stream = PipeStream(self._start(argv))

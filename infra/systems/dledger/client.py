@@ -121,7 +121,7 @@ class RegisterClient:
             fields["expect"] = _long(expect)
         answer = await self._operate("cas", _CAS, fields)
         if answer.outcome.type == "ok" and answer.applied is None:
-            why = "acknowledged, but without what the state machine made of it"
+            why = "acknowledged, but without the result of the state machine"
             return Answer(Outcome("info", why), None, None, answer.node, answer.term, answer.index, answer.code)
         return answer
 
@@ -143,7 +143,7 @@ class RegisterClient:
         deadline = loop.time() + self._deadline_s
         node = self._target or await self._find_leader(loop.time() + self._deadline_s / 2)
         if node is None:
-            return Answer(Outcome("fail", "nothing was sent: no node said within half the deadline that it leads"))
+            return Answer(Outcome("fail", "nothing was sent: no node reported to be leader within half the deadline"))
         self._target = node
         body = json.dumps({"group": self._group, "remoteId": node, **fields}).encode()
         try:
@@ -212,32 +212,32 @@ class RegisterClient:
     async def _opinion(self, node: str, timeout_s: float) -> str | None:
         """Whom one node takes for the leader; None: nobody, or it does not answer."""
         try:
-            said = await ask_status(node, self._endpoints[node], timeout_s, self._group)
+            reply = await ask_status(node, self._endpoints[node], timeout_s, self._group)
         except RemotingError:
             return None
-        return said.leader if said.leader in self._endpoints else None
+        return reply.leader if reply.leader in self._endpoints else None
 
     async def _ask_all(self, timeout_s: float) -> list[NodeStatus]:
         """The status of all nodes that answer. When one names a leader that has itself said so in that term, the silent
         ones are not waited for.
         """
-        asked = [
+        requested = [
             asyncio.create_task(ask_status(node, endpoint, timeout_s, self._group))
             for node, endpoint in self._endpoints.items()
         ]
         answers: list[NodeStatus] = []
         try:
-            for task in asyncio.as_completed(asked):
+            for task in asyncio.as_completed(requested):
                 try:
                     answers.append(await task)
                 except RemotingError:
                     continue
-                if _agreed(answers, len(asked)):
+                if _agreed(answers, len(requested)):
                     break
         finally:
-            for unfinished in asked:
+            for unfinished in requested:
                 unfinished.cancel()
-            await asyncio.gather(*asked, return_exceptions=True)
+            await asyncio.gather(*requested, return_exceptions=True)
         return answers
 
 
@@ -315,7 +315,9 @@ def _body(node: str, frame: Frame) -> Mapping[str, Any]:
     except ValueError:
         data = None
     if not isinstance(data, dict):
-        raise Broken(f"{node}: the answer's body is no JSON object: {frame.body[:80]!r} {frame.remark or ''}".rstrip())
+        raise Broken(
+            f"{node}: the answer's body is not a JSON object: {frame.body[:80]!r} {frame.remark or ''}".rstrip()
+        )
     return data
 
 

@@ -129,8 +129,8 @@ def test_ops_that_do_not_pair_are_noticed_by_process() -> None:
     one = next(row.process for row in rows if row.f == "send")
     mine = [row for row in rows if row.process == one]
     assert first_breach(mine[::-1]) is None
-    told = first_breach([row for row in mine if row is not mine[2]])
-    assert told == f"op {mine[3].at} does not fit the op before it of its process"
+    text = first_breach([row for row in mine if row is not mine[2]])
+    assert text == f"op {mine[3].at} does not match the previous op of its process"
 
 
 def test_every_name_has_its_rank() -> None:

@@ -60,10 +60,10 @@ class Handle:
         """Raises ValueError."""
         words = text.split(" ")
         if len(words) != 8:
-            raise ValueError(f"{text[:120]!r} is no handle: {len(words)} words, not 8")
+            raise ValueError(f"{text[:120]!r} is not a handle: {len(words)} words, not 8")
         start, popped, invisible, revive, retry = map(int, words[:5])
         if retry not in (0, *_RETRY_SEPARATORS):
-            raise ValueError(f"{text[:120]!r} is no handle: the retry mark is {retry}")
+            raise ValueError(f"{text[:120]!r} is not a handle: the retry mark is {retry}")
         return cls(start, popped, invisible, revive, retry, words[5], int(words[6]), int(words[7]))
 
     def topic(self, topic: str, group: str) -> str:

@@ -126,7 +126,7 @@ class RocketmqTopology(ABC):
         whole = sorted(artifacts.VERSIONS, key=lambda v: (v != artifacts.DEFAULT_VERSION, v))
         found = {f"rocketmq {v}": "the default" if v == artifacts.DEFAULT_VERSION else "" for v in whole}
         return found | {
-            f"rocketmq {v}": f"cannot be had: {what} were never published" for v, what in artifacts.INCOMPLETE.items()
+            f"rocketmq {v}": f"not available: {what} were never published" for v, what in artifacts.INCOMPLETE.items()
         }
 
     # What a topology of its own says.
@@ -409,10 +409,10 @@ class RocketmqTopology(ABC):
                 kind = server.kind
                 if kind == PROXY:
                     continue  # tells nobody
-                said = asyncio.run(effective(kind, *server.endpoint, 5 * _ASK_S))
-                node.write(f"{LOG}/effective-{kind}.properties", properties(said))
-                if told := not_taken(self.settings_of(kind, node), said, self._chosen[kind], self.changing):
-                    raise InfraError(f"{node.name}: {kind}.{told}")
+                reply = asyncio.run(effective(kind, *server.endpoint, 5 * _ASK_S))
+                node.write(f"{LOG}/effective-{kind}.properties", properties(reply))
+                if text := not_taken(self.settings_of(kind, node), reply, self._chosen[kind], self.changing):
+                    raise InfraError(f"{node.name}: {kind}.{text}")
 
         with ThreadPoolExecutor(len(self._nodes)) as pool:
             list(pool.map(one, self._nodes))
@@ -446,27 +446,27 @@ def _typed(value: str) -> bool | int | str:
 
 
 def not_taken(
-    asked: Mapping[str, str], said: Mapping[str, str], wanted: Collection[str], changing: Collection[str]
+    requested: Mapping[str, str], reply: Mapping[str, str], wanted: Collection[str], changing: Collection[str]
 ) -> str | None:
     """The first setting that a server has otherwise than asked for, in words; None when all are as they should be.
 
     A setting of ours that the server does not have is one of later versions; the user's own (`wanted`) must be there.
     """
-    for name, value in asked.items():
-        got = said.get(name)
+    for name, value in requested.items():
+        got = reply.get(name)
         if name in changing or (got is None and name not in wanted):
             continue
         if not _same(value, got):
-            return f"{name}={value} did not take: in force is {got}"
+            return f"{name}={value} did not take effect: the value is {got}"
     return None
 
 
-def _same(asked: str, got: str | None) -> bool:
+def _same(requested: str, got: str | None) -> bool:
     if got is None:
         return False
-    if asked.strip().lower() == got.strip().lower():
+    if requested.strip().lower() == got.strip().lower():
         return True
     try:
-        return float(asked) == float(got)
+        return float(requested) == float(got)
     except ValueError:
         return False

@@ -41,7 +41,7 @@ class ControllerOptions:
     """What the topology can be told."""
 
     controller_type: Literal["dledger", "jraft", "dledger-embedded", "jraft-embedded"] = option(
-        "dledger", "Which Raft the controllers use, and whether they run inside the name servers (embedded)."
+        "dledger", "Raft of the controllers; embedded: they run inside the name servers."
     )
     brokers: int | None = BROKERS
 
@@ -50,7 +50,7 @@ class ControllerTopology(RocketmqTopology):
     """One group of brokers."""
 
     name = "controller"
-    summary = "one group whose master three controllers elect (RIP-44), by DLedger or JRaft"
+    summary = "one group; three controllers (DLedger or JRaft) elect its master (RIP-44)"
     Options: ClassVar[type] = ControllerOptions
     kinds: ClassVar[Sequence[str]] = (NAMESRV, CONTROLLER, BROKER, PROXY)
     changing: ClassVar[Collection[str]] = ("brokerId", "brokerRole")
@@ -62,7 +62,7 @@ class ControllerTopology(RocketmqTopology):
         self._jraft, self._embedded = kind.startswith("jraft"), kind.endswith("-embedded")
         old = [version for version in self._all_versions() if artifacts.before(version, _JRAFT_SINCE)]
         if self._jraft and old and server_settings.launch.jars is None:
-            raise SettingsError(f"--controller-type {kind}: RocketMQ has it from {_JRAFT_SINCE} on, not in {old[0]}")
+            raise SettingsError(f"--controller-type {kind}: RocketMQ has it since {_JRAFT_SINCE}, not in {old[0]}")
         self.controller_port = JRAFT_RPC_PORT if self._jraft else CONTROLLER_PORT
 
     def _layout(self, nodes: Sequence[str]) -> Layout:

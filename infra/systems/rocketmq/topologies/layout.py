@@ -58,7 +58,7 @@ def groups(layout: Layout) -> dict[str, list[str]]:
     return found
 
 
-BROKERS: Final = option(None, "How many nodes run a broker, the first ones; not given: all.", low=1)
+BROKERS: Final = option(None, "Number of nodes with a broker, counted from the first.  [default: all]", low=1)
 """An option that several topologies have."""
 
 COPIED_SLOWLY: Final = Traits(offsets_copied_s=60.0)
