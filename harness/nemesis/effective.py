@@ -36,7 +36,8 @@ def effective(plan: Plan, history: History) -> Plan:
             struck.append(_struck(op, last, len(struck) + 1, plan))
             last = None
         found = event_of(op) if op.process < 0 else None
-        if found is not None and found[0] in _WAITED_FOR:
+        # The first calm comes with the start, sooner or later: what struck after it had no event before it.
+        if found is not None and found[0] in _WAITED_FOR and (struck or found[0] != "calm"):
             last = op.time, f"{found[0]}:{found[1]}" if found[1] else found[0]
     return replace(plan, nemeses=(), strikes=tuple(struck))
 

@@ -273,7 +273,7 @@ class Interpreter:
             if slot.op is op:
                 self._complete(slot, op, completion, time)
         while self._events:
-            self._write(self._scheduler.event(self.now(), *self._events.popleft()))
+            self._note(self._scheduler.event(self.now(), *self._events.popleft()))
         now = self.now()
         for expiries in self._expiries:
             while expiries and (expiries[0][0] <= now or expiries[0][1].op is not expiries[0][2]):

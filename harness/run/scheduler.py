@@ -117,7 +117,7 @@ class OpScheduler:
         return op
 
     def event(self, now: int, f: str, value: Any) -> Op:
-        """Something that nobody invoked and that frees no thread (`results.op.Op.is_event`). It is not told."""
+        """Something that nobody invoked and that frees no thread (`results.op.Op.is_event`): to be told."""
         op = Op(self._index, now, NEMESIS, INFO, f, None, value)
         self._index += 1
         return op
