@@ -50,7 +50,7 @@ class _Spell:
     why: str
 
 
-def doubted(result: CheckResult, run: RunRecord) -> CheckResult:
+def apply_doubt(result: CheckResult, run: RunRecord) -> CheckResult:
     """The result of any checker in the light of what the machine gave: `invalid` by doubtful anomalies is `unknown`."""
     lost = "lost_nodes" in run.environment
     if result.verdict != Verdict.INVALID or not (run.machine or lost):
@@ -66,7 +66,7 @@ def doubted(result: CheckResult, run: RunRecord) -> CheckResult:
     return replace(result, verdict=Verdict.UNKNOWN, anomalies=marked, reason=f"{result.reason}; {doubts[0]}")
 
 
-def short_of_processor(samples: Sequence[MachineSample], start: int, end: int, node: str | None = None) -> float:
+def shortage_s(samples: Sequence[MachineSample], start: int, end: int, node: str | None = None) -> float:
     """For how many seconds from `start` to `end` (ns) the servers, or the clients, were short of a processor.
 
     node  the server's node that matters; None: a majority of the nodes must have been short of it.
@@ -81,7 +81,7 @@ def describe(samples: Sequence[MachineSample]) -> str:
         return "not measured"
     start, end = min(s.start for s in samples), max(s.end for s in samples)
     mean = f"a server's thread waited {sum(waits) / len(waits):.2f} ms for a processor on average; " if waits else ""
-    short = short_of_processor(samples, start, end)
+    short = shortage_s(samples, start, end)
     return f"{mean}shortage for {short:.0f} of {(end - start) / SECOND:.0f} s"
 
 

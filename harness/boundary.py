@@ -87,12 +87,12 @@ def _run(command: Callable[[], object]) -> tuple[int, str | None]:
         return stopped.exit_code, stopped.describe()
     except _PipeBroken as broken:
         # Help that nobody reads to its end is fine; a server or a child that went away is not.
-        return (0, None) if terminal.unread() else (FAILURE, unforeseen(broken.__cause__ or broken))
+        return (0, None) if terminal.unread() else (FAILURE, report_unexpected(broken.__cause__ or broken))
     except BaseException as problem:  # also asyncio's CancelledError: Python's own exit code for it is 1, `invalid`
-        return FAILURE, unforeseen(problem)
+        return FAILURE, report_unexpected(problem)
 
 
-def unforeseen(problem: BaseException) -> str:
+def report_unexpected(problem: BaseException) -> str:
     """An error that nobody foresaw, in one line that names the file with its traceback."""
     text = " ".join(str(problem).split())
     what = f"{type(problem).__name__}: {text}" if text else type(problem).__name__

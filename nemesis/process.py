@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Final
 
 from harness.api import Evidence, Fault, Injection, NoTarget, Target, labelled
 from harness.cluster_view import ClusterView
-from harness.nemesis.targets import kinds_hit
+from harness.nemesis.targets import target_kinds
 from infra.machines.api import InfraError, Lease, ProcessId
 from infra.machines.primitives import page_cache, process
 from infra.systems.api import Deployment, Server
@@ -216,7 +216,7 @@ class ProcessFault(Fault):
 
     def aim(self, view: ClusterView, target: Target, rng: Random) -> Mapping[str, Injection]:
         """A node's servers, all of them, or just the one that has the role."""
-        kinds = {node: kinds_hit(view, node, target) for node in target.nodes}
+        kinds = {node: target_kinds(view, node, target) for node in target.nodes}
         found = {
             node: self.injection(node, hit, others=view.main.get(node) not in hit) for node, hit in kinds.items() if hit
         }

@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 from results.durable import replacing
 from results.errors import HistoryError
 from results.op import Op
-from results.sealed import FORMAT, ROW_GROUP, SCHEMA, insist_on_schema, parquet_file, to_columns
+from results.sealed import FORMAT, ROW_GROUP, SCHEMA, parquet_file, require_schema, to_columns
 
 RUN: Final = "run"
 OP_TABLE: Final = pa.schema([pa.field(RUN, pa.dictionary(pa.int32(), pa.string()), nullable=False), *SCHEMA])
@@ -137,4 +137,4 @@ def _insist(path: Path, schema: pa.Schema) -> None:
     plain = kind.value_type if pa.types.is_dictionary(kind) else kind
     if not (pa.types.is_string(plain) or pa.types.is_large_string(plain)):
         raise HistoryError(path, None, f"column {RUN!r} is {kind}, not text")
-    insist_on_schema(path, schema)
+    require_schema(path, schema)

@@ -89,7 +89,7 @@ def _kind(mode: int) -> str:
     return "a device" if stat.S_ISCHR(mode) or stat.S_ISBLK(mode) else "something else"
 
 
-def insist_on_regular(path: Path) -> None:
+def require_regular_file(path: Path) -> None:
     """For readers of other libraries, which take a path. Raises OSError as `opened` does."""
     opened(path).close()
 
@@ -156,7 +156,7 @@ def exists(path: Path) -> bool:
         return False
 
 
-def allowance(path: Path, requested: int | None, *, packed: bool) -> int:
+def memory_limit(path: Path, requested: int | None, *, packed: bool) -> int:
     """Bytes of memory for reading a history: what was asked for; else in proportion to what it takes on the disk (holes
     take nothing), and never less than `PLAIN_FLOOR`.
     """

@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from results.errors import HistoryError
-from results.reading import insist_on_regular
+from results.reading import require_regular_file
 
 VERDICTS: Final = "verdicts"
 RECEIPTS: Final = "receipts"
@@ -173,7 +173,7 @@ def read_verdicts(output: Path, columns: Sequence[str] | None = None) -> pa.Tabl
 
 def _read(path: Path, columns: list[str] | None) -> pa.Table:
     try:
-        insist_on_regular(path)
+        require_regular_file(path)
         schema = VERDICT_TABLE if columns is None else pa.schema([VERDICT_TABLE.field(name) for name in columns])
         table = pq.read_table(path, columns=columns, partitioning=None)
         return table.select(schema.names).cast(schema)

@@ -26,7 +26,7 @@ from werkzeug.serving import ThreadedWSGIServer, WSGIRequestHandler
 
 from results.errors import HistoryError, in_bytes
 from results.reading import opened, read_toml
-from results.report.layout import lay_out
+from results.report.layout import render_template
 from results.report.trends import trends_page
 from results.report.words import text
 from results.store import RunSummary, Store
@@ -360,7 +360,7 @@ def _href(relative: str) -> str:
 
 def _html(template: str, **values: object) -> Response:
     nonce = secrets.token_urlsafe(16)
-    return _page(lay_out(template, nonce=nonce, **values), nonce)
+    return _page(render_template(template, nonce=nonce, **values), nonce)
 
 
 def _page(html: str, nonce: str = "none") -> Response:

@@ -103,9 +103,9 @@ class BrokerClient:
     async def master(self, group: str) -> str | None:
         """Whom this client takes for the master of a group."""
         believed = self._beliefs.get(group)
-        doubted = self._doubts.pop(group, None)
-        if believed is None or doubted is not None:
-            believed = await self.masters.find(group, doubted=doubted)
+        refused_by = self._doubts.pop(group, None)
+        if believed is None or refused_by is not None:
+            believed = await self.masters.find(group, refused_by=refused_by)
             if believed is not None:
                 self._beliefs[group] = believed
         return believed

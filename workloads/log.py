@@ -127,7 +127,7 @@ class LogWorkload(Workload):
     def generator(self, rng: Random, phase: str) -> Generator:
         readers = reader_count(self.plan.concurrency)
         rate = self.plan.rate or self.default_rate
-        polls = gen.rate(rate * POLL_SHARE, Polls(tours(self.places, readers)))
+        polls = gen.rate(rate * POLL_SHARE, Polls(read_rounds(self.places, readers)))
         return gen.reserve(readers, polls, default=self.sends())
 
     def final(self, keys: Sequence[str], nodes: Sequence[str]) -> Generator:
@@ -183,7 +183,7 @@ def reader_count(concurrency: int) -> int:
     return min(READERS, max(1, concurrency // 3))
 
 
-def tours(places: TopicLayout, readers: int) -> list[list[tuple[str, str]]]:
+def read_rounds(places: TopicLayout, readers: int) -> list[list[tuple[str, str]]]:
     """What each reader polls: its share of the nodes, each node's queues one after the other."""
     stops = [
         (queue.key, node)

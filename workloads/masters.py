@@ -43,10 +43,10 @@ class Masters:
         """The node that is believed to be master, without asking."""
         return self._known.get(group)
 
-    async def find(self, group: str, *, doubted: str | None = None) -> str | None:
-        """The master's node; None where no node reports one. `doubted`: the node that just refused to be it."""
+    async def find(self, group: str, *, refused_by: str | None = None) -> str | None:
+        """The master's node; None where no node reports one. `refused_by`: the node that just refused to be it."""
         known = self._known.get(group)
-        if known is not None and known != doubted:
+        if known is not None and known != refused_by:
             return known
         loop = asyncio.get_running_loop()
         came = loop.time()

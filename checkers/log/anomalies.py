@@ -16,7 +16,7 @@ import numpy as np
 from checkers.legality import permits, settled
 from checkers.log.columns import INFO, NONE, OK, Ints
 from checkers.log.groups import AnomalyText, Case, times
-from checkers.log.order import Gap, Passed, Standing, holes, inversions, taken_past, thrown_back
+from checkers.log.order import Gap, OffsetIndex, Skip, backward_reads, holes, inversions, skips
 from checkers.log.outcomes import study
 from checkers.log.positions import Step, missteps
 from checkers.log.teller import AnomalyWriter
@@ -98,17 +98,17 @@ class _Judge(AnomalyWriter):
         return [
             *self.lost(),
             *self.phantom(),
-            *self.stray(),
+            *self.unsent(),
             *self.duplicated(),
             *self.inconsistent(),
             *self.dirty(),
             *self.holes(),
             *self.disorder(),
             *self.premature(),
-            *self.thrown_back(),
+            *self.backward_reads(),
             *self.skipped(),
-            *self.went_back(),
-            *self.jumped(),
+            *self.regressions(),
+            *self.jumps(),
         ]
 
     def lost(self) -> list[Anomaly]:
@@ -142,8 +142,8 @@ class _Judge(AnomalyWriter):
 
         return [_anomaly("phantom", t) for t in cases.describe(say)]
 
-    def stray(self) -> list[Anomaly]:
-        cases = self.cases(self.place_case(int(row)) for row in self.fates.stray)
+    def unsent(self) -> list[Anomaly]:
+        cases = self.cases(self.place_case(int(row)) for row in self.fates.unsent)
 
         def say(group: Sequence[Case], where: str) -> tuple[str, dict[str, Any]]:
             return f"{_many(group, 'message')} that nobody sent ({where}), the first: {self.name_of(group[0])}", {}
@@ -222,7 +222,7 @@ class _Judge(AnomalyWriter):
 
     def holes(self) -> list[Anomaly]:
         reads = self.facts.reads
-        found = [*holes(self.facts), *self.taken_past[1]]
+        found = [*holes(self.facts), *self.skips[1]]
         gaps = {(int(reads.queue[g.read]), g.begin, g.end, int(reads.node[g.read])): g for g in found}
         ends = {(queue, begin, node): end for queue, begin, end, node in gaps}
         cases = self.cases(self.gap_case(gap) for gap in gaps.values())
@@ -255,7 +255,7 @@ class _Judge(AnomalyWriter):
             return (
                 f"{_many(group, 'message')} with a lower offset than one acknowledged before their send ({where}): "
                 f"message {self.name_of(first)} is at {first.offset}, {self.acked(earlier)}, is at "
-                f"{self.standing[earlier]}",
+                f"{self.final_offsets[earlier]}",
                 {},
             )
 
@@ -278,14 +278,14 @@ class _Judge(AnomalyWriter):
 
         return [_anomaly("premature", t) for t in cases.describe(say)]
 
-    def thrown_back(self) -> list[Anomaly]:
+    def backward_reads(self) -> list[Anomaly]:
         reads = self.facts.reads
 
-        def reigned(node: int, before: int, after: int) -> bool:
+        def stayed_master(node: int, before: int, after: int) -> bool:
             name = self.facts.node(node)
-            return self.scene.reigned(name, int(reads.t0[before]), int(reads.t1[after]))
+            return self.scene.stayed_master(name, int(reads.t0[before]), int(reads.t1[after]))
 
-        found = {b.read: b for b in thrown_back(self.facts, reigned)}
+        found = {b.read: b for b in backward_reads(self.facts, stayed_master)}
         by_op = {int(reads.start[row]): back for row, back in found.items()}
         cases = self.cases(
             self.read_case(b.read, b.offset, () if b.before == b.read else (int(reads.start[b.before]),))
@@ -306,12 +306,12 @@ class _Judge(AnomalyWriter):
         return [_anomaly("nonmonotonic-poll", t) for t in cases.describe(say)]
 
     @cached_property
-    def taken_past(self) -> tuple[list[Passed], list[Gap]]:
-        return taken_past(self.facts, self.fates, self.standing)
+    def skips(self) -> tuple[list[Skip], list[Gap]]:
+        return skips(self.facts, self.fates, self.final_offsets)
 
     def skipped(self) -> list[Anomaly]:
         sends = self.facts.sends
-        found = {int(self.facts.reads.start[passed.gap.read]): passed for passed in self.taken_past[0]}
+        found = {int(self.facts.reads.start[passed.gap.read]): passed for passed in self.skips[0]}
         cases = self.cases(
             self.read_case(gap.read, gap.begin, tuple(int(sends.start[row]) for row in rows[:3]))
             for gap, rows in found.values()
@@ -332,7 +332,7 @@ class _Judge(AnomalyWriter):
     def missteps(self) -> list[Step]:
         return list(missteps(self.facts))
 
-    def went_back(self) -> list[Anomaly]:
+    def regressions(self) -> list[Anomaly]:
         """Where a message that the process had been given from there is gone, its loss is the cause: legal where that
         is.
         """
@@ -357,10 +357,10 @@ class _Judge(AnomalyWriter):
             reason += [_anomaly("position-regression", t, legal) for t in cases.describe(say)]
         return reason
 
-    def jumped(self) -> list[Anomaly]:
+    def jumps(self) -> list[Anomaly]:
         reads = self.facts.reads
         found: dict[int, tuple[Step, Ints]] = {}
-        there = Standing(self.facts, self.standing, self.fates.is_gone)
+        there = OffsetIndex(self.facts, self.final_offsets, self.fates.is_gone)
         for step in self.missteps:
             if not step.back:
                 passed = there.between(int(reads.queue[step.read]), step.position, step.begin)

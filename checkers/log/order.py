@@ -39,7 +39,7 @@ class Gap(NamedTuple):
     end: int
 
 
-class Back(NamedTuple):
+class BackwardRead(NamedTuple):
     """A read whose answer begins, or says that the queue ends, at `offset`, although `before` had shown what lies
     behind. `before` is the read itself where its answer lies below what it asked for.
     """
@@ -52,7 +52,7 @@ class Back(NamedTuple):
 def inversions(facts: LogColumns, fates: MessageOutcomes) -> Iterator[Inversion]:
     """Every send that stands in front of one that it follows, once. Lost messages stand nowhere."""
     sends = facts.sends
-    place = standing(facts, fates)
+    place = final_offsets(facts, fates)
     rows = np.nonzero((place != NONE) & ~fates.is_lost)[0]
     own = _behind(
         facts, place, rows[np.lexsort((place[rows], sends.process[rows], sends.queue[rows]))], by_process=True
@@ -66,7 +66,7 @@ def inversions(facts: LogColumns, fates: MessageOutcomes) -> Iterator[Inversion]
             yield Inversion(earlier, later, False)
 
 
-def standing(facts: LogColumns, fates: MessageOutcomes) -> Ints:
+def final_offsets(facts: LogColumns, fates: MessageOutcomes) -> Ints:
     """The offset at which each send stands: in the final readings, else where it was acknowledged, else where it was
     seen. NONE: nowhere, or unknown.
     """
@@ -136,7 +136,7 @@ def leading_gaps(facts: LogColumns) -> Iterator[Gap]:
         yield Gap(int(row), int(begin[row]), int(to[row]))
 
 
-class Standing:
+class OffsetIndex:
     """Which sends stand (`standing`) where, by offset; without those that are gone (`MessageOutcomes.is_gone`)."""
 
     def __init__(self, facts: LogColumns, place: Ints, gone: Bools) -> None:
@@ -153,36 +153,36 @@ class Standing:
 
 def skipped(facts: LogColumns, gap: Gap, place: Ints, gone: Bools) -> Ints:
     """The sends that stand inside a gap. Of many gaps: `Standing`."""
-    return Standing(facts, place, gone).between(int(facts.reads.queue[gap.read]), gap.begin, gap.end)
+    return OffsetIndex(facts, place, gone).between(int(facts.reads.queue[gap.read]), gap.begin, gap.end)
 
 
-class Passed(NamedTuple):
+class Skip(NamedTuple):
     """A gap at the beginning of an answer, or of the way an empty one points, and the sends that stand in it."""
 
     gap: Gap
     sends: Ints
 
 
-def taken_past(facts: LogColumns, fates: MessageOutcomes, place: Ints) -> tuple[list[Passed], list[Gap]]:
+def skips(facts: LogColumns, fates: MessageOutcomes, place: Ints) -> tuple[list[Skip], list[Gap]]:
     """What readers were taken past by the beginning of an answer: (skips: messages stand there, holes: none does).
 
     The read-throughs of single replicas are no readers: what they lack is a hole.
     """
-    skips: list[Passed] = []
+    skips: list[Skip] = []
     empty: list[Gap] = []
-    there = Standing(facts, place, fates.is_gone)
+    there = OffsetIndex(facts, place, fates.is_gone)
     for gap in leading_gaps(facts):
         through = facts.reads.f[gap.read] == REPLICA_READ
         passed = there.between(int(facts.reads.queue[gap.read]), gap.begin, gap.end)
         if len(passed) and not through:
-            skips.append(Passed(gap, passed))
+            skips.append(Skip(gap, passed))
         elif facts.reads.count[gap.read] or through:
             empty.append(gap)
     return skips, empty
 
 
-def thrown_back(facts: LogColumns, reigned: Callable[[int, int, int], bool]) -> Iterator[Back]:
-    """`reigned(node, from row, to row)`: was the node the same master, undisturbed, from one read to the other?"""
+def backward_reads(facts: LogColumns, stayed_master: Callable[[int, int, int], bool]) -> Iterator[BackwardRead]:
+    """`stayed_master(node, from row, to row)`: whether the node was the same undisturbed master between two reads."""
     reads, seen = facts.reads, facts.sightings
     down = np.zeros(len(reads.f), dtype=bool)
     if len(seen.id):
@@ -192,11 +192,11 @@ def thrown_back(facts: LogColumns, reigned: Callable[[int, int, int], bool]) -> 
         down[with_any] |= seen.offset[reads.first[with_any]] < reads.requested[with_any]
     for row in np.nonzero(down)[0]:
         shown = seen.offset[reads.first[row] : reads.first[row] + reads.count[row]]
-        yield Back(int(row), int(row), int(shown.min()))
-    yield from _shrunk(facts, reigned)
+        yield BackwardRead(int(row), int(row), int(shown.min()))
+    yield from _shrunk(facts, stayed_master)
 
 
-def _shrunk(facts: LogColumns, reigned: Callable[[int, int, int], bool]) -> Iterator[Back]:
+def _shrunk(facts: LogColumns, stayed_master: Callable[[int, int, int], bool]) -> Iterator[BackwardRead]:
     """Answers of a master that name an end of the queue below what it had shown before they were asked for."""
     reads, seen = facts.reads, facts.sightings
     rows = np.nonzero((reads.f != POP) & (reads.master == 1))[0]
@@ -213,5 +213,5 @@ def _shrunk(facts: LogColumns, reigned: Callable[[int, int, int], bool]) -> Iter
         known = np.where(before >= 0, furthest[before], NONE)
         for k in np.nonzero((reads.max[mine] != NONE) & (reads.max[mine] <= known))[0]:
             row, earlier = int(mine[k]), int(shown[int(np.argmax(last[: before[k] + 1]))])
-            if reigned(int(reads.node[row]), earlier, row):
-                yield Back(row, earlier, int(reads.max[row]))
+            if stayed_master(int(reads.node[row]), earlier, row):
+                yield BackwardRead(row, earlier, int(reads.max[row]))

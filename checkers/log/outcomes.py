@@ -107,7 +107,7 @@ class MessageOutcomes:
         return np.nonzero(self.outcome == FAIL)[0]
 
     @cached_property
-    def stray(self) -> Ints:
+    def unsent(self) -> Ints:
         """Rows of places. What stood in a queue before the run is none of its messages."""
         places = self.facts.places
         return np.nonzero((self.outcome == NONE) & (places.offset >= _take(self.facts.origins, places.queue)))[0]

@@ -9,7 +9,7 @@ import numpy as np
 from checkers.log.columns import NONE, OK, Ints
 from checkers.log.context import RunTimeline
 from checkers.log.groups import AnomalyGroups, Case
-from checkers.log.order import Gap, standing
+from checkers.log.order import Gap, final_offsets
 from checkers.log.outcomes import MessageOutcomes
 from checkers.log.positions import Step
 from results.record import RunRecord
@@ -21,7 +21,7 @@ class AnomalyWriter:
     def __init__(self, run: RunRecord, fates: MessageOutcomes) -> None:
         self.run, self.facts, self.readings, self.fates = run, fates.facts, fates.readings, fates
         self.scene = RunTimeline(run)
-        self.standing = standing(fates.facts, fates)
+        self.final_offsets = final_offsets(fates.facts, fates)
 
     # Cases.
 
@@ -31,7 +31,7 @@ class AnomalyWriter:
     def send_case(self, row: int, also: int | None = None, stand: bool = False) -> Case:
         sends = self.facts.sends
         ops = (int(sends.start[row]),) if also is None else (int(sends.start[row]), int(sends.start[also]))
-        offset = self.standing[row] if stand else sends.offset[row]
+        offset = self.final_offsets[row] if stand else sends.offset[row]
         where, who = int(sends.queue[row]), int(sends.node[row])
         return Case(where, int(offset), int(sends.id[row]), who, int(sends.t1[row]), int(sends.t1[row]), ops)
 
@@ -91,8 +91,8 @@ class AnomalyWriter:
 
     def final_at(self, queue: int, offset: int) -> Ints:
         rows = self.rows_at(queue, offset)
-        standing: Ints = rows[self.facts.places.final[rows] != 0]
-        return standing
+        final_offsets: Ints = rows[self.facts.places.final[rows] != 0]
+        return final_offsets
 
     def names_at(self, queue: int, offset: int) -> list[str]:
         return [self.facts.name(int(i)) for i in self.facts.places.id[self.rows_at(queue, offset)]]

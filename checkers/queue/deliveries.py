@@ -17,7 +17,7 @@ import numpy as np
 from checkers.legality import permits, settled
 from checkers.log.columns import NONE, OK
 from checkers.log.context import RunTimeline, group_of
-from checkers.log.order import standing
+from checkers.log.order import final_offsets
 from checkers.log.outcomes import MessageOutcomes, study
 from checkers.message_ops import of_messages
 from results.figures import clock
@@ -133,8 +133,8 @@ def _lost(
         mine = {queue: of for (name, queue), of in groups.items() if name == group}
         delivered: set[Any] = set().union(*(of.ids for of in mine.values()))
         missed = [m for queue, of in mine.items() for m in _missed(fates, queue, of, delivered)]
-        yield from _told_lost(run, scene, fates, group, [m for m in missed if not m.reused], None)
-        yield from _told_lost(run, scene, fates, group, [m for m in missed if m.reused], why)
+        yield from _lost_to_group(run, scene, fates, group, [m for m in missed if not m.reused], None)
+        yield from _lost_to_group(run, scene, fates, group, [m for m in missed if m.reused], why)
 
 
 class _Missed(NamedTuple):
@@ -154,7 +154,7 @@ def _missed(fates: MessageOutcomes, queue: str, of: Consumption, delivered: Set[
     if of.end is None or queue not in facts.queues:
         return
     code = facts.queues.index(queue)
-    sends, place = facts.sends, standing(facts, fates)
+    sends, place = facts.sends, final_offsets(facts, fates)
     oldest = max(int(facts.reads.min[facts.reads.queue == code].max(initial=NONE)), int(facts.origins[code]))
     owed = (sends.queue == code) & (sends.outcome == OK) & (place >= oldest) & (place < of.end)
     gone = ~fates.kept & (fates.is_lost | fates.readings.decided(sends.queue, sends.offset))
@@ -164,7 +164,7 @@ def _missed(fates: MessageOutcomes, queue: str, of: Consumption, delivered: Set[
             yield _Missed(queue, offset, int(row), offset in of.deliveries)
 
 
-def _told_lost(
+def _lost_to_group(
     run: RunRecord, scene: RunTimeline, fates: MessageOutcomes, group: str, missed: Sequence[_Missed], legal: str | None
 ) -> Iterator[Anomaly]:
     if not missed:

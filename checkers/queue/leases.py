@@ -88,13 +88,13 @@ class Leases:
             if life.acked is None and not life.perhaps and last_pop.get(group, 0) > last.over + self.limit:
                 gone.append((group, identity, last))
         found = [
-            *self._told_twice(scene, twice),
-            *self._told_after(scene, after),
-            *_told_gone(scene, gone, last_pop, self.limit),
+            *self._leased_twice(scene, twice),
+            *self._acked_redelivered(scene, after),
+            *_never_returned(scene, gone, last_pop, self.limit),
         ]
         return settled(self.name, run, found, stats, f"{len(held):,} messages popped, {leases:,} leases")
 
-    def _told_twice(self, scene: RunTimeline, cases: Sequence[tuple[str, int, Lease, Lease]]) -> Iterator[Anomaly]:
+    def _leased_twice(self, scene: RunTimeline, cases: Sequence[tuple[str, int, Lease, Lease]]) -> Iterator[Anomaly]:
         for legal in (False, True):
             some = [c for c in cases if self._forgotten(scene, c[2].call.start, c[3]) == legal]
             if some:
@@ -107,7 +107,9 @@ class Leases:
                 )
                 yield _anomaly("leased-twice", reason, scene, [(a, b) for _, _, a, b in some], legal)
 
-    def _told_after(self, scene: RunTimeline, cases: Sequence[tuple[str, int, Call, Lease]]) -> Iterator[Anomaly]:
+    def _acked_redelivered(
+        self, scene: RunTimeline, cases: Sequence[tuple[str, int, Call, Lease]]
+    ) -> Iterator[Anomaly]:
         for legal in (False, True):
             some = [c for c in cases if self._forgotten(scene, c[2].end or 0, c[3]) == legal]
             if some:
@@ -177,7 +179,7 @@ def _after_ack(life: _Held) -> Iterator[tuple[Call, Lease]]:
             yield ack, lease
 
 
-def _told_gone(
+def _never_returned(
     scene: RunTimeline, gone: Sequence[tuple[str, int, Lease]], last_pop: Mapping[str, int], limit: int
 ) -> Iterator[Anomaly]:
     """The window is that of the message that had the most time to come back."""

@@ -58,7 +58,7 @@ class Files(Protocol):
         """Names of the files in a folder; none where it is not there."""
 
 
-def refuse_secrets(uri: str) -> None:
+def reject_secrets(uri: str) -> None:
     """Raises HistoryError for `scheme://user:secret@...`, without repeating it."""
     if _SCHEME.match(uri) and "@" in urlsplit(uri).netloc:
         scheme = urlsplit(uri).scheme
@@ -84,7 +84,7 @@ def as_path(uri: str) -> str:
 
 def files_for(uri: str, context: SparkContext) -> Files:
     """The file system that `uri` is on."""
-    refuse_secrets(uri)
+    reject_secrets(uri)
     return SharedFiles() if is_shared(uri) else HadoopFiles(context)
 
 

@@ -25,7 +25,7 @@ from results.formats import read_history
 from results.formats.detect import is_packed, is_parquet
 from results.formats.foreign import implied_by
 from results.history import Call
-from results.reading import allowance, bounded
+from results.reading import bounded, memory_limit
 from results.record import RunRecord
 from results.verdict import CheckResult, Verdict
 
@@ -101,7 +101,7 @@ def _history(path: Path, shown: str, model: str | None, check_options: CheckOpti
     quick = _by_columns(path, shown, model, check_options)
     if quick is not None:
         return quick
-    with bounded(path, allowance(path, check_options.memory, packed=is_packed(path))):
+    with bounded(path, memory_limit(path, check_options.memory, packed=is_packed(path))):
         foreign = read_history(path, check_options.format, check_options.options)
     chosen = model or foreign.model
     if chosen is None:
@@ -137,9 +137,9 @@ def _by_columns(path: Path, shown: str, model: str | None, check_options: CheckO
     try:
         if row_count(path) < MANY:
             return None
-        with bounded(path, allowance(path, check_options.memory, packed=True)):
+        with bounded(path, memory_limit(path, check_options.memory, packed=True)):
             columns = read_columns(path)
-        found = columns_examined(columns, model, check_options)
+        found = examine_columns(columns, model, check_options)
     except HistoryError:
         return None
     if found is None:
@@ -162,7 +162,7 @@ class Columns(NamedTuple):
     keys: Mapping[str | None, LinearResult]
 
 
-def columns_examined(table: pa.Table, model: str | None, check_options: CheckOptions) -> Columns | None:
+def examine_columns(table: pa.Table, model: str | None, check_options: CheckOptions) -> Columns | None:
     """What comes of a sealed history's columns, or None where it has to be judged op by op."""
     import pyarrow.compute as pc
 

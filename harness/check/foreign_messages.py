@@ -19,7 +19,7 @@ from harness.check.summary import check_lines
 from results.errors import HistoryError
 from results.formats import ForeignHistory, read_history
 from results.formats.detect import is_packed, unpacked
-from results.reading import allowance, bounded
+from results.reading import bounded, memory_limit
 from results.record import RunRecord
 from results.verdict import Judgement, Verdict
 
@@ -46,7 +46,7 @@ def judges(workload: str, fs: Set[str], identified: bool = False) -> Sequence[Ch
 
 def judged(path: Path, shown: str, workload: str, check_options: CheckOptions) -> CheckReport:
     """Judge a file. Raises HistoryError, with the line where the format has one to an op, for what is in it."""
-    with bounded(path, allowance(path, check_options.memory, packed=is_packed(path))):
+    with bounded(path, memory_limit(path, check_options.memory, packed=is_packed(path))):
         foreign = read_history(path, check_options.format, check_options.options)
     record = RunRecord(foreign.history)
     ops, notes, damage = len(foreign.history.clients), tuple(foreign.notes), tuple(foreign.damage)

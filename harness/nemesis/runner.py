@@ -24,7 +24,7 @@ from typing import Any, TypeVar
 
 from harness.api import Completion, Evidence, Fault, Injection, NoTarget, Target
 from harness.cluster_view import ClusterView
-from harness.nemesis.targets import is_role, who_has
+from harness.nemesis.targets import is_role, nodes_with_role
 from harness.plan.plan import PlanError
 from infra.machines.api import InfraError, Lease
 from infra.systems.api import Deployment
@@ -127,7 +127,7 @@ class Nemesis:
             for one in list(self._active.values())
         ]
 
-    def downed(self, node: str, server: str, since: float) -> bool:
+    def explains_death(self, node: str, server: str, since: float) -> bool:
         """Whether a strike that was in force at or after `since` (of `time.monotonic`) ends or stops this server."""
         past = [effects for effects, end in list(self._past) if end >= since]
         now = [[e for hold in one.holds for e in hold.injection.effects] for one in list(self._active.values())]
@@ -182,7 +182,10 @@ class Nemesis:
         deadline = now() + self._limits.role_s
         role = is_role(strike.target)
         while (
-            (view := self._view()) and role and not who_has(strike.target, view, Random(0)).nodes and now() < deadline
+            (view := self._view())
+            and role
+            and not nodes_with_role(strike.target, view, Random(0)).nodes
+            and now() < deadline
         ):
             await asyncio.sleep(0.2)
         return view
@@ -198,7 +201,9 @@ class Nemesis:
             return Completion(INFO, nothing, error=f"strike {strike.id} is already active; nothing was injected")
         nodes = [node.name for node in self._deployment.nodes]
         rng = Random(strike.seed)
-        target = who_has(strike.target, view, rng) if is_role(strike.target) else Target(strike.target.split(","))
+        target = (
+            nodes_with_role(strike.target, view, rng) if is_role(strike.target) else Target(strike.target.split(","))
+        )
         if not target.nodes:
             return Completion(INFO, nothing, error=f"no {strike.target} is known, so nothing was injected")
         try:
@@ -340,7 +345,7 @@ class Nemesis:
         return found, failed
 
 
-def refuse_destructive(faults: Iterable[Fault]) -> None:
+def require_disposable(faults: Iterable[Fault]) -> None:
     """Raise PlanError for the destructive ones: for machines that are not marked disposable."""
     names = sorted({fault.name for fault in faults if fault.destructive})
     if names:

@@ -337,7 +337,7 @@ def _rule(table: Table) -> ServerRule:
         env={k: scalar_text(v) for k, v in flat(table.get("env", dict, {}))},
         wrapper=table.strings("wrapper"),
     )
-    table.refuse_rest()
+    table.reject_unknown()
     return found
 
 

@@ -74,7 +74,7 @@ class Table:
         """What was not taken: options of others."""
         return {key: value for key, value in self.data.items() if key not in self._taken}
 
-    def refuse_rest(self) -> None:
+    def reject_unknown(self) -> None:
         """Raise PlanError for a key that was not taken."""
         for key in self.rest():
             raise PlanError(f"{self.where}: {self.prefix}unknown key {cut(key)}{suggest(key, self._taken)}")

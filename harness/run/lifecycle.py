@@ -24,7 +24,7 @@ from harness.api import Fault, Workload
 from harness.check.judging import judge_run, write_results
 from harness.check.summary import Outcome
 from harness.nemesis.effective import write_effective
-from harness.nemesis.runner import refuse_destructive
+from harness.nemesis.runner import require_disposable
 from harness.nemesis.schedule import strikes
 from harness.parts import registry, resolve
 from harness.parts import reuse as reusing
@@ -265,7 +265,7 @@ def _start(deployment: Deployment, folder: RunDir) -> float:
 def _prepare_faults(faults: registry.FaultSet, deployment: Deployment) -> None:
     """Raises PlanError for a fault that cannot be had here, InfraError where its preparation fails."""
     if not deployment.cluster.destructive:
-        refuse_destructive(faults)
+        require_disposable(faults)
     for fault in faults:
         why = fault.available(deployment)
         if why is not None:

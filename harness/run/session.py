@@ -94,7 +94,7 @@ class Session:
             words.get("leader", "leader"),
         )
         self._monitor = ProcessMonitor(
-            self.deployment, self.nemesis.downed, lambda found: interpreter.event(SERVER_DIED, found)
+            self.deployment, self.nemesis.explains_death, lambda found: interpreter.event(SERVER_DIED, found)
         )
         self.environment.note(phases=BEGUN, started_at=datetime.now(UTC).isoformat(timespec="microseconds"))
         watching = (

@@ -118,7 +118,7 @@ def stop_engine() -> bool:
 
     SIGTERM, and time for it to end its containers; SIGKILL after that.
     """
-    owner = started_here()
+    owner = running_engine()
     if owner is None:
         _state().unlink(missing_ok=True)
         return False
@@ -136,7 +136,7 @@ def stop_engine() -> bool:
     return True
 
 
-def started_here() -> Owner | None:
+def running_engine() -> Owner | None:
     """The running engine that `start_engine` started, if any."""
     try:
         owner = Owner.parse(json.loads(_state().read_text())["engine"])
@@ -226,7 +226,7 @@ def stop() -> None:
 def status() -> None:
     """Does one answer, and is it ours? Exit code 1 when none answers."""
     answer = engine_answers()
-    ours = started_here()
+    ours = running_engine()
     click.echo(f"engine: {answer.reason}" + (f" (ours, pid {ours.pid})" if ours else ""))
     if not answer.ok:
         click.echo(f"engine: {answer.remedy}")

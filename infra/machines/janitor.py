@@ -78,7 +78,7 @@ class Janitor:
         self._process.wait()
 
 
-def dismissed(owner: Owner, stdin: int) -> bool:
+def await_dismissal(owner: Owner, stdin: int) -> bool:
     """Wait for the end of either: of the work (True: a word of farewell came), or of the owner (False)."""
     poller = select.poll()
     poller.register(stdin, select.POLLIN)
@@ -149,7 +149,7 @@ def main(argv: list[str]) -> int:
         signal.signal(sig, signal.SIG_IGN)
     name, run_id, owner = argv
     backend = make_backend(name)  # before it is needed: an import is the last thing that should fail then
-    if dismissed(Owner.parse(owner), sys.stdin.fileno()):
+    if await_dismissal(Owner.parse(owner), sys.stdin.fileno()):
         return 0
     begin = time.monotonic()
     try:

@@ -43,7 +43,7 @@ class OpRow:
 
 
 @dataclass(frozen=True)
-class NodeSaid:
+class NodeReport:
     """What a node said of itself around the anomaly: facts, and its last log lines as preformatted text."""
 
     name: str
@@ -66,7 +66,7 @@ class AnomalyStory:
     faults: Sequence[str]
     rows: Sequence[OpRow]
     also: int
-    nodes: Sequence[NodeSaid]
+    nodes: Sequence[NodeReport]
     details: Sequence[Pair]
 
 
@@ -217,7 +217,7 @@ def _faults_at(faults: Sequence[FaultInterval], start: int, end: int) -> str:
     return ", ".join(text(f"#{b.id} {b.fault}", 60) for b in faults if b.covers(start, end))
 
 
-def _nodes(nodes: object) -> Iterator[NodeSaid]:
+def _nodes(nodes: object) -> Iterator[NodeReport]:
     if not isinstance(nodes, Mapping):
         return
     for name, label in nodes.items():
@@ -225,7 +225,7 @@ def _nodes(nodes: object) -> Iterator[NodeSaid]:
         log = next((facts.pop(k) for k in ("log", "last_log_lines", "lines") if k in facts), None)
         if isinstance(facts.get("time"), int):
             facts["asked at"] = clock(facts.pop("time"))
-        yield NodeSaid(text(name, 40), [(k, v[:300]) for k, v in flat(facts)], lines(log, 8000) if log else "")
+        yield NodeReport(text(name, 40), [(k, v[:300]) for k, v in flat(facts)], lines(log, 8000) if log else "")
 
 
 def _details(details: Mapping[str, Any]) -> Iterator[Pair]:

@@ -181,16 +181,16 @@ class DockerBackend:
         control_log = ControlLog(spec.control_log)
         nodes = make_nodes(known.addresses, known.keys, control_log)
 
-        def let_go() -> None:
+        def release_and_close() -> None:
             _release(claim)
             client.close()
 
         try:
             reach(nodes, lambda name: _why_not(client, f"{prefix}-{name}"))
         except BaseException:
-            give_up(let_go)
+            give_up(release_and_close)
             raise
-        return OwnedCluster(self.name, spec.run_id, nodes, known.facts, control_log, let_go)
+        return OwnedCluster(self.name, spec.run_id, nodes, known.facts, control_log, release_and_close)
 
     def leftovers(self) -> list[Leftover]:
         """Raises InfraError where an engine that may hold something of ours does not answer."""

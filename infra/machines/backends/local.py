@@ -123,7 +123,7 @@ class LocalBackend:
             switch = _Switch(state, spec, rootfs, subnet)
             control_log = ControlLog(spec.control_log)
             nodes = make_nodes(addresses, keys, control_log)
-            switch.await_rooms(names)
+            switch.await_namespaces(names)
             reach(nodes, switch.why_not)
         except BaseException:
             give_up(tear_down)
@@ -134,7 +134,7 @@ class LocalBackend:
             assert subnet is not None
             assert janitor is not None
             assert switch is not None
-            switch.outlive_us()
+            switch.detach_process()
             kept.save(kept.Kept.of(self.name, spec.run_id, addresses, keys, facts, note))
             subnet.release()  # its route tells that it is taken
             janitor.dismiss()
@@ -229,7 +229,7 @@ class _Switch:
             return _last_line(self._state / f"{name}.log")
         return None
 
-    def await_rooms(self, names: Sequence[str], timeout_s: float = 30) -> None:
+    def await_namespaces(self, names: Sequence[str], timeout_s: float = 30) -> None:
         """Wait until every node has its network and its files. Raises InfraError with its last words."""
         until = time.monotonic() + timeout_s
         for name in names:
@@ -241,7 +241,7 @@ class _Switch:
                     raise InfraError(f"{name} did not come up: {reason}")
                 time.sleep(0.005)
 
-    def outlive_us(self) -> None:
+    def detach_process(self) -> None:
         """Leave our end of its stdin to a process that does nothing but hold it."""
         assert self._process.stdin is not None
         end = self._process.stdin.fileno()

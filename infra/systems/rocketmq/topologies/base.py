@@ -411,7 +411,7 @@ class RocketmqTopology(ABC):
                     continue  # tells nobody
                 reply = asyncio.run(effective(kind, *server.endpoint, 5 * _ASK_S))
                 node.write(f"{LOG}/effective-{kind}.properties", properties(reply))
-                if text := not_taken(self.settings_of(kind, node), reply, self._chosen[kind], self.changing):
+                if text := find_mismatch(self.settings_of(kind, node), reply, self._chosen[kind], self.changing):
                     raise InfraError(f"{node.name}: {kind}.{text}")
 
         with ThreadPoolExecutor(len(self._nodes)) as pool:
@@ -445,7 +445,7 @@ def _typed(value: str) -> bool | int | str:
     return int(value) if value.isascii() and value.isdigit() else value
 
 
-def not_taken(
+def find_mismatch(
     requested: Mapping[str, str], reply: Mapping[str, str], wanted: Collection[str], changing: Collection[str]
 ) -> str | None:
     """The first setting that a server has otherwise than asked for, in words; None when all are as they should be.
