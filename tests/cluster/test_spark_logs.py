@@ -70,4 +70,4 @@ def test_a_verdict_does_not_depend_on_where_it_is_computed(runs: dict[str, RunRe
         assert (rows[name]["verdict"], rows[name]["reason"]) == (alone.verdict, alone.reason), name
     assert "does not match the previous op" in found["stray"].reason
     assert "indices" in found["sparse"].reason
-    assert "times run back" in found["backwards"].reason
+    assert "times decrease" in found["backwards"].reason
