@@ -1,6 +1,6 @@
-"""The contracts of plug-ins: clients, workloads, faults. Nothing here knows a concrete one.
+"""The interfaces of plug-ins: clients, workloads, faults. Nothing here knows a concrete plug-in.
 
-A workload is found through the entry point group `harness.workloads`, a fault through `harness.nemeses`.
+The entry point group `harness.workloads` contains the workloads, `harness.nemeses` the faults.
 """
 
 from __future__ import annotations

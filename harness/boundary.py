@@ -1,7 +1,7 @@
-"""Where a command ends: every error becomes one line and an exit code.
+"""The end of a command: converts every error to one line and an exit code.
 
-0 valid, 1 invalid, 2 unknown, 3 failure of the harness, 64 usage (design.md, section 4). An error that nobody foresaw
-is a failure of the harness, never a verdict: its traceback goes into a file that the line names.
+0 valid, 1 invalid, 2 unknown, 3 failure of the harness, 64 usage (design.md, section 4). An unexpected error is a
+failure of the harness, never a verdict. Its traceback goes to a file, and the line names the file.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Faults of processes: killed, killed with a cold cache, stopped. RIP-59's three, by its names.
+"""Process faults: kill, kill with a cold cache, stop. The three of RIP-59, with its names.
 
-Each acts on the server processes that run on a node when the fault strikes: on all of them, or, where the target is a
-role, on the server that has it. Where none runs (an overlapping fault has killed it already, or it died by itself)
-nothing is done, and the evidence says so.
+Each fault acts on the server processes that run on a node when it strikes: on all of them, or, if the target is a role,
+on the server with this role. If no server runs there (an overlapping fault has killed it, or it died by itself), the
+fault does nothing, and the evidence reports this.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Faults of more than one step, in an order that matters."""
+"""Faults of several steps in a fixed order."""
 
 from __future__ import annotations
 

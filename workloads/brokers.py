@@ -1,4 +1,4 @@
-"""What one client does at brokers for the workloads `log` and `queue`: single attempts, put into completions."""
+"""The client of the workloads `log` and `queue`: makes single attempts at brokers and converts answers to completions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The stopped brokers' files, fetched from the nodes and summed up for `checkers.log.storage`."""
+"""Fetches summaries of the stopped brokers' files from the nodes for `checkers.log.storage`."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Where messages of a run go: its topic and reader group, made on every broker, and the queues as keys of the history.
+"""The destinations of a run's messages: its topic and reader group, created on every broker, and the queues as keys.
 
-A key is `topic:broker group:queue`, such as `log-3f2a:a:0`: a topic of several broker groups has its queues on each.
-For clients that choose the queue themselves each queue is a topic of its own: `log-3f2a-a1:a:0`.
+A key is `topic:broker group:queue`, such as `log-3f2a:a:0`. A topic of several broker groups has queues in each group.
+For clients that choose the queue themselves, each queue is a separate topic: `log-3f2a-a1:a:0`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Generators that read queues by offset: they know how far each process has come, because the answers tell.
+"""Generators that read queues by offset. They know the position of each process from the answers.
 
-`Polls` is load: each reader thread goes round its share of nodes and queues for ever. `ReadToEnd` reads one queue of
-one replica to its end, once, after everything was healed.
+`Polls` is load: each reader thread visits its share of nodes and queues again and again. `ReadToEnd` reads one queue of
+one replica to its end, once, after all heals.
 """
 
 from __future__ import annotations

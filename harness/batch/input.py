@@ -1,4 +1,4 @@
-"""What a batch has to do: from folders, files and URIs to units of work."""
+"""The input of a batch: converts folders, files and URIs to units of work."""
 
 from __future__ import annotations
 

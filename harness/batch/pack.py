@@ -1,4 +1,4 @@
-"""`harness batch --pack FILE`: histories of any format as one op table, one row an op (`results.op_table`)."""
+"""`harness batch --pack FILE`: writes histories of any format as one op table, one row per op (`results.op_table`)."""
 
 from __future__ import annotations
 

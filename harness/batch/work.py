@@ -1,5 +1,7 @@
-"""What a worker does with a portion of a batch: it reads, judges by the very functions of `harness check`, and hands
-back rows of the verdict table. A stored run is judged by its own workload's checkers, anything else against a model.
+"""The work of a Spark worker on a portion of a batch.
+
+It reads the histories, checks them with the functions of `harness check`, and returns rows of the verdict table. The
+checkers of its workload check a stored run; a model checks any other history.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""One history or one stored run, judged: what `harness check` does with each path, perhaps in a process of its own."""
+"""Checks one history or one stored run: the work of `harness check` for each path, possibly in its own process."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""`harness check --workload log|queue`: a history of messages that anybody wrote, judged by its ops alone.
+"""`harness check --workload log|queue`: checks a history of messages from any program, by its ops alone.
 
-What a run of our own has beside its history - nodes, roles, faults, a final phase - is not asked for: only the judges
-of content take part, and of these the ones that the history has ops for. docs/histories.md is the input.
+A run of the harness has more than its history: nodes, roles, faults, a final phase. A foreign history does not need
+these. Only checkers of content take part, and only those for which the history has ops. docs/histories.md describes the
+input.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""From a record to a verdict and its files: the same functions for a fresh run, `harness check`, and batches."""
+"""From a record to a verdict and its files: the same functions for a new run, `harness check`, and batches."""
 
 from __future__ import annotations
 

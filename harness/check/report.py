@@ -1,4 +1,4 @@
-"""What `harness check` is asked to do with every path, and what came of one."""
+"""The options and the result of `harness check` for one path."""
 
 from __future__ import annotations
 

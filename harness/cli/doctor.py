@@ -1,4 +1,4 @@
-"""`harness doctor` and `harness clean`: what this machine can do, and removing what earlier runs left on it."""
+"""`harness doctor` shows what this machine can run. `harness clean` removes what earlier runs left on it."""
 
 from __future__ import annotations
 

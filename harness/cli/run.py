@@ -1,7 +1,7 @@
-"""`harness run`: from a command line to a plan.
+"""`harness run`: converts a command line to a plan.
 
-The options of the workload, the topology, the backend, the client and the faults that a run names are options of this
-command: they are looked up when the command line is read, so that a plug-in's need no edit here.
+The options of the workload, topology, backend, client and faults of a run are options of this command. They are looked
+up when the command line is parsed, so a new plug-in needs no change here.
 """
 
 from __future__ import annotations

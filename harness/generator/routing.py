@@ -1,4 +1,4 @@
-"""Who does it: clients or nemesis, some threads, every thread on its own."""
+"""Assignment of ops to threads: clients or nemesis, some threads, or a separate generator per thread."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""The nemesis: carries out the strikes of the schedule, and sees to it that all of them end.
+"""The nemesis: injects the strikes of the schedule and ensures that all of them end.
 
-A strike is injected on its nodes in parallel, under leases that end it whatever becomes of this program. Then a probe
-looks for the effect, and only then is the op done. A heal ends the leases, probes again, tries again, and says
-loudly what it could not undo. No failure here ends a run: it becomes the `error` of the nemesis' op.
+A strike is injected on its nodes in parallel, under leases that end it even if this program ends. Then a probe looks
+for the effect. Only then is the op done. A heal ends the leases, probes again, retries, and reports what it could not
+undo. A failure here never ends a run: it becomes the `error` of the nemesis' op.
 
-Node work blocks, so it happens in threads, every part of it with a deadline: a node that does not answer delays a
-strike and is told of; it does not hang the run. What such a node does late is undone as soon as it is done.
+Work on nodes blocks, so it runs in threads, each part with a deadline. A node that does not answer delays a strike and
+is reported; it does not block the run. Work that such a node does late is undone when it is done.
 """
 
 from __future__ import annotations

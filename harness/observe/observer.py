@@ -1,4 +1,4 @@
-"""Watches the nodes while a run goes: roles, terms and log positions about once a second, written down as they come."""
+"""Observes the nodes during a run: records roles, terms and log positions about once a second."""
 
 from __future__ import annotations
 

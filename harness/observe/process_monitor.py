@@ -1,7 +1,7 @@
-"""Watches the servers' processes: one that ends although no fault ended it becomes an event of the history.
+"""Monitors the server processes: if one ends without a fault, the history gets an event.
 
-One command a node waits *on the node* until a process ends, so that a death is known within a second or two and the
-control node does nothing meanwhile.
+One command per node waits *on the node* until a process ends. The harness therefore learns about the end within a
+second or two, and the control node has no work meanwhile.
 """
 
 from __future__ import annotations

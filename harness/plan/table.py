@@ -1,4 +1,4 @@
-"""A TOML table that is read with checks: what is taken from it is known, and what is left belongs to others."""
+"""A TOML table that is read with checks: keys that were read are known, and the rest belongs to other owners."""
 
 from __future__ import annotations
 

@@ -1,9 +1,8 @@
-"""One run, end to end (design.md, section 1).
+"""One run from start to end (design.md, section 1).
 
 plan -> cluster up -> servers deployed -> phases (`harness.run.phases`) -> logs collected -> history sealed -> verdict
--> report -> teardown. Each step is a resource inside the one before it. Nothing after the main phase may lose what came
-before it: the journal is on disk while the run goes, logs are fetched and the verdict is written before anything is
-torn down.
+-> report -> teardown. Each step is a resource inside the previous one. No step after the main phase may lose earlier
+results: the journal is on disk during the run, and the logs are fetched and the verdict is written before the teardown.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a run does, one phase after the other, as data: a rolling upgrade or a soak is another list."""
+"""The phases of a run, as data: a rolling upgrade or a soak test is another list."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The part of a run during which clients talk to servers: who takes part, and what all phases have in common."""
+"""The part of a run in which clients talk to servers: its participants, and the common work of all phases."""
 
 from __future__ import annotations
 

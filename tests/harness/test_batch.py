@@ -80,11 +80,11 @@ def verdicts(output: Path) -> dict[str, Verdict]:
 def batch(root: Path, output: Path, context: Context | None = None, **plan: Any) -> tuple[int, list[str]]:
     reply: list[str] = []
     wrap = plan.pop("wrap", None)
-    requested = plan.pop("asked", PLAIN)
+    check_options = plan.pop("check_options", PLAIN)
     inputs = plan.pop("inputs", [str(root)])
     code = check_on(
         context or Context(),
-        BatchPlan(inputs, str(output), requested, **plan),
+        BatchPlan(inputs, str(output), check_options, **plan),
         reply.append,
         wrap,  # type: ignore[arg-type]
     )
