@@ -1,4 +1,4 @@
-"""What a checker is, and how several become one judgement."""
+"""The interface of a checker, and the merge of several results into one judgement."""
 
 from __future__ import annotations
 

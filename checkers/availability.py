@@ -1,9 +1,9 @@
-"""Does the service come back? `unavailable` and `never-recovered` (design.md, section 3).
+"""Does the service recover? `unavailable` and `never-recovered` (design.md, section 3).
 
-Judged on what happened before the servers were restarted for the final reads: within the limit of a heal (or of the
-last acknowledgement, where no fault was in force) an operation must be acknowledged, as long as a majority of the nodes
-is up and connected. A fault that leaves such a majority, and lasts longer than the limit, must be survived while it
-lasts: a group that serves again only when its frozen leader wakes up has not failed over.
+The check covers the time before the restart for the final reads. Within the limit after a heal (or, without an active
+fault, after the last acknowledgement), an operation must be acknowledged, as long as a majority of the nodes is up and
+connected. If a fault leaves such a majority and lasts longer than the limit, the group must serve during the fault. A
+group that serves again only when its frozen leader continues has not failed over.
 """
 
 from __future__ import annotations

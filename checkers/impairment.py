@@ -1,4 +1,4 @@
-"""When was a majority of the nodes up and connected? For the availability check, from the faults that were in force."""
+"""The time in which a majority of the nodes was up and connected, by the active faults; for the availability check."""
 
 from __future__ import annotations
 

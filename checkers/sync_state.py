@@ -1,8 +1,8 @@
-"""Does every replica come back into the SyncStateSet? (RocketMQ's controller mode)
+"""Does every replica return to the SyncStateSet? (RocketMQ's controller mode)
 
-The controllers' leader says who is in sync (`Observation.extra["in_sync"]`). A broker that is up and connected, and is
-not taken back within the limit, is one failure less that the group survives: with `allAckInSyncStateSet` nothing waits
-for it, and it cannot be elected.
+The controllers' leader reports the brokers in sync (`Observation.extra["in_sync"]`). If a broker is up and connected,
+but not in the set within the limit, the group survives one failure less: with `allAckInSyncStateSet` nothing waits for
+it, and it cannot be elected.
 """
 
 from __future__ import annotations

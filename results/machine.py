@@ -1,6 +1,6 @@
-"""What the machines gave the servers while a run went: `machine.log` of the control program, and of each node.
+"""The resources of the machines during a run: `machine.log` of the control program and of each node.
 
-The lines are those of `infra.machines.pressure`. Two that follow one another make a `MachineSample`; the collector's
+The lines are those of `infra.machines.pressure`. Two consecutive lines give a `MachineSample`. Garbage-collection
 pauses come from the servers' GC logs.
 """
 

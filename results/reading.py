@@ -1,9 +1,9 @@
-"""Files that others wrote, opened and read within limits.
+"""Opens and reads foreign files within limits.
 
-A path may lead to a pipe that nobody writes to, a device without end, a file with a hole of terabytes, or two megabytes
-of gzip that unpack to gigabytes. So there is one way to a file's content: a regular file, not larger than its kind ever
-is, read with a bounded amount of memory. Whatever is wrong is an OSError with its `strerror` in plain words (or, for
-`read_json` and `read_toml`, a ValueError), so that callers have two kinds of trouble to tell, and no third.
+A path may lead to a pipe without a writer, an endless device, a file with a hole of terabytes, or two megabytes of gzip
+that unpack to gigabytes. So there is one way to read a file: it must be a regular file, not larger than the limit of
+its kind, and is read with a bounded amount of memory. Every problem is an OSError with a plain `strerror`, or, for
+`read_json` and `read_toml`, a ValueError. Callers need to handle only these two.
 """
 
 from __future__ import annotations

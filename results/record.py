@@ -1,4 +1,4 @@
-"""The record of a run, as the checkers and the report see it."""
+"""The record of a run: the input of the checkers and the report."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""The verdict table: what a batch of checks found, a row a (run, key, checker), in Parquet (docs/batch.md).
+"""The verdict table: the results of a batch of checks in Parquet, one row per (run, key, checker) (docs/batch.md).
 
     OUTPUT/verdicts/<job>-<number>.parquet    rows; never changed once they are there
-    OUTPUT/receipts/<job>-<number>.jsonl      which units of work those rows are, and what came of each
+    OUTPUT/receipts/<job>-<number>.jsonl      the units of work of those rows, and the result of each
 
-Every file is written whole, under a name that no other job has, and the receipts after the rows that they are for. So a
-job that was killed loses what it had not written and nothing else, and two jobs on one output never meet: where both
-checked the same unit, the rows of the later check count.
+Every file is written completely, under a name that no other job uses, and the receipts are written after their rows. A
+killed job loses only what it had not written. Two jobs with one output do not conflict: if both checked the same unit,
+the rows of the later check count.
 """
 
 from __future__ import annotations

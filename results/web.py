@@ -1,9 +1,9 @@
 """The runs of a store in a browser: a list to search and sort, folders, files, reports. It reads and never writes.
 
-What nodes wrote into their logs, and keys of foreign histories, are not to be trusted: only a run's own `report.html`
-is served as HTML, sandboxed and without scripts; all other files are plain text or a download. Paths are confined to
-the store, links included. A page of another site cannot reach it by a name of its own (DNS rebinding): the host
-asked for must be this machine's.
+Log lines of nodes and keys of foreign histories are not trusted. Only a run's own `report.html` is served as HTML,
+sandboxed and without scripts. All other files are plain text or a download. Paths, including links, are confined to the
+store. A page of another site cannot reach the view under its own host name (DNS rebinding): the requested host must be
+that of this machine.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The client of the workloads `log` and `queue`: makes single attempts at brokers and converts answers to completions."""
+"""The client of the workloads `log` and `queue`: single attempts at brokers, and their answers as completions."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""The judge of the `log` workload: everything that can go wrong with messages in queues, each by its name.
+"""The checker of the `log` workload: all anomalies of messages in queues, each with its name.
 
-docs/anomalies.md tells what each name means; `fates` and `order` hold the rules. Here the cases become sentences that
-name who acknowledged what and when, under which fault, who was master, and what stands there now.
+docs/anomalies.md explains each name; `outcomes` and `order` contain the rules. This module converts the cases to
+sentences. They name the acknowledging broker, the time, the active faults, the masters, and the message now at that
+offset.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""A history of sends and reads as columns: what every judge of logs works on.
+"""A history of sends and reads as columns: the input of all checkers of logs.
 
-Histories have a million ops, and each read may show dozens of messages, so nothing here is an object per message:
-`Sends`, `Reads` and `Sightings` are numpy arrays of equal length, one row per call or per message that a read showed.
-Queues, nodes and ids that are no numbers are interned (`LogColumns.queues`, `LogColumns.nodes`,
+A history may have a million ops, and each read may return dozens of messages. So there is no object per message:
+`Sends`, `Reads` and `Sightings` are numpy arrays of equal length, with one row per call or per returned message.
+Queues, nodes and ids that are not numbers are interned (`LogColumns.queues`, `LogColumns.nodes`,
 `LogColumns.strangers`).
 
-Moments are indices of ops, which are the order of time; `t0` and `t1` are the same moments in ns, for people.
+Times are indices of ops, which are the order of time. `t0` and `t1` are the same times in ns, for people.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What was going on around a moment: faults in force, who was master, what else a committer wants to know at once."""
+"""The context of a time: the active faults, the masters, and other facts for the description of an anomaly."""
 
 from __future__ import annotations
 

@@ -1,12 +1,12 @@
 """Is every queue linearizable as an append-only log? (Herlihy and Wing 1990)
 
-A queue's sends are appends, and what readers saw are reads of single offsets; the near-linear monitor of
-`checkers.linearizability.monitors.logs` decides, on columns. One read of each (offset, message) is enough: the one that
-was answered first bounds when the message had to be there.
+The sends of a queue are appends, and returned messages are reads of single offsets. The near-linear monitor of
+`checkers.linearizability.monitors.logs` decides on columns. One read of each (offset, message) is enough: the one with
+the earliest completion bounds the time of the append.
 
-Answers that show *nothing* are left out: RocketMQ builds the index that readers see behind the log, and lets slaves
-lag, so that an acknowledged message may be invisible for a moment without any promise being broken. Only the final
-readings say what is not there: where the log ends, and which acknowledged messages are gone.
+Answers without messages are ignored. RocketMQ builds the index for readers after the log, and slaves may lag, so an
+acknowledged message may be invisible for a moment without a violation. Only the final reads prove absence: the end of
+the log, and the lost acknowledged messages.
 """
 
 from __future__ import annotations

@@ -1,14 +1,16 @@
-"""Is the log in order? Inversions against real time, holes, and readers that were thrown back or forward.
+"""Is the log in order? Inversions against real time, holes, and reads that go backwards or skip messages.
 
-* *inversion*: send B was asked for after send A had been acknowledged, and stands in front of it. By one process it is
-  called *reordered*: a producer that waits for each acknowledgement relies on it. (Jepsen's G0-realtime and
-  `nonmonotonic-send`; here it is a suffix minimum over the offsets.)
-* *hole*: an answer goes on behind an offset that it does not show. Offsets of a queue are dense: a hole never fills.
-* *skip*: a reader is taken past offsets at which messages stand: its answer begins behind what it asked for, or an
-  empty one sends it on behind that. When they were sent does not matter: an offset is given away once those in front of
-  it are, and a reader that goes on behind an offset never comes back to it.
-* *thrown back*: an answer shows what lies in front of what was asked for; or a master, in one reign and without a fault
-  in between, names an end of the queue that lies below what it had shown. A slave may lag: there that is no violation.
+* *inversion*: send B was invoked after send A had been acknowledged, and B has the lower offset. For two sends of one
+  process it is called *reordered*: a producer that waits for each acknowledgement relies on this order. (Jepsen's
+  G0-realtime and `nonmonotonic-send`; here it is a suffix minimum over the offsets.)
+* *hole*: an answer continues after an offset that it does not contain. Offsets of a queue are dense, so a hole is never
+  filled.
+* *skip*: an answer skips existing messages: it begins beyond the requested offset, or an empty answer points beyond it.
+  The times of these sends do not matter. An offset is assigned after all lower ones, and a reader that continues beyond
+  an offset never returns to it.
+* *backward read*: an answer contains offsets below the requested one. Or a master reports an end of the queue below an
+  offset that it had returned before, without a fault or a change of master in between. A slave may lag; that is no
+  violation.
 """
 
 from __future__ import annotations

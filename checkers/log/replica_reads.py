@@ -1,7 +1,7 @@
-"""Final readings: what each replica of a queue holds once everything is healed, read through by address.
+"""Final reads: the content of each replica of a queue after all heals, read completely by address.
 
-A reading is a chain of `replica-read`s, each from where the one before it ended, the last of which says it reached
-the end. They are the ground on which a message is called lost: without one, nothing is known of what nobody read.
+A final reading is a chain of `replica-read`s. Each begins at the end of the previous one, and the last one reports that
+it reached the end. They prove that a message is lost; without them, nothing is known about messages that nobody read.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""Cases of anomalies from rows of the columns, and the words for them: who acknowledged what, and what stands there."""
+"""Creates cases of anomalies from rows of the columns, and their text: acknowledging broker, time, message at the
+offset.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Was every message delivered to every group, and how often?
 
-RocketMQ promises at-least-once: a message may be delivered again at any time, so redelivery is counted and shown, and
-breaks nothing. Not at all is another thing: when the group is drained - its position and the end of the queue agree, by
-the broker's own account - what was acknowledged and is still there must have been delivered.
+RocketMQ guarantees at-least-once: a message may be delivered again at any time. Redelivery is counted and shown, and is
+no violation. A missing delivery is one. When the group is drained (its position equals the end of the queue, by the
+broker's own account), every acknowledged message that still exists must have been delivered.
 """
 
 from __future__ import annotations

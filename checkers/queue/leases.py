@@ -1,12 +1,13 @@
-"""Pop: every popped message is leased for a while, and is acknowledged, or comes back.
+"""Pop: every popped message has a lease for some time, and is then acknowledged or delivered again.
 
-Per group and message a machine: ready -> leased -> acknowledged, or ready again when the lease runs out. Leases run by
-the broker's clock, from some moment between the pop's invocation and its answer, so that only what is certain counts:
-a lease lasts at least from the answer to the invocation plus the invisible time, and at most until the answer plus
-that time.
+Each (group, message) is a state machine: ready -> leased -> acknowledged, or ready again when the lease ends. Leases
+follow the broker's clock, from some time between the pop's invocation and its completion. Only certain facts count: a
+lease lasts at least from the completion to the invocation plus the invisible time, and at most until the completion
+plus that time.
 
-Pop progress and acknowledgements reach slaves with the consumer offsets (`checkers.queue.offsets`), so a change of
-master may bring back what was taken or acknowledged shortly before: that is at-least-once, shown and legal.
+Slaves receive pop progress and acknowledgements with the consumer offsets (`checkers.queue.offsets`). A change of
+master may therefore redeliver messages that were popped or acknowledged shortly before. This is at-least-once: shown
+and permitted.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Does a group's committed offset stay where it was put?
+"""Does a group's committed offset stay?
 
-Per group and queue a committed offset is a register: a query sees the last commit, or one that is concurrent or of
-unknown outcome. RocketMQ weakens that in one place: slaves copy the offsets only now and then (every 10 s in
-controller and DLedger mode, every 60 s otherwise; `BrokerController`, `SlaveSynchronize`), and a broker writes them to
-disk every 5 s. So a broker that has just become master, or has come back, may know the state of a while ago - but no
-older one, and from then on its own commits bind it.
+Per group and queue, a committed offset is a register: a query returns the last commit, or one that is concurrent or of
+unknown outcome. RocketMQ weakens this in one way: slaves copy the offsets only periodically (every 10 s in controller
+and DLedger mode, every 60 s otherwise; `BrokerController`, `SlaveSynchronize`), and a broker writes them to disk every
+5 s. A broker that has just become master, or was restarted, may have an older state, but not older than that. From then
+on its own commits bind it.
 """
 
 from __future__ import annotations

@@ -1,15 +1,16 @@
-"""The judge of message logs, queue by queue on Spark: for histories that are larger than a worker.
+"""The checker of message logs, queue by queue on Spark: for histories that are larger than a worker.
 
-A history is divided, and `checkers.log.LogAnomalies` itself looks at each part and concludes from all of them: there is
-no rule here of what must not be. Its rules look at one queue at a time, or follow one message. So the parts are sets of
-queues, each with all ops on them; two queues that a message was seen in, or sent to and seen in, are in one part.
+A history is divided into parts. `checkers.log.LogAnomalies` itself checks each part and combines the results, so this
+module contains no rules. Its rules concern one queue at a time, or follow one message. The parts are therefore sets of
+queues, each with all ops on them. Two queues are in one part if a message was seen in both, or was sent to one and seen
+in the other.
 
-Ops without a queue go to every part: those of the nemesis, what moves a process on (`assign`, `crash`, `seek`), and a
-`pop`, of which a part has the messages of its own queues. A part is put together on one worker, which has to hold it; a
-history of few queues, or one whose messages wander between all of them, is spread little.
+Ops without a queue go to every part: those of the nemesis, those that change a process' position (`assign`, `crash`,
+`seek`), and a `pop`, of which a part has the messages of its own queues. One worker holds a part. A history with few
+queues, or whose messages move between all of them, has few parts.
 
-A history is no ground for a verdict where its ops do not pair (`results.history`), or their indices or times are in
-disorder: that is looked at first, by process, and such a run is `unknown` here.
+A history gives no verdict if its ops do not pair (`results.history`), or if its indices or times are out of order. This
+is checked first, by process, and such a run is `unknown` here.
 """
 
 from __future__ import annotations

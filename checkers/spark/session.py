@@ -1,4 +1,4 @@
-"""A Spark session: our own in this process, or the one that `spark-submit` prepared."""
+"""A Spark session: a new one in this process, or the one of `spark-submit`."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ _JUDGED_FROM = (
     *(f"harness.batch.{name}" for name in ("judge", "logs", "rows", "work")),
     "harness.check",
 )
-"""Rooms and modules whose sources can change a verdict, or what stands beside it in its row."""
+"""Packages and modules whose sources can change a verdict, or other columns of its row."""
 
 _DERIVED = frozenset({"verdict.json", "report.html", "junit.xml"})
 """Files of a run that follow from the others, and are written anew by every check."""

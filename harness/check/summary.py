@@ -1,4 +1,4 @@
-"""The summary at the end of a run: the verdict, one line per checker, the path of the report, the command to repeat it."""
+"""The summary at the end of a run: verdict, one line per checker, path of the report, command to repeat the run."""
 
 from __future__ import annotations
 

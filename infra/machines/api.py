@@ -1,6 +1,6 @@
-"""The contracts of machines: nodes, leases, clusters, backends.
+"""The interfaces of machines: nodes, leases, clusters, backends.
 
-`infra/` never knows why a server is stopped; those above never know how a command reaches a node.
+`infra/` does not know why a server is stopped. Higher layers do not know how a command reaches a node.
 """
 
 from __future__ import annotations

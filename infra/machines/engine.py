@@ -1,9 +1,9 @@
-"""A Docker engine: does one answer, and where none does, one of our own.
+"""Finds a Docker engine, and starts one if none answers.
 
-`python -m infra.machines.engine start|stop|status`. Ours has no default bridge and forwards nothing: nothing that runs
-on it can reach the network this machine is in. Its images and containers lie in the cache folder: what the machine's
-own engine holds, which may be stopped for a reason, is neither seen nor started. It goes on running after the run, like
-any engine; `stop` ends it.
+`python -m infra.machines.engine start|stop|status`. The started engine has no default bridge and forwards nothing, so
+nothing on it can reach the network of this machine. Its images and containers are in the cache folder. The harness
+neither sees nor starts the data of the machine's own engine, which may be stopped for a reason. The engine continues to
+run after the run; `stop` ends it.
 """
 
 from __future__ import annotations

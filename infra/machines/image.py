@@ -1,8 +1,8 @@
-"""The node image: one root file system, made without any container registry, for the docker and the local backend.
+"""The node image: one root file system, built without a container registry, for the docker and the local backend.
 
-`mmdebstrap` makes a Debian tar in about half a minute; nearly all of that is dpkg and maintainer scripts, so the
-finished tar is what is worth keeping. It lies in the cache folder, named by a hash of everything that decides it.
-The packages come from wherever this machine's own apt gets them: its Debian sources, its proxy.
+`mmdebstrap` builds a Debian tar in about half a minute. Most of this time is dpkg and maintainer scripts, so the
+finished tar is cached. It is in the cache folder, and its name contains a hash of all its inputs. The packages come
+from the sources of this machine's own apt: its Debian sources, its proxy.
 """
 
 from __future__ import annotations

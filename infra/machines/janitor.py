@@ -1,10 +1,10 @@
-"""The janitor: a process that cleans up after the control program, however that one died.
+"""The janitor: a process that cleans up after the end of the control program, whatever its cause.
 
-It is started before anything of a run is made, in a session of its own and deaf to INT, TERM and HUP. It sees the
-control program's death twice over: as the end of its stdin (a pipe whose other end only the control program holds) and
-by a pidfd (which no forked child of the control program can keep alive by holding that end too). Then it removes all of
-the run, by its id. `kill -9` of the control program leaves nothing behind; `kill -9` of both leaves what
-`harness clean` finds.
+It is started before any object of a run is created. It has its own session and ignores INT, TERM and HUP. It notices
+the end of the control program in two ways: as the end of its stdin (a pipe whose other end only the control program
+holds), and by a pidfd (which still works if a forked child of the control program also holds the pipe). Then it removes
+all objects of the run, by its id. `kill -9` of the control program leaves nothing behind. `kill -9` of both leaves
+objects that `harness clean` finds.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The report of a run: one HTML file that opens from disk, without scripts or anything from elsewhere."""
+"""The report of a run: one HTML file that opens from disk, without scripts and external resources."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The templates of the report and of the web view: everything they print is escaped and visible."""
+"""The templates of the report and of the web view: all output is escaped and visible."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The anomalies, told: each with the ops that prove it, a timeline, and what the nodes said of themselves."""
+"""The anomalies in the report: each with the ops that prove it, a timeline, and the statuses of the nodes."""
 
 from __future__ import annotations
 

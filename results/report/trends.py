@@ -1,4 +1,4 @@
-"""The page that shows what many runs show together (`results.trends`): three tables and two plots."""
+"""The page with the summary of many runs (`results.trends`): three tables and two plots."""
 
 from __future__ import annotations
 

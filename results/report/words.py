@@ -1,4 +1,4 @@
-"""How times, values and operations are written for people."""
+"""Formats of times, values and operations for people."""
 
 from __future__ import annotations
 

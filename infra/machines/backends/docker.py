@@ -1,8 +1,8 @@
-"""The docker backend: nodes are containers with one capability more than usual (NET_ADMIN), and never privileged.
+"""The docker backend: nodes are containers with one additional capability (NET_ADMIN), never privileged.
 
-Their network is `internal`: nothing routes it off the machine. The image is made here and imported
-(`infra.machines.image`), or built on top of `--base-image`. Labels on everything tell the run; who owns it, the engine
-itself knows (`infra.machines.backends.engine_claim`).
+Their network is `internal`: nothing routes it off the machine. The image is built here and imported
+(`infra.machines.image`), or built on top of `--base-image`. Labels on all objects name the run. The engine itself knows
+the owner (`infra.machines.backends.engine_claim`).
 """
 
 from __future__ import annotations

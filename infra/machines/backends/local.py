@@ -1,11 +1,12 @@
-"""The local backend: nodes are namespaces of this machine, made with nothing but util-linux and iproute2.
+"""The local backend: nodes are namespaces of this machine, created only with util-linux and iproute2.
 
-One process tree per cluster, started from `infra/machines/scripts/switch.sh`, which tells how it is built. Its root
-holds a pid namespace, so that with it all nodes die, and with them their file systems, interfaces and packet filters.
-It ends when its stdin does: when the control program is gone. What then remains is a folder, which the janitor removes.
+There is one process tree per cluster, started from `infra/machines/scripts/switch.sh`, which describes its structure.
+Its root holds a pid namespace. When the root ends, all nodes end, with their file systems, interfaces and packet
+filters. The root ends when its stdin ends, which happens when the control program ends. Only a folder remains, and the
+janitor removes it.
 
-Two claims (`infra.machines.claims`) stand beside each folder: `owner`, held by the program that uses the cluster, and
-`keeper`, held by the process that a kept cluster hangs on.
+Two claims (`infra.machines.claims`) are beside each folder: `owner`, held by the program that uses the cluster, and
+`keeper`, held by the process that keeps a kept cluster alive.
 """
 
 from __future__ import annotations

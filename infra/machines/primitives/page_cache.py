@@ -1,4 +1,4 @@
-"""The page cache: what of a node's files lies in memory, and its end."""
+"""The page cache: measures and drops the cached part of a node's files."""
 
 from __future__ import annotations
 

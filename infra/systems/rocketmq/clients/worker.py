@@ -1,7 +1,7 @@
-"""A process of its own for a client that others wrote: requests and answers are lines of JSON, one at a time.
+"""A separate process for a foreign client: requests and answers are lines of JSON, one at a time.
 
-A request that is not answered in time costs the process its life, because nobody knows when it would answer. Who uses
-it starts another one, and tells that one what it has to know.
+If a request is not answered in time, the process is killed, because nobody knows when it would answer. The user of the
+worker starts another process and initialises it.
 """
 
 from __future__ import annotations

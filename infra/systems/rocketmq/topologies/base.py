@@ -1,7 +1,7 @@
-"""What all topologies of RocketMQ have in common: several servers on a node, how they are configured, started, watched.
+"""The common part of all RocketMQ topologies: several servers per node, their configuration, start and observation.
 
-A topology of its own says what stands where (`_layout`), what its mode and profile add to the configuration (`_mode`),
-and what only it can know about a server (`_own`).
+Each topology defines the servers of each node (`_layout`), the settings of its mode and profile (`_mode`), and the data
+of a server that only the topology knows (`_own`).
 """
 
 from __future__ import annotations

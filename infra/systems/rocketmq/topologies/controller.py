@@ -1,6 +1,6 @@
-"""Controller mode (RIP-44): one group of brokers whose master is elected by three controllers.
+"""Controller mode (RIP-44): one group of brokers; three controllers elect its master.
 
-The controllers agree by DLedger or by JRaft, and are servers of their own or stand inside the name servers.
+The controllers use DLedger or JRaft. They are separate servers or run inside the name servers.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What stands on which node of a RocketMQ cluster, and on which ports."""
+"""The servers of each node of a RocketMQ cluster, and their ports."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What the servers of a RocketMQ cluster say of themselves, and what is still missing until they serve.
+"""The state that the servers of a RocketMQ cluster report, and the conditions that are missing until they serve.
 
-Everything here is asked for over the network, from outside: a node whose processes are stopped is silent.
+All queries go over the network, from outside: a node with stopped processes does not answer.
 """
 
 from __future__ import annotations
