@@ -27,8 +27,8 @@ from results.record import RunRecord
 from results.verdict import Anomaly, CheckResult
 
 NAMES = (
-    "lost", "phantom", "never-sent", "duplicated", "inconsistent-offsets", "dirty-read", "hole", "reordered",
-    "realtime-inversion", "premature", "nonmonotonic-poll", "poll-skip", "position-regression", "position-jump",
+    "lost", "aborted-read", "never-sent", "duplicated", "inconsistent-offsets", "dirty-read", "hole", "reordered",
+    "realtime-inversion", "read-before-send", "nonmonotonic-poll", "poll-skip", "position-regression", "position-jump",
 )  # fmt: skip
 """The gravest first."""
 
@@ -98,14 +98,14 @@ class _Judge(AnomalyWriter):
         """All of them, the gravest names first."""
         return [
             *self.lost(),
-            *self.phantom(),
+            *self.aborted_read(),
             *self.unsent(),
             *self.duplicated(),
             *self.inconsistent(),
             *self.dirty(),
             *self.holes(),
             *self.disorder(),
-            *self.premature(),
+            *self.read_before_send(),
             *self.backward_reads(),
             *self.skipped(),
             *self.regressions(),
@@ -130,8 +130,8 @@ class _Judge(AnomalyWriter):
 
         return [_anomaly("lost", t) for t in cases.describe(say)]
 
-    def phantom(self) -> list[Anomaly]:
-        cases = self.cases(self.place_case(int(row)) for row in self.fates.phantom)
+    def aborted_read(self) -> list[Anomaly]:
+        cases = self.cases(self.place_case(int(row)) for row in self.fates.aborted_read)
 
         def say(group: Sequence[Case], where: str) -> tuple[str, dict[str, Any]]:
             send = self.send_op(group[0].id)
@@ -141,7 +141,7 @@ class _Judge(AnomalyWriter):
                 {},
             )
 
-        return [_anomaly("phantom", t) for t in cases.describe(say)]
+        return [_anomaly("aborted-read", t) for t in cases.describe(say)]
 
     def unsent(self) -> list[Anomaly]:
         cases = self.cases(self.place_case(int(row)) for row in self.fates.unsent)
@@ -267,8 +267,8 @@ class _Judge(AnomalyWriter):
             *(_anomaly("realtime-inversion", t) for t in others.describe(say)),
         ]
 
-    def premature(self) -> list[Anomaly]:
-        cases = self.cases(self.place_case(int(row)) for row in self.fates.premature)
+    def read_before_send(self) -> list[Anomaly]:
+        cases = self.cases(self.place_case(int(row)) for row in self.fates.read_before_send)
 
         def say(group: Sequence[Case], where: str) -> tuple[str, dict[str, Any]]:
             return (
@@ -277,7 +277,7 @@ class _Judge(AnomalyWriter):
                 {},
             )
 
-        return [_anomaly("premature", t) for t in cases.describe(say)]
+        return [_anomaly("read-before-send", t) for t in cases.describe(say)]
 
     def backward_reads(self) -> list[Anomaly]:
         reads = self.facts.reads

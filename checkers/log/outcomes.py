@@ -8,8 +8,8 @@ The rules, with their source in Jepsen's Kafka workload (`jepsen.tests.kafka`) i
   a broker deleted because of its age (its `min` is higher) is not lost, because nobody can decide this.
 * *dirty*: of unknown outcome, returned to a reader, and on no replica at the end: the reader received an uncommitted
   message.
-* *phantom*: certainly refused, and returned (Jepsen's G1a). *unsent*: returned, and never sent. *premature*: returned
-  before its send.
+* *aborted read*: certainly refused, and returned (Jepsen's G1a). *unsent*: returned, and never sent. *read before
+  send*: returned before its send.
 * *duplicated*: at two offsets of one replica at the end; without final reads, at two offsets.
 * *moved*: its answer names one offset, and it was read only at others, or it was read at another offset than its own.
 """
@@ -104,7 +104,7 @@ class MessageOutcomes:
         return int(np.count_nonzero((self.facts.sends.outcome == INFO) & self.seen))
 
     @cached_property
-    def phantom(self) -> Ints:
+    def aborted_read(self) -> Ints:
         """Rows of places."""
         return np.nonzero(self.outcome == FAIL)[0]
 
@@ -115,7 +115,7 @@ class MessageOutcomes:
         return np.nonzero((self.outcome == NONE) & (places.offset >= _take(self.facts.origins, places.queue)))[0]
 
     @cached_property
-    def premature(self) -> Ints:
+    def read_before_send(self) -> Ints:
         """Rows of places: the read was answered before the send was asked for."""
         begun = _take(self.facts.sends.start, self.sender)
         read = self.facts.reads.end[self.facts.places.first]

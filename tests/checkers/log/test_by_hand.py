@@ -112,7 +112,7 @@ def test_refused_unsent_and_damaged_messages_are_told_apart() -> None:
     story.send(2, None, "fail")
     story.final(1, 2, 77, "?68616c6c6f")
     result = log(story)
-    assert names([result]) == {"phantom", "never-sent"}
+    assert names([result]) == {"aborted-read", "never-sent"}
     assert "?68616c6c6f" in str([a.details for a in result.anomalies])
 
 
@@ -121,7 +121,7 @@ def test_a_message_read_before_it_was_sent() -> None:
     story.poll(0, 1)
     story.send(1, 0)
     story.final(1)
-    assert names([log(story)]) == {"premature"}
+    assert names([log(story)]) == {"read-before-send"}
     assert names([LogLinearizable().check(story.record)]) == {"nonlinearizable"}
 
 
