@@ -32,7 +32,7 @@ class _Rounds:
 
 
 def install_loops(run: RunRecord, node: str, path: Path, found: Sequence[FaultInterval]) -> Iterator[Anomaly]:
-    """One anomaly per stretch in which `node` went on installing a snapshot on peers without ever appending to them.
+    """One anomaly per stretch in which `node` continued installing a snapshot on peers without ever appending to them.
 
     Rounds while the peer or the node was under a fault do not count.
     """

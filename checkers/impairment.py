@@ -10,7 +10,7 @@ from results.fault_intervals import FaultInterval
 def majority_connected(
     nodes: Sequence[str], active: Iterable[FaultInterval], quorums: Sequence[Collection[str]] | None = None
 ) -> bool:
-    """Whether some nodes are up and all hear one another while these faults are in force, more than half of all.
+    """Whether some nodes are up and all hear one another while these faults are active, more than half of all.
 
     `quorums`: kinds of servers that need a majority each (controllers, brokers), as sets of nodes; None: one kind, on
     every node.

@@ -33,7 +33,7 @@ class BadOp(ValueError):
 
 
 class Check(NamedTuple):
-    """What a value must be: as a predicate, and in words. Those of arguments and results go on from "a send ..."."""
+    """What a value must be: as a predicate, and in words. Those of arguments and results continue from "a send ..."."""
 
     words: str
     holds: Callable[[Any], bool]

@@ -20,7 +20,7 @@ from results.verdict import Anomaly, CheckResult, Verdict
 
 @dataclass
 class _Absence:
-    """A broker outside the set from one observation to another, with no fault in force."""
+    """A broker outside the set from one observation to another, with no active fault."""
 
     node: str
     since: int
@@ -31,7 +31,7 @@ class _Absence:
 
 
 class SyncState:
-    """`limit_s`: how long a broker may be out of the SyncStateSet while no fault is in force."""
+    """`limit_s`: how long a broker may be out of the SyncStateSet while no fault is active."""
 
     name = "sync-state"
 
@@ -39,7 +39,7 @@ class SyncState:
         self.limit = int(limit_s * SECOND)
 
     def check(self, run: RunRecord) -> CheckResult:
-        """`stats`: `brokers`, and `out_s`: broker -> the longest time it was out while no fault was in force."""
+        """`stats`: `brokers`, and `out_s`: broker -> the longest time it was out while no fault was active."""
         brokers = sorted({o.node for o in run.observations if o.extra.get("broker_name") is not None})
         text = [o for o in run.observations if isinstance(o.extra.get("in_sync"), list)]
         if not brokers or not text:

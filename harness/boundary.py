@@ -117,7 +117,10 @@ class Progress(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         try:
             line = record.getMessage()
-        except (TypeError, ValueError):  # a message that does not fit its arguments must not end what goes on
+        except (
+            TypeError,
+            ValueError,
+        ):  # a message that does not fit its arguments must not end the work that continues
             line = str(record.msg)
         problem = record.exc_info[1] if record.exc_info else None
         terminal.say(line if problem is None else f"{line}  ({_kept(problem)})", err=True)

@@ -76,7 +76,7 @@ def forwarded(loop: asyncio.AbstractEventLoop, callback: Callable[[], None]) -> 
 
 @contextlib.contextmanager
 def deferred(announce: Callable[[], None], *, announced: bool = False) -> Iterator[None]:
-    """The first stop signal calls `announce`, and what runs goes on; the next one raises `Stopped`.
+    """The first stop signal calls `announce`, and what runs continues; the next one raises `Stopped`.
 
     announced  the first one came before.
     """

@@ -101,7 +101,7 @@ class Partition(Fault):
         }
 
     def describe(self, injections: Sequence[Injection], labels: Mapping[str, str]) -> str:
-        """The sides of the cut: `n1 n4 | n2 n3 (leader) n5`; nodes with one grudge stand on one side."""
+        """The sides of the cut: `n1 n4 | n2 n3 (leader) n5`; nodes with one grudge are on one side."""
         sides: dict[tuple[str, ...], list[str]] = {}
         for injection in injections:
             sides.setdefault(tuple(injection.detail), []).append(labelled(injection.node, labels))

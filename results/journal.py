@@ -103,7 +103,7 @@ class Journal:
     'read'
 
     An error of the disk is raised, as one line, by the `append` or `close` that follows it, and by each after
-    that: a history with a hole must not go on growing. The file must not exist: two runs never share a journal.
+    that: a history with a hole must not grow. The file must not exist: two runs never share a journal.
     """
 
     def __init__(self, path: Path) -> None:

@@ -30,7 +30,7 @@ class MachineSample:
     """What one machine gave from `start` to `end` (ns since the start of the run). None: the kernel does not tell.
 
     late_ms   by how much the latest timer came too late.
-    wait_ms   how long a server's thread that could go on waited for a processor, on average.
+    wait_ms   how long a server's thread that could continue waited for a processor, on average.
     ran       processors that the servers used.
     cpu, memory, io   the share of the time in which some process of the machine waited for it (PSI).
     steal     the share of the processors' time that a hypervisor took.

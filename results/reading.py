@@ -97,7 +97,7 @@ def require_regular_file(path: Path) -> None:
 def read_bytes(path: Path, limit: int = SMALL_FILE, *, follow: bool = True) -> bytes:
     """The whole file as it was when it was opened. Raises OSError as `opened` does."""
     with opened(path, limit, follow=follow) as file:
-        # (Memory for all that is asked for is taken at once. In /proc, a size is 0 and says nothing.)
+        # (Memory for all that is requested is taken at once. In /proc, a size is 0 and says nothing.)
         return file.read(os.fstat(file.fileno()).st_size or limit)
 
 
@@ -157,7 +157,7 @@ def exists(path: Path) -> bool:
 
 
 def memory_limit(path: Path, requested: int | None, *, packed: bool) -> int:
-    """Bytes of memory for reading a history: what was asked for; else in proportion to what it takes on the disk (holes
+    """Bytes of memory for reading a history: what was requested; else in proportion to what it takes on the disk (holes
     take nothing), and never less than `PLAIN_FLOOR`.
     """
     if requested is not None:

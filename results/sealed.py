@@ -13,7 +13,7 @@
 | extra   | string              | JSON object; null: nothing                                    |
 
 Compressed with zstd, in row groups of `ROW_GROUP` ops, so that a reader in Spark may split a long history and skip
-the columns it does not ask for. Facts about the run stand in the schema's key-value metadata, all as text.
+the columns it does not ask for. Facts about the run are in the schema's key-value metadata, all as text.
 """
 
 from __future__ import annotations

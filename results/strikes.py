@@ -31,7 +31,7 @@ class Effect:
     peers: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
-        """As it stands in the journal."""
+        """As it is in the journal."""
         found: dict[str, Any] = {"kind": self.kind, "node": self.node}
         if self.servers:
             found["servers"] = list(self.servers)

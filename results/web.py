@@ -140,7 +140,7 @@ def create_app(store_root: Path, hosts: frozenset[str] = _HOSTS) -> Flask:
 
 
 def serve(store_root: Path, host: str = "127.0.0.1", port: int = 8080) -> None:
-    """Serve until interrupted; the address is printed. Raises OSError where the port cannot be had."""
+    """Serve until interrupted; the address is printed. Raises OSError where the port is not available."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.create_server((host, port), family=family) as listening:
         named = f"[{host}]" if ":" in host else host
@@ -269,7 +269,7 @@ def _shown(root: Path, row: Row) -> Shown:
 
 
 def _trends(root: Path) -> Response:
-    """What `harness batch` found, where its table lies beside the store, as by default."""
+    """What `harness batch` found, where its table is beside the store, as by default."""
     try:
         found = read_trends(root.parent / "verdicts")
     except HistoryError:

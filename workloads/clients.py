@@ -83,7 +83,7 @@ class MessageClient(ClientProtocol):
     """A client of the workloads that send messages."""
 
     async def producers(self, context: RunContext, deadline_s: float) -> Producers | None:
-        """The producers of a run; None: our own client sends. Raises InfraError where they cannot be had."""
+        """The producers of a run; None: our own client sends. Raises InfraError where they are not available."""
         return None
 
 

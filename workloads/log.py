@@ -57,7 +57,7 @@ PHASE: Final = 1_000_000_000
 
 @dataclass(frozen=True)
 class LogOptions:
-    """What the workload can be told."""
+    """The options of the workload."""
 
     ground_truth: bool = option(False, "After the run, compare the stopped servers' files with the history.")
 

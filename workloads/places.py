@@ -102,7 +102,7 @@ def topic_layout(context: RunContext, topic: str, queues_per_group: int, *, apar
 async def make(places: TopicLayout, consumer_groups: Sequence[str] = ()) -> None:
     """Make the topics and the groups on every broker, slaves as well, and wait until each name server has the routes.
 
-    A slave would copy them by itself, but only every 10 to 60 s, and until then a reader of it is refused, which looks
+    A slave would copy them by itself, but only every 10 to 60 s, and until then a reader of it is rejected, which looks
     like loss. (Slaves of 5.1.0 and 5.1.1 take them no other way: for those it is waited.) Raises InfraError where it
     takes too long.
     """

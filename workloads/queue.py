@@ -41,7 +41,7 @@ POP_BATCH: Final = 8
 
 @dataclass(frozen=True)
 class QueueOptions(LogOptions):
-    """What the workload can be told."""
+    """The options of the workload."""
 
     consume: Literal["pull", "pop"] = option("pull", "How the group consumes: pull (and commit) or pop (and ack).")
 
@@ -119,7 +119,7 @@ class QueueOps(BrokerClient):
         raise ValueError(f"the queue workload does not know {op.f!r}")
 
     async def _at_master(self, op: Op) -> Completion:
-        """One attempt at whom this client takes for the master of the queue's group."""
+        """One attempt at whom this client considers the master of the queue's group."""
         queue, group = queue_of(op.key), op.extra["group"]
         extra: dict[str, Any] = {"group": group}
         await self.pause()

@@ -44,7 +44,7 @@ _FINAL_TRIES = 30
 
 @dataclass(frozen=True)
 class RegisterOptions:
-    """What the workload can be told."""
+    """The options of the workload."""
 
     read_mode: Literal["log", "unsafe"] = option(
         "log", "log (through the Raft log, linearizable) or unsafe (any node's own state; the run must be invalid)."

@@ -60,22 +60,22 @@ class LogAnomalies:
 
     def examine(self, run: RunRecord) -> Findings:
         """What is found in a history, or in a part of one: some queues with all that any op shows of their messages."""
-        fates = study(run.history)
-        found = fates.facts
+        outcomes = study(run.history)
+        found = outcomes.facts
         stats = {
             "sends": len(found.sends.id),
             "acked": int(np.count_nonzero(found.sends.outcome == OK)),
             "unknown_outcome": int(np.count_nonzero(found.sends.outcome == INFO)),
-            "appeared": fates.appeared,
+            "appeared": outcomes.appeared,
             "queues": len(found.queues),
             "messages_seen": len(np.unique(found.places.id)),
             "sightings": len(found.sightings.id),
-            "undecided": fates.undecided,
+            "undecided": outcomes.undecided,
         }
-        return Findings(_Judge(run, fates).anomalies(), stats)
+        return Findings(_Judge(run, outcomes).anomalies(), stats)
 
     def conclude(self, run: RunRecord, parts: Sequence[Findings]) -> CheckResult:
-        """The result for the run that these parts make up. Of `run`, what it permits is asked for."""
+        """The result for the run that these parts make up. Of `run`, what it permits is requested."""
         stats: Counter[str] = Counter()
         for part in parts:
             stats.update(part.stats)
@@ -88,7 +88,7 @@ class LogAnomalies:
         elif undecided:
             unknown = f"the run does not show whether {undecided:,} acknowledged messages were kept"
         reason = f"{acked:,} acknowledged messages in {stats['queues']} queues"
-        # (Those of one part stand in this order already.)
+        # (Those of one part are in this order already.)
         anomalies = sorted((a for part in parts for a in part.anomalies), key=lambda a: NAMES.index(a.name))
         return settled(self.name, run, anomalies, dict(stats), reason, unknown)
 
@@ -113,7 +113,7 @@ class _Judge(AnomalyWriter):
         ]
 
     def lost(self) -> list[Anomaly]:
-        cases = self.cases(self.send_case(int(row)) for row in self.fates.lost)
+        cases = self.cases(self.send_case(int(row)) for row in self.outcomes.lost)
 
         def say(group: Sequence[Case], where: str) -> tuple[str, dict[str, Any]]:
             first = group[0]
@@ -131,7 +131,7 @@ class _Judge(AnomalyWriter):
         return [_anomaly("lost", t) for t in cases.describe(say)]
 
     def aborted_read(self) -> list[Anomaly]:
-        cases = self.cases(self.place_case(int(row)) for row in self.fates.aborted_read)
+        cases = self.cases(self.place_case(int(row)) for row in self.outcomes.aborted_read)
 
         def say(group: Sequence[Case], where: str) -> tuple[str, dict[str, Any]]:
             send = self.send_op(group[0].id)
@@ -144,7 +144,7 @@ class _Judge(AnomalyWriter):
         return [_anomaly("aborted-read", t) for t in cases.describe(say)]
 
     def unsent(self) -> list[Anomaly]:
-        cases = self.cases(self.place_case(int(row)) for row in self.fates.unsent)
+        cases = self.cases(self.place_case(int(row)) for row in self.outcomes.unsent)
 
         def say(group: Sequence[Case], where: str) -> tuple[str, dict[str, Any]]:
             return f"{_many(group, 'message')} that nobody sent ({where}), the first: {self.name_of(group[0])}", {}
@@ -152,7 +152,7 @@ class _Judge(AnomalyWriter):
         return [_anomaly("never-sent", t) for t in cases.describe(say)]
 
     def duplicated(self) -> list[Anomaly]:
-        cases = self.cases(self.spread_case(rows) for rows in self.fates.duplicated)
+        cases = self.cases(self.spread_case(rows) for rows in self.outcomes.duplicated)
 
         def say(group: Sequence[Case], where: str) -> tuple[str, dict[str, Any]]:
             return (
@@ -164,14 +164,14 @@ class _Judge(AnomalyWriter):
         return [_anomaly("duplicated", t) for t in cases.describe(say)]
 
     def inconsistent(self) -> list[Anomaly]:
-        fates, sends = self.fates, self.facts.sends
-        moved = self.cases(self.spread_case(rows, send) for send, rows in fates.moved)
-        rivals = self.cases(self.send_case(later, also=earlier) for earlier, later in fates.rivals)
-        clashes = self.cases(self.place_case(b, also=a) for a, b in fates.clashes)
+        outcomes, sends = self.outcomes, self.facts.sends
+        moved = self.cases(self.spread_case(rows, send) for send, rows in outcomes.moved)
+        rivals = self.cases(self.send_case(later, also=earlier) for earlier, later in outcomes.rivals)
+        clashes = self.cases(self.place_case(b, also=a) for a, b in outcomes.clashes)
 
         def say_moved(group: Sequence[Case], where: str) -> tuple[str, dict[str, Any]]:
             first = group[0]
-            row = int(fates.send_of(np.array([first.id]))[0])
+            row = int(outcomes.send_of(np.array([first.id]))[0])
             answered = "was acknowledged" if sends.outcome[row] == OK else "of unknown outcome, was put"
             acked = (
                 f"{answered} at offset {sends.offset[row]} of {self.facts.queues[sends.queue[row]]}"
@@ -186,7 +186,7 @@ class _Judge(AnomalyWriter):
 
         def say_rivals(group: Sequence[Case], where: str) -> tuple[str, dict[str, Any]]:
             first = group[0]
-            others = [int(e) for e, later in fates.rivals if sends.id[later] == first.id]
+            others = [int(e) for e, later in outcomes.rivals if sends.id[later] == first.id]
             other = self.acked(others[0]) if others else "another one"
             return (
                 f"{_many(group, 'offset')} assigned twice ({where}): offset {first.offset} to message "
@@ -208,7 +208,7 @@ class _Judge(AnomalyWriter):
         ]
 
     def dirty(self) -> list[Anomaly]:
-        cases = self.cases(self.place_case(int(row)) for row in self.fates.dirty)
+        cases = self.cases(self.place_case(int(row)) for row in self.outcomes.dirty)
 
         def say(group: Sequence[Case], where: str) -> tuple[str, dict[str, Any]]:
             first = group[0]
@@ -248,7 +248,7 @@ class _Judge(AnomalyWriter):
         return [_anomaly("hole", t) for t in cases.describe(say)]
 
     def disorder(self) -> list[Anomaly]:
-        found = list(inversions(self.facts, self.fates))
+        found = list(inversions(self.facts, self.outcomes))
         partner = {int(self.facts.sends.id[i.later]): i.earlier for i in found}
 
         def say(group: Sequence[Case], where: str) -> tuple[str, dict[str, Any]]:
@@ -268,7 +268,7 @@ class _Judge(AnomalyWriter):
         ]
 
     def read_before_send(self) -> list[Anomaly]:
-        cases = self.cases(self.place_case(int(row)) for row in self.fates.read_before_send)
+        cases = self.cases(self.place_case(int(row)) for row in self.outcomes.read_before_send)
 
         def say(group: Sequence[Case], where: str) -> tuple[str, dict[str, Any]]:
             return (
@@ -308,7 +308,7 @@ class _Judge(AnomalyWriter):
 
     @cached_property
     def skips(self) -> tuple[list[Skip], list[Gap]]:
-        return skips(self.facts, self.fates, self.final_offsets)
+        return skips(self.facts, self.outcomes, self.final_offsets)
 
     def skipped(self) -> list[Anomaly]:
         sends = self.facts.sends
@@ -361,11 +361,11 @@ class _Judge(AnomalyWriter):
     def jumps(self) -> list[Anomaly]:
         reads = self.facts.reads
         found: dict[int, tuple[Step, Ints]] = {}
-        there = OffsetIndex(self.facts, self.final_offsets, self.fates.is_gone)
+        there = OffsetIndex(self.facts, self.final_offsets, self.outcomes.is_gone)
         for step in self.missteps:
             if not step.back:
                 passed = there.between(int(reads.queue[step.read]), step.position, step.begin)
-                # A client that does not say where it asked was shown what lies behind: offsets are dense.
+                # A client that does not say where it asked was shown what is after: offsets are dense.
                 if len(passed) or reads.requested[step.read] == NONE:
                     found[int(reads.start[step.read])] = (step, passed)
 
@@ -385,9 +385,9 @@ class _Judge(AnomalyWriter):
     @cached_property
     def _gone(self) -> Ints:
         """Sightings of messages that are gone."""
-        sends = self.fates.send_of(self.facts.sightings.id)
+        sends = self.outcomes.send_of(self.facts.sightings.id)
         known = np.nonzero(sends != NONE)[0]
-        return known[self.fates.is_gone[sends[known]]]
+        return known[self.outcomes.is_gone[sends[known]]]
 
     def _gone_between(self, step: Step) -> bool:
         """Whether something that the process was shown, from where it went back to, is gone."""

@@ -285,7 +285,7 @@ class _Gatherer:
         self.shown.extend(value)
 
     def _move(self, call: Call) -> None:
-        """The process goes on elsewhere: in one queue, or in all but those that it keeps."""
+        """The process continues elsewhere: in one queue, or in all but those that it keeps."""
         invoke, done = call.invoke, call.completion
         kept: Any = ()
         if invoke.f == "assign":
@@ -298,7 +298,7 @@ class _Gatherer:
             self.sessions[invoke.process] = {queue: at for queue, at in mine.items() if queue in keep}
 
     def _session(self, call: Call, queue: int, extra: Mapping[str, Any]) -> int:
-        """The number of the session of a poll. One that names its offset begins anew, as a seek does, unless its
+        """The number of the session of a poll. One that names its offset begins again, as a seek does, unless its
         session was opened by a `start`: then it goes on. It is the client who goes elsewhere, whatever it is answered.
         """
         mine = self.sessions.setdefault(call.invoke.process, {})
@@ -310,7 +310,7 @@ class _Gatherer:
         return at
 
     def _end(self, call: Call) -> None:
-        """Where the queue ended: before anything was sent to it, what lies below is none of the run's."""
+        """Where the queue ended: before anything was sent to it, what is below is none of the run's."""
         if call.completion is not None and call.completion.type == "ok":
             self.ends.append((self.queues.code(call.invoke.key), call.completion.index, _number(call.completion.value)))
 

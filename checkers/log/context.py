@@ -101,7 +101,7 @@ class RunTimeline:
         return reason + (f" Called itself master: {'; '.join(map(str, masters[:6]))}." if masters else "")
 
     def details(self, start: int, end: int, group: str | None = None) -> Mapping[str, Any]:
-        """`faults`, `masters` and `nodes` (what each said of itself at the end of the interval) for an anomaly.
+        """`faults`, `masters` and `nodes` (what each reported at the end of the interval) for an anomaly.
 
         The first few times only with `nodes`: every node's log is read for that.
         """

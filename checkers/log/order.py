@@ -26,7 +26,7 @@ from checkers.log.outcomes import MessageOutcomes
 
 
 class Inversion(NamedTuple):
-    """Rows of sends: `later` stands in front of `earlier`, which had been acknowledged when it was asked for."""
+    """Rows of sends: `later` is before `earlier`, which had been acknowledged when it was requested."""
 
     earlier: int
     later: int
@@ -43,7 +43,7 @@ class Gap(NamedTuple):
 
 class BackwardRead(NamedTuple):
     """A read whose answer begins, or says that the queue ends, at `offset`, although `before` had shown what lies
-    behind. `before` is the read itself where its answer lies below what it asked for.
+    behind. `before` is the read itself where its answer is below what it requested.
     """
 
     read: int
@@ -51,11 +51,11 @@ class BackwardRead(NamedTuple):
     offset: int
 
 
-def inversions(facts: LogColumns, fates: MessageOutcomes) -> Iterator[Inversion]:
-    """Every send that stands in front of one that it follows, once. Lost messages stand nowhere."""
+def inversions(facts: LogColumns, outcomes: MessageOutcomes) -> Iterator[Inversion]:
+    """Every send that is before one that it follows, once. Lost messages have no offset."""
     sends = facts.sends
-    place = final_offsets(facts, fates)
-    rows = np.nonzero((place != NONE) & ~fates.is_lost)[0]
+    place = final_offsets(facts, outcomes)
+    rows = np.nonzero((place != NONE) & ~outcomes.is_lost)[0]
     own = _behind(
         facts, place, rows[np.lexsort((place[rows], sends.process[rows], sends.queue[rows]))], by_process=True
     )
@@ -68,30 +68,30 @@ def inversions(facts: LogColumns, fates: MessageOutcomes) -> Iterator[Inversion]
             yield Inversion(earlier, later, False)
 
 
-def final_offsets(facts: LogColumns, fates: MessageOutcomes) -> Ints:
+def final_offsets(facts: LogColumns, outcomes: MessageOutcomes) -> Ints:
     """The offset at which each send stands: in the final readings, else where it was acknowledged, else where it was
     seen. NONE: nowhere, or unknown.
     """
     sends, places = facts.sends, facts.places
     where = np.full(len(sends.id), NONE, dtype=np.int64)
-    known = fates.sender != NONE
-    home = known & (places.queue == _sent_to(facts, fates))
-    where[fates.sender[home]] = places.offset[home]
+    known = outcomes.sender != NONE
+    home = known & (places.queue == _sent_to(facts, outcomes))
+    where[outcomes.sender[home]] = places.offset[home]
     acked = (sends.outcome == OK) & (sends.offset != NONE)
     where[acked] = sends.offset[acked]
     final = home & (places.final != 0)
-    where[fates.sender[final]] = places.offset[final]
+    where[outcomes.sender[final]] = places.offset[final]
     return where
 
 
-def _sent_to(facts: LogColumns, fates: MessageOutcomes) -> Ints:
+def _sent_to(facts: LogColumns, outcomes: MessageOutcomes) -> Ints:
     if not len(facts.sends.id):
-        return np.full(len(fates.sender), NONE, dtype=np.int64)
-    return np.where(fates.sender == NONE, NONE, facts.sends.queue[fates.sender])
+        return np.full(len(outcomes.sender), NONE, dtype=np.int64)
+    return np.where(outcomes.sender == NONE, NONE, facts.sends.queue[outcomes.sender])
 
 
 def _behind(facts: LogColumns, place: Ints, rows: Ints, by_process: bool) -> Iterator[tuple[int, int]]:
-    """(earlier, later) for rows sorted by group and offset: the smallest end among all that stand behind a send."""
+    """(earlier, later) for rows sorted by group and offset: the smallest end among all that are after a send."""
     sends = facts.sends
     group = sends.queue[rows] * (2**40) + (sends.process[rows] if by_process else 0)
     edges = np.concatenate([[0], np.nonzero(np.diff(group))[0] + 1, [len(rows)]])
@@ -119,7 +119,7 @@ def holes(facts: LogColumns) -> Iterator[Gap]:
 
 
 def leading_gaps(facts: LogColumns) -> Iterator[Gap]:
-    """Offsets between what was asked for and the first message shown, or, of an empty answer, the next to ask for.
+    """Offsets between what was requested and the first message shown, or, of an empty answer, the next to ask for.
 
     Not where the server says that they were trimmed away (its `min` lies beyond them), nor in front of the queue's
     origin.
@@ -159,20 +159,20 @@ def skipped(facts: LogColumns, gap: Gap, place: Ints, gone: Bools) -> Ints:
 
 
 class Skip(NamedTuple):
-    """A gap at the beginning of an answer, or of the way an empty one points, and the sends that stand in it."""
+    """A gap at the beginning of an answer, or of the way an empty one points, and the sends that are in it."""
 
     gap: Gap
     sends: Ints
 
 
-def skips(facts: LogColumns, fates: MessageOutcomes, place: Ints) -> tuple[list[Skip], list[Gap]]:
+def skips(facts: LogColumns, outcomes: MessageOutcomes, place: Ints) -> tuple[list[Skip], list[Gap]]:
     """What readers were taken past by the beginning of an answer: (skips: messages stand there, holes: none does).
 
     The read-throughs of single replicas are no readers: what they lack is a hole.
     """
     skips: list[Skip] = []
     empty: list[Gap] = []
-    there = OffsetIndex(facts, place, fates.is_gone)
+    there = OffsetIndex(facts, place, outcomes.is_gone)
     for gap in leading_gaps(facts):
         through = facts.reads.f[gap.read] == REPLICA_READ
         passed = there.between(int(facts.reads.queue[gap.read]), gap.begin, gap.end)
@@ -199,7 +199,7 @@ def backward_reads(facts: LogColumns, stayed_master: Callable[[int, int, int], b
 
 
 def _shrunk(facts: LogColumns, stayed_master: Callable[[int, int, int], bool]) -> Iterator[BackwardRead]:
-    """Answers of a master that name an end of the queue below what it had shown before they were asked for."""
+    """Answers of a master that name an end of the queue below what it had shown before they were requested."""
     reads, seen = facts.reads, facts.sightings
     rows = np.nonzero((reads.f != POP) & (reads.master == 1))[0]
     place = reads.queue[rows] * (2**20) + reads.node[rows]

@@ -116,7 +116,7 @@ class MessageOutcomes:
 
     @cached_property
     def read_before_send(self) -> Ints:
-        """Rows of places: the read was answered before the send was asked for."""
+        """Rows of places: the read was answered before the send was requested."""
         begun = _take(self.facts.sends.start, self.sender)
         read = self.facts.reads.end[self.facts.places.first]
         return np.nonzero((self.sender != NONE) & (read < begun))[0]
@@ -216,7 +216,7 @@ class MessageOutcomes:
     def clashes(self) -> list[tuple[int, int]]:
         """Pairs of places: two messages were read at one offset, and neither loss nor anything above explains it.
 
-        Replicas that differ in the end are left to `checkers.log.replicas`.
+        Replicas that differ at the end are left to `checkers.log.replicas`.
         """
         places = self.facts.places
         gone = (self.sender != NONE) & _take(self.is_lost, self.sender)
@@ -238,7 +238,7 @@ class MessageOutcomes:
         return mask
 
     def _passed(self, rows: Ints) -> Bools:
-        """Which of these sends a later read went past: asked for after the acknowledgement, from an offset at or below
+        """Which of these sends a later read went past: requested after the acknowledgement, from an offset at or below
         the message's to one at or above it.
         """
         sends, reads = self.facts.sends, self.facts.reads

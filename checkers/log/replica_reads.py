@@ -60,7 +60,7 @@ class ReplicaReads:
 
     @cached_property
     def missing(self) -> list[tuple[int, int]]:
-        """(queue, node) that were asked for and not read to the end."""
+        """(queue, node) that were requested and not read to the end."""
         return sorted(at for at in self.facts.tried if at not in self.all or not self.all[at].complete)
 
     @cached_property
@@ -81,7 +81,7 @@ class ReplicaReads:
         return settled
 
     def decided(self, queue: Ints, offset: Ints) -> Bools:
-        """Whether the final readings prove what stands at these places. An unknown offset is only where all is."""
+        """Whether the final readings prove what is at these places. An unknown offset is only where all is."""
         if not len(self.facts.queues):
             return np.zeros(len(queue), dtype=bool)
         limit = self.settled[queue]
@@ -137,7 +137,7 @@ def _reading(facts: LogColumns, queue: int, node: int, rows: Sequence[int]) -> R
 
 
 def _after(facts: LogColumns, row: int) -> int:
-    """Where the next read of a chain goes on: as the server said, else behind the last message."""
+    """Where the next read of a chain continues: as the server said, else behind the last message."""
     reads = facts.reads
     if reads.next[row] != NONE:
         return int(reads.next[row])

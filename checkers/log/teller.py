@@ -20,10 +20,10 @@ from results.record import RunRecord
 class AnomalyWriter:
     """What the sentences about a run's messages are made of."""
 
-    def __init__(self, run: RunRecord, fates: MessageOutcomes) -> None:
-        self.run, self.facts, self.readings, self.fates = run, fates.facts, fates.readings, fates
+    def __init__(self, run: RunRecord, outcomes: MessageOutcomes) -> None:
+        self.run, self.facts, self.readings, self.outcomes = run, outcomes.facts, outcomes.readings, outcomes
         self.scene = RunTimeline(run)
-        self.final_offsets = final_offsets(fates.facts, fates)
+        self.final_offsets = final_offsets(outcomes.facts, outcomes)
 
     # Cases.
 
@@ -40,7 +40,7 @@ class AnomalyWriter:
     def place_case(self, row: int, also: int | None = None) -> Case:
         """A place, by the first read that showed it, and the send it came from."""
         facts, places = self.facts, self.facts.places
-        read, send = int(places.first[row]), int(self.fates.sender[row])
+        read, send = int(places.first[row]), int(self.outcomes.sender[row])
         ops = [int(facts.reads.start[read])]
         if send != NONE:
             ops.append(int(facts.sends.start[send]))
@@ -82,7 +82,7 @@ class AnomalyWriter:
         return int(self.facts.sightings.offset[reads.first[read] + reads.count[read] - 1])
 
     def send_op(self, identity: int) -> Any:
-        row = int(self.fates.send_of(np.array([identity]))[0])
+        row = int(self.outcomes.send_of(np.array([identity]))[0])
         return None if row == NONE else self.run.history[int(self.facts.sends.end[row])]
 
     def rows_at(self, queue: int, offset: int) -> Ints:
@@ -108,7 +108,7 @@ class AnomalyWriter:
         """What stands there now."""
         rows = self.final_at(case.queue, case.offset)
         if len(rows):
-            send = int(self.fates.sender[rows[0]])
+            send = int(self.outcomes.sender[rows[0]])
             what = self.facts.name(int(self.facts.places.id[rows[0]])) if send == NONE else self.acked(send)
             return f"at its offset is {what if send != NONE else f'message {what}'}"
         readings = self.readings.of(case.queue)

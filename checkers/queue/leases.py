@@ -131,7 +131,7 @@ class Leases:
 
 
 def _lives(history: History) -> tuple[dict[tuple[str, int], _Held], dict[str, int]]:
-    """(group, id) -> its life, and group -> when its last pop that was answered was asked for."""
+    """(group, id) -> its life, and group -> when its last pop that was answered was requested."""
     held: dict[tuple[str, int], _Held] = {}
     last: dict[str, int] = {}
     for call in history.clients.calls:
@@ -168,7 +168,7 @@ def _overlaps(life: _Held) -> Iterator[tuple[Lease, Lease]]:
 
 
 def _after_ack(life: _Held) -> Iterator[tuple[Call, Lease]]:
-    """Deliveries asked for after an acknowledgement had been accepted while its lease certainly ran."""
+    """Deliveries requested after an acknowledgement had been accepted while its lease certainly ran."""
     ack = life.acked
     if ack is None or ack.end is None:
         return

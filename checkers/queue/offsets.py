@@ -229,7 +229,7 @@ def _commit(call: Call, node: str) -> Commit:
 def _wrong(
     ledger: CommitLedger, query: Query, since: int, inherited: Sequence[tuple[int, int, str | None]]
 ) -> tuple[Commit | None, bool] | None:
-    """(the commit that was forgotten, whether the answer lies below it), or None where the answer is right.
+    """(the commit that was forgotten, whether the answer is below it), or None where the answer is right.
 
     A commit binds the broker when it was acknowledged before the query, by itself in this reign, or is among what it
     inherited. An answer is right when no binding commit began after the commit it comes from had ended. An offset

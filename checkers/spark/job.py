@@ -110,7 +110,7 @@ class Work(Protocol):
 
 
 class Stopped(Exception):
-    """The session ended while the job went on."""
+    """The session ended while the job continued."""
 
 
 class Job:

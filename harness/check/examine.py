@@ -64,7 +64,7 @@ def examine(path: Path, shown: str, model: str | None, check_options: CheckOptio
 
 
 def _stored(path: Path, shown: str, check_options: CheckOptions) -> CheckReport:
-    """A stored run, by its own plan and with all its workload's checkers; its verdict and report are written anew,
+    """A stored run, by its own plan and with all its workload's checkers; its verdict and report are written again,
     where the store takes them.
     """
     # Only here: plots and reports take longer to load than a small history takes to check.
@@ -149,7 +149,7 @@ def _by_columns(path: Path, shown: str, model: str | None, check_options: CheckO
     if result.verdict == Verdict.VALID:
         orders = {key: tuple(r.witness or ()) for key, r in found.keys.items()} if check_options.witness else None
         return replace(whole, witness=orders)
-    # A picture shows all that was going on, and not only what contradicts itself.
+    # A picture shows all that happened, and not only what contradicts itself.
     return None if check_options.pictures else _violations(whole, {}, found.keys, check_options)
 
 

@@ -33,7 +33,7 @@ def judge_run(record: RunRecord, workload: Workload) -> Judgement:
 def judge_by(record: RunRecord, checkers: Sequence[Checker]) -> Judgement:
     """These checkers on a run, the well-formedness check first.
 
-    A malformed history is a failure of the harness: it is judged no further. A run that was broken off, or whose
+    A malformed history is a failure of the harness: it is judged no further. A run that was interrupted, or whose
     end is missing, is never `valid`; one that left a fault behind is a failure of the harness.
     """
     first = judge(record, [WellFormed()])

@@ -59,7 +59,7 @@ class RunCommand(click.Command):
 
 
 def _implied(args: Sequence[str]) -> str | None:
-    """The backend that alone has an option which stands on the command line (`--node` means `--cluster ssh`)."""
+    """The backend that alone has an option which is on the command line (`--node` means `--cluster ssh`)."""
     for arg in args:
         if arg.startswith("--"):
             owners = registry.owners_of(arg[2:].partition("=")[0].replace("-", "_"), registry.CLUSTERS)
@@ -221,7 +221,7 @@ def run(
 ) -> None:
     """Run a workload under faults on a real cluster, and judge it.
 
-    Options of the workload, the topology, the machines, the client and the faults that are named stand at the end of
+    Options of the workload, the topology, the machines, the client and the faults that are named are at the end of
     this list; `harness list NAME` shows them, too.
 
     \b

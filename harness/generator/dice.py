@@ -42,7 +42,7 @@ class Dice(Random):
     _n = 0
 
     def at(self, seed: int, n: int) -> Dice:
-        """The same dice, rolled anew from the stream that belongs to (seed, n)."""
+        """The same dice, drawn again from the stream that belongs to (seed, n)."""
         self._seed = draw(seed, n)
         self._n = 0
         self.gauss_next = None

@@ -150,7 +150,7 @@ class _Made:
         self._made: list[tuple[str, Generator]] = []
 
     def slot(self, n: int, per_key: int | None) -> _Slot | None:
-        """The n-th key at its beginning; None beyond the last. Keys must be asked for in order."""
+        """The n-th key at its beginning; None beyond the last. Keys must be requested in order."""
         if n == len(self._made):
             key = self._keys.get(n)
             if key is None:

@@ -88,7 +88,7 @@ def generator(strikes: Sequence[Strike]) -> Generator:
 @dataclass(frozen=True, slots=True, eq=False)
 class _Strikes(Generator):
     """left: strikes that have not begun, in order. start: of the phase (ns). armed: since when the first of `left` has
-    been waiting for its event. due: when it begins, where its event came. heals: (ns, strike) of those in force.
+    been waiting for its event. due: when it begins, where its event came. heals: (ns, strike) of those active.
     """
 
     left: tuple[Strike, ...]

@@ -72,7 +72,7 @@ class _Hold:
 
 @dataclass(eq=False)
 class ActiveStrike:
-    """A strike in force."""
+    """An active strike."""
 
     strike: Strike
     fault: Fault
@@ -121,14 +121,14 @@ class Nemesis:
 
     @property
     def active(self) -> list[str]:
-        """What is in force now, for the live line: `hammer-time n4 (leader)`."""
+        """What is active now, for the live line: `hammer-time n4 (leader)`."""
         return [
             f"{one.fault.name} {one.described}{' (not healed)' * one.healing_failed}"
             for one in list(self._active.values())
         ]
 
     def explains_death(self, node: str, server: str, since: float) -> bool:
-        """Whether a strike that was in force at or after `since` (of `time.monotonic`) ends or stops this server."""
+        """Whether a strike that was active at or after `since` (of `time.monotonic`) ends or stops this server."""
         past = [effects for effects, end in list(self._past) if end >= since]
         now = [[e for hold in one.holds for e in hold.injection.effects] for one in list(self._active.values())]
         return any(
@@ -163,7 +163,7 @@ class Nemesis:
             return Completion(INFO, op.value, error=_one_line(problem))
 
     async def heal_all(self) -> list[str]:
-        """End everything in force, the last strike first; what could not be ended, one line each. Idempotent.
+        """End all active strikes, the last one first; what could not be ended, one line each. Idempotent.
 
         Waits for an injection that is under way.
         """

@@ -49,7 +49,7 @@ def strikes(plan: Plan, faults: Sequence[Fault]) -> list[Strike]:
     met: dict[str, int] = {}
     for place, (nemesis, fault) in enumerate(zip(plan.nemeses, faults, strict=True)):
         met[fault.name] = met.get(fault.name, 0) + 1
-        # A fault that stands in the plan twice has two streams.
+        # A fault that is in the plan twice has two streams.
         stream = fault.name if met[fault.name] == 1 else f"{fault.name}#{met[fault.name]}"
         _check(_expression(nemesis, fault), nemesis.fault, fault, nodes, nemesis.target)
         found += _of_one(plan, nemesis, fault, nodes, place, stream)

@@ -40,7 +40,7 @@ class _Seen:
 
 
 class ProcessMonitor:
-    """`excused(node, server, since)`: whether a fault that was in force at or after `since` (of `time.monotonic`) ends
+    """`excused(node, server, since)`: whether a fault that was active at or after `since` (of `time.monotonic`) ends
     or stops that server. `report` is given each death that is not: `{"node", "server", "pid", "last"}`; pid None: it
     was to be started again and is not there.
     """

@@ -149,7 +149,7 @@ class _Held:
 
 @contextlib.contextmanager
 def _cluster(prepared: Prepared, folder: RunDir, say: Callable[[str], None]) -> Iterator[_Held]:
-    """Machines for the run. At the end they are kept, where that was asked for and nothing is left on them, or go."""
+    """Machines for the run. At the end they are kept, where that was requested and nothing is left on them, or go."""
     plan = prepared.plan
     spec = ClusterSpec(
         run_id=prepared.reuse or f"h{time.time_ns():x}",
@@ -262,7 +262,7 @@ def _start(deployment: Deployment, folder: RunDir) -> float:
 
 
 def _prepare_faults(faults: registry.FaultSet, deployment: Deployment) -> None:
-    """Raises PlanError for a fault that cannot be had here, InfraError where its preparation fails."""
+    """Raises PlanError for a fault that is not available here, InfraError where its preparation fails."""
     if not deployment.cluster.destructive:
         require_disposable(faults)
     for fault in faults:

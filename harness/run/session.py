@@ -128,7 +128,7 @@ class Session:
         return events.generator(self._strikes)
 
     async def heal(self) -> None:
-        """End every fault that is in force."""
+        """End every fault that is active."""
         self.unhealed = await self.nemesis.heal_all()
         for problem in self.unhealed:
             log.error("heal: %s", problem)

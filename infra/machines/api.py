@@ -17,7 +17,7 @@ BACKENDS: Final = "harness.clusters"
 
 
 class InfraError(ExpectedError):
-    """Something about machines or servers went wrong. The text is one line: what, where, and the way out."""
+    """Something about machines or servers went wrong. The text is one line: what, where, and the remedy."""
 
 
 class SettingsError(InfraError):
@@ -139,7 +139,7 @@ class ClusterSpec:
 
 @dataclass(frozen=True)
 class Capability:
-    """Whether this machine can do something, why not, and the way out."""
+    """Whether this machine can do something, why not, and the remedy."""
 
     ok: bool
     reason: str

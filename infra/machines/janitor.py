@@ -79,7 +79,7 @@ class Janitor:
 
 
 def await_dismissal(owner: Owner, stdin: int) -> bool:
-    """Wait for the end of either: of the work (True: a word of farewell came), or of the owner (False)."""
+    """Wait for the end of either: of the work (True: a final message came), or of the owner (False)."""
     poller = select.poll()
     poller.register(stdin, select.POLLIN)
     pidfd = _open_pidfd(owner)
@@ -89,7 +89,7 @@ def await_dismissal(owner: Owner, stdin: int) -> bool:
     try:
         while True:
             dead = not is_alive(owner)
-            # A dead owner may have said farewell first: then it stands in the pipe already, so look without waiting.
+            # A dead owner may have sent its final message first: then it is in the pipe already, so do not wait.
             ready = [fd for fd, _ in poller.poll(0 if dead else None)]
             if stdin in ready:
                 word = os.read(stdin, 64)
@@ -116,7 +116,7 @@ def _open_pidfd(owner: Owner) -> int | None:
 def sweep_until_clean(backend: Sweeper, run_id: str, pause_s: float = _PAUSE_S, rounds: int = _ROUNDS) -> int:
     """Sweep until nothing was found twice in a row, and return how many things were found in all.
 
-    Twice, because what the control program asked for with its last breath may come into being after the first look.
+    Twice, because what the control program requested last may be created after the first look.
     Raises the last InfraError when the rounds are used up.
     """
     found, quiet, trouble = 0, 0, None

@@ -204,7 +204,7 @@ def positions(observations: Sequence[Observation], on: Stage) -> Markup | None:
 
 
 def lag(observations: Sequence[Observation], on: Stage) -> Markup | None:
-    """How many entries each node's committed index lies behind the last entry any node has spoken of so far."""
+    """How many entries each node's committed index is after the last entry any node has spoken of so far."""
     farthest = -1
     series: dict[str, dict[str, list[tuple[int, float]]]] = {}
     for o in observations:

@@ -44,7 +44,7 @@ class OpRow:
 
 @dataclass(frozen=True)
 class NodeReport:
-    """What a node said of itself around the anomaly: facts, and its last log lines as preformatted text."""
+    """What a node reported around the anomaly: facts, and its last log lines as preformatted text."""
 
     name: str
     facts: Sequence[Pair]

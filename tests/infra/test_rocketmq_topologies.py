@@ -111,10 +111,10 @@ def test_controllers_stand_alone_or_in_name_servers(kind: str) -> None:
     assert text["mappedFileSize"] == "1048576"
     assert text.get("enableControllerInNamesrv") == (None if kind == "controller" else "true")
     node.server = ProcessId(7, 99)
-    carrier = server(topology, node, "controller")
-    assert carrier.kind == kind
-    assert carrier.process() == ProcessId(7, 99)
-    assert carrier.start_command()[2] == f"/var/lib/harness/{kind}.lock"
+    host_server = server(topology, node, "controller")
+    assert host_server.kind == kind
+    assert host_server.process() == ProcessId(7, 99)
+    assert host_server.start_command()[2] == f"/var/lib/harness/{kind}.lock"
 
 
 def test_jraft_has_requests_on_a_port_of_their_own() -> None:

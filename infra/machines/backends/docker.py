@@ -67,7 +67,7 @@ _GONE: Final = (404, 409)
 
 @dataclass(frozen=True)
 class DockerOptions:
-    """What the backend can be told."""
+    """The options of the backend."""
 
     base_image: str | None = option(None, "Build the node image on top of this one (a Debian with openjdk-17).")
 

@@ -104,7 +104,7 @@ class EngineClaim:
                     return
 
     def _take_again(self) -> bool:
-        """Hold the same container's stdin anew; False once it is gone, or the claim was released."""
+        """Hold the same container's stdin again; False once it is gone, or the claim was released."""
         self._close()
         while not self._done.wait(RENEW_S):
             try:

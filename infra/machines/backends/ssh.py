@@ -235,7 +235,7 @@ class SshCluster:
 
 @dataclass(frozen=True)
 class SshOptions:
-    """What the backend can be told."""
+    """The options of the backend."""
 
     hosts: tuple[str, ...] = option((), "An existing machine (repeat).", metavar="[USER@]HOST[:PORT]", flag="--node")
     ssh_key: str | None = option(None, "The private key file.  [default: a usual one of ~/.ssh]", metavar="FILE")

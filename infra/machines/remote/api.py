@@ -74,4 +74,4 @@ class Remote(Protocol):
         """
 
     def close(self) -> None:
-        """End everything that hangs on this way: streams, and with them leases. A later command opens it anew."""
+        """End everything that hangs on this way: streams, and with them leases. A later command opens it again."""

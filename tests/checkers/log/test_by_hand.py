@@ -201,13 +201,13 @@ def test_columns_and_search_agree_on_small_logs() -> None:
     verdicts = {Verdict.VALID: 0, Verdict.INVALID: 0}
     for seed in range(150):
         record = small_log(seed)
-        fates = study(record.history)
+        outcomes = study(record.history)
         try:
-            log_order(queue_ops(fates, 0))
+            log_order(queue_ops(outcomes, 0))
             output = Verdict.VALID
         except Contradiction:
             output = Verdict.INVALID
-        first = int(fates.facts.origins[0])
+        first = int(outcomes.facts.origins[0])
         assert output == check(one_by_one(record.history), Log(first)).verdict, f"seed {seed}"
         verdicts[output] += 1
     assert min(verdicts.values()) > 20

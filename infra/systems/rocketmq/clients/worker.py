@@ -126,7 +126,7 @@ class Worker:
 
 class Standby:
     """A worker that is kept ready: started in the background, so that an operation that is given up meanwhile does not
-    have it begin anew, and started again by the operation that finds it dead. One operation at a time, others wait.
+    have it begin again, and started again by the operation that finds it dead. One operation at a time, others wait.
     """
 
     def __init__(self, start: Callable[[], Coroutine[Any, Any, Worker]]) -> None:
