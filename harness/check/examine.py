@@ -19,6 +19,7 @@ from checkers.linearizability.models import MODELS
 from checkers.wellformed import WellFormed
 from harness.check.foreign_messages import judged
 from harness.check.report import CheckOptions, CheckReport
+from harness.parts import registry
 from harness.plan.plan import PlanError
 from results.errors import HistoryError, StoreError
 from results.formats import read_history
@@ -107,7 +108,8 @@ def _history(path: Path, shown: str, model: str | None, check_options: CheckOpti
     if chosen is None:
         reason = f"no model is implied; name one with --model ({', '.join(sorted(MODELS))})"
         if any(op.f == "send" for op in foreign.history.clients):
-            reason = "these are ops of messages; use --workload log or, for consumer groups, --workload queue"
+            names = " or --workload ".join(_of_messages())
+            reason = f"these are ops of messages; name their workload: --workload {names}"
         raise HistoryError(path, None, reason)
     record = RunRecord(foreign.history)
     ops, notes = len(foreign.history.clients), tuple(foreign.notes)
@@ -125,6 +127,12 @@ def _history(path: Path, shown: str, model: str | None, check_options: CheckOpti
     return (
         _violations(found, record.history.by_key, keys, check_options) if result.verdict == Verdict.INVALID else found
     )
+
+
+def _of_messages() -> list[str]:
+    """Workloads that have judges of messages."""
+    found = {name: registry.workload_class(name) for name in registry.names(registry.WORKLOADS)}
+    return [name for name, of in found.items() if of.judges(frozenset(), identified=False) is not None]
 
 
 def _by_columns(path: Path, shown: str, model: str | None, check_options: CheckOptions) -> CheckReport | None:

@@ -1,4 +1,4 @@
-"""`harness check --workload log|queue`: checks a history of messages from any program, by its ops alone.
+"""`harness check --workload NAME`: checks a history of messages from any program, by its ops alone.
 
 A run of the harness has more than its history: nodes, roles, faults, a final phase. A foreign history does not need
 these. Only checkers of content take part, and only those for which the history has ops. docs/histories.md describes the
@@ -7,16 +7,15 @@ input.
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Set
+from collections.abc import Sequence
 from pathlib import Path
 
-from checkers.api import Checker, judge
-from checkers.log import LogAnomalies, LogLinearizable, MessageIds, Replicas
+from checkers.api import judge
 from checkers.message_ops import BadOp, validate
-from checkers.queue import Deliveries, Leases, Offsets
 from checkers.wellformed import WellFormed
 from harness.check.report import CheckOptions, CheckReport
 from harness.check.summary import check_lines
+from harness.parts import registry
 from results.errors import HistoryError
 from results.formats import ForeignHistory, read_history
 from results.formats.detect import is_packed, unpacked
@@ -25,24 +24,6 @@ from results.record import RunRecord
 from results.verdict import Judgement, Verdict
 
 _PROBLEMS = 5
-
-
-def judges(workload: str, fs: Set[str], identified: bool = False) -> Sequence[Checker]:
-    """The judges of a history with these kinds of ops: `log`, or, with consumer groups, `queue`. `identified`:
-    acknowledgements carry message ids.
-    """
-    chosen: list[Checker] = [LogAnomalies(), LogLinearizable()]
-    if identified:
-        chosen.append(MessageIds())
-    if "replica-read" in fs:
-        chosen.append(Replicas())
-    if workload == "queue":
-        chosen.append(Deliveries())
-        if fs & {"commit", "committed"}:
-            chosen.append(Offsets())
-        if "pop" in fs:
-            chosen.append(Leases())
-    return chosen
 
 
 def judged(path: Path, shown: str, workload: str, check_options: CheckOptions) -> CheckReport:
@@ -59,7 +40,8 @@ def judged(path: Path, shown: str, workload: str, check_options: CheckOptions) -
     if found.verdict == Verdict.VALID:
         clients = foreign.history.clients
         identified = any("message_id" in op.extra for op in clients)
-        found = judge(record, judges(workload, {op.f for op in clients}, identified))
+        judges = registry.workload_class(workload).judges({op.f for op in clients}, identified)
+        found = judge(record, judges or ())
     return _examined(whole, found)
 
 

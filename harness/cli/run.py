@@ -19,6 +19,7 @@ from harness import terminal
 from harness.cli.parts import duration, store_option
 from harness.nemesis.effective import by_times
 from harness.parts import registry
+from harness.plan.defaults import default_fault, default_workload
 from harness.plan.plan import NemesisPlan, Plan, PlanError
 from infra.options import OptionError, OptionSpec, assignments, seconds
 from infra.systems.api import TOPOLOGIES
@@ -62,7 +63,7 @@ def _implied(args: Sequence[str]) -> str | None:
     """The backend that alone has an option which is on the command line (`--node` means `--cluster ssh`)."""
     for arg in args:
         if arg.startswith("--"):
-            owners = registry.owners_of(arg[2:].partition("=")[0].replace("-", "_"), registry.CLUSTERS)
+            owners = registry.owners_of(arg.partition("=")[0], registry.CLUSTERS)
             if len(owners) == 1:
                 return owners[0]
     return None
@@ -123,16 +124,20 @@ def _found(group: str, name: str) -> type[Any] | None:
 
 def _whose(problem: click.NoSuchOption, plan: Plan) -> click.UsageError:
     """For an option that no plug-in of this run has: who has it."""
-    option = problem.option_name.lstrip("-").removeprefix("no-").replace("-", "_")
+    flag = problem.option_name.replace("--no-", "--", 1)
     for group, _ in _OWNERS:
-        others = registry.owners_of(option, group)
+        others = registry.owners_of(flag, group)
         if others:
             family = next(family for family in registry.FAMILIES if family.group == group)
-            mine = {registry.WORKLOADS: plan.workload, TOPOLOGIES: plan.server.topology}.get(group)
+            mine = {
+                registry.WORKLOADS: plan.workload,
+                TOPOLOGIES: plan.server.topology,
+                registry.CLUSTERS: plan.cluster.backend,
+            }.get(group)
             here = f" {mine!r}" if mine else ""
             return click.UsageError(
                 f"the {family.word}{here} has no option {problem.option_name}; it is an option of "
-                f"{' and '.join(repr(other) for other in others)}",
+                f"{' and '.join(f'--{family.word} {other}' for other in others)}",
                 problem.ctx,
             )
     return problem
@@ -152,11 +157,11 @@ def _plan(plan_file: Any, params: Mapping[str, Any]) -> Plan:
 
 @click.command("run", cls=RunCommand)
 @click.option("--plan", "plan_file", type=click.Path(path_type=Path), help="A plan in TOML; options override it.")
-@click.option("--workload", help="Operations and checkers (harness list workloads).  [default: log]")
+@click.option("--workload", help=f"Operations and checkers (harness list workloads).  [default: {default_workload()}]")
 @click.option(
     "--nemesis",
     help='Faults, separated by commas, each with its own options: "hammer-time target=slaves, bridge for=5s"; or none '
-    "(harness list nemeses).  [default: partition-halves]",
+    f"(harness list nemeses).  [default: {default_fault()}]",
 )
 @click.option(
     "--target",

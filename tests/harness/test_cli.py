@@ -33,7 +33,10 @@ def harness(capsys: pytest.CaptureFixture[str], *argv: str) -> tuple[int, str, s
         (["run", "--rate", "many"], "'many' is not a valid float"),
         (["run", "--time-limit", "soon"], "a duration is right"),
         (["run", "--workload", "register", "--read-mode", "quick"], "log or unsafe is right"),
-        (["run", "--read-mode", "log"], "the workload 'log' has no option --read-mode; it is an option of 'register'"),
+        (
+            ["run", "--read-mode", "log"],
+            "the workload 'log' has no option --read-mode; it is an option of --workload register",
+        ),
         (
             ["run", "--nemesis", "hammer-time pause=2s"],
             "the nemesis 'hammer-time' has no option 'pause'; it is an option",
