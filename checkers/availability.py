@@ -1,9 +1,9 @@
-"""Does the service come back? `unavailable` and `never-recovered` (design.md, section 3).
+"""Does the service recover? `unavailable` and `never-recovered` (design.md, section 3).
 
-Judged on what happened before the servers were restarted for the final reads: within the limit of a heal (or of the
-last acknowledgement, where no fault was in force) an operation must be acknowledged, as long as a majority of the nodes
-is up and connected. A fault that leaves such a majority, and lasts longer than the limit, must be survived while it
-lasts: a group that serves again only when its frozen leader wakes up has not failed over.
+The check covers the time before the restart for the final reads. Within the limit after a heal (or, without an active
+fault, after the last acknowledgement), an operation must be acknowledged, as long as a majority of the nodes is up and
+connected. If a fault leaves such a majority and lasts longer than the limit, the group must serve during the fault. A
+group that serves again only when its frozen leader continues has not failed over.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Availability:
     def check(self, run: RunRecord) -> CheckResult:
         """`stats`: `longest_silence_s`, `acks`, and per strike: `recovery_s`, seconds from its heal to the next ack;
         `failover_s`, seconds from its injection to the next ack; `sides`: part of the cut nodes -> seconds to the first
-        ack by one of them while it was in force (`during_s`), and after its heal (`after_s`). None: there was none.
+        ack by one of them while it was active (`during_s`), and after its heal (`after_s`). None: there was none.
         """
         ops = _before_restart(run)
         end = ops[-1].time if ops else 0
@@ -128,7 +128,7 @@ class Availability:
                 stretches.append((left, right))
         outages = []
         for begin, right in stretches:
-            # The limit runs from a heal, and goes on running when a later fault leaves a majority connected; it runs
+            # The limit runs from a heal, and continues when a later fault leaves a majority connected; it runs
             # from the last acknowledgement only where no fault explains the silence that followed.
             troubled = any(s.start_ns < begin + self.limit and (s.end_ns is None or s.end_ns > begin) for s in found)
             left = next((h for h in heals if begin < h < right), right) if troubled else begin

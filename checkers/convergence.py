@@ -1,4 +1,4 @@
-"""Do all replicas hold the same in the end? Read after everything was healed and restarted, from each replica alone."""
+"""Do all replicas hold the same values at the end? The harness reads each replica alone, after heals and restart."""
 
 from __future__ import annotations
 

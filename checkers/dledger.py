@@ -1,7 +1,7 @@
-"""DLedger's cheap invariants, read off what the nodes say of themselves and off their logs.
+"""DLedger's simple invariants, from the statuses of the nodes and from their logs.
 
-Sources: the Raft paper (Ongaro and Ousterhout 2014, figure 3: election safety, leader completeness), and the lines
-that DLedger 0.4.0 writes itself: every 3 s `[n1][LEADER] term=.. ledgerBeforeBegin=.. ledgerEnd=.. committed=..`
+Sources: the Raft paper (Ongaro and Ousterhout 2014, figure 3: election safety, leader completeness), and lines that
+DLedger 0.4.0 logs: every 3 s `[n1][LEADER] term=.. ledgerBeforeBegin=.. ledgerEnd=.. committed=..`
 (DLedgerEntryPusher.QuorumAckChecker), and `[TRUNCATE] truncateIndex: ..` (DLedgerMmapFileStore.truncate).
 """
 

@@ -1,8 +1,8 @@
-"""DLedger's snapshot installation that never ends, told from the leader's own log.
+"""DLedger's endless snapshot installation, detected in the leader's own log.
 
-A leader's dispatcher for a peer goes COMPARE -> INSTALL_SNAPSHOT -> APPEND when the peer lacks what was compacted. In
-0.4.0 the peer may never answer the installation (it handles one in its process life) and the dispatcher goes round
-COMPARE -> INSTALL_SNAPSHOT -> COMPARE with a time-out each, for as long as it leads; meanwhile it appends nothing there
+A leader's dispatcher for a peer goes COMPARE -> INSTALL_SNAPSHOT -> APPEND if the peer lacks compacted entries. In
+0.4.0 the peer may never answer the installation (it handles one per process). The dispatcher then repeats COMPARE ->
+INSTALL_SNAPSHOT -> COMPARE, each with a time-out, as long as it leads. Meanwhile it appends nothing to this peer
 (DLedgerEntryPusher.EntryDispatcher.changeState logs each step).
 """
 
@@ -32,7 +32,7 @@ class _Rounds:
 
 
 def install_loops(run: RunRecord, node: str, path: Path, found: Sequence[FaultInterval]) -> Iterator[Anomaly]:
-    """One anomaly per stretch in which `node` went on installing a snapshot on peers without ever appending to them.
+    """One anomaly per stretch in which `node` continued installing a snapshot on peers without ever appending to them.
 
     Rounds while the peer or the node was under a fault do not count.
     """

@@ -1,4 +1,4 @@
-"""What the nodes said of themselves around a moment: roles and terms from the observations, lines from their logs."""
+"""The state of the nodes around a time: roles and terms from the observations, lines from their logs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Did the faults happen, and were they undone? A run whose faults had no effect proves nothing."""
+"""Did the faults take effect, and were they healed? A run whose faults had no effect proves nothing."""
 
 from __future__ import annotations
 

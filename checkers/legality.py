@@ -1,7 +1,7 @@
-"""What a configuration permits: seen and legal is shown with its count, and does not fail a run.
+"""The anomalies that a configuration permits: they are shown with their count and do not make a run `invalid`.
 
-The topology says it (`infra.systems.api.Topology.permits`: name of an anomaly -> why), the run keeps it in its
-environment under `permits`, and judges read it there: a stored run is judged by what held when it was made.
+The topology states them (`infra.systems.api.Topology.permits`: name of an anomaly -> reason), and the run stores them
+in its environment under `permits`. Checkers read them there, so a stored run is checked by the rules of its own time.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What the ops of messages look like: the input of the judges of logs and queues (docs/histories.md), as a schema.
+"""The schema of message ops: the input of the checkers of logs and queues (docs/histories.md).
 
-`validate` gives the first problems of a history in plain words, each with its op. The judges do not check every value
-beforehand: they call it where one of them trips (`explained`), so that bad data is never taken for a bug of theirs.
+`validate` returns the first problems of a history, each with its op. The checkers do not check every value beforehand.
+They call it when a value causes an error (`explained`), so bad data is never reported as a bug of a checker.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class BadOp(ValueError):
 
 
 class Check(NamedTuple):
-    """What a value must be: as a predicate, and in words. Those of arguments and results go on from "a send ..."."""
+    """What a value must be: as a predicate, and in words. Those of arguments and results continue from "a send ..."."""
 
     words: str
     holds: Callable[[Any], bool]

@@ -1,8 +1,9 @@
-"""Is every follower fed? A follower that is up and hears its leader must get what the leader commits.
+"""Does every follower receive entries? A follower that is up and connected to its leader must get the committed
+entries.
 
-Read off what the nodes said of themselves while the load went on, before anything was restarted: a follower whose log
-stands still for longer than the limit although its leader commits on is starved. The group serves meanwhile, so that
-clients see nothing - until the next fault takes one of the followers that are still fed.
+The check uses the statuses of the nodes during the load, before any restart. If a follower's log does not grow for
+longer than the limit although its leader commits, the follower is starved. Clients see nothing, because the group
+serves until a fault hits one of the other followers.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Did a server end that nobody had stopped? The harness watches every process and journals such an end."""
+"""Did a server end without a fault? The harness monitors every process and journals such an end."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What the servers themselves logged: programming errors fail the run, other exceptions are counted and shown.
+"""The logs of the servers: programming errors make the run invalid; other exceptions are counted and shown.
 
-Exceptions of the network are what faults cause (refused, reset, timed out) and break no promise. A null pointer, an
-exhausted heap, a crash of the JVM or a line that the server itself marks `[BUG]` is a defect wherever it shows.
+Network exceptions are a consequence of faults (refused, reset, timed out) and no violation. A null pointer, an
+exhausted heap, a crash of the JVM or a line that the server itself marks `[BUG]` is always a defect.
 """
 
 from __future__ import annotations

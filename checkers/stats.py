@@ -1,6 +1,6 @@
-"""How much happened: counts and latencies by kind of op, and whether it was enough to say anything.
+"""Counts and latencies by kind of op, and whether the run did enough for a verdict.
 
-A run that did too little is `unknown`, never valid (design.md, section 4; Jepsen's `stats`, and etcd's rule that a
+A run that did too little is `unknown`, never `valid` (design.md, section 4; Jepsen's `stats`, and etcd's rule that a
 run below a minimum of traffic proves nothing).
 """
 

@@ -1,8 +1,8 @@
-"""Does every replica come back into the SyncStateSet? (RocketMQ's controller mode)
+"""Does every replica return to the SyncStateSet? (RocketMQ's controller mode)
 
-The controllers' leader says who is in sync (`Observation.extra["in_sync"]`). A broker that is up and connected, and is
-not taken back within the limit, is one failure less that the group survives: with `allAckInSyncStateSet` nothing waits
-for it, and it cannot be elected.
+The controllers' leader reports the brokers in sync (`Observation.extra["in_sync"]`). If a broker is up and connected,
+but not in the set within the limit, the group survives one failure less: with `allAckInSyncStateSet` nothing waits for
+it, and it cannot be elected.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from results.verdict import Anomaly, CheckResult, Verdict
 
 @dataclass
 class _Absence:
-    """A broker outside the set from one observation to another, with no fault in force."""
+    """A broker outside the set from one observation to another, with no active fault."""
 
     node: str
     since: int
@@ -31,7 +31,7 @@ class _Absence:
 
 
 class SyncState:
-    """`limit_s`: how long a broker may be out of the SyncStateSet while no fault is in force."""
+    """`limit_s`: how long a broker may be out of the SyncStateSet while no fault is active."""
 
     name = "sync-state"
 
@@ -39,7 +39,7 @@ class SyncState:
         self.limit = int(limit_s * SECOND)
 
     def check(self, run: RunRecord) -> CheckResult:
-        """`stats`: `brokers`, and `out_s`: broker -> the longest time it was out while no fault was in force."""
+        """`stats`: `brokers`, and `out_s`: broker -> the longest time it was out while no fault was active."""
         brokers = sorted({o.node for o in run.observations if o.extra.get("broker_name") is not None})
         text = [o for o in run.observations if isinstance(o.extra.get("in_sync"), list)]
         if not brokers or not text:

@@ -1,4 +1,4 @@
-"""Is this a history at all? Run before any other judge (design.md, section 4; invariants of Jepsen's `history.clj`)."""
+"""Is this a history at all? This check runs first (design.md, section 4; invariants of Jepsen's `history.clj`)."""
 
 from __future__ import annotations
 

@@ -197,7 +197,7 @@ def dump(given: Any) -> dict[str, Any]:
 
 
 def toml_value(spec: OptionSpec, value: Any) -> Any:
-    """A value of an option as it stands in TOML."""
+    """A value of an option as it is in TOML."""
     if spec.many:
         return [_toml_scalar(spec, one) for one in value]
     return _toml_scalar(spec, value)

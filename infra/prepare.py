@@ -1,7 +1,8 @@
-"""`python -m infra.prepare`: everything that takes long and is needed only once, so that a run starts fast.
+"""`python -m infra.prepare`: slow set-up that is needed only once, so that a run starts fast.
 
-An engine where none answers (root on Debian only), the node image, DLedger's jars and our server. Idempotent: a second
-or two when nothing is missing. What a machine cannot have is said, and is no error as long as one backend works.
+It starts an engine if none answers (root on Debian only), and prepares the node image, DLedger's jars and our server.
+It is idempotent: a second or two when nothing is missing. It reports what a machine does not support; this is no error
+as long as one backend works.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Grudges: who drops whose packets. Pure functions on node names, after Jepsen's `nemesis.clj`.
+"""Grudges: the packets that each node drops. Pure functions on node names, after Jepsen's `nemesis.clj`.
 
-A grudge maps a node to the nodes whose packets it drops; a node that hears everybody is left out. All grudges made
-here are symmetric: if a drops b, then b drops a. (A link that is cut one way only is another fault.)
+A grudge maps a node to the nodes whose packets it drops. A node that drops nothing is not in the map. All grudges made
+here are symmetric: if a drops b, then b drops a. (A one-way cut is a different fault.)
 
 >>> complete_grudge(bisect(["n1", "n2", "n3"]))
 {'n1': ['n2', 'n3'], 'n2': ['n1'], 'n3': ['n1']}

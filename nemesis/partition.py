@@ -1,8 +1,8 @@
-"""Partitions: nodes that do not hear one another. RIP-59's four, by its names.
+"""Partitions: nodes that cannot receive from each other. The four partitions of RIP-59, with its names.
 
-A node drops what *comes in* from the peers it holds a grudge against, by a packet filter table of ours that holds
-nothing else; both ends of a cut link do so. Dropping on the way out would give the sender an error that no broken
-network produces. Connections stay open and hang, as with a pulled cable in the core of a network.
+A node drops *incoming* packets from the peers of its grudge. The rules are in a packet filter table that contains
+nothing else. Both ends of a cut link do this. Dropping outgoing packets would give the sender an error that no broken
+network produces. Connections stay open and hang, as with an unplugged cable in the core of a network.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ class Partition(Fault):
         }
 
     def describe(self, injections: Sequence[Injection], labels: Mapping[str, str]) -> str:
-        """The sides of the cut: `n1 n4 | n2 n3 (leader) n5`; nodes with one grudge stand on one side."""
+        """The sides of the cut: `n1 n4 | n2 n3 (leader) n5`; nodes with one grudge are on one side."""
         sides: dict[tuple[str, ...], list[str]] = {}
         for injection in injections:
             sides.setdefault(tuple(injection.detail), []).append(labelled(injection.node, labels))

@@ -1,8 +1,8 @@
-"""Faults of processes: killed, killed with a cold cache, stopped. RIP-59's three, by its names.
+"""Process faults: kill, kill with a cold cache, stop. The three of RIP-59, with its names.
 
-Each acts on the server processes that run on a node when the fault strikes: on all of them, or, where the target is a
-role, on the server that has it. Where none runs (an overlapping fault has killed it already, or it died by itself)
-nothing is done, and the evidence says so.
+Each fault acts on the server processes that run on a node when it strikes: on all of them, or, if the target is a role,
+on the server with this role. If no server runs there (an overlapping fault has killed it, or it died by itself), the
+fault does nothing, and the evidence reports this.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Final
 
 from harness.api import Evidence, Fault, Injection, NoTarget, Target, labelled
 from harness.cluster_view import ClusterView
-from harness.nemesis.targets import kinds_hit
+from harness.nemesis.targets import target_kinds
 from infra.machines.api import InfraError, Lease, ProcessId
 from infra.machines.primitives import page_cache, process
 from infra.systems.api import Deployment, Server
@@ -216,7 +216,7 @@ class ProcessFault(Fault):
 
     def aim(self, view: ClusterView, target: Target, rng: Random) -> Mapping[str, Injection]:
         """A node's servers, all of them, or just the one that has the role."""
-        kinds = {node: kinds_hit(view, node, target) for node in target.nodes}
+        kinds = {node: target_kinds(view, node, target) for node in target.nodes}
         found = {
             node: self.injection(node, hit, others=view.main.get(node) not in hit) for node, hit in kinds.items() if hit
         }

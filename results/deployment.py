@@ -1,7 +1,7 @@
-"""The deployment record: which servers stood where in a run, and what that promises. Judges read it.
+"""The deployment record: the servers of a run with their nodes, and the traits of the topology. Checkers read it.
 
-The topology writes it (`infra.systems.api.Topology.record`), the run stores it as `deployment.json`. A judge that needs
-to know what a cluster is made of asks the record; none asks for the topology's name.
+The topology creates it (`infra.systems.api.Topology.record`), and the run stores it as `deployment.json`. A checker
+that needs facts about the cluster reads the record. No checker tests the name of a topology.
 """
 
 from __future__ import annotations

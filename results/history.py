@@ -1,4 +1,4 @@
-"""A history: all operations of one run in order of index, and the pairing of invocations with completions."""
+"""A history: all operations of one run in order of index, with invocations and completions paired."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""JUnit XML of a judgement, for CI systems: one test case a checker (the de-facto schema of Ant's junit task).
+"""JUnit XML of a judgement, for CI systems: one test case per checker (the de-facto schema of Ant's junit task).
 
-`valid` passes; `invalid` is a failure; `unknown` and `harness-failure` are errors, since neither is a pass: the
-same line is drawn by the exit codes.
+`valid` passes. `invalid` is a failure. `unknown` and `harness-failure` are errors, because neither is a pass. The exit
+codes make the same distinction.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Files that others wrote, opened and read within limits.
+"""Opens and reads foreign files within limits.
 
-A path may lead to a pipe that nobody writes to, a device without end, a file with a hole of terabytes, or two megabytes
-of gzip that unpack to gigabytes. So there is one way to a file's content: a regular file, not larger than its kind ever
-is, read with a bounded amount of memory. Whatever is wrong is an OSError with its `strerror` in plain words (or, for
-`read_json` and `read_toml`, a ValueError), so that callers have two kinds of trouble to tell, and no third.
+A path may lead to a pipe without a writer, an endless device, a file with a hole of terabytes, or two megabytes of gzip
+that unpack to gigabytes. So there is one way to read a file: it must be a regular file, not larger than the limit of
+its kind, and is read with a bounded amount of memory. Every problem is an OSError with a plain `strerror`, or, for
+`read_json` and `read_toml`, a ValueError. Callers need to handle only these two.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def _kind(mode: int) -> str:
     return "a device" if stat.S_ISCHR(mode) or stat.S_ISBLK(mode) else "something else"
 
 
-def insist_on_regular(path: Path) -> None:
+def require_regular_file(path: Path) -> None:
     """For readers of other libraries, which take a path. Raises OSError as `opened` does."""
     opened(path).close()
 
@@ -97,7 +97,7 @@ def insist_on_regular(path: Path) -> None:
 def read_bytes(path: Path, limit: int = SMALL_FILE, *, follow: bool = True) -> bytes:
     """The whole file as it was when it was opened. Raises OSError as `opened` does."""
     with opened(path, limit, follow=follow) as file:
-        # (Memory for all that is asked for is taken at once. In /proc, a size is 0 and says nothing.)
+        # (Memory for all that is requested is taken at once. In /proc, a size is 0 and says nothing.)
         return file.read(os.fstat(file.fileno()).st_size or limit)
 
 
@@ -156,8 +156,8 @@ def exists(path: Path) -> bool:
         return False
 
 
-def allowance(path: Path, requested: int | None, *, packed: bool) -> int:
-    """Bytes of memory for reading a history: what was asked for; else in proportion to what it takes on the disk (holes
+def memory_limit(path: Path, requested: int | None, *, packed: bool) -> int:
+    """Bytes of memory for reading a history: what was requested; else in proportion to what it takes on the disk (holes
     take nothing), and never less than `PLAIN_FLOOR`.
     """
     if requested is not None:

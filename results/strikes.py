@@ -1,7 +1,7 @@
-"""Strikes: one fault at one time, as a value that goes from the plan to the journal and to the report unchanged.
+"""Strikes: one fault at one time, as a value that is the same in the plan, the journal and the report.
 
-A plan has strikes written out (`[[strike]]`), or a schedule draws them (`harness.nemesis.schedule`). The nemesis' ops
-carry them (`inject`, `heal`), a run that ended has them in `effective.toml`, with what they struck and when.
+A plan contains its strikes (`[[strike]]`), or a schedule draws them (`harness.nemesis.schedule`). The nemesis' ops
+contain them (`inject`, `heal`). `effective.toml` of a finished run contains them with their actual targets and times.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Effect:
     peers: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
-        """As it stands in the journal."""
+        """As it is in the journal."""
         found: dict[str, Any] = {"kind": self.kind, "node": self.node}
         if self.servers:
             found["servers"] = list(self.servers)

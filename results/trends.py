@@ -1,5 +1,7 @@
-"""What many runs show together, from the verdict table: verdicts by version, workload and nemesis; what clients felt of
-each fault; when each anomaly was seen first and last (docs/batch.md).
+"""A summary of many runs, from the verdict table (docs/batch.md).
+
+It shows verdicts by version, workload and nemesis, the effect of each fault on clients, and the first and last run with
+each anomaly.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Text from files and servers, made fit to be looked at: what cannot be seen is written as an escape."""
+"""Makes text from files and servers safe to display: invisible characters become escapes."""
 
 from __future__ import annotations
 

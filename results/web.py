@@ -1,9 +1,9 @@
 """The runs of a store in a browser: a list to search and sort, folders, files, reports. It reads and never writes.
 
-What nodes wrote into their logs, and keys of foreign histories, are not to be trusted: only a run's own `report.html`
-is served as HTML, sandboxed and without scripts; all other files are plain text or a download. Paths are confined to
-the store, links included. A page of another site cannot reach it by a name of its own (DNS rebinding): the host
-asked for must be this machine's.
+Log lines of nodes and keys of foreign histories are not trusted. Only a run's own `report.html` is served as HTML,
+sandboxed and without scripts. All other files are plain text or a download. Paths, including links, are confined to the
+store. A page of another site cannot reach the view under its own host name (DNS rebinding): the requested host must be
+that of this machine.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from werkzeug.serving import ThreadedWSGIServer, WSGIRequestHandler
 
 from results.errors import HistoryError, in_bytes
 from results.reading import opened, read_toml
-from results.report.layout import lay_out
+from results.report.layout import render_template
 from results.report.trends import trends_page
 from results.report.words import text
 from results.store import RunSummary, Store
@@ -140,7 +140,7 @@ def create_app(store_root: Path, hosts: frozenset[str] = _HOSTS) -> Flask:
 
 
 def serve(store_root: Path, host: str = "127.0.0.1", port: int = 8080) -> None:
-    """Serve until interrupted; the address is printed. Raises OSError where the port cannot be had."""
+    """Serve until interrupted; the address is printed. Raises OSError where the port is not available."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.create_server((host, port), family=family) as listening:
         named = f"[{host}]" if ":" in host else host
@@ -269,7 +269,7 @@ def _shown(root: Path, row: Row) -> Shown:
 
 
 def _trends(root: Path) -> Response:
-    """What `harness batch` found, where its table lies beside the store, as by default."""
+    """What `harness batch` found, where its table is beside the store, as by default."""
     try:
         found = read_trends(root.parent / "verdicts")
     except HistoryError:
@@ -360,7 +360,7 @@ def _href(relative: str) -> str:
 
 def _html(template: str, **values: object) -> Response:
     nonce = secrets.token_urlsafe(16)
-    return _page(lay_out(template, nonce=nonce, **values), nonce)
+    return _page(render_template(template, nonce=nonce, **values), nonce)
 
 
 def _page(html: str, nonce: str = "none") -> Response:

@@ -1,9 +1,8 @@
-"""Messages to the queues of a topic, consumed by a group: what is committed stays, and nothing is passed over.
+"""Messages of a topic, consumed by a group: commits must stay, and no message may be skipped.
 
-Producers are those of `log`. Consumers pull at the master, commit, crash, and hand their queues to one another
-(`consuming`), or they pop and acknowledge (`popping`). At the end the group consumes every queue to its end, and the
-broker's own figures - the committed offset, and the end of the queue - say whether that is true; then every replica is
-read through by its address.
+Producers are those of `log`. Consumers pull from the master, commit, crash and rebalance (`consuming`), or they pop and
+acknowledge (`popping`). At the end, the group consumes every queue to its end. The broker's own figures (the committed
+offset and the end of the queue) prove this. Then the harness reads every replica completely, by its address.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ POP_BATCH: Final = 8
 
 @dataclass(frozen=True)
 class QueueOptions(LogOptions):
-    """What the workload can be told."""
+    """The options of the workload."""
 
     consume: Literal["pull", "pop"] = option("pull", "How the group consumes: pull (and commit) or pop (and ack).")
 
@@ -129,7 +128,7 @@ class QueueOps(BrokerClient):
         raise ValueError(f"the queue workload does not know {op.f!r}")
 
     async def _at_master(self, op: Op) -> Completion:
-        """One attempt at whom this client takes for the master of the queue's group."""
+        """One attempt at whom this client considers the master of the queue's group."""
         queue, group = queue_of(op.key), op.extra["group"]
         extra: dict[str, Any] = {"group": group}
         await self.pause()

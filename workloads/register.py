@@ -1,8 +1,9 @@
 """Linearizable registers, one per key, on a DLedger group: RIP-59's Jepsen test.
 
-Every written value is unique on its key, so that a read names the write it saw. Half of the clients look for the leader
-everywhere; each of the others has a home node and believes it alone, so that it goes on talking to a leader that was
-cut off or stopped for as long as its home does: the minority side of a partition is heard as well.
+Every written value is unique on its key, so that a read identifies the write. Half of the clients look for the leader
+on all nodes. Each of the others has a home node and uses only the leader that this node reports. It therefore continues
+to use a leader that is cut off or stopped as long as its home node does. The history so includes operations on the
+minority side of a partition.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ _FINAL_TRIES = 30
 
 @dataclass(frozen=True)
 class RegisterOptions:
-    """What the workload can be told."""
+    """The options of the workload."""
 
     read_mode: Literal["log", "unsafe"] = option(
         "log", "log (through the Raft log, linearizable) or unsafe (any node's own state; the run must be invalid)."

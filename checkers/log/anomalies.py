@@ -1,7 +1,8 @@
-"""The judge of the `log` workload: everything that can go wrong with messages in queues, each by its name.
+"""The checker of the `log` workload: all anomalies of messages in queues, each with its name.
 
-docs/anomalies.md tells what each name means; `fates` and `order` hold the rules. Here the cases become sentences that
-name who acknowledged what and when, under which fault, who was master, and what stands there now.
+docs/anomalies.md explains each name; `outcomes` and `order` contain the rules. This module converts the cases to
+sentences. They name the acknowledging broker, the time, the active faults, the masters, and the message now at that
+offset.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import numpy as np
 from checkers.legality import permits, settled
 from checkers.log.columns import INFO, NONE, OK, Ints
 from checkers.log.groups import AnomalyText, Case, times
-from checkers.log.order import Gap, Passed, Standing, holes, inversions, taken_past, thrown_back
+from checkers.log.order import Gap, OffsetIndex, Skip, backward_reads, holes, inversions, skips
 from checkers.log.outcomes import study
 from checkers.log.positions import Step, missteps
 from checkers.log.teller import AnomalyWriter
@@ -26,8 +27,8 @@ from results.record import RunRecord
 from results.verdict import Anomaly, CheckResult
 
 NAMES = (
-    "lost", "phantom", "never-sent", "duplicated", "inconsistent-offsets", "dirty-read", "hole", "reordered",
-    "realtime-inversion", "premature", "nonmonotonic-poll", "poll-skip", "position-regression", "position-jump",
+    "lost", "aborted-read", "never-sent", "duplicated", "inconsistent-offsets", "dirty-read", "hole", "reordered",
+    "realtime-inversion", "read-before-send", "nonmonotonic-poll", "poll-skip", "position-regression", "position-jump",
 )  # fmt: skip
 """The gravest first."""
 
@@ -59,22 +60,22 @@ class LogAnomalies:
 
     def examine(self, run: RunRecord) -> Findings:
         """What is found in a history, or in a part of one: some queues with all that any op shows of their messages."""
-        fates = study(run.history)
-        found = fates.facts
+        outcomes = study(run.history)
+        found = outcomes.facts
         stats = {
             "sends": len(found.sends.id),
             "acked": int(np.count_nonzero(found.sends.outcome == OK)),
             "unknown_outcome": int(np.count_nonzero(found.sends.outcome == INFO)),
-            "appeared": fates.appeared,
+            "appeared": outcomes.appeared,
             "queues": len(found.queues),
             "messages_seen": len(np.unique(found.places.id)),
             "sightings": len(found.sightings.id),
-            "undecided": fates.undecided,
+            "undecided": outcomes.undecided,
         }
-        return Findings(_Judge(run, fates).anomalies(), stats)
+        return Findings(_Judge(run, outcomes).anomalies(), stats)
 
     def conclude(self, run: RunRecord, parts: Sequence[Findings]) -> CheckResult:
-        """The result for the run that these parts make up. Of `run`, what it permits is asked for."""
+        """The result for the run that these parts make up. Of `run`, what it permits is requested."""
         stats: Counter[str] = Counter()
         for part in parts:
             stats.update(part.stats)
@@ -87,7 +88,7 @@ class LogAnomalies:
         elif undecided:
             unknown = f"the run does not show whether {undecided:,} acknowledged messages were kept"
         reason = f"{acked:,} acknowledged messages in {stats['queues']} queues"
-        # (Those of one part stand in this order already.)
+        # (Those of one part are in this order already.)
         anomalies = sorted((a for part in parts for a in part.anomalies), key=lambda a: NAMES.index(a.name))
         return settled(self.name, run, anomalies, dict(stats), reason, unknown)
 
@@ -97,22 +98,22 @@ class _Judge(AnomalyWriter):
         """All of them, the gravest names first."""
         return [
             *self.lost(),
-            *self.phantom(),
-            *self.stray(),
+            *self.aborted_read(),
+            *self.unsent(),
             *self.duplicated(),
             *self.inconsistent(),
             *self.dirty(),
             *self.holes(),
             *self.disorder(),
-            *self.premature(),
-            *self.thrown_back(),
+            *self.read_before_send(),
+            *self.backward_reads(),
             *self.skipped(),
-            *self.went_back(),
-            *self.jumped(),
+            *self.regressions(),
+            *self.jumps(),
         ]
 
     def lost(self) -> list[Anomaly]:
-        cases = self.cases(self.send_case(int(row)) for row in self.fates.lost)
+        cases = self.cases(self.send_case(int(row)) for row in self.outcomes.lost)
 
         def say(group: Sequence[Case], where: str) -> tuple[str, dict[str, Any]]:
             first = group[0]
@@ -129,8 +130,8 @@ class _Judge(AnomalyWriter):
 
         return [_anomaly("lost", t) for t in cases.describe(say)]
 
-    def phantom(self) -> list[Anomaly]:
-        cases = self.cases(self.place_case(int(row)) for row in self.fates.phantom)
+    def aborted_read(self) -> list[Anomaly]:
+        cases = self.cases(self.place_case(int(row)) for row in self.outcomes.aborted_read)
 
         def say(group: Sequence[Case], where: str) -> tuple[str, dict[str, Any]]:
             send = self.send_op(group[0].id)
@@ -140,10 +141,10 @@ class _Judge(AnomalyWriter):
                 {},
             )
 
-        return [_anomaly("phantom", t) for t in cases.describe(say)]
+        return [_anomaly("aborted-read", t) for t in cases.describe(say)]
 
-    def stray(self) -> list[Anomaly]:
-        cases = self.cases(self.place_case(int(row)) for row in self.fates.stray)
+    def unsent(self) -> list[Anomaly]:
+        cases = self.cases(self.place_case(int(row)) for row in self.outcomes.unsent)
 
         def say(group: Sequence[Case], where: str) -> tuple[str, dict[str, Any]]:
             return f"{_many(group, 'message')} that nobody sent ({where}), the first: {self.name_of(group[0])}", {}
@@ -151,7 +152,7 @@ class _Judge(AnomalyWriter):
         return [_anomaly("never-sent", t) for t in cases.describe(say)]
 
     def duplicated(self) -> list[Anomaly]:
-        cases = self.cases(self.spread_case(rows) for rows in self.fates.duplicated)
+        cases = self.cases(self.spread_case(rows) for rows in self.outcomes.duplicated)
 
         def say(group: Sequence[Case], where: str) -> tuple[str, dict[str, Any]]:
             return (
@@ -163,14 +164,14 @@ class _Judge(AnomalyWriter):
         return [_anomaly("duplicated", t) for t in cases.describe(say)]
 
     def inconsistent(self) -> list[Anomaly]:
-        fates, sends = self.fates, self.facts.sends
-        moved = self.cases(self.spread_case(rows, send) for send, rows in fates.moved)
-        rivals = self.cases(self.send_case(later, also=earlier) for earlier, later in fates.rivals)
-        clashes = self.cases(self.place_case(b, also=a) for a, b in fates.clashes)
+        outcomes, sends = self.outcomes, self.facts.sends
+        moved = self.cases(self.spread_case(rows, send) for send, rows in outcomes.moved)
+        rivals = self.cases(self.send_case(later, also=earlier) for earlier, later in outcomes.rivals)
+        clashes = self.cases(self.place_case(b, also=a) for a, b in outcomes.clashes)
 
         def say_moved(group: Sequence[Case], where: str) -> tuple[str, dict[str, Any]]:
             first = group[0]
-            row = int(fates.send_of(np.array([first.id]))[0])
+            row = int(outcomes.send_of(np.array([first.id]))[0])
             answered = "was acknowledged" if sends.outcome[row] == OK else "of unknown outcome, was put"
             acked = (
                 f"{answered} at offset {sends.offset[row]} of {self.facts.queues[sends.queue[row]]}"
@@ -185,7 +186,7 @@ class _Judge(AnomalyWriter):
 
         def say_rivals(group: Sequence[Case], where: str) -> tuple[str, dict[str, Any]]:
             first = group[0]
-            others = [int(e) for e, later in fates.rivals if sends.id[later] == first.id]
+            others = [int(e) for e, later in outcomes.rivals if sends.id[later] == first.id]
             other = self.acked(others[0]) if others else "another one"
             return (
                 f"{_many(group, 'offset')} assigned twice ({where}): offset {first.offset} to message "
@@ -207,7 +208,7 @@ class _Judge(AnomalyWriter):
         ]
 
     def dirty(self) -> list[Anomaly]:
-        cases = self.cases(self.place_case(int(row)) for row in self.fates.dirty)
+        cases = self.cases(self.place_case(int(row)) for row in self.outcomes.dirty)
 
         def say(group: Sequence[Case], where: str) -> tuple[str, dict[str, Any]]:
             first = group[0]
@@ -222,7 +223,7 @@ class _Judge(AnomalyWriter):
 
     def holes(self) -> list[Anomaly]:
         reads = self.facts.reads
-        found = [*holes(self.facts), *self.taken_past[1]]
+        found = [*holes(self.facts), *self.skips[1]]
         gaps = {(int(reads.queue[g.read]), g.begin, g.end, int(reads.node[g.read])): g for g in found}
         ends = {(queue, begin, node): end for queue, begin, end, node in gaps}
         cases = self.cases(self.gap_case(gap) for gap in gaps.values())
@@ -247,7 +248,7 @@ class _Judge(AnomalyWriter):
         return [_anomaly("hole", t) for t in cases.describe(say)]
 
     def disorder(self) -> list[Anomaly]:
-        found = list(inversions(self.facts, self.fates))
+        found = list(inversions(self.facts, self.outcomes))
         partner = {int(self.facts.sends.id[i.later]): i.earlier for i in found}
 
         def say(group: Sequence[Case], where: str) -> tuple[str, dict[str, Any]]:
@@ -255,7 +256,7 @@ class _Judge(AnomalyWriter):
             return (
                 f"{_many(group, 'message')} with a lower offset than one acknowledged before their send ({where}): "
                 f"message {self.name_of(first)} is at {first.offset}, {self.acked(earlier)}, is at "
-                f"{self.standing[earlier]}",
+                f"{self.final_offsets[earlier]}",
                 {},
             )
 
@@ -266,8 +267,8 @@ class _Judge(AnomalyWriter):
             *(_anomaly("realtime-inversion", t) for t in others.describe(say)),
         ]
 
-    def premature(self) -> list[Anomaly]:
-        cases = self.cases(self.place_case(int(row)) for row in self.fates.premature)
+    def read_before_send(self) -> list[Anomaly]:
+        cases = self.cases(self.place_case(int(row)) for row in self.outcomes.read_before_send)
 
         def say(group: Sequence[Case], where: str) -> tuple[str, dict[str, Any]]:
             return (
@@ -276,16 +277,16 @@ class _Judge(AnomalyWriter):
                 {},
             )
 
-        return [_anomaly("premature", t) for t in cases.describe(say)]
+        return [_anomaly("read-before-send", t) for t in cases.describe(say)]
 
-    def thrown_back(self) -> list[Anomaly]:
+    def backward_reads(self) -> list[Anomaly]:
         reads = self.facts.reads
 
-        def reigned(node: int, before: int, after: int) -> bool:
+        def stayed_master(node: int, before: int, after: int) -> bool:
             name = self.facts.node(node)
-            return self.scene.reigned(name, int(reads.t0[before]), int(reads.t1[after]))
+            return self.scene.stayed_master(name, int(reads.t0[before]), int(reads.t1[after]))
 
-        found = {b.read: b for b in thrown_back(self.facts, reigned)}
+        found = {b.read: b for b in backward_reads(self.facts, stayed_master)}
         by_op = {int(reads.start[row]): back for row, back in found.items()}
         cases = self.cases(
             self.read_case(b.read, b.offset, () if b.before == b.read else (int(reads.start[b.before]),))
@@ -306,12 +307,12 @@ class _Judge(AnomalyWriter):
         return [_anomaly("nonmonotonic-poll", t) for t in cases.describe(say)]
 
     @cached_property
-    def taken_past(self) -> tuple[list[Passed], list[Gap]]:
-        return taken_past(self.facts, self.fates, self.standing)
+    def skips(self) -> tuple[list[Skip], list[Gap]]:
+        return skips(self.facts, self.outcomes, self.final_offsets)
 
     def skipped(self) -> list[Anomaly]:
         sends = self.facts.sends
-        found = {int(self.facts.reads.start[passed.gap.read]): passed for passed in self.taken_past[0]}
+        found = {int(self.facts.reads.start[passed.gap.read]): passed for passed in self.skips[0]}
         cases = self.cases(
             self.read_case(gap.read, gap.begin, tuple(int(sends.start[row]) for row in rows[:3]))
             for gap, rows in found.values()
@@ -332,7 +333,7 @@ class _Judge(AnomalyWriter):
     def missteps(self) -> list[Step]:
         return list(missteps(self.facts))
 
-    def went_back(self) -> list[Anomaly]:
+    def regressions(self) -> list[Anomaly]:
         """Where a message that the process had been given from there is gone, its loss is the cause: legal where that
         is.
         """
@@ -357,14 +358,14 @@ class _Judge(AnomalyWriter):
             reason += [_anomaly("position-regression", t, legal) for t in cases.describe(say)]
         return reason
 
-    def jumped(self) -> list[Anomaly]:
+    def jumps(self) -> list[Anomaly]:
         reads = self.facts.reads
         found: dict[int, tuple[Step, Ints]] = {}
-        there = Standing(self.facts, self.standing, self.fates.is_gone)
+        there = OffsetIndex(self.facts, self.final_offsets, self.outcomes.is_gone)
         for step in self.missteps:
             if not step.back:
                 passed = there.between(int(reads.queue[step.read]), step.position, step.begin)
-                # A client that does not say where it asked was shown what lies behind: offsets are dense.
+                # A client that does not say where it asked was shown what is after: offsets are dense.
                 if len(passed) or reads.requested[step.read] == NONE:
                     found[int(reads.start[step.read])] = (step, passed)
 
@@ -384,9 +385,9 @@ class _Judge(AnomalyWriter):
     @cached_property
     def _gone(self) -> Ints:
         """Sightings of messages that are gone."""
-        sends = self.fates.send_of(self.facts.sightings.id)
+        sends = self.outcomes.send_of(self.facts.sightings.id)
         known = np.nonzero(sends != NONE)[0]
-        return known[self.fates.is_gone[sends[known]]]
+        return known[self.outcomes.is_gone[sends[known]]]
 
     def _gone_between(self, step: Step) -> bool:
         """Whether something that the process was shown, from where it went back to, is gone."""

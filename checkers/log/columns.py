@@ -1,11 +1,11 @@
-"""A history of sends and reads as columns: what every judge of logs works on.
+"""A history of sends and reads as columns: the input of all checkers of logs.
 
-Histories have a million ops, and each read may show dozens of messages, so nothing here is an object per message:
-`Sends`, `Reads` and `Sightings` are numpy arrays of equal length, one row per call or per message that a read showed.
-Queues, nodes and ids that are no numbers are interned (`LogColumns.queues`, `LogColumns.nodes`,
+A history may have a million ops, and each read may return dozens of messages. So there is no object per message:
+`Sends`, `Reads` and `Sightings` are numpy arrays of equal length, with one row per call or per returned message.
+Queues, nodes and ids that are not numbers are interned (`LogColumns.queues`, `LogColumns.nodes`,
 `LogColumns.strangers`).
 
-Moments are indices of ops, which are the order of time; `t0` and `t1` are the same moments in ns, for people.
+Times are indices of ops, which are the order of time. `t0` and `t1` are the same times in ns, for people.
 """
 
 from __future__ import annotations
@@ -285,7 +285,7 @@ class _Gatherer:
         self.shown.extend(value)
 
     def _move(self, call: Call) -> None:
-        """The process goes on elsewhere: in one queue, or in all but those that it keeps."""
+        """The process continues elsewhere: in one queue, or in all but those that it keeps."""
         invoke, done = call.invoke, call.completion
         kept: Any = ()
         if invoke.f == "assign":
@@ -298,7 +298,7 @@ class _Gatherer:
             self.sessions[invoke.process] = {queue: at for queue, at in mine.items() if queue in keep}
 
     def _session(self, call: Call, queue: int, extra: Mapping[str, Any]) -> int:
-        """The number of the session of a poll. One that names its offset begins anew, as a seek does, unless its
+        """The number of the session of a poll. One that names its offset begins again, as a seek does, unless its
         session was opened by a `start`: then it goes on. It is the client who goes elsewhere, whatever it is answered.
         """
         mine = self.sessions.setdefault(call.invoke.process, {})
@@ -310,7 +310,7 @@ class _Gatherer:
         return at
 
     def _end(self, call: Call) -> None:
-        """Where the queue ended: before anything was sent to it, what lies below is none of the run's."""
+        """Where the queue ended: before anything was sent to it, what is below is none of the run's."""
         if call.completion is not None and call.completion.type == "ok":
             self.ends.append((self.queues.code(call.invoke.key), call.completion.index, _number(call.completion.value)))
 

@@ -1,4 +1,4 @@
-"""What was going on around a moment: faults in force, who was master, what else a committer wants to know at once."""
+"""The context of a time: the active faults, the masters, and other facts for the description of an anomaly."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _WITH_NODES = 6
 
 
 @dataclass(frozen=True, slots=True)
-class Reign:
+class MasterPeriod:
     """A node that called itself master with an epoch, from the first to the last time it said so (ns)."""
 
     node: str
@@ -42,9 +42,9 @@ class RunTimeline:
         return fault_intervals(self.run.history)
 
     @cached_property
-    def reigns(self) -> Sequence[Reign]:
+    def master_periods(self) -> Sequence[MasterPeriod]:
         """Who called itself master, in order of time."""
-        return sorted(self._reigns(), key=lambda r: (r.since, r.node))
+        return sorted(self._master_periods(), key=lambda r: (r.since, r.node))
 
     @cached_property
     def _reported(self) -> dict[str, list[tuple[int, str, int | None]]]:
@@ -63,18 +63,18 @@ class RunTimeline:
         """The faults that may have been felt between two moments (ns)."""
         return [interval for interval in self.fault_intervals if interval.covers(start, end)]
 
-    def masters(self, start: int, end: int, group: str | None = None, margin_s: float = 10) -> list[Reign]:
+    def masters(self, start: int, end: int, group: str | None = None, margin_s: float = 10) -> list[MasterPeriod]:
         """Who called itself master around an interval, of a broker group or of all."""
         margin = int(margin_s * SECOND)
         return [
             r
-            for r in self.reigns
+            for r in self.master_periods
             if r.since <= end + margin
             and r.until >= start - margin
             and (group is None or self._groups.get(r.node, group) == group)
         ]
 
-    def reigned(self, node: str, start: int, end: int) -> bool:
+    def stayed_master(self, node: str, start: int, end: int) -> bool:
         """Whether nothing speaks against the node having been the same master, undisturbed, all through an interval."""
         if any(node in interval.nodes or node in interval.impairs for interval in self.in_force(start, end)):
             return False
@@ -85,7 +85,7 @@ class RunTimeline:
         ]
         return len(set(reported)) <= 1 and all(role == "leader" for role, _ in reported)
 
-    def away(self, node: str, time: int) -> tuple[int, int] | None:
+    def last_absence(self, node: str, time: int) -> tuple[int, int] | None:
         """From when to when (ns) a node was last hit by a fault, or seen not to lead or follow, before `time`."""
         faults = [b for b in self.fault_intervals if (node in b.nodes or node in b.impairs) and b.start_ns < time]
         found = [(b.start_ns, time if b.end_ns is None else min(b.end_ns, time)) for b in faults]
@@ -101,7 +101,7 @@ class RunTimeline:
         return reason + (f" Called itself master: {'; '.join(map(str, masters[:6]))}." if masters else "")
 
     def details(self, start: int, end: int, group: str | None = None) -> Mapping[str, Any]:
-        """`faults`, `masters` and `nodes` (what each said of itself at the end of the interval) for an anomaly.
+        """`faults`, `masters` and `nodes` (what each reported at the end of the interval) for an anomaly.
 
         The first few times only with `nodes`: every node's log is read for that.
         """
@@ -113,19 +113,19 @@ class RunTimeline:
         }
         return about | ({"nodes": nodes_at(self.run, end, names)} if names else {})
 
-    def _reigns(self) -> list[Reign]:
+    def _master_periods(self) -> list[MasterPeriod]:
         found = []
         for node, reported in self._reported.items():
-            current: Reign | None = None
+            current: MasterPeriod | None = None
             for time, role, term in reported:
                 if role == "silent":
                     continue  # it may have been too slow to answer; that it was down is known from the faults
                 if current is not None and role == "leader" and current.epoch == term:
-                    current = Reign(node, term, current.since, time)
+                    current = MasterPeriod(node, term, current.since, time)
                     continue
                 if current is not None:
                     found.append(current)
-                current = Reign(node, term, time, time) if role == "leader" else None
+                current = MasterPeriod(node, term, time, time) if role == "leader" else None
             if current is not None:
                 found.append(current)
         return found

@@ -1,7 +1,7 @@
-"""From many single cases to a few anomalies that can be acted on.
+"""Groups many single cases into a few anomalies.
 
-A failover that loses three hundred messages is one event: its cases are told together, by who did it and under which
-faults, with the first of them in full.
+A failover that loses three hundred messages is one event. Its cases are described together, by broker and by active
+faults, with the first case in detail.
 """
 
 from __future__ import annotations

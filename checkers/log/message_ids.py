@@ -1,6 +1,6 @@
-"""Does every acknowledged message have an id of its own? (Jepsen's `checker/unique-ids`.)
+"""Does every acknowledged message have a unique id? (Jepsen's `checker/unique-ids`.)
 
-RocketMQ's `offsetMsgId` is the address of the broker and the message's place in its CommitLog, over all queues: two
+RocketMQ's `offsetMsgId` is the broker's address and the message's position in its CommitLog, over all queues. Two
 acknowledged messages with one id were written to the same bytes.
 """
 

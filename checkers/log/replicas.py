@@ -1,4 +1,4 @@
-"""Do the replicas of every queue agree in the end? Each was read through alone, by address, after the last heal."""
+"""Do the replicas of every queue agree at the end? Each was read alone, by address, after the last heal."""
 
 from __future__ import annotations
 

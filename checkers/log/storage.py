@@ -1,10 +1,9 @@
-"""The judge of the disks: what the stopped brokers' files hold, compared with one another and with the history.
+"""The checker of the disks: compares the files of the stopped brokers with one another and with the history.
 
-Clients see messages through indexes and caches; the files are what is left when the servers are gone. A message that
-readers miss may lie in the log without an entry in its index (`lost-by-index`), which is another bug than one that no
-disk has (`lost`). Read are the summaries that the run wrote (`FILE` of each node;
-`infra.systems.rocketmq.store.summary` tells their lines), so that a stored run can be judged again without its
-machines.
+Clients see messages through indexes and caches; the files remain when the servers have ended. A message that readers
+miss may be in the log without an index entry (`lost-by-index`). This is a different bug than a message on no disk
+(`lost`). The checker reads the summaries of the run (`FILE` of each node; `infra.systems.rocketmq.store.summary`
+describes their lines), so a stored run can be checked again without its machines.
 """
 
 from __future__ import annotations

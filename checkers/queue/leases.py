@@ -1,12 +1,13 @@
-"""Pop: every popped message is leased for a while, and is acknowledged, or comes back.
+"""Pop: every popped message has a lease for some time, and is then acknowledged or delivered again.
 
-Per group and message a machine: ready -> leased -> acknowledged, or ready again when the lease runs out. Leases run by
-the broker's clock, from some moment between the pop's invocation and its answer, so that only what is certain counts:
-a lease lasts at least from the answer to the invocation plus the invisible time, and at most until the answer plus
-that time.
+Each (group, message) is a state machine: ready -> leased -> acknowledged, or ready again when the lease ends. Leases
+follow the broker's clock, from some time between the pop's invocation and its completion. Only certain facts count: a
+lease lasts at least from the completion to the invocation plus the invisible time, and at most until the completion
+plus that time.
 
-Pop progress and acknowledgements reach slaves with the consumer offsets (`checkers.queue.offsets`), so a change of
-master may bring back what was taken or acknowledged shortly before: that is at-least-once, shown and legal.
+Slaves receive pop progress and acknowledgements with the consumer offsets (`checkers.queue.offsets`). A change of
+master may therefore redeliver messages that were popped or acknowledged shortly before. This is at-least-once: shown
+and permitted.
 """
 
 from __future__ import annotations
@@ -88,13 +89,13 @@ class Leases:
             if life.acked is None and not life.perhaps and last_pop.get(group, 0) > last.over + self.limit:
                 gone.append((group, identity, last))
         found = [
-            *self._told_twice(scene, twice),
-            *self._told_after(scene, after),
-            *_told_gone(scene, gone, last_pop, self.limit),
+            *self._leased_twice(scene, twice),
+            *self._acked_redelivered(scene, after),
+            *_never_returned(scene, gone, last_pop, self.limit),
         ]
         return settled(self.name, run, found, stats, f"{len(held):,} messages popped, {leases:,} leases")
 
-    def _told_twice(self, scene: RunTimeline, cases: Sequence[tuple[str, int, Lease, Lease]]) -> Iterator[Anomaly]:
+    def _leased_twice(self, scene: RunTimeline, cases: Sequence[tuple[str, int, Lease, Lease]]) -> Iterator[Anomaly]:
         for legal in (False, True):
             some = [c for c in cases if self._forgotten(scene, c[2].call.start, c[3]) == legal]
             if some:
@@ -107,7 +108,9 @@ class Leases:
                 )
                 yield _anomaly("leased-twice", reason, scene, [(a, b) for _, _, a, b in some], legal)
 
-    def _told_after(self, scene: RunTimeline, cases: Sequence[tuple[str, int, Call, Lease]]) -> Iterator[Anomaly]:
+    def _acked_redelivered(
+        self, scene: RunTimeline, cases: Sequence[tuple[str, int, Call, Lease]]
+    ) -> Iterator[Anomaly]:
         for legal in (False, True):
             some = [c for c in cases if self._forgotten(scene, c[2].end or 0, c[3]) == legal]
             if some:
@@ -128,7 +131,7 @@ class Leases:
 
 
 def _lives(history: History) -> tuple[dict[tuple[str, int], _Held], dict[str, int]]:
-    """(group, id) -> its life, and group -> when its last pop that was answered was asked for."""
+    """(group, id) -> its life, and group -> when its last pop that was answered was requested."""
     held: dict[tuple[str, int], _Held] = {}
     last: dict[str, int] = {}
     for call in history.clients.calls:
@@ -165,7 +168,7 @@ def _overlaps(life: _Held) -> Iterator[tuple[Lease, Lease]]:
 
 
 def _after_ack(life: _Held) -> Iterator[tuple[Call, Lease]]:
-    """Deliveries asked for after an acknowledgement had been accepted while its lease certainly ran."""
+    """Deliveries requested after an acknowledgement had been accepted while its lease certainly ran."""
     ack = life.acked
     if ack is None or ack.end is None:
         return
@@ -177,7 +180,7 @@ def _after_ack(life: _Held) -> Iterator[tuple[Call, Lease]]:
             yield ack, lease
 
 
-def _told_gone(
+def _never_returned(
     scene: RunTimeline, gone: Sequence[tuple[str, int, Lease]], last_pop: Mapping[str, int], limit: int
 ) -> Iterator[Anomaly]:
     """The window is that of the message that had the most time to come back."""

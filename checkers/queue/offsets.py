@@ -1,10 +1,10 @@
-"""Does a group's committed offset stay where it was put?
+"""Does a group's committed offset stay?
 
-Per group and queue a committed offset is a register: a query sees the last commit, or one that is concurrent or of
-unknown outcome. RocketMQ weakens that in one place: slaves copy the offsets only now and then (every 10 s in
-controller and DLedger mode, every 60 s otherwise; `BrokerController`, `SlaveSynchronize`), and a broker writes them to
-disk every 5 s. So a broker that has just become master, or has come back, may know the state of a while ago - but no
-older one, and from then on its own commits bind it.
+Per group and queue, a committed offset is a register: a query returns the last commit, or one that is concurrent or of
+unknown outcome. RocketMQ weakens this in one way: slaves copy the offsets only periodically (every 10 s in controller
+and DLedger mode, every 60 s otherwise; `BrokerController`, `SlaveSynchronize`), and a broker writes them to disk every
+5 s. A broker that has just become master, or was restarted, may have an older state, but not older than that. From then
+on its own commits bind it.
 """
 
 from __future__ import annotations
@@ -140,14 +140,17 @@ class _Memory:
 
     def __init__(self, scene: RunTimeline, slack: int) -> None:
         self.scene, self.slack = scene, slack
-        first: str | None = scene.reigns[0].node if scene.reigns else None
+        first: str | None = scene.master_periods[0].node if scene.master_periods else None
         # A fault on the master counts as a change of its own: what it had not yet written to disk may be gone.
         hit = [
             (interval.start_ns, node)
             for interval in scene.fault_intervals
             for node in {*interval.impairs, *interval.nodes}
         ]
-        self.changes: list[tuple[int, str | None]] = [(0, first), *((r.since, r.node) for r in scene.reigns[1:])]
+        self.changes: list[tuple[int, str | None]] = [
+            (0, first),
+            *((r.since, r.node) for r in scene.master_periods[1:]),
+        ]
         self.changes += [(at, node) for at, node in hit if self._master(at) == node]
         self.changes.sort(key=lambda change: change[0])
         self._inherited: dict[tuple[int, str], list[tuple[int, int, str | None]]] = {}
@@ -155,12 +158,16 @@ class _Memory:
     def since(self, query: Query, ledger: CommitLedger) -> int | None:
         """Since when (ns) the broker that answers has been master without a break; None: it is none."""
         scene = self.scene
-        if scene.reigns:
-            near = (r for r in reversed(scene.reigns) if r.node == query.node and r.since - 2 * SECOND <= query.invoked)
+        if scene.master_periods:
+            near = (
+                r
+                for r in reversed(scene.master_periods)
+                if r.node == query.node and r.since - 2 * SECOND <= query.invoked
+            )
             reign = next((r for r in near if r.until + 2 * SECOND >= query.invoked), None)
             if reign is None:
                 return None
-            begun = 0 if reign == scene.reigns[0] else reign.since
+            begun = 0 if reign == scene.master_periods[0] else reign.since
         else:
             others = (c.acked for c in ledger.commits if c.node != query.node and c.end < query.start)
             begun = max(others, default=0)
@@ -183,7 +190,7 @@ class _Memory:
 
     def _copied(self, heir: str, time: int) -> int:
         """As of when a node that took over at `time` has surely copied its master's table."""
-        while (away := self.scene.away(heir, time)) is not None and away[1] > time - self.slack:
+        while (away := self.scene.last_absence(heir, time)) is not None and away[1] > time - self.slack:
             time = away[0]  # it may have made no copy since it left
         return time - self.slack
 
@@ -222,7 +229,7 @@ def _commit(call: Call, node: str) -> Commit:
 def _wrong(
     ledger: CommitLedger, query: Query, since: int, inherited: Sequence[tuple[int, int, str | None]]
 ) -> tuple[Commit | None, bool] | None:
-    """(the commit that was forgotten, whether the answer lies below it), or None where the answer is right.
+    """(the commit that was forgotten, whether the answer is below it), or None where the answer is right.
 
     A commit binds the broker when it was acknowledged before the query, by itself in this reign, or is among what it
     inherited. An answer is right when no binding commit began after the commit it comes from had ended. An offset

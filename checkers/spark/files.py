@@ -1,9 +1,9 @@
-"""Where input and output lie: on a file system that every worker sees, or behind any URI that Hadoop's know.
+"""Input and output files: on a file system that every worker sees, or behind any URI that Hadoop supports.
 
-A path without a scheme, or with `file:`, is taken to be there on every machine of the cluster (one machine, NFS, a
-mounted share): workers open it themselves, which is the quickest. Anything else (`hdfs:`, `s3a:`, `viewfs:`, ...) is
-read by Spark and handed to the workers, and written by the driver. How to get in is Spark's own configuration
-(`spark.hadoop.fs.s3a...`) and nothing else's: a URI with a user or a password in it is refused, and not shown.
+A path without a scheme, or with `file:`, must exist on every machine of the cluster (one machine, NFS, a mounted
+share). Workers open it directly, which is the fastest way. Spark reads anything else (`hdfs:`, `s3a:`, `viewfs:`, ...)
+and passes it to the workers; the driver writes it. Credentials come only from Spark's own configuration
+(`spark.hadoop.fs.s3a...`). A URI with a user or a password is rejected and not printed.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Files(Protocol):
         """Names of the files in a folder; none where it is not there."""
 
 
-def refuse_secrets(uri: str) -> None:
+def reject_secrets(uri: str) -> None:
     """Raises HistoryError for `scheme://user:secret@...`, without repeating it."""
     if _SCHEME.match(uri) and "@" in urlsplit(uri).netloc:
         scheme = urlsplit(uri).scheme
@@ -84,7 +84,7 @@ def as_path(uri: str) -> str:
 
 def files_for(uri: str, context: SparkContext) -> Files:
     """The file system that `uri` is on."""
-    refuse_secrets(uri)
+    reject_secrets(uri)
     return SharedFiles() if is_shared(uri) else HadoopFiles(context)
 
 

@@ -1,9 +1,8 @@
-"""The job: portions of units go to the workers in waves, what comes back is written, and a death is looked into.
+"""The job: sends portions of units to the workers in waves, writes their results, and handles failed workers.
 
-Two waves are under way at a time, so that the cores which one has done with work for the next. A wave's results are
-written before it counts. Where a wave fails, because a worker died or was killed, its portions go out again one by
-one; a portion that fails alone is halved until one history is left: that one is `unknown`, with the reason, and the job
-goes on.
+Two waves are active at a time, so that free cores continue with the next wave. The results of a wave are written before
+it counts. If a wave fails because a worker died, its portions are sent again one by one. A portion that fails alone is
+halved until one history is left. That history is `unknown`, with the reason, and the job continues.
 """
 
 from __future__ import annotations
@@ -111,7 +110,7 @@ class Work(Protocol):
 
 
 class Stopped(Exception):
-    """The session ended while the job went on."""
+    """The session ended while the job continued."""
 
 
 class Job:

@@ -1,4 +1,4 @@
-"""The command `harness batch`. What it does is in `harness.batch.run`, which takes its time to load."""
+"""The command `harness batch`. The work is in `harness.batch.run`, which takes some time to import."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""Histories that have no plan: judged against a model, all of a portion in one call of the engine.
+"""Checks histories without a plan against a model, all histories of a portion in one call of the engine.
 
-One that is not found valid there is judged once more by itself, as `harness check` does, for its reason and its core.
+Each history that this call does not find valid is checked again alone, as `harness check` does, for its reason and its
+core.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`harness batch --logs`: the judge of message logs queue by queue, for histories that no worker can hold."""
+"""`harness batch --logs`: checks message logs queue by queue, for histories that do not fit into one worker."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from checkers.linearizability.models import MODELS
-from checkers.spark.files import Files, as_path, files_for, is_shared, join, refuse_secrets
+from checkers.spark.files import Files, as_path, files_for, is_shared, join, reject_secrets
 from checkers.spark.job import Job, Receipt, Work, receipts_in
 from checkers.spark.session import start
 from checkers.spark.units import PORTION_S, Unit, portions
@@ -65,7 +65,7 @@ def run_batch(plan: BatchPlan, say: Callable[[str], None]) -> int:
         known = ", ".join(sorted(MODELS))
         raise PlanError(f"no model {plan.model!r}{suggest(plan.model, MODELS)}  (there are {known})")
     for uri in (*plan.inputs, plan.output):
-        refuse_secrets(uri)
+        reject_secrets(uri)
     began = time.perf_counter()
     context = start(plan.master, plan.conf, "harness batch")
     try:

@@ -1,5 +1,7 @@
-"""What a worker does with a portion of a batch: it reads, judges by the very functions of `harness check`, and hands
-back rows of the verdict table. A stored run is judged by its own workload's checkers, anything else against a model.
+"""The work of a Spark worker on a portion of a batch.
+
+It reads the histories, checks them with the functions of `harness check`, and returns rows of the verdict table. The
+checkers of its workload check a stored run; a model checks any other history.
 """
 
 from __future__ import annotations
@@ -30,7 +32,7 @@ from checkers.spark.units import Unit
 from checkers.wellformed import WellFormed
 from harness.batch.judge import PendingHistory, decide_all, failed_row
 from harness.batch.rows import Clock, ColumnarResults, TimedChecker, key_rows, rows_of
-from harness.check.examine import NOTHING_THERE, columns_examined
+from harness.check.examine import NOTHING_THERE, examine_columns
 from harness.check.judging import judge_by
 from harness.check.report import CheckOptions
 from harness.parts import registry
@@ -43,7 +45,7 @@ from results.formats.foreign import implied_model
 from results.history import History
 from results.impact import impacts
 from results.op_table import is_op_table, read_part, row_groups, runs_of
-from results.reading import allowance, bounded, exists
+from results.reading import bounded, exists, memory_limit
 from results.record import RunRecord
 from results.sealed import ops_of, read_columns, row_count, sealed_keys
 from results.store import RunDir
@@ -249,7 +251,7 @@ def _table(look: UnitResult, place: Path, check_options: CheckOptions) -> None:
 
 def _reading(evidence: Path, name: Path, check_options: CheckOptions) -> AbstractContextManager[None]:
     """Within it `evidence` is read, with the memory that a history may take; an error names `name`."""
-    return bounded(name, allowance(evidence, check_options.memory, packed=is_packed(evidence)))
+    return bounded(name, memory_limit(evidence, check_options.memory, packed=is_packed(evidence)))
 
 
 def _share(table: pa.Table, number: int, count: int) -> pa.Table:
@@ -312,7 +314,7 @@ def _by_columns(look: UnitResult, run: str, table: pa.Table, check_options: Chec
     """Whether that decided a long history, which is well-formed then. Its rows are those that `_begin` leads to."""
     if look.unit.rest:
         return False
-    found = columns_examined(table, look.unit.model, check_options)
+    found = examine_columns(table, look.unit.model, check_options)
     if found is None:
         return False
     wall, cpu = clock.read()

@@ -1,4 +1,4 @@
-"""One history or one stored run, judged: what `harness check` does with each path, perhaps in a process of its own."""
+"""Checks one history or one stored run: the work of `harness check` for each path, possibly in its own process."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from results.formats import read_history
 from results.formats.detect import is_packed, is_parquet
 from results.formats.foreign import implied_by
 from results.history import Call
-from results.reading import allowance, bounded
+from results.reading import bounded, memory_limit
 from results.record import RunRecord
 from results.verdict import CheckResult, Verdict
 
@@ -65,7 +65,7 @@ def examine(path: Path, shown: str, model: str | None, check_options: CheckOptio
 
 
 def _stored(path: Path, shown: str, check_options: CheckOptions) -> CheckReport:
-    """A stored run, by its own plan and with all its workload's checkers; its verdict and report are written anew,
+    """A stored run, by its own plan and with all its workload's checkers; its verdict and report are written again,
     where the store takes them.
     """
     # Only here: plots and reports take longer to load than a small history takes to check.
@@ -102,7 +102,7 @@ def _history(path: Path, shown: str, model: str | None, check_options: CheckOpti
     quick = _by_columns(path, shown, model, check_options)
     if quick is not None:
         return quick
-    with bounded(path, allowance(path, check_options.memory, packed=is_packed(path))):
+    with bounded(path, memory_limit(path, check_options.memory, packed=is_packed(path))):
         foreign = read_history(path, check_options.format, check_options.options)
     chosen = model or foreign.model
     if chosen is None:
@@ -145,9 +145,9 @@ def _by_columns(path: Path, shown: str, model: str | None, check_options: CheckO
     try:
         if row_count(path) < MANY:
             return None
-        with bounded(path, allowance(path, check_options.memory, packed=True)):
+        with bounded(path, memory_limit(path, check_options.memory, packed=True)):
             columns = read_columns(path)
-        found = columns_examined(columns, model, check_options)
+        found = examine_columns(columns, model, check_options)
     except HistoryError:
         return None
     if found is None:
@@ -157,7 +157,7 @@ def _by_columns(path: Path, shown: str, model: str | None, check_options: CheckO
     if result.verdict == Verdict.VALID:
         orders = {key: tuple(r.witness or ()) for key, r in found.keys.items()} if check_options.witness else None
         return replace(whole, witness=orders)
-    # A picture shows all that was going on, and not only what contradicts itself.
+    # A picture shows all that happened, and not only what contradicts itself.
     return None if check_options.pictures else _violations(whole, {}, found.keys, check_options)
 
 
@@ -170,7 +170,7 @@ class Columns(NamedTuple):
     keys: Mapping[str | None, LinearResult]
 
 
-def columns_examined(table: pa.Table, model: str | None, check_options: CheckOptions) -> Columns | None:
+def examine_columns(table: pa.Table, model: str | None, check_options: CheckOptions) -> Columns | None:
     """What comes of a sealed history's columns, or None where it has to be judged op by op."""
     import pyarrow.compute as pc
 

@@ -1,4 +1,4 @@
-"""From a record to a verdict and its files: the same functions for a fresh run, `harness check`, and batches."""
+"""From a record to a verdict and its files: the same functions for a new run, `harness check`, and batches."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from harness.parts import registry
 from harness.plan.plan import Plan
 from results.formats.detect import is_packed
 from results.junit import write_junit
-from results.reading import allowance, bounded, exists
+from results.reading import bounded, exists, memory_limit
 from results.record import RunRecord
 from results.report import write_report
 from results.store import RunDir
@@ -33,7 +33,7 @@ def judge_run(record: RunRecord, workload: Workload) -> Judgement:
 def judge_by(record: RunRecord, checkers: Sequence[Checker]) -> Judgement:
     """These checkers on a run, the well-formedness check first.
 
-    A malformed history is a failure of the harness: it is judged no further. A run that was broken off, or whose
+    A malformed history is a failure of the harness: it is judged no further. A run that was interrupted, or whose
     end is missing, is never `valid`; one that left a fault behind is a failure of the harness.
     """
     first = judge(record, [WellFormed()])
@@ -66,12 +66,12 @@ def _ending(record: RunRecord) -> list[CheckResult]:
 
 
 def judge_stored(folder: RunDir, memory: int | None = None) -> tuple[RunRecord, Judgement]:
-    """Judge a stored run again, by its own plan. `memory`: bytes for reading it (`results.reading.allowance`).
+    """Judge a stored run again, by its own plan. `memory`: bytes for reading it (`results.reading.memory_limit`).
 
     Raises PlanError when its workload is not installed here, HistoryError when it cannot be read.
     """
     evidence = folder.history if exists(folder.history) else folder.journal
-    with bounded(folder.path, allowance(evidence, memory, packed=is_packed(evidence))):
+    with bounded(folder.path, memory_limit(evidence, memory, packed=is_packed(evidence))):
         record = folder.load()
     plan = Plan.from_dict(record.plan, str(folder.plan))
     return record, judge_run(record, registry.workload(plan))

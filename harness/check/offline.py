@@ -1,4 +1,4 @@
-"""`harness check`: stored runs and foreign histories, judged again without any cluster (docs/checking.md)."""
+"""`harness check`: checks stored runs and foreign histories again without a cluster (docs/checking.md)."""
 
 from __future__ import annotations
 

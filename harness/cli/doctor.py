@@ -1,4 +1,4 @@
-"""`harness doctor` and `harness clean`: what this machine can do, and removing what earlier runs left on it."""
+"""`harness doctor` shows what this machine can run. `harness clean` removes what earlier runs left on it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _NEEDED_GIB = 4
 
 
 def examine(say: Callable[[str], None]) -> bool:
-    """Say, line by line, what is there and what is lacking with the way out. True when a cluster can be made."""
+    """Print, line by line, what is there, what is missing, and the remedy. True when a cluster can be made."""
     say(f"user        {'root' if os.geteuid() == 0 else 'not root: local nodes, packages and an engine need root'}")
     cores, memory = os.cpu_count() or 1, _memory_gib()
     say(f"machine     {cores} cores, {memory:.0f} GiB memory, {shutil.disk_usage(Path.cwd()).free >> 30} GiB disk free")

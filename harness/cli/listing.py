@@ -1,4 +1,4 @@
-"""`harness list`: what there is, and what each can be told."""
+"""`harness list`: the installed plug-ins and their options."""
 
 from __future__ import annotations
 

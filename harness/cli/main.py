@@ -89,7 +89,7 @@ def check(
 
 @cli.command()
 def doctor() -> None:
-    """What this machine can do, what it cannot, and the way out."""
+    """What this machine can do, what it cannot, and the remedy."""
     from harness.cli.doctor import examine
 
     sys.exit(0 if examine(terminal.say) else FAILURE)

@@ -1,4 +1,4 @@
-"""What several commands have in common."""
+"""Common parts of several commands."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""`harness run`: from a command line to a plan.
+"""`harness run`: converts a command line to a plan.
 
-The options of the workload, the topology, the backend, the client and the faults that a run names are options of this
-command: they are looked up when the command line is read, so that a plug-in's need no edit here.
+The options of the workload, topology, backend, client and faults of a run are options of this command. They are looked
+up when the command line is parsed, so a new plug-in needs no change here.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class RunCommand(click.Command):
 
 
 def _implied(args: Sequence[str]) -> str | None:
-    """The backend that alone has an option which stands on the command line (`--node` means `--cluster ssh`)."""
+    """The backend that alone has an option which is on the command line (`--node` means `--cluster ssh`)."""
     for arg in args:
         if arg.startswith("--"):
             owners = registry.owners_of(arg.partition("=")[0], registry.CLUSTERS)
@@ -226,7 +226,7 @@ def run(
 ) -> None:
     """Run a workload under faults on a real cluster, and judge it.
 
-    Options of the workload, the topology, the machines, the client and the faults that are named stand at the end of
+    Options of the workload, the topology, the machines, the client and the faults that are named are at the end of
     this list; `harness list NAME` shows them, too.
 
     \b

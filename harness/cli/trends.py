@@ -1,4 +1,4 @@
-"""The command `harness trends`: what many runs show together, as tables here and as a page."""
+"""The command `harness trends`: a summary of many runs, as tables on the terminal and as a page."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Generators that look at, change or drop what passes through them."""
+"""Generators that observe, change or drop the ops of another generator."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a generator is, the single op, and the plain data that are generators."""
+"""The definition of a generator, the single op, and plain data as generators."""
 
 from __future__ import annotations
 

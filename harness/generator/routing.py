@@ -1,4 +1,4 @@
-"""Who does it: clients or nemesis, some threads, every thread on its own."""
+"""Assignment of ops to threads: clients or nemesis, some threads, or a separate generator per thread."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def each_thread(source: Source) -> Generator:
 
 
 def each_process(source: Source) -> Generator:
-    """Every process does all of `source` on its own: after a crash, the thread's next process begins anew."""
+    """Every process does all of `source` on its own: after a crash, the thread's next process begins again."""
     return _Each(as_generator(source), by_process=True)
 
 

@@ -1,7 +1,7 @@
-"""`effective.toml`: the plan of a run with its strikes written out, as they struck. `harness run --plan` strikes again.
+"""`effective.toml`: the plan of a run with its actual strikes. `harness run --plan` repeats them.
 
-Each `[[strike]]` names when it struck (`at`) and the event that had come before it (`after`, `delay`): the replay waits
-for that event, since roles change at another time in another run. A strike with no event shortly before it is timed.
+Each `[[strike]]` contains its time (`at`) and the event before it (`after`, `delay`). A replay waits for that event,
+because roles change at another time in another run. A strike without an event shortly before it is timed.
 """
 
 from __future__ import annotations

@@ -89,7 +89,7 @@ def generator(strikes: Sequence[Strike]) -> Generator:
 class _Strikes(Generator):
     """left: strikes that have not begun, in order. start: of the phase (ns). armed: since when the first of `left` has
     been waiting for its event; None: since the phase began. due: when it begins, where its event came. heals: (ns,
-    strike) of those in force.
+    strike) of those active.
     """
 
     left: tuple[Strike, ...]

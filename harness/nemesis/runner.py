@@ -1,11 +1,11 @@
-"""The nemesis: carries out the strikes of the schedule, and sees to it that all of them end.
+"""The nemesis: injects the strikes of the schedule and ensures that all of them end.
 
-A strike is injected on its nodes in parallel, under leases that end it whatever becomes of this program. Then a probe
-looks for the effect, and only then is the op done. A heal ends the leases, probes again, tries again, and says
-loudly what it could not undo. No failure here ends a run: it becomes the `error` of the nemesis' op.
+A strike is injected on its nodes in parallel, under leases that end it even if this program ends. Then a probe looks
+for the effect. Only then is the op done. A heal ends the leases, probes again, retries, and reports what it could not
+undo. A failure here never ends a run: it becomes the `error` of the nemesis' op.
 
-Node work blocks, so it happens in threads, every part of it with a deadline: a node that does not answer delays a
-strike and is told of; it does not hang the run. What such a node does late is undone as soon as it is done.
+Work on nodes blocks, so it runs in threads, each part with a deadline. A node that does not answer delays a strike and
+is reported; it does not block the run. Work that such a node does late is undone when it is done.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from typing import Any, TypeVar
 
 from harness.api import Completion, Evidence, Fault, Injection, NoTarget, Target
 from harness.cluster_view import ClusterView
-from harness.nemesis.targets import is_role, who_has
+from harness.nemesis.targets import is_role, nodes_with_role
 from harness.plan.plan import PlanError
 from infra.machines.api import InfraError, Lease
 from infra.systems.api import Deployment
@@ -72,7 +72,7 @@ class _Hold:
 
 @dataclass(eq=False)
 class ActiveStrike:
-    """A strike in force."""
+    """An active strike."""
 
     strike: Strike
     fault: Fault
@@ -121,14 +121,14 @@ class Nemesis:
 
     @property
     def active(self) -> list[str]:
-        """What is in force now, for the live line: `hammer-time n4 (leader)`."""
+        """What is active now, for the live line: `hammer-time n4 (leader)`."""
         return [
             f"{one.fault.name} {one.described}{' (not healed)' * one.healing_failed}"
             for one in list(self._active.values())
         ]
 
-    def downed(self, node: str, server: str, since: float) -> bool:
-        """Whether a strike that was in force at or after `since` (of `time.monotonic`) ends or stops this server."""
+    def explains_death(self, node: str, server: str, since: float) -> bool:
+        """Whether a strike that was active at or after `since` (of `time.monotonic`) ends or stops this server."""
         past = [effects for effects, end in list(self._past) if end >= since]
         now = [[e for hold in one.holds for e in hold.injection.effects] for one in list(self._active.values())]
         return any(
@@ -163,7 +163,7 @@ class Nemesis:
             return Completion(INFO, op.value, error=_one_line(problem))
 
     async def heal_all(self) -> list[str]:
-        """End everything in force, the last strike first; what could not be ended, one line each. Idempotent.
+        """End all active strikes, the last one first; what could not be ended, one line each. Idempotent.
 
         Waits for an injection that is under way.
         """
@@ -182,7 +182,10 @@ class Nemesis:
         deadline = now() + self._limits.role_s
         role = is_role(strike.target)
         while (
-            (view := self._view()) and role and not who_has(strike.target, view, Random(0)).nodes and now() < deadline
+            (view := self._view())
+            and role
+            and not nodes_with_role(strike.target, view, Random(0)).nodes
+            and now() < deadline
         ):
             await asyncio.sleep(0.2)
         return view
@@ -198,7 +201,9 @@ class Nemesis:
             return Completion(INFO, nothing, error=f"strike {strike.id} is already active; nothing was injected")
         nodes = [node.name for node in self._deployment.nodes]
         rng = Random(strike.seed)
-        target = who_has(strike.target, view, rng) if is_role(strike.target) else Target(strike.target.split(","))
+        target = (
+            nodes_with_role(strike.target, view, rng) if is_role(strike.target) else Target(strike.target.split(","))
+        )
         if not target.nodes:
             return Completion(INFO, nothing, error=f"no {strike.target} is known, so nothing was injected")
         try:
@@ -340,7 +345,7 @@ class Nemesis:
         return found, failed
 
 
-def refuse_destructive(faults: Iterable[Fault]) -> None:
+def require_disposable(faults: Iterable[Fault]) -> None:
     """Raise PlanError for the destructive ones: for machines that are not marked disposable."""
     names = sorted({fault.name for fault in faults if fault.destructive})
     if names:

@@ -86,7 +86,7 @@ def resolve(expression: str, nodes: Sequence[str], rng: Random, where: str = "ta
     return [node for node in nodes if node in chosen]
 
 
-def who_has(role: str, view: ClusterView, rng: Random) -> Target:
+def nodes_with_role(role: str, view: ClusterView, rng: Random) -> Target:
     """Whom a role means now; no nodes while nobody has it."""
     if role in LEADER or role in FOLLOWERS:
         leaders = sorted(view.leaders.values())
@@ -103,7 +103,7 @@ def who_has(role: str, view: ClusterView, rng: Random) -> Target:
     return Target([rng.choice(there)] if there else [], role)
 
 
-def kinds_hit(view: ClusterView, node: str, target: Target) -> list[str]:
+def target_kinds(view: ClusterView, node: str, target: Target) -> list[str]:
     """The kinds of servers on a node that a target means: just one, or all of them."""
     if target.kind is None:
         return list(view.servers.get(node, ()))

@@ -1,4 +1,4 @@
-"""Watches the nodes while a run goes: roles, terms and log positions about once a second, written down as they come."""
+"""Observes the nodes during a run: records roles, terms and log positions about once a second."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ANSWER_S = 4.0
 """A node that says nothing for so long is silent. On a busy machine an answer may take seconds."""
 
 THOROUGH_S = 5.0
-"""So often a server is asked for how far its log goes, where that costs it much to say."""
+"""The interval of queries for the end of a server's log, if this query is expensive for the server."""
 
 LOG_S = 0.5
 """So often the servers' logs are searched, where a strike waits for a line."""
@@ -54,7 +54,7 @@ class Observer:
         """Who is who, as of the last round."""
         self.term: int | None = None
         self.latest: dict[str, Observation] = {}
-        """What each node said last; offsets that it was not asked for are those that it said before."""
+        """What each node said last; offsets that were not queried keep their last value."""
         self._goals: dict[str, deque[tuple[int, int]]] = {group: deque() for group in self._stage.groups}
         """Group -> when its leader said what it held. The first is the newest that is older than `FOLLOW_S`."""
 
@@ -233,7 +233,7 @@ class Observer:
 
 
 def _kept_back(seen: Observation) -> bool:
-    """Whether a node that serves did not say how far its log goes: it costs it much, and was not asked for."""
+    """Whether a node that serves did not say how far its log goes: the query is expensive, and was not made."""
     return seen.end is None and seen.role in ("leader", "follower")
 
 

@@ -1,7 +1,7 @@
-"""Watches the servers' processes: one that ends although no fault ended it becomes an event of the history.
+"""Monitors the server processes: if one ends without a fault, the history gets an event.
 
-One command a node waits *on the node* until a process ends, so that a death is known within a second or two and the
-control node does nothing meanwhile.
+One command per node waits *on the node* until a process ends. The harness therefore learns about the end within a
+second or two, and the control node has no work meanwhile.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class _Seen:
 
 
 class ProcessMonitor:
-    """`excused(node, server, since)`: whether a fault that was in force at or after `since` (of `time.monotonic`) ends
+    """`excused(node, server, since)`: whether a fault that was active at or after `since` (of `time.monotonic`) ends
     or stops that server. `report` is given each death that is not: `{"node", "server", "pid", "last"}`; pid None: it
     was to be started again and is not there.
     """

@@ -1,6 +1,6 @@
-"""What a plan leaves open, decided: topology, profile, rate, every option; and whether its parts go together.
+"""Resolves what a plan leaves open (topology, profile, rate, every option), and checks that the parts fit together.
 
-A stored plan has every decision in it, so that it stays the same run when a default changes.
+A stored plan contains every resolved value, so it stays the same run when a default changes.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Runs that share a cluster: one leaves it running (`--keep`), others find it as it was left (`--reuse RUN_ID`).
+"""Runs that share a cluster: one keeps it (`--keep`), others use it (`--reuse RUN_ID`).
 
-What runs on a kept cluster was decided when it was made: topology, versions, settings and machines of a run that reuses
-it are those of the run that made it.
+Topology, versions, settings and machines of a kept cluster are fixed when it is created. A run that reuses it takes
+them from the run that created it.
 """
 
 from __future__ import annotations

@@ -180,7 +180,7 @@ class Plan:
         return bool(self.nemeses or self.strikes)
 
     def options_of(self, owner: type[Options], what: str) -> Options:
-        """The options of a workload or a client that stand in the plan. Raises PlanError."""
+        """The options of a workload or a client that are in the plan. Raises PlanError."""
         from infra.options import specs
 
         try:
@@ -338,7 +338,7 @@ def _rule(table: Table) -> ServerRule:
         env={k: scalar_text(v) for k, v in flat(table.get("env", dict, {}))},
         wrapper=table.strings("wrapper"),
     )
-    table.refuse_rest()
+    table.reject_unknown()
     return found
 
 
@@ -388,7 +388,7 @@ def _strike(table: Table, number: int) -> Strike:
 
 
 def _escaped(toml: str) -> str:
-    """TOML with what cannot be seen as escapes: it stands in strings alone, where `\\u0085` means the same."""
+    """TOML with what cannot be seen as escapes: it is in strings alone, where `\\u0085` means the same."""
     if toml.isascii():
         return toml
     return "".join(c if c.isprintable() or c in f"\n{THIN_SPACE}" else _escape(c) for c in toml)

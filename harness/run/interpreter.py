@@ -1,20 +1,21 @@
-"""The interpreter: lets processes do what a generator says, and writes down everything that happens.
+"""The interpreter: lets processes execute the ops of a generator and records every event.
 
-One scheduler, in one asyncio loop, decides, stamps, indexes and journals; so the journal's order is the order in which
-things were known. Each client thread has a `WorkerSlot` with a task that lives as long as its process: no task is made
-for an op. A client may use its time as it likes, with three limits.
+One scheduler in one asyncio loop decides, timestamps, indexes and journals. The order of the journal is therefore the
+order in which the events became known. Each client thread has a `WorkerSlot` with a task that lives as long as its
+process; no task is created per op. A client may use its time freely, within three limits:
 
-* An op has a deadline. When it passes, the op completes as `info`, whether its client reacts to being cancelled or
-  not; one that does not is left behind.
-* A process is never used again after an `info`: it might still be at it. Its thread runs a new process, with a new
-  client, from then on. The old client is closed in the background, with a deadline.
-* The end of a phase waits for the ops that are open, and so at most for their deadlines.
+* An op has a deadline. When it passes, the op completes as `info`, even if its client ignores the cancellation. Such a
+  client is abandoned.
+* A process is never used again after an `info`, because its request may still be running. Its thread continues with a
+  new process and a new client. The old client is closed in the background, with a deadline.
+* The end of a phase waits for open ops, at most until their deadlines.
 
-Completions are taken note of before new ops are asked for: to write them down later would make ops look concurrent
-that were not, and hide violations from the checkers.
+Completions are recorded before the generator is called for new ops. If they were recorded later, ops would look
+concurrent that were not, and violations would be hidden from the checkers.
 
-The clock is the loop's, so everything here also runs in virtual time (`harness.run.virtual_time`). On an ordinary loop
-timers have a resolution of 1 ms; `extra["scheduled"]` tells when an op was due, `time` when it really started.
+The clock is that of the loop, so everything here also runs in virtual time (`harness.run.virtual_time`). On an ordinary
+loop, timers have a resolution of 1 ms. `extra["scheduled"]` is the time at which an op was due, `time` the time at
+which it started.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a run does, one phase after the other, as data: a rolling upgrade or a soak is another list."""
+"""The phases of a run, as data: a rolling upgrade or a soak test is another list."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from harness.run.session import RESTART, Session
 log = logging.getLogger("harness")
 
 SETTLE_S: Final = 5.0
-"""Load goes on at least this long after the last heal: what returns may do harm only then."""
+"""Load continues at least this long after the last heal: what returns may do harm only then."""
 
 FINAL_LIMIT_S: Final = 120.0
 
@@ -56,7 +56,7 @@ class Load:
 
 @dataclass(frozen=True)
 class Heal:
-    """Everything in force ends."""
+    """Ends all active faults."""
 
     name: str = "heal"
 
@@ -66,7 +66,7 @@ class Heal:
 
 @dataclass(frozen=True)
 class Recovery:
-    """Load that goes on until it is served and every follower is fed, at most so long."""
+    """Load that continues until it is served and every follower is fed, at most so long."""
 
     seconds: float
     name: str = "recovery"
@@ -117,7 +117,7 @@ class FinalReads:
 
 @dataclass(frozen=True)
 class Pause:
-    """No ops for a while; what is in force stays in force. For soaks, and between steps of an upgrade."""
+    """No ops for a while; what is active stays active. For soaks, and between steps of an upgrade."""
 
     seconds: float
     name: str = "pause"

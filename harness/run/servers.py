@@ -1,4 +1,4 @@
-"""What a run does to the servers of all nodes at once: stop them, start them again, fetch their logs."""
+"""Actions on the servers of all nodes: stop them, start them again, fetch their logs."""
 
 from __future__ import annotations
 

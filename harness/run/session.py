@@ -1,4 +1,4 @@
-"""The part of a run during which clients talk to servers: who takes part, and what all phases have in common."""
+"""The part of a run in which clients talk to servers: its participants, and the common work of all phases."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ class Session:
             words.get("leader", "leader"),
         )
         self._monitor = ProcessMonitor(
-            self.deployment, self.nemesis.downed, lambda found: interpreter.event(SERVER_DIED, found)
+            self.deployment, self.nemesis.explains_death, lambda found: interpreter.event(SERVER_DIED, found)
         )
         self.environment.note(phases=BEGUN, started_at=datetime.now(UTC).isoformat(timespec="microseconds"))
         watching = (
@@ -128,7 +128,7 @@ class Session:
         return events.generator(self._strikes)
 
     async def heal(self) -> None:
-        """End every fault that is in force."""
+        """End every fault that is active."""
         self.unhealed = await self.nemesis.heal_all()
         for problem in self.unhealed:
             log.error("heal: %s", problem)

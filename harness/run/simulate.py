@@ -1,12 +1,12 @@
-"""Running a generator without threads, clients or a clock: what would the history look like?
+"""Runs a generator without threads, clients or a clock, to see the resulting history.
 
     >>> from harness.generator import Invocation, limit, repeat
     >>> ops = simulate(limit(2, repeat(Invocation("read"))), perfect, concurrency=1)
     >>> [(op.time, op.process, op.type) for op in ops]
     [(0, 0, 'invoke'), (10, 0, 'ok'), (10, 0, 'invoke'), (20, 0, 'ok')]
 
-Every question is put to the generator twice, and GeneratorError raised if the answers differ, so that each test by
-simulation is a test of purity too.
+The simulation makes each call of the generator twice and raises GeneratorError if the results differ. So each test by
+simulation also tests purity.
 """
 
 from __future__ import annotations

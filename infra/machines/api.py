@@ -1,6 +1,6 @@
-"""The contracts of machines: nodes, leases, clusters, backends.
+"""The interfaces of machines: nodes, leases, clusters, backends.
 
-`infra/` never knows why a server is stopped; those above never know how a command reaches a node.
+`infra/` does not know why a server is stopped. Higher layers do not know how a command reaches a node.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ BACKENDS: Final = "harness.clusters"
 
 
 class InfraError(ExpectedError):
-    """Something about machines or servers went wrong. The text is one line: what, where, and the way out."""
+    """Something about machines or servers went wrong. The text is one line: what, where, and the remedy."""
 
 
 class SettingsError(InfraError):
@@ -139,7 +139,7 @@ class ClusterSpec:
 
 @dataclass(frozen=True)
 class Capability:
-    """Whether this machine can do something, why not, and the way out."""
+    """Whether this machine can do something, why not, and the remedy."""
 
     ok: bool
     reason: str

@@ -1,9 +1,9 @@
-"""A Docker engine: does one answer, and where none does, one of our own.
+"""Finds a Docker engine, and starts one if none answers.
 
-`python -m infra.machines.engine start|stop|status`. Ours has no default bridge and forwards nothing: nothing that runs
-on it can reach the network this machine is in. Its images and containers lie in the cache folder: what the machine's
-own engine holds, which may be stopped for a reason, is neither seen nor started. It goes on running after the run, like
-any engine; `stop` ends it.
+`python -m infra.machines.engine start|stop|status`. The started engine has no default bridge and forwards nothing, so
+nothing on it can reach the network of this machine. Its images and containers are in the cache folder. The harness
+neither sees nor starts the data of the machine's own engine, which may be stopped for a reason. The engine continues to
+run after the run; `stop` ends it.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ def stop_engine() -> bool:
 
     SIGTERM, and time for it to end its containers; SIGKILL after that.
     """
-    owner = started_here()
+    owner = running_engine()
     if owner is None:
         _state().unlink(missing_ok=True)
         return False
@@ -136,7 +136,7 @@ def stop_engine() -> bool:
     return True
 
 
-def started_here() -> Owner | None:
+def running_engine() -> Owner | None:
     """The running engine that `start_engine` started, if any."""
     try:
         owner = Owner.parse(json.loads(_state().read_text())["engine"])
@@ -226,7 +226,7 @@ def stop() -> None:
 def status() -> None:
     """Does one answer, and is it ours? Exit code 1 when none answers."""
     answer = engine_answers()
-    ours = started_here()
+    ours = running_engine()
     click.echo(f"engine: {answer.reason}" + (f" (ours, pid {ours.pid})" if ours else ""))
     if not answer.ok:
         click.echo(f"engine: {answer.remedy}")

@@ -1,8 +1,8 @@
-"""The node image: one root file system, made without any container registry, for the docker and the local backend.
+"""The node image: one root file system, built without a container registry, for the docker and the local backend.
 
-`mmdebstrap` makes a Debian tar in about half a minute; nearly all of that is dpkg and maintainer scripts, so the
-finished tar is what is worth keeping. It lies in the cache folder, named by a hash of everything that decides it.
-The packages come from wherever this machine's own apt gets them: its Debian sources, its proxy.
+`mmdebstrap` builds a Debian tar in about half a minute. Most of this time is dpkg and maintainer scripts, so the
+finished tar is cached. It is in the cache folder, and its name contains a hash of all its inputs. The packages come
+from the sources of this machine's own apt: its Debian sources, its proxy.
 """
 
 from __future__ import annotations
@@ -159,7 +159,7 @@ def _deb822(text: str) -> Iterable[_Stanza]:
         fields: dict[str, list[str]] = {}
         key = ""
         for line in block.splitlines():
-            if line[:1].isspace():  # a folded line goes on with the field above
+            if line[:1].isspace():  # a folded line continues with the field above
                 fields.setdefault(key, []).extend(line.split())
             elif ":" in line:
                 key, value = line.split(":", 1)
@@ -168,7 +168,7 @@ def _deb822(text: str) -> Iterable[_Stanza]:
         if "deb" not in fields.get("types", []) or fields.get("enabled") == ["no"]:
             continue
         signed = fields.get("signed-by", [])
-        # A key written out in the file itself cannot stand on one line: mmdebstrap's own Debian keyring does then.
+        # A key written out in the file itself cannot be on one line: mmdebstrap's own Debian keyring does then.
         options = f"[signed-by={signed[0]}] " if len(signed) == 1 and signed[0].startswith("/") else ""
         yield options, fields.get("uris", []), fields.get("suites", []), fields.get("components", [])
 

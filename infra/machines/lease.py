@@ -1,4 +1,4 @@
-"""Leases: a fault is held by a small guard *on the node*, which ends it whatever becomes of the control program.
+"""Leases: a fault is held by a small guard *on the node*, which ends it independently of the control program.
 
 The guard is one bash process that hangs on the way to the node (`infra.machines.remote`). It runs the inject commands,
 says `held`, and waits on its stdin for at most the time to live. Then it runs all undo commands and says how that went:
@@ -192,7 +192,7 @@ class GuardedLease:
         return by
 
     def _undo_directly(self, timeout_s: float) -> None:
-        """All undo commands over the node's connection, made anew where necessary."""
+        """All undo commands over the node's connection, created again where necessary."""
         failed: list[str] = []
         for argv in self._undo:
             try:

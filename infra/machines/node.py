@@ -119,7 +119,7 @@ class RemoteNode:
     name, address  as the other nodes know it (IPv4).
     remote         the way there.
     control_log    every command is noted there.
-    run_id         stands in the command lines of leases' guards, so that those of a run can be found on the node.
+    run_id         is in the command lines of leases' guards, so that those of a run can be found on the node.
     """
 
     def __init__(

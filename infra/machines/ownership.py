@@ -1,7 +1,7 @@
-"""Who owns what a run left on this machine: a process, named so that no later process can be mistaken for it.
+"""The owner of objects on this machine: a process, named so that no later process can be confused with it.
 
-A pid alone is reused, and is meaningless after a reboot. An owner is therefore three numbers: pid, start time in clock
-ticks since boot (field 22 of `/proc/PID/stat`, proc(5)), and the kernel's boot id. As text they fit in a label.
+A pid alone is reused, and has no meaning after a reboot. An owner is therefore three numbers: pid, start time in clock
+ticks since boot (field 22 of `/proc/PID/stat`, proc(5)), and the kernel's boot id. As text they fit into a label.
 """
 
 from __future__ import annotations

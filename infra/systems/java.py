@@ -73,7 +73,7 @@ _POLL_S: Final = 0.2
 class Program:
     """A Java program: its main class, its arguments, and the JVM options of ours.
 
-    class_path  folders of jars on the node, the first wins; a user's own stand in front of them.
+    class_path  folders of jars on the node, the first wins; a user's own are before them.
     """
 
     main: str
@@ -85,7 +85,7 @@ class Program:
 class JavaServer:
     """A server in a JVM of its own; implements `infra.systems.api.Server`.
 
-    `program` tells what is run, for the launch that is in force when the server is started.
+    `program` tells what is run, for the launch that is active when the server is started.
     """
 
     def __init__(

@@ -5,7 +5,7 @@ The readers only parse; what the events *mean* is decided here, once:
 * the place in the file orders the events; `index` is that place, and a clock that runs back is held (with a note);
 * a completion belongs to the open invocation of its process, repeats its argument where it says nothing itself
   (but for those whose result is something else, `ANSWERED`), and one without an invocation is an error;
-* a process that goes on after an `info` gets a new number, as Jepsen's own do;
+* a process that continues after an `info` gets a new number, as Jepsen's own do;
 * Jepsen's nemesis writes `info` twice, for begin and end: the first becomes an `invoke`.
 """
 
@@ -38,7 +38,7 @@ class ReadOptions:
                  call; such a pair is read as an acknowledged `cas-refused` with the value `[from, to]`.
     nil_reads    What an acknowledged read of `nil` saw. `"unset"`: that there was no value (Porcupine; ours).
                  `"unrecorded"` (Knossos): it is not known; the pair is kept as a `fail`, which for a read
-                 constrains nothing; what stands in the invocation of a read is then what it is going to see, and
+                 constrains nothing; what is in the invocation of a read is then what it is going to see, and
                  not its argument. None (default): as the format's own project does. A log in EDN, whose reads
                  have an offset for an argument, needs `"unset"`.
     independent  EDN: each client's value is `[key value]` (`jepsen.independent`). Default False.
@@ -180,7 +180,7 @@ class Assembler:
         return replace(op, type=INVOKE)
 
     def _actor(self, number: int) -> int:
-        """The process itself, or the stand-in (-2, -3, ...) of one that went on after its `info`."""
+        """The process itself, or the stand-in (-2, -3, ...) of one that continued after its `info`."""
         if number in self._gone:
             self._gone.discard(number)
             self._renamed += 1

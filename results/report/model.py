@@ -1,4 +1,4 @@
-"""What the report says, gathered from a run's record and the judgement on it; the template only lays it out."""
+"""The content of the report, collected from a run's record and its judgement. The template only formats it."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""The charts over time: latency, rate, leaders and terms, log positions. Each gives Markup, or None with no data.
+"""The charts over time: latency, rate, leaders and terms, log positions. Each function returns Markup, or None without
+data.
 
-A point is drawn where somebody would see it: at most one per small square of the picture, so that a run of a million
-operations makes a picture of some thousand points that looks the same, and rare outcomes are never thinned away.
+At most one point per small square of the picture is drawn. A run of a million operations gives a picture of some
+thousand points that looks the same. Rare outcomes are never dropped.
 """
 
 from __future__ import annotations
@@ -203,7 +204,7 @@ def positions(observations: Sequence[Observation], on: Stage) -> Markup | None:
 
 
 def lag(observations: Sequence[Observation], on: Stage) -> Markup | None:
-    """How many entries each node's committed index lies behind the last entry any node has spoken of so far."""
+    """How many entries each node's committed index is after the last entry any node has spoken of so far."""
     farthest = -1
     series: dict[str, dict[str, list[tuple[int, float]]]] = {}
     for o in observations:

@@ -1,4 +1,4 @@
-"""The anomalies, told: each with the ops that prove it, a timeline, and what the nodes said of themselves."""
+"""The anomalies in the report: each with the ops that prove it, a timeline, and the statuses of the nodes."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ class OpRow:
 
 
 @dataclass(frozen=True)
-class NodeSaid:
-    """What a node said of itself around the anomaly: facts, and its last log lines as preformatted text."""
+class NodeReport:
+    """What a node reported around the anomaly: facts, and its last log lines as preformatted text."""
 
     name: str
     facts: Sequence[Pair]
@@ -66,7 +66,7 @@ class AnomalyStory:
     faults: Sequence[str]
     rows: Sequence[OpRow]
     also: int
-    nodes: Sequence[NodeSaid]
+    nodes: Sequence[NodeReport]
     details: Sequence[Pair]
 
 
@@ -217,7 +217,7 @@ def _faults_at(faults: Sequence[FaultInterval], start: int, end: int) -> str:
     return ", ".join(text(f"#{b.id} {b.fault}", 60) for b in faults if b.covers(start, end))
 
 
-def _nodes(nodes: object) -> Iterator[NodeSaid]:
+def _nodes(nodes: object) -> Iterator[NodeReport]:
     if not isinstance(nodes, Mapping):
         return
     for name, label in nodes.items():
@@ -225,7 +225,7 @@ def _nodes(nodes: object) -> Iterator[NodeSaid]:
         log = next((facts.pop(k) for k in ("log", "last_log_lines", "lines") if k in facts), None)
         if isinstance(facts.get("time"), int):
             facts["asked at"] = clock(facts.pop("time"))
-        yield NodeSaid(text(name, 40), [(k, v[:300]) for k, v in flat(facts)], lines(log, 8000) if log else "")
+        yield NodeReport(text(name, 40), [(k, v[:300]) for k, v in flat(facts)], lines(log, 8000) if log else "")
 
 
 def _details(details: Mapping[str, Any]) -> Iterator[Pair]:

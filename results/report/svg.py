@@ -1,6 +1,6 @@
-"""Small pictures in SVG, drawn by hand: they take the page's colours, print sharply and weigh little.
+"""Small pictures in SVG, generated directly: they use the page's colours, print sharply and are small.
 
-Everything is `Markup`: what comes in as plain text is escaped, so that a key named `<script>` stays a name.
+Everything is `Markup`. Plain text is escaped, so a key named `<script>` stays a name.
 """
 
 from __future__ import annotations

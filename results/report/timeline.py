@@ -1,7 +1,7 @@
-"""The operations around an anomaly: processes as lanes, operations as bars, faults as shaded stretches.
+"""The operations around an anomaly: processes as lanes, operations as bars, faults as shaded intervals.
 
-Time is bent: a stretch in which nothing happens is drawn short and one in which much happens is drawn wide, so that
-ops of a millisecond and time-outs of four seconds can be read in one picture. The order of events is exact.
+The time axis is not linear: an interval without events is drawn short, and one with many events is drawn wide. So ops
+of a millisecond and time-outs of four seconds fit into one picture. The order of events is exact.
 """
 
 from __future__ import annotations

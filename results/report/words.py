@@ -1,4 +1,4 @@
-"""How times, values and operations are written for people."""
+"""Formats of times, values and operations for people."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def flat(table: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, str]
 
 
 def shown_path(path: Path) -> str:
-    """A path as one would type it: relative to where the program runs when it lies below, quoted for a shell."""
+    """A path as one would type it: relative to where the program runs when it is below, quoted for a shell."""
     here = Path.cwd()
     full = path.absolute()
     return shlex.quote(str(full.relative_to(here) if full.is_relative_to(here) else full))

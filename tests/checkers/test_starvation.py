@@ -6,7 +6,7 @@ import pytest
 
 from checkers.api import judge
 from checkers.availability import Availability
-from checkers.starvation import LATE_MS, PAUSE_MS, WAIT_MS, describe, short_of_processor
+from checkers.starvation import LATE_MS, PAUSE_MS, WAIT_MS, describe, shortage_s
 from results.history import History
 from results.machine import CONTROL, MachineSample
 from results.op import Op
@@ -119,7 +119,7 @@ def test_the_real_judge_of_silences() -> None:
 def test_samples_that_overlap_count_once() -> None:
     """A clock that was set back: the later samples of a node begin within the earlier ones."""
     machine = [MachineSample(CONTROL, a * S, b * S, LATE_MS) for a, b in ((0, 10), (2, 4), (3, 12), (20, 22))]
-    assert short_of_processor(machine, 0, 30 * S) == 14
+    assert shortage_s(machine, 0, 30 * S) == 14
 
 
 def test_what_is_told_of_a_run() -> None:
@@ -128,4 +128,4 @@ def test_what_is_told_of_a_run() -> None:
         "a server's thread waited 16.73 ms for a processor on average; shortage for 10 of 30 s"
     )
     assert describe(samples(0, 20, nodes=[CONTROL])) == "shortage for 0 of 20 s"
-    assert short_of_processor(samples(0, 30, wait_ms=50), 5 * S, 12 * S) == 7.0
+    assert shortage_s(samples(0, 30, wait_ms=50), 5 * S, 12 * S) == 7.0

@@ -60,7 +60,7 @@ def test_ctrl_c_in_a_run_that_is_repeated(docker_run: Run, tmp_path: Path) -> No
 
     assert_never_valid(ended)
     assert ended.code == Verdict(ended.verdict["verdict"]).exit_code, ended.err
-    assert "broken off" in ended.results()["complete"]["reason"]
+    assert "was interrupted before its end" in ended.results()["complete"]["reason"]
     assert "the history ends during hammer-time 2" in ended.results()["faults"]["reason"]
     assert "interrupted" in ended.out
     assert "Traceback" not in ended.err

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.cluster
 
 NODES = {"n1", "n2", "n3", "n4", "n5"}
 SHORT = ("--time-limit", "20", "--interval", "6", "--duration", "5", "--rate", "200", "--seed", "1")
-OURS = {"phantom", "never-sent", "malformed-history", "unhealed-fault"}
+OURS = {"aborted-read", "never-sent", "malformed-history", "unhealed-fault"}
 """No fault of these runs, and no defect on record, makes a server do that: something of ours would have lied."""
 
 

@@ -25,7 +25,7 @@ from harness.batch.pack import pack
 from harness.batch.rows import rows_of
 from harness.batch.run import BatchPlan, check_on, run_batch
 from harness.batch.work import BatchWork
-from harness.check.examine import Columns, columns_examined, examine
+from harness.check.examine import Columns, examine, examine_columns
 from harness.check.judging import judge_stored
 from harness.check.offline import check_paths
 from harness.check.report import CheckOptions
@@ -80,11 +80,11 @@ def verdicts(output: Path) -> dict[str, Verdict]:
 def batch(root: Path, output: Path, context: Context | None = None, **plan: Any) -> tuple[int, list[str]]:
     reply: list[str] = []
     wrap = plan.pop("wrap", None)
-    requested = plan.pop("asked", PLAIN)
+    check_options = plan.pop("check_options", PLAIN)
     inputs = plan.pop("inputs", [str(root)])
     code = check_on(
         context or Context(),
-        BatchPlan(inputs, str(output), requested, **plan),
+        BatchPlan(inputs, str(output), check_options, **plan),
         reply.append,
         wrap,  # type: ignore[arg-type]
     )
@@ -433,12 +433,12 @@ def test_a_long_history_is_judged_by_its_columns_with_the_same_rows(
     decided: list[bool] = []
 
     def noted(*given: Any) -> Columns | None:
-        found = columns_examined(*given)
+        found = examine_columns(*given)
         decided.append(found is not None)
         return found
 
     monkeypatch.setattr("harness.batch.work.MANY", 1)
-    monkeypatch.setattr("harness.batch.work.columns_examined", noted)
+    monkeypatch.setattr("harness.batch.work.examine_columns", noted)
     batch(tmp_path / "in", tmp_path / "columns", model="log")
     wanted = ("run", "key", "checker", "verdict", "reason", "model", "ops", "core", "algorithm")
     usual, columns = (

@@ -13,7 +13,7 @@ import pytest
 from harness.api import Completion, Evidence, Fault, Injection, Target
 from harness.cluster_view import ClusterView
 from harness.nemesis.events import generator
-from harness.nemesis.runner import Limits, Nemesis, refuse_destructive
+from harness.nemesis.runner import Limits, Nemesis, require_disposable
 from harness.plan.plan import PlanError
 from harness.run.simulate import simulate
 from infra.machines.api import InfraError
@@ -198,14 +198,14 @@ def test_a_role_is_whoever_has_it() -> None:
 def test_a_server_under_a_fault_does_not_die_by_itself() -> None:
     """Deaths are excused by a strike in force, and by one that ended after the process was seen to run."""
     rig = Rig()
-    assert not rig.runner.downed("n1", "broker", 0)
+    assert not rig.runner.explains_death("n1", "broker", 0)
     rig.do("inject", 1, "n1")
     before = time.monotonic()
-    assert rig.runner.downed("n1", "broker", before)
-    assert not rig.runner.downed("n2", "broker", before)
+    assert rig.runner.explains_death("n1", "broker", before)
+    assert not rig.runner.explains_death("n2", "broker", before)
     rig.do("heal", 1)
-    assert rig.runner.downed("n1", "broker", before)
-    assert not rig.runner.downed("n1", "broker", time.monotonic())
+    assert rig.runner.explains_death("n1", "broker", before)
+    assert not rig.runner.explains_death("n1", "broker", time.monotonic())
 
 
 def test_strikes_overlap_and_end_on_their_own() -> None:
@@ -368,5 +368,5 @@ def test_the_schedule_as_ops() -> None:
 
 def test_machines_not_marked_disposable_are_spared() -> None:
     with pytest.raises(PlanError, match=r"trouble would stop servers .* --disposable"):
-        refuse_destructive([Trouble(World())])
-    refuse_destructive([])
+        require_disposable([Trouble(World())])
+    require_disposable([])

@@ -109,7 +109,7 @@ def test_nobody_listens() -> None:
         (silence, TimedOut, "no answer within", SHORT),
         (hang_up, Broken, "closed the connection", LONG),
         (garbage, Broken, "not RocketMQ remoting", LONG),
-        (wrong_opaque, Broken, "not waited for", LONG),
+        (wrong_opaque, Broken, "nobody waits for", LONG),
     ],
 )
 def test_after_any_error_the_connection_is_closed(

@@ -150,7 +150,7 @@ def test_nothing_is_missing_and_the_topic_is_made_once(cluster: Cluster) -> None
         ({"listed": {"n3": {0: "n2", 3: "n3"}}}, "the name server of n3 does not list n1 in group a"),
         (
             {"listed": {"n1": {0: "n1", 2: "n2", 3: "n3"}}},
-            "the name server of n1 takes n1 for the master of group a, not n2",
+            "the name server of n1 lists n1 as the master of group a, not n2",
         ),
         ({"send_codes": [12]}, "n2 does not store a message: code 12"),
     ],

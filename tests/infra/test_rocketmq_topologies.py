@@ -20,7 +20,7 @@ from infra.systems.java import user_lib
 from infra.systems.maven import read_lock
 from infra.systems.rocketmq.servers import artifacts
 from infra.systems.rocketmq.topologies.acting_master import ActingMasterTopology
-from infra.systems.rocketmq.topologies.base import RocketmqTopology, not_taken
+from infra.systems.rocketmq.topologies.base import RocketmqTopology, find_mismatch
 from infra.systems.rocketmq.topologies.controller import ControllerTopology
 from infra.systems.rocketmq.topologies.dledger_commitlog import DledgerCommitlogTopology
 from infra.systems.rocketmq.topologies.master_slave import MasterSlaveTopology
@@ -111,10 +111,10 @@ def test_controllers_stand_alone_or_in_name_servers(kind: str) -> None:
     assert text["mappedFileSize"] == "1048576"
     assert text.get("enableControllerInNamesrv") == (None if kind == "controller" else "true")
     node.server = ProcessId(7, 99)
-    carrier = server(topology, node, "controller")
-    assert carrier.kind == kind
-    assert carrier.process() == ProcessId(7, 99)
-    assert carrier.start_command()[2] == f"/var/lib/harness/{kind}.lock"
+    host_server = server(topology, node, "controller")
+    assert host_server.kind == kind
+    assert host_server.process() == ProcessId(7, 99)
+    assert host_server.start_command()[2] == f"/var/lib/harness/{kind}.lock"
 
 
 def test_jraft_has_requests_on_a_port_of_their_own() -> None:
@@ -341,10 +341,10 @@ def test_nodes_on_machines_of_their_own_are_looked_at_one_by_one() -> None:
 def test_settings_that_did_not_take() -> None:
     requested = {"a": "1", "b": "true", "c": "x", "later": "1"}
     good = {"a": "1.0", "b": "TRUE", "c": "x"}
-    assert not_taken(requested, good, (), ()) is None
-    assert not_taken(requested, good, ("later",), ()) == "later=1 did not take effect: the value is None"
-    assert not_taken(requested, {**good, "c": "y"}, (), ()) == "c=x did not take effect: the value is y"
-    assert not_taken(requested, {**good, "c": "y"}, (), ("c",)) is None
+    assert find_mismatch(requested, good, (), ()) is None
+    assert find_mismatch(requested, good, ("later",), ()) == "later=1 did not take effect: the value is None"
+    assert find_mismatch(requested, {**good, "c": "y"}, (), ()) == "c=x did not take effect: the value is y"
+    assert find_mismatch(requested, {**good, "c": "y"}, (), ("c",)) is None
 
 
 @pytest.mark.slow

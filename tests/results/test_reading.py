@@ -25,7 +25,7 @@ from results.formats import read_history, write_jsonl
 from results.formats.detect import is_packed
 from results.op import Op
 from results.op_table import read_part, write_op_table
-from results.reading import allowance, log_lines, opened, read_bytes, read_json, read_toml
+from results.reading import log_lines, memory_limit, opened, read_bytes, read_json, read_toml
 from results.sealed import SCHEMA, read_sealed, to_columns
 from results.store import RunDir, Store
 from results.verdict import Verdict
@@ -167,13 +167,13 @@ def test_the_allowance_follows_what_a_file_takes_on_the_disk(tmp_path: Path) -> 
     path = tmp_path / "h"
     path.write_bytes(b"\x1f\x8b" + b"x" * (100 * MIB))
     assert is_packed(path)
-    assert allowance(path, None, packed=False) >= 800 * MIB
-    assert allowance(path, None, packed=True) >= 4000 * MIB
-    assert allowance(path, 100 * MIB, packed=True) == 100 * MIB
+    assert memory_limit(path, None, packed=False) >= 800 * MIB
+    assert memory_limit(path, None, packed=True) >= 4000 * MIB
+    assert memory_limit(path, 100 * MIB, packed=True) == 100 * MIB
     with path.open("wb") as file:
         file.truncate(10 << 30)
-    assert allowance(path, None, packed=True) == reading.PLAIN_FLOOR
-    assert allowance(tmp_path / "none", None, packed=True) == reading.PLAIN_FLOOR
+    assert memory_limit(path, None, packed=True) == reading.PLAIN_FLOOR
+    assert memory_limit(tmp_path / "none", None, packed=True) == reading.PLAIN_FLOOR
 
 
 # Logs and runs

@@ -28,7 +28,7 @@ class Named(Masters):
     def known(self, group: str) -> str | None:
         return self.answers[0]
 
-    async def find(self, group: str, *, doubted: str | None = None) -> str | None:
+    async def find(self, group: str, *, refused_by: str | None = None) -> str | None:
         self.asked += 1
         return self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
 
@@ -175,9 +175,9 @@ def test_the_highest_epoch_counts_and_one_look_serves_all() -> None:
             assert set(found) == {"n2"}
             assert len(leading.requests) == 1
             assert masters.known("a") == "n2"
-            assert await masters.find("a", doubted="n1") == "n2"
+            assert await masters.find("a", refused_by="n1") == "n2"
             assert len(leading.requests) == 1, "nobody doubted n2"
-            assert await masters.find("a", doubted="n2") == "n2"
+            assert await masters.find("a", refused_by="n2") == "n2"
             assert len(leading.requests) == 2
 
     run(test)

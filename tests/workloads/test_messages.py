@@ -25,7 +25,7 @@ from results.history import History
 from results.op import Op
 from results.record import RunRecord
 from results.verdict import Judgement, Verdict
-from workloads.log import PHASE, LogWorkload, tours
+from workloads.log import PHASE, LogWorkload, read_rounds
 from workloads.places import Queue, TopicLayout, queue_of
 from workloads.queue import QueueWorkload
 
@@ -280,7 +280,7 @@ def test_final_reads_that_are_never_answered_are_asked_again() -> None:
 
 def test_readers_share_the_nodes() -> None:
     for readers in (1, 2, 3, 5):
-        shares = tours(places(), readers)
+        shares = read_rounds(places(), readers)
         assert len(shares) == readers
         assert {stop for share in shares for stop in share} == {(q.key, n) for q in places().queues for n in NODES}
 

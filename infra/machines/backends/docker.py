@@ -1,8 +1,8 @@
-"""The docker backend: nodes are containers with one capability more than usual (NET_ADMIN), and never privileged.
+"""The docker backend: nodes are containers with one additional capability (NET_ADMIN), never privileged.
 
-Their network is `internal`: nothing routes it off the machine. The image is made here and imported
-(`infra.machines.image`), or built on top of `--base-image`. Labels on everything tell the run; who owns it, the engine
-itself knows (`infra.machines.backends.engine_claim`).
+Their network is `internal`: nothing routes it off the machine. The image is built here and imported
+(`infra.machines.image`), or built on top of `--base-image`. Labels on all objects name the run. The engine itself knows
+the owner (`infra.machines.backends.engine_claim`).
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ _GONE: Final = (404, 409)
 
 @dataclass(frozen=True)
 class DockerOptions:
-    """What the backend can be told."""
+    """The options of the backend."""
 
     base_image: str | None = option(None, "Build the node image on top of this one (a Debian with openjdk-17).")
 
@@ -181,16 +181,16 @@ class DockerBackend:
         control_log = ControlLog(spec.control_log)
         nodes = make_nodes(known.addresses, known.keys, control_log)
 
-        def let_go() -> None:
+        def release_and_close() -> None:
             _release(claim)
             client.close()
 
         try:
             reach(nodes, lambda name: _why_not(client, f"{prefix}-{name}"))
         except BaseException:
-            give_up(let_go)
+            give_up(release_and_close)
             raise
-        return OwnedCluster(self.name, spec.run_id, nodes, known.facts, control_log, let_go)
+        return OwnedCluster(self.name, spec.run_id, nodes, known.facts, control_log, release_and_close)
 
     def leftovers(self) -> list[Leftover]:
         """Raises InfraError where an engine that may hold something of ours does not answer."""

@@ -1,4 +1,4 @@
-"""What the backends that make their own machines (docker, local) have in common."""
+"""The common part of the backends that create their own machines (docker, local)."""
 
 from __future__ import annotations
 

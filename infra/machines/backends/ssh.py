@@ -1,14 +1,15 @@
-"""The ssh backend: machines that exist already, named by `--node [user@]host[:port]`.
+"""The ssh backend: existing machines, named by `--node [user@]host[:port]`.
 
-They are somebody's, so this backend asks before it acts. Software is installed only with `--install`; faults that stop
-processes or cut networks are permitted only with `--disposable`; a machine's host key must be known already. Everything
-of ours on a host lies below two folders (`ROOTS`) that carry the run's id in a marker file. Folders that somebody else
-made are refused; `destroy` removes exactly the marked ones, the servers started from there, and our packet rules.
+The machines belong to somebody, so this backend acts only with permission. It installs software only with `--install`.
+It permits faults that stop processes or cut networks only with `--disposable`. A machine's host key must already be
+known. All files of the harness on a host are in two folders (`ROOTS`), and a marker file in each contains the run's id.
+Folders of other owners are rejected. `destroy` removes exactly the marked folders, the servers started from there, and
+the packet rules of the harness.
 
-A record of each run lies in the cache folder of the control machine, so that `harness clean` finds the hosts of a run
-whose control program was killed; a claim beside it (`infra.machines.claims`) tells whether that program lives. A fault
-ends by its lease on the host itself; where the connection was lost in silence, its guard may outlive the run by the
-time to live, so whoever releases a host ends the run's guards first.
+The cache folder of the control machine has a record of each run, so that `harness clean` finds the hosts of a run whose
+control program was killed. A claim beside it (`infra.machines.claims`) shows whether that program is alive. A fault
+ends by its lease on the host itself. If the connection was lost silently, the guard may live longer than the run, up to
+its time to live. For this reason, a release of a host ends the guards of the run first.
 """
 
 from __future__ import annotations
@@ -234,7 +235,7 @@ class SshCluster:
 
 @dataclass(frozen=True)
 class SshOptions:
-    """What the backend can be told."""
+    """The options of the backend."""
 
     hosts: tuple[str, ...] = option((), "An existing machine (repeat).", metavar="[USER@]HOST[:PORT]", flag="--node")
     ssh_key: str | None = option(None, "The private key file.  [default: a usual one of ~/.ssh]", metavar="FILE")

@@ -1,7 +1,7 @@
-"""Networks: cut a node off from others, and see that it was done.
+"""Networks: cuts a node off from others, and probes the effect.
 
-Packet rules lie in nftables tables of our own, one a lease, so that faults that overlap heal on their own and nobody
-else's rules are touched.
+Packet rules are in separate nftables tables, one per lease. Overlapping faults therefore heal independently, and
+foreign rules are never changed.
 """
 
 from __future__ import annotations

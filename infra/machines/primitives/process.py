@@ -1,6 +1,6 @@
-"""Processes: stop, wake and kill them, and see that it was done.
+"""Processes: stops, continues and kills them, and probes the effect.
 
-A process is named by pid and start time, so that a later process with its number is never hit.
+A process is named by pid and start time, so a later process with the same number is never hit.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""Commands as processes of this machine: `infra.machines.remote.api.Remote` for what a local program can enter.
+"""Commands as processes of this machine: `infra.machines.remote.api.Remote` for machines that a local program can
+enter.
 
-`prefix` is what enters the machine (`nsenter --target PID --all --`, `chroot DIR`, `docker exec -i NAME`); empty: this
-machine itself. No network is needed, so none can be cut between a node and the control program.
+`prefix` is the command that enters the machine (`nsenter --target PID --all --`, `chroot DIR`, `docker exec -i NAME`);
+empty means this machine. It needs no network, so no fault can cut the control program off from a node.
 """
 
 from __future__ import annotations

@@ -78,7 +78,7 @@ class Connection:
             transport.close()
 
     def connect(self, timeout_s: float = 10) -> paramiko.Transport:
-        """The live connection, made anew when there is none. Raises InfraError, NodeUnreachable."""
+        """The live connection, created again when there is none. Raises InfraError, NodeUnreachable."""
         with self._lock:
             if self._transport is None or not self._transport.is_active():
                 if self._transport is not None:

@@ -60,7 +60,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class NodeStatus:
-    """What a node says of itself, asking nobody. Indices are DLedger's: -1 means none yet.
+    """What a node reports, asking nobody. Indices are DLedger's: -1 means none yet.
 
     before_begin  the last index cut off in front of its log (-1: nothing is).
     snapshots     how many snapshots it keeps, snapshot_index the newest's; None without snapshot mode.
@@ -85,7 +85,7 @@ class RegisterClient:
 
     pinned   the one node to ask, leader or not; None: find the leader and follow it.
     home     the one node whose opinion of who leads is believed: a client on that node's side of a partition, which
-             goes on talking to a deposed leader for as long as its home does. None: all nodes are asked.
+             continues talking to a deposed leader for as long as its home does. None: all nodes are asked.
     Looking for a leader has no effect and may take several tries; it gets half of the deadline. The operation itself is
     sent once, whatever happens.
     """
@@ -210,7 +210,7 @@ class RegisterClient:
         return None
 
     async def _opinion(self, node: str, timeout_s: float) -> str | None:
-        """Whom one node takes for the leader; None: nobody, or it does not answer."""
+        """Whom one node considers the leader; None: nobody, or it does not answer."""
         try:
             reply = await ask_status(node, self._endpoints[node], timeout_s, self._group)
         except RemotingError:

@@ -50,7 +50,7 @@ _AT_ONCE: Final = 2
 """JVMs started at one time: five at once starve one another on a small machine and are not ready sooner."""
 
 _READY_KEY: Final = "__ready__"
-"""A register that is only ever read: readiness is asked for without touching a workload's keys."""
+"""A register that is only ever read: probes of readiness do not touch a workload's keys."""
 
 _STATUS_TIMEOUT_S: Final = 1.0
 _POLL_S: Final = 0.2
@@ -211,7 +211,7 @@ class DledgerTopology:
         )
 
     def collect(self, node: Node, into: Path) -> list[Path]:
-        """Server log, GC logs, crash reports, settings as given and in force; of each file at most the last 64 MiB."""
+        """Server log, GC logs, crash reports, settings, given and effective; of each file at most the last 64 MiB."""
         return node.fetch(LOG, into, _LOG_LIMIT)
 
     def versions(self) -> Mapping[str, str]:

@@ -112,7 +112,7 @@ def test_refused_unsent_and_damaged_messages_are_told_apart() -> None:
     story.send(2, None, "fail")
     story.final(1, 2, 77, "?68616c6c6f")
     result = log(story)
-    assert names([result]) == {"phantom", "never-sent"}
+    assert names([result]) == {"aborted-read", "never-sent"}
     assert "?68616c6c6f" in str([a.details for a in result.anomalies])
 
 
@@ -121,7 +121,7 @@ def test_a_message_read_before_it_was_sent() -> None:
     story.poll(0, 1)
     story.send(1, 0)
     story.final(1)
-    assert names([log(story)]) == {"premature"}
+    assert names([log(story)]) == {"read-before-send"}
     assert names([LogLinearizable().check(story.record)]) == {"nonlinearizable"}
 
 
@@ -201,13 +201,13 @@ def test_columns_and_search_agree_on_small_logs() -> None:
     verdicts = {Verdict.VALID: 0, Verdict.INVALID: 0}
     for seed in range(150):
         record = small_log(seed)
-        fates = study(record.history)
+        outcomes = study(record.history)
         try:
-            log_order(queue_ops(fates, 0))
+            log_order(queue_ops(outcomes, 0))
             output = Verdict.VALID
         except Contradiction:
             output = Verdict.INVALID
-        first = int(fates.facts.origins[0])
+        first = int(outcomes.facts.origins[0])
         assert output == check(one_by_one(record.history), Log(first)).verdict, f"seed {seed}"
         verdicts[output] += 1
     assert min(verdicts.values()) > 20

@@ -89,7 +89,7 @@ class NativeProducer:
         worker = Worker(_CHILD, str(self.packages))
         try:
             await worker.start()
-            await refuse_what_is_missing(worker)
+            await check_library(worker)
             timeout_ms = max(1, int(self.deadline_s * 1000 * _MARGIN / _ATTEMPTS))
             request = {"nameservers": self.nameservers, "group": self.group, "timeout_ms": timeout_ms}
             reply = await worker.ask({"do": "produce", **request}, _SETTING_UP_S)
@@ -104,7 +104,7 @@ class NativeProducer:
         return worker
 
 
-async def refuse_what_is_missing(worker: Worker) -> None:
+async def check_library(worker: Worker) -> None:
     """Raises InfraError that names what librocketmq lacks of that which a producer needs."""
     library = await worker.ask({"do": "library"}, _SETTING_UP_S)
     if lacks := sorted(set(_NEEDED) & set(library["missing"])):
@@ -116,7 +116,7 @@ async def native_library(packages: Path) -> tuple[str, list[str]]:
     worker = Worker(_CHILD, str(packages))
     try:
         await worker.start()
-        await refuse_what_is_missing(worker)
+        await check_library(worker)
         library = await worker.ask({"do": "library"}, _SETTING_UP_S)
     except WorkerError as e:
         raise InfraError(f"the native client cannot be used here: {e}") from None

@@ -1,7 +1,7 @@
-"""A process of its own for a client that others wrote: requests and answers are lines of JSON, one at a time.
+"""A separate process for a foreign client: requests and answers are lines of JSON, one at a time.
 
-A request that is not answered in time costs the process its life, because nobody knows when it would answer. Who uses
-it starts another one, and tells that one what it has to know.
+If a request is not answered in time, the process is killed, because nobody knows when it would answer. The user of the
+worker starts another process and initialises it.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ class Worker:
 
 class Standby:
     """A worker that is kept ready: started in the background, so that an operation that is given up meanwhile does not
-    have it begin anew, and started again by the operation that finds it dead. One operation at a time, others wait.
+    have it begin again, and started again by the operation that finds it dead. One operation at a time, others wait.
     """
 
     def __init__(self, start: Callable[[], Coroutine[Any, Any, Worker]]) -> None:

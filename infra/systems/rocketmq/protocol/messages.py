@@ -46,7 +46,7 @@ class MessageError(Exception):
 class Message:
     """One stored message.
 
-    queue, offset  where it stands in the topic; physical: byte in the commit log of the broker that answered.
+    queue, offset  where it is in the topic; physical: byte in the commit log of the broker that answered.
     born, stored   milliseconds since 1970 by the producer's and the storing broker's clock.
     store_host     `ip:port` of the broker that appended it first, whoever answered.
     prepared       for the second half of a transaction: physical offset of the first.

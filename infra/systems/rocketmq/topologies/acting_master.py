@@ -1,4 +1,4 @@
-"""Slave acting master (RIP-32): the smallest living slave stands in for a master that is gone, for all but sends."""
+"""Slave acting master (RIP-32): the live slave with the smallest id replaces a missing master, except for sends."""
 
 from __future__ import annotations
 

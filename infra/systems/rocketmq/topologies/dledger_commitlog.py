@@ -16,7 +16,7 @@ from results.deployment import Traits
 
 @dataclass(frozen=True)
 class DledgerCommitlogOptions:
-    """What the topology can be told."""
+    """The options of the topology."""
 
     brokers: int | None = BROKERS
 

@@ -1,4 +1,4 @@
-"""What stands on which node of a RocketMQ cluster, and on which ports."""
+"""The servers of each node of a RocketMQ cluster, and their ports."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ PROXY_REMOTING: Final = "proxy-remoting"
 DLEDGER_PORT: Final = 40911
 
 QUORUM_SIZE: Final = 3
-"""Name servers and controllers stand on the first three nodes: the smallest number of controllers that outlives one."""
+"""Name servers and controllers are on the first three nodes: the smallest number of controllers that outlives one."""
 
 
 @dataclass(frozen=True)

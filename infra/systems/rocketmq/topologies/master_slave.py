@@ -1,4 +1,4 @@
-"""Masters that stay masters, with slaves that copy: no failover. A group whose master is gone takes no sends."""
+"""Fixed masters with slaves that copy: no failover. A group without its master accepts no sends."""
 
 from __future__ import annotations
 

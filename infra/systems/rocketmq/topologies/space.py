@@ -1,6 +1,6 @@
-"""Whether the machines have the memory and the disk for what is to run on them: told before anything is started.
+"""Checks the memory and disk of the machines before anything is started.
 
-Nodes may share a machine (containers, namespaces): those that see the same boot of a kernel do.
+Nodes may share a machine (containers, namespaces): nodes with the same boot id of the kernel do.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""What the servers of a RocketMQ cluster say of themselves, and what is still missing until they serve.
+"""The state that the servers of a RocketMQ cluster report, and the conditions that are missing until they serve.
 
-Everything here is asked for over the network, from outside: a node whose processes are stopped is silent.
+All queries go over the network, from outside: a node with stopped processes does not answer.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ async def answers(kind: str, host: str, port: int, timeout_s: float) -> bool:
 
 
 async def effective(kind: str, host: str, port: int, timeout_s: float) -> dict[str, str]:
-    """A server's configuration in force. Raises RemotingError or AdminError."""
+    """A server's effective configuration. Raises RemotingError or AdminError."""
     kinds: Mapping[str, type[NameServer | BrokerAdmin | Controller]] = {
         NAMESRV: NameServer,
         BROKER: BrokerAdmin,
@@ -75,12 +75,12 @@ async def effective(kind: str, host: str, port: int, timeout_s: float) -> dict[s
 
 
 async def look(where: Addresses, node: str, timeout_s: float, *, thorough: bool = False) -> Status:
-    """What the servers of one node say of themselves now; `silent` where its broker does not answer in time.
+    """What the servers of one node report now; `silent` where its broker does not answer in time.
 
     A node without a broker counts as a follower. `committed` is what a master knows to be on all replicas that are in
     sync with it; slaves do not tell theirs.
 
-    `begin` and `applied`, and in DLedger mode all offsets, are said only to a thorough look: they stand in the broker's
+    `begin` and `applied`, and in DLedger mode all offsets, need a thorough query: they are in the broker's
     runtime info, for which `TimerMessageStore.getAllCongestNum` walks the whole timer wheel (1.2 million slots, 0.1 to
     0.2 s of CPU). Five brokers that are asked once a second spend a whole core on it.
     """
