@@ -156,11 +156,11 @@ class Availability:
         by_node: dict[str, list[int]] = {}
         for op in acks:
             by_node.setdefault(str(op.extra.get("node")), []).append(op.time)
-        reason: dict[str, dict[str, dict[str, float | None]]] = {}
+        felt: dict[str, dict[str, dict[str, float | None]]] = {}
         for interval in found:
             parts = sides(self.nodes, interval)
             if len(parts) > 1 or (parts and len(parts[0]) < len(self.nodes)):
-                about = reason[f"{interval.fault} {interval.id}"] = {}
+                about = felt[f"{interval.fault} {interval.id}"] = {}
                 for part in parts:
                     times = sorted(t for node in part for t in by_node.get(node, ()))
                     during = [t for t in times if interval.end_ns is None or t <= interval.end_ns]
@@ -168,7 +168,7 @@ class Availability:
                         "during_s": _after(interval.start_ns, during),
                         "after_s": None if interval.end_ns is None else _after(interval.end_ns, times),
                     }
-        return reason
+        return felt
 
     def _tell(self, run: RunRecord, outage: _Outage) -> Anomaly:
         nodes = nodes_at(run, outage.end, self.nodes)

@@ -104,12 +104,12 @@ def _differs(key: str, leader: Call | None, replicas: dict[str, Call]) -> Anomal
     wanted = [through_leader] if leader is not None else []
     if len({repr(v) for v in [*held.values(), *wanted]}) <= 1:
         return None
-    reported = ", ".join(f"{node} {value}" for node, value in held.items())
+    values = ", ".join(f"{node} {value}" for node, value in held.items())
     by_leader = f"; a quorum read gave {through_leader}" if leader is not None else ""
     calls = [*replicas.values(), *([leader] if leader is not None else [])]
     return Anomaly(
         "divergent-replicas",
-        f"after everything was healed and restarted the replicas hold different values of {key}: {reported}{by_leader}",
+        f"after everything was healed and restarted the replicas hold different values of {key}: {values}{by_leader}",
         key=key,
         ops=sorted(c.completion.index for c in calls if c.completion is not None),
         window=(min(c.start for c in calls), max(c.end or c.start for c in calls)),

@@ -159,5 +159,5 @@ class _Life:
 
     def _tell(self, name: str, summary: str, before: _Position | None, at: int, line: str) -> Anomaly:
         window = (max(0, before.at if before else at), max(0, at))
-        reported = [text for text in (before.line if before else None, line) if text is not None]
-        return Anomaly(name, summary, window=window, details={"node": self.node, "log": reported})
+        lines = [text for text in (before.line if before else None, line) if text is not None]
+        return Anomaly(name, summary, window=window, details={"node": self.node, "log": lines})

@@ -18,15 +18,15 @@ from results.verdict import Anomaly, CheckResult, Verdict
 
 def permits(run: RunRecord) -> Mapping[str, str]:
     """Name of an anomaly -> why the run's configuration permits it."""
-    reported: Any = run.environment.get("permits") or {}
-    reported = json.loads(reported) if isinstance(reported, str) else reported
-    return {str(name): str(why) for name, why in reported.items()}
+    permitted: Any = run.environment.get("permits") or {}
+    permitted = json.loads(permitted) if isinstance(permitted, str) else permitted
+    return {str(name): str(why) for name, why in permitted.items()}
 
 
 def count(anomaly: Anomaly) -> int:
     """How many cases an anomaly stands for: `details["count"]`, or one."""
-    reason = anomaly.details.get("count", 1)
-    return reason if isinstance(reason, int) else 1
+    number = anomaly.details.get("count", 1)
+    return number if isinstance(number, int) else 1
 
 
 def counted(anomalies: Sequence[Anomaly]) -> str:

@@ -41,11 +41,11 @@ class SyncState:
     def check(self, run: RunRecord) -> CheckResult:
         """`stats`: `brokers`, and `out_s`: broker -> the longest time it was out while no fault was active."""
         brokers = sorted({o.node for o in run.observations if o.extra.get("broker_name") is not None})
-        text = [o for o in run.observations if isinstance(o.extra.get("in_sync"), list)]
-        if not brokers or not text:
+        reports = [o for o in run.observations if isinstance(o.extra.get("in_sync"), list)]
+        if not brokers or not reports:
             return CheckResult(self.name, Verdict.UNKNOWN, "no controller ever reported the SyncStateSet")
         found = fault_intervals(run.history)
-        absences = list(_absences(brokers, text, found))
+        absences = list(_absences(brokers, reports, found))
         longest: dict[str, float] = {}
         for absence in absences:
             longest[absence.node] = max(

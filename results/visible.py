@@ -7,13 +7,13 @@ from typing import Final
 THIN_SPACE: Final = "\u202f"
 
 
-def visible(reported: str, keep: str = f"\n\t{THIN_SPACE}") -> str:
+def visible(text: str, keep: str = f"\n\t{THIN_SPACE}") -> str:
     """The text with what cannot be seen (control characters, marks that turn the direction of writing, lone surrogates)
     as escapes. `keep`: what is left as it is all the same.
 
     >>> visible("a\\x00b")
     'a\\\\x00b'
     """
-    if reported.isprintable():
-        return reported
-    return "".join(c if c.isprintable() or c in keep else c.encode("unicode_escape").decode() for c in reported)
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() or c in keep else c.encode("unicode_escape").decode() for c in text)

@@ -64,8 +64,8 @@ class Row:
 
     def has(self, words: Sequence[str]) -> bool:
         """Whether all words (in small letters) occur in what the list shows of it."""
-        reported = f"{self.time} {self.label} {self.verdict} {self.reason}".casefold()
-        return all(word in reported for word in words)
+        text = f"{self.time} {self.label} {self.verdict} {self.reason}".casefold()
+        return all(word in text for word in words)
 
 
 @dataclass(frozen=True)
@@ -126,9 +126,9 @@ def create_app(store_root: Path, hosts: frozenset[str] = _HOSTS) -> Flask:
 
     @app.errorhandler(HTTPException)
     def refused(problem: HTTPException) -> Response:
-        reported = {404: "There is no such run or file in the store.", 405: "This view is read-only."}
+        messages = {404: "There is no such run or file in the store.", 405: "This view is read-only."}
         code = problem.code or 500
-        return Response(f"{reported.get(code, problem.name)}\n", code, mimetype="text/plain")
+        return Response(f"{messages.get(code, problem.name)}\n", code, mimetype="text/plain")
 
     @app.errorhandler(Exception)
     def failed(problem: Exception) -> Response:

@@ -351,12 +351,12 @@ class _Judge(AnomalyWriter):
                 {},
             )
 
-        reason = []
+        anomalies = []
         for legal in dict.fromkeys(cause.values()):
             some = [step for op, step in found.items() if cause[op] == legal]
             cases = self.cases(self.step_case(step) for step in some)
-            reason += [_anomaly("position-regression", t, legal) for t in cases.describe(say)]
-        return reason
+            anomalies += [_anomaly("position-regression", t, legal) for t in cases.describe(say)]
+        return anomalies
 
     def jumps(self) -> list[Anomaly]:
         reads = self.facts.reads

@@ -139,9 +139,9 @@ def _anomaly(
     returns = [int(ops.when.ret[row]) for row in chosen if ops.when.ret[row] != NEVER]
     times = [run.history[i].time for i in (*calls, *returns)]
     window = (min(times), max(times))
-    reported = "; ".join(_words(run, found, queue, ops, row) for row in chosen[:_WORDS])
+    words = "; ".join(_words(run, found, queue, ops, row) for row in chosen[:_WORDS])
     more = f"; and {len(chosen) - _WORDS} more" if len(chosen) > _WORDS else ""
-    summary = f"queue {name} cannot be an append-only log: {reported}{more}.{scene.describe(*window, group_of(name))}"
+    summary = f"queue {name} cannot be an append-only log: {words}{more}.{scene.describe(*window, group_of(name))}"
     details = {"model": "log", **scene.details(*window, group_of(name))}
     return Anomaly("nonlinearizable", summary, name, calls, window, details)
 

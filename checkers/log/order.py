@@ -59,12 +59,12 @@ def inversions(facts: LogColumns, outcomes: MessageOutcomes) -> Iterator[Inversi
     own = _behind(
         facts, place, rows[np.lexsort((place[rows], sends.process[rows], sends.queue[rows]))], by_process=True
     )
-    reason = set()
+    in_process = set()
     for earlier, later in own:
-        reason.add(later)
+        in_process.add(later)
         yield Inversion(earlier, later, True)
     for earlier, later in _behind(facts, place, rows[np.lexsort((place[rows], sends.queue[rows]))], by_process=False):
-        if later not in reason:
+        if later not in in_process:
             yield Inversion(earlier, later, False)
 
 

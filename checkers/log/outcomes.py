@@ -180,10 +180,10 @@ class MessageOutcomes:
     def moved(self) -> list[tuple[int, Ints]]:
         """(row of the send, rows of its places) of messages that stand elsewhere than where they were put, or seen."""
         facts, places = self.facts, self.facts.places
-        reason = {int(facts.places.id[rows[0]]) for rows in self.duplicated}
+        duplicates = {int(facts.places.id[rows[0]]) for rows in self.duplicated}
         # Each place seen on a final reading: the replicas contradict one another, which is told as just that.
         spread = [
-            rows for rows in self.several if int(places.id[rows[0]]) not in reason and not places.final[rows].all()
+            rows for rows in self.several if int(places.id[rows[0]]) not in duplicates and not places.final[rows].all()
         ]
         found = {int(self.sender[rows[0]]): rows for rows in spread if self.sender[rows[0]] != NONE}
         sends = facts.sends
@@ -199,7 +199,7 @@ class MessageOutcomes:
         end = np.searchsorted(places.id[order], strayed, "right")
         for a, b in zip(begin, end, strict=True):
             rows = order[a:b]
-            if int(places.id[rows[0]]) not in reason:
+            if int(places.id[rows[0]]) not in duplicates:
                 found.setdefault(int(self.sender[rows[0]]), rows)
         return sorted(found.items())
 

@@ -51,8 +51,8 @@ class Replicas:
             for reading in held:
                 behind[found.node(reading.node)] += longest.end - reading.end
             for offset in _offsets_that_differ(held):
-                reported = {found.node(r.node): _at(found, r, offset) for r in held if r.begin <= offset < r.end}
-                differ.setdefault(_odd(reported), []).append((queue, offset, reported))
+                held_by = {found.node(r.node): _at(found, r, offset) for r in held if r.begin <= offset < r.end}
+                differ.setdefault(_odd(held_by), []).append((queue, offset, held_by))
         silent = sorted({found.node(node) for _, node in readings.missing})
         lacks = {node: n for node, n in sorted(behind.items()) if n}
         stats = {"queues": queues, "messages": messages, "silent": silent, "behind": lacks}
@@ -107,16 +107,16 @@ def _tell(
     odd: tuple[str, ...],
     cases: Sequence[tuple[int, int, Mapping[str, str]]],
 ) -> Anomaly:
-    queue, offset, reported = cases[0]
+    queue, offset, held_by = cases[0]
     name = found.queues[queue]
-    rows = [r for q, n in readings.all if q == queue and found.node(n) in reported for r in readings.all[q, n].rows]
+    rows = [r for q, n in readings.all if q == queue and found.node(n) in held_by for r in readings.all[q, n].rows]
     times = [int(t) for r in rows for t in (found.reads.t0[r], found.reads.t1[r])]
     window = (min(times), max(times))
-    who = " and ".join(odd) if len(odd) < len(reported) else "the replicas"
+    who = " and ".join(odd) if len(odd) < len(held_by) else "the replicas"
     summary = (
         f"at the end {who} {'differs' if len(odd) == 1 else 'differ'} at {len(cases):,} offsets of "
         f"{len({q for q, _, _ in cases})} queues; at offset {offset} of {name}: "
-        f"{', '.join(f'{node} holds {what}' for node, what in sorted(reported.items()))}"
+        f"{', '.join(f'{node} holds {what}' for node, what in sorted(held_by.items()))}"
     )
     listed = [{"queue": found.queues[q], "offset": o, **held} for q, o, held in cases[:50]]
     details = {"count": len(cases), "first": listed, **scene.details(*window)}

@@ -118,8 +118,8 @@ class AnomalyWriter:
 
     def replicas(self, queue: int) -> dict[str, str]:
         """What the final readings of a queue cover, and who could not be read."""
-        reported = {
+        covered = {
             self.facts.node(r.node): f"{len(r.id)} messages, offsets {r.begin} to {r.end - 1}"
             for r in self.readings.of(queue)
         }
-        return reported | {self.facts.node(n): "could not be read" for q, n in self.readings.missing if q == queue}
+        return covered | {self.facts.node(n): "could not be read" for q, n in self.readings.missing if q == queue}

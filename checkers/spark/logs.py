@@ -197,8 +197,8 @@ def _kept(op: Op, mine: set[str]) -> Op:
 def _malformed(plain: DataFrame, rows: Any) -> list[tuple[str, str]]:
     """(run, why) of runs that are no histories."""
     found = rows.map(lambda row: ((row.run, row.process), row._replace(value=None, extra=None))).groupByKey()
-    reason = found.map(lambda one: (one[0][0], first_breach(one[1]))).filter(lambda one: one[1] is not None)
-    wrong: list[tuple[str, str]] = reason.reduceByKey(min).collect()
+    breaches = found.map(lambda one: (one[0][0], first_breach(one[1]))).filter(lambda one: one[1] is not None)
+    wrong: list[tuple[str, str]] = breaches.reduceByKey(min).collect()
     counted = plain.groupBy("run").agg({"index": "max", "*": "count"}).toDF("run", "most", "count")
     distinct = plain.select("run", "index").distinct().groupBy("run").count().toDF("run", "different")
     both = counted.join(distinct, "run").where("most + 1 <> count OR different <> count")

@@ -67,8 +67,8 @@ def start(master: str, conf: Mapping[str, str], name: str) -> SparkContext:
         with _aside() if local else nullcontext() as log:
             context = SparkContext.getOrCreate(settings)
     except (Py4JError, PySparkException) as problem:
-        reason = [line for line in str(problem).splitlines() if line.strip() and not line.lstrip().startswith("at ")]
-        what = reason[-1].strip() if reason else type(problem).__name__
+        lines = [line for line in str(problem).splitlines() if line.strip() and not line.lstrip().startswith("at ")]
+        what = lines[-1].strip() if lines else type(problem).__name__
         more = f"  (all of it: {log})" if log else ""
         raise NoSpark(f"Spark does not start on {master}: {what}{more}") from None
     if log is not None:

@@ -150,16 +150,16 @@ class UnitResult:
             by_run.setdefault(row.run, []).append(row)
         quick = sum(int(one.good.sum()) for one in self.quick)
         counts: dict[str, int] = {Verdict.VALID.value: quick} if quick else {}
-        reason: list[tuple[str, str, str]] = []
+        examples: list[tuple[str, str, str]] = []
         for run, rows in by_run.items():
             verdict = worst(Verdict(row.verdict) for row in rows)
             counts[verdict.value] = counts.get(verdict.value, 0) + 1
-            if verdict != Verdict.VALID and len(reason) < 5:
-                reason.append((run, verdict.value, next(row.reason for row in rows if row.verdict == verdict)))
+            if verdict != Verdict.VALID and len(examples) < 5:
+                examples.append((run, verdict.value, next(row.reason for row in rows if row.verdict == verdict)))
         ended = any(row.checker in ENDS and row.verdict != Verdict.VALID for row in self.rows)
         of = self.unit
         empty = not quick and bool(by_run) and by_run.keys() <= self.empty
-        return Receipt(fingerprint, of.name, of.source, counts, reason, of.part or None, ended, empty)
+        return Receipt(fingerprint, of.name, of.source, counts, examples, of.part or None, ended, empty)
 
 
 def _stored(look: UnitResult, place: Path, check_options: CheckOptions) -> None:

@@ -52,17 +52,17 @@ def _machine(record: RunRecord) -> list[CheckResult]:
 def _ending(record: RunRecord) -> list[CheckResult]:
     """What is to be said of how the run ended; nothing where it ended well."""
     about = record.environment
-    reported = []
+    results = []
     if "interrupted" in about:
-        reported.append(CheckResult("complete", Verdict.UNKNOWN, "the run was interrupted before its end"))
+        results.append(CheckResult("complete", Verdict.UNKNOWN, "the run was interrupted before its end"))
     elif about.get("phases") == BEGUN or not any(op.extra.get("phase") == "final" for op in record.history):
-        reported.append(CheckResult("complete", Verdict.UNKNOWN, "the run has no complete final phase: it ended early"))
+        results.append(CheckResult("complete", Verdict.UNKNOWN, "the run has no complete final phase: it ended early"))
     if "lost_nodes" in about:
         why = f"at the end the harness could not reach every node: {about['lost_nodes']}"
-        reported.append(CheckResult("nodes", Verdict.HARNESS_FAILURE, why))
+        results.append(CheckResult("nodes", Verdict.HARNESS_FAILURE, why))
     if "unhealed" in about:
-        reported.append(CheckResult("healed", Verdict.HARNESS_FAILURE, f"could not heal: {about['unhealed']}"))
-    return reported
+        results.append(CheckResult("healed", Verdict.HARNESS_FAILURE, f"could not heal: {about['unhealed']}"))
+    return results
 
 
 def judge_stored(folder: RunDir, memory: int | None = None) -> tuple[RunRecord, Judgement]:

@@ -75,7 +75,7 @@ class ProcessMonitor:
     async def _watch(self, node: Node) -> None:
         alive: dict[str, _Seen] = {}
         missing: dict[str, float] = {}
-        text: set[str] = set()
+        reported: set[str] = set()
         restarts = -1
         while alive or missing or restarts < 0:
             if restarts != self._restarts:
@@ -83,7 +83,7 @@ class ProcessMonitor:
                     await asyncio.sleep(_PAUSE_S)
                 restarts = self._restarts
                 missing.clear()
-                text.clear()
+                reported.clear()
                 now = time.monotonic()
                 while not (found := await self._processes(node)) and self._deployment.servers(node.name):
                     await asyncio.sleep(_PAUSE_S)
@@ -95,9 +95,9 @@ class ProcessMonitor:
                 gone = alive.pop(kind)
                 missing[kind] = time.monotonic()
                 if not self._excused(node.name, kind, gone.since):
-                    text.add(kind)
+                    reported.add(kind)
                     await self._tell(node, kind, gone.process.pid)
-            await self._look_for(node, alive, missing, text)
+            await self._look_for(node, alive, missing, reported)
 
     async def _look_for(self, node: Node, alive: dict[str, _Seen], missing: dict[str, float], text: set[str]) -> None:
         """Whether who was missing is back, or should have been long ago."""

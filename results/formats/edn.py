@@ -239,14 +239,14 @@ def _string(token: str, at: int) -> str:
         return text
 
     def unescaped(found: re.Match[str]) -> str:
-        reported = found[1]
-        if len(reported) == 5:
-            return chr(int(reported[1:], 16))
-        if reported.isdecimal():
-            return chr(int(reported, 8))
-        if reported not in _ESCAPES:
-            raise EdnError(f"a string with the escape '\\{reported}', which EDN does not have", at)
-        return _ESCAPES[reported]
+        escape = found[1]
+        if len(escape) == 5:
+            return chr(int(escape[1:], 16))
+        if escape.isdecimal():
+            return chr(int(escape, 8))
+        if escape not in _ESCAPES:
+            raise EdnError(f"a string with the escape '\\{escape}', which EDN does not have", at)
+        return _ESCAPES[escape]
 
     # Two \u of a surrogate pair are one character, as in Java.
     return _ESCAPE.sub(unescaped, text).encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass")

@@ -61,18 +61,18 @@ def _event(text: str) -> tuple[str, str, Any, str | None] | None:
     fields = text.split(None, 2)
     if len(fields) < 2 or fields[0][0] != ":" or fields[1][0] != ":":
         return None
-    type_, f, reported = fields[0][1:], fields[1][1:], fields[2].rstrip() if len(fields) == 3 else ""
-    if reported[:1] == ":" and type_ != INVOKE:
-        return type_, f, None, reported[1:]
-    return type_, f, _value(reported), None
+    type_, f, last = fields[0][1:], fields[1][1:], fields[2].rstrip() if len(fields) == 3 else ""
+    if last[:1] == ":" and type_ != INVOKE:
+        return type_, f, None, last[1:]
+    return type_, f, _value(last), None
 
 
-def _value(reported: str) -> Any:
+def _value(last: str) -> Any:
     """The value in the last field."""
-    if reported == "nil":
+    if last == "nil":
         return None
     try:
-        forms = parse_edn(reported)
+        forms = parse_edn(last)
     except EdnError as problem:
         raise ValueError(f"the value cannot be read: {problem.what}") from None
     if len(forms) > 1:
