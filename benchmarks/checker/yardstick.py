@@ -71,7 +71,7 @@ def of_register(packed: Packed, history: int) -> dict[str, Any]:
             a, b = (-1 if value is None else value for value in (a, b))
             kinds.append({"F": what.f, "A": a, "B": b, "Seen": a})
         ops.append(
-            {"Transition": number[kind], "Call": call[op], "Ret": last if unknown else ret[op], "Unknown": unknown}
+            {"Kind": number[kind], "Call": call[op], "Ret": last if unknown else ret[op], "Unknown": unknown}
         )
     return {"Model": "register", "Kinds": kinds, "Ops": ops}
 
@@ -85,6 +85,6 @@ def of_store(keys: Mapping[str | None, Sequence[Call]]) -> dict[str, Any]:
             assert call.completion is not None
             seen = call.completion.value if call.invoke.f == "get" else call.invoke.value
             begin, end = call.invoke.index, call.completion.index
-            ops.append({"Transition": len(kinds), "Key": number, "Call": begin, "Ret": end, "Unknown": False})
+            ops.append({"Kind": len(kinds), "Key": number, "Call": begin, "Ret": end, "Unknown": False})
             kinds.append({"F": call.invoke.f, "Text": seen})
     return {"Model": "kv", "Kinds": kinds, "Ops": ops}
