@@ -6,9 +6,9 @@ the same model. What that leaves is valid or not as it comes; brute force knows.
 checkers: it tries all orders, on `model.step` of the model as it is, with nothing narrowed. Where the states are few it
 does so compiled, on a table of all that so many ops can reach; else in plain Python.
 
-Checked are the batch (compiled scout and frontier, then the portfolio), and with `--monitors` the special cases. Prints
-a line a model, and the first history with a wrong verdict; ends with code 1 if there is one. `--hours` goes on with new
-seeds for that long.
+Checked are the batch (compiled WGL and just-in-time linearization, then the portfolio), and with `--monitors` the
+special cases. Prints a line a model, and the first history with a wrong verdict; ends with code 1 if there is one.
+`--hours` goes on with new seeds for that long.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ from fuzz.unique import MOST, UNIQUE  # noqa: E402 - the tests' own modules
 from results.history import Call  # noqa: E402
 from results.verdict import Verdict  # noqa: E402
 
-_BASE: Final = 2_000
-"""Histories that are made by real objects, a round."""
+_ROUND: Final = 100_000
+"""Histories that share a table, and a compiled call, if there are so many."""
 
 _BENT: Final = 25
 """Histories that are made of each of them."""
@@ -97,7 +97,7 @@ def brute_force(kind: Ints, call: Longs, ret: Longs, first: Longs, step: Ints) -
         begin, count = first[h], first[h + 1] - first[h]
         must = 0
         for op in range(count):
-            if ret[begin + op] >= 0:
+            if ret[begin + op] != NEVER:
                 must |= 1 << op
         stack_set[0], stack_state[0] = 0, 0
         depth = 1
@@ -145,11 +145,11 @@ def bent(packed: Packed, rng: np.random.Generator) -> Packed:
     return Packed(packed.table, kind, call, ret, first, np.arange(len(call)))
 
 
-def base(family: str, monitors: bool, ops: int, rng: Random) -> tuple[Packed, Model[Any]]:
-    """Histories of real objects, half of them with a lie; `family` of the monitors or a model."""
+def base(family: str, monitors: bool, ops: int, rng: Random, count: int = _ROUND) -> tuple[Packed, Model[Any]]:
+    """Histories of real objects, half of them with a lie; `family` of the monitors or a model. `bent` makes `count`."""
     name, work = UNIQUE[family] if monitors else (family, WORK[family])
     histories: list[list[Call]] = []
-    while len(histories) < _BASE:
+    while len(histories) * _BENT < min(count, _ROUND):
         calls = lived(rng, name, rng.choice((0, 0.1, 0.3, 0.6)), ops, work)
         histories += [calls, falsified(rng, name, calls, work)]
     model = MODELS[name]()
@@ -195,7 +195,7 @@ def fuzz(family: str, monitors: bool, count: int, ops: int, seed: int) -> bool:
     while done < count and not wrong:
         rng = Random(f"{family}/{monitors}/{ops}/{seed}/{number}")
         number += 1
-        packed, model = base(family, monitors, ops, rng)
+        packed, model = base(family, monitors, ops, rng, count - done)
         many = bent(packed, np.random.default_rng(rng.getrandbits(64)))
         truth = truth_of(many, model)
         there = np.diff(many.first) > 0
