@@ -70,9 +70,7 @@ def of_register(packed: Packed, history: int) -> dict[str, Any]:
             a, b = what.value if isinstance(what.value, tuple) else (what.value, None)
             a, b = (-1 if value is None else value for value in (a, b))
             kinds.append({"F": what.f, "A": a, "B": b, "Seen": a})
-        ops.append(
-            {"Kind": number[kind], "Call": call[op], "Ret": last if unknown else ret[op], "Unknown": unknown}
-        )
+        ops.append({"Kind": number[kind], "Call": call[op], "Ret": last if unknown else ret[op], "Unknown": unknown})
     return {"Model": "register", "Kinds": kinds, "Ops": ops}
 
 
