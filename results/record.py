@@ -1,4 +1,4 @@
-"""The record of a run, as the checkers and the report see it."""
+"""The record of a run: the input of the checkers and the report."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from results.machine import MachineSample
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """What one node said of itself at one moment (polled about once a second while a run goes).
+    """What one node reported at one moment (polled about once a second while a run goes).
 
     time       ns since the start of the run.
     role       `leader`, `follower`, `candidate`, `starting`, or `silent` (did not answer).
     term       Raft term, or None.
-    leader     name of the node it takes for the leader, or None.
+    leader     name of the node it considers the leader, or None.
     begin, end, committed, applied   log indices (brokers: bytes of the CommitLog), or None where not said. -1 means
                "none yet".
     extra      what else its servers said, JSON values: see `infra.systems.api.Status`.
@@ -60,3 +60,12 @@ class RunRecord:
     path: Path | None = None
     machine: Sequence[MachineSample] = ()
     deployment: DeploymentRecord = field(default_factory=lambda: DeploymentRecord(""))
+
+    @property
+    def version(self) -> str:
+        """Of the servers: `5.3.2`, or `5.3.2+5.5.0` of a mixed cluster; "": unknown. Runs that were stored before there
+        were deployment records have it in their environment.
+        """
+        found = sorted({server.version for server in self.deployment.servers if server.version})
+        noted = self.environment.get("rocketmq") or self.environment.get("dledger") or ""
+        return "+".join(found) or str(noted)

@@ -158,13 +158,13 @@ def test_every_node_has_its_turn() -> None:
     ("nemesis", "nodes", "said"),
     [
         (NemesisPlan("hammer-time", target="n1,n9x"), 5, "no target 'n9x'"),
-        (NemesisPlan("hammer-time", target="n1,one"), 5, "'one' cannot stand in a list of nodes"),
+        (NemesisPlan("hammer-time", target="n1,one"), 5, "'one' cannot be in a list of nodes"),
         (NemesisPlan("hammer-time", target=" , "), 5, "target of hammer-time is empty; one of one, minority"),
         (NemesisPlan("hammer-time", target="minority"), 2, "2 nodes have no minority; 'one' is right"),
-        (NemesisPlan("partition-majorities-ring"), 2, "partition-majorities-ring has nothing to do on 2 nodes;"),
-        (NemesisPlan("partition-halves"), 1, "partition-halves has nothing to do on 1 node;"),
-        (NemesisPlan("partition-leader-minority"), 4, "partition-leader-minority has nothing to do on 4 nodes;"),
-        (NemesisPlan("pause-slaves-kill-master"), 1, "pause-slaves-kill-master has nothing to do on 1 node;"),
+        (NemesisPlan("partition-majorities-ring"), 2, "partition-majorities-ring cannot act on 2 nodes;"),
+        (NemesisPlan("partition-halves"), 1, "partition-halves cannot act on 1 node;"),
+        (NemesisPlan("partition-leader-minority"), 4, "partition-leader-minority cannot act on 4 nodes;"),
+        (NemesisPlan("pause-slaves-kill-master"), 1, "pause-slaves-kill-master cannot act on 1 node;"),
     ],
 )
 def test_what_is_wrong_is_said(nemesis: NemesisPlan, nodes: int, said: str) -> None:
@@ -194,3 +194,13 @@ def test_strikes_that_are_written_out_are_taken_as_they_stand() -> None:
     assert found[0].seed, "drawn from the plan's seed where it is not written"
     with pytest.raises(PlanError, match=r"target of strike 1 \(bridge\): no target 'n9'"):
         strikes_of(Plan(nemeses=(), strikes=(Strike(1, "bridge", "n9", 1.0, at_s=1.0),)), [Bridge()])
+
+
+def test_a_written_strike_may_leave_its_target_to_the_fault() -> None:
+    written = (Strike(1, "hammer-time", "", 2.0, at_s=3.0), Strike(2, "hammer-time", "one", 2.0, at_s=8.0))
+    first, second = strikes_of(Plan(nemeses=(), strikes=written), [HammerTime(), HammerTime()])
+    assert len(first.target.split(",")) == 2, "a minority of five"
+    assert second.target in NODES
+    assert first.seed != second.seed
+    again = strikes_of(Plan(nemeses=(), strikes=written), [HammerTime(), HammerTime()])
+    assert again == [first, second]
