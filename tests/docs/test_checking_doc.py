@@ -10,7 +10,7 @@ import pytest
 
 from checkers import linearizability as lin
 from checkers.linearizability.fast import FAST
-from checkers.linearizability.monitors import locks, logs, queues, registers, sets, strings, unique
+from checkers.linearizability.monitors import locks, logs, queues, registers, sets, strings
 from harness.cli.main import cli
 from results.history import History
 from results.op import Op
@@ -51,7 +51,6 @@ def test_every_special_case_is_there() -> None:
     modules = {"kv": strings, "fifo-queue": queues, "mutex": locks, "log": logs, "grow-only-set": sets, "set": sets}
     modules |= {"register": registers, "cas-register": registers}
     assert modules.keys() == {model.name for model, record in FAST.items() if record.monitors}
-    assert registers.NAME == unique.NAME
     assert told == {(name, module.NAME) for name, module in modules.items()} | {("set", "search of each element")}
 
 

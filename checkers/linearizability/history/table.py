@@ -98,8 +98,9 @@ class Table:
             self.kinds.append(kind)
             self.pure.append(self.model.pure(kind))
             self.blind.append(self.model.blind(kind))
-            # (A model with a `kind` of its own has chosen what stands there for the answer that nobody heard.)
-            if not kind.known and not self.pure[found] and type(self.model).kind is Model.kind:
+            # (In a pair, or with a `kind` of its own, what stands there for an unknown result is no argument.)
+            own = kind.f in self.model.pairs or type(self.model).kind is not Model.kind
+            if not (kind.known or self.pure[found] or own):
                 self._unheard[found] = set()
         return found
 

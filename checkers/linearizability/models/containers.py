@@ -15,8 +15,6 @@ from typing import ClassVar, Final
 from checkers.linearizability.models.specification import INCONSISTENT, UNSEEN, Inconsistent, Model, Transition, show
 from checkers.linearizability.models.values import Truth
 from results.errors import with_article
-from results.history import Call
-from results.op import OK
 
 _Items = tuple[Hashable, ...]
 
@@ -74,14 +72,8 @@ class Set(Model[frozenset[Hashable]]):
     noun = "set"
     fs = frozenset({"add", "remove", "contains", "read"})
     observers = frozenset({"contains", "read"})
+    pairs = frozenset({"contains"})
     initial: frozenset[Hashable] = frozenset()
-
-    def kind(self, call: Call) -> Transition:
-        if call.invoke.f != "contains":
-            return super().kind(call)
-        known = call.completion is not None and call.completion.type == OK
-        answer = call.completion.value if known and call.completion is not None else None
-        return Transition("contains", (call.invoke.value, answer), known)
 
     def step(self, state: frozenset[Hashable], op: Transition) -> frozenset[Hashable] | Inconsistent:
         if op.f == "add":

@@ -29,10 +29,12 @@ import numpy as np
 import numpy.typing as npt
 
 from checkers.linearizability.history.encode import Problem
-from checkers.linearizability.history.events import NEVER, Bools, Longs, Times
-from checkers.linearizability.models.log import Log
-from checkers.linearizability.monitors.base import Contradiction, Undecided, judged, reject, times
+from checkers.linearizability.history.events import NEVER, Longs
+from checkers.linearizability.history.op_columns import LARGEST, NOTHING, OpColumns, from_problem
+from checkers.linearizability.models.specification import Model
+from checkers.linearizability.monitors.base import Contradiction, Monitor, Undecided, chosen, reject
 from checkers.linearizability.outcome import Outcome
+from checkers.linearizability.witness import log_wrong
 
 NAME: Final = "log by offsets"
 
@@ -45,7 +47,6 @@ NONE: Final = -1
 """No entry there; no offset recorded."""
 
 _NUMBERS: Final[dict[str, int]] = {"append": APPEND, "read": READ, "min-offset": MIN, "max-offset": MAX}
-_LARGEST: Final = 1 << 60
 
 
 class LogOps(NamedTuple):
@@ -55,56 +56,36 @@ class LogOps(NamedTuple):
     f       APPEND, READ, MIN or MAX.
     entry   of appends and reads; NONE: the read found nothing.
     offset  of appends (NONE: not recorded) and reads, and what a MIN or MAX said.
-    when    calls and returns.
     """
 
     f: npt.NDArray[np.uint8]
     entry: Longs
     offset: Longs
-    when: Times
-
-    def chosen(self, keep: Bools, when: Times) -> LogOps:
-        return LogOps(self.f[keep], self.entry[keep], self.offset[keep], when)
-
-
-def log_by_offsets(problem: Problem) -> Outcome | None:
-    """Valid with a witness, invalid with the earliest proof, or None where this does not apply."""
-    ops = log_ops(problem)
-    return None if ops is None else judged(problem, NAME, ops, ops.f != APPEND, log_order)
+    call: Longs
+    ret: Longs
+    source: Longs
 
 
-def log_ops(problem: Problem) -> LogOps | None:
-    """The columns of a problem of the model `log`; None with a `trim`."""
-    model: Log = problem.table.model  # type: ignore[assignment]
-    first = model.initial.first
-    numbers: dict[Any, int] = {None: NONE}
-    kinds: list[tuple[int, int, int]] = []
-    for kind in problem.table.kinds:
-        number = _NUMBERS.get(kind.f)
-        if number is None:
-            kinds.append((255, NONE, NONE))
-            continue
-        if number == APPEND:
-            entry, offset = kind.value
-        elif number == READ:
-            offset, entry = kind.value
-        else:
-            entry, offset = None, kind.value
-        at = NONE
-        if offset is not None:
-            # One in front of the first offset is as good as another, and so is one beyond all that can be.
-            at = min(offset - first, _LARGEST) if offset >= first else NONE - 1
-        kinds.append((number, numbers.setdefault(entry, len(numbers)), at))
-    when = times(problem)
-    rows = np.array(kinds, dtype=np.int64).reshape(-1, 3)[np.array(problem.kind, dtype=np.int64)[when.op]]
-    if (rows[:, 0] == 255).any():
+def log_columns(ops: OpColumns, model: Model[Any]) -> LogOps | None:
+    """None with a `trim`, and where an offset is no whole number. What is unknown and could only look goes."""
+    f = np.select([ops.of(name) for name in _NUMBERS], list(_NUMBERS.values()), 255).astype(np.uint8)
+    append, read, first = f == APPEND, f == READ, model.initial.first
+    if (f == 255).any() or (append & (ops.asked == NOTHING)).any() or abs(first) > LARGEST:
         return None
-    return LogOps(rows[:, 0].astype(np.uint8), rows[:, 1].copy(), rows[:, 2].copy(), when)
+    number = np.where(read, ops.asked, ops.got)
+    unsaid = (append & (number == NOTHING)) | ~(append | read | ops.known)
+    offset = ops.whole()[number]
+    if not ((offset != NEVER) | unsaid).all():
+        return None
+    offset = np.where(unsaid, NONE, np.where(offset < first, NONE - 1, offset - first))
+    entry = np.where(append, ops.asked, np.where(read, ops.got, NONE))
+    columns = LogOps(f, entry, offset, ops.call, ops.ret, ops.source)
+    return chosen(columns, append | ops.known)
 
 
 def log_order(ops: LogOps) -> Longs:
     """The rows of `ops` in an order that explains them. Raises Contradiction where there is none, or Undecided."""
-    f, offset, (_, call, ret) = ops.f, ops.offset, ops.when
+    f, _, offset, call, ret, _ = ops
     reject(np.nonzero((f == MIN) & (offset != 0) | (f == MAX) & (offset < 0))[0])
     reject(np.nonzero((f == READ) & (ops.entry != NONE) & (offset < 0))[0])
     owner = _owners(ops)
@@ -151,7 +132,7 @@ class _Owners(NamedTuple):
 
 
 def _owners(ops: LogOps) -> _Owners:
-    f, entry, offset, (_, _, ret) = ops.f, ops.entry, ops.offset, ops.when
+    f, entry, offset, _, ret, _ = ops
     append = f == APPEND
     reject(np.nonzero(append & (offset < NONE) & (ret < NEVER))[0])
     certain = np.nonzero(append & (offset >= 0) & (ret < NEVER))[0]
@@ -218,7 +199,7 @@ def _in_turn(latest: Longs, earliest: Longs, ops: LogOps) -> None:
     late = np.nonzero(turn > earliest)[0]
     if len(late):
         group = int(late[0])
-        blamed = np.nonzero((ops.when.ret == earliest[group]) | (ops.when.call == turn[group]))[0]
+        blamed = np.nonzero((ops.ret == earliest[group]) | (ops.call == turn[group]))[0]
         raise Contradiction(*blamed.tolist())
 
 
@@ -230,7 +211,7 @@ def _fill(ops: LogOps, owner: _Owners, must: Longs, end: int, latest: Longs, ear
     holes = np.nonzero(~taken)[0]
     if not len(holes) and not len(must):
         return nothing, nothing
-    call, ret = ops.when.call, ops.when.ret
+    call, ret = ops.call, ops.ret
     # A hole's op has to be called before anything behind it has returned.
     deadline = np.minimum.accumulate(earliest[::-1])[::-1]
     rows, offsets = nothing, nothing
@@ -254,7 +235,7 @@ def _fill(ops: LogOps, owner: _Owners, must: Longs, end: int, latest: Longs, ear
 def _fill_urgently(
     ops: LogOps, free: Longs, must: Longs, holes: npt.NDArray[np.intp], end: int, latest: Longs, deadline: Longs
 ) -> tuple[Longs, Longs]:
-    call, ret = ops.when.call, ops.when.ret
+    call, ret = ops.call, ops.ret
     reached = np.maximum.accumulate(latest)
     coming = free[np.argsort(call[free], kind="stable")].tolist()[::-1]
     waiting: list[tuple[int, int]] = []
@@ -280,7 +261,7 @@ def _fill_urgently(
 
 def _placed(ops: LogOps, owner: _Owners, filled: tuple[Longs, Longs], latest: Longs, end: int) -> Longs:
     """All rows in order; unknown appends that are not needed are left out."""
-    f, offset, call = ops.f, ops.offset, ops.when.call
+    f, offset, call = ops.f, ops.offset, ops.call
     where = np.full(len(f), NONE, np.int64)
     where[owner.rows] = owner.offsets
     where[filled[0]] = filled[1]
@@ -301,3 +282,16 @@ def _placed(ops: LogOps, owner: _Owners, filled: tuple[Longs, Longs], latest: Lo
     there[(f == APPEND) & (where < 0)] = False
     order = np.lexsort((f, rank, moment))
     return order[there[order]]
+
+
+def _replay(ops: LogOps, order: Longs) -> str | None:
+    f = ops.f[order]
+    return log_wrong(f == APPEND, f == READ, f == MAX, ops.entry[order], ops.offset[order])
+
+
+MONITOR: Final = Monitor(NAME, log_columns, log_order, lambda ops: ops.f != APPEND, _replay)
+
+
+def log_by_offsets(problem: Problem) -> Outcome | None:
+    """Valid with a witness, invalid with the earliest proof, or None where this does not apply."""
+    return MONITOR.judge(from_problem(problem), problem.table.model, len(problem.events))

@@ -1,9 +1,9 @@
 """A key with put, append and get, where no two ops put or append the same: the reads reveal the order.
 
 What a get shows is cut into the tokens that ops put or appended. So it tells which put, and which appends behind it in
-which order, made it: a *chain*, like that of swaps in a register (`zones`). All gets of one chain must show beginnings
-of its longest string; no token stands in two chains, and a put only at the beginning. The string of the beginning,
-"", begins the chain of the appends that no put precedes.
+which order, made it. An append that was shown is thus a cas from the token in front of it, a get a read of the last
+token that it shows, and "" the initial value: a register whose values are all different (`registers`). All gets of one
+chain must show beginnings of its longest string; no token stands in two chains, and a put only at the beginning.
 
 An append that no get shows happened where nobody looked: behind some chain, in front of the next put. It needs one
 moment outside the forward zones, like a write that nobody reads; unknown ones are left out.
@@ -14,13 +14,16 @@ Source: the study behind this checker; fuzzed against brute force and the search
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Final
 
+import numpy as np
+
 from checkers.linearizability.history.encode import Problem
-from checkers.linearizability.history.events import NEVER, NONE
-from checkers.linearizability.monitors.zones import Chain, in_order
+from checkers.linearizability.history.events import NONE
+from checkers.linearizability.monitors.base import Contradiction
+from checkers.linearizability.monitors.registers import INITIAL, RegisterOps, register_order
 from checkers.linearizability.outcome import Outcome
 from results.verdict import Verdict
 
@@ -39,93 +42,56 @@ def unique_tokens(problem: Problem) -> Outcome | None:
             return None
     if any(longer.startswith(token) for token, longer in pairwise(sorted(tokens))):
         return None
-    invalid = Outcome(Verdict.INVALID, NAME, len(problem.events))
-    chains = _chains(problem, tokens, gets)
-    if chains is None:
-        return invalid
-    order = in_order(chains)
-    return invalid if order is None else Outcome(Verdict.VALID, NAME, invalid.work, witness=order)
+    try:
+        ops = _as_register(problem, tokens, gets)
+        order = ops.source[register_order(ops)]
+    except Contradiction:
+        return Outcome(Verdict.INVALID, NAME, len(problem.events))
+    return Outcome(Verdict.VALID, NAME, len(problem.events), witness=order.tolist())
 
 
-def _chains(problem: Problem, tokens: Mapping[str, int], gets: Mapping[str, list[int]]) -> list[Chain] | None:
-    """All ops that matter, or None where they contradict each other already."""
+def _as_register(problem: Problem, tokens: Mapping[str, int], gets: Mapping[str, list[int]]) -> RegisterOps:
+    """A value is the op that put or appended it, and one. Raises Contradiction where the strings cannot be."""
+    value = [op + 1 for op in range(len(problem.kind))]
+    expects = [NONE] * len(value)
+    puts = {op for op in tokens.values() if problem.what(op).f == "put"}
     lengths = sorted({len(token) for token in tokens})
-    is_put = {op for op in tokens.values() if problem.what(op).f == "put"}
-    # The string of each chain, by the put that begins it, NONE for the chain that begins with nothing.
-    longest: dict[int, str] = {NONE: ""}
-    members: dict[int, list[str]] = {NONE: []}
-    for shown in sorted(gets, key=len, reverse=True):
-        first = _token(shown, 0, lengths, tokens)
-        if first is None and shown:
-            return None
-        writer = tokens[first] if first is not None else NONE
-        head = writer if writer in is_put else NONE
-        if not longest.setdefault(head, shown).startswith(shown):
-            if head != NONE or longest[NONE]:
-                return None
-            longest[NONE] = shown
-        members.setdefault(head, []).append(shown)
-    chains: list[Chain] = []
     placed: set[int] = set()
-    for head, whole in longest.items():
-        chain = Chain([])
-        if head == NONE:
-            chain.first = chain.last = -1
-        if not _cut(problem, whole, head, chain, lengths, tokens, gets, members[head], is_put, placed):
-            return None
-        chains.append(chain)
-    for op in tokens.values():
-        if op not in placed and problem.ret[op] != NEVER:
-            alone = Chain([])
-            alone.add(problem, [op])
-            chains.append(alone)
-    return chains
+    chains: dict[int, list[str]] = {}
+    for shown in sorted(gets, key=len, reverse=True):
+        first = next(_cut(shown, lengths, tokens), (NONE, 0))[0]
+        chains.setdefault(first if first in puts else NONE, []).append(shown)
+    for seen in chains.values():
+        whole = seen[0]
+        at, last = 0, INITIAL
+        ends = {0: INITIAL}
+        for op, end in _cut(whole, lengths, tokens):
+            # A put begins its chain; an append follows another token, or the initial value.
+            if op in placed or (op in puts and at):
+                raise Contradiction
+            placed.add(op)
+            if op not in puts:
+                expects[op] = last
+            at, last = end, op + 1
+            ends[at] = last
+        for shown in seen:
+            if len(shown) not in ends or not whole.startswith(shown):
+                raise Contradiction
+            for get in gets[shown]:
+                value[get] = ends[len(shown)]
+    rows = np.array(problem.ops, np.int64)
+    values, wanted, call, ret = (np.array(c, np.int64)[rows] for c in (value, expects, problem.call, problem.ret))
+    write = np.ones(len(value), np.bool_)
+    write[[op for shown in gets.values() for op in shown]] = False
+    return RegisterOps(write[rows], values, wanted, call, ret, rows)
 
 
-def _cut(
-    problem: Problem,
-    whole: str,
-    head: int,
-    chain: Chain,
-    lengths: list[int],
-    tokens: Mapping[str, int],
-    gets: Mapping[str, list[int]],
-    shown: list[str],
-    is_put: set[int],
-    placed: set[int],
-) -> bool:
-    """Fills `chain` with the ops that made `whole`, and the gets of each of its beginnings; whether that can be.
-
-    `shown`: the different ones of its beginnings that were seen; each must end where a token ends.
-    """
+def _cut(text: str, lengths: Sequence[int], tokens: Mapping[str, int]) -> Iterator[tuple[int, int]]:
+    """(op, end) of each token that the text consists of. Raises Contradiction where it does not."""
     at = 0
-    # Slices of each beginning would cost the square of a long string: their lengths tell them apart.
-    seen = {len(text): text for text in shown}
-    found = 0
-    if head == NONE and "" in gets:
-        found += 1
-        if not chain.add(problem, gets[""]):
-            return False
-    while at < len(whole):
-        token = _token(whole, at, lengths, tokens)
-        if token is None:
-            return False
-        op = tokens[token]
-        if op in placed or (op in is_put) != (at == 0 and head != NONE):
-            return False
-        placed.add(op)
-        at += len(token)
-        if not chain.add(problem, [op]):
-            return False
-        if at in seen:
-            found += 1
-            if not chain.add(problem, gets[seen[at]]):
-                return False
-    return found == len(shown)
-
-
-def _token(text: str, at: int, lengths: list[int], tokens: Mapping[str, int]) -> str | None:
-    for length in lengths:
-        if text[at : at + length] in tokens:
-            return text[at : at + length]
-    return None
+    while at < len(text):
+        length = next((length for length in lengths if text[at : at + length] in tokens), None)
+        if length is None:
+            raise Contradiction
+        op, at = tokens[text[at : at + length]], at + length
+        yield op, at
