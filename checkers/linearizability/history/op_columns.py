@@ -26,10 +26,12 @@ LARGEST: Final = 10**18
 
 
 class OpColumns(NamedTuple):
-    """Ops of one object, in order of call. Values are numbers: equal ones are equal values, NOTHING is None.
+    """Ops of one object, which its model knows, in order of call. Values are numbers: equal ones are equal values,
+    NOTHING is None.
 
     f            place in `fs`.
     asked, got   the argument, and the result where it is known. Of a cas: what it expects, and what it leaves.
+                 (Which of the two an op has follows from `f`; the other one means nothing.)
     known        is the result known? Otherwise nobody knows whether it happened (there are none that failed).
     call, ret    places of its events in the order of time; `ret` is NEVER where there is none.
     source       the name of each op: the index of its invocation in the history, or its number in the problem.
@@ -61,25 +63,23 @@ def from_problem(problem: Problem, nothing: Hashable = None) -> OpColumns:
     """The ops of a problem. `nothing`: the value that gets the number NOTHING."""
     numbers: dict[Any, int] = {nothing: NOTHING}
     fs: dict[str, int] = {}
-    kinds: list[tuple[int, int, int, bool]] = []
-    model = problem.table.model
-    for kind in problem.table.kinds:
-        asked = got = nothing
-        if kind.f in model.pairs or kind.f == "cas":
-            asked, got = kind.value
-        elif kind.known and kind.f in model.observers:
-            got = kind.value
-        else:
-            asked = kind.value
-        f = fs.setdefault(kind.f, len(fs))
-        first = numbers.setdefault(asked, len(numbers) - 1)
-        kinds.append((f, first, numbers.setdefault(got, len(numbers) - 1), kind.known))
+    kinds, pairs = problem.table.kinds, {"cas", *problem.table.model.pairs}
     events = np.array(problem.events, np.int64)
     op = events[events & 1 == 0] >> 1
-    rows = np.array(kinds, np.int64).reshape(-1, 4)[np.array(problem.kind, np.int64)[op]]
-    f_, asked_, got_, known = rows.T
+    kind = np.array(problem.kind, np.int64)[op]
+    f = np.array([fs.setdefault(one.f, len(fs)) for one in kinds], np.int64)
+    if pairs.isdisjoint(fs):
+        # (An op has an argument or a result, and nobody looks at the other.)
+        asked = got = np.array([numbers.setdefault(one.value, len(numbers) - 1) for one in kinds], np.int64)[kind]
+    else:
+        values = [one.value if one.f in pairs else (one.value, one.value) for one in kinds]
+        asked, got = (
+            np.array([numbers.setdefault(value[side], len(numbers) - 1) for value in values], np.int64)[kind]
+            for side in (0, 1)
+        )
+    known = np.array([one.known for one in kinds], np.bool_)[kind]
     call, ret = np.array(problem.call, np.int64)[op], np.array(problem.ret, np.int64)[op]
-    return OpColumns(list(fs), f_, asked_, got_, known == 1, call, ret, op, lambda: _whole(numbers))
+    return OpColumns(list(fs), f[kind], asked, got, known, call, ret, op, lambda: _whole(numbers))
 
 
 def from_calls(calls: Sequence[Call]) -> OpColumns | None:

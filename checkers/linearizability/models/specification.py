@@ -90,7 +90,7 @@ class Model(ABC, Generic[S]):
     noun       what one object is called in sentences.
     fs         the operations it knows; all others are none of its business.
     observers  those whose completion carries what was seen.
-    pairs      those of which `step` needs the argument, too (a read *of some offset*): their value is the pair
+    pairs      observers of which `step` needs the argument, too (a read *of some offset*): their value is the pair
                (argument, result), and (argument, None) where nobody knows the result.
     """
 
@@ -110,12 +110,12 @@ class Model(ABC, Generic[S]):
         result (an owner that is the process where none is named); lists may be left as they are.
         """
         invoke, completion = call.invoke, call.completion
+        if invoke.f not in self.observers:
+            return Transition(invoke.f, invoke.value)
         known = completion is not None and completion.type == OK
         result = completion.value if completion is not None and known else None
         if invoke.f in self.pairs:
             return Transition(invoke.f, (invoke.value, result), known)
-        if invoke.f not in self.observers:
-            return Transition(invoke.f, invoke.value)
         return Transition(invoke.f, result if known else invoke.value, known)
 
     def replay(self, ops: Iterable[Transition]) -> int | None:

@@ -65,7 +65,7 @@ class Elements(NamedTuple):
 
 def queue_columns(ops: OpColumns, model: Model[Any]) -> QueueOps | None:
     put = ops.of("enqueue")
-    if not (put | ops.of("dequeue")).all() or (ops.asked[put] == NOTHING).any():
+    if (put & (ops.asked == NOTHING)).any():
         return None
     took = np.where(ops.known, np.where(ops.got == NOTHING, EMPTY, DEQUEUE), LOST)
     element = np.where(put, ops.asked, np.maximum(ops.got, 0))

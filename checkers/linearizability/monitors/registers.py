@@ -59,46 +59,50 @@ class RegisterOps(NamedTuple):
 
 
 class Zones(NamedTuple):
-    """By value: the earliest return and the latest call of its chain (told of the value that begins it), whether it
-    must have been there, the value that begins its chain, and its place in that. By position: the end of the forward
-    zone that began last.
+    """first, last  by value that begins a chain: the earliest return in that, and the latest call.
+    needed       by value: must it have been there?
+    begins       and does it begin a chain?
+    head, depth  the value that begins its chain, and its place in that (where there is a cas).
     """
 
     first: Longs
     last: Longs
     needed: Bools
+    begins: Bools
     head: Longs
     depth: Longs
-    cover: Longs
 
 
 def register_columns(ops: OpColumns, model: Model[Any]) -> RegisterOps | None:
     """None where an op says what the register did *not* hold. Reads of unknown outcome constrain nothing and go."""
-    cas = ops.of("cas")
-    leaves = cas | ops.of("write")
-    if not (leaves | ops.of("read")).all():
+    if "cas-refused" in ops.fs and ops.of("cas-refused").any():
         return None
-    value = np.where(leaves & ~cas, ops.asked, ops.got) + 1
-    columns = RegisterOps(leaves, value, np.where(cas, ops.asked + 1, NONE), ops.call, ops.ret, ops.source)
+    leaves = write = ~ops.of("read")
+    expects = np.full(len(write), NONE)
+    if "cas" in ops.fs:
+        cas = ops.of("cas")
+        write, expects = leaves & ~cas, np.where(cas, ops.asked + 1, NONE)
+    value = np.where(write, ops.asked, ops.got) + 1
+    columns = RegisterOps(leaves, value, expects, ops.call, ops.ret, ops.source)
     return columns if ops.known.all() else chosen(columns, leaves | ops.known)
 
 
 def register_order(ops: RegisterOps) -> Longs:
     """The rows in an order that explains them, without unknown writers that nobody saw. Raises as `Monitor` says."""
-    zones = check_register(ops)
-    place = np.where(zones.first < zones.last, 2 * zones.first, 2 * zones.last)
-    backward = np.nonzero(_begins(zones) & (zones.first > zones.last))[0]
-    over = zones.cover[zones.last[backward]]
-    held = over > zones.last[backward]
+    zones, cover = check_register(ops)
+    first, last = zones.first, zones.last
+    place = 2 * np.where(first < last, first, last)
+    backward = np.nonzero(zones.begins & (first > last))[0]
+    over = cover[last[backward]]
+    held = over > last[backward]
     place[backward[held]] = 2 * over[held] + 1
     place[INITIAL] = -2
     rows = np.nonzero(zones.needed[ops.value])[0]
     value = ops.value[rows]
+    if zones.begins is zones.needed:
+        return rows[np.lexsort((ops.call[rows], ~ops.write[rows], value, place[value]))]
     head = zones.head[value]
-    keys = [ops.call[rows], ~ops.write[rows], head, place[head]]
-    if zones.depth.any():
-        keys.insert(2, zones.depth[value])
-    return rows[np.lexsort(keys)]
+    return rows[np.lexsort((ops.call[rows], ~ops.write[rows], zones.depth[value], head, place[head]))]
 
 
 def _replay(ops: RegisterOps, order: Longs) -> str | None:
@@ -114,8 +118,8 @@ def unique_register(problem: Problem) -> Outcome | None:
     return MONITOR.judge(from_problem(problem, nothing=model.initial), model, len(problem.events))
 
 
-def check_register(ops: RegisterOps) -> Zones:
-    """The zones, when they fit beside each other; no order is made. Raises as `Monitor` says."""
+def check_register(ops: RegisterOps) -> tuple[Zones, Longs]:
+    """The zones, when they fit beside each other, and their cover; no order is made. Raises as `Monitor` says."""
     write, value, expects, call, ret, _ = ops
     swaps = np.nonzero(expects >= 0)[0]
     values = max(int(value.max(initial=0)), int(expects[swaps].max(initial=0)) if len(swaps) else 0) + 1
@@ -135,28 +139,25 @@ def check_register(ops: RegisterOps) -> Zones:
     np.maximum.at(last, value[reads], call[reads])
     needed[INITIAL] = True
     first[INITIAL] = -1
-    zones = Zones(first, last, needed, np.arange(values), np.zeros(values, np.int64), first)
+    every = np.arange(values)
+    zones = Zones(first, last, needed, needed, every, every)
     if len(swaps):
+        zones = zones._replace(depth=np.zeros(values, np.int64))
         _join(ops, zones, writer, dict(zip(value[swaps].tolist(), expects[swaps].tolist(), strict=True)))
-    zones = zones._replace(cover=_cover(ops, zones))
-    backward = np.nonzero(_begins(zones) & (first > last))[0]
-    inside = backward[zones.cover[last[backward]] > first[backward]]
+        zones = zones._replace(begins=needed & (zones.depth == 0))
+    cover = _cover(ops, zones)
+    backward = np.nonzero(zones.begins & (first > last))[0]
+    inside = backward[cover[last[backward]] > first[backward]]
     if len(inside):
         zone = int(inside[0])
-        around = np.nonzero(_begins(zones) & (first < last[zone]) & (last > first[zone]))[0][:1]
+        around = np.nonzero(zones.begins & (first < last[zone]) & (last > first[zone]))[0][:1]
         raise Contradiction(*_bounds(ops, zones, zone, *around.tolist()))
-    return zones
-
-
-def _begins(zones: Zones) -> Bools:
-    """Which values begin a chain that was there."""
-    begins: Bools = zones.needed & (zones.depth == 0)
-    return begins
+    return zones, cover
 
 
 def _join(ops: RegisterOps, zones: Zones, writer: Longs, comes_from: dict[int, int]) -> None:
     """Makes one chain of the clusters that cas ops join. `comes_from`: by value that a cas leaves, the expected one."""
-    first, last, needed, head, depth, _ = zones
+    first, last, needed, _, head, depth = zones
     # Who left a value that was there found the one it expected.
     todo = [value for value in comes_from if needed[value]]
     next_of: dict[int, int] = {}
@@ -187,7 +188,7 @@ def _join(ops: RegisterOps, zones: Zones, writer: Longs, comes_from: dict[int, i
 def _cover(ops: RegisterOps, zones: Zones) -> Longs:
     """By position: where the forward zone ends that began last (or before everything: the initial value's)."""
     first, last = zones.first, zones.last
-    forward = np.nonzero(_begins(zones) & (first < last))[0]
+    forward = np.nonzero(zones.begins & (first < last))[0]
     size = max(int(ops.call.max(initial=0)), int(last.max())) + 2
     begins = np.full(size, -1, np.int64)
     # A forward zone begins at a return before some call, so it lies among the calls; that of the initial value before.
@@ -199,7 +200,7 @@ def _cover(ops: RegisterOps, zones: Zones) -> Longs:
     overlap = later[before > first[later]]
     if len(overlap):
         zone = int(overlap[np.argmin(first[overlap])])
-        earlier = np.nonzero(_begins(zones) & (first < first[zone]) & (last > first[zone]))[0][:1]
+        earlier = np.nonzero(zones.begins & (first < first[zone]) & (last > first[zone]))[0][:1]
         raise Contradiction(*_bounds(ops, zones, zone, *earlier.tolist()))
     return cover
 
