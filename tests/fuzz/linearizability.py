@@ -97,7 +97,7 @@ def brute_force(kind: Ints, call: Longs, ret: Longs, first: Longs, step: Ints) -
         begin, count = first[h], first[h + 1] - first[h]
         must = 0
         for op in range(count):
-            if ret[begin + op] >= 0:
+            if ret[begin + op] < NEVER:
                 must |= 1 << op
         stack_set[0], stack_state[0] = 0, 0
         depth = 1
