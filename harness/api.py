@@ -6,7 +6,7 @@ A workload is found through the entry point group `harness.workloads`, a fault t
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
@@ -103,6 +103,8 @@ class Workload(ABC):
     """What `--client` may be, the default first; empty: it has clients of its own, and no choice."""
     Options: ClassVar[type] = NoOptions
     """What it can be told: see `infra.options`."""
+    model: ClassVar[str | None] = None
+    """The model of `checkers.linearizability` that judges histories of its ops that anybody wrote, if one does."""
     default_rate: ClassVar[float] = 100.0
     """Ops per second over all clients, where the plan says nothing."""
     restart_before_final: ClassVar[bool] = True
@@ -147,6 +149,16 @@ class Workload(ABC):
     @abstractmethod
     def acknowledges(self, op: Op) -> bool:
         """Whether this completion proves that the service serves (an acknowledged write, a quorum read, ...)."""
+
+    @classmethod
+    def judges(cls, fs: Set[str], identified: bool) -> Sequence[Checker] | None:
+        """Who judges a history of messages that anybody wrote (`harness check --workload NAME`), by its ops alone: no
+        nodes, roles or faults are known. None: such histories cannot be judged.
+
+        fs          its kinds of ops.
+        identified  acknowledgements carry message ids.
+        """
+        return None
 
     def server_settings(self) -> Mapping[str, str]:
         """Settings the workload's options imply (e.g. snapshot mode); `--set` has the last word."""

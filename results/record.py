@@ -60,3 +60,12 @@ class RunRecord:
     path: Path | None = None
     machine: Sequence[MachineSample] = ()
     deployment: DeploymentRecord = field(default_factory=lambda: DeploymentRecord(""))
+
+    @property
+    def version(self) -> str:
+        """Of the servers: `5.3.2`, or `5.3.2+5.5.0` of a mixed cluster; "": unknown. Runs that were stored before there
+        were deployment records have it in their environment.
+        """
+        found = sorted({server.version for server in self.deployment.servers if server.version})
+        noted = self.environment.get("rocketmq") or self.environment.get("dledger") or ""
+        return "+".join(found) or str(noted)

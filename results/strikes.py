@@ -50,7 +50,8 @@ class Strike:
     """One fault at one time. Times in seconds since the main phase began.
 
     id       from 1, in the order of the plan, or of `at_s`.
-    fault    the fault's own name. target: a role, or names of nodes: `n1,n4`. options: the fault's, as TOML has them.
+    fault    the fault's own name. options: the fault's, as TOML has them.
+    target   a role, or names of nodes: `n1,n4`; "": the fault's default.
     for_s    how long it lasts.
     seed     of the random numbers with which the fault aims.
     at_s     when it begins; None: it waits for an event.

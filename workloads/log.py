@@ -13,7 +13,7 @@ by its address.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
@@ -135,6 +135,15 @@ class LogWorkload(Workload):
         return gen.clients(
             gen.any_(*(ReadToEnd(q.key, n) for q in self.places.queues for n in self.places.groups[q.group]))
         )
+
+    @classmethod
+    def judges(cls, fs: Set[str], identified: bool) -> Sequence[Checker] | None:
+        chosen: list[Checker] = [LogAnomalies(), LogLinearizable()]
+        if identified:
+            chosen.append(MessageIds())
+        if "replica-read" in fs:
+            chosen.append(Replicas())
+        return chosen
 
     def server_settings(self) -> Mapping[str, str]:
         return {"broker.maxTransferCountOnMessageInMemory": str(PULL_LIMIT)}

@@ -8,7 +8,7 @@ read through by its address.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass, replace
 from random import Random
 from typing import Any, ClassVar, Final, Literal
@@ -95,6 +95,15 @@ class QueueWorkload(LogWorkload):
         for queue in self.places.queues:
             found.setdefault(replace(queue, number=-1).key, []).append(queue.key)
         return found
+
+    @classmethod
+    def judges(cls, fs: Set[str], identified: bool) -> Sequence[Checker] | None:
+        chosen = [*(super().judges(fs, identified) or ()), Deliveries()]
+        if fs & {"commit", "committed"}:
+            chosen.append(Offsets())
+        if "pop" in fs:
+            chosen.append(Leases())
+        return chosen
 
     def group_checkers(self, deployment: DeploymentRecord) -> Sequence[Checker]:
         every = deployment.traits.offsets_copied_s or 10.0

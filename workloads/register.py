@@ -58,6 +58,7 @@ class RegisterWorkload(Workload):
     name = "register"
     summary = "linearizable registers on a DLedger group (RIP-59's test): read, write, cas on independent keys"
     topologies = ("dledger",)
+    model = "cas-register"
     Options: ClassVar[type] = RegisterOptions
 
     def client(self, context: RunContext, thread: int) -> Client:

@@ -176,7 +176,7 @@ def _stored(look: UnitResult, place: Path, asked: CheckOptions) -> None:
     about = {
         "workload": plan.workload,
         "nemesis": ",".join(n.fault for n in plan.nemeses or plan.strikes) or "none",
-        "version": record.environment.get("rocketmq") or record.environment.get("dledger") or plan.server.version,
+        "version": record.version or plan.server.version,
         "began": look.unit.source.rstrip("/").rpartition("/")[2],
     }
     for result in judgement.results:

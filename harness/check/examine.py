@@ -19,6 +19,7 @@ from checkers.linearizability.models import MODELS
 from checkers.wellformed import WellFormed
 from harness.check.foreign_messages import judged
 from harness.check.report import CheckOptions, CheckReport
+from harness.parts import registry
 from harness.plan.plan import PlanError
 from results.errors import HistoryError, StoreError
 from results.formats import read_history
@@ -105,7 +106,8 @@ def _history(path: Path, shown: str, model: str | None, asked: CheckOptions) -> 
     if chosen is None:
         told = f"no model is implied; name one with --model ({', '.join(sorted(MODELS))})"
         if any(op.f == "send" for op in foreign.history.clients):
-            told = "these are ops of messages: say --workload log, or, with consumer groups, --workload queue"
+            names = " or --workload ".join(_of_messages())
+            told = f"these are ops of messages: name what they are of, with --workload {names}"
         raise HistoryError(path, None, told)
     record = RunRecord(foreign.history)
     ops, notes = len(foreign.history.clients), tuple(foreign.notes)
@@ -121,6 +123,12 @@ def _history(path: Path, shown: str, model: str | None, asked: CheckOptions) -> 
         orders = {key: tuple(r.witness or ()) for key, r in keys.items()} if asked.witness else None
         return replace(found, witness=orders)
     return _violations(found, record.history.by_key, keys, asked) if result.verdict == Verdict.INVALID else found
+
+
+def _of_messages() -> list[str]:
+    """Workloads that have judges of messages."""
+    found = {name: registry.workload_class(name) for name in registry.names(registry.WORKLOADS)}
+    return [name for name, of in found.items() if of.judges(frozenset(), identified=False) is not None]
 
 
 def _by_columns(path: Path, shown: str, model: str | None, asked: CheckOptions) -> CheckReport | None:

@@ -1,4 +1,4 @@
-"""`harness check --workload log|queue`: a history of messages that anybody wrote, judged by its ops alone.
+"""`harness check --workload NAME`: a history of messages that anybody wrote, judged by its ops alone.
 
 What a run of our own has beside its history - nodes, roles, faults, a final phase - is not asked for: only the judges
 of content take part, and of these the ones that the history has ops for. docs/histories.md is the input.
@@ -6,16 +6,15 @@ of content take part, and of these the ones that the history has ops for. docs/h
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Set
+from collections.abc import Sequence
 from pathlib import Path
 
-from checkers.api import Checker, judge
-from checkers.log import LogAnomalies, LogLinearizable, MessageIds, Replicas
+from checkers.api import judge
 from checkers.message_ops import BadOp, validate
-from checkers.queue import Deliveries, Leases, Offsets
 from checkers.wellformed import WellFormed
 from harness.check.report import CheckOptions, CheckReport
 from harness.check.summary import check_lines
+from harness.parts import registry
 from results.errors import HistoryError
 from results.formats import ForeignHistory, read_history
 from results.formats.detect import is_packed, unpacked
@@ -24,24 +23,6 @@ from results.record import RunRecord
 from results.verdict import Judgement, Verdict
 
 _PROBLEMS = 5
-
-
-def judges(workload: str, fs: Set[str], identified: bool = False) -> Sequence[Checker]:
-    """The judges of a history with these kinds of ops: `log`, or, with consumer groups, `queue`. `identified`:
-    acknowledgements carry message ids.
-    """
-    chosen: list[Checker] = [LogAnomalies(), LogLinearizable()]
-    if identified:
-        chosen.append(MessageIds())
-    if "replica-read" in fs:
-        chosen.append(Replicas())
-    if workload == "queue":
-        chosen.append(Deliveries())
-        if fs & {"commit", "committed"}:
-            chosen.append(Offsets())
-        if "pop" in fs:
-            chosen.append(Leases())
-    return chosen
 
 
 def judged(path: Path, shown: str, workload: str, asked: CheckOptions) -> CheckReport:
@@ -58,7 +39,8 @@ def judged(path: Path, shown: str, workload: str, asked: CheckOptions) -> CheckR
     if found.verdict == Verdict.VALID:
         clients = foreign.history.clients
         identified = any("message_id" in op.extra for op in clients)
-        found = judge(record, judges(workload, {op.f for op in clients}, identified))
+        judges = registry.workload_class(workload).judges({op.f for op in clients}, identified)
+        found = judge(record, judges or ())
     return _examined(whole, found)
 
 

@@ -49,8 +49,8 @@ cli.add_command(trends)
 @click.option("--jobs", type=click.IntRange(1), default=1, show_default=True, help="Processes that check at a time.")
 @click.option(
     "--workload",
-    type=click.Choice(["log", "queue", "register"]),
-    help="What the histories are of, instead of a model: messages (docs/histories.md), or registers.",
+    metavar="NAME",
+    help="What the histories are of, instead of a model: log or queue (docs/histories.md), register, or your own.",
 )
 def check(paths: tuple[Path, ...], asked: CheckOptions, witness: bool, workload: str | None, **options: Any) -> None:
     """Judge stored runs (folders), histories (files), or folders of them again, offline, one line each.
@@ -64,11 +64,16 @@ def check(paths: tuple[Path, ...], asked: CheckOptions, witness: bool, workload:
     harness check corpus --models corpus/verdicts.csv --json results.jsonl
     """
     from harness.check.offline import check_paths
+    from harness.parts import registry
 
     if workload is not None and (options["model"] or options["models"]):
         raise PlanError("--workload and --model exclude each other; a history is judged by one of them")
-    if workload == "register":
-        workload, options["model"] = None, "cas-register"
+    if workload is not None:
+        found = registry.workload_class(workload)
+        if found.model is not None:
+            workload, options["model"] = None, found.model
+        elif found.judges(frozenset(), identified=False) is None:
+            raise PlanError(f"a history of the workload {workload!r} cannot be judged without its run; name a --model")
     asked = replace(asked, witness=witness, pictures=options["explain"] is not None, workload=workload)
     sys.exit(check_paths(paths, terminal.say, asked, **options))
 

@@ -19,6 +19,7 @@ from harness import terminal
 from harness.cli.parts import duration, store_option
 from harness.nemesis.effective import by_times
 from harness.parts import registry
+from harness.plan.defaults import default_fault, default_workload
 from harness.plan.plan import NemesisPlan, Plan, PlanError
 from infra.options import OptionError, OptionSpec, assignments, seconds
 from infra.systems.api import TOPOLOGIES
@@ -152,11 +153,14 @@ def _plan(plan_file: Any, params: Mapping[str, Any]) -> Plan:
 
 @click.command("run", cls=RunCommand)
 @click.option("--plan", "plan_file", type=click.Path(path_type=Path), help="A plan in TOML; options override it.")
-@click.option("--workload", help="What clients do and what must hold (harness list workloads).  [default: log]")
+@click.option(
+    "--workload",
+    help=f"What clients do and what must hold (harness list workloads).  [default: {default_workload()}]",
+)
 @click.option(
     "--nemesis",
     help='Faults, joined by commas, each with options of its own: "hammer-time target=slaves, bridge for=5s"; or none '
-    "(harness list nemeses).  [default: partition-halves]",
+    f"(harness list nemeses).  [default: {default_fault()}]",
 )
 @click.option(
     "--target",

@@ -39,12 +39,7 @@ def strikes(plan: Plan, faults: Sequence[Fault]) -> list[Strike]:
     """
     nodes = plan.nodes
     if plan.strikes:
-        for strike, fault in zip(plan.strikes, faults, strict=True):
-            _check(strike.target, f"strike {strike.id} ({fault.name})", fault, nodes)
-        return [
-            replace(strike, fault=fault.name, seed=strike.seed or plan.rng(f"strikes/{strike.id}").getrandbits(32))
-            for strike, fault in zip(plan.strikes, faults, strict=True)
-        ]
+        return [_written(plan, strike, fault) for strike, fault in zip(plan.strikes, faults, strict=True)]
     found: list[Strike] = []
     met: dict[str, int] = {}
     for place, (nemesis, fault) in enumerate(zip(plan.nemeses, faults, strict=True)):
@@ -55,6 +50,17 @@ def strikes(plan: Plan, faults: Sequence[Fault]) -> list[Strike]:
         found += _of_one(plan, nemesis, fault, nodes, place, stream)
     found.sort(key=lambda strike: strike.at_s or 0.0)
     return [replace(strike, id=number) for number, strike in enumerate(found, start=1)]
+
+
+def _written(plan: Plan, strike: Strike, fault: Fault) -> Strike:
+    """A strike of the plan, with the nodes that `one`, `minority` and so on mean, and a seed."""
+    what = f"strike {strike.id} ({fault.name})"
+    expression = strike.target or fault.default_target
+    _check(expression, what, fault, plan.nodes)
+    rng = plan.rng(f"strikes/{strike.id}")
+    hit = resolve(expression, plan.nodes, rng, where=f"target of {what}")
+    seed = strike.seed or rng.getrandbits(32)
+    return replace(strike, fault=fault.name, target=",".join(hit) or expression, seed=seed)
 
 
 def _of_one(

@@ -14,6 +14,7 @@ from harness.api import ClientProtocol, Workload
 from harness.nemesis.events import check_trigger
 from harness.nemesis.targets import check_role, is_role
 from harness.parts import registry
+from harness.plan.defaults import default_client
 from harness.plan.plan import NemesisPlan, Plan, PlanError, ServerRule
 from infra.options import dump, suggest, toml_value
 from infra.systems.api import TOPOLOGIES, Launch, LaunchRule, ServerSettings, Topology
@@ -61,6 +62,7 @@ def resolve(plan: Plan) -> Plan:
         strikes=tuple(
             replace(
                 strike,
+                target=strike.target or registry.fault_class(strike.fault).default_target,
                 options=_filled(
                     registry.fault_class(strike.fault),
                     strike.options,
@@ -203,7 +205,7 @@ def _topology(plan: Plan, workload: type[Workload]) -> str:
 
 def _client(plan: Plan, workload: type[Workload]) -> str | None:
     if not workload.clients:
-        if plan.client not in (None, "remoting"):
+        if plan.client not in (None, default_client()):
             raise PlanError(f"workload {plan.workload!r} has clients of its own; leave --client out")
         return None
     if plan.client is not None and plan.client not in workload.clients:

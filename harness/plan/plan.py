@@ -37,6 +37,7 @@ from typing import Any, Final, TypeVar
 
 import tomli_w
 
+from harness.plan.defaults import default_fault, default_workload
 from harness.plan.table import PlanError, Table, check, flat, scalar_text, without_none
 from infra.options import OptionError, cut, duration_text, parse
 from results.reading import read_toml
@@ -113,7 +114,7 @@ class ServerPlan:
 class Plan:
     """Times in seconds, `rate` in ops per second over all clients (None: the workload's own)."""
 
-    workload: str = "log"
+    workload: str = field(default_factory=default_workload)
     seed: int = 0
     time_limit_s: float = 60.0
     rate: float | None = None
@@ -126,7 +127,7 @@ class Plan:
     """Of the workload, and of the client."""
     cluster: ClusterPlan = field(default_factory=ClusterPlan)
     server: ServerPlan = field(default_factory=ServerPlan)
-    nemeses: tuple[NemesisPlan, ...] = (NemesisPlan("partition-halves"),)
+    nemeses: tuple[NemesisPlan, ...] = field(default_factory=lambda: (NemesisPlan(default_fault()),))
     strikes: tuple[Strike, ...] = ()
     """Written out; then there are no nemeses."""
 
@@ -302,7 +303,7 @@ def strike_table(strike: Strike) -> dict[str, Any]:
     """A strike as a `[[strike]]` table."""
     return without_none(
         fault=strike.fault,
-        target=strike.target,
+        target=strike.target or None,
         at=None if strike.at_s is None else duration_text(strike.at_s),
         after=strike.after,
         delay=duration_text(strike.delay_s) if strike.delay_s else None,
@@ -347,7 +348,7 @@ def _nemeses(top: Table) -> tuple[NemesisPlan, ...]:
     for i, table in enumerate(top.tables("nemesis"), start=1):
         fault = table.get("fault", str, None)
         if fault is None:
-            raise PlanError(f'{table.where}: nemesis {i} names no fault; write fault = "hammer-time", say')
+            raise PlanError(f'{table.where}: nemesis {i} names no fault; write fault = "{default_fault()}", say')
         found.append(
             NemesisPlan(
                 fault,
@@ -364,14 +365,14 @@ def _strike(table: Table, number: int) -> Strike:
     fault, target = table.get("fault", str, None), table.get("target", str, None)
     at, after = table.get("at", object, None), table.get("after", str, None)
     where = f"{table.where}: strike {number}"
-    if fault is None or target is None:
-        raise PlanError(f"{where} names no {'fault' if fault is None else 'target'}")
+    if fault is None:
+        raise PlanError(f'{where} names no fault; write fault = "{default_fault()}", say')
     if at is None and after is None:
         raise PlanError(f'{where} never begins: at = "12s" (a time), or after = "role-changed" (an event) is right')
     found = Strike(
         number,
         fault,
-        target.strip(),
+        (target or "").strip(),
         for_s=table.seconds("for", NemesisPlan("").for_s),
         seed=table.get("seed", int, 0),
         at_s=None if at is None else table.seconds("at", 0.0),

@@ -14,6 +14,10 @@ from pathlib import Path
 
 import pytest
 
+from results.journal import read_journal
+from results.op import NEMESIS
+from results.store import RunDir
+
 ROOT = Path(__file__).parents[2]
 PACKAGE = Path(__file__).parent / "own_package"
 
@@ -51,13 +55,15 @@ def wheel(folder: Path) -> Path:
     return made
 
 
-def harness(installed: Path, *argv: str, home: Path | None = None) -> subprocess.CompletedProcess[str]:
+def harness(
+    installed: Path, *argv: str, home: Path | None = None, patience_s: float = 120
+) -> subprocess.CompletedProcess[str]:
     path = os.pathsep.join(map(str, (ROOT, ROOT / "tests", installed)))
     return subprocess.run(
         [sys.executable, "-m", "harness.cli", *argv],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=patience_s,
         check=False,
         cwd=home,
         env={**os.environ, "PYTHONPATH": path},
@@ -69,6 +75,8 @@ OPTIONS = {
     "own-pause": "--share X",
     "own-service": "--bug none|lost_write",
     "own-machines": "--boot TIME",
+    "own-mix": "--reads N",
+    "own-restart": "--orderly true|false",
 }
 
 
@@ -122,3 +130,22 @@ def test_they_run_and_are_judged(bug: str, code: int, installed: Path, tmp_path:
     assert json.loads((run / "deployment.json").read_text())["topology"] == "own-service"
     assert "own-pause" in (run / "effective.toml").read_text()
     assert harness(installed, "check", str(run.resolve())).returncode == code
+
+
+@pytest.mark.cluster
+def test_workload_and_fault_run_on_real_nodes(installed: Path, tmp_path: Path) -> None:
+    """Two restarts of one kind with different options stand in one plan; both are seen, and healed."""
+    faults = "own-restart,own-restart orderly=false"
+    given = ["--workload", "own-mix", "--reads", "3", "--nemesis", faults, "--target", "one", "--seed", "4"]
+    more = ["--cluster", "local", "--time-limit", "24s", "--interval", "12s", "--duration", "4s"]
+    done = harness(installed, "run", "--store", "runs", *given, *more, home=tmp_path, patience_s=400)
+    assert done.returncode == 0, done.stdout + done.stderr
+    run = RunDir((tmp_path / "runs" / "latest").resolve())
+    ops = read_journal(run.journal)[0]
+    struck = [op.value for op in ops if op.process == NEMESIS and op.f == "inject" and op.type != "invoke"]
+    actions = {action for strike in struck for did in strike["nodes"].values() for action in did.values()}
+    assert actions == {"SIGTERM, start", "SIGKILL, start"}
+    assert all(strike["seen"] for strike in struck)
+    reads, writes = (sum(op.f == f and op.type == "invoke" for op in ops) for f in ("read", "write"))
+    assert 1 < writes / reads < 3
+    assert harness(installed, "check", str(run.path)).returncode == 0

@@ -68,7 +68,7 @@ def test_settings_may_be_nested_or_dotted(tmp_path: Path) -> None:
         ("[server]\ncontroller_type = 'zab'", "controller_type is 'zab'; dledger or jraft or"),
         ("[server]\nprofil = 'strict'", "the topology 'controller' has no option 'profil'"),
         ("[[server.on]]\nversio = 'x'", "on 1: unknown key 'versio'; did you mean 'version'?"),
-        ("[[strike]]\nfault = 'bridge'", "strike 1 names no target"),
+        ("[[strike]]\ntarget = 'one'", 'strike 1 names no fault; write fault = "partition-halves", say'),
         ("[[strike]]\nfault = 'bridge'\ntarget = 'n1'", "strike 1 never begins"),
         ("[[strike]]\nfault='bridge'\ntarget='n1'\nat=1\n[[nemesis]]\nfault='bridge'", "no [[nemesis]] can draw"),
         ("nemesis = 3", "write [[nemesis]]"),

@@ -194,3 +194,13 @@ def test_strikes_that_are_written_out_are_taken_as_they_stand() -> None:
     assert found[0].seed, "drawn from the plan's seed where it is not written"
     with pytest.raises(PlanError, match=r"target of strike 1 \(bridge\): no target 'n9'"):
         strikes_of(Plan(nemeses=(), strikes=(Strike(1, "bridge", "n9", 1.0, at_s=1.0),)), [Bridge()])
+
+
+def test_a_written_strike_may_leave_its_target_to_the_fault() -> None:
+    written = (Strike(1, "hammer-time", "", 2.0, at_s=3.0), Strike(2, "hammer-time", "one", 2.0, at_s=8.0))
+    first, second = strikes_of(Plan(nemeses=(), strikes=written), [HammerTime(), HammerTime()])
+    assert len(first.target.split(",")) == 2, "a minority of five"
+    assert second.target in NODES
+    assert first.seed != second.seed
+    again = strikes_of(Plan(nemeses=(), strikes=written), [HammerTime(), HammerTime()])
+    assert again == [first, second]

@@ -60,7 +60,7 @@ _LOG_LIMIT: Final = 64 << 20
 
 OPTIONS: Final[Mapping[str, str]] = {
     "-Xmx160m": "enough for a small group's server; five fit into 1 GiB (93-104 MB resident each)",
-    **options(f"gc-{SERVER}.log"),
+    **options("gc.log"),
 }
 """The options of every server's JVM, each with its reason. A user's own come after them."""
 

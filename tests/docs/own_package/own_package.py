@@ -1,6 +1,8 @@
-"""A user's package: one of each kind of plug-in, each with an option of its own, on the simulated service.
+"""A user's package: one of each kind of plug-in, each with an option of its own.
 
-Nothing of the harness knows it; `test_own_package.py` installs it and runs it from the command line.
+`own-register`, `own-pause`, `own-service` and `own-machines` run on the simulated service, `own-mix` and `own-restart`
+on real nodes. The harness does not know this package; `test_own_package.py` installs it and runs it from the command
+line.
 """
 
 from __future__ import annotations
@@ -10,11 +12,18 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any, Literal
 
+import harness.generator as gen
+from checkers.api import Checker
+from checkers.stats import Stats
 from harness.api import Client, Injection, RunContext, Target
 from harness.cluster_view import ClusterView
-from infra.machines.api import ClusterSpec, SettingsError
+from harness.generator import Generator, Invocation
+from infra.machines.api import ClusterSpec, Lease, ProcessId, SettingsError
+from infra.machines.primitives.process import kill_process
 from infra.options import Seconds, option
-from infra.systems.api import ServerSettings
+from infra.systems.api import Server, ServerSettings
+from nemesis.process import Kill, ProcessFault
+from results.deployment import DeploymentRecord
 from sim.rig import SimBackend, SimClient, SimCluster, SimImpairment, SimPause, SimTopology
 from sim.service import Bug, Service
 from workloads.register import RegisterOptions, RegisterWorkload
@@ -87,3 +96,55 @@ class OwnMachines(SimBackend):
         options: Any = spec.options
         cluster.facts = {**cluster.facts, "boot_s": str(options.boot)}
         return cluster
+
+
+@dataclass(frozen=True)
+class OwnMixOptions(RegisterOptions):
+    reads: int = option(10, "One op in so many is a read.", low=2, high=100)
+
+
+class OwnMix(RegisterWorkload):
+    name = "own-mix"
+    summary = "registers with reads and writes alone"
+    Options = OwnMixOptions
+
+    def generator(self, rng: Random, phase: str) -> Generator:
+        def ops(key: str, n: int) -> Invocation:
+            return Invocation("read", key) if n % self.options.reads == 0 else Invocation("write", key, n + 1)
+
+        return gen.key_window(rng, 3, self.options.ops_per_key, lambda key: lambda n: ops(key, n), prefix=f"{phase}.")
+
+    def checkers(self, deployment: DeploymentRecord) -> Sequence[Checker]:
+        return [Stats(["read", "write"]) if c.name == "stats" else c for c in super().checkers(deployment)]
+
+
+@dataclass(frozen=True)
+class OwnRestartOptions:
+    orderly: bool = option(True, "End the server with SIGTERM, and not with SIGKILL.")
+
+
+class OwnRestartInjection(Kill):
+    orderly = True
+
+    def end(self, server: Server, running: ProcessId, ttl_s: float) -> Lease:
+        lease = server.node.lease([], [server.start_command()], ttl_s=ttl_s)
+        if self.orderly:
+            server.stop()
+        else:
+            kill_process(server.node, running)
+        return lease
+
+
+class OwnRestart(ProcessFault):
+    name = "own-restart"
+    summary = "one server is ended and started again"
+    default_target = "one"
+    injection = OwnRestartInjection
+    Options = OwnRestartOptions
+
+    def aim(self, view: ClusterView, target: Target, rng: Random) -> Mapping[str, Injection]:
+        found = super().aim(view, target, rng)
+        for injection in found.values():
+            injection.orderly = self.options.orderly  # type: ignore[attr-defined]
+            injection.action = "SIGTERM, start" if self.options.orderly else "SIGKILL, start"  # type: ignore[attr-defined]
+        return found

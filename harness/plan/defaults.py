@@ -1,0 +1,34 @@
+"""The plug-ins that a plan has where it names none: entry points of the group `harness.defaults` (`pyproject.toml`)."""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib.metadata import entry_points
+from typing import Final
+
+DEFAULTS: Final = "harness.defaults"
+
+
+@cache
+def default(kind: str, group: str) -> str:
+    """The name, in its group of plug-ins, of the default of this kind. Raises LookupError where none is installed."""
+    classes = {point.value for point in entry_points(group=DEFAULTS, name=kind)}
+    found = sorted(point.name for point in entry_points(group=group) if point.value in classes)
+    if not found:
+        raise LookupError(f"no default {kind} is installed: the entry points of {DEFAULTS} and {group} do not fit")
+    return found[0]
+
+
+def default_workload() -> str:
+    """`log`."""
+    return default("workload", "harness.workloads")
+
+
+def default_fault() -> str:
+    """`partition-halves`."""
+    return default("nemesis", "harness.nemeses")
+
+
+def default_client() -> str:
+    """`remoting`."""
+    return default("client", "harness.clients")
