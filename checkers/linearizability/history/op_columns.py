@@ -115,7 +115,11 @@ def from_calls(calls: Sequence[Call]) -> OpColumns | None:
 def _whole(values: Iterable[Any]) -> Longs:
     """The whole number that each value is, or NEVER; the first value has the number NOTHING."""
     found = [
-        max(-LARGEST, min(int(value), LARGEST)) if isinstance(value, int | float) and value % 1 == 0 else NEVER
+        value
+        if type(value) is int and -LARGEST < value < LARGEST
+        else max(-LARGEST, min(int(value), LARGEST))
+        if isinstance(value, int | float) and value % 1 == 0
+        else NEVER
         for value in values
     ]
     return np.array([*found[1:], found[0]], np.int64)

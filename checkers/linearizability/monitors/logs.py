@@ -68,19 +68,21 @@ class LogOps(NamedTuple):
 
 def log_columns(ops: OpColumns, model: Model[Any]) -> LogOps | None:
     """None with a `trim`, and where an offset is no whole number. What is unknown and could only look goes."""
-    f = np.select([ops.of(name) for name in _NUMBERS], list(_NUMBERS.values()), 255).astype(np.uint8)
-    append, read, first = f == APPEND, f == READ, model.initial.first
-    if (f == 255).any() or (append & (ops.asked == NOTHING)).any() or abs(first) > LARGEST:
+    if abs(model.initial.first) > LARGEST:
         return None
+    f = np.array([_NUMBERS.get(name, 255) for name in ops.fs], np.uint8)[ops.f]
+    append, read = f == APPEND, f == READ
     number = np.where(read, ops.asked, ops.got)
-    unsaid = (append & (number == NOTHING)) | ~(append | read | ops.known)
     offset = ops.whole()[number]
-    if not ((offset != NEVER) | unsaid).all():
+    missing = offset == NEVER
+    unsaid = ~read & (number == NOTHING) & (append | ~ops.known)
+    if ((f == 255) | (missing & ~unsaid) | (append & (ops.asked == NOTHING))).any():
         return None
-    offset = np.where(unsaid, NONE, np.where(offset < first, NONE - 1, offset - first))
+    offset -= model.initial.first
+    offset = np.where(missing, NONE, np.where(offset < 0, NONE - 1, offset))
     entry = np.where(append, ops.asked, np.where(read, ops.got, NONE))
     columns = LogOps(f, entry, offset, ops.call, ops.ret, ops.source)
-    return chosen(columns, append | ops.known)
+    return columns if ops.known.all() else chosen(columns, append | ops.known)
 
 
 def log_order(ops: LogOps) -> Longs:
