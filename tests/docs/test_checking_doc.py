@@ -54,6 +54,19 @@ def test_every_special_case_is_there() -> None:
     assert told == {(name, module.NAME) for name, module in modules.items()} | {("set", "search of each element")}
 
 
+def test_every_path_names_tests_that_are_there() -> None:
+    """And every special case and search has a row."""
+    tests = Path(__file__).parents[1] / "checkers"
+    section = DOC.split("### Path -> evidence -> test\n", 1)[1].split("\n## ", 1)[0]
+    named = re.findall(r"`(test_\w+)::(test_\w+)`", section)
+    assert len(named) > 25
+    for module, test in named:
+        assert f"def {test}(" in (tests / f"{module}.py").read_text(), f"{module}::{test}"
+    paths = {row[0].strip("`") for row in rows("Path -> evidence -> test")}
+    assert {algorithm.strip("`") for _, algorithm, _ in rows("Special cases")} <= paths
+    assert {"WGL", "just-in-time linearization", "CEGAR", "state flow", "batch", "direct, from calls"} <= paths
+
+
 def test_a_batch_can_be_asked_for_a_witness() -> None:
     (code,) = re.findall(r"```python\n(from checkers.linearizability.batch .*?)```", DOC, re.DOTALL)
     ops = [Op(0, 0, 0, "invoke", "write", "k", 1), Op(1, 1, 0, "ok", "write", "k", 1)]
