@@ -110,13 +110,17 @@ def _elements(ops: QueueOps) -> Elements:
     return Elements(enqueue, dequeue, called, np.minimum(ended, gone), taken, gone)
 
 
-def _in_order(ops: QueueOps, found: Elements, lost: Longs, size: int) -> Elements:
-    """Raises Contradiction where elements overtake others, or get lost; what a LOST one took is no longer there."""
-    # The earliest end of a dequeue of anything enqueued from a position on.
+def _deadlines(found: Elements, size: int) -> Longs:
+    """By position: the earliest end of a dequeue of anything enqueued from there on."""
     ends = np.full(size + 1, NEVER, np.int64)
     known = np.nonzero(found.gone < NEVER)[0]
     ends[found.called[known]] = found.gone[known]
-    deadline = np.minimum.accumulate(ends[::-1])[::-1]
+    return np.minimum.accumulate(ends[::-1])[::-1]
+
+
+def _in_order(ops: QueueOps, found: Elements, lost: Longs, size: int) -> Elements:
+    """Raises Contradiction where elements overtake others, or get lost; what a LOST one took is no longer there."""
+    deadline = _deadlines(found, size)
     put = np.nonzero((found.enqueue >= 0) & (found.inside < NEVER))[0]
     due = deadline[found.inside[put]]
     overtaken = put[due < found.taken[put]]
@@ -207,10 +211,7 @@ def unique_fifo(problem: Problem) -> Outcome | None:
 
 def _settled(found: Elements, moments: Longs) -> Elements:
     """Dequeues that may have happened did so only where they have to, and then as soon as they have to."""
-    ends = np.full(int(found.called[found.called < NEVER].max(initial=0)) + 2, NEVER, np.int64)
-    known = np.nonzero(found.gone < NEVER)[0]
-    ends[found.called[known]] = found.gone[known]
-    deadline = np.minimum.accumulate(ends[::-1])[::-1]
+    deadline = _deadlines(found, int(found.called[found.called < NEVER].max(initial=0)) + 1)
     due = np.where(found.inside < len(deadline), deadline[np.minimum(found.inside, len(deadline) - 1)], NEVER)
     last = int(moments.max(initial=-1))
     perhaps = (found.dequeue >= 0) & (found.gone == NEVER)
