@@ -6,6 +6,7 @@ tests compare with brute force. A record is looked up by the very class: a subcl
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -112,11 +113,4 @@ def first_refuted(problem: Problem) -> int:
 def earliest_return(problem: Problem, last: int, refuted: Callable[[int], bool]) -> int:
     """The position of the first return that is refuted, if the last one up to `last` is."""
     returns = [position for position, event in enumerate(problem.events[: last + 1]) if event & 1]
-    low, high = 0, len(returns) - 1
-    while low < high:
-        middle = (low + high) // 2
-        if refuted(returns[middle]):
-            high = middle
-        else:
-            low = middle + 1
-    return returns[low]
+    return returns[bisect_left(returns, True, hi=len(returns) - 1, key=refuted)]

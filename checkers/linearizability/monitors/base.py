@@ -6,6 +6,7 @@ rows in an order that explains them, or raises.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final, Generic, Protocol, Self, TypeVar
@@ -108,15 +109,12 @@ def first_proof(ops: C, pure: Bools, test: Callable[[C], object]) -> tuple[int, 
             return np.array(found.rows, np.int64)
         return None
 
-    returns = np.sort(ops.ret[ops.ret < NEVER])
-    low, high = 0, len(returns) - 1
-    while low < high:
-        middle = (low + high) // 2
-        if refuted(until(ops, pure, int(returns[middle]))) is not None:
-            high = middle
-        else:
-            low = middle + 1
-    position = int(returns[low])
+    returns: list[int] = np.sort(ops.ret[ops.ret < NEVER]).tolist()
+
+    def proves(position: int) -> bool:
+        return refuted(until(ops, pure, position)) is not None
+
+    position = returns[bisect_left(returns, True, hi=len(returns) - 1, key=proves)]
     known = until(ops, pure, position)
     blamed = refuted(known)
     return position, known, _NONE if blamed is None else blamed

@@ -46,6 +46,7 @@ MAX: Final = 3
 NONE: Final = -1
 """No entry there; no offset recorded."""
 
+_EMPTY: Final = np.zeros(0, np.int64)
 _NUMBERS: Final[dict[str, int]] = {"append": APPEND, "read": READ, "min-offset": MIN, "max-offset": MAX}
 
 
@@ -207,42 +208,28 @@ def _in_turn(latest: Longs, earliest: Longs, ops: LogOps) -> None:
 
 def _fill(ops: LogOps, owner: _Owners, must: Longs, end: int, latest: Longs, earliest: Longs) -> tuple[Longs, Longs]:
     """(rows, offsets) for the holes, and behind the end for acknowledged ops that are left. Raises as `log_order`."""
-    nothing = np.zeros(0, np.int64)
     taken = np.zeros(end, bool)
     taken[owner.offsets] = True
     holes = np.nonzero(~taken)[0]
     if not len(holes) and not len(must):
-        return nothing, nothing
-    call, ret = ops.call, ops.ret
+        return _EMPTY, _EMPTY
+    call, ret, free = ops.call, ops.ret, owner.free
     # A hole's op has to be called before anything behind it has returned.
     deadline = np.minimum.accumulate(earliest[::-1])[::-1]
-    rows, offsets = nothing, nothing
-    if len(owner.fixed) and len(holes):
+    fits = owner.fixed
+    if len(fits) and len(holes):
         if len(must):
             raise Undecided
-        fits = owner.fixed[np.isin(ops.offset[owner.fixed], holes)]
+        fits = fits[np.isin(ops.offset[fits], holes)]
         fits = fits[call[fits] < deadline[2 * ops.offset[fits] + 1]]
         fits = fits[np.unique(ops.offset[fits], return_index=True)[1]]
-        rows, offsets = fits, ops.offset[fits]
-        holes = np.setdiff1d(holes, offsets, assume_unique=True)
-    unknown = owner.free[ret[owner.free] == NEVER]
-    unknown = unknown[np.argsort(call[unknown], kind="stable")]
-    if not len(must):
-        if len(unknown) < len(holes) or (call[unknown[: len(holes)]] > deadline[2 * holes + 1]).any():
-            raise Contradiction(*_reaching(ops, end))
-        return np.concatenate((rows, unknown[: len(holes)])), np.concatenate((offsets, holes))
-    return _fill_urgently(ops, owner.free, must, holes, end, latest, deadline)
-
-
-def _fill_urgently(
-    ops: LogOps, free: Longs, must: Longs, holes: npt.NDArray[np.intp], end: int, latest: Longs, deadline: Longs
-) -> tuple[Longs, Longs]:
-    call, ret = ops.call, ops.ret
+        holes = np.setdiff1d(holes, ops.offset[fits], assume_unique=True)
+    else:
+        fits = _EMPTY
     reached = np.maximum.accumulate(latest)
     coming = free[np.argsort(call[free], kind="stable")].tolist()[::-1]
     waiting: list[tuple[int, int]] = []
-    rows, offsets = [], []
-    left = len(must)
+    rows, offsets, left = fits.tolist(), ops.offset[fits].tolist(), len(must)
     for offset in (*holes.tolist(), *range(end, end + len(must))):
         if offset >= end and not left:
             break
