@@ -81,14 +81,14 @@ def check_columns(
     work = len(ops.f) + completed
     found = direct.find_witness(ops, model)
     if found is not None and found.wrong is not None:
-        told = FAILED_REPLAY.format(found.wrong)
-        return LinearResult(Verdict.UNKNOWN, told, algorithm=found.algorithm, work=work)
+        reason = FAILED_REPLAY.format(found.wrong)
+        return LinearResult(Verdict.UNKNOWN, reason, algorithm=found.algorithm, work=work)
     if found is not None:
         return _valid(completed, found.order.tolist(), found.algorithm, work)
     few = direct.find_contradiction(ops, model)
     if few is None:
         return None
-    # The few ops are judged like any other history: it is their own contradiction that is told.
+    # The few ops are judged like any other history: their own contradiction is what is explained.
     calls = calls_at(few.source.tolist())
     pairs = zip(calls, few.returned.tolist(), strict=True)
     problem = encode([call if returned else Call(call.invoke, None) for call, returned in pairs], model)
@@ -109,8 +109,8 @@ def check_keys(history: History, model: Model[Any], budget: Budget = _DEFAULT) -
 
 
 def _valid(completed: int, witness: Sequence[int], algorithm: str, work: int) -> LinearResult:
-    told = f"an order that explains all {completed} completed ops exists"
-    return LinearResult(Verdict.VALID, told, witness=witness, algorithm=algorithm, checked=completed, work=work)
+    reason = f"an order that explains all {completed} completed ops exists"
+    return LinearResult(Verdict.VALID, reason, witness=witness, algorithm=algorithm, checked=completed, work=work)
 
 
 def _undecided(problem: Problem, outcome: Outcome) -> LinearResult:
@@ -119,23 +119,23 @@ def _undecided(problem: Problem, outcome: Outcome) -> LinearResult:
     reached = sum(event & 1 for event in problem.events[: max(outcome.position, 0)])
     steps = f"{outcome.work:,} steps" + ("" if jit.enabled() else " in plain Python (compiled code may get further)")
     if reached:
-        told = f"undecided after {steps}: linearizable up to {reached:,} of {total:,} completed ops, "
-        told += f"then the {outcome.algorithm} gave up ({outcome.ran_out})"
+        reason = f"undecided after {steps}: linearizable up to {reached:,} of {total:,} completed ops, "
+        reason += f"then the {outcome.algorithm} gave up ({outcome.ran_out})"
     else:
-        told = f"undecided after {steps}, {total:,} completed ops: {outcome.ran_out}"
-    return LinearResult(Verdict.UNKNOWN, told, algorithm=outcome.algorithm, checked=reached, work=outcome.work)
+        reason = f"undecided after {steps}, {total:,} completed ops: {outcome.ran_out}"
+    return LinearResult(Verdict.UNKNOWN, reason, algorithm=outcome.algorithm, checked=reached, work=outcome.work)
 
 
 def _violation(
     problem: Problem, outcome: Outcome, budget: Budget, calls: Sequence[Call], key: str | None, illustrate: bool = True
 ) -> LinearResult:
     # (An explanation asks for the states where it knows the algorithm that did not tell them.)
-    told = (
+    shown = (
         illustrated(problem, outcome, budget) if illustrate else replace(outcome, algorithm="", states=(), survivors=())
     )
-    told = unmerged(problem, told, budget)
-    found = explain(problem, told, budget)
-    outcome = replace(told, algorithm=outcome.algorithm)
+    shown = unmerged(problem, shown, budget)
+    found = explain(problem, shown, budget)
+    outcome = replace(shown, algorithm=outcome.algorithm)
     by_index = {call.invoke.index: call for call in calls}
     core = [problem.source[op] for op in found.core.ops]
     failing = problem.source[found.op]

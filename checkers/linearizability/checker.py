@@ -67,8 +67,8 @@ class Linearizable:
             try:
                 result = check(calls, self.model, budget)
             except ValueError as problem:
-                told = f"the history makes no sense to the model {self.model.name}: {_on(key)}{problem}"
-                return CheckResult(self.name, Verdict.UNKNOWN, told), results
+                reason = f"the history makes no sense to the model {self.model.name}: {_on(key)}{problem}"
+                return CheckResult(self.name, Verdict.UNKNOWN, reason), results
             slowest = max(slowest, (time.perf_counter() - started, len(results), key))
             left -= result.work
             explained += result.verdict == Verdict.INVALID
@@ -104,8 +104,8 @@ class Linearizable:
 
     def _merge(self, results: Mapping[str | None, LinearResult], slowest: _Slowest) -> CheckResult:
         if not results:
-            told = f"nothing checked: no {' or '.join(sorted(self.model.fs))} is in the history"
-            return CheckResult(self.name, Verdict.UNKNOWN, told)
+            reason = f"nothing checked: no {' or '.join(sorted(self.model.fs))} is in the history"
+            return CheckResult(self.name, Verdict.UNKNOWN, reason)
         bad = {key: r for key, r in results.items() if r.verdict == Verdict.INVALID}
         open_ = {key: r for key, r in results.items() if r.verdict == Verdict.UNKNOWN}
         ops = sum(r.checked for r in results.values())
@@ -129,8 +129,8 @@ class Linearizable:
             return CheckResult(self.name, Verdict.INVALID, f"{anomalies[0].summary}{more}", anomalies, stats)
         if open_:
             key, result = next(iter(open_.items()))
-            told = f"{len(open_)} of {len(results):,} keys undecided, the first: {_on(key)}{result.reason}"
-            return CheckResult(self.name, Verdict.UNKNOWN, told, stats=stats)
+            reason = f"{len(open_)} of {len(results):,} keys undecided, the first: {_on(key)}{result.reason}"
+            return CheckResult(self.name, Verdict.UNKNOWN, reason, stats=stats)
         return CheckResult(self.name, Verdict.VALID, counted, stats=stats)
 
     def _anomaly(self, key: str | None, result: LinearResult) -> Anomaly:

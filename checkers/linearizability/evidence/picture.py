@@ -2,7 +2,7 @@
 further.
 
 The horizontal axis is the order of calls and returns, one step each: that order is all that a verdict depends on
-(times are told on hovering). What is drawn: the core in colour, and over it the *longest partial linearizations*:
+(times are shown on hovering). What is drawn: the core in colour, and over it the *longest partial linearizations*:
 orders of ops that explain everything up to the return that cannot be explained, with the state after each op. The idea
 of such a page is Porcupine's (`visualization.go`).
 
@@ -229,7 +229,7 @@ def _drawn(path: PartialLinearization, spans: Sequence[tuple[int, int]], row_of:
 
 
 def _shared(drawn: Sequence[list[list[Any]]]) -> list[dict[str, Any]]:
-    """The paths with what they share with the first told once."""
+    """The paths; what one shares with the first is only there once."""
     pairs = [zip(path, drawn[0] if i else (), strict=False) for i, path in enumerate(drawn)]
     same = [sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], both)) for both in pairs]
     return [{"same": n, "rest": path[n:]} for n, path in zip(same, drawn, strict=True)]

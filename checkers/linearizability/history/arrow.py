@@ -124,10 +124,10 @@ def objects(table: pa.Table, fs: frozenset[str]) -> list[tuple[str | None, OpCol
     if odd.any():
         return None
     calls = rows.calls_in_order(fs, odd)
-    asked = rows.value[calls.invoke]
-    got = np.where(calls.ok, rows.value[calls.done], NOTHING)
+    argument = rows.value[calls.invoke]
+    result = np.where(calls.ok, rows.value[calls.done], NOTHING)
     used = np.zeros(len(rows.texts) + 1, np.bool_)
-    used[asked] = used[got] = True
+    used[argument] = used[result] = True
     plain = pc.match_substring_regex(rows.texts.filter(pa.array(used[:-1])), _PLAIN)
     if not pc.all(plain, min_count=0).as_py():
         return None
@@ -137,7 +137,7 @@ def objects(table: pa.Table, fs: frozenset[str]) -> list[tuple[str | None, OpCol
         return np.append(numbers.cast(pa.int64()).fill_null(NEVER).to_numpy(zero_copy_only=False), NEVER)
 
     ret = np.where(calls.ok, calls.done, NEVER)
-    ops = OpColumns(rows.fs, rows.f[calls.invoke], asked, got, calls.ok, calls.invoke, ret, calls.invoke, whole)
+    ops = OpColumns(rows.fs, rows.f[calls.invoke], argument, result, calls.ok, calls.invoke, ret, calls.invoke, whole)
     key = rows.key[calls.invoke]
     if (key[1:] < key[:-1]).any():
         order = np.argsort(_short(key + 1), kind="stable")

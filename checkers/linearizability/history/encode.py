@@ -75,7 +75,7 @@ class Problem:
         return self._with(e for e in self.events if e >> 1 not in loose or not (e & 1 or self.pure(e >> 1)))
 
     def without(self, op: int) -> Problem:
-        """The same as if `op` had never been asked for. Not a relaxation."""
+        """The same as if `op` had never been invoked. Not a relaxation."""
         return self._with(e for e in self.events if e >> 1 != op)
 
     def then(self, kind: int) -> Problem:

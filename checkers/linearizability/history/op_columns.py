@@ -30,8 +30,9 @@ class OpColumns(NamedTuple):
     NOTHING is None.
 
     f            place in `fs`.
-    asked, got   the argument, and the result where it is known. Of a cas: what it expects, and what it leaves.
-                 (Which of the two an op has follows from `f`; the other one means nothing.)
+    argument     value; of a cas, the expected one.
+    result       value, where it is known; of a cas, the one it leaves. (Which of the two an op has follows from `f`;
+                 the other one means nothing.)
     known        is the result known? Otherwise nobody knows whether it happened (there are none that failed).
     call, ret    places of its events in the order of time; `ret` is NEVER where there is none.
     source       the name of each op: the index of its invocation in the history, or its number in the problem.
@@ -40,8 +41,8 @@ class OpColumns(NamedTuple):
 
     fs: Sequence[str]
     f: Longs
-    asked: Longs
-    got: Longs
+    argument: Longs
+    result: Longs
     known: Bools
     call: Longs
     ret: Longs
@@ -54,7 +55,7 @@ class OpColumns(NamedTuple):
 
     def kept(self, rows: Bools | Longs | slice) -> OpColumns:
         return self._replace(
-            f=self.f[rows], asked=self.asked[rows], got=self.got[rows], known=self.known[rows],
+            f=self.f[rows], argument=self.argument[rows], result=self.result[rows], known=self.known[rows],
             call=self.call[rows], ret=self.ret[rows], source=self.source[rows],
         )  # fmt: skip
 
@@ -70,16 +71,16 @@ def from_problem(problem: Problem, nothing: Hashable = None) -> OpColumns:
     f = np.array([fs.setdefault(one.f, len(fs)) for one in kinds], np.int64)
     if pairs.isdisjoint(fs):
         # (An op has an argument or a result, and nobody looks at the other.)
-        asked = got = np.array([numbers.setdefault(one.value, len(numbers) - 1) for one in kinds], np.int64)[kind]
+        argument = result = np.array([numbers.setdefault(one.value, len(numbers) - 1) for one in kinds], np.int64)[kind]
     else:
         values = [one.value if one.f in pairs else (one.value, one.value) for one in kinds]
-        asked, got = (
+        argument, result = (
             np.array([numbers.setdefault(value[side], len(numbers) - 1) for value in values], np.int64)[kind]
             for side in (0, 1)
         )
     known = np.array([one.known for one in kinds], np.bool_)[kind]
     call, ret = np.array(problem.call, np.int64)[op], np.array(problem.ret, np.int64)[op]
-    return OpColumns(list(fs), f[kind], asked, got, known, call, ret, op, lambda: _whole(numbers))
+    return OpColumns(list(fs), f[kind], argument, result, known, call, ret, op, lambda: _whole(numbers))
 
 
 def from_calls(calls: Sequence[Call]) -> OpColumns | None:
@@ -95,21 +96,21 @@ def from_calls(calls: Sequence[Call]) -> OpColumns | None:
                     return None
                 if completion.type == FAIL:
                     continue
-            ok, got, ret = False, None, NEVER
+            ok, result, ret = False, None, NEVER
             if completion is not None and completion.type == OK:
-                ok, got, ret = True, completion.value, completion.index
-            asked = invoke.value
-            for value in (asked, got):
+                ok, result, ret = True, completion.value, completion.index
+            argument = invoke.value
+            for value in (argument, result):
                 if type(value) is not int and type(value) is not str and value is not None:
                     return None
             columns.append((
-                fs.setdefault(invoke.f, len(fs)), numbers.setdefault(asked, len(numbers) - 1),
-                numbers.setdefault(got, len(numbers) - 1), ok, invoke.index, ret,
+                fs.setdefault(invoke.f, len(fs)), numbers.setdefault(argument, len(numbers) - 1),
+                numbers.setdefault(result, len(numbers) - 1), ok, invoke.index, ret,
             ))  # fmt: skip
-    f, asked_, got_, ok_, called, returned = np.array(columns, np.int64).reshape(-1, 6).T.copy()
+    f, arguments, results, ok_, called, returned = np.array(columns, np.int64).reshape(-1, 6).T.copy()
     if not _in_order(called, returned):
         return None
-    return OpColumns(list(fs), f, asked_, got_, ok_ == 1, called, returned, called, lambda: _whole(numbers))
+    return OpColumns(list(fs), f, arguments, results, ok_ == 1, called, returned, called, lambda: _whole(numbers))
 
 
 def _whole(values: Iterable[Any]) -> Longs:

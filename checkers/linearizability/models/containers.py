@@ -106,7 +106,7 @@ class Set(Model[frozenset[Hashable]]):
         return len(op.value) == len(held) and held == set(op.value)
 
     def narrow(self, kinds: Sequence[Transition]) -> Model[frozenset[Hashable]]:
-        """Without a `read` of all, elements nobody asked about need not be remembered."""
+        """Without a `read` of all, elements that no `contains` asks for need not be remembered."""
         if any(kind.f == "read" for kind in kinds):
             return self
         return _AskedSet(frozenset(kind.value[0] for kind in kinds if kind.f == "contains"))
@@ -125,11 +125,11 @@ class Set(Model[frozenset[Hashable]]):
 
 
 class _AskedSet(Set):
-    def __init__(self, asked: frozenset[Hashable]) -> None:
-        self.asked = asked
+    def __init__(self, queried: frozenset[Hashable]) -> None:
+        self.queried = queried
 
     def step(self, state: frozenset[Hashable], op: Transition) -> frozenset[Hashable] | Inconsistent:
-        if op.f == "add" and op.value not in self.asked:
+        if op.f == "add" and op.value not in self.queried:
             return state | {UNSEEN}
         return super().step(state, op)
 
@@ -331,12 +331,11 @@ class _SeenBag(UnorderedQueue):
         self.seen = seen
 
     def tell(self, state: _Bag) -> str:
-        told = super().tell(state - {(UNSEEN, 1)})
-        if any(element not in self.seen and element is not UNSEEN for element, _ in state):
-            return told  # (one that was never merged)
-        return (
-            told if (UNSEEN, 1) not in state and None in self.seen else f"{told}, perhaps with others that nobody takes"
-        )
+        known = super().tell(state - {(UNSEEN, 1)})
+        never_merged = any(element not in self.seen and element is not UNSEEN for element, _ in state)
+        if never_merged or ((UNSEEN, 1) not in state and None in self.seen):
+            return known
+        return f"{known}, perhaps with others that nobody takes"
 
     def step(self, state: _Bag, op: Transition) -> _Bag | Inconsistent:
         if op.f == "enqueue" and op.value not in self.seen:

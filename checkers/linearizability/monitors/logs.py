@@ -1,7 +1,7 @@
 """The append-only log, decided by its offsets: one queue of a RocketMQ topic with millions of messages.
 
-An acknowledged append says its offset, and a read at an offset shows which entry got it; so the order of the appends is
-known, and only their moments are not. Everything that a client saw is a bound of such a moment:
+An acknowledged append says its offset, and a read at an offset shows which entry is there. So the order of the appends
+is known, and only their moments are not. Everything that a client saw is a bound of such a moment:
 
 * an append at offset o takes effect between its call and its return;
 * it does so before any read at o that shows the entry returns, and after any read at o that shows nothing is called;
@@ -56,7 +56,7 @@ class LogOps(NamedTuple):
 
     f       APPEND, READ, MIN or MAX.
     entry   of appends and reads; NONE: the read found nothing.
-    offset  of appends (NONE: not recorded) and reads, and what a MIN or MAX said.
+    offset  of appends (NONE: not recorded) and reads, and the result of a MIN or MAX.
     """
 
     f: npt.NDArray[np.uint8]
@@ -73,15 +73,15 @@ def log_columns(ops: OpColumns, model: Model[Any]) -> LogOps | None:
         return None
     f = np.array([_NUMBERS.get(name, 255) for name in ops.fs], np.uint8)[ops.f]
     append, read = f == APPEND, f == READ
-    number = np.where(read, ops.asked, ops.got)
+    number = np.where(read, ops.argument, ops.result)
     offset = ops.whole()[number]
     missing = offset == NEVER
     unsaid = ~read & (number == NOTHING) & (append | ~ops.known)
-    if ((f == 255) | (missing & ~unsaid) | (append & (ops.asked == NOTHING))).any():
+    if ((f == 255) | (missing & ~unsaid) | (append & (ops.argument == NOTHING))).any():
         return None
     offset -= model.initial.first
     offset = np.where(missing, NONE, np.where(offset < 0, NONE - 1, offset))
-    entry = np.where(append, ops.asked, np.where(read, ops.got, NONE))
+    entry = np.where(append, ops.argument, np.where(read, ops.result, NONE))
     columns = LogOps(f, entry, offset, ops.call, ops.ret, ops.source)
     return columns if ops.known.all() else chosen(columns, append | ops.known)
 

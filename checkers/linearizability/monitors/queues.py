@@ -65,10 +65,10 @@ class Elements(NamedTuple):
 
 def queue_columns(ops: OpColumns, model: Model[Any]) -> QueueOps | None:
     put = ops.of("enqueue")
-    if (put & (ops.asked == NOTHING)).any():
+    if (put & (ops.argument == NOTHING)).any():
         return None
-    took = np.where(ops.known, np.where(ops.got == NOTHING, EMPTY, DEQUEUE), LOST)
-    element = np.where(put, ops.asked, np.maximum(ops.got, 0))
+    took = np.where(ops.known, np.where(ops.result == NOTHING, EMPTY, DEQUEUE), LOST)
+    element = np.where(put, ops.argument, np.maximum(ops.result, 0))
     return QueueOps(np.where(put, ENQUEUE, took).astype(np.uint8), element, ops.call, ops.ret, ops.source)
 
 

@@ -81,8 +81,8 @@ def register_columns(ops: OpColumns, model: Model[Any]) -> RegisterOps | None:
     expects = np.full(len(write), NONE)
     if "cas" in ops.fs:
         cas = ops.of("cas")
-        write, expects = leaves & ~cas, np.where(cas, ops.asked + 1, NONE)
-    value = np.where(write, ops.asked, ops.got) + 1
+        write, expects = leaves & ~cas, np.where(cas, ops.argument + 1, NONE)
+    value = np.where(write, ops.argument, ops.result) + 1
     columns = RegisterOps(leaves, value, expects, ops.call, ops.ret, ops.source)
     return columns if ops.known.all() else chosen(columns, leaves | ops.known)
 

@@ -11,9 +11,9 @@ have to precede which then follows:
 A history has an order exactly when each op has a point between its call and its return that respects these precedences:
 the earliest such points are found in one pass. Adds of unknown outcome whose element nobody saw did not happen.
 
-A `remove` that returned before its element was first asked for changes nothing, and neither does one of an element that
-nobody adds. Where any other is there, an order in which no remove found its element is still an order; but if there is
-none, this has no answer.
+A `remove` that returned before the first add of its element was called changes nothing, and neither does a remove of an
+element that nobody adds. If there is any other remove, an order in which no remove found its element is still an order;
+but if there is none, this has no answer.
 
 Source: the study behind this checker, extended to repeated elements; fuzzed against brute force.
 """
