@@ -36,7 +36,7 @@ test-nightly:    ## the tutorial typed out, and Spark from a clean environment; 
 test-cluster:    ## tests that start real servers on docker and local nodes
 	$(BIN)/pytest -m cluster $(TEST_ARGS)
 
-lint:            ## ruff, mypy, and the floors of docs/design.md
+lint:            ## ruff, mypy, and the layers of docs/design.md
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy

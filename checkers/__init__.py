@@ -1,1 +1,1 @@
-"""Judges of histories. Floor 2. A checker is a function of what a run recorded; it never touches a machine."""
+"""Checkers of histories. Layer 2. A checker is a function of the record of a run; it never accesses a machine."""

@@ -1,4 +1,4 @@
-"""What a checker is, and how several become one judgement."""
+"""The interface of a checker, and the merge of several results into one judgement."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Protocol
 
 from checkers.legality import applied
 from checkers.message_ops import BadOp
-from checkers.starvation import doubted
+from checkers.starvation import apply_doubt
 from results.errors import HistoryError
 from results.record import RunRecord
 from results.verdict import CheckResult, Judgement, Verdict
@@ -41,7 +41,7 @@ def judge(run: RunRecord, checkers: Sequence[Checker]) -> Judgement:
 def _safely(checker: Checker, run: RunRecord) -> CheckResult:
     started = time.perf_counter()
     try:
-        result = doubted(applied(checker.check(run), run), run)
+        result = apply_doubt(applied(checker.check(run), run), run)
     except (HistoryError, BadOp) as problem:
         # What the run left, or a stranger's op, cannot be read: no bug of the checker's.
         result = CheckResult(checker.name, Verdict.UNKNOWN, str(problem))

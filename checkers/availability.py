@@ -1,9 +1,9 @@
-"""Does the service come back? `unavailable` and `never-recovered` (design.md, section 3).
+"""Does the service recover? `unavailable` and `never-recovered` (design.md, section 3).
 
-Judged on what happened before the servers were restarted for the final reads: within the limit of a heal (or of the
-last acknowledgement, where no fault was in force) an operation must be acknowledged, as long as a majority of the nodes
-is up and connected. A fault that leaves such a majority, and lasts longer than the limit, must be survived while it
-lasts: a group that serves again only when its frozen leader wakes up has not failed over.
+The check covers the time before the restart for the final reads. Within the limit after a heal (or, without an active
+fault, after the last acknowledgement), an operation must be acknowledged, as long as a majority of the nodes is up and
+connected. If a fault leaves such a majority and lasts longer than the limit, the group must serve during the fault. A
+group that serves again only when its frozen leader continues has not failed over.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Availability:
     def check(self, run: RunRecord) -> CheckResult:
         """`stats`: `longest_silence_s`, `acks`, and per strike: `recovery_s`, seconds from its heal to the next ack;
         `failover_s`, seconds from its injection to the next ack; `sides`: part of the cut nodes -> seconds to the first
-        ack by one of them while it was in force (`during_s`), and after its heal (`after_s`). None: there was none.
+        ack by one of them while it was active (`during_s`), and after its heal (`after_s`). None: there was none.
         """
         ops = _before_restart(run)
         end = ops[-1].time if ops else 0
@@ -97,18 +97,19 @@ class Availability:
             anomalies = [self._tell(run, o) for o in outages]
             return CheckResult(self.name, Verdict.INVALID, anomalies[-1].summary, anomalies, stats)
         if not acks:
-            return CheckResult(self.name, Verdict.UNKNOWN, "nothing was ever acknowledged", stats=stats)
+            return CheckResult(self.name, Verdict.UNKNOWN, "no operation was ever acknowledged", stats=stats)
         if heals and acks[-1] < heals[-1]:
-            told = f"nothing acknowledged after the last heal, but only {(end - heals[-1]) / SECOND:.1f} s were watched"
-            return CheckResult(self.name, Verdict.UNKNOWN, told, stats=stats)
+            seconds = (end - heals[-1]) / SECOND
+            reason = f"no operation acknowledged after the last heal, but only {seconds:.1f} s were observed"
+            return CheckResult(self.name, Verdict.UNKNOWN, reason, stats=stats)
         slowest = max((r for r in recovery.values() if r is not None), default=None)
         # A silence may be longer than the limit and valid: the limit runs from the heal of the fault in it.
-        told = (
+        reason = (
             ""
             if slowest is None
             else f"; slowest acknowledgement after a heal: {slowest:.1f} s (limit {self.limit / SECOND:g} s)"
         )
-        return CheckResult(self.name, Verdict.VALID, f"longest silence {longest:.1f} s{told}", stats=stats)
+        return CheckResult(self.name, Verdict.VALID, f"longest silence {longest:.1f} s{reason}", stats=stats)
 
     def _outages(self, course: _Course, a: int, b: int, at_end: bool) -> list[_Outage]:
         """The maximal stretches of the silence [a, b] in which a majority was connected, as long as the limit."""
@@ -127,7 +128,7 @@ class Availability:
                 stretches.append((left, right))
         outages = []
         for begin, right in stretches:
-            # The limit runs from a heal, and goes on running when a later fault leaves a majority connected; it runs
+            # The limit runs from a heal, and continues when a later fault leaves a majority connected; it runs
             # from the last acknowledgement only where no fault explains the silence that followed.
             troubled = any(s.start_ns < begin + self.limit and (s.end_ns is None or s.end_ns > begin) for s in found)
             left = next((h for h in heals if begin < h < right), right) if troubled else begin
@@ -155,11 +156,11 @@ class Availability:
         by_node: dict[str, list[int]] = {}
         for op in acks:
             by_node.setdefault(str(op.extra.get("node")), []).append(op.time)
-        told: dict[str, dict[str, dict[str, float | None]]] = {}
+        felt: dict[str, dict[str, dict[str, float | None]]] = {}
         for interval in found:
             parts = sides(self.nodes, interval)
             if len(parts) > 1 or (parts and len(parts[0]) < len(self.nodes)):
-                about = told[f"{interval.fault} {interval.id}"] = {}
+                about = felt[f"{interval.fault} {interval.id}"] = {}
                 for part in parts:
                     times = sorted(t for node in part for t in by_node.get(node, ()))
                     during = [t for t in times if interval.end_ns is None or t <= interval.end_ns]
@@ -167,18 +168,20 @@ class Availability:
                         "during_s": _after(interval.start_ns, during),
                         "after_s": None if interval.end_ns is None else _after(interval.end_ns, times),
                     }
-        return told
+        return felt
 
     def _tell(self, run: RunRecord, outage: _Outage) -> Anomaly:
         nodes = nodes_at(run, outage.end, self.nodes)
-        leaders = [f"{n} (term {said.get('term')})" for n, said in nodes.items() if said.get("role") == "leader"]
-        who = f"{' and '.join(leaders)} said it led" if leaders else "no node said it led"
+        leaders = [
+            f"{n} (term {reported.get('term')})" for n, reported in nodes.items() if reported.get("role") == "leader"
+        ]
+        who = f"{' and '.join(leaders)} reported to be leader" if leaders else "no node reported to be leader"
         seconds = (outage.end - outage.start) / SECOND
         tail = ", up to the end of the run" if outage.last else ""
         if outage.outlasted:
-            tail = ", as long as the fault was in force: nobody took over"
+            tail = ", as long as the fault was active: no other node took over"
         summary = (
-            f"nothing was acknowledged for {seconds:.1f} s from {clock(outage.start)}{tail} (limit "
+            f"no operation was acknowledged for {seconds:.1f} s from {clock(outage.start)}{tail} (limit "
             f"{self.limit / SECOND:g} s) although a majority of the nodes was up and connected; "
             f"{outage.attempts} ops were tried; {who}"
         )

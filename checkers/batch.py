@@ -1,9 +1,9 @@
-"""`harness batch` for `spark-submit`, which takes a file that ends in `.py`, and no console script (docs/batch.md):
+"""`harness batch` for `spark-submit`, which needs a file with the suffix `.py` and no console script (docs/batch.md):
 
     spark-submit --master spark://host:7077 checkers/batch.py --input hdfs:///runs --output hdfs:///verdicts
 
-The command itself stands two floors higher (it judges stored runs by their workloads), and is found as any plug-in is:
-through the entry point of the package that is installed.
+The command itself is two layers higher, because it checks stored runs with the checkers of their workloads. It is found
+like a plug-in: through the entry point of the installed package.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Do all replicas hold the same in the end? Read after everything was healed and restarted, from each replica alone."""
+"""Do all replicas hold the same values at the end? The harness reads each replica alone, after heals and restart."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Convergence:
         behind = _behind(run, self.limit)
         leader: dict[str, Call] = {}
         replica: dict[str, dict[str, Call]] = {}
-        asked: set[str] = set()
+        requested: set[str] = set()
         for call in run.history.clients.calls:
             key, node = call.invoke.key, call.invoke.extra.get("node")
             if key is None or call.invoke.extra.get("phase") != "final":
@@ -43,21 +43,21 @@ class Convergence:
             if call.invoke.f == self.read and call.outcome == "ok":
                 leader[key] = call
             elif call.invoke.f == self.replica_read and node is not None:
-                asked.add(key)
+                requested.add(key)
                 if call.outcome == "ok":
                     replica.setdefault(key, {})[node] = call
-        silent = sorted({n for n in self.nodes for key in asked if n not in replica.get(key, {})})
-        unread = sorted(asked - leader.keys())
+        silent = sorted({n for n in self.nodes for key in requested if n not in replica.get(key, {})})
+        unread = sorted(requested - leader.keys())
         lacks = {node: goal - applied for node, (applied, goal) in behind.items()}
-        stats = {"keys": len(asked), "silent": silent, "keys_without_quorum_read": len(unread), "behind": lacks}
+        stats = {"keys": len(requested), "silent": silent, "keys_without_quorum_read": len(unread), "behind": lacks}
         for held in replica.values():
             for node in behind:
                 held.pop(node, None)
         found = [_left_behind(run, node, *positions, self.limit) for node, positions in sorted(behind.items())]
-        found += [a for key in sorted(asked) if (a := _differs(key, leader.get(key), replica.get(key, {})))]
+        found += [a for key in sorted(requested) if (a := _differs(key, leader.get(key), replica.get(key, {})))]
         if found:
             return CheckResult(self.name, Verdict.INVALID, found[0].summary, found[:_SHOWN], stats)
-        if not asked:
+        if not requested:
             return CheckResult(self.name, Verdict.UNKNOWN, "no replica was read", stats=stats)
         if silent:
             return CheckResult(
@@ -65,7 +65,9 @@ class Convergence:
             )
         if unread:
             return CheckResult(self.name, Verdict.UNKNOWN, f"{len(unread)} keys had no quorum read", stats=stats)
-        return CheckResult(self.name, Verdict.VALID, f"{len(asked)} keys alike on {len(self.nodes)} nodes", stats=stats)
+        return CheckResult(
+            self.name, Verdict.VALID, f"{len(requested)} keys identical on {len(self.nodes)} nodes", stats=stats
+        )
 
 
 def _behind(run: RunRecord, limit: int) -> dict[str, tuple[int, int]]:
@@ -89,7 +91,7 @@ def _left_behind(run: RunRecord, node: str, applied: int, goal: int, limit: int)
     return Anomaly(
         "replica-left-behind",
         f"{node} had applied its log only up to {applied} of {goal} committed entries at the end of the run, although "
-        "everything was healed and restarted and the group served: it is up and connected, and does not catch up",
+        "everything was healed and restarted and the group served: it is up and connected, but does not catch up",
         window=(since, until),
         details={"node": node, "nodes": nodes_at(run, until, sorted({o.node for o in run.observations}))},
         limit_s=limit / SECOND,
@@ -102,12 +104,12 @@ def _differs(key: str, leader: Call | None, replicas: dict[str, Call]) -> Anomal
     wanted = [through_leader] if leader is not None else []
     if len({repr(v) for v in [*held.values(), *wanted]}) <= 1:
         return None
-    said = ", ".join(f"{node} {value}" for node, value in held.items())
+    values = ", ".join(f"{node} {value}" for node, value in held.items())
     by_leader = f"; a quorum read gave {through_leader}" if leader is not None else ""
     calls = [*replicas.values(), *([leader] if leader is not None else [])]
     return Anomaly(
         "divergent-replicas",
-        f"after everything was healed and restarted the replicas hold different values of {key}: {said}{by_leader}",
+        f"after everything was healed and restarted the replicas hold different values of {key}: {values}{by_leader}",
         key=key,
         ops=sorted(c.completion.index for c in calls if c.completion is not None),
         window=(min(c.start for c in calls), max(c.end or c.start for c in calls)),

@@ -1,7 +1,7 @@
-"""DLedger's cheap invariants, read off what the nodes say of themselves and off their logs.
+"""DLedger's simple invariants, from the statuses of the nodes and from their logs.
 
-Sources: the Raft paper (Ongaro and Ousterhout 2014, figure 3: election safety, leader completeness), and the lines
-that DLedger 0.4.0 writes itself: every 3 s `[n1][LEADER] term=.. ledgerBeforeBegin=.. ledgerEnd=.. committed=..`
+Sources: the Raft paper (Ongaro and Ousterhout 2014, figure 3: election safety, leader completeness), and lines that
+DLedger 0.4.0 logs: every 3 s `[n1][LEADER] term=.. ledgerBeforeBegin=.. ledgerEnd=.. committed=..`
 (DLedgerEntryPusher.QuorumAckChecker), and `[TRUNCATE] truncateIndex: ..` (DLedgerMmapFileStore.truncate).
 """
 
@@ -68,16 +68,16 @@ class DledgerInvariants:
         anomalies = [*_two_leaders(leaders), *anomalies]
         stats["elections"] = len(leaders)
         if anomalies:
-            told = f"{len(anomalies)} breaches, the first: {anomalies[0].summary}"
-            return CheckResult(self.name, Verdict.INVALID, told, anomalies[:_SHOWN], stats)
+            reason = f"{len(anomalies)} breaches, the first: {anomalies[0].summary}"
+            return CheckResult(self.name, Verdict.INVALID, reason, anomalies[:_SHOWN], stats)
         if not run.observations and not stats["positions"]:
             return CheckResult(self.name, Verdict.UNKNOWN, "neither observations nor logs of the nodes", stats=stats)
-        told = f"{len(leaders)} terms, one leader each"
+        reason = f"{len(leaders)} terms, one leader each"
         if self.snapshots:
-            told += f"; {stats['saved']} snapshots saved, {stats['installed']} installed on a follower"
+            reason += f"; {stats['saved']} snapshots saved, {stats['installed']} installed on a follower"
             if not (stats["saved"] and stats["installed"]):
-                return CheckResult(self.name, Verdict.UNKNOWN, f"{told}: too little of snapshot mode", stats=stats)
-        return CheckResult(self.name, Verdict.VALID, told, stats=stats)
+                return CheckResult(self.name, Verdict.UNKNOWN, f"{reason}: too little of snapshot mode", stats=stats)
+        return CheckResult(self.name, Verdict.VALID, reason, stats=stats)
 
 
 def _two_leaders(leaders: dict[int, dict[str, int]]) -> Iterator[Anomaly]:
@@ -130,7 +130,7 @@ class _Life:
         if before is not None and committed < before.committed:
             yield self._tell(
                 "committed-fell",
-                f"{self.node}'s committed index fell from {before.committed} to {committed}; committed is for good",
+                f"{self.node}'s committed index fell from {before.committed} to {committed}; it must never decrease",
                 before,
                 at,
                 line,
@@ -138,7 +138,7 @@ class _Life:
         if committed > end + _SLACK:
             yield self._tell(
                 "committed-beyond-log",
-                f"{self.node} says {committed} is committed, but its log ends at {end}",
+                f"{self.node} reports committed index {committed}, but its log ends at {end}",
                 before,
                 at,
                 line,
@@ -150,8 +150,8 @@ class _Life:
         if before is not None and 0 <= index <= before.committed:
             yield self._tell(
                 "truncated-committed-entries",
-                f"{self.node} was made to drop its log from index {index} on, although it had said that all up to "
-                f"{before.committed} was committed: for that while those entries stood on one replica fewer",
+                f"{self.node} truncated its log from index {index} on, although it had reported all entries up to "
+                f"{before.committed} as committed: for some time these entries were on one replica fewer",
                 before,
                 at,
                 line,
@@ -159,5 +159,5 @@ class _Life:
 
     def _tell(self, name: str, summary: str, before: _Position | None, at: int, line: str) -> Anomaly:
         window = (max(0, before.at if before else at), max(0, at))
-        said = [text for text in (before.line if before else None, line) if text is not None]
-        return Anomaly(name, summary, window=window, details={"node": self.node, "log": said})
+        lines = [text for text in (before.line if before else None, line) if text is not None]
+        return Anomaly(name, summary, window=window, details={"node": self.node, "log": lines})

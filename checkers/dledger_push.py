@@ -1,8 +1,8 @@
-"""DLedger's snapshot installation that never ends, told from the leader's own log.
+"""DLedger's endless snapshot installation, detected in the leader's own log.
 
-A leader's dispatcher for a peer goes COMPARE -> INSTALL_SNAPSHOT -> APPEND when the peer lacks what was compacted. In
-0.4.0 the peer may never answer the installation (it handles one in its process life) and the dispatcher goes round
-COMPARE -> INSTALL_SNAPSHOT -> COMPARE with a time-out each, for as long as it leads; meanwhile it appends nothing there
+A leader's dispatcher for a peer goes COMPARE -> INSTALL_SNAPSHOT -> APPEND if the peer lacks compacted entries. In
+0.4.0 the peer may never answer the installation (it handles one per process). The dispatcher then repeats COMPARE ->
+INSTALL_SNAPSHOT -> COMPARE, each with a time-out, as long as it leads. Meanwhile it appends nothing to this peer
 (DLedgerEntryPusher.EntryDispatcher.changeState logs each step).
 """
 
@@ -32,7 +32,7 @@ class _Rounds:
 
 
 def install_loops(run: RunRecord, node: str, path: Path, found: Sequence[FaultInterval]) -> Iterator[Anomaly]:
-    """One anomaly per stretch in which `node` went on installing a snapshot on peers without ever appending to them.
+    """One anomaly per stretch in which `node` continued installing a snapshot on peers without ever appending to them.
 
     Rounds while the peer or the node was under a fault do not count.
     """
@@ -64,11 +64,11 @@ def _impaired(found: Sequence[FaultInterval], at: int, node: str, peer: str) -> 
 
 def _tell(node: str, loops: Mapping[str, _Rounds]) -> Anomaly:
     first, last = min(r.first for r in loops.values()), max(r.last for r in loops.values())
-    told = ", ".join(f"{peer} {r.count} times" for peer, r in sorted(loops.items()))
+    reason = ", ".join(f"{peer} {r.count} times" for peer, r in sorted(loops.items()))
     return Anomaly(
         "snapshot-install-loop",
-        f"{node} led and tried again and again to install a snapshot ({told} in {(last - first) / 1e9:.0f} s) on peers "
-        "that were up and connected, without ever getting to append to them: COMPARE -> INSTALL_SNAPSHOT -> COMPARE",
+        f"{node} was leader and repeatedly tried to install a snapshot ({reason} in {(last - first) / 1e9:.0f} s) on "
+        "peers that were up and connected, without ever appending to them: COMPARE -> INSTALL_SNAPSHOT -> COMPARE",
         window=(max(0, first), max(0, last)),
         details={"node": node, "log": [line for r in loops.values() for line in r.lines]},
     )

@@ -1,4 +1,4 @@
-"""What the nodes said of themselves around a moment: roles and terms from the observations, lines from their logs."""
+"""The state of the nodes around a time: roles and terms from the observations, lines from their logs."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ _MAIN = ("server.log", "broker.log")
 
 def nodes_at(run: RunRecord, time: int, nodes: Sequence[str]) -> dict[str, dict[str, Any]]:
     """node -> its last observation at or before `time` (ns) as plain data, plus `log`: its last lines until then."""
-    said: dict[str, dict[str, Any]] = {node: {} for node in nodes}
+    reported: dict[str, dict[str, Any]] = {node: {} for node in nodes}
     for seen in run.observations:
-        if seen.time <= time and seen.node in said:
-            said[seen.node] = {k: v for k, v in seen.to_json().items() if k != "node"}
+        if seen.time <= time and seen.node in reported:
+            reported[seen.node] = {k: v for k, v in seen.to_json().items() if k != "node"}
     for node in nodes:
-        said[node]["log"] = last_lines(run, node, time)
-    return said
+        reported[node]["log"] = last_lines(run, node, time)
+    return reported
 
 
 def last_lines(run: RunRecord, node: str, time: int, count: int = _LINES) -> list[str]:

@@ -1,4 +1,4 @@
-"""Did the faults happen, and were they undone? A run whose faults had no effect proves nothing."""
+"""Did the faults take effect, and were they healed? A run whose faults had no effect proves nothing."""
 
 from __future__ import annotations
 
@@ -34,24 +34,24 @@ class Faults:
         stats = {"strikes": len(found), "seen": len(seen), "healed": len(found) - len(open_ones), "idle": idle}
         if not self.planned and not found:
             return CheckResult(self.name, Verdict.VALID, "none planned, none injected", stats=stats)
-        told = f"{len(seen)} of {len(found)} seen to take effect"
+        reason = f"{len(seen)} of {len(found)} seen to take effect"
         if unhealed:
             names = ", ".join(f"{s.fault} {s.id}" for s in unhealed)
             return CheckResult(
                 self.name,
                 Verdict.HARNESS_FAILURE,
-                f"{told}; not seen to be healed: {names}",
+                f"{reason}; heal not seen: {names}",
                 anomalies=[
-                    Anomaly("unhealed-fault", f"{s.fault} {s.id} was not seen to be healed", window=(s.start_ns, end))
+                    Anomaly("unhealed-fault", f"{s.fault} {s.id} has no observed heal", window=(s.start_ns, end))
                     for s in unhealed
                 ],
                 stats=stats,
             )
         if cut:
             names = ", ".join(f"{s.fault} {s.id}" for s in cut)
-            return CheckResult(self.name, Verdict.UNKNOWN, f"{told}; the history ends during {names}", stats=stats)
+            return CheckResult(self.name, Verdict.UNKNOWN, f"{reason}; the history ends during {names}", stats=stats)
         if not seen:
-            return CheckResult(self.name, Verdict.UNKNOWN, f"{told}: the run shows nothing about faults", stats=stats)
+            return CheckResult(self.name, Verdict.UNKNOWN, f"{reason}: the run shows nothing about faults", stats=stats)
         if idle:
-            return CheckResult(self.name, Verdict.UNKNOWN, f"{told}, but no client op during {idle}", stats=stats)
-        return CheckResult(self.name, Verdict.VALID, f"{told}, all healed", stats=stats)
+            return CheckResult(self.name, Verdict.UNKNOWN, f"{reason}, but no client op during {idle}", stats=stats)
+        return CheckResult(self.name, Verdict.VALID, f"{reason}, all healed", stats=stats)

@@ -1,4 +1,4 @@
-"""When was a majority of the nodes up and connected? For the availability check, from the faults that were in force."""
+"""The time in which a majority of the nodes was up and connected, by the active faults; for the availability check."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from results.fault_intervals import FaultInterval
 def majority_connected(
     nodes: Sequence[str], active: Iterable[FaultInterval], quorums: Sequence[Collection[str]] | None = None
 ) -> bool:
-    """Whether some nodes are up and all hear one another while these faults are in force, more than half of all.
+    """Whether some nodes are up and all hear one another while these faults are active, more than half of all.
 
     `quorums`: kinds of servers that need a majority each (controllers, brokers), as sets of nodes; None: one kind, on
     every node.

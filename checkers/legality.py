@@ -1,7 +1,7 @@
-"""What a configuration permits: seen and legal is shown with its count, and does not fail a run.
+"""The anomalies that a configuration permits: they are shown with their count and do not make a run `invalid`.
 
-The topology says it (`infra.systems.api.Topology.permits`: name of an anomaly -> why), the run keeps it in its
-environment under `permits`, and judges read it there: a stored run is judged by what held when it was made.
+The topology states them (`infra.systems.api.Topology.permits`: name of an anomaly -> reason), and the run stores them
+in its environment under `permits`. Checkers read them there, so a stored run is checked by the rules of its own time.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from results.verdict import Anomaly, CheckResult, Verdict
 
 def permits(run: RunRecord) -> Mapping[str, str]:
     """Name of an anomaly -> why the run's configuration permits it."""
-    said: Any = run.environment.get("permits") or {}
-    said = json.loads(said) if isinstance(said, str) else said
-    return {str(name): str(why) for name, why in said.items()}
+    permitted: Any = run.environment.get("permits") or {}
+    permitted = json.loads(permitted) if isinstance(permitted, str) else permitted
+    return {str(name): str(why) for name, why in permitted.items()}
 
 
 def count(anomaly: Anomaly) -> int:
     """How many cases an anomaly stands for: `details["count"]`, or one."""
-    told = anomaly.details.get("count", 1)
-    return told if isinstance(told, int) else 1
+    number = anomaly.details.get("count", 1)
+    return number if isinstance(number, int) else 1
 
 
 def counted(anomalies: Sequence[Anomaly]) -> str:

@@ -1,7 +1,7 @@
-"""What the ops of messages look like: the input of the judges of logs and queues (docs/histories.md), as a schema.
+"""The schema of message ops: the input of the checkers of logs and queues (docs/histories.md).
 
-`validate` gives the first problems of a history in plain words, each with its op. The judges do not check every value
-beforehand: they call it where one of them trips (`explained`), so that bad data is never taken for a bug of theirs.
+`validate` returns the first problems of a history, each with its op. The checkers do not check every value beforehand.
+They call it when a value causes an error (`explained`), so bad data is never reported as a bug of a checker.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class BadOp(ValueError):
 
 
 class Check(NamedTuple):
-    """What a value must be: as a predicate, and in words. Those of arguments and results go on from "a send ..."."""
+    """What a value must be: as a predicate, and in words. Those of arguments and results continue from "a send ..."."""
 
     words: str
     holds: Callable[[Any], bool]
@@ -194,8 +194,8 @@ def _of_call(call: Call, form: Form) -> Iterator[tuple[Op, str]]:
         yield invoke, f'a {f} has a key, the queue, such as "t:a:0"'
     if not form.argument.holds(invoke.value):
         yield invoke, f"a {f} {form.argument.words}, not {_shown(invoke.value)}"
-    said: Mapping[str, Any] = invoke.extra if done is None else {**invoke.extra, **done.extra}
-    missing = next((name for name in form.needs if said.get(name) is None), None)
+    extra: Mapping[str, Any] = invoke.extra if done is None else {**invoke.extra, **done.extra}
+    missing = next((name for name in form.needs if extra.get(name) is None), None)
     if missing is not None:
         yield invoke, f"a {f} needs {missing!r} in its extra: {form.extra[missing].words}"
     for op in (invoke, *([done] if done is not None else [])):

@@ -1,8 +1,9 @@
-"""Is every follower fed? A follower that is up and hears its leader must get what the leader commits.
+"""Does every follower receive entries? A follower that is up and connected to its leader must get the committed
+entries.
 
-Read off what the nodes said of themselves while the load went on, before anything was restarted: a follower whose log
-stands still for longer than the limit although its leader commits on is starved. The group serves meanwhile, so that
-clients see nothing - until the next fault takes one of the followers that are still fed.
+The check uses the statuses of the nodes during the load, before any restart. If a follower's log does not grow for
+longer than the limit although its leader commits, the follower is starved. Clients see nothing, because the group
+serves until a fault hits one of the other followers.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ class Replication:
         stop = next((op.time for op in run.history if op.f == "restart-all"), None)
         seen = [o for o in run.observations if stop is None or o.time < stop]
         if not any(o.role == "leader" for o in seen):
-            return CheckResult(self.name, Verdict.UNKNOWN, "no node was ever seen to lead")
+            return CheckResult(self.name, Verdict.UNKNOWN, "no leader was ever seen")
         stands = list(_stands(seen, fault_intervals(run.history)))
         longest: dict[str, float] = {}
         for node, stand in stands:
@@ -52,7 +53,7 @@ class Replication:
             return CheckResult(self.name, Verdict.INVALID, starved[0].summary, starved, stats)
         worst = max(longest.values(), default=0.0)
         return CheckResult(
-            self.name, Verdict.VALID, f"no follower stood still for more than {worst:.1f} s", stats=stats
+            self.name, Verdict.VALID, f"no follower's log stopped for more than {worst:.1f} s", stats=stats
         )
 
 
@@ -90,8 +91,8 @@ def _tell(run: RunRecord, node: str, stand: _Stand, limit: int) -> Anomaly:
     seconds = (stand.until - stand.since) / SECOND
     return Anomaly(
         "starved-follower",
-        f"{node}'s log stood at index {stand.end} for {seconds:.0f} s (limit {limit / SECOND:g} s) although it was up "
-        f"and connected to {stand.leader}, which led and committed up to {stand.committed} meanwhile",
+        f"{node}'s log stopped at index {stand.end} for {seconds:.0f} s (limit {limit / SECOND:g} s) although it was "
+        f"up and connected to {stand.leader}, which was leader and committed up to {stand.committed} meanwhile",
         window=(stand.since, stand.until),
         details={"node": node, "nodes": nodes_at(run, stand.until, [node, stand.leader])},
         limit_s=limit / SECOND,

@@ -1,4 +1,4 @@
-"""Did a server end that nobody had stopped? The harness watches every process and journals such an end."""
+"""Did a server end without a fault? The harness monitors every process and journals such an end."""
 
 from __future__ import annotations
 
@@ -23,18 +23,20 @@ class ServersDied:
         stats: dict[str, list[str]] = {}
         for op in deaths:
             stats.setdefault(str(op.value.get("node")), []).append(str(op.value.get("server")))
-        return settled(self.name, run, [_tell(op) for op in deaths], {"deaths": stats}, "no server ended unasked")
+        return settled(
+            self.name, run, [_tell(op) for op in deaths], {"deaths": stats}, "no server ended without a fault"
+        )
 
 
 def _tell(op: Op) -> Anomaly:
-    said: dict[str, Any] = op.value
-    raw = said.get("last") or []
+    died: dict[str, Any] = op.value
+    raw = died.get("last") or []
     last = raw.splitlines() if isinstance(raw, str) else [str(line) for line in raw]
     why = f"; its last line: {last[-1][:200]}" if last else ""
     return Anomaly(
         "server-died",
-        f"the {said.get('server')} of {said.get('node')} (pid {said.get('pid')}) ended, and nobody had stopped it{why}",
+        f"the {died.get('server')} of {died.get('node')} (pid {died.get('pid')}) ended without a fault{why}",
         ops=[op.index],
         window=(op.time, op.time),
-        details={"nodes": {str(said.get("node")): {"server": said.get("server"), "log": last[-_LINES:]}}},
+        details={"nodes": {str(died.get("node")): {"server": died.get("server"), "log": last[-_LINES:]}}},
     )

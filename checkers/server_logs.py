@@ -1,7 +1,7 @@
-"""What the servers themselves logged: programming errors fail the run, other exceptions are counted and shown.
+"""The logs of the servers: programming errors make the run invalid; other exceptions are counted and shown.
 
-Exceptions of the network are what faults cause (refused, reset, timed out) and break no promise. A null pointer, an
-exhausted heap, a crash of the JVM or a line that the server itself marks `[BUG]` is a defect wherever it shows.
+Network exceptions are a consequence of faults (refused, reset, timed out) and no violation. A null pointer, an
+exhausted heap, a crash of the JVM or a line that the server itself marks `[BUG]` is always a defect.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ DEFECTS: dict[str, str] = {
     "ClassCastException": "a programming error",
     "IndexOutOfBoundsException": "a programming error",
     "IllegalAccessError": "a class was refused access to another (a JVM option is missing)",
-    "NoSuchMethodError": "jars that do not fit together",
-    "NoClassDefFoundError": "jars that do not fit together",
-    "InternalError": "the JVM met a fault in mapped memory",
-    "[BUG]": "the server itself calls this a bug",
-    "handed out again": "the library gave the state machine committed entries a second time (our server skips them)",
+    "NoSuchMethodError": "incompatible jars",
+    "NoClassDefFoundError": "incompatible jars",
+    "InternalError": "the JVM had a fault in mapped memory",
+    "[BUG]": "the server itself marks this as a bug",
+    "handed out again": "the library applied committed entries twice to the state machine (our server skips them)",
 }
 """Text in a log line -> why it is a defect."""
 
@@ -66,8 +66,8 @@ class ServerLogs:
         stats = {"exceptions": dict(harmless.most_common(20)), "lines": lines}
         if anomalies:
             return CheckResult(self.name, Verdict.INVALID, anomalies[0].summary, anomalies, stats)
-        told = f"{harmless.total()} exceptions, none a defect" if harmless else "no exception"
-        return CheckResult(self.name, Verdict.VALID, told, stats=stats)
+        reason = f"{harmless.total()} exceptions, none a defect" if harmless else "no exception"
+        return CheckResult(self.name, Verdict.VALID, reason, stats=stats)
 
 
 def _read(run: RunRecord, path: Path, found: dict[str, _Found], harmless: Counter[str]) -> int:

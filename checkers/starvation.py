@@ -1,14 +1,13 @@
-"""A starved machine is no finding: judgements of time where the servers were not given the processor they need.
+"""A shortage of processor time is no finding: verdicts about time on a machine that did not give the servers enough.
 
-An anomaly of time (`Anomaly.limit_s`) says that something lasted longer than a limit. The time in which the machine had
-no processor for the servers does not count against them: what is left of the anomaly's window must reach the limit by
-itself. Where it does not, nobody can tell whose doing it was, and the answer is `unknown`. Anomalies of content (a lost
-message, a wrong read) are never excused.
+An anomaly of time (`Anomaly.limit_s`) says that something lasted longer than a limit. Time without a processor for the
+servers does not count: the rest of the anomaly's window must reach the limit. If it does not, the cause is unknown, and
+so is the verdict. Anomalies of content (a lost message, a wrong read) are never excused.
 
-The same holds where a node was taken away from outside (`environment["lost_nodes"]`): somebody froze or removed it.
+The same holds if a node was removed from outside (`environment["lost_nodes"]`): somebody froze or removed it.
 
-The measurements are `results.machine`'s. The limits below lie far from both sides: on a quiet machine a thread waits
-less than 0.5 ms for a processor, and beside 40 busy processes on two cores without any weight for the cluster, tens of
+`results.machine` has the measurements. The limits below are far from both cases: on an idle machine a thread waits less
+than 0.5 ms for a processor; beside 40 busy processes on two cores, without a weight for the cluster, tens of
 milliseconds (docs/anomalies.md has the figures).
 """
 
@@ -38,7 +37,7 @@ STEAL: Final = 0.5
 """A hypervisor that takes half of the processors."""
 
 
-_LOST: Final = "but nodes were gone at the end that no fault of this run had taken: nobody can tell since when"
+_LOST: Final = "but at the end nodes were missing without a fault of this run: it is unknown since when"
 
 
 @dataclass(frozen=True)
@@ -50,7 +49,7 @@ class _Spell:
     why: str
 
 
-def doubted(result: CheckResult, run: RunRecord) -> CheckResult:
+def apply_doubt(result: CheckResult, run: RunRecord) -> CheckResult:
     """The result of any checker in the light of what the machine gave: `invalid` by doubtful anomalies is `unknown`."""
     lost = "lost_nodes" in run.environment
     if result.verdict != Verdict.INVALID or not (run.machine or lost):
@@ -66,7 +65,7 @@ def doubted(result: CheckResult, run: RunRecord) -> CheckResult:
     return replace(result, verdict=Verdict.UNKNOWN, anomalies=marked, reason=f"{result.reason}; {doubts[0]}")
 
 
-def short_of_processor(samples: Sequence[MachineSample], start: int, end: int, node: str | None = None) -> float:
+def shortage_s(samples: Sequence[MachineSample], start: int, end: int, node: str | None = None) -> float:
     """For how many seconds from `start` to `end` (ns) the servers, or the clients, were short of a processor.
 
     node  the server's node that matters; None: a majority of the nodes must have been short of it.
@@ -75,14 +74,14 @@ def short_of_processor(samples: Sequence[MachineSample], start: int, end: int, n
 
 
 def describe(samples: Sequence[MachineSample]) -> str:
-    """What the machine gave over these samples, in one line."""
+    """Resources of the machines over these samples, in one line."""
     waits = [s.wait_ms for s in samples if s.wait_ms is not None]
     if not samples:
         return "not measured"
     start, end = min(s.start for s in samples), max(s.end for s in samples)
     mean = f"a server's thread waited {sum(waits) / len(waits):.2f} ms for a processor on average; " if waits else ""
-    short = short_of_processor(samples, start, end)
-    return f"{mean}short of it for {short:.0f} of {(end - start) / SECOND:.0f} s"
+    short = shortage_s(samples, start, end)
+    return f"{mean}shortage for {short:.0f} of {(end - start) / SECOND:.0f} s"
 
 
 def _is_of_time(anomaly: Anomaly) -> bool:
@@ -102,7 +101,7 @@ def _doubt(anomaly: Anomaly, samples: Sequence[MachineSample]) -> str | None:
     why = max(spells, key=lambda spell: spell[1] - spell[0])[2]
     return (
         f"but for {short / SECOND:.0f} of these {(end - start) / SECOND:.0f} s this machine did not give the servers "
-        f"the processor they need ({why}): nobody can tell whose doing it was"
+        f"enough processor time ({why}): the cause is unknown"
     )
 
 
@@ -137,8 +136,11 @@ def _why(sample: MachineSample) -> str | None:
     """By which measurement a machine was short of a processor."""
     found: Iterable[tuple[bool, str]] = (
         (sample.wait_ms is not None and sample.wait_ms >= WAIT_MS, f"threads waited {sample.wait_ms or 0:.0f} ms"),
-        (sample.late_ms >= LATE_MS, f"a timer came {sample.late_ms:.0f} ms late"),
+        (sample.late_ms >= LATE_MS, f"a timer was {sample.late_ms:.0f} ms late"),
         (sample.pause_ms >= PAUSE_MS, f"the garbage collector took {sample.pause_ms:.0f} ms"),
-        (sample.steal is not None and sample.steal >= STEAL, f"{sample.steal or 0:.0%} of the processor was stolen"),
+        (
+            sample.steal is not None and sample.steal >= STEAL,
+            f"{sample.steal or 0:.0%} of the processor time was stolen",
+        ),
     )
     return next((why for is_so, why in found if is_so), None)

@@ -1,6 +1,6 @@
-"""How much happened: counts and latencies by kind of op, and whether it was enough to say anything.
+"""Counts and latencies by kind of op, and whether the run did enough for a verdict.
 
-A run that did too little is `unknown`, never valid (design.md, section 4; Jepsen's `stats`, and etcd's rule that a
+A run that did too little is `unknown`, never `valid` (design.md, section 4; Jepsen's `stats`, and etcd's rule that a
 run below a minimum of traffic proves nothing).
 """
 
@@ -38,12 +38,12 @@ class Stats:
         figures: dict[str, Any] = {"by_f": stats, "errors": dict(errors.most_common(20))}
         silent = [f for f in self.needed if not stats.get(f, {}).get("ok")]
         total = summary(run.history.clients.calls)
-        told = f"{total['count']} ops: {total['ok']} ok, {total['fail']} fail, {total['info']} info"
+        reason = f"{total['count']} ops: {total['ok']} ok, {total['fail']} fail, {total['info']} info"
         if silent:
             return CheckResult(
-                self.name, Verdict.UNKNOWN, f"no {' and no '.join(silent)} succeeded; {told}", stats=figures
+                self.name, Verdict.UNKNOWN, f"no {' and no '.join(silent)} succeeded; {reason}", stats=figures
             )
-        return CheckResult(self.name, Verdict.VALID, told, stats=figures)
+        return CheckResult(self.name, Verdict.VALID, reason, stats=figures)
 
 
 def summary(calls: Sequence[Call]) -> dict[str, Any]:

@@ -1,8 +1,8 @@
-"""Does every replica come back into the SyncStateSet? (RocketMQ's controller mode)
+"""Does every replica return to the SyncStateSet? (RocketMQ's controller mode)
 
-The controllers' leader says who is in sync (`Observation.extra["in_sync"]`). A broker that is up and connected, and is
-not taken back within the limit, is one failure less that the group survives: with `allAckInSyncStateSet` nothing waits
-for it, and it cannot be elected.
+The controllers' leader reports the brokers in sync (`Observation.extra["in_sync"]`). If a broker is up and connected,
+but not in the set within the limit, the group survives one failure less: with `allAckInSyncStateSet` nothing waits for
+it, and it cannot be elected.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from results.verdict import Anomaly, CheckResult, Verdict
 
 @dataclass
 class _Absence:
-    """A broker outside the set from one observation to another, with no fault in force."""
+    """A broker outside the set from one observation to another, with no active fault."""
 
     node: str
     since: int
@@ -31,7 +31,7 @@ class _Absence:
 
 
 class SyncState:
-    """`limit_s`: how long a broker may be out of the SyncStateSet while no fault is in force."""
+    """`limit_s`: how long a broker may be out of the SyncStateSet while no fault is active."""
 
     name = "sync-state"
 
@@ -39,13 +39,13 @@ class SyncState:
         self.limit = int(limit_s * SECOND)
 
     def check(self, run: RunRecord) -> CheckResult:
-        """`stats`: `brokers`, and `out_s`: broker -> the longest time it was out while no fault was in force."""
+        """`stats`: `brokers`, and `out_s`: broker -> the longest time it was out while no fault was active."""
         brokers = sorted({o.node for o in run.observations if o.extra.get("broker_name") is not None})
-        told = [o for o in run.observations if isinstance(o.extra.get("in_sync"), list)]
-        if not brokers or not told:
-            return CheckResult(self.name, Verdict.UNKNOWN, "no controller ever said who is in sync")
+        reports = [o for o in run.observations if isinstance(o.extra.get("in_sync"), list)]
+        if not brokers or not reports:
+            return CheckResult(self.name, Verdict.UNKNOWN, "no controller ever reported the SyncStateSet")
         found = fault_intervals(run.history)
-        absences = list(_absences(brokers, told, found))
+        absences = list(_absences(brokers, reports, found))
         longest: dict[str, float] = {}
         for absence in absences:
             longest[absence.node] = max(
@@ -57,7 +57,7 @@ class SyncState:
         short = sorted({a.node for a in absences if a.at_end and a.until - a.since < self.limit})
         unknown = None
         if short:
-            unknown = f"{', '.join(short)} not in sync at the end, but watched for less than {self.limit / SECOND:g} s"
+            unknown = f"{', '.join(short)} not in sync at the end, but observed for less than {self.limit / SECOND:g} s"
         reason = f"{len(brokers)} brokers; none was out of the SyncStateSet for more than {worst:.1f} s without a fault"
         return settled(self.name, run, left, stats, f"{len(brokers)} brokers" if left else reason, unknown)
 
@@ -69,7 +69,7 @@ class SyncState:
         return Anomaly(
             "replica-left-behind",
             f"{absence.node} stayed outside the SyncStateSet ({', '.join(absence.in_sync) or 'empty'}{epoch}) for "
-            f"{seconds:.0f} s{tail} (limit {self.limit / SECOND:g} s), although it was up and no fault was in force",
+            f"{seconds:.0f} s{tail} (limit {self.limit / SECOND:g} s), although it was up and no fault was active",
             window=(absence.since, absence.until),
             details={"node": absence.node, "nodes": nodes_at(run, absence.until, names), "seconds": round(seconds, 1)},
             limit_s=self.limit / SECOND,
@@ -77,14 +77,14 @@ class SyncState:
 
 
 def _absences(
-    brokers: Sequence[str], told: Sequence[Observation], found: Sequence[FaultInterval]
+    brokers: Sequence[str], reason: Sequence[Observation], found: Sequence[FaultInterval]
 ) -> Iterator[_Absence]:
-    """Every stretch of observations in which a broker was out and no fault was in force. Groups of brokers have sets of
+    """Every stretch of observations in which a broker was out and no fault was active. Groups of brokers have sets of
     their own: an observation names its group, or speaks of all.
     """
     for node in brokers:
         current: _Absence | None = None
-        for seen in told:
+        for seen in reason:
             names = [str(n) for n in seen.extra["in_sync"]]
             troubled = any(interval.covers(seen.time, seen.time) for interval in found)
             if node in names or troubled or not names:

@@ -1,4 +1,4 @@
-"""Is this a history at all? Run before any other judge (design.md, section 4; invariants of Jepsen's `history.clj`)."""
+"""Is this a history at all? This check runs first (design.md, section 4; invariants of Jepsen's `history.clj`)."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ def breaches(history: Iterable[Op]) -> Iterator[Anomaly]:
     """Every breach of a history's invariants, in order of index."""
     whole = history if isinstance(history, History) else History(history)
     mispaired: dict[int, list[str]] = {}
-    for op, told in whole.mispaired:
-        mispaired.setdefault(id(op), []).append(told)
+    for op, reason in whole.mispaired:
+        mispaired.setdefault(id(op), []).append(reason)
     gone: set[int] = set()
     before: Op | None = None
     for position, op in enumerate(whole):
@@ -48,10 +48,10 @@ def breaches(history: Iterable[Op]) -> Iterator[Anomaly]:
         if before is not None and op.time < before.time:
             yield _breach(f"op {op.index} is {before.time - op.time} ns earlier than the op before it", op)
         before = op
-        for told in mispaired.get(id(op), ()):
-            yield _breach(told, op)
+        for reason in mispaired.get(id(op), ()):
+            yield _breach(reason, op)
         if op.type == INVOKE and op.process in gone:
-            yield _breach(f"process {op.process} acts again (op {op.index}) after its `info`", op)
+            yield _breach(f"process {op.process} continues (op {op.index}) after its `info`", op)
         elif op.type == INFO and op.is_client:
             gone.add(op.process)
 

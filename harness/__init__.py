@@ -1,4 +1,4 @@
 """The run: generators, interpreter, fault schedule, lifecycle, command line.
 
-Floor 3: knows no workload and no nemesis; they are plug-ins, found through entry points.
+Layer 3. It does not know workloads and nemeses: they are plug-ins, found through entry points.
 """

@@ -1,6 +1,6 @@
-"""The contracts of plug-ins: clients, workloads, faults. Nothing here knows a concrete one.
+"""The interfaces of plug-ins: clients, workloads, faults. Nothing here knows a concrete plug-in.
 
-A workload is found through the entry point group `harness.workloads`, a fault through `harness.nemeses`.
+The entry point group `harness.workloads` contains the workloads, `harness.nemeses` the faults.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class RunContext:
 
 
 class Phase(Protocol):
-    """A part of a run (`harness.run.phases`). name: as it stands in the history."""
+    """A part of a run (`harness.run.phases`). name: as it is in the history."""
 
     @property
     def name(self) -> str: ...
@@ -102,7 +102,7 @@ class Workload(ABC):
     clients: ClassVar[Sequence[str]] = ()
     """What `--client` may be, the default first; empty: it has clients of its own, and no choice."""
     Options: ClassVar[type] = NoOptions
-    """What it can be told: see `infra.options`."""
+    """Its options: see `infra.options`."""
     model: ClassVar[str | None] = None
     """The model of `checkers.linearizability` that judges histories of its ops that anybody wrote, if one does."""
     default_rate: ClassVar[float] = 100.0
@@ -134,7 +134,7 @@ class Workload(ABC):
     def generator(self, rng: Random, phase: str) -> Generator:
         """The clients' ops of a phase; rate and time limit are put around it by the lifecycle.
 
-        `phase` is `main`, then `recovery` and `recovery-2`: the load that goes on after the last heal. Different
+        `phase` is `main`, then `recovery` and `recovery-2`: the load that continues after the last heal. Different
         phases must use different keys, so that values stay unique per key.
         """
 
@@ -211,7 +211,7 @@ class Target:
 
 
 class Injection(ABC):
-    """One thing that a strike does at one place. Made by `Fault.aim`; what it learns while it is in force, it keeps.
+    """One thing that a strike does at one place. Made by `Fault.aim`; what it learns while it is active, it keeps.
 
     node  where it is done, and where its lease is held.
     """
@@ -232,7 +232,7 @@ class Injection(ABC):
     def inject(self, deployment: Deployment, ttl_s: float) -> Lease | None:
         """Do it, and hold it under a lease that ends by itself after `ttl_s`. Runs in a thread; may block.
 
-        None: there was nothing to do (its target was dead already, say). Then the strike goes on without this place;
+        None: there was nothing to do (its target was dead already, say). Then the strike continues without this place;
         `seen` tells why, and `healed` is not asked.
         """
 
@@ -257,11 +257,11 @@ class Fault(ABC):
     name: ClassVar[str]
     summary: ClassVar[str]
     Options: ClassVar[type] = NoOptions
-    """What it can be told: see `infra.options`. Several of one kind may stand in a plan, each with its own."""
+    """Its options: see `infra.options`. A plan may have several of one kind, each with its own."""
     default_target: ClassVar[str] = "minority"
     """What `target` is when it is not given; faults that aim by themselves ignore it."""
     destructive: ClassVar[bool] = True
-    """Whether it is refused on machines that are not marked disposable."""
+    """Whether it is rejected on machines that are not marked disposable."""
 
     def __init__(self, options: Any = None) -> None:
         self.options = self.Options() if options is None else options
@@ -271,7 +271,7 @@ class Fault(ABC):
         return ()
 
     def available(self, deployment: Deployment) -> str | None:
-        """Why it cannot be had on these machines, and the way out; None: it can. Asked before the servers start."""
+        """Why it is not available on these machines, and the remedy; None: it is. Called before the servers start."""
         return None
 
     def prepare(self, deployment: Deployment) -> None:  # noqa: B027  (most need nothing)

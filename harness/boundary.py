@@ -1,7 +1,7 @@
-"""Where a command ends: every error becomes one line and an exit code.
+"""The end of a command: converts every error to one line and an exit code.
 
-0 valid, 1 invalid, 2 unknown, 3 failure of the harness, 64 usage (design.md, section 4). An error that nobody foresaw
-is a failure of the harness, never a verdict: its traceback goes into a file that the line names.
+0 valid, 1 invalid, 2 unknown, 3 failure of the harness, 64 usage (design.md, section 4). An unexpected error is a
+failure of the harness, never a verdict. Its traceback goes to a file, and the line names the file.
 """
 
 from __future__ import annotations
@@ -87,17 +87,17 @@ def _run(command: Callable[[], object]) -> tuple[int, str | None]:
         return stopped.exit_code, stopped.describe()
     except _PipeBroken as broken:
         # Help that nobody reads to its end is fine; a server or a child that went away is not.
-        return (0, None) if terminal.unread() else (FAILURE, unforeseen(broken.__cause__ or broken))
+        return (0, None) if terminal.unread() else (FAILURE, report_unexpected(broken.__cause__ or broken))
     except BaseException as problem:  # also asyncio's CancelledError: Python's own exit code for it is 1, `invalid`
-        return FAILURE, unforeseen(problem)
+        return FAILURE, report_unexpected(problem)
 
 
-def unforeseen(problem: BaseException) -> str:
+def report_unexpected(problem: BaseException) -> str:
     """An error that nobody foresaw, in one line that names the file with its traceback."""
     text = " ".join(str(problem).split())
     what = f"{type(problem).__name__}: {text}" if text else type(problem).__name__
-    told = what if len(what) <= 300 else f"{what[:300]}…"
-    return f"unexpected error, please report it: {told}  ({_kept(problem)})"
+    message = what if len(what) <= 300 else f"{what[:300]}…"
+    return f"unexpected error, please report it: {message}  ({_kept(problem)})"
 
 
 def _kept(problem: BaseException) -> str:
@@ -117,7 +117,10 @@ class Progress(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         try:
             line = record.getMessage()
-        except (TypeError, ValueError):  # a message that does not fit its arguments must not end what goes on
+        except (
+            TypeError,
+            ValueError,
+        ):  # a message that does not fit its arguments must not end the work that continues
             line = str(record.msg)
         problem = record.exc_info[1] if record.exc_info else None
         terminal.say(line if problem is None else f"{line}  ({_kept(problem)})", err=True)

@@ -1,6 +1,6 @@
-"""Who is who when a fault strikes: which servers stand on which node, who leads, who is in sync.
+"""The view of the cluster when a fault strikes: the servers of each node, the leaders, and the replicas in sync.
 
-A value, so that a fault's aim stays a pure function of it.
+It is a value, so that the `aim` of a fault is a pure function of it.
 """
 
 from __future__ import annotations

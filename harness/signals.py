@@ -1,11 +1,11 @@
-"""Signals that end a run: Ctrl-C (SIGINT), a cancelled job (SIGTERM), a terminal that is closed (SIGHUP).
+"""Signals that end a run: Ctrl-C (SIGINT), a cancelled job (SIGTERM), a closed terminal (SIGHUP).
 
-All three mean the same: stop asking, heal, fetch the logs, judge what there is, remove the cluster. What a signal does
-depends on the part of the run:
+All three have the same effect: stop the load, heal, fetch the logs, check the history so far, remove the cluster. The
+effect of a signal depends on the part of the run:
 
     before the load, and in every other command   `Stopped` is raised (`install`)
     while clients talk to servers                 a callback of the run is called in its event loop (`forwarded`)
-    while files are read and a run is judged      the first one is announced, the second raises (`deferred`)
+    while files are read and a run is checked     the first one is announced, the second raises (`deferred`)
     while the cluster is removed                  nothing (`ignored`)
 """
 
@@ -76,7 +76,7 @@ def forwarded(loop: asyncio.AbstractEventLoop, callback: Callable[[], None]) -> 
 
 @contextlib.contextmanager
 def deferred(announce: Callable[[], None], *, announced: bool = False) -> Iterator[None]:
-    """The first stop signal calls `announce`, and what runs goes on; the next one raises `Stopped`.
+    """The first stop signal calls `announce`, and what runs continues; the next one raises `Stopped`.
 
     announced  the first one came before.
     """

@@ -1,8 +1,9 @@
-"""The one place through which everything printed passes.
+"""The only place that prints.
 
-What is printed repeats keys of histories, names of files, versions and log lines of servers. A control character among
-them could retitle the window, hide a line, or write one that looks like ours. So here a line is one line, whatever is
-in it; and whoever reads it may go away (`harness check ... | head -1`): that ends no run and changes no verdict.
+The output contains keys of histories, file names, versions and log lines of servers. A control character in them could
+change the window title, hide a line, or imitate a line of the harness. So each printed message is one line, whatever it
+contains. The reader of the output may end early (`harness check ... | head -1`); this does not end a run and does not
+change a verdict.
 """
 
 from __future__ import annotations

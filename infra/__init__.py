@@ -1,1 +1,1 @@
-"""Machines and servers: nodes, SSH, images, topologies, the remoting protocol. Floor 1: imports no other room."""
+"""Machines and servers: nodes, SSH, images, topologies, the remoting protocol. Layer 2: imports only `results`."""

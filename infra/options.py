@@ -137,7 +137,7 @@ def _spec(owner: type, of: Field[Any], hint: Any) -> OptionSpec:
     if get_origin(hint) in (Union, types.UnionType):
         inner = [a for a in get_args(hint) if a is not type(None)]
         if len(inner) != 1 or len(get_args(hint)) != 2:
-            raise TypeError(f"{owner.__name__}.{of.name}: {hint} is no type of an option")
+            raise TypeError(f"{owner.__name__}.{of.name}: {hint} cannot be the type of an option")
         optional, hint = True, inner[0]
     if get_origin(hint) is tuple:
         arguments = get_args(hint)
@@ -146,7 +146,7 @@ def _spec(owner: type, of: Field[Any], hint: Any) -> OptionSpec:
         many, hint = True, arguments[0]
     kind = get_args(hint) if get_origin(hint) is Literal else hint
     if not isinstance(kind, tuple) and kind not in (bool, int, float, str, Seconds, Size):
-        raise TypeError(f"{owner.__name__}.{of.name}: {hint} is no type of an option")
+        raise TypeError(f"{owner.__name__}.{of.name}: {hint} cannot be the type of an option")
     about = of.metadata
     return OptionSpec(
         of.name,
@@ -197,7 +197,7 @@ def dump(given: Any) -> dict[str, Any]:
 
 
 def toml_value(spec: OptionSpec, value: Any) -> Any:
-    """A value of an option as it stands in TOML."""
+    """A value of an option as it is in TOML."""
     if spec.many:
         return [_toml_scalar(spec, one) for one in value]
     return _toml_scalar(spec, value)
@@ -328,11 +328,11 @@ def cut(value: object) -> str:
 
 
 def assignments(words: Sequence[str], where: str) -> dict[str, str]:
-    """`["delay=50ms", "mode=jitter"]` -> a table of texts. Raises OptionError for a word that is no NAME=VALUE."""
+    """`["delay=50ms", "mode=jitter"]` -> a table of texts. Raises OptionError for a word that is not NAME=VALUE."""
     found: dict[str, str] = {}
     for word in words:
         name, equals, value = word.partition("=")
         if not equals or not name:
-            raise OptionError(f"{where}: {cut(word)} is no NAME=VALUE")
+            raise OptionError(f"{where}: {cut(word)} is not NAME=VALUE")
         found[name.replace("-", "_")] = value
     return found

@@ -1,7 +1,8 @@
-"""`python -m infra.prepare`: everything that takes long and is needed only once, so that a run starts fast.
+"""`python -m infra.prepare`: slow set-up that is needed only once, so that a run starts fast.
 
-An engine where none answers (root on Debian only), the node image, DLedger's jars and our server. Idempotent: a second
-or two when nothing is missing. What a machine cannot have is said, and is no error as long as one backend works.
+It starts an engine if none answers (root on Debian only), and prepares the node image, DLedger's jars and our server.
+It is idempotent: a second or two when nothing is missing. It reports what a machine does not support; this is no error
+as long as one backend works.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ def prepare() -> None:
     began = time.monotonic()
     for point in sorted(entry_points(group=TOPOLOGIES), key=lambda point: point.name):
         point.load()(ServerSettings()).shares()
-        say(f"{point.name}: jars and server are there ({time.monotonic() - began:.1f} s)")
+        say(f"{point.name}: jars and server are ready ({time.monotonic() - began:.1f} s)")
     engine = engine_answers()
     if not engine.ok and os.geteuid() == 0 and shutil.which("dockerd"):
         say(f"{engine.reason}; starting an engine of our own (no default bridge)")
@@ -39,15 +40,15 @@ def prepare() -> None:
     if engine.ok:
         ensure_tar(say)
         ensure_image(connect(), None, say)
-        say(f"docker: node image is there ({time.monotonic() - began:.1f} s)")
+        say(f"docker: node image is ready ({time.monotonic() - began:.1f} s)")
     else:
         say(f"docker: not here: {engine.reason} {engine.remedy}")
     if os.geteuid() == 0:
         ensure_rootfs(say)
     local = LocalBackend().probe()
-    say(f"local: {'can be used' if local.ok else 'not here: ' + local.reason} ({time.monotonic() - began:.1f} s)")
+    say(f"local: {'available' if local.ok else 'not available: ' + local.reason} ({time.monotonic() - began:.1f} s)")
     if not engine.ok and not local.ok:
-        raise InfraError(f"neither docker ({engine.reason}) nor local nodes ({local.reason}) can be had here")
+        raise InfraError(f"neither docker ({engine.reason}) nor local nodes ({local.reason}) is available here")
 
 
 if __name__ == "__main__":

@@ -1,1 +1,1 @@
-"""What goes wrong: faults. Floor 4. A fault says whom it hits and how; it never knows how a command reaches a node."""
+"""The faults. Layer 4. A fault chooses targets and an injection; it does not know how a command reaches a node."""

@@ -1,7 +1,7 @@
-"""Grudges: who drops whose packets. Pure functions on node names, after Jepsen's `nemesis.clj`.
+"""Grudges: the packets that each node drops. Pure functions on node names, after Jepsen's `nemesis.clj`.
 
-A grudge maps a node to the nodes whose packets it drops; a node that hears everybody is left out. All grudges made
-here are symmetric: if a drops b, then b drops a. (A link that is cut one way only is another fault.)
+A grudge maps a node to the nodes whose packets it drops. A node that drops nothing is not in the map. All grudges made
+here are symmetric: if a drops b, then b drops a. (A one-way cut is a different fault.)
 
 >>> complete_grudge(bisect(["n1", "n2", "n3"]))
 {'n1': ['n2', 'n3'], 'n2': ['n1'], 'n3': ['n1']}
@@ -31,7 +31,7 @@ def split_one(nodes: Sequence[str], loner: str) -> tuple[list[str], list[str]]:
     (['b'], ['a', 'c'])
     """
     if loner not in nodes:
-        raise ValueError(f"{loner} is none of {', '.join(nodes)}")
+        raise ValueError(f"{loner} is not one of {', '.join(nodes)}")
     return [loner], [node for node in nodes if node != loner]
 
 
@@ -39,7 +39,7 @@ def complete_grudge(components: Sequence[Sequence[str]]) -> Grudge:
     """No traffic between any two components, all traffic inside each. Components must not share a node."""
     everyone = [node for component in components for node in component]
     if len(set(everyone)) != len(everyone):
-        raise ValueError(f"a node stands in two components: {components}")
+        raise ValueError(f"a node is in two components: {components}")
     return invert({node: component for component in components for node in component}, everyone)
 
 

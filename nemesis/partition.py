@@ -1,8 +1,8 @@
-"""Partitions: nodes that do not hear one another. RIP-59's four, by its names.
+"""Partitions: nodes that cannot receive from each other. The four partitions of RIP-59, with its names.
 
-A node drops what *comes in* from the peers it holds a grudge against, by a packet filter table of ours that holds
-nothing else; both ends of a cut link do so. Dropping on the way out would give the sender an error that no broken
-network produces. Connections stay open and hang, as with a pulled cable in the core of a network.
+A node drops *incoming* packets from the peers of its grudge. The rules are in a packet filter table that contains
+nothing else. Both ends of a cut link do this. Dropping outgoing packets would give the sender an error that no broken
+network produces. Connections stay open and hang, as with an unplugged cable in the core of a network.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ class Partition(Fault):
         }
 
     def describe(self, injections: Sequence[Injection], labels: Mapping[str, str]) -> str:
-        """The sides of the cut: `n1 n4 | n2 n3 (leader) n5`; nodes with one grudge stand on one side."""
+        """The sides of the cut: `n1 n4 | n2 n3 (leader) n5`; nodes with one grudge are on one side."""
         sides: dict[tuple[str, ...], list[str]] = {}
         for injection in injections:
             sides.setdefault(tuple(injection.detail), []).append(labelled(injection.node, labels))
@@ -113,7 +113,7 @@ class PartitionRandomNode(Partition):
     """The nodes hit (by default: a single one) against the rest."""
 
     name = "partition-random-node"
-    summary = "one random node hears nobody, and nobody hears it"
+    summary = "isolates one random node"
 
     def grudge(self, view: ClusterView, target: Target, rng: Random) -> grudge.Grudge:
         return grudge.complete_grudge([target.nodes, [node for node in view.nodes if node not in target.nodes]])
@@ -123,7 +123,7 @@ class PartitionHalves(Partition):
     """Two random halves that do not hear each other; the nodes hit are in the smaller one, as far as it holds them."""
 
     name = "partition-halves"
-    summary = "two random halves that do not hear each other"
+    summary = "cuts the network into two random halves"
 
     def grudge(self, view: ClusterView, target: Target, rng: Random) -> grudge.Grudge:
         return grudge.complete_grudge(grudge.bisect(_shuffled(view.nodes, target.nodes, rng)))
@@ -133,7 +133,7 @@ class PartitionMajoritiesRing(Partition):
     """Every node hears a majority, and no two the same one; the ring's order is random (the target has no say)."""
 
     name = "partition-majorities-ring"
-    summary = "every node hears a majority, and no two nodes the same one"
+    summary = "every node hears a majority, and no two nodes hear the same one"
 
     def grudge(self, view: ClusterView, target: Target, rng: Random) -> grudge.Grudge:
         return grudge.majorities_ring(_shuffled(view.nodes, (), rng))
@@ -143,7 +143,7 @@ class Bridge(Partition):
     """Two halves that do not hear each other, and a node (the one hit) that hears both."""
 
     name = "bridge"
-    summary = "two halves that do not hear each other, and one node that hears both"
+    summary = "cuts the network into two halves; one node hears both"
 
     def grudge(self, view: ClusterView, target: Target, rng: Random) -> grudge.Grudge:
         middle, *others = _shuffled(view.nodes, target.nodes, rng)
@@ -156,7 +156,7 @@ class PartitionLeader(PartitionRandomNode):
     """Who leads (a master, or a Raft group's leader) against the rest."""
 
     name = "partition-leader"
-    summary = "the master (or the leader) hears nobody, and nobody hears it"
+    summary = "isolates the master (or the leader)"
     default_target: ClassVar[str] = "leader"
 
 
@@ -169,7 +169,7 @@ class PartitionLeaderMinority(Partition):
     """
 
     name = "partition-leader-minority"
-    summary = "the master and one slave against the rest, which has most controllers and name servers"
+    summary = "isolates the master and one slave from most controllers and name servers"
     default_target: ClassVar[str] = "leader"
 
     def grudge(self, view: ClusterView, target: Target, rng: Random) -> grudge.Grudge:

@@ -1,4 +1,4 @@
-"""Waiting for an effect to show, without a fixed sleep."""
+"""Waits for an effect without a fixed sleep."""
 
 from __future__ import annotations
 

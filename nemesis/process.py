@@ -1,8 +1,8 @@
-"""Faults of processes: killed, killed with a cold cache, stopped. RIP-59's three, by its names.
+"""Process faults: kill, kill with a cold cache, stop. The three of RIP-59, with its names.
 
-Each acts on the server processes that run on a node when the fault strikes: on all of them, or, where the target is a
-role, on the server that has it. Where none runs (an overlapping fault has killed it already, or it died by itself)
-nothing is done, and the evidence says so.
+Each fault acts on the server processes that run on a node when it strikes: on all of them, or, if the target is a role,
+on the server with this role. If no server runs there (an overlapping fault has killed it, or it died by itself), the
+fault does nothing, and the evidence reports this.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Final
 
 from harness.api import Evidence, Fault, Injection, NoTarget, Target, labelled
 from harness.cluster_view import ClusterView
-from harness.nemesis.targets import kinds_hit
+from harness.nemesis.targets import target_kinds
 from infra.machines.api import InfraError, Lease, ProcessId
 from infra.machines.primitives import page_cache, process
 from infra.systems.api import Deployment, Server
@@ -95,7 +95,7 @@ class Kill(ProcessInjection):
 
     def seen(self, deployment: Deployment) -> Evidence:
         if not self.struck:
-            return Evidence(False, "no server was running, so none was ended")
+            return Evidence(False, "no server was running, so none was killed")
         left = self.missing(deployment, _GONE)
         signal = self.action.partition(",")[0]
         found = (
@@ -120,7 +120,7 @@ class Kill(ProcessInjection):
         lines = (
             f"{named(kind, found[kind])} runs"
             if kind in found
-            else f"no {kind} process {self.return_s:g} s after the restart; its log tells why"
+            else f"no {kind} process {self.return_s:g} s after the restart; see its log"
             for kind in self.struck
         )
         return Evidence(back, "; ".join(lines))
@@ -216,7 +216,7 @@ class ProcessFault(Fault):
 
     def aim(self, view: ClusterView, target: Target, rng: Random) -> Mapping[str, Injection]:
         """A node's servers, all of them, or just the one that has the role."""
-        kinds = {node: kinds_hit(view, node, target) for node in target.nodes}
+        kinds = {node: target_kinds(view, node, target) for node in target.nodes}
         found = {
             node: self.injection(node, hit, others=view.main.get(node) not in hit) for node, hit in kinds.items() if hit
         }
@@ -229,7 +229,7 @@ class KillRandomProcesses(ProcessFault):
     """SIGKILL; the servers are started again at the end."""
 
     name = "kill-random-processes"
-    summary = "servers of random nodes are killed (SIGKILL) and started again"
+    summary = "kills servers of random nodes (SIGKILL) and starts them again"
     default_target: ClassVar[str] = "random"
     injection: ClassVar[type[ProcessInjection]] = Kill
 
@@ -242,7 +242,7 @@ class CrashRandomNodes(ProcessFault):
     """
 
     name = "crash-random-nodes"
-    summary = "servers of random nodes are killed, their file cache is dropped, and they are started again"
+    summary = "kills servers of random nodes, drops their file cache, and starts them again"
     default_target: ClassVar[str] = "random"
     injection: ClassVar[type[ProcessInjection]] = ColdKill
 
@@ -251,7 +251,7 @@ class HammerTime(ProcessFault):
     """SIGSTOP, and SIGCONT at the end: a long pause, as of a garbage collector or a frozen virtual machine."""
 
     name = "hammer-time"
-    summary = "servers of random nodes are stopped (SIGSTOP) and go on later (SIGCONT)"
+    summary = "stops servers of random nodes (SIGSTOP) and continues them (SIGCONT)"
     injection: ClassVar[type[ProcessInjection]] = Stop
 
 

@@ -1,4 +1,4 @@
-"""Faults of more than one step, in an order that matters."""
+"""Faults of several steps in a fixed order."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from results.strikes import Effect
 
 @dataclass(frozen=True)
 class PauseOptions:
-    """What the fault can be told."""
+    """The options of the fault."""
 
-    pause: Seconds = option(1.0, "How long the slaves stand still before their master is killed.", low=0.05, high=10)
+    pause: Seconds = option(1.0, "Time between the stop of the slaves and the kill of their master.", low=0.05, high=10)
 
 
 class PausedKill(Kill):
-    """The slaves stand still for a while, then the master on `node` is killed, then they go on.
+    """The slaves stand still for a while, then the master on `node` is killed, then they continue.
 
     The master is started again at the heal; of the slaves nothing is left to heal.
     """
@@ -52,7 +52,7 @@ class PausedKill(Kill):
 
     def inject(self, deployment: Deployment, ttl_s: float) -> Lease | None:
         """The slaves are held by leases of their own that last little longer than this needs: should we die in the
-        middle, they go on.
+        middle, they continue.
         """
         began = time.monotonic()
         held = Leases()
@@ -82,20 +82,20 @@ class PausedKill(Kill):
     def seen(self, deployment: Deployment) -> Evidence:
         """The master is gone, and all slaves were seen to stand still before."""
         killed = super().seen(deployment)
-        what = f"{', '.join(self.paused) or 'nobody'} stood still for {self.paused_s:.1f} s; {killed.what}"
+        what = f"{', '.join(self.paused) or 'no slave'} stopped for {self.paused_s:.1f} s; {killed.what}"
         return Evidence(killed.seen and set(self.paused) == set(self.slaves), what)
 
 
 class PauseSlavesKillMaster(Fault):
-    """All slaves stop (SIGSTOP); a second later their master is killed; then the slaves go on. The master is started
+    """All slaves stop (SIGSTOP); a second later their master is killed; then the slaves continue. The master is started
     again at the heal.
 
-    What the master acknowledged in that second stands on no slave. A master that waits for its slaves acknowledged
+    What the master acknowledged in that second is on no slave. A master that waits for its slaves acknowledged
     nothing, so nothing may be lost; one that does not loses it.
     """
 
     name = "pause-slaves-kill-master"
-    summary = "all slaves stop; a second later their master is killed, and the slaves go on"
+    summary = "stops all slaves, kills their master a second later, and continues the slaves"
     Options: ClassVar[type] = PauseOptions
     default_target: ClassVar[str] = "leader"
 

@@ -1,1 +1,1 @@
-"""What a run leaves behind: operations, history, journal, verdict, store, report. Floor 1: imports no other room."""
+"""The output of a run: operations, history, journal, verdict, store, report. Layer 1: imports no other package."""

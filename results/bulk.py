@@ -1,4 +1,4 @@
-"""Making many small objects at once."""
+"""Creates many small objects at once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The cache folder: what is expensive to make and the same for every run (images, jars, the engine's log)."""
+"""The cache folder: files that are expensive to create and the same for every run (images, jars, the engine's log)."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The deployment record: which servers stood where in a run, and what that promises. Judges read it.
+"""The deployment record: the servers of a run with their nodes, and the traits of the topology. Checkers read it.
 
-The topology writes it (`infra.systems.api.Topology.record`), the run stores it as `deployment.json`. A judge that needs
-to know what a cluster is made of asks the record; none asks for the topology's name.
+The topology creates it (`infra.systems.api.Topology.record`), and the run stores it as `deployment.json`. A checker
+that needs facts about the cluster reads the record. No checker tests the name of a topology.
 """
 
 from __future__ import annotations
@@ -96,16 +96,16 @@ class DeploymentRecord:
         }
 
     @staticmethod
-    def from_json(said: Mapping[str, Any]) -> DeploymentRecord:
+    def from_json(reported: Mapping[str, Any]) -> DeploymentRecord:
         """Raises ValueError, TypeError or KeyError for what `to_json` did not write."""
         known = Traits.__dataclass_fields__
         return DeploymentRecord(
-            topology=str(said["topology"]),
-            nodes={str(k): str(v) for k, v in said["nodes"].items()},
-            servers=[ServerRecord(**server) for server in said["servers"]],
-            groups={str(k): [str(n) for n in v] for k, v in said["groups"].items()},
-            quorums=[[str(n) for n in quorum] for quorum in said["quorums"]],
-            traits=Traits(**{k: v for k, v in said.get("traits", {}).items() if k in known}),
+            topology=str(reported["topology"]),
+            nodes={str(k): str(v) for k, v in reported["nodes"].items()},
+            servers=[ServerRecord(**server) for server in reported["servers"]],
+            groups={str(k): [str(n) for n in v] for k, v in reported["groups"].items()},
+            quorums=[[str(n) for n in quorum] for quorum in reported["quorums"]],
+            traits=Traits(**{k: v for k, v in reported.get("traits", {}).items() if k in known}),
         )
 
 

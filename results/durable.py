@@ -1,10 +1,10 @@
-"""Files that are whole or not there: written under another name, synced, renamed.
+"""Atomic file writes: a file is written under another name, synced, and renamed.
 
-A reader (or a run that is killed in the middle) sees the old file or the new one, never half of it. The folder is
-synced too, since a rename that only the page cache knows is lost with the power.
+A reader sees the old file or the new one, never a part of it; this also holds if a run is killed during the write. The
+folder is synced too, because a power loss discards a rename that is only in the page cache.
 
-Drafts have names that nobody can foresee, and are made anew: a link that somebody has put there is never written
-through.
+Temporary files have unpredictable names and are always created new, so nothing is written through a link that somebody
+has placed there.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def _insist_on_place(path: Path) -> None:
     with suppress(FileNotFoundError):
         mode = os.lstat(path).st_mode
         if not (stat.S_ISREG(mode) or stat.S_ISLNK(mode) or stat.S_ISDIR(mode)):
-            raise OSError(errno.EEXIST, "it is a device or a pipe, and no file can take its place")
+            raise OSError(errno.EEXIST, "it is a device or a pipe; a file cannot replace it")
 
 
 def write_text(path: Path, text: str, what: str) -> None:

@@ -1,4 +1,4 @@
-"""Errors that are foreseen: each is one line that says where, what, and what would be right."""
+"""Expected errors: each is one line that says where, what is wrong, and what would be right."""
 
 from __future__ import annotations
 

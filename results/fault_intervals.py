@@ -1,8 +1,8 @@
-"""Faults as intervals of time, read off the nemesis' ops: what plots shade and reports list.
+"""Faults as time intervals, derived from the nemesis' ops: for shaded bands in plots and lists in reports.
 
-The harness journals `inject` and `heal`, each an invocation and a completion, with
+The harness journals `inject` and `heal`, each as an invocation and a completion, with
 `value = {"fault": ..., "id": ..., "nodes": {node: detail}, "evidence": {node: what a probe saw}, "seen": bool}`.
-Histories of Jepsen's use `start...` and `stop...` instead, often as two ops of type `info`; those are read too.
+Histories of Jepsen use `start...` and `stop...` instead, often as two ops of type `info`. Those are also read.
 """
 
 from __future__ import annotations
@@ -133,4 +133,4 @@ def _peers(value: object) -> dict[str, Sequence[str]]:
 
 
 def _texts(value: object) -> dict[str, str]:
-    return {node: str(said) for node, said in _details(value).items()}
+    return {node: str(reported) for node, reported in _details(value).items()}

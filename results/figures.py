@@ -1,4 +1,4 @@
-"""Figures and moments: reckoned and written in one way, wherever they are told."""
+"""Numbers and times: one calculation and one format for all reports."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A history: all operations of one run in order of index, and the pairing of invocations with completions."""
+"""A history: all operations of one run in order of index, with invocations and completions paired."""
 
 from __future__ import annotations
 
@@ -100,8 +100,8 @@ class History(Sequence[Op]):
             elif not op.is_event:
                 at = open_at.pop(op.process, None)
                 if at is None:
-                    told = f"process {op.process} completes {with_article(op.f)} that it never invoked (op {op.index})"
-                    wrong.append((op, told))
+                    text = f"process {op.process} completes {with_article(op.f)} that it never invoked (op {op.index})"
+                    wrong.append((op, text))
                     continue
                 completions[at] = op
                 if op.f != invoked[at].f or op.key != invoked[at].key:

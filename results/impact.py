@@ -1,4 +1,4 @@
-"""What clients felt of each fault: how much succeeded, how fast, and how long nothing did."""
+"""The effect of each fault on clients: successful operations, latency, and the longest time without acknowledgement."""
 
 from __future__ import annotations
 

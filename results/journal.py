@@ -1,13 +1,13 @@
-"""The journal: a run's history on disk while the run goes (design.md, section 4, "History on disk").
+"""The journal: a run's history on disk during the run (design.md, section 4, "History on disk").
 
-One JSON object a line, the last field a CRC-32 over the bytes before it:
+One JSON object per line. The last field is a CRC-32 over the bytes before it:
 
     {"index":0,"time":5,"process":1,"type":"invoke","f":"write","key":"r1","value":3,"crc":"1a2b3c4d"}
 
-So any tool that reads JSON lines reads a journal, and a line that lies is found. `Journal.append` only encodes
-and buffers (a few microseconds); a thread of its own gives the buffer to the kernel every `FLUSH_S` and to the
-disk every `SYNC_S`. A control program killed with -9 loses at most the last `FLUSH_S`, a lost power `SYNC_S`:
-what is left then ends in a torn line, which `read_journal` cuts and tells.
+Any tool for JSON lines can read a journal, and a damaged line is detected. `Journal.append` only encodes and buffers (a
+few microseconds). A separate thread passes the buffer to the kernel every `FLUSH_S` and to the disk every `SYNC_S`. A
+control program killed with -9 loses at most the last `FLUSH_S`, a power loss the last `SYNC_S`. The file then ends in a
+torn line, which `read_journal` cuts off and reports.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ class Journal:
     'read'
 
     An error of the disk is raised, as one line, by the `append` or `close` that follows it, and by each after
-    that: a history with a hole must not go on growing. The file must not exist: two runs never share a journal.
+    that: a history with a hole must not grow. The file must not exist: two runs never share a journal.
     """
 
     def __init__(self, path: Path) -> None:
@@ -128,7 +128,7 @@ class Journal:
             if self._failed is not None:
                 raise self._failed
             if self._closed:
-                raise StoreError(f"{self.path}: op {op.index} comes after the journal was closed")
+                raise StoreError(f"{self.path}: op {op.index} arrived after the journal was closed")
             self._buffer.append(text)
 
     def close(self) -> None:
@@ -271,9 +271,11 @@ def parse(text: bytes, need_crc: bool, position: int) -> Op:
     bare = text.rstrip(b"\r\n")
     sealed = bare[-_TAIL:-10] == _CRC_FIELD
     if sealed:
-        said, is_ = bare[-10:-2], b"%08x" % zlib.crc32(bare[:-_TAIL])
-        if said != is_:
-            raise ValueError(f"the line does not match its CRC ({said.decode(errors='replace')}, not {is_.decode()})")
+        reported, is_ = bare[-10:-2], b"%08x" % zlib.crc32(bare[:-_TAIL])
+        if reported != is_:
+            raise ValueError(
+                f"the line does not match its CRC ({reported.decode(errors='replace')}, not {is_.decode()})"
+            )
     elif need_crc:
         raise ValueError("the line has no CRC")
     try:

@@ -1,7 +1,7 @@
-"""JUnit XML of a judgement, for CI systems: one test case a checker (the de-facto schema of Ant's junit task).
+"""JUnit XML of a judgement, for CI systems: one test case per checker (the de-facto schema of Ant's junit task).
 
-`valid` passes; `invalid` is a failure; `unknown` and `harness-failure` are errors, since neither is a pass: the
-same line is drawn by the exit codes.
+`valid` passes. `invalid` is a failure. `unknown` and `harness-failure` are errors, because neither is a pass. The exit
+codes make the same distinction.
 """
 
 from __future__ import annotations
@@ -53,14 +53,14 @@ def _case(root: ET.Element, result: CheckResult, suite: str) -> None:
     case = ET.SubElement(
         root, "testcase", classname=clean(suite), name=clean(result.checker), time=f"{result.ms / 1000:.3f}"
     )
-    told = _describe(result)
+    text = _describe(result)
     if result.verdict is Verdict.VALID:
-        if told:
-            ET.SubElement(case, "system-out").text = told
+        if text:
+            ET.SubElement(case, "system-out").text = text
         return
     kind = "failure" if result.verdict is Verdict.INVALID else "error"
     problem = ET.SubElement(case, kind, type=result.verdict.value, message=clean(result.reason))
-    problem.text = told
+    problem.text = text
 
 
 def _describe(result: CheckResult) -> str:

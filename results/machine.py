@@ -1,6 +1,6 @@
-"""What the machines gave the servers while a run went: `machine.log` of the control program, and of each node.
+"""The resources of the machines during a run: `machine.log` of the control program and of each node.
 
-The lines are those of `infra.machines.pressure`. Two that follow one another make a `MachineSample`; the collector's
+The lines are those of `infra.machines.pressure`. Two consecutive lines give a `MachineSample`. Garbage-collection
 pauses come from the servers' GC logs.
 """
 
@@ -30,7 +30,7 @@ class MachineSample:
     """What one machine gave from `start` to `end` (ns since the start of the run). None: the kernel does not tell.
 
     late_ms   by how much the latest timer came too late.
-    wait_ms   how long a server's thread that could go on waited for a processor, on average.
+    wait_ms   how long a server's thread that could continue waited for a processor, on average.
     ran       processors that the servers used.
     cpu, memory, io   the share of the time in which some process of the machine waited for it (PSI).
     steal     the share of the processors' time that a hypervisor took.

@@ -1,4 +1,4 @@
-"""`observations.jsonl`: what the nodes said of themselves while a run went, one `Observation` a line."""
+"""`observations.jsonl`: the statuses that the nodes reported during a run, one `Observation` per line."""
 
 from __future__ import annotations
 

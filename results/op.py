@@ -1,7 +1,7 @@
-"""One operation: the atom of every history (design.md, section 3; Jepsen's `history.clj`).
+"""One operation: the element of every history (design.md, section 3; Jepsen's `history.clj`).
 
-An operation appears twice in a history: as an *invocation* (`invoke`) and, usually, as a *completion*
-(`ok`, `fail` or `info`). Both are `Op` values; they are paired by process (`results.history`).
+An operation appears twice in a history: as an *invocation* (`invoke`) and, usually, as a *completion* (`ok`, `fail` or
+`info`). Both are `Op` values. They are paired by process (`results.history`).
 """
 
 from __future__ import annotations

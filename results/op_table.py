@@ -1,11 +1,11 @@
-"""The op table: the histories of many runs in few Parquet files, one row an op (docs/batch.md).
+"""The op table: the histories of many runs in few Parquet files, one row per op (docs/batch.md).
 
-The columns are those of a sealed history (`results.sealed`) behind one more, `run`, which names the history. The rows
-of a run lie together, in order of index, in one file. Where the file's metadata says `harness.whole` = `1`, they lie in
-one row group, too: then any range of row groups can be read on its own, and a file is work for many hands.
+The columns are those of a sealed history (`results.sealed`) after an additional column `run`, which names the history.
+The rows of a run are adjacent, in order of index, in one file. If the file's metadata has `harness.whole` = `1`, they
+are also in one row group. Then any range of row groups can be read alone, and several workers can share a file.
 
-A folder per run (Hive's `run=.../`) would be a file per history: a million files of four kilobytes. A column with
-statistics lets a reader skip what it does not ask for just as well.
+A folder per run (Hive's `run=.../`) would be a file per history: a million files of four kilobytes. With a column that
+has statistics, a reader can also skip rows that it does not need.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 from results.durable import replacing
 from results.errors import HistoryError
 from results.op import Op
-from results.sealed import FORMAT, ROW_GROUP, SCHEMA, insist_on_schema, parquet_file, to_columns
+from results.sealed import FORMAT, ROW_GROUP, SCHEMA, parquet_file, require_schema, to_columns
 
 RUN: Final = "run"
 OP_TABLE: Final = pa.schema([pa.field(RUN, pa.dictionary(pa.int32(), pa.string()), nullable=False), *SCHEMA])
@@ -137,4 +137,4 @@ def _insist(path: Path, schema: pa.Schema) -> None:
     plain = kind.value_type if pa.types.is_dictionary(kind) else kind
     if not (pa.types.is_string(plain) or pa.types.is_large_string(plain)):
         raise HistoryError(path, None, f"column {RUN!r} is {kind}, not text")
-    insist_on_schema(path, schema)
+    require_schema(path, schema)

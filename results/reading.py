@@ -1,9 +1,9 @@
-"""Files that others wrote, opened and read within limits.
+"""Opens and reads foreign files within limits.
 
-A path may lead to a pipe that nobody writes to, a device without end, a file with a hole of terabytes, or two megabytes
-of gzip that unpack to gigabytes. So there is one way to a file's content: a regular file, not larger than its kind ever
-is, read with a bounded amount of memory. Whatever is wrong is an OSError with its `strerror` in plain words (or, for
-`read_json` and `read_toml`, a ValueError), so that callers have two kinds of trouble to tell, and no third.
+A path may lead to a pipe without a writer, an endless device, a file with a hole of terabytes, or two megabytes of gzip
+that unpack to gigabytes. So there is one way to read a file: it must be a regular file, not larger than the limit of
+its kind, and is read with a bounded amount of memory. Every problem is an OSError with a plain `strerror`, or, for
+`read_json` and `read_toml`, a ValueError. Callers need to handle only these two.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def opened(path: Path, limit: int | None = None, *, follow: bool = True) -> IO[b
         raise OSError(errno.EINVAL, "no path can hold a NUL") from None
     except OSError as problem:
         if problem.errno == errno.ELOOP and not follow:
-            raise OSError(errno.ELOOP, "a link, and none is followed here") from None
+            raise OSError(errno.ELOOP, "a link, and links are not followed") from None
         if problem.errno == errno.ENXIO:  # a socket
             raise OSError(errno.EINVAL, "a socket, not a regular file") from None
         raise
@@ -73,8 +73,8 @@ def opened(path: Path, limit: int | None = None, *, follow: bool = True) -> IO[b
         if not stat.S_ISREG(about.st_mode):
             raise OSError(errno.EINVAL, f"{_kind(about.st_mode)}, not a regular file")
         if limit is not None and about.st_size > limit:
-            told = f"of {in_bytes(about.st_size)}, and at most {in_bytes(limit)} are read"
-            raise OSError(errno.EFBIG, told)
+            text = f"of {in_bytes(about.st_size)}, and at most {in_bytes(limit)} are read"
+            raise OSError(errno.EFBIG, text)
         return os.fdopen(fd, "rb")
     except BaseException:
         os.close(fd)
@@ -89,7 +89,7 @@ def _kind(mode: int) -> str:
     return "a device" if stat.S_ISCHR(mode) or stat.S_ISBLK(mode) else "something else"
 
 
-def insist_on_regular(path: Path) -> None:
+def require_regular_file(path: Path) -> None:
     """For readers of other libraries, which take a path. Raises OSError as `opened` does."""
     opened(path).close()
 
@@ -97,7 +97,7 @@ def insist_on_regular(path: Path) -> None:
 def read_bytes(path: Path, limit: int = SMALL_FILE, *, follow: bool = True) -> bytes:
     """The whole file as it was when it was opened. Raises OSError as `opened` does."""
     with opened(path, limit, follow=follow) as file:
-        # (Memory for all that is asked for is taken at once. In /proc, a size is 0 and says nothing.)
+        # (Memory for all that is requested is taken at once. In /proc, a size is 0 and says nothing.)
         return file.read(os.fstat(file.fileno()).st_size or limit)
 
 
@@ -156,12 +156,12 @@ def exists(path: Path) -> bool:
         return False
 
 
-def allowance(path: Path, asked: int | None, *, packed: bool) -> int:
-    """Bytes of memory for reading a history: what was asked for; else in proportion to what it takes on the disk (holes
+def memory_limit(path: Path, requested: int | None, *, packed: bool) -> int:
+    """Bytes of memory for reading a history: what was requested; else in proportion to what it takes on the disk (holes
     take nothing), and never less than `PLAIN_FLOOR`.
     """
-    if asked is not None:
-        return max(asked, _LEAST)
+    if requested is not None:
+        return max(requested, _LEAST)
     try:
         used = os.stat(path).st_blocks * 512
     except (OSError, ValueError):
@@ -182,8 +182,8 @@ def bounded(path: Path, memory: int) -> Iterator[None]:
         yield
     except MemoryError:
         gc.collect()
-        told = f"reading it takes more than {in_bytes(memory)} of memory; --memory-mb gives it more"
-        raise HistoryError(path, None, told) from None
+        text = f"reading it takes more than {in_bytes(memory)} of memory; --memory-mb gives it more"
+        raise HistoryError(path, None, text) from None
     finally:
         if before is not None:
             resource.setrlimit(resource.RLIMIT_DATA, before)

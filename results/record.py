@@ -1,4 +1,4 @@
-"""The record of a run, as the checkers and the report see it."""
+"""The record of a run: the input of the checkers and the report."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from results.machine import MachineSample
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """What one node said of itself at one moment (polled about once a second while a run goes).
+    """What one node reported at one moment (polled about once a second while a run goes).
 
     time       ns since the start of the run.
     role       `leader`, `follower`, `candidate`, `starting`, or `silent` (did not answer).
     term       Raft term, or None.
-    leader     name of the node it takes for the leader, or None.
+    leader     name of the node it considers the leader, or None.
     begin, end, committed, applied   log indices (brokers: bytes of the CommitLog), or None where not said. -1 means
                "none yet".
     extra      what else its servers said, JSON values: see `infra.systems.api.Status`.

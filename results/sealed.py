@@ -13,7 +13,7 @@
 | extra   | string              | JSON object; null: nothing                                    |
 
 Compressed with zstd, in row groups of `ROW_GROUP` ops, so that a reader in Spark may split a long history and skip
-the columns it does not ask for. Facts about the run stand in the schema's key-value metadata, all as text.
+the columns it does not ask for. Facts about the run are in the schema's key-value metadata, all as text.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from results.bulk import json_values, making_many
 from results.durable import replacing
 from results.errors import HistoryError
 from results.op import NO_EXTRA, OP_TYPES, Op, OpType, make_op
-from results.reading import insist_on_regular
+from results.reading import require_regular_file
 
 FORMAT: Final = "1"
 """The version of this schema, stored as the metadata `harness.format`."""
@@ -89,7 +89,7 @@ def read_sealed(path: Path) -> list[Op]:
 def parquet_file(path: Path, what: str = "a sealed history") -> Iterator[pq.ParquetFile]:
     """A Parquet file to read from. HistoryError where it is none, or is found to be damaged inside the block."""
     try:
-        insist_on_regular(path)
+        require_regular_file(path)
         with pq.ParquetFile(path) as file:
             yield file
     except MemoryError:  # Arrow's own as well
@@ -102,7 +102,7 @@ def parquet_file(path: Path, what: str = "a sealed history") -> Iterator[pq.Parq
 def iterate_sealed(path: Path) -> Iterator[Op]:
     """`read_sealed` one op at a time."""
     with parquet_file(path) as file:
-        insist_on_schema(path, file.schema_arrow)
+        require_schema(path, file.schema_arrow)
         for batch in file.iter_batches(batch_size=ROW_GROUP, columns=SCHEMA.names, use_threads=False):
             yield from ops_of(path, batch)
 
@@ -113,7 +113,7 @@ def read_columns(path: Path) -> pa.Table:
     Raises HistoryError as `iterate_sealed` does.
     """
     with parquet_file(path) as file:
-        insist_on_schema(path, file.schema_arrow)
+        require_schema(path, file.schema_arrow)
         return file.read(SCHEMA.names[:7], use_threads=False)
 
 
@@ -122,7 +122,7 @@ def sealed_keys(path: Path, share: int, of: int) -> Iterator[Op]:
     (from 0) when all are dealt out to `of` shares. Raises HistoryError as `iterate_sealed` does.
     """
     with parquet_file(path) as file:
-        insist_on_schema(path, file.schema_arrow)
+        require_schema(path, file.schema_arrow)
         for batch in file.iter_batches(batch_size=ROW_GROUP, columns=SCHEMA.names, use_threads=False):
             keys = batch.column("key")
             keys = keys if pa.types.is_dictionary(keys.type) else keys.dictionary_encode()
@@ -142,7 +142,7 @@ def row_count(path: Path) -> int:
 def distinct(path: Path, column: str) -> list[str]:
     """The different texts in a column, such as `key`. Raises HistoryError where that cannot be read."""
     with parquet_file(path) as file:
-        insist_on_schema(path, file.schema_arrow)
+        require_schema(path, file.schema_arrow)
         found: list[str] = file.read([column], use_threads=False)[column].unique().drop_null().to_pylist()
         return found
 
@@ -198,10 +198,10 @@ def _parsed(path: Path, columns: Mapping[str, list[Any]], name: str, absent: str
     except RecursionError:
         problem = "it is nested too deeply"
     first, last = columns["index"][0], columns["index"][-1]
-    raise HistoryError(path, None, f"ops {first} to {last}: column {name!r} is no JSON: {problem}")
+    raise HistoryError(path, None, f"ops {first} to {last}: column {name!r} is not JSON: {problem}")
 
 
-def insist_on_schema(path: Path, found: pa.Schema) -> None:
+def require_schema(path: Path, found: pa.Schema) -> None:
     """Names and kinds of the columns; Spark may hand a dictionary back as plain strings."""
     for field in SCHEMA:
         if field.name not in found.names:

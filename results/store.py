@@ -1,4 +1,4 @@
-"""The store: where runs lie, and how one is found and read again.
+"""The store: finds and reads runs.
 
     <root>/latest -> <name>/<time>            the newest run
     <root>/<name>/latest -> <time>            the newest of its kind; <name> is `<workload>-<nemesis>`
@@ -6,7 +6,7 @@
         plan.toml  environment.json  deployment.json  journal.jsonl  history.parquet  observations.jsonl  control.jsonl
         verdict.json  report.html  junit.xml  harness.log  machine.log  plots/  nodes/<node>/
 
-Every reader here takes a run as it finds it: one that still goes, one that was killed, one half copied.
+Every reader here accepts a run in any state: active, killed, or copied in part.
 """
 
 from __future__ import annotations
@@ -292,7 +292,7 @@ def _summary(folder: Path, name: str, when: datetime) -> RunSummary:
             raise TypeError("its reason is no text")
         return RunSummary(folder, name, when, verdict, reason)
     except FileNotFoundError:
-        return RunSummary(folder, name, when, None, "no verdict: the run still goes, or was broken off")
+        return RunSummary(folder, name, when, None, "no verdict: the run is still active, or was interrupted")
     except (OSError, ValueError, KeyError, TypeError) as problem:
         why = problem.strerror if isinstance(problem, OSError) else problem
         return RunSummary(folder, name, when, None, f"verdict.json cannot be read: {why}", broken=True)

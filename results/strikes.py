@@ -1,7 +1,7 @@
-"""Strikes: one fault at one time, as a value that goes from the plan to the journal and to the report unchanged.
+"""Strikes: one fault at one time, as a value that is the same in the plan, the journal and the report.
 
-A plan has strikes written out (`[[strike]]`), or a schedule draws them (`harness.nemesis.schedule`). The nemesis' ops
-carry them (`inject`, `heal`), a run that ended has them in `effective.toml`, with what they struck and when.
+A plan contains its strikes (`[[strike]]`), or a schedule draws them (`harness.nemesis.schedule`). The nemesis' ops
+contain them (`inject`, `heal`). `effective.toml` of a finished run contains them with their actual targets and times.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Effect:
     peers: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
-        """As it stands in the journal."""
+        """As it is in the journal."""
         found: dict[str, Any] = {"kind": self.kind, "node": self.node}
         if self.servers:
             found["servers"] = list(self.servers)
@@ -40,9 +40,14 @@ class Effect:
         return found
 
     @staticmethod
-    def from_json(said: Mapping[str, Any]) -> Effect:
+    def from_json(reported: Mapping[str, Any]) -> Effect:
         """Raises KeyError or TypeError for what `to_json` did not write."""
-        return Effect(said["kind"], str(said["node"]), tuple(said.get("servers", ())), tuple(said.get("peers", ())))
+        return Effect(
+            reported["kind"],
+            str(reported["node"]),
+            tuple(reported.get("servers", ())),
+            tuple(reported.get("peers", ())),
+        )
 
 
 @dataclass(frozen=True)
@@ -99,7 +104,7 @@ class Strike:
     def from_op(value: object) -> Strike:
         """The strike of an `inject` or `heal` op. Raises ValueError for a value that is none of ours."""
         if not isinstance(value, Mapping):
-            raise ValueError(f"{value!r} is no strike")
+            raise ValueError(f"{value!r} is not a strike")
         number, fault = value.get("id"), value.get("fault")
         if not isinstance(number, int) or not isinstance(fault, str):
             raise ValueError(f"{value!r} names no fault, or has no id")

@@ -1,5 +1,7 @@
-"""What many runs show together, from the verdict table: verdicts by version, workload and nemesis; what clients felt of
-each fault; when each anomaly was seen first and last (docs/batch.md).
+"""A summary of many runs, from the verdict table (docs/batch.md).
+
+It shows verdicts by version, workload and nemesis, the effect of each fault on clients, and the first and last run with
+each anomaly.
 """
 
 from __future__ import annotations
@@ -129,8 +131,8 @@ def read_trends(output: Path) -> Trends:
         try:
             runs.append(_trend(run, rows))
         except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as problem:
-            told = f"the rows of {run!r} are none of a verdict table: {type(problem).__name__}: {problem}"
-            raise HistoryError(output, None, told) from None
+            text = f"the rows of {run!r} are none of a verdict table: {type(problem).__name__}: {problem}"
+            raise HistoryError(output, None, text) from None
     return Trends(sorted(runs, key=lambda run: (run.when, run.run)))
 
 

@@ -1,4 +1,4 @@
-"""Verdicts: what the checkers say of a run (design.md, section 4, "Verdict")."""
+"""Verdicts: the results of the checkers for a run (design.md, section 4, "Verdict")."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""The verdict table: what a batch of checks found, a row a (run, key, checker), in Parquet (docs/batch.md).
+"""The verdict table: the results of a batch of checks in Parquet, one row per (run, key, checker) (docs/batch.md).
 
     OUTPUT/verdicts/<job>-<number>.parquet    rows; never changed once they are there
-    OUTPUT/receipts/<job>-<number>.jsonl      which units of work those rows are, and what came of each
+    OUTPUT/receipts/<job>-<number>.jsonl      the units of work of those rows, and the result of each
 
-Every file is written whole, under a name that no other job has, and the receipts after the rows that they are for. So a
-job that was killed loses what it had not written and nothing else, and two jobs on one output never meet: where both
-checked the same unit, the rows of the later check count.
+Every file is written completely, under a name that no other job uses, and the receipts are written after their rows. A
+killed job loses only what it had not written. Two jobs with one output do not conflict: if both checked the same unit,
+the rows of the later check count.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from results.errors import HistoryError
-from results.reading import insist_on_regular
+from results.reading import require_regular_file
 
 VERDICTS: Final = "verdicts"
 RECEIPTS: Final = "receipts"
@@ -164,7 +164,7 @@ def read_verdicts(output: Path, columns: Sequence[str] | None = None) -> pa.Tabl
     except OSError as problem:
         raise HistoryError(output, None, f"cannot be read: {problem.strerror}") from None
     if not files:
-        raise HistoryError(output, None, "no verdict table lies here; `harness batch --output` writes one")
+        raise HistoryError(output, None, "there is no verdict table here; `harness batch --output` writes one")
     wanted = None if columns is None else list(dict.fromkeys([*columns, "source", "run", "unit", "checked"]))
     tables = [_read(file, wanted) for file in files]
     table = pa.concat_tables(tables).unify_dictionaries()
@@ -173,7 +173,7 @@ def read_verdicts(output: Path, columns: Sequence[str] | None = None) -> pa.Tabl
 
 def _read(path: Path, columns: list[str] | None) -> pa.Table:
     try:
-        insist_on_regular(path)
+        require_regular_file(path)
         schema = VERDICT_TABLE if columns is None else pa.schema([VERDICT_TABLE.field(name) for name in columns])
         table = pq.read_table(path, columns=columns, partitioning=None)
         return table.select(schema.names).cast(schema)

@@ -1,4 +1,4 @@
-"""Text from files and servers, made fit to be looked at: what cannot be seen is written as an escape."""
+"""Makes text from files and servers safe to display: invisible characters become escapes."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import Final
 THIN_SPACE: Final = "\u202f"
 
 
-def visible(said: str, keep: str = f"\n\t{THIN_SPACE}") -> str:
+def visible(text: str, keep: str = f"\n\t{THIN_SPACE}") -> str:
     """The text with what cannot be seen (control characters, marks that turn the direction of writing, lone surrogates)
     as escapes. `keep`: what is left as it is all the same.
 
     >>> visible("a\\x00b")
     'a\\\\x00b'
     """
-    if said.isprintable():
-        return said
-    return "".join(c if c.isprintable() or c in keep else c.encode("unicode_escape").decode() for c in said)
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() or c in keep else c.encode("unicode_escape").decode() for c in text)

@@ -1,9 +1,9 @@
 """The runs of a store in a browser: a list to search and sort, folders, files, reports. It reads and never writes.
 
-What nodes wrote into their logs, and keys of foreign histories, are not to be trusted: only a run's own `report.html`
-is served as HTML, sandboxed and without scripts; all other files are plain text or a download. Paths are confined to
-the store, links included. A page of another site cannot reach it by a name of its own (DNS rebinding): the host
-asked for must be this machine's.
+Log lines of nodes and keys of foreign histories are not trusted. Only a run's own `report.html` is served as HTML,
+sandboxed and without scripts. All other files are plain text or a download. Paths, including links, are confined to the
+store. A page of another site cannot reach the view under its own host name (DNS rebinding): the requested host must be
+that of this machine.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from werkzeug.serving import ThreadedWSGIServer, WSGIRequestHandler
 
 from results.errors import HistoryError, in_bytes
 from results.reading import opened, read_toml
-from results.report.layout import lay_out
+from results.report.layout import render_template
 from results.report.trends import trends_page
 from results.report.words import text
 from results.store import RunSummary, Store
@@ -64,8 +64,8 @@ class Row:
 
     def has(self, words: Sequence[str]) -> bool:
         """Whether all words (in small letters) occur in what the list shows of it."""
-        said = f"{self.time} {self.label} {self.verdict} {self.reason}".casefold()
-        return all(word in said for word in words)
+        text = f"{self.time} {self.label} {self.verdict} {self.reason}".casefold()
+        return all(word in text for word in words)
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ def create_app(store_root: Path, hosts: frozenset[str] = _HOSTS) -> Flask:
         host = request.host.rsplit(":", 1)[0] if not request.host.endswith("]") else request.host
         if host in hosts:
             return None
-        return Response("This view answers under the address of this machine only.\n", 403, mimetype="text/plain")
+        return Response("This view is available only under the address of this machine.\n", 403, mimetype="text/plain")
 
     @app.after_request
     def headers(response: Response) -> Response:
@@ -126,21 +126,21 @@ def create_app(store_root: Path, hosts: frozenset[str] = _HOSTS) -> Flask:
 
     @app.errorhandler(HTTPException)
     def refused(problem: HTTPException) -> Response:
-        said = {404: "There is no such run or file in the store.", 405: "This view only reads."}
+        messages = {404: "There is no such run or file in the store.", 405: "This view is read-only."}
         code = problem.code or 500
-        return Response(f"{said.get(code, problem.name)}\n", code, mimetype="text/plain")
+        return Response(f"{messages.get(code, problem.name)}\n", code, mimetype="text/plain")
 
     @app.errorhandler(Exception)
     def failed(problem: Exception) -> Response:
         log.error("%s: %s: %s", request.path, type(problem).__name__, problem, exc_info=problem)
-        told = "This page cannot be shown: an error that nobody foresaw. The terminal of `harness serve` names it.\n"
-        return Response(told, 500, mimetype="text/plain")
+        message = "This page cannot be shown because of an unexpected error. See the terminal of `harness serve`.\n"
+        return Response(message, 500, mimetype="text/plain")
 
     return app
 
 
 def serve(store_root: Path, host: str = "127.0.0.1", port: int = 8080) -> None:
-    """Serve until interrupted; the address is printed. Raises OSError where the port cannot be had."""
+    """Serve until interrupted; the address is printed. Raises OSError where the port is not available."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.create_server((host, port), family=family) as listening:
         named = f"[{host}]" if ":" in host else host
@@ -218,11 +218,11 @@ def _row(root: Path, run: RunSummary) -> Row:
     return Row(f"{run.time:%Y-%m-%d %H:%M:%S}", text(run.name, 120), verdict, text(run.reason), folder)
 
 
-def _index(root: Path, asked: Mapping[str, str]) -> dict[str, Any]:
+def _index(root: Path, requested: Mapping[str, str]) -> dict[str, Any]:
     """What the list shows: the runs with all the words of `q`, sorted by `sort`, page `page` of them."""
-    query = asked.get("q", "")[:200]
-    sort = asked.get("sort", "time") if asked.get("sort") in _SORTS else "time"
-    up = asked.get("order", "asc" if sort != "time" else "desc") == "asc"
+    query = requested.get("q", "")[:200]
+    sort = requested.get("sort", "time") if requested.get("sort") in _SORTS else "time"
+    up = requested.get("order", "asc" if sort != "time" else "desc") == "asc"
     rows = _rows(root)
     found = [row for row in rows if row.has(query.casefold().split())]
     if sort == "time":
@@ -231,7 +231,7 @@ def _index(root: Path, asked: Mapping[str, str]) -> dict[str, Any]:
         # Sorting is stable: among equals the newest stays first.
         found.sort(key=lambda row: row.label if sort == "name" else row.verdict, reverse=not up)
     pages = max(1, -(-len(found) // PAGE))
-    number = asked.get("page", "1")
+    number = requested.get("page", "1")
     page = min(max(int(number) if number.isdecimal() and len(number) < 9 else 1, 1), pages)
 
     def link(**changes: object) -> str:
@@ -269,12 +269,12 @@ def _shown(root: Path, row: Row) -> Shown:
 
 
 def _trends(root: Path) -> Response:
-    """What `harness batch` found, where its table lies beside the store, as by default."""
+    """What `harness batch` found, where its table is beside the store, as by default."""
     try:
         found = read_trends(root.parent / "verdicts")
     except HistoryError:
-        told = "There is no verdict table beside the store; `harness batch` makes one.\n"
-        return Response(told, 404, mimetype="text/plain")
+        message = "There is no verdict table beside the store; `harness batch` creates one.\n"
+        return Response(message, 404, mimetype="text/plain")
     return _page(trends_page(found))
 
 
@@ -360,7 +360,7 @@ def _href(relative: str) -> str:
 
 def _html(template: str, **values: object) -> Response:
     nonce = secrets.token_urlsafe(16)
-    return _page(lay_out(template, nonce=nonce, **values), nonce)
+    return _page(render_template(template, nonce=nonce, **values), nonce)
 
 
 def _page(html: str, nonce: str = "none") -> Response:

@@ -102,9 +102,9 @@ class Sshd:
                 return
             except OSError as error:
                 if self._process.poll() is not None or time.monotonic() > deadline:
-                    said = (self.folder / "log").read_text(errors="replace")
+                    output = (self.folder / "log").read_text(errors="replace")
                     self.stop()
-                    raise RuntimeError(f"sshd does not start: {error}; {said}") from error
+                    raise RuntimeError(f"sshd does not start: {error}; {output}") from error
                 time.sleep(0.02)
 
     def stop(self) -> None:

@@ -28,11 +28,11 @@ class NotingNode:
         self.ran.append(argv)
         if list(argv[:2]) == ["kill", "-s"] and argv[2] == self.dies_on:
             self.server = None
-        said = b'openjdk version "17.0.1"' if argv[0] == "java" else b""
+        output = b'openjdk version "17.0.1"' if argv[0] == "java" else b""
         out = b"first\n\nRegisterServer: the server did not start: port taken\n" if argv[0] == "tail" else b""
         if list(argv[3:4]) == ["space"]:
             out = self.space.encode()
-        return Completed(argv, 0, out, said, 0.0)
+        return Completed(argv, 0, out, output, 0.0)
 
     def write(self, path: str, data: bytes, mode: int = 0o644) -> None:
         self.written[path] = data

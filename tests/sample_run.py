@@ -53,17 +53,19 @@ def sample_history(rate: float = 100, length_s: float = 60, concurrency: int = 1
     for number, fault, start, end, nodes in FAULTS:
         if start > length_s:
             continue
-        asked = {"fault": fault, "id": number, "nodes": nodes}
-        story.add(start * S, NEMESIS, "invoke", "inject", value=asked)
-        told = {
-            **asked,
+        requested = {"fault": fault, "id": number, "nodes": nodes}
+        story.add(start * S, NEMESIS, "invoke", "inject", value=requested)
+        text = {
+            **requested,
             "seen": True,
             "evidence": {n: f"{rng.randrange(3, 40)} packets dropped" for n in nodes},
             "impairs": {n: [n] for n in nodes},
         }
-        story.add((start + 0.4) * S, NEMESIS, "info", "inject", value=told)
-        story.add((end - 0.3) * S, NEMESIS, "invoke", "heal", value=asked)
-        story.add(end * S, NEMESIS, "info", "heal", value={**asked, "evidence": dict.fromkeys(nodes, "answers again")})
+        story.add((start + 0.4) * S, NEMESIS, "info", "inject", value=text)
+        story.add((end - 0.3) * S, NEMESIS, "invoke", "heal", value=requested)
+        story.add(
+            end * S, NEMESIS, "info", "heal", value={**requested, "evidence": dict.fromkeys(nodes, "answers again")}
+        )
     free = [0.0] * concurrency
     process = list(range(concurrency))
     for value in range(1, int(rate * length_s) + 1):
@@ -147,8 +149,8 @@ def sample_judgement(history: History) -> Judgement:
     ]
     away = Anomaly(
         "unavailable",
-        "nothing was acknowledged for 33.1 s from 00:50.0 (limit 30 s) although a majority of the nodes was up and "
-        "connected; 204 ops were tried; n5 (term 4) said it led",
+        "no operation was acknowledged for 33.1 s from 00:50.0 (limit 30 s) although a majority of the nodes was up "
+        "and connected; 204 ops were tried; n5 (term 4) reported to be leader",
         ops=tried,
         window=(50 * S, 56 * S),
         details={

@@ -20,27 +20,27 @@ class Story:
     def put(self, process: int, type_: OpType, f: str, value: Any, key: str | None = Q, **extra: Any) -> None:
         self.ops.append(Op(len(self.ops), len(self.ops) * 1_000_000, process, type_, f, key, value, None, extra))
 
-    def call(self, f: str, asked: Any, got: Any, type_: OpType = "ok", process: int = 0, **extra: Any) -> None:
-        self.put(process, "invoke", f, asked, **extra)
+    def call(self, f: str, requested: Any, got: Any, type_: OpType = "ok", process: int = 0, **extra: Any) -> None:
+        self.put(process, "invoke", f, requested, **extra)
         self.put(process, type_, f, got, **extra)
 
     def send(self, identity: int, offset: int | None, type_: OpType = "ok", process: int = 0, node: str = "n1") -> None:
         got = [offset, identity] if type_ == "ok" else identity
         self.call("send", identity, got, type_, process, node=node)
 
-    def poll(self, begin: int, *ids: Any, node: str = "n1", **said: Any) -> None:
+    def poll(self, begin: int, *ids: Any, node: str = "n1", **output: Any) -> None:
         """From an offset on; None: nothing is shown there."""
         shown = [[begin + i, identity] for i, identity in enumerate(ids) if identity is not None]
-        self.call("poll", begin, shown, process=7, node=node, **said)
+        self.call("poll", begin, shown, process=7, node=node, **output)
 
-    def next_poll(self, begin: int, *ids: Any, process: int = 8, **said: Any) -> None:
+    def next_poll(self, begin: int, *ids: Any, process: int = 8, **output: Any) -> None:
         """What a consumer is given whose client keeps its position."""
-        self.call("poll", None, [[begin + i, n] for i, n in enumerate(ids)], process=process, node="n1", **said)
+        self.call("poll", None, [[begin + i, n] for i, n in enumerate(ids)], process=process, node="n1", **output)
 
-    def final(self, *ids: Any, node: str = "n1", begin: int = 0, done: bool = True, **said: Any) -> None:
+    def final(self, *ids: Any, node: str = "n1", begin: int = 0, done: bool = True, **output: Any) -> None:
         shown = [[begin + i, identity] for i, identity in enumerate(ids) if identity is not None]
         end = begin + len(ids)
-        more = {"min": 0, "max": end if done else end + 9, "next": end, "done": done, "phase": "final"} | said
+        more = {"min": 0, "max": end if done else end + 9, "next": end, "done": done, "phase": "final"} | output
         self.call("replica-read", begin, shown, process=9, node=node, **more)
 
     def unread(self, node: str) -> None:

@@ -1,1 +1,1 @@
-"""What clients do and what must hold. Floor 4."""
+"""The operations of clients and the guarantees to check. Layer 4."""

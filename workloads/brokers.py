@@ -1,4 +1,4 @@
-"""What one client does at brokers for the workloads `log` and `queue`: single attempts, put into completions."""
+"""The client of the workloads `log` and `queue`: single attempts at brokers, and their answers as completions."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ BODY_SIZE: Final = 100
 """Bytes of a message's body."""
 
 READ_DEADLINE_S: Final = 1.0
-"""A read has no effect, so nothing is lost with one that is given up early, and readers go on to the next node."""
+"""A read has no effect, so nothing is lost with one that is given up early, and readers continue to the next node."""
 
 _REFUSED_PAUSE_S: Final = 0.05
 """A client that was just sent away waits so long before its next send: while there is no master, a thousand refusals a
@@ -38,7 +38,7 @@ class BrokerClient:
     """One logical process's way to the brokers.
 
     `steadfast` clients believe in the master they found until it says itself that it is none: neither a time-out nor an
-    uncertain answer moves them, nor what controllers and name servers say. So a master that was cut off, and goes on
+    uncertain answer moves them, nor what controllers and name servers say. So a master that was cut off, and continues
     acknowledging, is heard for as long as it does. The others look it up again after everything that is not `ok`.
     """
 
@@ -78,7 +78,7 @@ class BrokerClient:
         return self._links[node]
 
     async def send(self, op: Op) -> Completion:
-        """One message to a queue at whom this client takes for the master: at most one attempt."""
+        """One message to a queue at whom this client considers the master: at most one attempt."""
         queue = queue_of(op.key)
         end = asyncio.get_running_loop().time() + self.deadline_s
         await self.pause()
@@ -101,11 +101,11 @@ class BrokerClient:
         return _sent(sent, op.value, {})
 
     async def master(self, group: str) -> str | None:
-        """Whom this client takes for the master of a group."""
+        """Whom this client considers the master of a group."""
         believed = self._beliefs.get(group)
-        doubted = self._doubts.pop(group, None)
-        if believed is None or doubted is not None:
-            believed = await self.masters.find(group, doubted=doubted)
+        refused_by = self._doubts.pop(group, None)
+        if believed is None or refused_by is not None:
+            believed = await self.masters.find(group, refused_by=refused_by)
             if believed is not None:
                 self._beliefs[group] = believed
         return believed
@@ -157,8 +157,8 @@ class BrokerClient:
             if not pulled.messages and not done and pulled.min is not None and at < pulled.min:
                 at = pulled.min  # older messages were deleted
             elif done or not pulled.messages or len(found) >= _CHUNK or loop.time() > end - self.deadline_s / 2:
-                said = {name: n for name, n in (("min", pulled.min), ("max", pulled.max)) if n is not None}
-                return _shown(found, {"node": node, "done": done, **said})
+                reported = {name: n for name, n in (("min", pulled.min), ("max", pulled.max)) if n is not None}
+                return _shown(found, {"node": node, "done": done, **reported})
 
     async def edge(self, op: Op) -> Completion:
         """`max-offset` or `min-offset` of a queue at a node."""
@@ -185,8 +185,8 @@ def _sent(sent: Sent, message: int, extra: dict[str, Any]) -> Completion:
 
 def read_completion(pulled: Pulled, messages: Sequence[Message], extra: dict[str, Any]) -> Completion:
     """A read's completion: the messages as [offset, id], and what the broker said beside them in `extra`."""
-    said = {"min": pulled.min, "max": pulled.max, "next": pulled.next, "code": pulled.code}
-    extra |= {name: value for name, value in said.items() if value is not None}
+    reported = {"min": pulled.min, "max": pulled.max, "next": pulled.next, "code": pulled.code}
+    extra |= {name: value for name, value in reported.items() if value is not None}
     if pulled.outcome.type != "ok":
         return Completion("fail", None, pulled.outcome.why, extra)
     return _shown(messages, extra)

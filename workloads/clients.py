@@ -1,7 +1,7 @@
-"""How `log` and `queue` send: our own client, and producers that others wrote (`--client native`, `--client grpc`).
+"""The senders of `log` and `queue`: our own client, and foreign producers (`--client native`, `--client grpc`).
 
-With another's producer sends go through it; everything is read by our own client, so that what is judged does not
-depend on theirs. They choose the queue themselves, so each queue is a topic of its own (`places_of(..., apart=True)`).
+Only sends use a foreign producer. Our own client does all reads, so the verdict does not depend on the foreign client.
+A foreign producer chooses the queue itself, so each queue is a separate topic (`places_of(..., apart=True)`).
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class MessageClient(ClientProtocol):
     """A client of the workloads that send messages."""
 
     async def producers(self, context: RunContext, deadline_s: float) -> Producers | None:
-        """The producers of a run; None: our own client sends. Raises InfraError where they cannot be had."""
+        """The producers of a run; None: our own client sends. Raises InfraError where they are not available."""
         return None
 
 
@@ -91,16 +91,17 @@ class Remoting(MessageClient):
     """Our own client of the remoting protocol: exact deadlines, one attempt."""
 
     name = "remoting"
-    summary = "our own client of the remoting protocol: one attempt, an exact deadline, the raw answer"
+    summary = "the harness's client of the remoting protocol: one attempt, an exact deadline, the raw answer"
 
 
 class Native(MessageClient):
     """librocketmq, the C++ client."""
 
     name = "native"
-    summary = "librocketmq, the C++ client, by rocketmq-client-python; it sends up to three times behind one send"
+    summary = "librocketmq, the C++ client, through rocketmq-client-python; up to three attempts per send"
     permits: ClassVar[Mapping[str, str]] = dict.fromkeys(
-        ("duplicated", "nonlinearizable"), "the native client sends up to three times behind one send, and tells nobody"
+        ("duplicated", "nonlinearizable"),
+        "the native client makes up to three attempts per send, without reporting it",
     )
 
     async def producers(self, context: RunContext, deadline_s: float) -> Producers | None:

@@ -1,8 +1,9 @@
-"""Generators of consumer groups that pull and commit: who holds which queue, where each has come to, when one crashes.
+"""Generators for consumer groups that pull and commit: the owner of each queue, its position, and crashes.
 
-The rules are those of RocketMQ's push consumer. A queue has one owner at a time; whoever gets it goes on from the
-committed offset, or from the start where nothing is committed; who gives it away commits first; who crashes does not,
-and forgets. The others take over the queues of one that is away, and give them back.
+The rules are those of RocketMQ's push consumer. A queue has one owner at a time. A new owner continues at the committed
+offset, or at the start if no offset is committed. An owner that gives a queue away commits first. An owner that crashes
+does not commit and loses its position. While an owner is down, the others take over its queues, and later they give
+them back.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The stopped brokers' files, fetched from the nodes and summed up for `checkers.log.storage`."""
+"""Fetches summaries of the stopped brokers' files from the nodes for `checkers.log.storage`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from infra.systems.rocketmq.store.errors import StorageError
 from infra.systems.rocketmq.store.summary import summarize
 
 _WANTED: Final = ("commitlog", "consumequeue", "epochFileCheckpoint", "brokerIdentity")
-"""What is read of a store; a DLedger commit log lies in `dledger-<id>`."""
+"""What is read of a store; a DLedger commit log is in `dledger-<id>`."""
 
 _PACKED: Final = "/var/lib/harness/truth"
 _PACK_TIMEOUT_S: Final = 120

@@ -1,14 +1,13 @@
-"""Messages to the queues of a topic, read back by offset from every replica: RocketMQ as a replicated log.
+"""Messages of a topic, read back by offset from every replica: RocketMQ as a replicated log.
 
-Producers send to the master. Half of them follow it: they look it up (at the controllers, or at the name servers) after
-everything that is not an acknowledgement. The other half are steadfast: they stay with the master they know until it
-says itself that it is none, so that one that was cut off and goes on acknowledging is heard. Clients stand outside
-every partition.
+Producers send to the master. Half of them look up the master (at the controllers, or at the name servers) after every
+answer that is not an acknowledgement. The other half stay with the known master until it reports that it is not the
+master. They therefore receive the acknowledgements of a master that is cut off. Clients are outside every partition.
 
-With `--client native` or `grpc` others' producers send in their stead (`clients`).
+With `--client native` or `grpc`, foreign producers send instead (`clients`).
 
-Readers poll by offset, each its share of the nodes, masters and slaves alike. At the end every replica is read through
-by its address.
+Readers poll by offset from masters and slaves; each reader has its share of the nodes. At the end, the harness reads
+every replica completely, by its address.
 """
 
 from __future__ import annotations
@@ -58,16 +57,16 @@ PHASE: Final = 1_000_000_000
 
 @dataclass(frozen=True)
 class LogOptions:
-    """What the workload can be told."""
+    """The options of the workload."""
 
-    ground_truth: bool = option(False, "At the end, read the stopped servers' files and compare them with the history.")
+    ground_truth: bool = option(False, "After the run, compare the stopped servers' files with the history.")
 
 
 class LogWorkload(Workload):
     """Sends and polls; afterwards every replica is read through."""
 
     name = "log"
-    summary = "messages to the queues of a topic, read by offset from masters and slaves: nothing acknowledged is lost"
+    summary = "messages of a topic, read by offset from masters and slaves: no acknowledged message may be lost"
     topologies = ("controller", "dledger-commitlog", "master-slave", "slave-acting-master")
     clients = ("remoting", "native", "grpc")
     Options: ClassVar[type] = LogOptions
@@ -90,7 +89,7 @@ class LogWorkload(Workload):
     @property
     def places(self) -> TopicLayout:
         """Known once `setup` was called."""
-        assert self._places is not None, "setup comes first"
+        assert self._places is not None, "setup must be called first"
         return self._places
 
     async def setup(self, context: RunContext) -> None:
@@ -113,7 +112,7 @@ class LogWorkload(Workload):
 
     def client_arguments(self, thread: int) -> tuple[TopicLayout, Masters, dict[str, str], float, bool, Foreign | None]:
         """What a `BrokerClient` on a thread is made of; every second is steadfast."""
-        assert self._masters is not None, "setup comes first"
+        assert self._masters is not None, "setup must be called first"
         beliefs = self._beliefs.setdefault(thread, {})
         foreign = None if self._producers is None else Foreign(self._producers, thread)
         return self.places, self._masters, beliefs, self.plan.op_deadline_s, thread % 2 == 1, foreign
@@ -127,7 +126,7 @@ class LogWorkload(Workload):
     def generator(self, rng: Random, phase: str) -> Generator:
         readers = reader_count(self.plan.concurrency)
         rate = self.plan.rate or self.default_rate
-        polls = gen.rate(rate * POLL_SHARE, Polls(tours(self.places, readers)))
+        polls = gen.rate(rate * POLL_SHARE, Polls(read_rounds(self.places, readers)))
         return gen.reserve(readers, polls, default=self.sends())
 
     def final(self, keys: Sequence[str], nodes: Sequence[str]) -> Generator:
@@ -192,7 +191,7 @@ def reader_count(concurrency: int) -> int:
     return min(READERS, max(1, concurrency // 3))
 
 
-def tours(places: TopicLayout, readers: int) -> list[list[tuple[str, str]]]:
+def read_rounds(places: TopicLayout, readers: int) -> list[list[tuple[str, str]]]:
     """What each reader polls: its share of the nodes, each node's queues one after the other."""
     stops = [
         (queue.key, node)
@@ -218,4 +217,4 @@ class LogOps(BrokerClient):
                 return await self.replica_read(op)
             case "max-offset" | "min-offset":
                 return await self.edge(op)
-        raise ValueError(f"the log workload knows no {op.f!r}")
+        raise ValueError(f"the log workload does not know {op.f!r}")

@@ -1,7 +1,8 @@
-"""Who is master of a broker group, as the cluster says: looked up as clients do, cached, never trusted.
+"""The master of a broker group, as reported by the cluster: looked up as clients do, cached, never trusted.
 
-With controllers their leader is asked (1004), else the name servers' routes (105). Asked are all at once, because some
-may be cut off; of several answers the one with the highest epoch counts, and without epochs the one most give.
+With controllers, the harness queries their leader (1004); otherwise it queries the routes of the name servers (105). It
+queries all of them at once, because some may be cut off. The answer with the highest epoch counts. Without epochs, the
+most frequent answer counts.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ S = TypeVar("S")
 T = TypeVar("T")
 
 _ASK_S: Final = 0.8
-_SILENCE: Final = "nobody names one"
+_SILENCE: Final = "no node reports one"
 _GAP_S: Final = 0.1
 """Looked up at most so often, however many clients are sent away at the same time."""
 
@@ -43,10 +44,10 @@ class Masters:
         """The node that is believed to be master, without asking."""
         return self._known.get(group)
 
-    async def find(self, group: str, *, doubted: str | None = None) -> str | None:
-        """The master's node; None where nobody names one. `doubted`: the node that just refused to be it."""
+    async def find(self, group: str, *, refused_by: str | None = None) -> str | None:
+        """The master's node; None where no node reports one. `refused_by`: the node that just refused to be it."""
         known = self._known.get(group)
-        if known is not None and known != doubted:
+        if known is not None and known != refused_by:
             return known
         loop = asyncio.get_running_loop()
         came = loop.time()

@@ -1,7 +1,7 @@
-"""Where messages of a run go: its topic and reader group, made on every broker, and the queues as keys of the history.
+"""The destinations of a run's messages: its topic and reader group, created on every broker, and the queues as keys.
 
-A key is `topic:broker group:queue`, such as `log-3f2a:a:0`: a topic of several broker groups has its queues on each.
-For clients that choose the queue themselves each queue is a topic of its own: `log-3f2a-a1:a:0`.
+A key is `topic:broker group:queue`, such as `log-3f2a:a:0`. A topic of several broker groups has queues in each group.
+For clients that choose the queue themselves, each queue is a separate topic: `log-3f2a-a1:a:0`.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ def topic_layout(context: RunContext, topic: str, queues_per_group: int, *, apar
 async def make(places: TopicLayout, consumer_groups: Sequence[str] = ()) -> None:
     """Make the topics and the groups on every broker, slaves as well, and wait until each name server has the routes.
 
-    A slave would copy them by itself, but only every 10 to 60 s, and until then a reader of it is refused, which looks
+    A slave would copy them by itself, but only every 10 to 60 s, and until then a reader of it is rejected, which looks
     like loss. (Slaves of 5.1.0 and 5.1.1 take them no other way: for those it is waited.) Raises InfraError where it
     takes too long.
     """

@@ -1,4 +1,4 @@
-"""Generators of consumers that pop: most messages are acknowledged, some get more time first, some just return."""
+"""Generators for consumers that pop: they acknowledge most messages, extend some first, and let some return."""
 
 from __future__ import annotations
 

@@ -1,9 +1,8 @@
-"""Messages to the queues of a topic, consumed by a group: what is committed stays, and nothing is passed over.
+"""Messages of a topic, consumed by a group: commits must stay, and no message may be skipped.
 
-Producers are those of `log`. Consumers pull at the master, commit, crash, and hand their queues to one another
-(`consuming`), or they pop and acknowledge (`popping`). At the end the group consumes every queue to its end, and the
-broker's own figures - the committed offset, and the end of the queue - say whether that is true; then every replica is
-read through by its address.
+Producers are those of `log`. Consumers pull from the master, commit, crash and rebalance (`consuming`), or they pop and
+acknowledge (`popping`). At the end, the group consumes every queue to its end. The broker's own figures (the committed
+offset and the end of the queue) prove this. Then the harness reads every replica completely, by its address.
 """
 
 from __future__ import annotations
@@ -42,18 +41,16 @@ POP_BATCH: Final = 8
 
 @dataclass(frozen=True)
 class QueueOptions(LogOptions):
-    """What the workload can be told."""
+    """The options of the workload."""
 
-    consume: Literal["pull", "pop"] = option("pull", "How the group consumes: it pulls and commits, or pops and acks.")
+    consume: Literal["pull", "pop"] = option("pull", "How the group consumes: pull (and commit) or pop (and ack).")
 
 
 class QueueWorkload(LogWorkload):
     """Sends, and a consumer group that pulls and commits, or pops; afterwards it drains the topic."""
 
     name = "queue"
-    summary = (
-        "a consumer group that pulls and commits, or pops, crashes and rebalances: all is consumed, no offset lost"
-    )
+    summary = "a consumer group that pulls or pops, with crashes and rebalances: no message or offset may be lost"
     prefix = "queue"
     Options: ClassVar[type] = QueueOptions
 
@@ -128,10 +125,10 @@ class QueueOps(BrokerClient):
                 return Completion("ok", op.value, extra={"group": op.extra["group"]})
             case "consume" | "commit" | "committed" | "drain" | "pop" | "ack" | "extend":
                 return await self._at_master(op)
-        raise ValueError(f"the queue workload knows no {op.f!r}")
+        raise ValueError(f"the queue workload does not know {op.f!r}")
 
     async def _at_master(self, op: Op) -> Completion:
-        """One attempt at whom this client takes for the master of the queue's group."""
+        """One attempt at whom this client considers the master of the queue's group."""
         queue, group = queue_of(op.key), op.extra["group"]
         extra: dict[str, Any] = {"group": group}
         await self.pause()
@@ -215,10 +212,10 @@ class QueueOps(BrokerClient):
         return _completion(extended.outcome, op.value, value, extended.code, extra)
 
 
-def _completion(outcome: Outcome, asked: Any, value: Any, code: int | None, extra: dict[str, Any]) -> Completion:
+def _completion(outcome: Outcome, requested: Any, value: Any, code: int | None, extra: dict[str, Any]) -> Completion:
     """`value` if it is ok, else what was asked, and why not."""
     if code is not None:
         extra["code"] = code
     if outcome.type == "ok":
         return Completion("ok", value, extra=extra)
-    return Completion(outcome.type, asked, outcome.why, extra)
+    return Completion(outcome.type, requested, outcome.why, extra)

@@ -1,7 +1,7 @@
-"""Generators that read queues by offset: they know how far each process has come, because the answers tell.
+"""Generators that read queues by offset. They know the position of each process from the answers.
 
-`Polls` is load: each reader thread goes round its share of nodes and queues for ever. `ReadToEnd` reads one queue of
-one replica to its end, once, after everything was healed.
+`Polls` is load: each reader thread visits its share of nodes and queues again and again. `ReadToEnd` reads one queue of
+one replica to its end, once, after all heals.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from harness.generator.context import Context, members
 from results.op import INVOKE, OK, Op
 
 MOVED: Final = 21
-"""The answer's code when an offset is outside the queue (`PULL_OFFSET_MOVED`): go on where the broker says."""
+"""The answer's code when an offset is outside the queue (`PULL_OFFSET_MOVED`): continue where the broker says."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -25,7 +25,7 @@ class Polls(Generator):
     rounds  per reader: (key, node) in the order in which they are polled, again and again. Reader i is the i-th thread.
     turns   thread -> how many polls it was given.
     at      (process, key) -> the offset to ask for next. A process that is new begins at the queue's start.
-    anew    (process, key) whose next poll begins anew: the broker sent it elsewhere.
+    again    (process, key) whose next poll begins again: the broker sent it elsewhere.
     """
 
     rounds: Sequence[Sequence[tuple[str, str]]]

@@ -1,8 +1,9 @@
 """Linearizable registers, one per key, on a DLedger group: RIP-59's Jepsen test.
 
-Every written value is unique on its key, so that a read names the write it saw. Half of the clients look for the leader
-everywhere; each of the others has a home node and believes it alone, so that it goes on talking to a leader that was
-cut off or stopped for as long as its home does: the minority side of a partition is heard as well.
+Every written value is unique on its key, so that a read identifies the write. Half of the clients look for the leader
+on all nodes. Each of the others has a home node and uses only the leader that this node reports. It therefore continues
+to use a leader that is cut off or stopped as long as its home node does. The history so includes operations on the
+minority side of a partition.
 """
 
 from __future__ import annotations
@@ -43,20 +44,20 @@ _FINAL_TRIES = 30
 
 @dataclass(frozen=True)
 class RegisterOptions:
-    """What the workload can be told."""
+    """The options of the workload."""
 
     read_mode: Literal["log", "unsafe"] = option(
-        "log", "log (through the Raft log, linearizable) or unsafe (any node's own state: must end invalid)."
+        "log", "log (through the Raft log, linearizable) or unsafe (any node's own state; the run must be invalid)."
     )
-    snapshot: bool = option(False, "RIP-59's snapshot mode (expect findings).")
-    ops_per_key: int = option(200, "Operations on one key before the next takes its place.", low=1, high=10**9)
+    snapshot: bool = option(False, "Use RIP-59's snapshot mode (expect findings).")
+    ops_per_key: int = option(200, "Number of operations on a key before the next key replaces it.", low=1, high=10**9)
 
 
 class RegisterWorkload(Workload):
     """Reads, writes and compare-and-sets on many keys; afterwards every key is read from every replica."""
 
     name = "register"
-    summary = "linearizable registers on a DLedger group (RIP-59's test): read, write, cas on independent keys"
+    summary = "linearizable registers on a DLedger group (RIP-59's test): read, write and cas on independent keys"
     topologies = ("dledger",)
     model = "cas-register"
     Options: ClassVar[type] = RegisterOptions
@@ -164,7 +165,7 @@ class RegisterOps:
             case "replica-read":
                 answer = await self._replica(op.extra["node"]).read(_key(op), mode="unsafe")
                 return _completion(answer, answer.value)
-        raise ValueError(f"the register workload knows no {op.f!r}")
+        raise ValueError(f"the register workload does not know {op.f!r}")
 
     def _mode(self, op: Op) -> ReadMode:
         """The final reads go through the log whatever the plan's read mode."""
@@ -188,8 +189,8 @@ def _key(op: Op) -> str:
 
 def _completion(answer: Answer, value: Any) -> Completion:
     outcome = answer.outcome
-    said = {"node": answer.node, "term": answer.term, "log_index": answer.index, "code": answer.code}
-    extra = {k: v for k, v in said.items() if v is not None}
+    reported = {"node": answer.node, "term": answer.term, "log_index": answer.index, "code": answer.code}
+    extra = {k: v for k, v in reported.items() if v is not None}
     if outcome.type == "ok":
         return Completion("ok", value, extra=extra)
     return Completion(outcome.type, error=outcome.why, extra=extra)

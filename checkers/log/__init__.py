@@ -1,8 +1,8 @@
-"""Judges of messages in queues: was anything lost, duplicated, reordered, shown too early; do the replicas agree?
+"""Checkers of messages in queues: were messages lost, duplicated, reordered, returned too early; do the replicas agree?
 
-`facts` turns a history into columns, `readings` into what each replica holds in the end; `fates` and `order` hold the
-rules of what must not be, and the judges turn what these find into anomalies (`anomalies`, `replicas`, `linear`).
-`message_ids` asks one thing of its own.
+`columns` converts a history to columns, `replica_reads` to the final content of each replica. `outcomes` and `order`
+contain the rules. The checkers convert their findings to anomalies (`anomalies`, `replicas`, `linear`). `message_ids`
+checks one separate property.
 """
 
 from checkers.log.anomalies import LogAnomalies

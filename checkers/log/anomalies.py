@@ -1,7 +1,8 @@
-"""The judge of the `log` workload: everything that can go wrong with messages in queues, each by its name.
+"""The checker of the `log` workload: all anomalies of messages in queues, each with its name.
 
-docs/anomalies.md tells what each name means; `fates` and `order` hold the rules. Here the cases become sentences that
-name who acknowledged what and when, under which fault, who was master, and what stands there now.
+docs/anomalies.md explains each name; `outcomes` and `order` contain the rules. This module converts the cases to
+sentences. They name the acknowledging broker, the time, the active faults, the masters, and the message now at that
+offset.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import numpy as np
 from checkers.legality import permits, settled
 from checkers.log.columns import INFO, NONE, OK, Ints
 from checkers.log.groups import AnomalyText, Case, times
-from checkers.log.order import Gap, Passed, Standing, holes, inversions, taken_past, thrown_back
+from checkers.log.order import Gap, OffsetIndex, Skip, backward_reads, holes, inversions, skips
 from checkers.log.outcomes import study
 from checkers.log.positions import Step, missteps
 from checkers.log.teller import AnomalyWriter
@@ -26,8 +27,8 @@ from results.record import RunRecord
 from results.verdict import Anomaly, CheckResult
 
 NAMES = (
-    "lost", "phantom", "never-sent", "duplicated", "inconsistent-offsets", "dirty-read", "hole", "reordered",
-    "realtime-inversion", "premature", "nonmonotonic-poll", "poll-skip", "position-regression", "position-jump",
+    "lost", "aborted-read", "never-sent", "duplicated", "inconsistent-offsets", "dirty-read", "hole", "reordered",
+    "realtime-inversion", "read-before-send", "nonmonotonic-poll", "poll-skip", "position-regression", "position-jump",
 )  # fmt: skip
 """The gravest first."""
 
@@ -59,22 +60,22 @@ class LogAnomalies:
 
     def examine(self, run: RunRecord) -> Findings:
         """What is found in a history, or in a part of one: some queues with all that any op shows of their messages."""
-        fates = study(run.history)
-        found = fates.facts
+        outcomes = study(run.history)
+        found = outcomes.facts
         stats = {
             "sends": len(found.sends.id),
             "acked": int(np.count_nonzero(found.sends.outcome == OK)),
             "unknown_outcome": int(np.count_nonzero(found.sends.outcome == INFO)),
-            "appeared": fates.appeared,
+            "appeared": outcomes.appeared,
             "queues": len(found.queues),
             "messages_seen": len(np.unique(found.places.id)),
             "sightings": len(found.sightings.id),
-            "undecided": fates.undecided,
+            "undecided": outcomes.undecided,
         }
-        return Findings(_Judge(run, fates).anomalies(), stats)
+        return Findings(_Judge(run, outcomes).anomalies(), stats)
 
     def conclude(self, run: RunRecord, parts: Sequence[Findings]) -> CheckResult:
-        """The result for the run that these parts make up. Of `run`, what it permits is asked for."""
+        """The result for the run that these parts make up. Of `run`, what it permits is requested."""
         stats: Counter[str] = Counter()
         for part in parts:
             stats.update(part.stats)
@@ -85,11 +86,11 @@ class LogAnomalies:
         elif not sightings:
             unknown = f"{acked:,} messages were acknowledged, and none was ever read"
         elif undecided:
-            unknown = f"of {undecided:,} acknowledged messages the run does not show whether they were kept"
-        told = f"{acked:,} acknowledged messages in {stats['queues']} queues"
-        # (Those of one part stand in this order already.)
+            unknown = f"the run does not show whether {undecided:,} acknowledged messages were kept"
+        reason = f"{acked:,} acknowledged messages in {stats['queues']} queues"
+        # (Those of one part are in this order already.)
         anomalies = sorted((a for part in parts for a in part.anomalies), key=lambda a: NAMES.index(a.name))
-        return settled(self.name, run, anomalies, dict(stats), told, unknown)
+        return settled(self.name, run, anomalies, dict(stats), reason, unknown)
 
 
 class _Judge(AnomalyWriter):
@@ -97,29 +98,29 @@ class _Judge(AnomalyWriter):
         """All of them, the gravest names first."""
         return [
             *self.lost(),
-            *self.phantom(),
-            *self.stray(),
+            *self.aborted_read(),
+            *self.unsent(),
             *self.duplicated(),
             *self.inconsistent(),
             *self.dirty(),
             *self.holes(),
             *self.disorder(),
-            *self.premature(),
-            *self.thrown_back(),
+            *self.read_before_send(),
+            *self.backward_reads(),
             *self.skipped(),
-            *self.went_back(),
-            *self.jumped(),
+            *self.regressions(),
+            *self.jumps(),
         ]
 
     def lost(self) -> list[Anomaly]:
-        cases = self.cases(self.send_case(int(row)) for row in self.fates.lost)
+        cases = self.cases(self.send_case(int(row)) for row in self.outcomes.lost)
 
         def say(group: Sequence[Case], where: str) -> tuple[str, dict[str, Any]]:
             first = group[0]
             rivals = sum(bool(len(self.final_at(c.queue, c.offset))) for c in group)
-            proof = "is on no replica in the end" if self.readings.of(first.queue) else "was never seen by any reader"
+            proof = "is on no replica at the end" if self.readings.of(first.queue) else "was never returned to a reader"
             instead = self.instead(first)
-            taken = f" Other messages stand at {rivals} of these offsets." if len(group) > 1 and rivals else ""
+            taken = f" There are other messages at {rivals} of these offsets." if len(group) > 1 and rivals else ""
             return (
                 f"{_many(group, 'acknowledged message')} lost: {self.facts.node(first.node)} acknowledged "
                 f"{_them(group)} {times(group)} ({where}). Message {self.name_of(first)}, acknowledged at offset "
@@ -127,50 +128,50 @@ class _Judge(AnomalyWriter):
                 {"replicas": self.replicas(first.queue), "offsets_taken_by_others": rivals},
             )
 
-        return [_anomaly("lost", t) for t in cases.told(say)]
+        return [_anomaly("lost", t) for t in cases.describe(say)]
 
-    def phantom(self) -> list[Anomaly]:
-        cases = self.cases(self.place_case(int(row)) for row in self.fates.phantom)
+    def aborted_read(self) -> list[Anomaly]:
+        cases = self.cases(self.place_case(int(row)) for row in self.outcomes.aborted_read)
 
         def say(group: Sequence[Case], where: str) -> tuple[str, dict[str, Any]]:
             send = self.send_op(group[0].id)
             return (
-                f"{_many(group, 'message')} that certainly had not been sent can be read all the same ({where}): the "
-                f"send of message {self.name_of(group[0])} failed ({(send and send.error) or 'with no error told'})",
+                f"{_many(group, 'message')} that certainly had not been sent can be read ({where}): the "
+                f"send of message {self.name_of(group[0])} failed ({(send and send.error) or 'without an error'})",
                 {},
             )
 
-        return [_anomaly("phantom", t) for t in cases.told(say)]
+        return [_anomaly("aborted-read", t) for t in cases.describe(say)]
 
-    def stray(self) -> list[Anomaly]:
-        cases = self.cases(self.place_case(int(row)) for row in self.fates.stray)
+    def unsent(self) -> list[Anomaly]:
+        cases = self.cases(self.place_case(int(row)) for row in self.outcomes.unsent)
 
         def say(group: Sequence[Case], where: str) -> tuple[str, dict[str, Any]]:
             return f"{_many(group, 'message')} that nobody sent ({where}), the first: {self.name_of(group[0])}", {}
 
-        return [_anomaly("never-sent", t) for t in cases.told(say)]
+        return [_anomaly("never-sent", t) for t in cases.describe(say)]
 
     def duplicated(self) -> list[Anomaly]:
-        cases = self.cases(self.spread_case(rows) for rows in self.fates.duplicated)
+        cases = self.cases(self.spread_case(rows) for rows in self.outcomes.duplicated)
 
         def say(group: Sequence[Case], where: str) -> tuple[str, dict[str, Any]]:
             return (
                 f"{_many(group, 'message')} stored twice ({where}), each sent once: message {self.name_of(group[0])} "
-                f"stands at {self.places_of(group[0].id)}",
+                f"is at {self.places_of(group[0].id)}",
                 {},
             )
 
-        return [_anomaly("duplicated", t) for t in cases.told(say)]
+        return [_anomaly("duplicated", t) for t in cases.describe(say)]
 
     def inconsistent(self) -> list[Anomaly]:
-        fates, sends = self.fates, self.facts.sends
-        moved = self.cases(self.spread_case(rows, send) for send, rows in fates.moved)
-        rivals = self.cases(self.send_case(later, also=earlier) for earlier, later in fates.rivals)
-        clashes = self.cases(self.place_case(b, also=a) for a, b in fates.clashes)
+        outcomes, sends = self.outcomes, self.facts.sends
+        moved = self.cases(self.spread_case(rows, send) for send, rows in outcomes.moved)
+        rivals = self.cases(self.send_case(later, also=earlier) for earlier, later in outcomes.rivals)
+        clashes = self.cases(self.place_case(b, also=a) for a, b in outcomes.clashes)
 
         def say_moved(group: Sequence[Case], where: str) -> tuple[str, dict[str, Any]]:
             first = group[0]
-            row = int(fates.send_of(np.array([first.id]))[0])
+            row = int(outcomes.send_of(np.array([first.id]))[0])
             answered = "was acknowledged" if sends.outcome[row] == OK else "of unknown outcome, was put"
             acked = (
                 f"{answered} at offset {sends.offset[row]} of {self.facts.queues[sends.queue[row]]}"
@@ -178,17 +179,17 @@ class _Judge(AnomalyWriter):
                 else "was sent once"
             )
             return (
-                f"{_many(group, 'message')} not where the broker said ({where}): message {self.name_of(first)} "
-                f"{acked}, and was read at {self.places_of(first.id)}",
+                f"{_many(group, 'message')} not at the offset that the broker returned ({where}): message "
+                f"{self.name_of(first)} {acked}, and was read at {self.places_of(first.id)}",
                 {},
             )
 
         def say_rivals(group: Sequence[Case], where: str) -> tuple[str, dict[str, Any]]:
             first = group[0]
-            others = [int(e) for e, later in fates.rivals if sends.id[later] == first.id]
+            others = [int(e) for e, later in outcomes.rivals if sends.id[later] == first.id]
             other = self.acked(others[0]) if others else "another one"
             return (
-                f"{_many(group, 'offset')} given away twice ({where}): offset {first.offset} to message "
+                f"{_many(group, 'offset')} assigned twice ({where}): offset {first.offset} to message "
                 f"{self.name_of(first)}, acknowledged by {self.facts.node(first.node)}, and to {other}",
                 {},
             )
@@ -201,28 +202,28 @@ class _Judge(AnomalyWriter):
             )
 
         return [
-            *(_anomaly("inconsistent-offsets", t) for t in moved.told(say_moved)),
-            *(_anomaly("inconsistent-offsets", t) for t in rivals.told(say_rivals)),
-            *(_anomaly("inconsistent-offsets", t) for t in clashes.told(say_clash)),
+            *(_anomaly("inconsistent-offsets", t) for t in moved.describe(say_moved)),
+            *(_anomaly("inconsistent-offsets", t) for t in rivals.describe(say_rivals)),
+            *(_anomaly("inconsistent-offsets", t) for t in clashes.describe(say_clash)),
         ]
 
     def dirty(self) -> list[Anomaly]:
-        cases = self.cases(self.place_case(int(row)) for row in self.fates.dirty)
+        cases = self.cases(self.place_case(int(row)) for row in self.outcomes.dirty)
 
         def say(group: Sequence[Case], where: str) -> tuple[str, dict[str, Any]]:
             first = group[0]
             return (
-                f"{_many(group, 'message')} shown to readers by {self.facts.node(first.node)}, never acknowledged to a "
-                f"producer, and gone in the end ({where}): message {self.name_of(first)} was "
+                f"{_many(group, 'message')} returned to readers by {self.facts.node(first.node)}, never acknowledged "
+                f"to a producer, and on no replica at the end ({where}): message {self.name_of(first)} was "
                 f"read at offset {first.offset}; {self.instead(first)}",
                 {"replicas": self.replicas(first.queue)},
             )
 
-        return [_anomaly("dirty-read", t) for t in cases.told(say)]
+        return [_anomaly("dirty-read", t) for t in cases.describe(say)]
 
     def holes(self) -> list[Anomaly]:
         reads = self.facts.reads
-        found = [*holes(self.facts), *self.taken_past[1]]
+        found = [*holes(self.facts), *self.skips[1]]
         gaps = {(int(reads.queue[g.read]), g.begin, g.end, int(reads.node[g.read])): g for g in found}
         ends = {(queue, begin, node): end for queue, begin, end, node in gaps}
         cases = self.cases(self.gap_case(gap) for gap in gaps.values())
@@ -232,40 +233,42 @@ class _Judge(AnomalyWriter):
             end = ends[first.queue, first.offset, first.node]
             held = self.names_at(first.queue, first.offset)
             elsewhere = (
-                f"; others saw message {' and '.join(held)} there" if held else "; nobody ever saw a message there"
+                f"; other readers got message {' and '.join(held)} there"
+                if held
+                else "; no reader ever got a message there"
             )
             missing = sum(ends[c.queue, c.offset, c.node] - c.offset for c in group)
             return (
-                f"{self.facts.node(first.node)} shows holes in queues ({where}): no message at "
-                f"{_span(first.offset, end)}, and messages behind it{elsewhere}. Offsets are dense, and a hole never "
-                "fills",
+                f"{self.facts.node(first.node)} returned holes in queues ({where}): no message at "
+                f"{_span(first.offset, end)}, and messages after it{elsewhere}. Offsets are dense, and a hole is never "
+                "filled",
                 {"offsets_missing": missing},
             )
 
-        return [_anomaly("hole", t) for t in cases.told(say)]
+        return [_anomaly("hole", t) for t in cases.describe(say)]
 
     def disorder(self) -> list[Anomaly]:
-        found = list(inversions(self.facts, self.fates))
+        found = list(inversions(self.facts, self.outcomes))
         partner = {int(self.facts.sends.id[i.later]): i.earlier for i in found}
 
         def say(group: Sequence[Case], where: str) -> tuple[str, dict[str, Any]]:
             first, earlier = group[0], partner[group[0].id]
             return (
-                f"{_many(group, 'message')} in front of one that was acknowledged before they were sent ({where}): "
-                f"message {self.name_of(first)} stands at {first.offset}, {self.acked(earlier)}, stands at "
-                f"{self.standing[earlier]}",
+                f"{_many(group, 'message')} with a lower offset than one acknowledged before their send ({where}): "
+                f"message {self.name_of(first)} is at {first.offset}, {self.acked(earlier)}, is at "
+                f"{self.final_offsets[earlier]}",
                 {},
             )
 
         own = self.cases(self.send_case(i.later, also=i.earlier, stand=True) for i in found if i.one_sender)
         others = self.cases(self.send_case(i.later, also=i.earlier, stand=True) for i in found if not i.one_sender)
         return [
-            *(_anomaly("reordered", t) for t in own.told(say)),
-            *(_anomaly("realtime-inversion", t) for t in others.told(say)),
+            *(_anomaly("reordered", t) for t in own.describe(say)),
+            *(_anomaly("realtime-inversion", t) for t in others.describe(say)),
         ]
 
-    def premature(self) -> list[Anomaly]:
-        cases = self.cases(self.place_case(int(row)) for row in self.fates.premature)
+    def read_before_send(self) -> list[Anomaly]:
+        cases = self.cases(self.place_case(int(row)) for row in self.outcomes.read_before_send)
 
         def say(group: Sequence[Case], where: str) -> tuple[str, dict[str, Any]]:
             return (
@@ -274,16 +277,16 @@ class _Judge(AnomalyWriter):
                 {},
             )
 
-        return [_anomaly("premature", t) for t in cases.told(say)]
+        return [_anomaly("read-before-send", t) for t in cases.describe(say)]
 
-    def thrown_back(self) -> list[Anomaly]:
+    def backward_reads(self) -> list[Anomaly]:
         reads = self.facts.reads
 
-        def reigned(node: int, before: int, after: int) -> bool:
+        def stayed_master(node: int, before: int, after: int) -> bool:
             name = self.facts.node(node)
-            return self.scene.reigned(name, int(reads.t0[before]), int(reads.t1[after]))
+            return self.scene.stayed_master(name, int(reads.t0[before]), int(reads.t1[after]))
 
-        found = {b.read: b for b in thrown_back(self.facts, reigned)}
+        found = {b.read: b for b in backward_reads(self.facts, stayed_master)}
         by_op = {int(reads.start[row]): back for row, back in found.items()}
         cases = self.cases(
             self.read_case(b.read, b.offset, () if b.before == b.read else (int(reads.start[b.before]),))
@@ -294,22 +297,22 @@ class _Judge(AnomalyWriter):
             first = group[0]
             back = by_op[first.ops[0]]
             how = (
-                f"the answer to a read from offset {reads.asked[back.read]} shows {back.offset}, or is in disorder"
+                f"the answer to a read from offset {reads.requested[back.read]} shows {back.offset}, or is out of order"
                 if back.before == back.read
-                else f"it said that the queue ends at {back.offset}, after it had shown offset "
-                f"{self.last_shown(back.before)}; it was the same master, and had no fault in between"
+                else f"it reported that the queue ends at {back.offset}, after it had returned offset "
+                f"{self.last_shown(back.before)}; the master was the same, without a fault in between"
             )
-            return f"{_many(group, 'answer')} of {self.facts.node(first.node)} took readers back ({where}): {how}", {}
+            return f"{_many(group, 'answer')} of {self.facts.node(first.node)} went backwards ({where}): {how}", {}
 
-        return [_anomaly("nonmonotonic-poll", t) for t in cases.told(say)]
+        return [_anomaly("nonmonotonic-poll", t) for t in cases.describe(say)]
 
     @cached_property
-    def taken_past(self) -> tuple[list[Passed], list[Gap]]:
-        return taken_past(self.facts, self.fates, self.standing)
+    def skips(self) -> tuple[list[Skip], list[Gap]]:
+        return skips(self.facts, self.outcomes, self.final_offsets)
 
     def skipped(self) -> list[Anomaly]:
         sends = self.facts.sends
-        found = {int(self.facts.reads.start[passed.gap.read]): passed for passed in self.taken_past[0]}
+        found = {int(self.facts.reads.start[passed.gap.read]): passed for passed in self.skips[0]}
         cases = self.cases(
             self.read_case(gap.read, gap.begin, tuple(int(sends.start[row]) for row in rows[:3]))
             for gap, rows in found.values()
@@ -318,19 +321,19 @@ class _Judge(AnomalyWriter):
         def say(group: Sequence[Case], where: str) -> tuple[str, dict[str, Any]]:
             gap, passed = found[group[0].ops[0]]
             return (
-                f"{_many(group, 'reader')} taken past messages by {self.facts.node(group[0].node)} ({where}): asked "
-                f"for offset {gap.begin}, it went on at {gap.end}, past {len(passed)} messages that stand there, the "
+                f"{_many(group, 'reader')} skipped messages at {self.facts.node(group[0].node)} ({where}): asked "
+                f"for offset {gap.begin}, it continued at {gap.end}, past {len(passed)} existing messages, the "
                 f"first: {self.acked(int(passed[0]))}",
                 {"messages_passed": sum(len(found[c.ops[0]].sends) for c in group)},
             )
 
-        return [_anomaly("poll-skip", t) for t in cases.told(say)]
+        return [_anomaly("poll-skip", t) for t in cases.describe(say)]
 
     @cached_property
     def missteps(self) -> list[Step]:
         return list(missteps(self.facts))
 
-    def went_back(self) -> list[Anomaly]:
+    def regressions(self) -> list[Anomaly]:
         """Where a message that the process had been given from there is gone, its loss is the cause: legal where that
         is.
         """
@@ -342,49 +345,49 @@ class _Judge(AnomalyWriter):
         def say(group: Sequence[Case], where: str) -> tuple[str, dict[str, Any]]:
             step = found[group[0].ops[0]]
             return (
-                f"{_many(group, 'poll')} went back behind the process' own position ({where}): process "
-                f"{reads.process[step.read]} had come to offset {step.position}, and went on at {step.begin}, with no "
+                f"{_many(group, 'poll')} went back before the position of the process ({where}): process "
+                f"{reads.process[step.read]} was at offset {step.position}, and continued at {step.begin}, without a "
                 "seek, assignment or crash in between",
                 {},
             )
 
-        told = []
+        anomalies = []
         for legal in dict.fromkeys(cause.values()):
             some = [step for op, step in found.items() if cause[op] == legal]
             cases = self.cases(self.step_case(step) for step in some)
-            told += [_anomaly("position-regression", t, legal) for t in cases.told(say)]
-        return told
+            anomalies += [_anomaly("position-regression", t, legal) for t in cases.describe(say)]
+        return anomalies
 
-    def jumped(self) -> list[Anomaly]:
+    def jumps(self) -> list[Anomaly]:
         reads = self.facts.reads
         found: dict[int, tuple[Step, Ints]] = {}
-        there = Standing(self.facts, self.standing, self.fates.is_gone)
+        there = OffsetIndex(self.facts, self.final_offsets, self.outcomes.is_gone)
         for step in self.missteps:
             if not step.back:
                 passed = there.between(int(reads.queue[step.read]), step.position, step.begin)
-                # A client that does not say where it asked was shown what lies behind: offsets are dense.
-                if len(passed) or reads.asked[step.read] == NONE:
+                # A client that does not say where it asked was shown what is after: offsets are dense.
+                if len(passed) or reads.requested[step.read] == NONE:
                     found[int(reads.start[step.read])] = (step, passed)
 
         def say(group: Sequence[Case], where: str) -> tuple[str, dict[str, Any]]:
             step, passed = found[group[0].ops[0]]
             first = f", past {self.acked(int(passed[0]))}" if len(passed) else ""
             return (
-                f"{_many(group, 'poll')} jumped ahead of the process' own position ({where}): process "
-                f"{reads.process[step.read]} had come to offset {step.position}, and went on at {step.begin}{first}, "
-                "with no seek, assignment or crash in between",
+                f"{_many(group, 'poll')} jumped beyond the position of the process ({where}): process "
+                f"{reads.process[step.read]} was at offset {step.position}, and continued at {step.begin}{first}, "
+                "without a seek, assignment or crash in between",
                 {"offsets_passed": sum(found[c.ops[0]][0].begin - found[c.ops[0]][0].position for c in group)},
             )
 
         cases = self.cases(self.step_case(step) for step, _ in found.values())
-        return [_anomaly("position-jump", t) for t in cases.told(say)]
+        return [_anomaly("position-jump", t) for t in cases.describe(say)]
 
     @cached_property
     def _gone(self) -> Ints:
         """Sightings of messages that are gone."""
-        sends = self.fates.send_of(self.facts.sightings.id)
+        sends = self.outcomes.send_of(self.facts.sightings.id)
         known = np.nonzero(sends != NONE)[0]
-        return known[self.fates.is_gone[sends[known]]]
+        return known[self.outcomes.is_gone[sends[known]]]
 
     def _gone_between(self, step: Step) -> bool:
         """Whether something that the process was shown, from where it went back to, is gone."""
@@ -395,8 +398,8 @@ class _Judge(AnomalyWriter):
         return bool((mine & (seen.offset[rows] >= step.begin) & (seen.offset[rows] < step.position)).any())
 
 
-def _anomaly(name: str, told: AnomalyText, legal: str | None = None) -> Anomaly:
-    return Anomaly(name, told.summary, told.key, told.ops, told.window, told.details, legal)
+def _anomaly(name: str, reason: AnomalyText, legal: str | None = None) -> Anomaly:
+    return Anomaly(name, reason.summary, reason.key, reason.ops, reason.window, reason.details, legal)
 
 
 def _many(group: Sequence[Case], what: str) -> str:

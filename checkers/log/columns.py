@@ -1,11 +1,11 @@
-"""A history of sends and reads as columns: what every judge of logs works on.
+"""A history of sends and reads as columns: the input of all checkers of logs.
 
-Histories have a million ops, and each read may show dozens of messages, so nothing here is an object per message:
-`Sends`, `Reads` and `Sightings` are numpy arrays of equal length, one row per call or per message that a read showed.
-Queues, nodes and ids that are no numbers are interned (`LogColumns.queues`, `LogColumns.nodes`,
+A history may have a million ops, and each read may return dozens of messages. So there is no object per message:
+`Sends`, `Reads` and `Sightings` are numpy arrays of equal length, with one row per call or per returned message.
+Queues, nodes and ids that are not numbers are interned (`LogColumns.queues`, `LogColumns.nodes`,
 `LogColumns.strangers`).
 
-Moments are indices of ops, which are the order of time; `t0` and `t1` are the same moments in ns, for people.
+Times are indices of ops, which are the order of time. `t0` and `t1` are the same times in ns, for people.
 """
 
 from __future__ import annotations
@@ -68,9 +68,9 @@ class Reads:
     """One row per read that succeeded. What it showed are the sightings `first` to `first + count`.
 
     f       POLL, REPLICA_READ, CONSUME or POP.
-    asked   the offset asked for, NONE: the client did not say; a `replica-read` that does not begins at the start.
+    requested  the requested offset, NONE: the client gave none; a `replica-read` without one begins at the start.
     min, max, next   as the server said them.
-    master  1: asked as the master, 0: as a slave, NONE: not said.
+    master  1: read as the master, 0: as a slave, NONE: not said.
     done    1: the read reached the end of the queue.
     session polls of one process and queue with the same number go on one from the other: no seek, assignment or crash
             came between them.
@@ -84,7 +84,7 @@ class Reads:
     queue: Ints
     node: Ints
     process: Ints
-    asked: Ints
+    requested: Ints
     min: Ints
     max: Ints
     next: Ints
@@ -230,11 +230,11 @@ class _Gatherer:
     def _read(self, call: Call, f: int) -> None:
         invoke, done = call.invoke, call.completion
         queue = self.queues.code(invoke.key) if f != POP else NONE
-        said: Mapping[str, Any] = {**invoke.extra, **done.extra} if done is not None else invoke.extra
-        node = self.nodes.code(said.get("node"))
+        extra: Mapping[str, Any] = {**invoke.extra, **done.extra} if done is not None else invoke.extra
+        node = self.nodes.code(extra.get("node"))
         if f == REPLICA_READ:
             self.tried.add((queue, node))
-        session = self._session(call, queue, said) if f == POLL else NONE
+        session = self._session(call, queue, extra) if f == POLL else NONE
         if done is None or done.type != "ok":
             return
         value = done.value
@@ -244,9 +244,9 @@ class _Gatherer:
             for held in value:
                 queue, offset, identity = self.queues.code(held[0]), held[1], held[2]
                 if not held[4]:
-                    self._row(call, f, queue, node, NONE, said, [(offset, identity)])
+                    self._row(call, f, queue, node, NONE, extra, [(offset, identity)])
             return
-        self._row(call, f, queue, node, session, said, value)
+        self._row(call, f, queue, node, session, extra, value)
 
     def _row(
         self,
@@ -255,13 +255,13 @@ class _Gatherer:
         queue: int,
         node: int,
         session: int,
-        said: Mapping[str, Any],
+        extra: Mapping[str, Any],
         value: Sequence[Any],
     ) -> None:
         invoke, done = call.invoke, call.completion
         assert done is not None
-        role, most, after = said.get("role"), _number(said.get("max")), NONE if not value else value[-1][0] + 1
-        finished = said.get("done")
+        role, most, after = extra.get("role"), _number(extra.get("max")), NONE if not value else value[-1][0] + 1
+        finished = extra.get("done")
         row = (
             invoke.index,
             done.index,
@@ -272,9 +272,9 @@ class _Gatherer:
             node,
             invoke.process,
             0 if f == REPLICA_READ and invoke.value is None else _number(invoke.value),
-            _number(said.get("min")),
+            _number(extra.get("min")),
             most,
-            _number(said.get("next")),
+            _number(extra.get("next")),
             NONE if role is None else int(role == "master"),
             int(NONE < most <= max(after, _number(invoke.value)) if finished is None else bool(finished)),
             session,
@@ -285,7 +285,7 @@ class _Gatherer:
         self.shown.extend(value)
 
     def _move(self, call: Call) -> None:
-        """The process goes on elsewhere: in one queue, or in all but those that it keeps."""
+        """The process continues elsewhere: in one queue, or in all but those that it keeps."""
         invoke, done = call.invoke, call.completion
         kept: Any = ()
         if invoke.f == "assign":
@@ -297,20 +297,20 @@ class _Gatherer:
         else:
             self.sessions[invoke.process] = {queue: at for queue, at in mine.items() if queue in keep}
 
-    def _session(self, call: Call, queue: int, said: Mapping[str, Any]) -> int:
-        """The number of the session of a poll. One that names its offset begins anew, as a seek does, unless its
+    def _session(self, call: Call, queue: int, extra: Mapping[str, Any]) -> int:
+        """The number of the session of a poll. One that names its offset begins again, as a seek does, unless its
         session was opened by a `start`: then it goes on. It is the client who goes elsewhere, whatever it is answered.
         """
         mine = self.sessions.setdefault(call.invoke.process, {})
         at, opened = mine.get(queue, (NONE, False))
-        start = bool(said.get("start"))
+        start = bool(extra.get("start"))
         if start or at == NONE or (call.invoke.value is not None and not opened):
             at = call.invoke.index
             mine[queue] = at, start
         return at
 
     def _end(self, call: Call) -> None:
-        """Where the queue ended: before anything was sent to it, what lies below is none of the run's."""
+        """Where the queue ended: before anything was sent to it, what is below is none of the run's."""
         if call.completion is not None and call.completion.type == "ok":
             self.ends.append((self.queues.code(call.invoke.key), call.completion.index, _number(call.completion.value)))
 

@@ -1,4 +1,4 @@
-"""What was going on around a moment: faults in force, who was master, what else a committer wants to know at once."""
+"""The context of a time: the active faults, the masters, and other facts for the description of an anomaly."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _WITH_NODES = 6
 
 
 @dataclass(frozen=True, slots=True)
-class Reign:
+class MasterPeriod:
     """A node that called itself master with an epoch, from the first to the last time it said so (ns)."""
 
     node: str
@@ -34,7 +34,7 @@ class RunTimeline:
 
     def __init__(self, run: RunRecord) -> None:
         self.run = run
-        self._told = 0
+        self._descriptions = 0
 
     @cached_property
     def fault_intervals(self) -> Sequence[FaultInterval]:
@@ -42,16 +42,16 @@ class RunTimeline:
         return fault_intervals(self.run.history)
 
     @cached_property
-    def reigns(self) -> Sequence[Reign]:
+    def master_periods(self) -> Sequence[MasterPeriod]:
         """Who called itself master, in order of time."""
-        return sorted(self._reigns(), key=lambda r: (r.since, r.node))
+        return sorted(self._master_periods(), key=lambda r: (r.since, r.node))
 
     @cached_property
-    def _said(self) -> dict[str, list[tuple[int, str, int | None]]]:
-        said: dict[str, list[tuple[int, str, int | None]]] = {}
+    def _reported(self) -> dict[str, list[tuple[int, str, int | None]]]:
+        reported: dict[str, list[tuple[int, str, int | None]]] = {}
         for seen in self.run.observations:
-            said.setdefault(seen.node, []).append((seen.time, seen.role, seen.term))
-        return said
+            reported.setdefault(seen.node, []).append((seen.time, seen.role, seen.term))
+        return reported
 
     @cached_property
     def _groups(self) -> dict[str, str]:
@@ -63,69 +63,69 @@ class RunTimeline:
         """The faults that may have been felt between two moments (ns)."""
         return [interval for interval in self.fault_intervals if interval.covers(start, end)]
 
-    def masters(self, start: int, end: int, group: str | None = None, margin_s: float = 10) -> list[Reign]:
+    def masters(self, start: int, end: int, group: str | None = None, margin_s: float = 10) -> list[MasterPeriod]:
         """Who called itself master around an interval, of a broker group or of all."""
         margin = int(margin_s * SECOND)
         return [
             r
-            for r in self.reigns
+            for r in self.master_periods
             if r.since <= end + margin
             and r.until >= start - margin
             and (group is None or self._groups.get(r.node, group) == group)
         ]
 
-    def reigned(self, node: str, start: int, end: int) -> bool:
+    def stayed_master(self, node: str, start: int, end: int) -> bool:
         """Whether nothing speaks against the node having been the same master, undisturbed, all through an interval."""
         if any(node in interval.nodes or node in interval.impairs for interval in self.in_force(start, end)):
             return False
-        said = [
+        reported = [
             (role, term)
-            for time, role, term in self._said.get(node, ())
+            for time, role, term in self._reported.get(node, ())
             if start - 2 * SECOND <= time <= end + 2 * SECOND and role != "silent"
         ]
-        return len(set(said)) <= 1 and all(role == "leader" for role, _ in said)
+        return len(set(reported)) <= 1 and all(role == "leader" for role, _ in reported)
 
-    def away(self, node: str, time: int) -> tuple[int, int] | None:
+    def last_absence(self, node: str, time: int) -> tuple[int, int] | None:
         """From when to when (ns) a node was last hit by a fault, or seen not to lead or follow, before `time`."""
         faults = [b for b in self.fault_intervals if (node in b.nodes or node in b.impairs) and b.start_ns < time]
         found = [(b.start_ns, time if b.end_ns is None else min(b.end_ns, time)) for b in faults]
-        said = self._said.get(node, ())
-        found += [(at, at) for at, role, _ in said if at < time and role not in ("leader", "follower")]
+        reported = self._reported.get(node, ())
+        found += [(at, at) for at, role, _ in reported if at < time and role not in ("leader", "follower")]
         return max(found, key=lambda times: times[1], default=None)
 
-    def told(self, start: int, end: int, group: str | None = None) -> str:
+    def describe(self, start: int, end: int, group: str | None = None) -> str:
         """Faults and masters around an interval, as sentences; starts with a space, or is empty."""
         found = self.in_force(start, end)
-        told = f" In force: {', '.join(interval.label for interval in found)}." if found else ""
+        reason = f" Active faults: {', '.join(interval.label for interval in found)}." if found else ""
         masters = self.masters(start, end, group)
-        return told + (f" Called itself master: {'; '.join(map(str, masters[:6]))}." if masters else "")
+        return reason + (f" Called itself master: {'; '.join(map(str, masters[:6]))}." if masters else "")
 
     def details(self, start: int, end: int, group: str | None = None) -> Mapping[str, Any]:
-        """`faults`, `masters` and `nodes` (what each said of itself at the end of the interval) for an anomaly.
+        """`faults`, `masters` and `nodes` (what each reported at the end of the interval) for an anomaly.
 
         The first few times only with `nodes`: every node's log is read for that.
         """
-        self._told += 1
-        names = sorted(self._said) if self._told <= _WITH_NODES else []
+        self._descriptions += 1
+        names = sorted(self._reported) if self._descriptions <= _WITH_NODES else []
         about: dict[str, Any] = {
             "faults": [interval.label for interval in self.in_force(start, end)],
             "masters": [str(r) for r in self.masters(start, end, group)],
         }
         return about | ({"nodes": nodes_at(self.run, end, names)} if names else {})
 
-    def _reigns(self) -> list[Reign]:
+    def _master_periods(self) -> list[MasterPeriod]:
         found = []
-        for node, said in self._said.items():
-            current: Reign | None = None
-            for time, role, term in said:
+        for node, reported in self._reported.items():
+            current: MasterPeriod | None = None
+            for time, role, term in reported:
                 if role == "silent":
                     continue  # it may have been too slow to answer; that it was down is known from the faults
                 if current is not None and role == "leader" and current.epoch == term:
-                    current = Reign(node, term, current.since, time)
+                    current = MasterPeriod(node, term, current.since, time)
                     continue
                 if current is not None:
                     found.append(current)
-                current = Reign(node, term, time, time) if role == "leader" else None
+                current = MasterPeriod(node, term, time, time) if role == "leader" else None
             if current is not None:
                 found.append(current)
         return found

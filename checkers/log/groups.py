@@ -1,7 +1,7 @@
-"""From many single cases to a few anomalies that can be acted on.
+"""Groups many single cases into a few anomalies.
 
-A failover that loses three hundred messages is one event: its cases are told together, by who did it and under which
-faults, with the first of them in full.
+A failover that loses three hundred messages is one event. Its cases are described together, by broker and by active
+faults, with the first case in detail.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class AnomalyGroups:
     def __len__(self) -> int:
         return len(self.all)
 
-    def told(self, say: Callable[[Sequence[Case], str], tuple[str, dict[str, Any]]]) -> list[AnomalyText]:
+    def describe(self, say: Callable[[Sequence[Case], str], tuple[str, dict[str, Any]]]) -> list[AnomalyText]:
         """`say(cases, where)` gives a group's sentence and details of its own; `where` names queues and offsets."""
         groups: dict[tuple[int, str, tuple[int, ...]], list[Case]] = {}
         for case in self.all:
@@ -85,7 +85,7 @@ class AnomalyGroups:
             for c in cases[:_LISTED]
         ]
         return AnomalyText(
-            sentence + self.scene.told(start, end, group),
+            sentence + self.scene.describe(start, end, group),
             self.facts.queues[cases[0].queue] if len(queues) == 1 else None,
             sorted({op for c in chosen for op in c.ops}),
             (start, end),

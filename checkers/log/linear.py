@@ -1,12 +1,12 @@
 """Is every queue linearizable as an append-only log? (Herlihy and Wing 1990)
 
-A queue's sends are appends, and what readers saw are reads of single offsets; the near-linear monitor of
-`checkers.linearizability.monitors.logs` decides, on columns. One read of each (offset, message) is enough: the one that
-was answered first bounds when the message had to be there.
+The sends of a queue are appends, and returned messages are reads of single offsets. The near-linear monitor of
+`checkers.linearizability.monitors.logs` decides on columns. One read of each (offset, message) is enough: the one with
+the earliest completion bounds the time of the append.
 
-Answers that show *nothing* are left out: RocketMQ builds the index that readers see behind the log, and lets slaves
-lag, so that an acknowledged message may be invisible for a moment without any promise being broken. Only the final
-readings say what is not there: where the log ends, and which acknowledged messages are gone.
+Answers without messages are ignored. RocketMQ builds the index for readers after the log, and slaves may lag, so an
+acknowledged message may be invisible for a moment without a violation. Only the final reads prove absence: the end of
+the log, and the lost acknowledged messages.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _WORDS = 4
 class LogLinearizable:
     """Is each queue of the run a linearizable append-only log?
 
-    Where the configuration permits messages to be lost or read before they are safe, those that are gone in the end
+    Where the configuration permits messages to be lost or read before they are safe, those that are gone at the end
     count as sends that failed: what is left must still be one log.
     """
 
@@ -44,14 +44,14 @@ class LogLinearizable:
         """An anomaly `nonlinearizable` per bad queue. `stats`: `queues`, `ops` (appends, and reads of single offsets),
         `invalid_queues`.
         """
-        fates = study(run.history)
-        found, scene = fates.facts, RunTimeline(run)
+        outcomes = study(run.history)
+        found, scene = outcomes.facts, RunTimeline(run)
         allowed = permits(run)
         anomalies: list[Anomaly] = []
         stats: Counter[str] = Counter(queues=0, ops=0, invalid_queues=0)
         open_: list[str] = []
         for queue, name in enumerate(found.queues):
-            ops = queue_ops(fates, queue, "lost" in allowed, "dirty-read" in allowed)
+            ops = queue_ops(outcomes, queue, "lost" in allowed, "dirty-read" in allowed)
             if not len(ops.f):
                 continue
             stats["queues"] += 1
@@ -65,40 +65,40 @@ class LogLinearizable:
             except Undecided:
                 open_.append(name)
         if not stats["queues"]:
-            told = "nothing checked: no message was acknowledged or read"
-            return CheckResult(self.name, Verdict.UNKNOWN, told)
+            reason = "nothing checked: no message was acknowledged or read"
+            return CheckResult(self.name, Verdict.UNKNOWN, reason)
         unknown = f"{len(open_)} queues undecided, the first: {open_[0]}" if open_ else None
         return settled(
             self.name, run, anomalies, dict(stats), f"{stats['queues']:,} queues, {stats['ops']:,} ops", unknown
         )
 
 
-def queue_ops(fates: MessageOutcomes, queue: int, may_lose: bool = False, may_be_dirty: bool = False) -> LogOps:
+def queue_ops(outcomes: MessageOutcomes, queue: int, may_lose: bool = False, may_be_dirty: bool = False) -> LogOps:
     """A queue's sends and sightings as ops of a log, in order of call; calls and returns are indices of the history.
 
     Offsets count from the queue's origin (`LogColumns.origins`); what others had put in front of it is left out.
     """
-    found = fates.facts
+    found = outcomes.facts
     sends, places, reads = found.sends, found.places, found.reads
     certain = sends.outcome == OK
-    gone = fates.is_lost & (sends.queue == queue)
+    gone = outcomes.is_lost & (sends.queue == queue)
     appended = (sends.queue == queue) & (certain | (sends.outcome == INFO))
     if may_lose:
         appended &= ~gone
     seen = places.queue == queue
     if may_be_dirty:
-        seen &= ~fates.is_dirty
+        seen &= ~outcomes.is_dirty
     if may_lose and len(sends.id):
-        seen &= (fates.sender == NONE) | ~fates.is_lost[fates.sender]
+        seen &= (outcomes.sender == NONE) | ~outcomes.is_lost[outcomes.sender]
     origin = int(found.origins[queue])
-    seen &= (fates.sender != NONE) | (places.offset >= origin)
+    seen &= (outcomes.sender != NONE) | (places.offset >= origin)
     of, shown = np.nonzero(appended)[0], np.nonzero(seen)[0]
     read = places.first[shown]
     parts = [
         _part(APPEND, sends.id[of], np.where(certain[of], sends.offset[of], NONE), sends.start[of], sends.end[of]),
         _part(READ, places.id[shown], places.offset[shown], reads.start[read], reads.end[read]),
     ]
-    parts += _absent(fates, queue, np.zeros(0, dtype=np.int64) if may_lose else np.nonzero(gone)[0])
+    parts += _absent(outcomes, queue, np.zeros(0, dtype=np.int64) if may_lose else np.nonzero(gone)[0])
     f, entry, offset, call, ret = (np.concatenate(column) for column in zip(*parts, strict=True))
     order = np.argsort(call, kind="stable")
     # -1 is no offset: one in front of the origin is as good as another.
@@ -106,17 +106,17 @@ def queue_ops(fates: MessageOutcomes, queue: int, may_lose: bool = False, may_be
     return LogOps(f[order].astype(np.uint8), entry[order], since[order], call[order], ret[order], order)
 
 
-def _absent(fates: MessageOutcomes, queue: int, lost: Ints) -> list[tuple[Ints, Ints, Ints, Ints, Ints]]:
+def _absent(outcomes: MessageOutcomes, queue: int, lost: Ints) -> list[tuple[Ints, Ints, Ints, Ints, Ints]]:
     """What the final readings say is not there: messages behind the log's end, and those that were lost before it."""
-    reads = fates.facts.reads
-    readings = fates.readings.of(queue)
-    if not readings or fates.readings.settled[queue] < np.iinfo(np.int64).max:
+    reads = outcomes.facts.reads
+    readings = outcomes.readings.of(queue)
+    if not readings or outcomes.readings.settled[queue] < np.iinfo(np.int64).max:
         return []
     longest = max(readings, key=lambda r: r.end)
     row = longest.rows[-1]
     times = (reads.start[[row]], reads.end[[row]])
-    inside = lost[(fates.facts.sends.offset[lost] < longest.end) & (fates.facts.sends.offset[lost] >= 0)]
-    where = fates.facts.sends.offset[inside]
+    inside = lost[(outcomes.facts.sends.offset[lost] < longest.end) & (outcomes.facts.sends.offset[lost] >= 0)]
+    where = outcomes.facts.sends.offset[inside]
     nothing = np.full(len(inside), NONE, dtype=np.int64)
     free = ~np.isin(where, longest.offset)
     one = (np.repeat(time, int(free.sum())) for time in times)
@@ -137,9 +137,9 @@ def _anomaly(
     returns = [int(ops.ret[row]) for row in chosen if ops.ret[row] != NEVER]
     times = [run.history[i].time for i in (*calls, *returns)]
     window = (min(times), max(times))
-    said = "; ".join(_words(run, found, queue, ops, row) for row in chosen[:_WORDS])
+    words = "; ".join(_words(run, found, queue, ops, row) for row in chosen[:_WORDS])
     more = f"; and {len(chosen) - _WORDS} more" if len(chosen) > _WORDS else ""
-    summary = f"queue {name} cannot be an append-only log: {said}{more}.{scene.told(*window, group_of(name))}"
+    summary = f"queue {name} cannot be an append-only log: {words}{more}.{scene.describe(*window, group_of(name))}"
     details = {"model": "log", **scene.details(*window, group_of(name))}
     return Anomaly("nonlinearizable", summary, name, calls, window, details)
 
@@ -152,7 +152,7 @@ def _words(run: RunRecord, found: LogColumns, queue: int, ops: LogOps, row: int)
     by = f" by {done.extra['node']}" if "node" in done.extra else ""
     entry = found.name(int(ops.entry[row]))
     if ops.f[row] == MAX:
-        return f"op {call}: in the end the log ends at {offset} (read{by})"
+        return f"op {call}: at the end the log ends at {offset} (read{by})"
     if ops.f[row] == READ:
         shown = "nothing" if entry == "none" else f"message {entry}"
         return f"op {call}: {shown} at offset {offset} (read{by})"

@@ -1,6 +1,6 @@
-"""Does every acknowledged message have an id of its own? (Jepsen's `checker/unique-ids`.)
+"""Does every acknowledged message have a unique id? (Jepsen's `checker/unique-ids`.)
 
-RocketMQ's `offsetMsgId` is the address of the broker and the message's place in its CommitLog, over all queues: two
+RocketMQ's `offsetMsgId` is the broker's address and the message's position in its CommitLog, over all queues. Two
 acknowledged messages with one id were written to the same bytes.
 """
 
@@ -45,10 +45,10 @@ class MessageIds:
             if first is not call:
                 reused.setdefault(identity, [first]).append(call)
         stats = {"ids": len(owners)}
-        told = f"{len(owners):,} ids, each given once" if owners else "no acknowledgement carries a message id"
+        reason = f"{len(owners):,} ids, each assigned once" if owners else "no acknowledgement carries a message id"
         if reused:
-            told = f"{len(owners):,} ids"
-        return settled(self.name, run, _anomalies(run, reused), stats, told)
+            reason = f"{len(owners):,} ids"
+        return settled(self.name, run, _anomalies(run, reused), stats, reason)
 
 
 def _anomalies(run: RunRecord, reused: dict[str, list[Call]]) -> list[Anomaly]:
@@ -68,8 +68,8 @@ def _anomaly(scene: RunTimeline, legal: str | None, ids: Sequence[str], calls: S
     )
     return Anomaly(
         "reused-message-id",
-        f"{many(len(ids), 'message id')} given to more than one message: {ids[0]} to {givers}."
-        + scene.told(start, end),
+        f"{many(len(ids), 'message id')} assigned to more than one message: {ids[0]} to {givers}."
+        + scene.describe(start, end),
         first.invoke.key if all(call.invoke.key == first.invoke.key for call in others) else None,
         sorted(call.invoke.index for call in calls[0]),
         (start, end),

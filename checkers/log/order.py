@@ -1,14 +1,16 @@
-"""Is the log in order? Inversions against real time, holes, and readers that were thrown back or forward.
+"""Is the log in order? Inversions against real time, holes, and reads that go backwards or skip messages.
 
-* *inversion*: send B was asked for after send A had been acknowledged, and stands in front of it. By one process it is
-  called *reordered*: a producer that waits for each acknowledgement relies on it. (Jepsen's G0-realtime and
-  `nonmonotonic-send`; here it is a suffix minimum over the offsets.)
-* *hole*: an answer goes on behind an offset that it does not show. Offsets of a queue are dense: a hole never fills.
-* *skip*: a reader is taken past offsets at which messages stand: its answer begins behind what it asked for, or an
-  empty one sends it on behind that. When they were sent does not matter: an offset is given away once those in front of
-  it are, and a reader that goes on behind an offset never comes back to it.
-* *thrown back*: an answer shows what lies in front of what was asked for; or a master, in one reign and without a fault
-  in between, names an end of the queue that lies below what it had shown. A slave may lag: there that is no violation.
+* *inversion*: send B was invoked after send A had been acknowledged, and B has the lower offset. For two sends of one
+  process it is called *reordered*: a producer that waits for each acknowledgement relies on this order. (Jepsen's
+  G0-realtime and `nonmonotonic-send`; here it is a suffix minimum over the offsets.)
+* *hole*: an answer continues after an offset that it does not contain. Offsets of a queue are dense, so a hole is never
+  filled.
+* *skip*: an answer skips existing messages: it begins beyond the requested offset, or an empty answer points beyond it.
+  The times of these sends do not matter. An offset is assigned after all lower ones, and a reader that continues beyond
+  an offset never returns to it.
+* *backward read*: an answer contains offsets below the requested one. Or a master reports an end of the queue below an
+  offset that it had returned before, without a fault or a change of master in between. A slave may lag; that is no
+  violation.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ from checkers.log.outcomes import MessageOutcomes
 
 
 class Inversion(NamedTuple):
-    """Rows of sends: `later` stands in front of `earlier`, which had been acknowledged when it was asked for."""
+    """Rows of sends: `later` is before `earlier`, which had been acknowledged when it was requested."""
 
     earlier: int
     later: int
@@ -39,9 +41,9 @@ class Gap(NamedTuple):
     end: int
 
 
-class Back(NamedTuple):
+class BackwardRead(NamedTuple):
     """A read whose answer begins, or says that the queue ends, at `offset`, although `before` had shown what lies
-    behind. `before` is the read itself where its answer lies below what it asked for.
+    behind. `before` is the read itself where its answer is below what it requested.
     """
 
     read: int
@@ -49,47 +51,47 @@ class Back(NamedTuple):
     offset: int
 
 
-def inversions(facts: LogColumns, fates: MessageOutcomes) -> Iterator[Inversion]:
-    """Every send that stands in front of one that it follows, once. Lost messages stand nowhere."""
+def inversions(facts: LogColumns, outcomes: MessageOutcomes) -> Iterator[Inversion]:
+    """Every send that is before one that it follows, once. Lost messages have no offset."""
     sends = facts.sends
-    place = standing(facts, fates)
-    rows = np.nonzero((place != NONE) & ~fates.is_lost)[0]
+    place = final_offsets(facts, outcomes)
+    rows = np.nonzero((place != NONE) & ~outcomes.is_lost)[0]
     own = _behind(
         facts, place, rows[np.lexsort((place[rows], sends.process[rows], sends.queue[rows]))], by_process=True
     )
-    told = set()
+    in_process = set()
     for earlier, later in own:
-        told.add(later)
+        in_process.add(later)
         yield Inversion(earlier, later, True)
     for earlier, later in _behind(facts, place, rows[np.lexsort((place[rows], sends.queue[rows]))], by_process=False):
-        if later not in told:
+        if later not in in_process:
             yield Inversion(earlier, later, False)
 
 
-def standing(facts: LogColumns, fates: MessageOutcomes) -> Ints:
+def final_offsets(facts: LogColumns, outcomes: MessageOutcomes) -> Ints:
     """The offset at which each send stands: in the final readings, else where it was acknowledged, else where it was
     seen. NONE: nowhere, or unknown.
     """
     sends, places = facts.sends, facts.places
     where = np.full(len(sends.id), NONE, dtype=np.int64)
-    known = fates.sender != NONE
-    home = known & (places.queue == _sent_to(facts, fates))
-    where[fates.sender[home]] = places.offset[home]
+    known = outcomes.sender != NONE
+    home = known & (places.queue == _sent_to(facts, outcomes))
+    where[outcomes.sender[home]] = places.offset[home]
     acked = (sends.outcome == OK) & (sends.offset != NONE)
     where[acked] = sends.offset[acked]
     final = home & (places.final != 0)
-    where[fates.sender[final]] = places.offset[final]
+    where[outcomes.sender[final]] = places.offset[final]
     return where
 
 
-def _sent_to(facts: LogColumns, fates: MessageOutcomes) -> Ints:
+def _sent_to(facts: LogColumns, outcomes: MessageOutcomes) -> Ints:
     if not len(facts.sends.id):
-        return np.full(len(fates.sender), NONE, dtype=np.int64)
-    return np.where(fates.sender == NONE, NONE, facts.sends.queue[fates.sender])
+        return np.full(len(outcomes.sender), NONE, dtype=np.int64)
+    return np.where(outcomes.sender == NONE, NONE, facts.sends.queue[outcomes.sender])
 
 
 def _behind(facts: LogColumns, place: Ints, rows: Ints, by_process: bool) -> Iterator[tuple[int, int]]:
-    """(earlier, later) for rows sorted by group and offset: the smallest end among all that stand behind a send."""
+    """(earlier, later) for rows sorted by group and offset: the smallest end among all that are after a send."""
     sends = facts.sends
     group = sends.queue[rows] * (2**40) + (sends.process[rows] if by_process else 0)
     edges = np.concatenate([[0], np.nonzero(np.diff(group))[0] + 1, [len(rows)]])
@@ -117,7 +119,7 @@ def holes(facts: LogColumns) -> Iterator[Gap]:
 
 
 def leading_gaps(facts: LogColumns) -> Iterator[Gap]:
-    """Offsets between what was asked for and the first message shown, or, of an empty answer, the next to ask for.
+    """Offsets between what was requested and the first message shown, or, of an empty answer, the next to ask for.
 
     Not where the server says that they were trimmed away (its `min` lies beyond them), nor in front of the queue's
     origin.
@@ -131,12 +133,12 @@ def leading_gaps(facts: LogColumns) -> Iterator[Gap]:
         some[~empty] = np.minimum.reduceat(seen.offset, reads.first[~empty])
     to = np.where(empty, reads.next, some)
     origin = np.where(reads.queue == NONE, 0, facts.origins[reads.queue])
-    begin = np.maximum(np.maximum(reads.asked, reads.min), origin)
-    for row in np.nonzero((reads.f != POP) & (reads.asked >= 0) & (to > begin))[0]:
+    begin = np.maximum(np.maximum(reads.requested, reads.min), origin)
+    for row in np.nonzero((reads.f != POP) & (reads.requested >= 0) & (to > begin))[0]:
         yield Gap(int(row), int(begin[row]), int(to[row]))
 
 
-class Standing:
+class OffsetIndex:
     """Which sends stand (`standing`) where, by offset; without those that are gone (`MessageOutcomes.is_gone`)."""
 
     def __init__(self, facts: LogColumns, place: Ints, gone: Bools) -> None:
@@ -153,51 +155,51 @@ class Standing:
 
 def skipped(facts: LogColumns, gap: Gap, place: Ints, gone: Bools) -> Ints:
     """The sends that stand inside a gap. Of many gaps: `Standing`."""
-    return Standing(facts, place, gone).between(int(facts.reads.queue[gap.read]), gap.begin, gap.end)
+    return OffsetIndex(facts, place, gone).between(int(facts.reads.queue[gap.read]), gap.begin, gap.end)
 
 
-class Passed(NamedTuple):
-    """A gap at the beginning of an answer, or of the way an empty one points, and the sends that stand in it."""
+class Skip(NamedTuple):
+    """A gap at the beginning of an answer, or of the way an empty one points, and the sends that are in it."""
 
     gap: Gap
     sends: Ints
 
 
-def taken_past(facts: LogColumns, fates: MessageOutcomes, place: Ints) -> tuple[list[Passed], list[Gap]]:
+def skips(facts: LogColumns, outcomes: MessageOutcomes, place: Ints) -> tuple[list[Skip], list[Gap]]:
     """What readers were taken past by the beginning of an answer: (skips: messages stand there, holes: none does).
 
     The read-throughs of single replicas are no readers: what they lack is a hole.
     """
-    skips: list[Passed] = []
+    skips: list[Skip] = []
     empty: list[Gap] = []
-    there = Standing(facts, place, fates.is_gone)
+    there = OffsetIndex(facts, place, outcomes.is_gone)
     for gap in leading_gaps(facts):
         through = facts.reads.f[gap.read] == REPLICA_READ
         passed = there.between(int(facts.reads.queue[gap.read]), gap.begin, gap.end)
         if len(passed) and not through:
-            skips.append(Passed(gap, passed))
+            skips.append(Skip(gap, passed))
         elif facts.reads.count[gap.read] or through:
             empty.append(gap)
     return skips, empty
 
 
-def thrown_back(facts: LogColumns, reigned: Callable[[int, int, int], bool]) -> Iterator[Back]:
-    """`reigned(node, from row, to row)`: was the node the same master, undisturbed, from one read to the other?"""
+def backward_reads(facts: LogColumns, stayed_master: Callable[[int, int, int], bool]) -> Iterator[BackwardRead]:
+    """`stayed_master(node, from row, to row)`: whether the node was the same undisturbed master between two reads."""
     reads, seen = facts.reads, facts.sightings
     down = np.zeros(len(reads.f), dtype=bool)
     if len(seen.id):
         step = (np.diff(seen.read) == 0) & (np.diff(seen.offset) <= 0) & (reads.f[seen.read[1:]] != POP)
         down[seen.read[1:][step]] = True
         with_any = (reads.count > 0) & (reads.f != POP)
-        down[with_any] |= seen.offset[reads.first[with_any]] < reads.asked[with_any]
+        down[with_any] |= seen.offset[reads.first[with_any]] < reads.requested[with_any]
     for row in np.nonzero(down)[0]:
         shown = seen.offset[reads.first[row] : reads.first[row] + reads.count[row]]
-        yield Back(int(row), int(row), int(shown.min()))
-    yield from _shrunk(facts, reigned)
+        yield BackwardRead(int(row), int(row), int(shown.min()))
+    yield from _shrunk(facts, stayed_master)
 
 
-def _shrunk(facts: LogColumns, reigned: Callable[[int, int, int], bool]) -> Iterator[Back]:
-    """Answers of a master that name an end of the queue below what it had shown before they were asked for."""
+def _shrunk(facts: LogColumns, stayed_master: Callable[[int, int, int], bool]) -> Iterator[BackwardRead]:
+    """Answers of a master that name an end of the queue below what it had shown before they were requested."""
     reads, seen = facts.reads, facts.sightings
     rows = np.nonzero((reads.f != POP) & (reads.master == 1))[0]
     place = reads.queue[rows] * (2**20) + reads.node[rows]
@@ -213,5 +215,5 @@ def _shrunk(facts: LogColumns, reigned: Callable[[int, int, int], bool]) -> Iter
         known = np.where(before >= 0, furthest[before], NONE)
         for k in np.nonzero((reads.max[mine] != NONE) & (reads.max[mine] <= known))[0]:
             row, earlier = int(mine[k]), int(shown[int(np.argmax(last[: before[k] + 1]))])
-            if reigned(int(reads.node[row]), earlier, row):
-                yield Back(row, earlier, int(reads.max[row]))
+            if stayed_master(int(reads.node[row]), earlier, row):
+                yield BackwardRead(row, earlier, int(reads.max[row]))

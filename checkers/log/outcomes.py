@@ -1,15 +1,17 @@
-"""What became of every message: kept, lost, seen although it must not be.
+"""The outcome of every message: kept, lost, or returned although it must not be.
 
-Everything is an array of rows of `LogColumns.sends` or `LogColumns.places`; `checkers.log.anomalies` turns them into
-words. The rules, with their source in Jepsen's Kafka workload (`jepsen.tests.kafka`) where there is one:
+Everything is an array of rows of `LogColumns.sends` or `LogColumns.places`. `checkers.log.anomalies` describes them.
+The rules, with their source in Jepsen's Kafka workload (`jepsen.tests.kafka`) if there is one:
 
-* *lost*: acknowledged, and on no replica in the end. Where no final reading decides it: acknowledged, never seen by
-  anybody, although a read that was asked for after the acknowledgement went past its offset (Jepsen's `lost-write`).
-  What a broker deleted for its age (its `min` lies behind it) is not lost: nobody can tell.
-* *dirty*: of unknown outcome, shown to a reader, and on no replica in the end: the reader saw what was not committed.
-* *phantom*: refused for certain, and seen (Jepsen's G1a). *stray*: seen, and never sent. *premature*: seen before.
-* *duplicated*: at two offsets of what one replica holds in the end; without final readings, at two offsets.
-* *moved*: put at one offset by its answer and found at others only, or seen at another one than where it stands.
+* *lost*: acknowledged, and on no replica at the end. If the final reads cannot decide this: acknowledged and never
+  returned, although a read invoked after the acknowledgement covered its offset (Jepsen's `lost-write`). A message that
+  a broker deleted because of its age (its `min` is higher) is not lost, because nobody can decide this.
+* *dirty*: of unknown outcome, returned to a reader, and on no replica at the end: the reader received an uncommitted
+  message.
+* *aborted read*: certainly refused, and returned (Jepsen's G1a). *unsent*: returned, and never sent. *read before
+  send*: returned before its send.
+* *duplicated*: at two offsets of one replica at the end; without final reads, at two offsets.
+* *moved*: its answer names one offset, and it was read only at others, or it was read at another offset than its own.
 """
 
 from __future__ import annotations
@@ -102,19 +104,19 @@ class MessageOutcomes:
         return int(np.count_nonzero((self.facts.sends.outcome == INFO) & self.seen))
 
     @cached_property
-    def phantom(self) -> Ints:
+    def aborted_read(self) -> Ints:
         """Rows of places."""
         return np.nonzero(self.outcome == FAIL)[0]
 
     @cached_property
-    def stray(self) -> Ints:
+    def unsent(self) -> Ints:
         """Rows of places. What stood in a queue before the run is none of its messages."""
         places = self.facts.places
         return np.nonzero((self.outcome == NONE) & (places.offset >= _take(self.facts.origins, places.queue)))[0]
 
     @cached_property
-    def premature(self) -> Ints:
-        """Rows of places: the read was answered before the send was asked for."""
+    def read_before_send(self) -> Ints:
+        """Rows of places: the read was answered before the send was requested."""
         begun = _take(self.facts.sends.start, self.sender)
         read = self.facts.reads.end[self.facts.places.first]
         return np.nonzero((self.sender != NONE) & (read < begun))[0]
@@ -178,9 +180,11 @@ class MessageOutcomes:
     def moved(self) -> list[tuple[int, Ints]]:
         """(row of the send, rows of its places) of messages that stand elsewhere than where they were put, or seen."""
         facts, places = self.facts, self.facts.places
-        told = {int(facts.places.id[rows[0]]) for rows in self.duplicated}
+        duplicates = {int(facts.places.id[rows[0]]) for rows in self.duplicated}
         # Each place seen on a final reading: the replicas contradict one another, which is told as just that.
-        spread = [rows for rows in self.several if int(places.id[rows[0]]) not in told and not places.final[rows].all()]
+        spread = [
+            rows for rows in self.several if int(places.id[rows[0]]) not in duplicates and not places.final[rows].all()
+        ]
         found = {int(self.sender[rows[0]]): rows for rows in spread if self.sender[rows[0]] != NONE}
         sends = facts.sends
         offset, queue = _take(sends.offset, self.sender), _take(sends.queue, self.sender)
@@ -195,7 +199,7 @@ class MessageOutcomes:
         end = np.searchsorted(places.id[order], strayed, "right")
         for a, b in zip(begin, end, strict=True):
             rows = order[a:b]
-            if int(places.id[rows[0]]) not in told:
+            if int(places.id[rows[0]]) not in duplicates:
                 found.setdefault(int(self.sender[rows[0]]), rows)
         return sorted(found.items())
 
@@ -212,7 +216,7 @@ class MessageOutcomes:
     def clashes(self) -> list[tuple[int, int]]:
         """Pairs of places: two messages were read at one offset, and neither loss nor anything above explains it.
 
-        Replicas that differ in the end are left to `checkers.log.replicas`.
+        Replicas that differ at the end are left to `checkers.log.replicas`.
         """
         places = self.facts.places
         gone = (self.sender != NONE) & _take(self.is_lost, self.sender)
@@ -234,7 +238,7 @@ class MessageOutcomes:
         return mask
 
     def _passed(self, rows: Ints) -> Bools:
-        """Which of these sends a later read went past: asked for after the acknowledgement, from an offset at or below
+        """Which of these sends a later read went past: requested after the acknowledgement, from an offset at or below
         the message's to one at or above it.
         """
         sends, reads = self.facts.sends, self.facts.reads
@@ -248,7 +252,7 @@ class MessageOutcomes:
             mine = useful[reads.queue[useful] == queue]
             for read in mine[np.argsort(reads.start[mine], kind="stable")]:
                 last = int(self.facts.sightings.offset[reads.first[read] + reads.count[read] - 1])
-                begin = int(reads.asked[read])
+                begin = int(reads.requested[read])
                 if begin == NONE:
                     begin = int(self.facts.sightings.offset[reads.first[read]])
                 a, b = np.searchsorted(wanted, [max(begin, int(reads.min[read])), last + 1])

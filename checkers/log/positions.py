@@ -1,15 +1,15 @@
-"""How far has each consumer come, where the client keeps its position? A poll goes on where the one before it ended.
+"""The position of each consumer, if the client keeps it: a poll continues at the end of the previous one.
 
-That is the session guarantee *monotonic reads* (Terry et al. 1994), with its counterpart, that nothing is left out. For
-one process and queue a poll that begins below the end of the one before is a *regression*, one that begins behind it a
-*jump* (Jepsen's `nonmonotonic-poll` and `poll-skip`, which compare polls of one process, too).
+This is the session guarantee *monotonic reads* (Terry et al. 1994), together with its counterpart: nothing is skipped.
+For one process and queue, a poll that begins below the end of the previous one is a *regression*, and one that begins
+beyond it is a *jump* (Jepsen's `nonmonotonic-poll` and `poll-skip`, which also compare polls of one process).
 
-A poll begins where it asked, or, where the client does not say that, with the first message that it was shown. After an
-empty answer a client may stay, or go where the server pointed (`next`, `min`). A seek (`start` on the poll, or an op of
-its own), another assignment, a crash and another process begin anew (`Reads.session`). So does a poll that names its
-offset, unless a `start` said that the polls from there on are one session.
+A poll begins at its requested offset or, if the client gives none, at the first returned message. After an empty answer
+a client may stay, or go to the offset in the answer (`next`, `min`). A seek (`start` on the poll, or a separate op),
+another assignment, a crash and another process begin a new session (`Reads.session`). So does a poll with an offset,
+unless a `start` said that the following polls are one session.
 
-Only polls: consumers of a group are given again what they had not committed, which at-least-once permits.
+This applies only to polls: consumers of a group receive uncommitted messages again, which at-least-once permits.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def missteps(facts: LogColumns) -> Iterator[Step]:
         if here != session:
             session, low, high, before = here, NONE, NONE, NONE
         first, last = _shown(facts, row)
-        begin = int(reads.asked[row]) if reads.asked[row] != NONE else first
+        begin = int(reads.requested[row]) if reads.requested[row] != NONE else first
         if NONE not in (begin, before):
             if begin < low:
                 yield Step(before, int(row), low, begin)

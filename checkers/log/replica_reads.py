@@ -1,7 +1,7 @@
-"""Final readings: what each replica of a queue holds once everything is healed, read through by address.
+"""Final reads: the content of each replica of a queue after all heals, read completely by address.
 
-A reading is a chain of `replica-read`s, each from where the one before it ended, the last of which says it reached
-the end. They are the ground on which a message is called lost: without one, nothing is known of what nobody read.
+A final reading is a chain of `replica-read`s. Each begins at the end of the previous one, and the last one reports that
+it reached the end. They prove that a message is lost; without them, nothing is known about messages that nobody read.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class ReplicaReads:
 
     @cached_property
     def missing(self) -> list[tuple[int, int]]:
-        """(queue, node) that were asked for and not read to the end."""
+        """(queue, node) that were requested and not read to the end."""
         return sorted(at for at in self.facts.tried if at not in self.all or not self.all[at].complete)
 
     @cached_property
@@ -81,7 +81,7 @@ class ReplicaReads:
         return settled
 
     def decided(self, queue: Ints, offset: Ints) -> Bools:
-        """Whether the final readings prove what stands at these places. An unknown offset is only where all is."""
+        """Whether the final readings prove what is at these places. An unknown offset is only where all is."""
         if not len(self.facts.queues):
             return np.zeros(len(queue), dtype=bool)
         limit = self.settled[queue]
@@ -115,14 +115,14 @@ def _reading(facts: LogColumns, queue: int, node: int, rows: Sequence[int]) -> R
     chains: list[list[int]] = []
     position = NONE
     for row in rows:
-        if not chains or reads.asked[row] != position or reads.done[chains[-1][-1]]:
+        if not chains or reads.requested[row] != position or reads.done[chains[-1][-1]]:
             chains.append([])
         chains[-1].append(row)
         position = _after(facts, row)
     chain = next((c for c in reversed(chains) if reads.done[c[-1]]), chains[-1])
     last = chain[-1]
     seen = np.concatenate([np.arange(reads.first[r], reads.first[r] + reads.count[r]) for r in chain])
-    begin = max(int(reads.asked[chain[0]]), int(reads.min[chain[0]]))
+    begin = max(int(reads.requested[chain[0]]), int(reads.min[chain[0]]))
     return Reading(
         queue,
         node,
@@ -137,10 +137,10 @@ def _reading(facts: LogColumns, queue: int, node: int, rows: Sequence[int]) -> R
 
 
 def _after(facts: LogColumns, row: int) -> int:
-    """Where the next read of a chain goes on: as the server said, else behind the last message."""
+    """Where the next read of a chain continues: as the server said, else behind the last message."""
     reads = facts.reads
     if reads.next[row] != NONE:
         return int(reads.next[row])
     if reads.count[row]:
         return int(facts.sightings.offset[reads.first[row] + reads.count[row] - 1]) + 1
-    return int(reads.asked[row])
+    return int(reads.requested[row])

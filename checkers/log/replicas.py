@@ -1,4 +1,4 @@
-"""Do the replicas of every queue agree in the end? Each was read through alone, by address, after the last heal."""
+"""Do the replicas of every queue agree at the end? Each was read alone, by address, after the last heal."""
 
 from __future__ import annotations
 
@@ -51,19 +51,19 @@ class Replicas:
             for reading in held:
                 behind[found.node(reading.node)] += longest.end - reading.end
             for offset in _offsets_that_differ(held):
-                said = {found.node(r.node): _at(found, r, offset) for r in held if r.begin <= offset < r.end}
-                differ.setdefault(_odd(said), []).append((queue, offset, said))
+                held_by = {found.node(r.node): _at(found, r, offset) for r in held if r.begin <= offset < r.end}
+                differ.setdefault(_odd(held_by), []).append((queue, offset, held_by))
         silent = sorted({found.node(node) for _, node in readings.missing})
         lacks = {node: n for node, n in sorted(behind.items()) if n}
         stats = {"queues": queues, "messages": messages, "silent": silent, "behind": lacks}
         anomalies = [_tell(run, found, scene, readings, odd, cases) for odd, cases in list(differ.items())[:_SHOWN]]
         if not queues and not silent:
             return CheckResult(self.name, Verdict.UNKNOWN, "no replica was read", stats=stats)
-        unknown = f"{', '.join(silent)} could not be read through" if silent else None
-        told = f"{messages:,} messages in {queues} queues alike on {', '.join(sorted(map(found.node, nodes)))}"
+        unknown = f"{', '.join(silent)} could not be read to the end" if silent else None
+        reason = f"{messages:,} messages in {queues} queues identical on {', '.join(sorted(map(found.node, nodes)))}"
         if lacks:
-            told += f"; behind: {', '.join(f'{node} {n:,} messages' for node, n in lacks.items())}"
-        return settled(self.name, run, anomalies, stats, f"{queues} queues read" if anomalies else told, unknown)
+            reason += f"; behind: {', '.join(f'{node} {n:,} messages' for node, n in lacks.items())}"
+        return settled(self.name, run, anomalies, stats, f"{queues} queues read" if anomalies else reason, unknown)
 
 
 def _offsets_that_differ(held: Sequence[Reading]) -> list[int]:
@@ -91,12 +91,12 @@ def _at(found: LogColumns, reading: Reading, offset: int) -> str:
     return " and ".join(f"message {found.name(int(i))}" for i in ids) if len(ids) else "nothing"
 
 
-def _odd(said: Mapping[str, str]) -> tuple[str, ...]:
+def _odd(reported: Mapping[str, str]) -> tuple[str, ...]:
     """The nodes that do not say what most say; all of them where there is no majority."""
-    common, votes = Counter(said.values()).most_common(1)[0]
-    if votes * 2 <= len(said):
-        return tuple(sorted(said))
-    return tuple(sorted(node for node, what in said.items() if what != common))
+    common, votes = Counter(reported.values()).most_common(1)[0]
+    if votes * 2 <= len(reported):
+        return tuple(sorted(reported))
+    return tuple(sorted(node for node, what in reported.items() if what != common))
 
 
 def _tell(
@@ -107,16 +107,16 @@ def _tell(
     odd: tuple[str, ...],
     cases: Sequence[tuple[int, int, Mapping[str, str]]],
 ) -> Anomaly:
-    queue, offset, said = cases[0]
+    queue, offset, held_by = cases[0]
     name = found.queues[queue]
-    rows = [r for q, n in readings.all if q == queue and found.node(n) in said for r in readings.all[q, n].rows]
+    rows = [r for q, n in readings.all if q == queue and found.node(n) in held_by for r in readings.all[q, n].rows]
     times = [int(t) for r in rows for t in (found.reads.t0[r], found.reads.t1[r])]
     window = (min(times), max(times))
-    who = " and ".join(odd) if len(odd) < len(said) else "the replicas"
+    who = " and ".join(odd) if len(odd) < len(held_by) else "the replicas"
     summary = (
-        f"in the end {who} {'differs' if len(odd) == 1 else 'differ'} at {len(cases):,} offsets of "
+        f"at the end {who} {'differs' if len(odd) == 1 else 'differ'} at {len(cases):,} offsets of "
         f"{len({q for q, _, _ in cases})} queues; at offset {offset} of {name}: "
-        f"{', '.join(f'{node} holds {what}' for node, what in sorted(said.items()))}"
+        f"{', '.join(f'{node} holds {what}' for node, what in sorted(held_by.items()))}"
     )
     listed = [{"queue": found.queues[q], "offset": o, **held} for q, o, held in cases[:50]]
     details = {"count": len(cases), "first": listed, **scene.details(*window)}
@@ -131,6 +131,6 @@ def _showing(found: LogColumns, rows: Sequence[int], offset: int) -> list[int]:
     for row in rows:
         if reads.count[row]:
             last = int(seen.offset[reads.first[row] + reads.count[row] - 1])
-            if reads.asked[row] <= offset <= last:
+            if reads.requested[row] <= offset <= last:
                 covering.append(row)
     return covering

@@ -1,10 +1,9 @@
-"""The judge of the disks: what the stopped brokers' files hold, compared with one another and with the history.
+"""The checker of the disks: compares the files of the stopped brokers with one another and with the history.
 
-Clients see messages through indexes and caches; the files are what is left when the servers are gone. A message that
-readers miss may lie in the log without an entry in its index (`lost-by-index`), which is another bug than one that no
-disk has (`lost`). Read are the summaries that the run wrote (`FILE` of each node;
-`infra.systems.rocketmq.store.summary` tells their lines), so that a stored run can be judged again without its
-machines.
+Clients see messages through indexes and caches; the files remain when the servers have ended. A message that readers
+miss may be in the log without an index entry (`lost-by-index`). This is a different bug than a message on no disk
+(`lost`). The checker reads the summaries of the run (`FILE` of each node; `infra.systems.rocketmq.store.summary`
+describes their lines), so a stored run can be checked again without its machines.
 """
 
 from __future__ import annotations
@@ -79,9 +78,9 @@ class GroundTruth:
         stats = {disk.node: {"visible": len(disk.index), "hidden": len(disk.hidden)} for disk in disks}
         problems = [f"{disk.node}: {problem}" for disk in disks for problem in disk.problems]
         most = max(len(disk.index) for disk in disks)
-        told = f"{len(disks)} nodes' files agree with the history, {most:,} messages on the fullest"
+        reason = f"{len(disks)} nodes' files agree with the history, {most:,} messages on the fullest"
         unknown = f"not everything on the disks could be read: {problems[0]}" if problems else None
-        return settled(self.name, run, found, {"disks": stats, "problems": problems}, told, unknown)
+        return settled(self.name, run, found, {"disks": stats, "problems": problems}, reason, unknown)
 
 
 def read_disks(folder: Path) -> Iterator[Disk]:
@@ -105,13 +104,13 @@ def _opened(path: Path) -> IO[bytes]:
         raise HistoryError(path, None, f"the summary of a broker's files cannot be read: {problem.strerror}") from None
 
 
-def _take(disk: Disk, said: Any) -> None:
+def _take(disk: Disk, reported: Any) -> None:
     """One line of a summary."""
-    if isinstance(said, dict):
-        topic, queue, offset, _, _ = said["dangling"]
+    if isinstance(reported, dict):
+        topic, queue, offset, _, _ = reported["dangling"]
         disk.dangling.append((f"{topic}:{disk.group}:{queue}", offset))
         return
-    topic, queue, offset, physical, message, intact, indexed, _, _, _ = said
+    topic, queue, offset, physical, message, intact, indexed, _, _, _ = reported
     place = (f"{topic}:{disk.group}:{queue}", offset)
     if not indexed:
         disk.hidden[message] = physical
@@ -135,7 +134,7 @@ def _gone(run: RunRecord, disks: Sequence[Disk]) -> Iterator[Anomaly]:
         names = ", ".join(disk.node for disk in disks)
         yield Anomaly(
             "lost",
-            f"{_many(lost, 'acknowledged message')} on no disk: neither the log nor the index of {names} has "
+            f"{_many(lost, 'acknowledged message')} on no disk: not in the log and not in the index of {names} has "
             f"{_first(lost)}",
             ops=[op.index for op in lost[:_SHOWN]],
             window=(lost[0].time, lost[-1].time),
@@ -145,7 +144,7 @@ def _gone(run: RunRecord, disks: Sequence[Disk]) -> Iterator[Anomaly]:
         disk = hidden[unseen[0].value[1]]
         yield Anomaly(
             "lost-by-index",
-            f"{_many(unseen, 'acknowledged message')} in a log, but in no index, so that no reader will ever see "
+            f"{_many(unseen, 'acknowledged message')} in a log, but in no index, so that no reader will ever get "
             f"{'it' if len(unseen) == 1 else 'them'}: {disk.node} holds {_first(unseen)} at byte "
             f"{disk.hidden[unseen[0].value[1]]} of its log",
             ops=[op.index for op in unseen[:_SHOWN]],
@@ -160,8 +159,8 @@ def _damage(disk: Disk) -> Iterator[Anomaly]:
         (key, offset), physical = disk.corrupt[0]
         yield Anomaly(
             "corrupt-message",
-            f"{disk.node}: {_many(disk.corrupt, 'message')} on the disk that do not match their checksum or do not lie "
-            f"where they say, the first at byte {physical} of the log, offset {offset} of {key}",
+            f"{disk.node}: {_many(disk.corrupt, 'message')} on the disk that do not match their checksum or are not at "
+            f"their stated position, the first at byte {physical} of the log, offset {offset} of {key}",
             key,
             details={"count": len(disk.corrupt), "physical": [at for _, at in disk.corrupt[:_SHOWN]]},
         )
@@ -172,8 +171,8 @@ def _damage(disk: Disk) -> Iterator[Anomaly]:
         key, offset = broken[0]
         yield Anomaly(
             "broken-index",
-            f"{disk.node}: {_many(broken, 'index entry', 'index entries')} lead to no message of the log, the first at "
-            f"offset {offset} of {key}",
+            f"{disk.node}: {_many(broken, 'index entry', 'index entries')} point to no message of the log, the first "
+            f"at offset {offset} of {key}",
             key,
             details={"count": len(broken), "places": [list(place) for place in broken[:_SHOWN]]},
         )
@@ -218,7 +217,7 @@ def _unstored(run: RunRecord, disks: Sequence[Disk]) -> Iterator[Anomaly]:
         _, key, offset, message = cases[0]
         yield Anomaly(
             "unstored-read",
-            f"{node} showed {_many(cases, 'message')} in the final reads that its disk does not hold at that place, "
+            f"{node} returned {_many(cases, 'message')} in the final reads that its disk does not hold at that offset, "
             f"the first: {message} at offset {offset} of {key}; the disk has "
             f"{by_node[node].index.get((key, offset), 'nothing')} there",
             key,

@@ -1,4 +1,6 @@
-"""Cases of anomalies from rows of the columns, and the words for them: who acknowledged what, and what stands there."""
+"""Creates cases of anomalies from rows of the columns, and their text: acknowledging broker, time, message at the
+offset.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,7 @@ import numpy as np
 from checkers.log.columns import NONE, OK, Ints
 from checkers.log.context import RunTimeline
 from checkers.log.groups import AnomalyGroups, Case
-from checkers.log.order import Gap, standing
+from checkers.log.order import Gap, final_offsets
 from checkers.log.outcomes import MessageOutcomes
 from checkers.log.positions import Step
 from results.record import RunRecord
@@ -18,10 +20,10 @@ from results.record import RunRecord
 class AnomalyWriter:
     """What the sentences about a run's messages are made of."""
 
-    def __init__(self, run: RunRecord, fates: MessageOutcomes) -> None:
-        self.run, self.facts, self.readings, self.fates = run, fates.facts, fates.readings, fates
+    def __init__(self, run: RunRecord, outcomes: MessageOutcomes) -> None:
+        self.run, self.facts, self.readings, self.outcomes = run, outcomes.facts, outcomes.readings, outcomes
         self.scene = RunTimeline(run)
-        self.standing = standing(fates.facts, fates)
+        self.final_offsets = final_offsets(outcomes.facts, outcomes)
 
     # Cases.
 
@@ -31,14 +33,14 @@ class AnomalyWriter:
     def send_case(self, row: int, also: int | None = None, stand: bool = False) -> Case:
         sends = self.facts.sends
         ops = (int(sends.start[row]),) if also is None else (int(sends.start[row]), int(sends.start[also]))
-        offset = self.standing[row] if stand else sends.offset[row]
+        offset = self.final_offsets[row] if stand else sends.offset[row]
         where, who = int(sends.queue[row]), int(sends.node[row])
         return Case(where, int(offset), int(sends.id[row]), who, int(sends.t1[row]), int(sends.t1[row]), ops)
 
     def place_case(self, row: int, also: int | None = None) -> Case:
         """A place, by the first read that showed it, and the send it came from."""
         facts, places = self.facts, self.facts.places
-        read, send = int(places.first[row]), int(self.fates.sender[row])
+        read, send = int(places.first[row]), int(self.outcomes.sender[row])
         ops = [int(facts.reads.start[read])]
         if send != NONE:
             ops.append(int(facts.sends.start[send]))
@@ -80,7 +82,7 @@ class AnomalyWriter:
         return int(self.facts.sightings.offset[reads.first[read] + reads.count[read] - 1])
 
     def send_op(self, identity: int) -> Any:
-        row = int(self.fates.send_of(np.array([identity]))[0])
+        row = int(self.outcomes.send_of(np.array([identity]))[0])
         return None if row == NONE else self.run.history[int(self.facts.sends.end[row])]
 
     def rows_at(self, queue: int, offset: int) -> Ints:
@@ -91,8 +93,8 @@ class AnomalyWriter:
 
     def final_at(self, queue: int, offset: int) -> Ints:
         rows = self.rows_at(queue, offset)
-        standing: Ints = rows[self.facts.places.final[rows] != 0]
-        return standing
+        final_offsets: Ints = rows[self.facts.places.final[rows] != 0]
+        return final_offsets
 
     def names_at(self, queue: int, offset: int) -> list[str]:
         return [self.facts.name(int(i)) for i in self.facts.places.id[self.rows_at(queue, offset)]]
@@ -106,18 +108,18 @@ class AnomalyWriter:
         """What stands there now."""
         rows = self.final_at(case.queue, case.offset)
         if len(rows):
-            send = int(self.fates.sender[rows[0]])
+            send = int(self.outcomes.sender[rows[0]])
             what = self.facts.name(int(self.facts.places.id[rows[0]])) if send == NONE else self.acked(send)
-            return f"in its place stands {what if send != NONE else f'message {what}'}"
+            return f"at its offset is {what if send != NONE else f'message {what}'}"
         readings = self.readings.of(case.queue)
         if readings and max(r.end for r in readings) <= case.offset:
             return f"every replica that was read ends at or before offset {max(r.end for r in readings)}"
-        return "nothing stands in its place" if readings else "no replica was read in the end"
+        return "there is nothing at its offset" if readings else "no replica was read at the end"
 
     def replicas(self, queue: int) -> dict[str, str]:
         """What the final readings of a queue cover, and who could not be read."""
-        said = {
+        covered = {
             self.facts.node(r.node): f"{len(r.id)} messages, offsets {r.begin} to {r.end - 1}"
             for r in self.readings.of(queue)
         }
-        return said | {self.facts.node(n): "could not be read" for q, n in self.readings.missing if q == queue}
+        return covered | {self.facts.node(n): "could not be read" for q, n in self.readings.missing if q == queue}

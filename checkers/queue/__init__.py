@@ -1,4 +1,4 @@
-"""Judges of consumer groups: committed offsets, what was delivered and how often, leases of popped messages."""
+"""Checkers of consumer groups: committed offsets, deliveries and redeliveries, leases of popped messages."""
 
 from checkers.queue.deliveries import Deliveries
 from checkers.queue.leases import Leases

@@ -1,8 +1,8 @@
 """Was every message delivered to every group, and how often?
 
-RocketMQ promises at-least-once: a message may be delivered again at any time, so redelivery is counted and shown, and
-breaks nothing. Not at all is another thing: when the group is drained - its position and the end of the queue agree, by
-the broker's own account - what was acknowledged and is still there must have been delivered.
+RocketMQ guarantees at-least-once: a message may be delivered again at any time. Redelivery is counted and shown, and is
+no violation. A missing delivery is one. When the group is drained (its position equals the end of the queue, by the
+broker's own account), every acknowledged message that still exists must have been delivered.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 from checkers.legality import permits, settled
 from checkers.log.columns import NONE, OK
 from checkers.log.context import RunTimeline, group_of
-from checkers.log.order import standing
+from checkers.log.order import final_offsets
 from checkers.log.outcomes import MessageOutcomes, study
 from checkers.message_ops import of_messages
 from results.figures import clock
@@ -25,7 +25,7 @@ from results.history import Call, History
 from results.record import RunRecord
 from results.verdict import Anomaly, CheckResult
 
-_AT_LEAST_ONCE = "RocketMQ promises to deliver at least once"
+_AT_LEAST_ONCE = "RocketMQ guarantees at-least-once delivery"
 _LISTED = 50
 _OPS = 12
 
@@ -38,7 +38,7 @@ class Consumption:
     commits     (index of the acknowledgement, offset).
     end         the offset up to which the drain is proven complete, or None.
     retries     only returned messages were delivered from here: the retry topic of a group that pops. What is in it
-                stands in another queue as well, and that one is drained.
+                is in another queue as well, and that one is drained.
     """
 
     deliveries: dict[int, list[Call]] = field(default_factory=dict)
@@ -60,7 +60,7 @@ class Deliveries:
         """
         groups = _consumption(run.history)
         total = sum(len(calls) for c in groups.values() for calls in c.deliveries.values())
-        fates, scene = study(run.history), RunTimeline(run)
+        outcomes, scene = study(run.history), RunTimeline(run)
         distinct = sum(len(c.deliveries) for c in groups.values())
         again = {at: _again(c) for at, c in groups.items()}
         stats = {
@@ -70,18 +70,18 @@ class Deliveries:
             "again": total - distinct,
             "after_commit": sum(map(len, again.values())),
         }
-        found = [*_lost(run, scene, fates, groups), *_redelivered(scene, again)]
+        found = [*_lost(run, scene, outcomes, groups), *_redelivered(scene, again)]
         open_ = sorted(
             {f"{group} on {queue}" for (group, queue), c in groups.items() if c.end is None and not c.retries}
         )
         unknown = None
         if not total:
-            unknown = "nothing was delivered to any group"
+            unknown = "no message was delivered to any group"
         elif open_:
-            unknown = f"not proven that everything was consumed: no complete drain of {', '.join(open_[:4])}"
+            unknown = f"it is not proven that everything was consumed: no complete drain of {', '.join(open_[:4])}"
             unknown += f" and {len(open_) - 4} more" if len(open_) > 4 else ""
-        told = f"{distinct:,} messages delivered, {total - distinct:,} times again"
-        return settled(self.name, run, found, stats, told, unknown)
+        reason = f"{distinct:,} messages delivered, {total - distinct:,} times again"
+        return settled(self.name, run, found, stats, reason, unknown)
 
 
 def _consumption(history: History) -> dict[tuple[str, str], Consumption]:
@@ -120,9 +120,9 @@ def _note(of: Consumption, call: Call, f: str, value: Any, index: int) -> None:
 
 
 def _lost(
-    run: RunRecord, scene: RunTimeline, fates: MessageOutcomes, groups: Mapping[tuple[str, str], Consumption]
+    run: RunRecord, scene: RunTimeline, outcomes: MessageOutcomes, groups: Mapping[tuple[str, str], Consumption]
 ) -> Iterator[Anomaly]:
-    """Messages that were acknowledged, are there, lie below the end of a complete drain, and were never delivered.
+    """Messages that were acknowledged, are there, are below the end of a complete drain, and were never delivered.
 
     Where another message had been delivered from the same offset, and is gone, the loss of that one is the cause: it
     is legal where that is.
@@ -132,9 +132,9 @@ def _lost(
     for group in sorted({name for name, _ in groups}):
         mine = {queue: of for (name, queue), of in groups.items() if name == group}
         delivered: set[Any] = set().union(*(of.ids for of in mine.values()))
-        missed = [m for queue, of in mine.items() for m in _missed(fates, queue, of, delivered)]
-        yield from _told_lost(run, scene, fates, group, [m for m in missed if not m.reused], None)
-        yield from _told_lost(run, scene, fates, group, [m for m in missed if m.reused], why)
+        missed = [m for queue, of in mine.items() for m in _missed(outcomes, queue, of, delivered)]
+        yield from _lost_to_group(run, scene, outcomes, group, [m for m in missed if not m.reused], None)
+        yield from _lost_to_group(run, scene, outcomes, group, [m for m in missed if m.reused], why)
 
 
 class _Missed(NamedTuple):
@@ -146,41 +146,46 @@ class _Missed(NamedTuple):
     reused: bool
 
 
-def _missed(fates: MessageOutcomes, queue: str, of: Consumption, delivered: Set[Any]) -> Iterator[_Missed]:
+def _missed(outcomes: MessageOutcomes, queue: str, of: Consumption, delivered: Set[Any]) -> Iterator[_Missed]:
     """Acknowledged sends below the end of the drain that were not delivered, and of which the run does not say that
     they are lost, or were deleted for their age.
     """
-    facts = fates.facts
+    facts = outcomes.facts
     if of.end is None or queue not in facts.queues:
         return
     code = facts.queues.index(queue)
-    sends, place = facts.sends, standing(facts, fates)
+    sends, place = facts.sends, final_offsets(facts, outcomes)
     oldest = max(int(facts.reads.min[facts.reads.queue == code].max(initial=NONE)), int(facts.origins[code]))
     owed = (sends.queue == code) & (sends.outcome == OK) & (place >= oldest) & (place < of.end)
-    gone = ~fates.kept & (fates.is_lost | fates.readings.decided(sends.queue, sends.offset))
+    gone = ~outcomes.kept & (outcomes.is_lost | outcomes.readings.decided(sends.queue, sends.offset))
     for row in np.nonzero(owed & ~gone)[0]:
         if int(sends.id[row]) not in delivered:
             offset = int(place[row])
             yield _Missed(queue, offset, int(row), offset in of.deliveries)
 
 
-def _told_lost(
-    run: RunRecord, scene: RunTimeline, fates: MessageOutcomes, group: str, missed: Sequence[_Missed], legal: str | None
+def _lost_to_group(
+    run: RunRecord,
+    scene: RunTimeline,
+    outcomes: MessageOutcomes,
+    group: str,
+    missed: Sequence[_Missed],
+    legal: str | None,
 ) -> Iterator[Anomaly]:
     if not missed:
         return
-    sends = fates.facts.sends
+    sends = outcomes.facts.sends
     first = missed[0]
-    acker = fates.facts.node(int(sends.node[first.send]))
+    acker = outcomes.facts.node(int(sends.node[first.send]))
     window = (min(int(sends.t1[m.send]) for m in missed), run.history[-1].time)
     broker_group = group_of(first.queue)
-    cause = "; the group had been given another message from that offset, which is gone" if first.reused else ""
+    cause = "; the group had received another message from that offset, which is lost" if first.reused else ""
     yield Anomaly(
         "lost-to-group",
-        f"{len(missed):,} messages were never delivered to group {group}, although it is drained and they are not "
-        f"known to be gone: "
-        f"message {sends.id[first.send]}, acknowledged by {acker} at {clock(int(sends.t1[first.send]))}, stands at "
-        f"offset {first.offset} of {first.queue}{cause}.{scene.told(window[0], window[0], broker_group)}",
+        f"{len(missed):,} messages were never delivered to group {group}, although the group has consumed "
+        f"every queue to its end and they are not known to be lost: "
+        f"message {sends.id[first.send]}, acknowledged by {acker} at {clock(int(sends.t1[first.send]))}, is at "
+        f"offset {first.offset} of {first.queue}{cause}.{scene.describe(window[0], window[0], broker_group)}",
         first.queue if len({m.queue for m in missed}) == 1 else None,
         sorted(int(sends.start[m.send]) for m in missed[:_OPS]),
         window,
@@ -194,7 +199,7 @@ def _told_lost(
 
 
 def _again(of: Consumption) -> list[tuple[int, Call, int]]:
-    """(offset, delivery, index of the commit) for deliveries asked for after a commit that covers the message."""
+    """(offset, delivery, index of the commit) for deliveries requested after a commit that covers the message."""
     first: list[tuple[int, int]] = []  # (offset, index) of commits that reach further than all before them
     for index, offset in sorted(of.commits):
         if not first or offset > first[-1][0]:
@@ -224,7 +229,7 @@ def _redelivered(
         yield Anomaly(
             "redelivered",
             f"{len(cases):,} deliveries to group {group} of messages that it had consumed and committed: offset "
-            f"{offset} of {queue} again at {clock(call.start)}.{scene.told(window[0], window[0], group_of(queue))}",
+            f"{offset} of {queue} again at {clock(call.start)}.{scene.describe(window[0], window[0], group_of(queue))}",
             queue if len(per_queue) == 1 else None,
             sorted({i for c in cases[: _OPS // 2] for i in (c[2].invoke.index, c[3])}),
             window,

@@ -1,12 +1,13 @@
-"""Pop: every popped message is leased for a while, and is acknowledged, or comes back.
+"""Pop: every popped message has a lease for some time, and is then acknowledged or delivered again.
 
-Per group and message a machine: ready -> leased -> acknowledged, or ready again when the lease runs out. Leases run by
-the broker's clock, from some moment between the pop's invocation and its answer, so that only what is certain counts:
-a lease lasts at least from the answer to the invocation plus the invisible time, and at most until the answer plus
-that time.
+Each (group, message) is a state machine: ready -> leased -> acknowledged, or ready again when the lease ends. Leases
+follow the broker's clock, from some time between the pop's invocation and its completion. Only certain facts count: a
+lease lasts at least from the completion to the invocation plus the invisible time, and at most until the completion
+plus that time.
 
-Pop progress and acknowledgements reach slaves with the consumer offsets (`checkers.queue.offsets`), so a change of
-master may bring back what was taken or acknowledged shortly before: that is at-least-once, shown and legal.
+Slaves receive pop progress and acknowledgements with the consumer offsets (`checkers.queue.offsets`). A change of
+master may therefore redeliver messages that were popped or acknowledged shortly before. This is at-least-once: shown
+and permitted.
 """
 
 from __future__ import annotations
@@ -25,7 +26,9 @@ from results.record import RunRecord
 from results.verdict import Anomaly, CheckResult, Verdict
 
 _MS = 1_000_000
-_AFTER_A_FAULT = "a change of master may bring back what was popped or acknowledged shortly before (at least once)"
+_AFTER_A_FAULT = (
+    "a change of master may redeliver messages that were popped or acknowledged shortly before (at least once)"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,36 +89,38 @@ class Leases:
             if life.acked is None and not life.perhaps and last_pop.get(group, 0) > last.over + self.limit:
                 gone.append((group, identity, last))
         found = [
-            *self._told_twice(scene, twice),
-            *self._told_after(scene, after),
-            *_told_gone(scene, gone, last_pop, self.limit),
+            *self._leased_twice(scene, twice),
+            *self._acked_redelivered(scene, after),
+            *_never_returned(scene, gone, last_pop, self.limit),
         ]
         return settled(self.name, run, found, stats, f"{len(held):,} messages popped, {leases:,} leases")
 
-    def _told_twice(self, scene: RunTimeline, cases: Sequence[tuple[str, int, Lease, Lease]]) -> Iterator[Anomaly]:
+    def _leased_twice(self, scene: RunTimeline, cases: Sequence[tuple[str, int, Lease, Lease]]) -> Iterator[Anomaly]:
         for legal in (False, True):
             some = [c for c in cases if self._forgotten(scene, c[2].call.start, c[3]) == legal]
             if some:
                 group, identity, a, b = some[0]
                 longer = (a.sure - (a.call.end or 0)) / SECOND
-                told = (
+                reason = (
                     f"{len(some):,} messages were leased twice at once in group {group}: message {identity} (offset "
                     f"{a.offset} of {a.queue}) by {a.node} at {clock(a.call.end or 0)}, for at least "
                     f"{longer:.1f} s more, and again by {b.node} at {clock(b.call.end or 0)}"
                 )
-                yield _anomaly("leased-twice", told, scene, [(a, b) for _, _, a, b in some], legal)
+                yield _anomaly("leased-twice", reason, scene, [(a, b) for _, _, a, b in some], legal)
 
-    def _told_after(self, scene: RunTimeline, cases: Sequence[tuple[str, int, Call, Lease]]) -> Iterator[Anomaly]:
+    def _acked_redelivered(
+        self, scene: RunTimeline, cases: Sequence[tuple[str, int, Call, Lease]]
+    ) -> Iterator[Anomaly]:
         for legal in (False, True):
             some = [c for c in cases if self._forgotten(scene, c[2].end or 0, c[3]) == legal]
             if some:
                 group, identity, ack, lease = some[0]
-                told = (
+                reason = (
                     f"{len(some):,} messages were delivered to group {group} after their acknowledgement had been "
                     f"accepted: message {identity} (offset {lease.offset} of {lease.queue}), acknowledged at "
                     f"{clock(ack.end or 0)}, again by {lease.node} at {clock(lease.call.end or 0)}"
                 )
-                yield _anomaly("acked-redelivered", told, scene, [(a, b) for _, _, a, b in some], legal)
+                yield _anomaly("acked-redelivered", reason, scene, [(a, b) for _, _, a, b in some], legal)
 
     def _forgotten(self, scene: RunTimeline, since: int, again: Lease) -> bool:
         """Whether a fault may have made the brokers forget what happened at `since` (ns) before `again`."""
@@ -126,21 +131,21 @@ class Leases:
 
 
 def _lives(history: History) -> tuple[dict[tuple[str, int], _Held], dict[str, int]]:
-    """(group, id) -> its life, and group -> when its last pop that was answered was asked for."""
+    """(group, id) -> its life, and group -> when its last pop that was answered was requested."""
     held: dict[tuple[str, int], _Held] = {}
     last: dict[str, int] = {}
     for call in history.clients.calls:
         f, done = call.invoke.f, call.completion
-        said: dict[str, Any] = {**call.invoke.extra, **(done.extra if done is not None else {})}
-        group = str(said.get("group"))
+        extra: dict[str, Any] = {**call.invoke.extra, **(done.extra if done is not None else {})}
+        group = str(extra.get("group"))
         if f == "pop" and done is not None and done.type == "ok":
             last[group] = call.start
-            time = int(said.get("invisible_ms") or 0) * _MS
+            time = int(extra.get("invisible_ms") or 0) * _MS
             for queue, offset, identity, *_ in done.value:
                 lease = Lease(call, str(queue), int(offset), call.start + time, done.time + time)
                 held.setdefault((group, identity), _Held()).leases.append(lease)
         elif f in ("ack", "extend") and call.outcome != "fail":
-            life = held.get((group, said.get("id", 0)))
+            life = held.get((group, extra.get("id", 0)))
             if life is None:
                 continue
             if f == "ack" and call.outcome == "ok":
@@ -163,7 +168,7 @@ def _overlaps(life: _Held) -> Iterator[tuple[Lease, Lease]]:
 
 
 def _after_ack(life: _Held) -> Iterator[tuple[Call, Lease]]:
-    """Deliveries asked for after an acknowledgement had been accepted while its lease certainly ran."""
+    """Deliveries requested after an acknowledgement had been accepted while its lease certainly ran."""
     ack = life.acked
     if ack is None or ack.end is None:
         return
@@ -175,7 +180,7 @@ def _after_ack(life: _Held) -> Iterator[tuple[Call, Lease]]:
             yield ack, lease
 
 
-def _told_gone(
+def _never_returned(
     scene: RunTimeline, gone: Sequence[tuple[str, int, Lease]], last_pop: Mapping[str, int], limit: int
 ) -> Iterator[Anomaly]:
     """The window is that of the message that had the most time to come back."""
@@ -183,24 +188,24 @@ def _told_gone(
         return
     waited = max(((lease.over, last_pop[group]) for group, _, lease in gone), key=lambda span: span[1] - span[0])
     group, identity, lease = gone[0]
-    told = (
-        f"{len(gone):,} messages of group {group} were popped, never acknowledged, and did not come back within "
+    reason = (
+        f"{len(gone):,} messages of group {group} were popped, never acknowledged, and not delivered again within "
         f"{limit / SECOND:g} s after their leases: message {identity} (offset {lease.offset} of {lease.queue}), popped "
         f"from {lease.node} at {clock(lease.call.end or 0)}, lease over at {clock(lease.over)} at the latest"
     )
-    found = _anomaly("never-returned", told, scene, [(lease, lease) for _, _, lease in gone], False)
+    found = _anomaly("never-returned", reason, scene, [(lease, lease) for _, _, lease in gone], False)
     yield replace(found, window=waited, limit_s=limit / SECOND)
 
 
 def _anomaly(
-    name: str, told: str, scene: RunTimeline, pairs: Sequence[tuple[Call | Lease, Lease]], legal: bool
+    name: str, reason: str, scene: RunTimeline, pairs: Sequence[tuple[Call | Lease, Lease]], legal: bool
 ) -> Anomaly:
     calls = [(a.call if isinstance(a, Lease) else a, b.call) for a, b in pairs]
     window = (calls[0][0].start, max(b.end or b.start for _, b in calls))
     key = pairs[0][1].queue
     return Anomaly(
         name,
-        f"{told}.{scene.told(window[0], calls[0][1].end or window[1], group_of(key))}",
+        f"{reason}.{scene.describe(window[0], calls[0][1].end or window[1], group_of(key))}",
         key if len({b.queue for _, b in pairs}) == 1 else None,
         sorted({call.invoke.index for pair in calls[:6] for call in pair}),
         window,

@@ -1,10 +1,10 @@
-"""Does a group's committed offset stay where it was put?
+"""Does a group's committed offset stay?
 
-Per group and queue a committed offset is a register: a query sees the last commit, or one that is concurrent or of
-unknown outcome. RocketMQ weakens that in one place: slaves copy the offsets only now and then (every 10 s in
-controller and DLedger mode, every 60 s otherwise; `BrokerController`, `SlaveSynchronize`), and a broker writes them to
-disk every 5 s. So a broker that has just become master, or has come back, may know the state of a while ago - but no
-older one, and from then on its own commits bind it.
+Per group and queue, a committed offset is a register: a query returns the last commit, or one that is concurrent or of
+unknown outcome. RocketMQ weakens this in one way: slaves copy the offsets only periodically (every 10 s in controller
+and DLedger mode, every 60 s otherwise; `BrokerController`, `SlaveSynchronize`), and a broker writes them to disk every
+5 s. A broker that has just become master, or was restarted, may have an older state, but not older than that. From then
+on its own commits bind it.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Query:
 
     start: int
     end: int
-    asked: int
+    invoked: int
     answered: int
     offset: int | None
     node: str
@@ -71,7 +71,7 @@ class CommitLedger:
 
 @dataclass(frozen=True, slots=True)
 class _Breach:
-    """`last`: the commit that the answer contradicts; None: nobody had committed anything."""
+    """`last`: the commit that the answer contradicts; None: no offset had been committed."""
 
     group: str
     queue: str
@@ -101,7 +101,7 @@ class Offsets:
         commits = sum(len(ledger.commits) for ledger in ledgers.values())
         unknown = None
         if not queries or not commits:
-            unknown = "no offset was committed" if not commits else "no committed offset was ever asked for"
+            unknown = "no offset was committed" if not commits else "no committed offset was ever queried"
         scene = RunTimeline(run)
         memory = _Memory(scene, self.slack)
         breaches: list[_Breach] = []
@@ -117,7 +117,7 @@ class Offsets:
                     breaches.append(_Breach(group, queue, query, *wrong))
         stats = {"commits": commits, "queries": queries, "at_slaves": slaves}
         if unknown is None and slaves == queries:
-            unknown = "committed offsets were only ever asked of slaves"
+            unknown = "committed offsets were queried only at slaves"
         return settled(
             self.name,
             run,
@@ -140,14 +140,17 @@ class _Memory:
 
     def __init__(self, scene: RunTimeline, slack: int) -> None:
         self.scene, self.slack = scene, slack
-        first: str | None = scene.reigns[0].node if scene.reigns else None
+        first: str | None = scene.master_periods[0].node if scene.master_periods else None
         # A fault on the master counts as a change of its own: what it had not yet written to disk may be gone.
         hit = [
             (interval.start_ns, node)
             for interval in scene.fault_intervals
             for node in {*interval.impairs, *interval.nodes}
         ]
-        self.changes: list[tuple[int, str | None]] = [(0, first), *((r.since, r.node) for r in scene.reigns[1:])]
+        self.changes: list[tuple[int, str | None]] = [
+            (0, first),
+            *((r.since, r.node) for r in scene.master_periods[1:]),
+        ]
         self.changes += [(at, node) for at, node in hit if self._master(at) == node]
         self.changes.sort(key=lambda change: change[0])
         self._inherited: dict[tuple[int, str], list[tuple[int, int, str | None]]] = {}
@@ -155,12 +158,16 @@ class _Memory:
     def since(self, query: Query, ledger: CommitLedger) -> int | None:
         """Since when (ns) the broker that answers has been master without a break; None: it is none."""
         scene = self.scene
-        if scene.reigns:
-            near = (r for r in reversed(scene.reigns) if r.node == query.node and r.since - 2 * SECOND <= query.asked)
-            reign = next((r for r in near if r.until + 2 * SECOND >= query.asked), None)
+        if scene.master_periods:
+            near = (
+                r
+                for r in reversed(scene.master_periods)
+                if r.node == query.node and r.since - 2 * SECOND <= query.invoked
+            )
+            reign = next((r for r in near if r.until + 2 * SECOND >= query.invoked), None)
             if reign is None:
                 return None
-            begun = 0 if reign == scene.reigns[0] else reign.since
+            begun = 0 if reign == scene.master_periods[0] else reign.since
         else:
             others = (c.acked for c in ledger.commits if c.node != query.node and c.end < query.start)
             begun = max(others, default=0)
@@ -183,7 +190,7 @@ class _Memory:
 
     def _copied(self, heir: str, time: int) -> int:
         """As of when a node that took over at `time` has surely copied its master's table."""
-        while (away := self.scene.away(heir, time)) is not None and away[1] > time - self.slack:
+        while (away := self.scene.last_absence(heir, time)) is not None and away[1] > time - self.slack:
             time = away[0]  # it may have made no copy since it left
         return time - self.slack
 
@@ -197,9 +204,9 @@ def _ledgers(history: History) -> dict[tuple[str, str], CommitLedger]:
         f, key = call.invoke.f, call.invoke.key
         if key is None or f not in ("commit", "committed"):
             continue
-        said = {**call.invoke.extra, **(call.completion.extra if call.completion is not None else {})}
-        ledger = found.setdefault((str(said.get("group")), key), CommitLedger())
-        node = str(said.get("node"))
+        extra = {**call.invoke.extra, **(call.completion.extra if call.completion is not None else {})}
+        ledger = found.setdefault((str(extra.get("group")), key), CommitLedger())
+        node = str(extra.get("node"))
         if f == "commit" and call.outcome != "fail":
             ledger.commits.append(_commit(call, node))
         elif f == "committed" and call.outcome == "ok" and call.completion is not None:
@@ -222,7 +229,7 @@ def _commit(call: Call, node: str) -> Commit:
 def _wrong(
     ledger: CommitLedger, query: Query, since: int, inherited: Sequence[tuple[int, int, str | None]]
 ) -> tuple[Commit | None, bool] | None:
-    """(the commit that was forgotten, whether the answer lies below it), or None where the answer is right.
+    """(the commit that was forgotten, whether the answer is below it), or None where the answer is right.
 
     A commit binds the broker when it was acknowledged before the query, by itself in this reign, or is among what it
     inherited. An answer is right when no binding commit began after the commit it comes from had ended. An offset
@@ -261,14 +268,14 @@ def _describe(scene: RunTimeline, breaches: Sequence[_Breach]) -> Iterator[Anoma
     for (group, node, back), cases in list(by.items())[:_SHOWN]:
         worst = max(cases, key=lambda b: abs(_committed(b) - (b.query.offset or 0)))
         query, last = worst.query, worst.last
-        start = min(b.last.acked if b.last and b.last.acked < _FOREVER else b.query.asked for b in cases)
+        start = min(b.last.acked if b.last and b.last.acked < _FOREVER else b.query.invoked for b in cases)
         window = (start, max(b.query.answered for b in cases))
-        said = "no offset at all" if query.offset is None else f"offset {query.offset}"
+        extra = "no offset at all" if query.offset is None else f"offset {query.offset}"
         queues = len({b.queue for b in cases})
-        told = (
-            f"{node} said {said} for group {group} on {worst.queue} at {clock(query.answered)}, although "
+        reason = (
+            f"{node} returned {extra} for group {group} on {worst.queue} at {clock(query.answered)}, although "
             f"{_words(last)} ({len(cases)} such answers on {queues} queues)."
-            f"{scene.told(*window, group_of(worst.queue))}"
+            f"{scene.describe(*window, group_of(worst.queue))}"
         )
         details: dict[str, Any] = {
             "count": len(cases),
@@ -287,7 +294,12 @@ def _describe(scene: RunTimeline, breaches: Sequence[_Breach]) -> Iterator[Anoma
             {i for b in [worst, *cases[:5]] for i in (b.last.start if b.last else b.query.start, b.query.start)}
         )
         yield _anomaly(
-            "committed-offset-regression" if back else "committed-offset-jump", told, worst.queue, ops, window, details
+            "committed-offset-regression" if back else "committed-offset-jump",
+            reason,
+            worst.queue,
+            ops,
+            window,
+            details,
         )
 
 
@@ -298,13 +310,13 @@ def _committed(breach: _Breach) -> int:
 def _words(last: Commit | None) -> str:
     """`7 had been committed and acknowledged by n1 at 00:03.0`."""
     if last is None:
-        return "nobody had committed anything"
+        return "no offset had been committed"
     if last.acked >= _FOREVER:
         return f"the last commit was of {last.offset}, at {last.node}, and not acknowledged"
     return f"{last.offset} had been committed and acknowledged by {last.node} at {clock(last.acked)}"
 
 
 def _anomaly(
-    name: str, told: str, key: str, ops: Sequence[int], window: tuple[int, int], details: dict[str, Any]
+    name: str, reason: str, key: str, ops: Sequence[int], window: tuple[int, int], details: dict[str, Any]
 ) -> Anomaly:
-    return Anomaly(name, told, key, ops, window, details)
+    return Anomaly(name, reason, key, ops, window, details)

@@ -1,5 +1,7 @@
-"""Histories by the thousand on Spark (docs/batch.md): what is to be done (`units`), in which portions (`portions`), who
-does it (`job`), where it lies (`files`). What a check *is* comes from outside, as a function of a portion.
+"""Checks thousands of histories on Spark (docs/batch.md).
 
-Nothing outside of this folder imports Spark, which is the extra `spark`.
+`units` defines the work, `portions` its parts, `job` runs them, and `files` finds input and output. The check itself is
+a parameter: a function of a portion.
+
+Nothing outside this folder imports Spark, which is the extra `spark`.
 """

@@ -1,7 +1,7 @@
-"""Many histories of an op table as the arrays that the engine's batch call takes, without a Python object for an op.
+"""Converts many histories of an op table to the arrays of the engine's batch call, without a Python object per op.
 
-Only what is plain goes this way: well-formed histories of a register. All others are named, and go the way of a single
-history. Both ways give the same verdicts (a test compares them on histories of every sort).
+Only simple histories use this path: well-formed histories of a register. All others are listed and checked as single
+histories. Both paths give the same verdicts (a test compares them on histories of every kind).
 """
 
 from __future__ import annotations

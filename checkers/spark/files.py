@@ -1,9 +1,9 @@
-"""Where input and output lie: on a file system that every worker sees, or behind any URI that Hadoop's know.
+"""Input and output files: on a file system that every worker sees, or behind any URI that Hadoop supports.
 
-A path without a scheme, or with `file:`, is taken to be there on every machine of the cluster (one machine, NFS, a
-mounted share): workers open it themselves, which is the quickest. Anything else (`hdfs:`, `s3a:`, `viewfs:`, ...) is
-read by Spark and handed to the workers, and written by the driver. How to get in is Spark's own configuration
-(`spark.hadoop.fs.s3a...`) and nothing else's: a URI with a user or a password in it is refused, and not shown.
+A path without a scheme, or with `file:`, must exist on every machine of the cluster (one machine, NFS, a mounted
+share). Workers open it directly, which is the fastest way. Spark reads anything else (`hdfs:`, `s3a:`, `viewfs:`, ...)
+and passes it to the workers; the driver writes it. Credentials come only from Spark's own configuration
+(`spark.hadoop.fs.s3a...`). A URI with a user or a password is rejected and not printed.
 """
 
 from __future__ import annotations
@@ -58,12 +58,12 @@ class Files(Protocol):
         """Names of the files in a folder; none where it is not there."""
 
 
-def refuse_secrets(uri: str) -> None:
+def reject_secrets(uri: str) -> None:
     """Raises HistoryError for `scheme://user:secret@...`, without repeating it."""
     if _SCHEME.match(uri) and "@" in urlsplit(uri).netloc:
         scheme = urlsplit(uri).scheme
-        told = "a URI here holds no user and no password: they belong into Spark's configuration"
-        raise HistoryError(f"{scheme}://...", None, f"{told} (spark.hadoop.fs.{scheme}...)")
+        reason = "a URI must not contain a user or a password; put them into Spark's configuration"
+        raise HistoryError(f"{scheme}://...", None, f"{reason} (spark.hadoop.fs.{scheme}...)")
 
 
 def is_shared(uri: str) -> bool:
@@ -78,13 +78,13 @@ def as_path(uri: str) -> str:
         return uri
     parts = urlsplit(uri)
     if parts.netloc not in ("", "localhost"):
-        raise HistoryError(uri, None, "a file: URI names no other machine; file:///path is right")
+        raise HistoryError(uri, None, "a file: URI cannot name another machine; file:///path is right")
     return unquote(parts.path)
 
 
 def files_for(uri: str, context: SparkContext) -> Files:
     """The file system that `uri` is on."""
-    refuse_secrets(uri)
+    reject_secrets(uri)
     return SharedFiles() if is_shared(uri) else HadoopFiles(context)
 
 
@@ -194,16 +194,16 @@ def _describe(uri: str, kind: type[HistoryError] | type[StoreError]) -> Iterator
     try:
         yield
     except Py4JError as problem:
-        told = str(problem)
+        reason = str(problem)
         if isinstance(problem, Py4JJavaError):
-            told = str(problem.java_exception.toString())
-        told = told.removeprefix("java.io.").splitlines()[0]
-        if "ClassNotFoundException" in told or "UnsupportedFileSystemException" in told:
+            reason = str(problem.java_exception.toString())
+        reason = reason.removeprefix("java.io.").splitlines()[0]
+        if "ClassNotFoundException" in reason or "UnsupportedFileSystemException" in reason:
             scheme = urlsplit(uri).scheme
-            told = f"this Spark has no file system for {scheme}:, its jar is missing ({_PACKAGES})"
+            reason = f"this Spark has no file system for {scheme}:, its jar is missing ({_PACKAGES})"
         if kind is HistoryError:
-            raise HistoryError(uri, None, told) from None
-        raise StoreError(f"{uri}: cannot be written: {told}") from None
+            raise HistoryError(uri, None, reason) from None
+        raise StoreError(f"{uri}: cannot be written: {reason}") from None
 
 
 def join(root: str, *parts: str) -> str:

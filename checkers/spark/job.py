@@ -1,9 +1,8 @@
-"""The job: portions of units go to the workers in waves, what comes back is written, and a death is looked into.
+"""The job: sends portions of units to the workers in waves, writes their results, and handles failed workers.
 
-Two waves are under way at a time, so that the cores which one has done with work for the next. A wave's results are
-written before it counts. Where a wave fails, because a worker died or was killed, its portions go out again one by
-one; a portion that fails alone is halved until one history is left: that one is `unknown`, with the reason, and the job
-goes on.
+Two waves are active at a time, so that free cores continue with the next wave. The results of a wave are written before
+it counts. If a wave fails because a worker died, its portions are sent again one by one. A portion that fails alone is
+halved until one history is left. That history is `unknown`, with the reason, and the job continues.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ Unpacked they are some 25 times as large, and that is what the driver's memory h
 class Receipt:
     """What came of a unit, for the summary.
 
-    unit      its fingerprint. runs: how many of each verdict. told: (run, verdict, reason) of some that are not valid.
+    unit      its fingerprint. runs: how many of each verdict. examples: (run, verdict, reason) of some invalid ones.
     part      which part of the run `name` this is; None: all of it.
     ended     the history could not be read or is malformed: it is judged no further.
     empty     no client did anything in any of its histories.
@@ -50,7 +49,7 @@ class Receipt:
     name: str
     source: str
     runs: Mapping[str, int]
-    told: Sequence[tuple[str, str, str]] = ()
+    examples: Sequence[tuple[str, str, str]] = ()
     part: str | None = None
     ended: bool = False
     empty: bool = False
@@ -62,7 +61,7 @@ class Receipt:
                 "name": self.name,
                 "source": self.source,
                 "runs": dict(self.runs),
-                "told": [list(one) for one in self.told[:_SHOWN]],
+                "told": [list(one) for one in self.examples[:_SHOWN]],
                 **({"part": self.part} if self.part else {}),
                 **({"ended": True} if self.ended else {}),
                 **({"empty": True} if self.empty else {}),
@@ -72,9 +71,9 @@ class Receipt:
     @staticmethod
     def read(line: str) -> Receipt:
         data = json.loads(line)
-        told = [(run, verdict, reason) for run, verdict, reason in data["told"]]
+        examples = [(run, verdict, reason) for run, verdict, reason in data["told"]]
         flags = data.get("ended", False), data.get("empty", False)
-        return Receipt(data["unit"], data["name"], data["source"], data["runs"], told, data.get("part"), *flags)
+        return Receipt(data["unit"], data["name"], data["source"], data["runs"], examples, data.get("part"), *flags)
 
 
 @dataclass(frozen=True)
@@ -111,7 +110,7 @@ class Work(Protocol):
 
 
 class Stopped(Exception):
-    """The session ended while the job went on."""
+    """The session ended while the job continued."""
 
 
 class Job:

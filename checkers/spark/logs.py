@@ -1,15 +1,16 @@
-"""The judge of message logs, queue by queue on Spark: for histories that are larger than a worker.
+"""The checker of message logs, queue by queue on Spark: for histories that are larger than a worker.
 
-A history is divided, and `checkers.log.LogAnomalies` itself looks at each part and concludes from all of them: there is
-no rule here of what must not be. Its rules look at one queue at a time, or follow one message. So the parts are sets of
-queues, each with all ops on them; two queues that a message was seen in, or sent to and seen in, are in one part.
+A history is divided into parts. `checkers.log.LogAnomalies` itself checks each part and combines the results, so this
+module contains no rules. Its rules concern one queue at a time, or follow one message. The parts are therefore sets of
+queues, each with all ops on them. Two queues are in one part if a message was seen in both, or was sent to one and seen
+in the other.
 
-Ops without a queue go to every part: those of the nemesis, what moves a process on (`assign`, `crash`, `seek`), and a
-`pop`, of which a part has the messages of its own queues. A part is put together on one worker, which has to hold it; a
-history of few queues, or one whose messages wander between all of them, is spread little.
+Ops without a queue go to every part: those of the nemesis, those that change a process' position (`assign`, `crash`,
+`seek`), and a `pop`, of which a part has the messages of its own queues. One worker holds a part. A history with few
+queues, or whose messages move between all of them, has few parts.
 
-A history is no ground for a verdict where its ops do not pair (`results.history`), or their indices or times are in
-disorder: that is looked at first, by process, and such a run is `unknown` here.
+A history gives no verdict if its ops do not pair (`results.history`), or if its indices or times are out of order. This
+is checked first, by process, and such a run is `unknown` here.
 """
 
 from __future__ import annotations
@@ -56,14 +57,14 @@ class OpRow(NamedTuple):
         return Op(index, self.time, self.process, self.type, self.f, self.key, value, self.error, extra)
 
 
-class Looked(NamedTuple):
+class PartResult(NamedTuple):
     """What came of a part: its findings, or the first op that is not what its name promises."""
 
     found: Findings | None
     bad: BadOp | None = None
 
 
-def mentions(row: OpRow) -> Iterator[tuple[str, Any]]:
+def messages_of(row: OpRow) -> Iterator[tuple[str, Any]]:
     """(queue, message) of every message that an op sends or shows, in whatever queue; (queue, None) of other ops."""
     if row.process < 0:
         return
@@ -106,7 +107,7 @@ def parts_of(row: OpRow, part_of: Mapping[str, int]) -> Iterable[int]:
     return (part_of[row.key],)
 
 
-def look_at(rows: Iterable[OpRow], mine: set[str], about: RunRecord) -> Looked:
+def scan_part(rows: Iterable[OpRow], mine: set[str], about: RunRecord) -> PartResult:
     """One part of a history: `rows` in any order, those of the queues `mine` and those without a queue."""
     ordered = sorted(rows, key=lambda row: row.at)
     # The judges take an op's index for its place.
@@ -115,12 +116,12 @@ def look_at(rows: Iterable[OpRow], mine: set[str], about: RunRecord) -> Looked:
         with explained(record.history):
             found = LogAnomalies().examine(record)
     except BadOp as problem:
-        return Looked(None, BadOp(ordered[problem.op].at, problem.what))
+        return PartResult(None, BadOp(ordered[problem.op].at, problem.what))
     back = [replace(one, ops=[ordered[op].at for op in one.ops]) for one in found.anomalies]
-    return Looked(Findings(back, found.stats))
+    return PartResult(Findings(back, found.stats))
 
 
-def conclude(about: RunRecord, parts: Sequence[Looked]) -> CheckResult:
+def conclude(about: RunRecord, parts: Sequence[PartResult]) -> CheckResult:
     """The verdict on the whole, from what came of its parts."""
     bad = min((part.bad for part in parts if part.bad is not None), key=lambda problem: problem.op, default=None)
     if bad is not None:
@@ -133,7 +134,7 @@ def first_breach(rows: Iterable[OpRow]) -> str | None:
     ordered = sorted(rows, key=lambda row: row.at)
     ops = (replace(row._replace(value=None, extra=None).op(0), index=place) for place, row in enumerate(ordered))
     found = next(breaches(History(ops)), None)
-    return None if found is None else f"op {ordered[found.ops[0]].at} does not fit the op before it of its process"
+    return None if found is None else f"op {ordered[found.ops[0]].at} does not match the previous op of its process"
 
 
 def judged(ops: DataFrame, about: Mapping[str, RunRecord]) -> dict[str, CheckResult]:
@@ -145,10 +146,10 @@ def judged(ops: DataFrame, about: Mapping[str, RunRecord]) -> dict[str, CheckRes
         *(f"TRY_CAST(`{name}` AS STRING) AS `{name}`" if name in texts else f"`{name}`" for name in COLUMNS),
     )
     rows = plain.rdd.map(lambda row: OpRow(*row))
-    known = {run: CheckResult(LogAnomalies.name, Verdict.UNKNOWN, told) for run, told in _malformed(plain, rows)}
+    known = {run: CheckResult(LogAnomalies.name, Verdict.UNKNOWN, reason) for run, reason in _malformed(plain, rows)}
     runs = [row["run"] for row in plain.select("run").distinct().collect() if row["run"] not in known]
 
-    places = rows.flatMap(lambda row: [((row.run, message), queue) for queue, message in mentions(row)]).distinct()
+    places = rows.flatMap(lambda row: [((row.run, message), queue) for queue, message in messages_of(row)]).distinct()
     queues = places.map(lambda place: (place[0][0], place[1])).distinct().collect()
     wandered = (
         places.filter(lambda place: place[0][1] is not None)
@@ -168,14 +169,14 @@ def judged(ops: DataFrame, about: Mapping[str, RunRecord]) -> dict[str, CheckRes
         division = shared.value[0].get(row.run)
         return [] if division is None else [((row.run, part), row) for part in parts_of(row, division)]
 
-    def look(one: tuple[tuple[str, int], Iterable[OpRow]]) -> tuple[str, Looked]:
+    def look(one: tuple[tuple[str, int], Iterable[OpRow]]) -> tuple[str, PartResult]:
         (run, part), own = one
         division, records = shared.value
         mine = {queue for queue, number in division[run].items() if number == part}
-        return run, look_at(own, mine, records.get(run, RunRecord(History(()))))
+        return run, scan_part(own, mine, records.get(run, RunRecord(History(()))))
 
     count = max(1, sum(len(set(division.values())) for division in part_of.values()))
-    found: dict[str, list[Looked]] = {run: [] for run in runs}
+    found: dict[str, list[PartResult]] = {run: [] for run in runs}
     for run, looked in rows.flatMap(send_to).groupByKey(count).map(look).collect():
         found[run].append(looked)
     shared.unpersist()
@@ -196,8 +197,8 @@ def _kept(op: Op, mine: set[str]) -> Op:
 def _malformed(plain: DataFrame, rows: Any) -> list[tuple[str, str]]:
     """(run, why) of runs that are no histories."""
     found = rows.map(lambda row: ((row.run, row.process), row._replace(value=None, extra=None))).groupByKey()
-    told = found.map(lambda one: (one[0][0], first_breach(one[1]))).filter(lambda one: one[1] is not None)
-    wrong: list[tuple[str, str]] = told.reduceByKey(min).collect()
+    breaches = found.map(lambda one: (one[0][0], first_breach(one[1]))).filter(lambda one: one[1] is not None)
+    wrong: list[tuple[str, str]] = breaches.reduceByKey(min).collect()
     counted = plain.groupBy("run").agg({"index": "max", "*": "count"}).toDF("run", "most", "count")
     distinct = plain.select("run", "index").distinct().groupBy("run").count().toDF("run", "different")
     both = counted.join(distinct, "run").where("most + 1 <> count OR different <> count")
@@ -205,5 +206,5 @@ def _malformed(plain: DataFrame, rows: Any) -> list[tuple[str, str]]:
     after = plain.selectExpr("run AS run_", "`index` - 1 AS index_", "`time` AS time_")
     back = plain.join(after, on=(plain["run"] == after["run_"]) & (plain["index"] == after["index_"]))
     back = back.where("time_ < `time`").select("run").distinct()
-    wrong += [(row["run"], "its times run back") for row in back.collect()]
+    wrong += [(row["run"], "its times decrease") for row in back.collect()]
     return [(run, f"the history is not well-formed: {why}") for run, why in dict(reversed(wrong)).items()]

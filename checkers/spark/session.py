@@ -1,4 +1,4 @@
-"""A Spark session: our own in this process, or the one that `spark-submit` prepared."""
+"""A Spark session: a new one in this process, or the one of `spark-submit`."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ EMBEDDED: Final[Mapping[str, str]] = {
 
 
 class NoSpark(StoreError):
-    """Spark cannot be used here. One line: why, and the way out."""
+    """Spark cannot be used here. One line: why, and the remedy."""
 
 
 def submitted() -> bool:
@@ -67,12 +67,12 @@ def start(master: str, conf: Mapping[str, str], name: str) -> SparkContext:
         with _aside() if local else nullcontext() as log:
             context = SparkContext.getOrCreate(settings)
     except (Py4JError, PySparkException) as problem:
-        told = [line for line in str(problem).splitlines() if line.strip() and not line.lstrip().startswith("at ")]
-        what = told[-1].strip() if told else type(problem).__name__
+        lines = [line for line in str(problem).splitlines() if line.strip() and not line.lstrip().startswith("at ")]
+        what = lines[-1].strip() if lines else type(problem).__name__
         more = f"  (all of it: {log})" if log else ""
         raise NoSpark(f"Spark does not start on {master}: {what}{more}") from None
     if log is not None:
-        os.unlink(log)  # Java goes on writing to what nobody needs to read
+        os.unlink(log)  # Java continues writing to what nobody needs to read
     context.setLogLevel("ERROR" if local else "WARN")
     return context
 

@@ -1,9 +1,9 @@
-"""Units of work, and portions of units that one task does.
+"""Units of work, and portions: the units of one task.
 
-A unit is a history of its own: a stored run, a file, some row groups of an op table, or some keys of a long history.
-Its cost is estimated from what a listing shows, before anybody has opened it. A portion is what one Spark task does. A
-task costs the driver some 20 ms, so a portion is worth a second or more; but one long history behind many short ones
-would leave one executor alone with it, so the dear ones go first.
+A unit is a stored run, a file, some row groups of an op table, or some keys of a long history. Its cost is estimated
+from a listing, before any file is opened. A portion is the work of one Spark task. A task costs the driver about 20 ms,
+so a portion should take a second or more. A long history after many short ones would keep one executor busy alone, so
+expensive units come first.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The command `harness batch`. What it does is in `harness.batch.run`, which takes its time to load."""
+"""The command `harness batch`. The work is in `harness.batch.run`, which takes some time to import."""
 
 from __future__ import annotations
 
@@ -25,12 +25,14 @@ if TYPE_CHECKING:
     metavar="URI",
     help="A store, a folder of histories, a history, or an op table: a path, or any URI that Hadoop knows (repeat).",
 )
-@click.option("--output", default="results/verdicts", show_default=True, metavar="URI", help="Where the table is.")
+@click.option(
+    "--output", default="results/verdicts", show_default=True, metavar="URI", help="Folder of the verdict table."
+)
 @click.option(
     "--master",
     default="local[*]",
     show_default=True,
-    help="Spark's master. Under spark-submit, its own stands.",
+    help="Spark's master. spark-submit sets its own.",
 )
 @click.option("--conf", multiple=True, metavar="KEY=VALUE", help="A setting for Spark (repeat).")
 @of_histories
@@ -40,22 +42,22 @@ if TYPE_CHECKING:
     default=2.0,
     show_default=True,
     metavar="SECONDS",
-    help="Work of one Spark task, by estimate.",
+    help="Estimated work of one Spark task.",
 )
 @click.option(
     "--logs",
     is_flag=True,
-    help="Judge message logs of Parquet histories queue by queue, too: for those no worker can hold.",
+    help="Also check message logs of Parquet histories queue by queue, if no worker can hold them.",
 )
 @click.option(
     "--pack",
     type=click.Path(path_type=Path, dir_okay=False),
     metavar="FILE.parquet",
-    help="Check nothing: write all histories of the input, of whatever format, as one op table.",
+    help="Check nothing; write all histories of the input, in any format, as one op table.",
 )
-@click.option("--again", is_flag=True, help="Check also what the same version has checked before.")
+@click.option("--again", is_flag=True, help="Also check histories that this version has already checked.")
 def batch(
-    inputs: tuple[str, ...], conf: tuple[str, ...], asked: CheckOptions, pack: Path | None, **options: Any
+    inputs: tuple[str, ...], conf: tuple[str, ...], check_options: CheckOptions, pack: Path | None, **options: Any
 ) -> None:
     """Judge every history of a store, a folder or an op table, in parallel, on Spark (docs/batch.md).
 
@@ -69,11 +71,13 @@ def batch(
     if pack is not None:
         from harness.batch.pack import pack as write_packed
 
-        sys.exit(write_packed(inputs, pack, asked.format, asked.options, terminal.say, asked.memory))
+        sys.exit(
+            write_packed(inputs, pack, check_options.format, check_options.options, terminal.say, check_options.memory)
+        )
     from harness.batch.run import BatchPlan, run_batch
 
     settings = dict(_pair(text) for text in conf)
-    sys.exit(run_batch(BatchPlan(inputs, asked=asked, conf=settings, **options), terminal.say))
+    sys.exit(run_batch(BatchPlan(inputs, check_options=check_options, conf=settings, **options), terminal.say))
 
 
 def _pair(text: str) -> tuple[str, str]:

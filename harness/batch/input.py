@@ -1,4 +1,4 @@
-"""What a batch has to do: from folders, files and URIs to units of work."""
+"""The input of a batch: converts folders, files and URIs to units of work."""
 
 from __future__ import annotations
 
@@ -59,10 +59,10 @@ _JUDGED_FROM = (
     *(f"harness.batch.{name}" for name in ("judge", "logs", "rows", "work")),
     "harness.check",
 )
-"""Rooms and modules whose sources can change a verdict, or what stands beside it in its row."""
+"""Packages and modules whose sources can change a verdict, or other columns of its row."""
 
 _DERIVED = frozenset({"verdict.json", "report.html", "junit.xml"})
-"""Files of a run that follow from the others, and are written anew by every check."""
+"""Files of a run that follow from the others, and are written again by every check."""
 
 
 Tell = Callable[[str], None]
@@ -111,7 +111,7 @@ def units_in(
 ) -> list[Unit]:
     """All units at `root`: stored runs (folders with a `plan.toml`), histories, and op tables in parts worth a task.
 
-    What lies below `output` is left out: tables of ours are no histories. Raises HistoryError where there is nothing.
+    What is below `output` is left out: tables of ours are no histories. Raises HistoryError where there is nothing.
     """
     root = as_path(root) if files.shared else root
     found = sorted(files.listing(root), key=lambda file: file.path)
@@ -133,12 +133,12 @@ def units_in(
         unit = _run_unit(root, run, own)
         units += spread(unit, Path(unit.source, "history.parquet"), tell) if files.shared else [unit]
     if not units:
-        raise HistoryError(root, None, "neither a run nor a history lies here")
+        raise HistoryError(root, None, "there is neither a run nor a history here")
     return units
 
 
 def _below(root: str, output: str) -> str | None:
-    """`output` relative to `root`, where it lies inside."""
+    """`output` relative to `root`, where it is inside."""
     inner = output.removeprefix(root.rstrip("/") + "/") if output.startswith(root.rstrip("/") + "/") else None
     return None if inner is None else inner.rstrip("/") + "/"
 
@@ -238,7 +238,7 @@ def spread(unit: Unit, sealed: Path, tell: Tell) -> list[Unit]:
         return [unit]  # The worker says in its row what is wrong with the file.
     unit = replace(unit, cost=unit_cost(unit.kind, rows * _ROW_OF_A_LONG_S))
     if keys < 2:
-        tell(f"{unit.name}: {rows:,} rows without keys to spread them by: one task")
+        tell(f"{unit.name}: {rows:,} rows without keys: one task")
     if keys < 2 or (unit.kind == "history" and model is None):
         return [unit]
     return replace(unit, model=model if unit.kind == "history" else None).by_keys(min(-(-rows // SHARE), keys))

@@ -1,6 +1,7 @@
-"""Histories that have no plan: judged against a model, all of a portion in one call of the engine.
+"""Checks histories without a plan against a model, all histories of a portion in one call of the engine.
 
-One that is not found valid there is judged once more by itself, as `harness check` does, for its reason and its core.
+Each history that this call does not find valid is checked again alone, as `harness check` does, for its reason and its
+core.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ class PendingHistory:
         self.keys = [(key, own) for key, calls in by_key.items() if (own := [c for c in calls if c.invoke.f in fs])]
 
 
-def decide_all(histories: Sequence[PendingHistory], asked: CheckOptions) -> None:
+def decide_all(histories: Sequence[PendingHistory], check_options: CheckOptions) -> None:
     """The histories' rows: those of registers in one call, then each that is not valid by itself.
 
     (The states of a register are the values that were written, and few; what many histories of another model reach
@@ -51,7 +52,7 @@ def decide_all(histories: Sequence[PendingHistory], asked: CheckOptions) -> None
     for model in dict.fromkeys(history.model for history in histories):
         own = [history for history in histories if history.model == model]
         if applies(MODELS[model]()):
-            _together([history for history in own if history.keys], model, asked)
+            _together([history for history in own if history.keys], model, check_options)
         else:
             for history in own:
                 history.sure = False
@@ -59,18 +60,18 @@ def decide_all(histories: Sequence[PendingHistory], asked: CheckOptions) -> None
             if history.sure and history.keys:
                 continue
             try:
-                _by_itself(history, asked)
+                _by_itself(history, check_options)
             except Exception as problem:
                 history.rows = [failed_row(history.run, problem)]
 
 
-def _together(histories: Sequence[PendingHistory], model: str, asked: CheckOptions) -> None:
+def _together(histories: Sequence[PendingHistory], model: str, check_options: CheckOptions) -> None:
     flat = [(history, key, calls) for history in histories for key, calls in history.keys]
     if not flat:
         return
     clock = Clock()
     try:
-        found = check_batch([calls for _, _, calls in flat], MODELS[model](), asked.checker(model).budget)
+        found = check_batch([calls for _, _, calls in flat], MODELS[model](), check_options.checker(model).budget)
     except Exception:
         # One of them makes no sense to the model, or is too large: by themselves, it is the only one that suffers.
         for history in histories:
@@ -100,9 +101,9 @@ def _together(histories: Sequence[PendingHistory], model: str, asked: CheckOptio
         )
 
 
-def _by_itself(history: PendingHistory, asked: CheckOptions) -> None:
+def _by_itself(history: PendingHistory, check_options: CheckOptions) -> None:
     clock = Clock()
-    result, keys = asked.checker(history.model).examine(history.record)
+    result, keys = check_options.checker(history.model).examine(history.record)
     wall, cpu = clock.read()
     history.rows = list(key_rows(history.run, history.model, keys, wall))
     for row in history.rows:
@@ -116,10 +117,10 @@ def _by_itself(history: PendingHistory, asked: CheckOptions) -> None:
 def failed_row(run: str, problem: Exception) -> VerdictRow:
     """A bug in a reader or a checker must not keep the other histories from being checked, nor pass for a verdict."""
     if isinstance(problem, MemoryError):
-        told = "there is not enough memory for it"
+        reason = "there is not enough memory for it"
     elif isinstance(problem, RecursionError):
-        told = "a value in it is nested too deeply"
+        reason = "a value in it is nested too deeply"
     else:
-        told = f"the check itself failed ({type(problem).__name__}: {problem}): a bug, please report"
+        reason = f"the check itself failed ({type(problem).__name__}: {problem}): a bug, please report"
     figures = json.dumps({"traceback": traceback.format_exc()})
-    return VerdictRow(run, "reader", Verdict.UNKNOWN, " ".join(told.split()), figures=figures)
+    return VerdictRow(run, "reader", Verdict.UNKNOWN, " ".join(reason.split()), figures=figures)

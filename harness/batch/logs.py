@@ -1,4 +1,4 @@
-"""`harness batch --logs`: the judge of message logs queue by queue, for histories that no worker can hold."""
+"""`harness batch --logs`: checks message logs queue by queue, for histories that do not fit into one worker."""
 
 from __future__ import annotations
 
@@ -69,16 +69,16 @@ def judge_logs(
         try:
             rows = _judged(spark, files, source)
         except Exception as problem:
-            told = str(problem).strip().splitlines() or [type(problem).__name__]
-            told = [f"{source.path}: Spark failed on it: {told[0][:300]}"]
-            rows = [VerdictRow(source.run or source.unit.name, LogAnomalies.name, Verdict.UNKNOWN, told[0])]
+            reason = str(problem).strip().splitlines() or [type(problem).__name__]
+            reason = [f"{source.path}: Spark failed on it: {reason[0][:300]}"]
+            rows = [VerdictRow(source.run or source.unit.name, LogAnomalies.name, Verdict.UNKNOWN, reason[0])]
         for row in rows:
             row.source, row.unit, row.checker_version, row.checked = source.unit.source, BY_QUEUE, version, checked
             row.wall_ms = (time.perf_counter() - began) * 1e3 / len(rows)
         counts = Counter(str(row.verdict) for row in rows)
-        told_rows = [(row.run, str(row.verdict), row.reason) for row in rows if row.verdict != Verdict.VALID]
+        examples = [(row.run, str(row.verdict), row.reason) for row in rows if row.verdict != Verdict.VALID]
         receipt = Receipt(
-            source.fingerprint(question), source.unit.name, source.unit.source, dict(counts), told_rows, BY_QUEUE
+            source.fingerprint(question), source.unit.name, source.unit.source, dict(counts), examples, BY_QUEUE
         )
         yield Done.of(to_table(rows), [receipt])
 

@@ -1,4 +1,4 @@
-"""`harness batch --pack FILE`: histories of any format as one op table, one row an op (`results.op_table`)."""
+"""`harness batch --pack FILE`: writes histories of any format as one op table, one row per op (`results.op_table`)."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from pathlib import Path
 from checkers.spark.files import SharedFiles, as_path, is_shared
 from checkers.spark.units import PORTION_S, Unit
 from harness.batch.input import units_in
-from harness.boundary import unforeseen
+from harness.boundary import report_unexpected
 from harness.plan.plan import PlanError
 from results.errors import HistoryError
 from results.formats import ReadOptions, read_history
 from results.formats.detect import is_packed
 from results.op import Op
 from results.op_table import is_op_table, read_part, row_groups, runs_of, write_op_table
-from results.reading import allowance, bounded, exists
+from results.reading import bounded, exists, memory_limit
 from results.sealed import ops_of
 from results.store import RunDir
 from results.verdict import Verdict
@@ -64,7 +64,7 @@ def _named(
                 broken.append(str(problem))
             except Exception as problem:
                 # A bug in a reader must not keep the other histories out.
-                broken.append(f"{unit.source}: {unforeseen(problem)}")
+                broken.append(f"{unit.source}: {report_unexpected(problem)}")
 
 
 def _histories(unit: Unit, format_: str, options: ReadOptions, memory: int | None) -> Iterator[tuple[str, list[Op]]]:
@@ -72,19 +72,19 @@ def _histories(unit: Unit, format_: str, options: ReadOptions, memory: int | Non
     if unit.kind == "run":
         folder = RunDir(path)
         evidence = folder.history if exists(folder.history) else folder.journal
-        with bounded(path, allowance(evidence, memory, packed=is_packed(evidence))):
+        with bounded(path, memory_limit(evidence, memory, packed=is_packed(evidence))):
             ops = list(folder.load().history)
         yield unit.name, ops
     elif path.suffix == ".parquet" and is_op_table(path):
         begin, end = unit.groups or (0, len(row_groups(path)))
         for group in range(begin, end):
-            with bounded(path, allowance(path, memory, packed=True)):
+            with bounded(path, memory_limit(path, memory, packed=True)):
                 table = read_part(path, (group, group + 1))
             for run, first, last in runs_of(table):
-                with bounded(path, allowance(path, memory, packed=True)):
+                with bounded(path, memory_limit(path, memory, packed=True)):
                     ops = list(ops_of(path, table.slice(first, last - first)))
                 yield run, ops
     else:
-        with bounded(path, allowance(path, memory, packed=is_packed(path))):
+        with bounded(path, memory_limit(path, memory, packed=is_packed(path))):
             ops = list(read_history(path, format_, options).history)
         yield unit.name, ops

@@ -1,4 +1,4 @@
-"""From what checkers found to rows of the verdict table."""
+"""Converts results of checkers to rows of the verdict table."""
 
 from __future__ import annotations
 

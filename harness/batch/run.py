@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from checkers.linearizability.models import MODELS
-from checkers.spark.files import Files, as_path, files_for, is_shared, join, refuse_secrets
+from checkers.spark.files import Files, as_path, files_for, is_shared, join, reject_secrets
 from checkers.spark.job import Job, Receipt, Work, receipts_in
 from checkers.spark.session import start
 from checkers.spark.units import PORTION_S, Unit, portions
@@ -46,7 +46,7 @@ class BatchPlan:
 
     inputs: Sequence[str]
     output: str
-    asked: CheckOptions = field(default_factory=CheckOptions)
+    check_options: CheckOptions = field(default_factory=CheckOptions)
     model: str | None = None
     models: Path | None = None
     master: str = "local[*]"
@@ -65,7 +65,7 @@ def run_batch(plan: BatchPlan, say: Callable[[str], None]) -> int:
         known = ", ".join(sorted(MODELS))
         raise PlanError(f"no model {plan.model!r}{suggest(plan.model, MODELS)}  (there are {known})")
     for uri in (*plan.inputs, plan.output):
-        refuse_secrets(uri)
+        reject_secrets(uri)
     began = time.perf_counter()
     context = start(plan.master, plan.conf, "harness batch")
     try:
@@ -82,7 +82,7 @@ def check_on(context: SparkContext, plan: BatchPlan, say: Callable[[str], None],
     output = os.path.abspath(as_path(plan.output)) if is_shared(plan.output) else plan.output
     outputs = files_for(output, context)
     version = checker_version()
-    work = BatchWork(plan.asked, version, _question(plan, version), time.time_ns())
+    work = BatchWork(plan.check_options, version, _question(plan, version), time.time_ns())
     does: Work = work if wrap is None else wrap(work)
     todo: list[tuple[Files, list[Unit]]] = []
     logs: list[tuple[Files, list[Source]]] = []
@@ -126,15 +126,15 @@ def check_on(context: SparkContext, plan: BatchPlan, say: Callable[[str], None],
         for found in judge_logs(context, files, sources, version, work.checked, work.question):
             score.add(job.write([found]))
     score.whole()
-    score.told(say)
+    score.print_summary(say)
     say(f"table     {join(plan.output, 'verdicts')}   {time.perf_counter() - began:.1f} s")
     return score.exit_code()
 
 
 def _question(plan: BatchPlan, version: str) -> str:
     """What decides a verdict besides the history: a unit is done when it was asked the same."""
-    asked = plan.asked
-    return json.dumps([asked.format, asdict(asked.options), asked.steps, asked.memory, version])
+    requested = plan.check_options
+    return json.dumps([requested.format, asdict(requested.options), requested.steps, requested.memory, version])
 
 
 class Score:
@@ -164,7 +164,7 @@ class Score:
         for receipt in receipts:
             if receipt.part == BY_QUEUE:
                 self.beside.update({Verdict(word): number for word, number in receipt.runs.items()})
-                self.shown += [one for one in receipt.told if len(self.shown) < _SHOWN]
+                self.shown += [one for one in receipt.examples if len(self.shown) < _SHOWN]
             elif receipt.part is not None:
                 self._parts.setdefault(receipt.source, []).append(receipt)
                 if receipt.ended:
@@ -176,9 +176,9 @@ class Score:
         """Histories that were judged in parts have the worst verdict of these."""
         for source, parts in self._parts.items():
             found = worst(Verdict(word) for part in parts for word, count in part.runs.items() if count)
-            told = [one for part in parts for one in part.told if one[1] == found]
+            examples = [one for part in parts for one in part.examples if one[1] == found]
             empty = all(part.empty for part in parts)
-            self._take(Receipt("", parts[0].name, source, {found.value: 1}, told[:1], empty=empty))
+            self._take(Receipt("", parts[0].name, source, {found.value: 1}, examples[:1], empty=empty))
         self._parts.clear()
 
     def _take(self, receipt: Receipt) -> None:
@@ -187,7 +187,7 @@ class Score:
         row = self._row(receipt)
         if row is None:
             self.unlisted.update(counts)
-            self.shown += [one for one in receipt.told if len(self.shown) < _SHOWN]
+            self.shown += [one for one in receipt.examples if len(self.shown) < _SHOWN]
         else:
             self._compare(row, worst(counts), receipt)
 
@@ -197,13 +197,13 @@ class Score:
         return self._expected.get(str(Path(as_path(receipt.source)).resolve()))
 
     def _compare(self, row: Row, found: Verdict, receipt: Receipt) -> None:
-        reason = receipt.told[0][2] if receipt.told else ""
+        reason = receipt.examples[0][2] if receipt.examples else ""
         if row.agrees(found, receipt.empty):
             self.agreed += 1
         else:
             self.disagreements.append(f"{receipt.name}: listed {row.verdict}, found {found}: {reason}")
 
-    def told(self, say: Callable[[str], None]) -> None:
+    def print_summary(self, say: Callable[[str], None]) -> None:
         for run, verdict, reason in self.shown:
             say(f"{run}   {verdict}  {reason}")
         bad = sum(number for verdict, number in self.unlisted.items() if verdict != Verdict.VALID)
@@ -211,7 +211,7 @@ class Score:
             more = many(bad - len(self.shown), "history", "histories")
             say(f"... and {more} more that are not valid: see the table")
         if self.disagreements:
-            say(f"{len(self.disagreements)} verdicts are not as listed:")
+            say(f"{len(self.disagreements)} verdicts differ from the list:")
             for line in self.disagreements[:_SHOWN]:
                 say(f"  {line}")
         for row in self._missing():

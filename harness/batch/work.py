@@ -1,5 +1,7 @@
-"""What a worker does with a portion of a batch: it reads, judges by the very functions of `harness check`, and hands
-back rows of the verdict table. A stored run is judged by its own workload's checkers, anything else against a model.
+"""The work of a Spark worker on a portion of a batch.
+
+It reads the histories, checks them with the functions of `harness check`, and returns rows of the verdict table. The
+checkers of its workload check a stored run; a model checks any other history.
 """
 
 from __future__ import annotations
@@ -30,7 +32,7 @@ from checkers.spark.units import Unit
 from checkers.wellformed import WellFormed
 from harness.batch.judge import PendingHistory, decide_all, failed_row
 from harness.batch.rows import Clock, ColumnarResults, TimedChecker, key_rows, rows_of
-from harness.check.examine import NOTHING_THERE, columns_examined
+from harness.check.examine import NOTHING_THERE, examine_columns
 from harness.check.judging import judge_by
 from harness.check.report import CheckOptions
 from harness.parts import registry
@@ -43,7 +45,7 @@ from results.formats.foreign import implied_model
 from results.history import History
 from results.impact import impacts
 from results.op_table import is_op_table, read_part, row_groups, runs_of
-from results.reading import allowance, bounded, exists
+from results.reading import bounded, exists, memory_limit
 from results.record import RunRecord
 from results.sealed import ops_of, read_columns, row_count, sealed_keys
 from results.store import RunDir
@@ -56,16 +58,16 @@ from results.verdict_table import VerdictRow, to_table
 class BatchWork:
     """It is sent to the workers. `version`: of the checkers. `checked`: when the job began, ns since 1970."""
 
-    asked: CheckOptions
+    check_options: CheckOptions
     version: str
     question: str
     checked: int
 
     def __call__(self, portion: Portion, places: Mapping[str, Path]) -> Done:
         _forget_peak()
-        with nullcontext() if self.asked.jit else plain():
+        with nullcontext() if self.check_options.jit else plain():
             looks = [self._look(unit, places[unit.source]) for unit in portion]
-            decide_all([history for look in looks for history in look.open], self.asked)
+            decide_all([history for look in looks for history in look.open], self.check_options)
         peak = _peak_mb()
         return self._done(looks, peak)
 
@@ -83,16 +85,16 @@ class BatchWork:
         look = UnitResult(unit)
         try:
             if unit.keys is not None:
-                _some_keys(look, place, self.asked)
+                _some_keys(look, place, self.check_options)
             elif unit.kind == "run":
-                _stored(look, place, self.asked)
+                _stored(look, place, self.check_options)
             elif unit.kind == "table" or (place.suffix == ".parquet" and is_op_table(place)):
-                _table(look, place, self.asked)
+                _table(look, place, self.check_options)
             else:
-                _foreign(look, place, self.asked)
+                _foreign(look, place, self.check_options)
         except HistoryError as problem:
-            told = str(problem).replace(str(place), unit.source)
-            look.add(VerdictRow(unit.name, "reader", Verdict.UNKNOWN, told, line=problem.line))
+            reason = str(problem).replace(str(place), unit.source)
+            look.add(VerdictRow(unit.name, "reader", Verdict.UNKNOWN, reason, line=problem.line))
         except PlanError as problem:
             look.add(VerdictRow(unit.name, "reader", Verdict.UNKNOWN, f"{unit.source}: {problem}"))
         except Exception as problem:
@@ -148,22 +150,22 @@ class UnitResult:
             by_run.setdefault(row.run, []).append(row)
         quick = sum(int(one.good.sum()) for one in self.quick)
         counts: dict[str, int] = {Verdict.VALID.value: quick} if quick else {}
-        told: list[tuple[str, str, str]] = []
+        examples: list[tuple[str, str, str]] = []
         for run, rows in by_run.items():
             verdict = worst(Verdict(row.verdict) for row in rows)
             counts[verdict.value] = counts.get(verdict.value, 0) + 1
-            if verdict != Verdict.VALID and len(told) < 5:
-                told.append((run, verdict.value, next(row.reason for row in rows if row.verdict == verdict)))
+            if verdict != Verdict.VALID and len(examples) < 5:
+                examples.append((run, verdict.value, next(row.reason for row in rows if row.verdict == verdict)))
         ended = any(row.checker in ENDS and row.verdict != Verdict.VALID for row in self.rows)
         of = self.unit
         empty = not quick and bool(by_run) and by_run.keys() <= self.empty
-        return Receipt(fingerprint, of.name, of.source, counts, told, of.part or None, ended, empty)
+        return Receipt(fingerprint, of.name, of.source, counts, examples, of.part or None, ended, empty)
 
 
-def _stored(look: UnitResult, place: Path, asked: CheckOptions) -> None:
+def _stored(look: UnitResult, place: Path, check_options: CheckOptions) -> None:
     """A stored run, by its own plan and with all its workload's checkers."""
     folder = RunDir(place)
-    with _reading(folder.history if exists(folder.history) else folder.journal, place, asked):
+    with _reading(folder.history if exists(folder.history) else folder.journal, place, check_options):
         record = folder.load()
     plan = Plan.from_dict(record.plan, str(folder.plan))
     checkers = registry.workload(plan).checkers(record.deployment)
@@ -187,14 +189,14 @@ def _stored(look: UnitResult, place: Path, asked: CheckOptions) -> None:
             look.add(row)
     if not look.unit.keys:
         felt = json.dumps([one.to_json() for one in impacts(record.history)])
-        told = "no judge: what clients felt of the faults, for trends"
-        look.add(VerdictRow(look.unit.name, IMPACT, Verdict.VALID, told, figures=felt))
+        reason = "no checker: the effect of the faults on clients, for trends"
+        look.add(VerdictRow(look.unit.name, IMPACT, Verdict.VALID, reason, figures=felt))
     for row in look.rows:
         for name, value in about.items():
             setattr(row, name, value)
 
 
-def _some_keys(look: UnitResult, place: Path, asked: CheckOptions) -> None:
+def _some_keys(look: UnitResult, place: Path, check_options: CheckOptions) -> None:
     """Some keys of a long history that is well-formed: the other units of it say so, and judge the rest."""
     unit = look.unit
     assert unit.keys is not None
@@ -203,12 +205,12 @@ def _some_keys(look: UnitResult, place: Path, asked: CheckOptions) -> None:
         plan = Plan.read(folder.plan)
         checkers = registry.workload(plan).checkers(folder.load_deployment())
         judges = [c for c in checkers if isinstance(c, Linearizable)]
-        with _reading(folder.history, folder.history, asked):
+        with _reading(folder.history, folder.history, check_options):
             history = History(sealed_keys(folder.history, *unit.keys))
     else:
-        with _reading(place, place, asked):
+        with _reading(place, place, check_options):
             history = History(sealed_keys(place, *unit.keys))
-        judges = [asked.checker(unit.model or implied_model(history) or "")]
+        judges = [check_options.checker(unit.model or implied_model(history) or "")]
     for judge_ in judges:
         clock = Clock()
         _, keys = judge_.examine(RunRecord(history))
@@ -218,38 +220,38 @@ def _some_keys(look: UnitResult, place: Path, asked: CheckOptions) -> None:
             look.add(row)
 
 
-def _foreign(look: UnitResult, place: Path, asked: CheckOptions) -> None:
+def _foreign(look: UnitResult, place: Path, check_options: CheckOptions) -> None:
     clock = Clock()
     if is_parquet(place) and row_count(place) >= MANY:
-        with _reading(place, place, asked):
+        with _reading(place, place, check_options):
             columns = read_columns(place)
-        if _by_columns(look, look.unit.name, columns, asked, clock):
+        if _by_columns(look, look.unit.name, columns, check_options, clock):
             return
         del columns
-    with _reading(place, place, asked):
-        foreign = read_history(place, asked.format, asked.options)
+    with _reading(place, place, check_options):
+        foreign = read_history(place, check_options.format, check_options.options)
     _begin(look, look.unit.name, foreign.history, look.unit.model or foreign.model, clock)
 
 
-def _table(look: UnitResult, place: Path, asked: CheckOptions) -> None:
+def _table(look: UnitResult, place: Path, check_options: CheckOptions) -> None:
     """Some runs of an op table. One that is broken does not keep the others from being checked."""
     unit = look.unit
     parts = row_groups(place)
     begin, end = unit.groups or (0, len(parts))
     for group in range(begin, end):
-        with _reading(place, place, asked):
+        with _reading(place, place, check_options):
             table = read_part(place, (group, group + 1))
         if unit.slice is not None:
             table = _share(table, *unit.slice)
         model = MODELS[unit.model]() if unit.model else CasRegister()
-        if asked.jit and applies(model):
-            table = _plain_ones(look, table, model, asked)
-        _singly(look, place, table, asked)
+        if check_options.jit and applies(model):
+            table = _plain_ones(look, table, model, check_options)
+        _singly(look, place, table, check_options)
 
 
-def _reading(evidence: Path, told: Path, asked: CheckOptions) -> AbstractContextManager[None]:
-    """Within it `evidence` is read, with the memory that a history may take; an error names `told`."""
-    return bounded(told, allowance(evidence, asked.memory, packed=is_packed(evidence)))
+def _reading(evidence: Path, name: Path, check_options: CheckOptions) -> AbstractContextManager[None]:
+    """Within it `evidence` is read, with the memory that a history may take; an error names `name`."""
+    return bounded(name, memory_limit(evidence, check_options.memory, packed=is_packed(evidence)))
 
 
 def _share(table: pa.Table, number: int, count: int) -> pa.Table:
@@ -260,7 +262,7 @@ def _share(table: pa.Table, number: int, count: int) -> pa.Table:
     return table.slice(first, spans[end - 1][2] - first if begin < end else 0)
 
 
-def _plain_ones(look: UnitResult, table: pa.Table, model: Model[Any], asked: CheckOptions) -> pa.Table:
+def _plain_ones(look: UnitResult, table: pa.Table, model: Model[Any], check_options: CheckOptions) -> pa.Table:
     """Judges the histories that can be judged from their columns alone, all in one call, and takes the valid ones out.
 
     Where no model was named, a register is what their ops must imply.
@@ -269,7 +271,7 @@ def _plain_ones(look: UnitResult, table: pa.Table, model: Model[Any], asked: Che
     part = pack_part(table, model)
     if part.packed is None:
         return table
-    found = check_batch(part.packed, budget=asked.checker(model.name).budget)
+    found = check_batch(part.packed, budget=check_options.checker(model.name).budget)
     left = np.zeros(len(part.spans), np.bool_)
     left[list(part.odd)] = True
     left[part.owner[found.verdict != VALID]] = True
@@ -292,14 +294,14 @@ def _plain_ones(look: UnitResult, table: pa.Table, model: Model[Any], asked: Che
     return table.filter(pa.array(np.repeat(left, [end - start for _, start, end in part.spans])))
 
 
-def _singly(look: UnitResult, place: Path, table: pa.Table, asked: CheckOptions) -> None:
+def _singly(look: UnitResult, place: Path, table: pa.Table, check_options: CheckOptions) -> None:
     unit = look.unit
     for run, start, end in runs_of(table):
         clock = Clock()
         try:
-            if end - start >= MANY and _by_columns(look, run, table.slice(start, end - start), asked, clock):
+            if end - start >= MANY and _by_columns(look, run, table.slice(start, end - start), check_options, clock):
                 continue
-            with _reading(place, place, asked), making_many():
+            with _reading(place, place, check_options), making_many():
                 history = History(ops_of(place, table.slice(start, end - start)))
             _begin(look, run, history, unit.model or implied_model(history), clock)
         except HistoryError as problem:
@@ -308,11 +310,11 @@ def _singly(look: UnitResult, place: Path, table: pa.Table, asked: CheckOptions)
             look.failed(run, problem)
 
 
-def _by_columns(look: UnitResult, run: str, table: pa.Table, asked: CheckOptions, clock: Clock) -> bool:
+def _by_columns(look: UnitResult, run: str, table: pa.Table, check_options: CheckOptions, clock: Clock) -> bool:
     """Whether that decided a long history, which is well-formed then. Its rows are those that `_begin` leads to."""
     if look.unit.rest:
         return False
-    found = columns_examined(table, look.unit.model, asked)
+    found = examine_columns(table, look.unit.model, check_options)
     if found is None:
         return False
     wall, cpu = clock.read()

@@ -1,1 +1,1 @@
-"""`harness check`: stored runs and histories of others, judged without a cluster."""
+"""`harness check`: checks stored runs and foreign histories without a cluster."""

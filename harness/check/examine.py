@@ -1,4 +1,4 @@
-"""One history or one stored run, judged: what `harness check` does with each path, perhaps in a process of its own."""
+"""Checks one history or one stored run: the work of `harness check` for each path, possibly in its own process."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from results.formats import read_history
 from results.formats.detect import is_packed, is_parquet
 from results.formats.foreign import implied_by
 from results.history import Call
-from results.reading import allowance, bounded
+from results.reading import bounded, memory_limit
 from results.record import RunRecord
 from results.verdict import CheckResult, Verdict
 
@@ -39,12 +39,14 @@ _PICTURES = 20
 """Violations of one history (one a key) that get a picture."""
 
 
-def examine(path: Path, shown: str, model: str | None, asked: CheckOptions) -> CheckReport:
+def examine(path: Path, shown: str, model: str | None, check_options: CheckOptions) -> CheckReport:
     """Judge a file, or the folder of a stored run. Never raises for what is in it: a bad one is `unknown`."""
     began = time.perf_counter()
     try:
-        with nullcontext() if asked.jit else plain():
-            found = _stored(path, shown, asked) if path.is_dir() else _history(path, shown, model, asked)
+        with nullcontext() if check_options.jit else plain():
+            found = (
+                _stored(path, shown, check_options) if path.is_dir() else _history(path, shown, model, check_options)
+            )
     except HistoryError as problem:
         found = CheckReport(shown, Verdict.UNKNOWN, str(problem), model, stored_run=path.is_dir())
     except PlanError as problem:
@@ -56,14 +58,14 @@ def examine(path: Path, shown: str, model: str | None, asked: CheckOptions) -> C
         found = CheckReport(shown, Verdict.UNKNOWN, f"{path}: a value in it is nested too deeply", model)
     except Exception as problem:
         # A bug in a reader or a checker must not keep the other histories from being checked, nor pass for a verdict.
-        told = f"{path}: the check itself failed ({type(problem).__name__}: {problem}): a bug, please report"
+        reason = f"{path}: the check itself failed ({type(problem).__name__}: {problem}): a bug, please report"
         notes = tuple(traceback.format_exc().splitlines())
-        found = CheckReport(shown, Verdict.UNKNOWN, " ".join(told.split()), model, notes=notes)
+        found = CheckReport(shown, Verdict.UNKNOWN, " ".join(reason.split()), model, notes=notes)
     return replace(found, ms=(time.perf_counter() - began) * 1000)
 
 
-def _stored(path: Path, shown: str, asked: CheckOptions) -> CheckReport:
-    """A stored run, by its own plan and with all its workload's checkers; its verdict and report are written anew,
+def _stored(path: Path, shown: str, check_options: CheckOptions) -> CheckReport:
+    """A stored run, by its own plan and with all its workload's checkers; its verdict and report are written again,
     where the store takes them.
     """
     # Only here: plots and reports take longer to load than a small history takes to check.
@@ -73,12 +75,12 @@ def _stored(path: Path, shown: str, asked: CheckOptions) -> CheckReport:
 
     began = time.perf_counter()
     folder = RunDir(path)
-    record, judgement = judge_stored(folder, asked.memory)
+    record, judgement = judge_stored(folder, check_options.memory)
     damage = [str(record.environment["history"])] if "history" in record.environment else []
     try:
         write_results(folder, record, judgement, time.perf_counter() - began)
     except StoreError as problem:
-        damage.append(f"the verdict stands, but is not stored: {problem}")
+        damage.append(f"the verdict is valid, but it could not be stored: {problem}")
     first = judgement.anomalies[0] if judgement.anomalies else None
     return CheckReport(
         shown,
@@ -94,21 +96,21 @@ def _stored(path: Path, shown: str, asked: CheckOptions) -> CheckReport:
     )
 
 
-def _history(path: Path, shown: str, model: str | None, asked: CheckOptions) -> CheckReport:
-    if asked.workload is not None:
-        return judged(path, shown, asked.workload, asked)
-    quick = _by_columns(path, shown, model, asked)
+def _history(path: Path, shown: str, model: str | None, check_options: CheckOptions) -> CheckReport:
+    if check_options.workload is not None:
+        return judged(path, shown, check_options.workload, check_options)
+    quick = _by_columns(path, shown, model, check_options)
     if quick is not None:
         return quick
-    with bounded(path, allowance(path, asked.memory, packed=is_packed(path))):
-        foreign = read_history(path, asked.format, asked.options)
+    with bounded(path, memory_limit(path, check_options.memory, packed=is_packed(path))):
+        foreign = read_history(path, check_options.format, check_options.options)
     chosen = model or foreign.model
     if chosen is None:
-        told = f"no model is implied; name one with --model ({', '.join(sorted(MODELS))})"
+        reason = f"no model is implied; name one with --model ({', '.join(sorted(MODELS))})"
         if any(op.f == "send" for op in foreign.history.clients):
             names = " or --workload ".join(_of_messages())
-            told = f"these are ops of messages: name what they are of, with --workload {names}"
-        raise HistoryError(path, None, told)
+            reason = f"these are ops of messages; name their workload: --workload {names}"
+        raise HistoryError(path, None, reason)
     record = RunRecord(foreign.history)
     ops, notes = len(foreign.history.clients), tuple(foreign.notes)
     whole = CheckReport(shown, Verdict.UNKNOWN, "", chosen, ops=ops, notes=notes, damage=tuple(foreign.damage))
@@ -117,12 +119,14 @@ def _history(path: Path, shown: str, model: str | None, asked: CheckOptions) -> 
     formed = judge(record, [WellFormed()])
     if formed.verdict != Verdict.VALID:
         return replace(whole, verdict=formed.verdict, reason=formed.reason, anomaly=formed.anomalies[0].name)
-    result, keys = asked.checker(chosen).examine(record)
+    result, keys = check_options.checker(chosen).examine(record)
     found = replace(whole, verdict=result.verdict, reason=result.reason, algorithm=algorithms(result))
     if result.verdict == Verdict.VALID:
-        orders = {key: tuple(r.witness or ()) for key, r in keys.items()} if asked.witness else None
+        orders = {key: tuple(r.witness or ()) for key, r in keys.items()} if check_options.witness else None
         return replace(found, witness=orders)
-    return _violations(found, record.history.by_key, keys, asked) if result.verdict == Verdict.INVALID else found
+    return (
+        _violations(found, record.history.by_key, keys, check_options) if result.verdict == Verdict.INVALID else found
+    )
 
 
 def _of_messages() -> list[str]:
@@ -131,9 +135,9 @@ def _of_messages() -> list[str]:
     return [name for name, of in found.items() if of.judges(frozenset(), identified=False) is not None]
 
 
-def _by_columns(path: Path, shown: str, model: str | None, asked: CheckOptions) -> CheckReport | None:
+def _by_columns(path: Path, shown: str, model: str | None, check_options: CheckOptions) -> CheckReport | None:
     """A long sealed history, judged without an object for an op. None: by the ordinary way."""
-    if asked.format not in ("auto", "parquet") or not is_parquet(path):
+    if check_options.format not in ("auto", "parquet") or not is_parquet(path):
         return None
     # Only here: Arrow takes longer to load than a small history takes to check.
     from results.sealed import read_columns, row_count
@@ -141,9 +145,9 @@ def _by_columns(path: Path, shown: str, model: str | None, asked: CheckOptions) 
     try:
         if row_count(path) < MANY:
             return None
-        with bounded(path, allowance(path, asked.memory, packed=True)):
+        with bounded(path, memory_limit(path, check_options.memory, packed=True)):
             columns = read_columns(path)
-        found = columns_examined(columns, model, asked)
+        found = examine_columns(columns, model, check_options)
     except HistoryError:
         return None
     if found is None:
@@ -151,10 +155,10 @@ def _by_columns(path: Path, shown: str, model: str | None, asked: CheckOptions) 
     result = found.result
     whole = CheckReport(shown, result.verdict, result.reason, found.model, found.ops, algorithm=algorithms(result))
     if result.verdict == Verdict.VALID:
-        orders = {key: tuple(r.witness or ()) for key, r in found.keys.items()} if asked.witness else None
+        orders = {key: tuple(r.witness or ()) for key, r in found.keys.items()} if check_options.witness else None
         return replace(whole, witness=orders)
-    # A picture shows all that was going on, and not only what contradicts itself.
-    return None if asked.pictures else _violations(whole, {}, found.keys, asked)
+    # A picture shows all that happened, and not only what contradicts itself.
+    return None if check_options.pictures else _violations(whole, {}, found.keys, check_options)
 
 
 class Columns(NamedTuple):
@@ -166,13 +170,13 @@ class Columns(NamedTuple):
     keys: Mapping[str | None, LinearResult]
 
 
-def columns_examined(table: pa.Table, model: str | None, asked: CheckOptions) -> Columns | None:
+def examine_columns(table: pa.Table, model: str | None, check_options: CheckOptions) -> Columns | None:
     """What comes of a sealed history's columns, or None where it has to be judged op by op."""
     import pyarrow.compute as pc
 
     done = table["f"].filter(pc.greater_equal(table["process"], 0))
     chosen = model or implied_by(set(done.unique().to_pylist()))
-    found = None if chosen is None else asked.checker(chosen).examine_columns(table)
+    found = None if chosen is None else check_options.checker(chosen).examine_columns(table)
     return None if found is None or chosen is None else Columns(chosen, len(done), *found)
 
 
@@ -180,12 +184,12 @@ def _violations(
     found: CheckReport,
     by_key: Mapping[str | None, Sequence[Call]],
     keys: Mapping[str | None, LinearResult],
-    asked: CheckOptions,
+    check_options: CheckOptions,
 ) -> CheckReport:
     bad = [(key, r) for key, r in keys.items() if r.verdict == Verdict.INVALID]
     key, first = bad[0]
     pages: list[str] = []
-    if asked.pictures and found.model is not None:
+    if check_options.pictures and found.model is not None:
         model = MODELS[found.model]()
         pages = [picture(by_key[k], model, r, f"{found.file}{_of(k)}") for k, r in bad[:_PICTURES]]
     return replace(

@@ -1,4 +1,4 @@
-"""`harness check --models FILE.csv`: which model each history of a folder has, and which verdict it should get."""
+"""`harness check --models FILE.csv`: the model and the expected verdict of each history of a folder."""
 
 from __future__ import annotations
 

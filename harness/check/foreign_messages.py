@@ -1,7 +1,8 @@
-"""`harness check --workload NAME`: a history of messages that anybody wrote, judged by its ops alone.
+"""`harness check --workload NAME`: checks a history of messages from any program, by its ops alone.
 
-What a run of our own has beside its history - nodes, roles, faults, a final phase - is not asked for: only the judges
-of content take part, and of these the ones that the history has ops for. docs/histories.md is the input.
+A run of the harness has more than its history: nodes, roles, faults, a final phase. A foreign history does not need
+these. Only checkers of content take part, and only those for which the history has ops. docs/histories.md describes the
+input.
 """
 
 from __future__ import annotations
@@ -18,17 +19,17 @@ from harness.parts import registry
 from results.errors import HistoryError
 from results.formats import ForeignHistory, read_history
 from results.formats.detect import is_packed, unpacked
-from results.reading import allowance, bounded
+from results.reading import bounded, memory_limit
 from results.record import RunRecord
 from results.verdict import Judgement, Verdict
 
 _PROBLEMS = 5
 
 
-def judged(path: Path, shown: str, workload: str, asked: CheckOptions) -> CheckReport:
+def judged(path: Path, shown: str, workload: str, check_options: CheckOptions) -> CheckReport:
     """Judge a file. Raises HistoryError, with the line where the format has one to an op, for what is in it."""
-    with bounded(path, allowance(path, asked.memory, packed=is_packed(path))):
-        foreign = read_history(path, asked.format, asked.options)
+    with bounded(path, memory_limit(path, check_options.memory, packed=is_packed(path))):
+        foreign = read_history(path, check_options.format, check_options.options)
     record = RunRecord(foreign.history)
     ops, notes, damage = len(foreign.history.clients), tuple(foreign.notes), tuple(foreign.damage)
     whole = CheckReport(shown, Verdict.UNKNOWN, "", workload, ops=ops, notes=notes, damage=damage)

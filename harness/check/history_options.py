@@ -1,4 +1,4 @@
-"""What `harness check` and `harness batch` are told of histories: the same options, with the same meaning."""
+"""What `harness check` and `harness batch` take as options for histories, with the same meaning."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ class Seconds(click.FloatRange):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         found = super().convert(value, param, ctx)
         if not math.isfinite(found):
-            self.fail(f"{value!r} is no number of seconds; one above 0 is right, such as 5", param, ctx)
+            self.fail(f"{value!r} is not a number of seconds; a number above 0 is right, such as 5", param, ctx)
         return found
 
 
 _OPTIONS = (
-    click.option("--model", help="What the histories are of: register, cas-register, ... (some formats imply one)."),
+    click.option("--model", help="Model of the histories: register, cas-register, ... (some formats imply one)."),
     click.option(
         "--models",
         type=click.Path(path_type=Path),
         metavar="FILE.csv",
-        help="Columns file,model[,verdict], a line a history; any verdict that is not as listed ends in exit code 1.",
+        help="A CSV file file,model[,verdict] with one line per history; the exit code is 1 if a verdict differs.",
     ),
     click.option(
         "--format",
@@ -50,40 +50,40 @@ _OPTIONS = (
         "--budget-s",
         type=Seconds(),
         metavar="SECONDS",
-        help="Work for one history, at a million steps a second: the same verdict on a slow machine.",
+        help="Work limit for one history, in seconds of a million steps; does not depend on the machine.",
     ),
     click.option(
         "--memory-mb",
         type=click.IntRange(1, MOST_MB),
         metavar="MB",
-        help="Memory for reading a history, and for one search.  [default: 512, more for large files; 256]",
+        help="Memory limit for reading a history, and for one search.  [default: 512, more for large files; 256]",
     ),
     click.option(
         "--no-jit",
         is_flag=True,
-        help="Plain Python only: slower, and a budget may end elsewhere.",
+        help="Use plain Python only: slower, and a budget may end at another step.",
     ),
     click.option(
         "--failed-cas",
         type=click.Choice(["nothing", "observed"]),
         default="nothing",
         show_default=True,
-        help="What a cas that failed says: nothing, or that the value was another.",
+        help="Meaning of a failed cas: none, or that the value was different.",
     ),
     click.option(
         "--nil-reads",
         type=click.Choice(["unset", "unrecorded"]),
-        help="What a read of nil saw: no value, or nobody knows.  [default: unrecorded in EDN, else unset]",
+        help="Meaning of a read of nil: no value, or unknown.  [default: unrecorded in EDN, else unset]",
     ),
     click.option("--independent", is_flag=True, help="EDN: every value is [key value] (jepsen.independent)."),
 )
 
 
 def of_histories(command: Callable[..., None]) -> Callable[..., None]:
-    """Gives a command these options. It is called with `asked` (`examine.CheckOptions`), `model` and `models`."""
+    """Adds these options to a command, which is called with `check_options` (`CheckOptions`), `model`, `models`."""
 
     @wraps(command)
-    def told(
+    def wrapper(
         *args: Any,
         format_: str,
         budget_s: float | None,
@@ -98,15 +98,15 @@ def of_histories(command: Callable[..., None]) -> Callable[..., None]:
         from harness.check.report import CheckOptions
         from results.formats import ReadOptions
 
-        asked = CheckOptions(
+        check_options = CheckOptions(
             format_,
             ReadOptions(failed_cas, nil_reads, independent),
             steps=None if budget_s is None else max(1, round(budget_s * 1_000_000)),
             memory=None if memory_mb is None else memory_mb * 2**20,
             jit=not no_jit,
         )
-        command(*args, asked=asked, **options)
+        command(*args, check_options=check_options, **options)
 
     for option in reversed(_OPTIONS):
-        told = option(told)
-    return told
+        wrapper = option(wrapper)
+    return wrapper

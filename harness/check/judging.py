@@ -1,4 +1,4 @@
-"""From a record to a verdict and its files: the same functions for a fresh run, `harness check`, and batches."""
+"""From a record to a verdict and its files: the same functions for a new run, `harness check`, and batches."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from harness.parts import registry
 from harness.plan.plan import Plan
 from results.formats.detect import is_packed
 from results.junit import write_junit
-from results.reading import allowance, bounded, exists
+from results.reading import bounded, exists, memory_limit
 from results.record import RunRecord
 from results.report import write_report
 from results.store import RunDir
@@ -33,7 +33,7 @@ def judge_run(record: RunRecord, workload: Workload) -> Judgement:
 def judge_by(record: RunRecord, checkers: Sequence[Checker]) -> Judgement:
     """These checkers on a run, the well-formedness check first.
 
-    A malformed history is a failure of the harness: it is judged no further. A run that was broken off, or whose
+    A malformed history is a failure of the harness: it is judged no further. A run that was interrupted, or whose
     end is missing, is never `valid`; one that left a fault behind is a failure of the harness.
     """
     first = judge(record, [WellFormed()])
@@ -43,7 +43,7 @@ def judge_by(record: RunRecord, checkers: Sequence[Checker]) -> Judgement:
 
 
 def _machine(record: RunRecord) -> list[CheckResult]:
-    """What the machine gave the servers: a line for the reader, never a finding. Nothing where it was not measured."""
+    """The line about the resources of the machines; it is never a finding. Empty if they were not measured."""
     if not record.machine:
         return []
     return [CheckResult("machine", Verdict.VALID, describe(record.machine))]
@@ -52,26 +52,26 @@ def _machine(record: RunRecord) -> list[CheckResult]:
 def _ending(record: RunRecord) -> list[CheckResult]:
     """What is to be said of how the run ended; nothing where it ended well."""
     about = record.environment
-    said = []
+    results = []
     if "interrupted" in about:
-        said.append(CheckResult("complete", Verdict.UNKNOWN, "the run was broken off before its end"))
+        results.append(CheckResult("complete", Verdict.UNKNOWN, "the run was interrupted before its end"))
     elif about.get("phases") == BEGUN or not any(op.extra.get("phase") == "final" for op in record.history):
-        said.append(CheckResult("complete", Verdict.UNKNOWN, "the run has no whole final phase: it ended early"))
+        results.append(CheckResult("complete", Verdict.UNKNOWN, "the run has no complete final phase: it ended early"))
     if "lost_nodes" in about:
-        why = f"at the end the harness itself could not reach every node: {about['lost_nodes']}"
-        said.append(CheckResult("nodes", Verdict.HARNESS_FAILURE, why))
+        why = f"at the end the harness could not reach every node: {about['lost_nodes']}"
+        results.append(CheckResult("nodes", Verdict.HARNESS_FAILURE, why))
     if "unhealed" in about:
-        said.append(CheckResult("healed", Verdict.HARNESS_FAILURE, f"could not heal: {about['unhealed']}"))
-    return said
+        results.append(CheckResult("healed", Verdict.HARNESS_FAILURE, f"could not heal: {about['unhealed']}"))
+    return results
 
 
 def judge_stored(folder: RunDir, memory: int | None = None) -> tuple[RunRecord, Judgement]:
-    """Judge a stored run again, by its own plan. `memory`: bytes for reading it (`results.reading.allowance`).
+    """Judge a stored run again, by its own plan. `memory`: bytes for reading it (`results.reading.memory_limit`).
 
     Raises PlanError when its workload is not installed here, HistoryError when it cannot be read.
     """
     evidence = folder.history if exists(folder.history) else folder.journal
-    with bounded(folder.path, allowance(evidence, memory, packed=is_packed(evidence))):
+    with bounded(folder.path, memory_limit(evidence, memory, packed=is_packed(evidence))):
         record = folder.load()
     plan = Plan.from_dict(record.plan, str(folder.plan))
     return record, judge_run(record, registry.workload(plan))

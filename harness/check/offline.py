@@ -1,4 +1,4 @@
-"""`harness check`: stored runs and foreign histories, judged again without any cluster (docs/checking.md)."""
+"""`harness check`: checks stored runs and foreign histories again without a cluster (docs/checking.md)."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Task:
 def check_paths(
     paths: Sequence[Path],
     say: Callable[[str], None],
-    asked: CheckOptions = _DEFAULTS,
+    check_options: CheckOptions = _DEFAULTS,
     *,
     model: str | None = None,
     models: Path | None = None,
@@ -70,7 +70,7 @@ def check_paths(
     with ExitStack() as stack:
         out = None if json_file is None else stack.enter_context(created(json_file, _LIST))
         teller = _Teller(say, tasks, out, json_file or Path(), explain)
-        for task, found in zip(tasks, _all_examined(tasks, asked, jobs), strict=True):
+        for task, found in zip(tasks, _all_examined(tasks, check_options, jobs), strict=True):
             teller.tell(task, found)
         if listed is not None:
             teller.missing(listed.missing())
@@ -107,13 +107,13 @@ def _walk(folder: Path) -> Iterator[Path]:
         yield from (Path(here, name) for name in files if HISTORY.search(name))
 
 
-def _all_examined(tasks: Sequence[Task], asked: CheckOptions, jobs: int) -> Iterator[CheckReport]:
+def _all_examined(tasks: Sequence[Task], check_options: CheckOptions, jobs: int) -> Iterator[CheckReport]:
     """In order of the tasks, each as soon as it and all before it are done."""
     if jobs == 1 or len(tasks) < 2:
-        yield from (examine(task.path, task.shown, task.model, asked) for task in tasks)
+        yield from (examine(task.path, task.shown, task.model, check_options) for task in tasks)
         return
     with _pool(min(jobs, len(tasks))) as pool:
-        waiting: list[Future[CheckReport] | None] = [_submitted(pool, task, asked) for task in tasks]
+        waiting: list[Future[CheckReport] | None] = [_submitted(pool, task, check_options) for task in tasks]
         for task, future in zip(tasks, waiting, strict=True):
             try:
                 if future is None:
@@ -121,27 +121,27 @@ def _all_examined(tasks: Sequence[Task], asked: CheckOptions, jobs: int) -> Iter
                 yield future.result()
             except BrokenProcessPool:
                 # A worker was killed, and all that was not done went with it. Each gets a process of its own now.
-                yield _alone(task, asked)
+                yield _alone(task, check_options)
 
 
 def _pool(workers: int) -> ProcessPoolExecutor:
     return ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("forkserver"))
 
 
-def _submitted(pool: ProcessPoolExecutor, task: Task, asked: CheckOptions) -> Future[CheckReport] | None:
+def _submitted(pool: ProcessPoolExecutor, task: Task, check_options: CheckOptions) -> Future[CheckReport] | None:
     try:
-        return pool.submit(examine, task.path, task.shown, task.model, asked)
+        return pool.submit(examine, task.path, task.shown, task.model, check_options)
     except BrokenProcessPool:
         return None
 
 
-def _alone(task: Task, asked: CheckOptions) -> CheckReport:
+def _alone(task: Task, check_options: CheckOptions) -> CheckReport:
     with _pool(1) as pool:
         try:
-            return pool.submit(examine, task.path, task.shown, task.model, asked).result()
+            return pool.submit(examine, task.path, task.shown, task.model, check_options).result()
         except BrokenProcessPool:
-            told = f"{task.path}: the process that checked it was killed (was the machine out of memory?)"
-            return CheckReport(task.shown, Verdict.UNKNOWN, told, task.model)
+            reason = f"{task.path}: the process that checked it was killed (was the machine out of memory?)"
+            return CheckReport(task.shown, Verdict.UNKNOWN, reason, task.model)
 
 
 class _Teller:
@@ -167,8 +167,8 @@ class _Teller:
         self.say(self._line(found))
         for line in found.lines:
             self.say(line)
-        for said in found.damage:
-            self.say(f"  note: {said}")
+        for reported in found.damage:
+            self.say(f"  note: {reported}")
         if found.witness is not None:
             for key, order in found.witness.items():
                 more = f" ... ({len(order):,} ops; --json has them all)" if len(order) > _MOST_SHOWN else ""
@@ -199,7 +199,7 @@ class _Teller:
 
     def summary(self) -> int:
         if self.disagreements:
-            self.say(f"{len(self.disagreements)} verdicts are not as listed:")
+            self.say(f"{len(self.disagreements)} verdicts differ from the list:")
             for line in self.disagreements:
                 self.say(f"  {line}")
         compared = self.agreed + len(self.disagreements)
@@ -219,8 +219,8 @@ class _Teller:
         if found.algorithm is None and not found.ops:
             return head + found.reason
         figures = f"{(found.model or '').ljust(self.model_width)}  {found.ops:>5} ops  {found.ms:>4.0f} ms  "
-        told = "" if found.verdict == Verdict.VALID else found.reason
-        return f"{head}{figures}{found.algorithm or 'none':<9}  {told}".rstrip()
+        reason = "" if found.verdict == Verdict.VALID else found.reason
+        return f"{head}{figures}{found.algorithm or 'none':<9}  {reason}".rstrip()
 
     def _drawn(self, page: str) -> Path:
         """Writes a picture: the first as `--explain` says, out.html, the next ones out-2.html, out-3.html, ..."""

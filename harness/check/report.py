@@ -1,4 +1,4 @@
-"""What `harness check` is asked to do with every path, and what came of one."""
+"""The options and the result of `harness check` for one path."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class CheckOptions:
     """What to do with every path.
 
     steps   work that a whole history may cost, None: the default of `Budget`. memory: bytes of a search, the same;
-            and of reading (`results.reading.allowance`).
+            and of reading (`results.reading.memory_limit`).
     workload  what the histories are of, instead of a model: `log` or `queue` (`harness.check.foreign_messages`).
     """
 

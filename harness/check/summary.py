@@ -1,4 +1,4 @@
-"""The end of a run as a user reads it: verdict, one line a checker, where the report lies, how to see it again."""
+"""The summary at the end of a run: verdict, one line per checker, path of the report, command to repeat the run."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The command line: commands, errors, signals, and everything that is printed."""
+"""The command line: commands, errors, signals, and all output."""

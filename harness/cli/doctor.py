@@ -1,4 +1,4 @@
-"""`harness doctor` and `harness clean`: what this machine can do, and removing what earlier runs left on it."""
+"""`harness doctor` shows what this machine can run. `harness clean` removes what earlier runs left on it."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _NEEDED_GIB = 4
 
 
 def examine(say: Callable[[str], None]) -> bool:
-    """Say, line by line, what is there and what is lacking with the way out. True when a cluster can be made."""
-    say(f"user        {'root' if os.geteuid() == 0 else 'not root: local nodes, packages and an own engine need root'}")
+    """Print, line by line, what is there, what is missing, and the remedy. True when a cluster can be made."""
+    say(f"user        {'root' if os.geteuid() == 0 else 'not root: local nodes, packages and an engine need root'}")
     cores, memory = os.cpu_count() or 1, _memory_gib()
     say(f"machine     {cores} cores, {memory:.0f} GiB memory, {shutil.disk_usage(Path.cwd()).free >> 30} GiB disk free")
     if memory < _NEEDED_GIB:
-        say(f"memory      five nodes want about {_NEEDED_GIB} GiB; expect trouble")
+        say(f"memory      five nodes need about {_NEEDED_GIB} GiB; runs may fail")
     for program, why in (
         ("java", "to build the server"),
         ("javac", "to build the server"),
@@ -60,7 +60,7 @@ def clean_up(say: Callable[[str], None], dry_run: bool, kept_too: bool = False) 
             why = next((item.broken for item in mine if item.broken), None)
             if why is not None:
                 clean = False
-                say(f"{name}: {run_id} could not be looked at: {why}")
+                say(f"{name}: {run_id} could not be examined: {why}")
             elif (state := _left_alone(run_id, mine, kept_too)) is not None:
                 alive = True
                 say(f"{name}: {run_id} {state}: {what}")
@@ -83,9 +83,9 @@ def _left_alone(run_id: str, mine: Sequence[Leftover], kept_too: bool) -> str | 
     """What is said of a run whose leftovers are not to be removed; None where they are."""
     keeps = any(item.kept for item in mine)
     if any(item.alive for item in mine):
-        return "is in use, left alone" if keeps else "is still running, left alone"
+        return "is in use, not removed" if keeps else "is still running, not removed"
     if keeps and not kept_too:
-        return f"is kept (run --reuse {run_id}, or clean --kept), left alone"
+        return f"is kept (run --reuse {run_id}, or clean --kept), not removed"
     return None
 
 

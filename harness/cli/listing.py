@@ -1,4 +1,4 @@
-"""`harness list`: what there is, and what each can be told."""
+"""`harness list`: the installed plug-ins and their options."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def _describe(name: str) -> None:
     if not met:
         known = [known for family in registry.FAMILIES for known in registry.names(family.group)]
         kinds = [family.plural for family in registry.FAMILIES] + [_VERSIONS]
-        raise PlanError(f"nothing is called {name!r}{suggest(name, [*kinds, *known])}  (harness list)")
+        raise PlanError(f"there is no {name!r}{suggest(name, [*kinds, *known])}  (harness list)")
 
 
 def _options(owner: type[Any]) -> None:

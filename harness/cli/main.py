@@ -43,16 +43,25 @@ cli.add_command(trends)
 @cli.command()
 @click.argument("paths", nargs=-1, required=True, type=click.Path(path_type=Path))
 @of_histories
-@click.option("--json", "json_file", type=click.Path(path_type=Path), metavar="FILE", help="One JSON object a history.")
-@click.option("--explain", type=click.Path(path_type=Path), metavar="FILE.html", help="A picture of each violation.")
-@click.option("--witness", is_flag=True, help="For each valid history, an order of its ops that explains it.")
-@click.option("--jobs", type=click.IntRange(1), default=1, show_default=True, help="Processes that check at a time.")
+@click.option(
+    "--json", "json_file", type=click.Path(path_type=Path), metavar="FILE", help="Print one JSON object per history."
+)
+@click.option(
+    "--explain",
+    type=click.Path(path_type=Path),
+    metavar="FILE.html",
+    help="Write an HTML page with a picture of each violation.",
+)
+@click.option("--witness", is_flag=True, help="Write, for each valid history, a linearization of its ops.")
+@click.option("--jobs", type=click.IntRange(1), default=1, show_default=True, help="Number of parallel processes.")
 @click.option(
     "--workload",
     metavar="NAME",
-    help="What the histories are of, instead of a model: log or queue (docs/histories.md), register, or your own.",
+    help="Workload of the histories, instead of a model: log or queue (docs/histories.md), register, or your own.",
 )
-def check(paths: tuple[Path, ...], asked: CheckOptions, witness: bool, workload: str | None, **options: Any) -> None:
+def check(
+    paths: tuple[Path, ...], check_options: CheckOptions, witness: bool, workload: str | None, **options: Any
+) -> None:
     """Judge stored runs (folders), histories (files), or folders of them again, offline, one line each.
 
     The exit code is the worst verdict's. docs/checking.md has the models, their operations, and how to write one.
@@ -67,28 +76,28 @@ def check(paths: tuple[Path, ...], asked: CheckOptions, witness: bool, workload:
     from harness.parts import registry
 
     if workload is not None and (options["model"] or options["models"]):
-        raise PlanError("--workload and --model exclude each other; a history is judged by one of them")
+        raise PlanError("--workload and --model exclude each other; use one of them")
     if workload is not None:
         found = registry.workload_class(workload)
         if found.model is not None:
             workload, options["model"] = None, found.model
         elif found.judges(frozenset(), identified=False) is None:
             raise PlanError(f"a history of the workload {workload!r} cannot be judged without its run; name a --model")
-    asked = replace(asked, witness=witness, pictures=options["explain"] is not None, workload=workload)
-    sys.exit(check_paths(paths, terminal.say, asked, **options))
+    check_options = replace(check_options, witness=witness, pictures=options["explain"] is not None, workload=workload)
+    sys.exit(check_paths(paths, terminal.say, check_options, **options))
 
 
 @cli.command()
 def doctor() -> None:
-    """What this machine can do, what it cannot, and the way out."""
+    """What this machine can do, what it cannot, and the remedy."""
     from harness.cli.doctor import examine
 
     sys.exit(0 if examine(terminal.say) else FAILURE)
 
 
 @cli.command()
-@click.option("--dry-run", is_flag=True, help="Only say what would be removed.")
-@click.option("--kept", "kept_too", is_flag=True, help="Also clusters that were kept (run --keep) and are not in use.")
+@click.option("--dry-run", is_flag=True, help="Print what would be removed, and remove nothing.")
+@click.option("--kept", "kept_too", is_flag=True, help="Also remove kept clusters (run --keep) that are not in use.")
 def clean(dry_run: bool, kept_too: bool) -> None:
     """Remove what earlier runs left on this machine (containers, networks, namespaces, mounts); never results."""
     from harness.cli.doctor import clean_up

@@ -1,4 +1,4 @@
-"""What several commands have in common."""
+"""Common parts of several commands."""
 
 from __future__ import annotations
 
@@ -25,5 +25,5 @@ store_option = click.option(
     type=click.Path(path_type=Path, file_okay=False),
     default=DEFAULT_STORE,
     show_default=True,
-    help="Where runs are kept.",
+    help="Folder of the store.",
 )

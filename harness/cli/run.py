@@ -1,7 +1,7 @@
-"""`harness run`: from a command line to a plan.
+"""`harness run`: converts a command line to a plan.
 
-The options of the workload, the topology, the backend, the client and the faults that a run names are options of this
-command: they are looked up when the command line is read, so that a plug-in's need no edit here.
+The options of the workload, topology, backend, client and faults of a run are options of this command. They are looked
+up when the command line is parsed, so a new plug-in needs no change here.
 """
 
 from __future__ import annotations
@@ -60,10 +60,10 @@ class RunCommand(click.Command):
 
 
 def _implied(args: Sequence[str]) -> str | None:
-    """The backend that alone has an option which stands on the command line (`--node` means `--cluster ssh`)."""
+    """The backend that alone has an option which is on the command line (`--node` means `--cluster ssh`)."""
     for arg in args:
         if arg.startswith("--"):
-            owners = registry.owners_of(arg[2:].partition("=")[0].replace("-", "_"), registry.CLUSTERS)
+            owners = registry.owners_of(arg.partition("=")[0], registry.CLUSTERS)
             if len(owners) == 1:
                 return owners[0]
     return None
@@ -124,16 +124,20 @@ def _found(group: str, name: str) -> type[Any] | None:
 
 def _whose(problem: click.NoSuchOption, plan: Plan) -> click.UsageError:
     """For an option that no plug-in of this run has: who has it."""
-    option = problem.option_name.lstrip("-").removeprefix("no-").replace("-", "_")
+    flag = problem.option_name.replace("--no-", "--", 1)
     for group, _ in _OWNERS:
-        others = registry.owners_of(option, group)
+        others = registry.owners_of(flag, group)
         if others:
             family = next(family for family in registry.FAMILIES if family.group == group)
-            mine = {registry.WORKLOADS: plan.workload, TOPOLOGIES: plan.server.topology}.get(group)
+            mine = {
+                registry.WORKLOADS: plan.workload,
+                TOPOLOGIES: plan.server.topology,
+                registry.CLUSTERS: plan.cluster.backend,
+            }.get(group)
             here = f" {mine!r}" if mine else ""
             return click.UsageError(
-                f"the {family.word}{here} knows no {problem.option_name}; it is an option of "
-                f"{' and '.join(repr(other) for other in others)}",
+                f"the {family.word}{here} has no option {problem.option_name}; it is an option of "
+                f"{' and '.join(f'--{family.word} {other}' for other in others)}",
                 problem.ctx,
             )
     return problem
@@ -153,51 +157,60 @@ def _plan(plan_file: Any, params: Mapping[str, Any]) -> Plan:
 
 @click.command("run", cls=RunCommand)
 @click.option("--plan", "plan_file", type=click.Path(path_type=Path), help="A plan in TOML; options override it.")
-@click.option(
-    "--workload",
-    help=f"What clients do and what must hold (harness list workloads).  [default: {default_workload()}]",
-)
+@click.option("--workload", help=f"Operations and checkers (harness list workloads).  [default: {default_workload()}]")
 @click.option(
     "--nemesis",
-    help='Faults, joined by commas, each with options of its own: "hammer-time target=slaves, bridge for=5s"; or none '
+    help='Faults, separated by commas, each with its own options: "hammer-time target=slaves, bridge for=5s"; or none '
     f"(harness list nemeses).  [default: {default_fault()}]",
 )
 @click.option(
     "--target",
-    help="Whom faults hit: one|minority|majority|all|random|n1,n3, or a role: leader|master|slaves|KIND|KIND-leader.",
+    help="Target of the faults: one|minority|majority|all|random|n1,n3, or a role: leader|master|slaves|KIND[-leader].",
 )
 @click.option(
     "--interval",
     type=duration,
     metavar="TIME",
-    help="From the start of a fault to the start of the next.  [default: 20s]",
+    help="Time from the start of a fault to the start of the next.  [default: 20s]",
 )
-@click.option("--duration", type=duration, metavar="TIME", help="How long a fault lasts.  [default: 10s]")
-@click.option("--replay", type=click.Choice(["events", "times"]), help="Of a plan with strikes: what they wait for.")
+@click.option("--duration", type=duration, metavar="TIME", help="Duration of a fault.  [default: 10s]")
+@click.option(
+    "--replay",
+    type=click.Choice(["events", "times"]),
+    help="For a plan with strikes: the events that strikes wait for.",
+)
 @click.option("--time-limit", type=duration, metavar="TIME", help="Length of the main phase.  [default: 60s]")
 @click.option("--rate", type=float, help="Operations per second, over all clients.  [default: the workload's own]")
 @click.option("--concurrency", type=int, help="Number of clients.  [default: 10]")
 @click.option(
-    "--op-deadline", type=duration, metavar="TIME", help="After this an operation's outcome is unknown.  [default: 4s]"
+    "--op-deadline",
+    type=duration,
+    metavar="TIME",
+    help="Deadline of an operation; after it the outcome is unknown.  [default: 4s]",
 )
 @click.option(
-    "--recovery-limit", type=duration, metavar="TIME", help="Silence longer than this is an anomaly.  [default: 30s]"
+    "--recovery-limit",
+    type=duration,
+    metavar="TIME",
+    help="A longer time without acknowledgement is an anomaly.  [default: 30s]",
 )
-@click.option("--seed", type=int, help="Same seed: same operations, same fault schedule.  [default: drawn, and stored]")
-@click.option("--client", help="How clients talk to the servers (harness list clients).  [default: the workload's own]")
-@click.option("--cluster", help="auto, or one of harness list clusters.  [default: auto]")
+@click.option("--seed", type=int, help="Seed of operations and fault schedule.  [default: random, stored in the plan]")
+@click.option("--client", help="Client protocol (harness list clients).  [default: the workload's own]")
+@click.option("--cluster", help="Backend: auto, or a name from harness list clusters.  [default: auto]")
 @click.option("--nodes", type=int, help="Number of nodes.  [default: 5]")
-@click.option("--topology", help="Which servers run where (harness list topologies).  [default: the workload's own]")
-@click.option("--profile", help="What the servers promise: default|strict.  [default: strict]")
+@click.option(
+    "--topology", help="Topology: servers and their nodes (harness list topologies).  [default: the workload's own]"
+)
+@click.option("--profile", help="Guarantees of the servers: default|strict.  [default: strict]")
 @click.option("--version", "version", help="Version of the servers (harness list versions).")
-@click.option("--server-jars", help="A folder of your own build, put in front of the class path.")
-@click.option("--jvm-option", "jvm_options", multiple=True, help="Added to the servers' JVM options (repeat).")
+@click.option("--server-jars", help="Folder with the jars of your own build; precedes the class path.")
+@click.option("--jvm-option", "jvm_options", multiple=True, help="JVM option for the servers (repeat).")
 @click.option(
     "--set", "settings", multiple=True, metavar="KEY=VALUE", help="A server setting, such as broker.KEY=VALUE (repeat)."
 )
-@click.option("--keep", is_flag=True, help="Leave the cluster running at the end, for --reuse.")
-@click.option("--reuse", metavar="RUN_ID", help="Run on a cluster that was kept; it stays kept.")
-@click.option("--dry-run", is_flag=True, help="Check the plan, print it with all defaults, start nothing.")
+@click.option("--keep", is_flag=True, help="Keep the cluster running after the run, for --reuse.")
+@click.option("--reuse", metavar="RUN_ID", help="Run on a kept cluster; it stays kept.")
+@click.option("--dry-run", is_flag=True, help="Check the plan and print it with all defaults; start nothing.")
 @store_option
 @click.pass_context
 def run(
@@ -213,7 +226,7 @@ def run(
 ) -> None:
     """Run a workload under faults on a real cluster, and judge it.
 
-    Options of the workload, the topology, the machines, the client and the faults that are named stand at the end of
+    Options of the workload, the topology, the machines, the client and the faults that are named are at the end of
     this list; `harness list NAME` shows them, too.
 
     \b
@@ -262,7 +275,7 @@ def _insist_on_permission(
         granted = any(tables.get(group, plan.options).get(name) for group in groups)
         if spec.permission and granted and not given.get(_parameter(name)):
             raise PlanError(
-                f"{where}: {name} = true is a permission, and no plan can give it; {spec.flag} on the command line does"
+                f"{where}: {name} = true is a permission; a plan cannot give it, {spec.flag} on the command line can"
             )
 
 
@@ -351,10 +364,10 @@ def _named(text: str) -> tuple[NemesisPlan, ...]:
     """`a, b every=30s target=master delay=50ms` -> two nemeses."""
     parts = [part.split() for part in text.split(",") if part.strip()]
     if not parts:
-        raise PlanError("--nemesis names no fault; none is right for a run without faults")
+        raise PlanError("--nemesis is empty; none is right for a run without faults")
     if any(words[0] == "none" for words in parts):
         if len(parts) > 1:
-            raise PlanError("--nemesis none stands alone; leave it out to combine the others")
+            raise PlanError("--nemesis none cannot be combined with faults; leave it out")
         return ()
     found = []
     for name, *words in parts:

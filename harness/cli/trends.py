@@ -1,4 +1,4 @@
-"""The command `harness trends`: what many runs show together, as tables here and as a page."""
+"""The command `harness trends`: a summary of many runs, as tables on the terminal and as a page."""
 
 from __future__ import annotations
 
@@ -18,9 +18,11 @@ from harness import terminal
     type=click.Path(path_type=Path, file_okay=False),
     default=Path("results/verdicts"),
     show_default=True,
-    help="The output of `harness batch`.",
+    help="Output folder of `harness batch`.",
 )
-@click.option("--html", type=click.Path(path_type=Path), metavar="FILE", help="The page of the web view, as a file.")
+@click.option(
+    "--html", type=click.Path(path_type=Path), metavar="FILE", help="Write the page of the web view to this file."
+)
 def trends(folder: Path, html: Path | None) -> None:
     """Verdicts by version, workload and nemesis; what clients felt of each fault; anomalies, first and last seen.
 

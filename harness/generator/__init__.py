@@ -37,7 +37,7 @@ The design is Jepsen's (`generator.clj`), with these differences, each for a rea
 * Random numbers come only from the `random.Random` given at construction: a seed is split off it, and draw n is a
   function of (seed, n). Nothing depends on timing that does not say so.
 * Sets of threads are bits of a number (`harness.generator.context`), so that a thousand threads cost what ten do.
-* An op that names no process goes to a client, never to the nemesis, unless it stands in `nemesis(...)`.
+* An op that names no process goes to a client, never to the nemesis, unless it is in `nemesis(...)`.
 """
 
 from harness.generator.adapters import f_map, log, on_update, trace, validate

@@ -1,4 +1,4 @@
-"""Generators that look at, change or drop what passes through them."""
+"""Generators that observe, change or drop the ops of another generator."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class _Filter(Generator):
             if isinstance(what, Pending) or self.keep(what):
                 return what, self if rest is self.gen else _Filter(self.keep, rest)
             gen = rest
-        raise GeneratorError("filter dropped 100,000 ops in a row; what it keeps never comes")
+        raise GeneratorError("filter dropped 100,000 ops in a row; no op matches it")
 
     def update(self, ctx: Context, event: Op) -> Generator:
         gen = self.gen.update(ctx, event)
@@ -169,12 +169,12 @@ def breach(step: object, ctx: Context) -> str | None:
         return f"{rest!r} is no generator"
     if isinstance(what, Pending):
         if what.until is not None and what.until <= ctx.time:
-            return f"it waits for {what.until} ns, and it is {ctx.time} ns already"
+            return f"it waits for {what.until} ns, but the time is already {ctx.time} ns"
         return None
     if not isinstance(what, Invocation):
         return f"{what!r} is neither Pending nor an Invocation"
     if what.time is not None and what.time > ctx.time:
-        return f"it is due at {what.time} ns, and it is {ctx.time} ns; Pending({what.time}) is right until then"
+        return f"it is due at {what.time} ns, but the time is {ctx.time} ns; Pending({what.time}) is right until then"
     if what.f == LOG:
         return None
     if what.process is None:

@@ -1,4 +1,4 @@
-"""What a generator is, the single op, and the plain data that are generators."""
+"""The definition of a generator, the single op, and plain data as generators."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ def as_generator(source: Source) -> Generator:
     if isinstance(source, Sequence) and not isinstance(source, str | bytes):
         return concat(*source)
     raise GeneratorError(
-        f"{source!r} is no generator; a Generator, an Invocation, a function of n, a sequence of these, or None is"
+        f"{source!r} is not a generator; a Generator, an Invocation, a function of n, a sequence of these, or None is"
     )
 
 

@@ -1,4 +1,4 @@
-"""One of several: whichever is ready, a random one, the other one."""
+"""Generators that choose one of several: any ready one, a random one, or the next in turn."""
 
 from __future__ import annotations
 

@@ -1,12 +1,11 @@
-"""What a generator may know when it is asked for an operation: the time, and which threads are free.
+"""The context of a generator call: the time, and the free threads.
 
-Threads are `0 .. concurrency-1`, and one more for the nemesis. A *process* is the logical client that runs on a
-thread: thread `i` starts as process `i`, and is process `p + concurrency` after process `p` crashed; so
-`process % concurrency` is the thread, for ever. (Jepsen's `generator/context.clj`.)
+Threads are `0 .. concurrency-1`, plus one for the nemesis. A *process* is the logical client that runs on a thread.
+Thread `i` starts as process `i`. After process `p` crashed, the thread runs process `p + concurrency`. So `process %
+concurrency` is always the thread. (Jepsen's `generator/context.clj`.)
 
-Sets of threads are whole numbers, bit `i` for thread `i` and bit `concurrency` for the nemesis: to narrow a
-context to some threads, or to find a free one among a thousand, takes a fraction of a microsecond, and the value
-cannot change under a generator's feet.
+A set of threads is an integer: bit `i` is thread `i` and bit `concurrency` is the nemesis. Restricting a context to
+some threads, or finding a free one among a thousand, takes a fraction of a microsecond. The value is immutable.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Random numbers for pure values: the n-th draw of a stream is a function of (seed, n), with no state in between.
+"""Random numbers for pure values: the n-th draw of a stream is a function of (seed, n), without state in between.
 
-A generator that is asked twice must answer the same, so it cannot own a `random.Random` that moves on. It holds
-a 64-bit seed, taken once from the `Random` given at construction, and counts its draws. The function is
-SplitMix64 (Steele, Lea, Flood: Fast splittable pseudorandom number generators, 2014), whose n-th output can be
-computed without the n-1 before it.
+Two equal calls of a generator must return the same result, so a generator cannot own a `random.Random` with changing
+state. It holds a 64-bit seed, taken once from the `Random` given at construction, and counts its draws. The function is
+SplitMix64 (Steele, Lea, Flood: Fast splittable pseudorandom number generators, 2014). Its n-th output can be computed
+without the n-1 outputs before it.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Dice(Random):
     _n = 0
 
     def at(self, seed: int, n: int) -> Dice:
-        """The same dice, rolled anew from the stream that belongs to (seed, n)."""
+        """The same dice, drawn again from the stream that belongs to (seed, n)."""
         self._seed = draw(seed, n)
         self._n = 0
         self.gauss_next = None

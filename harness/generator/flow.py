@@ -1,4 +1,4 @@
-"""One after the other, and how often: limits, repetition, barriers, "until it works"."""
+"""Sequence and repetition: limits, repetition, barriers, and repetition until success."""
 
 from __future__ import annotations
 

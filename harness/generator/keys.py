@@ -1,7 +1,7 @@
-"""Independent objects: the same ops on one key after another, or on several at once.
+"""Independent objects: the same ops on one key after another, or on several keys at once.
 
-A checker whose cost grows fast with the length of a history can judge many short ones, one for each key. An op whose
-generator names no key gets the one it was made for. (Jepsen's `independent.clj`.)
+A checker whose cost grows fast with the length of a history can check many short histories, one per key. If the
+generator of a key returns an op without a key, the op gets this key. (Jepsen's `independent.clj`.)
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ class _ConcurrentKeys(Generator):
         threads = list(members(ctx.takers))
         if not threads or len(threads) % self.size:
             raise GeneratorError(
-                f"concurrent_keys wants groups of {self.size} threads and there are {len(threads)}; "
+                f"concurrent_keys needs groups of {self.size} threads, but there are {len(threads)}; "
                 f"the concurrency must be a multiple of {self.size}"
             )
         starts = range(0, len(threads), self.size)
@@ -150,7 +150,7 @@ class _Made:
         self._made: list[tuple[str, Generator]] = []
 
     def slot(self, n: int, per_key: int | None) -> _Slot | None:
-        """The n-th key at its beginning; None beyond the last. Keys must be asked for in order."""
+        """The n-th key at its beginning; None beyond the last. Keys must be requested in order."""
         if n == len(self._made):
             key = self._keys.get(n)
             if key is None:
@@ -219,7 +219,7 @@ class _KeyWindow(Generator):
 def _patience(barren: int) -> int:
     """One key more that had nothing to give. GeneratorError when that goes on and on, as it would with endless keys."""
     if barren == 10_000:
-        raise GeneratorError("10,000 keys in a row gave no op; what is made for a key must have some")
+        raise GeneratorError("10,000 keys in a row gave no op; the generator of a key must have some")
     return barren + 1
 
 

@@ -1,4 +1,4 @@
-"""Who does it: clients or nemesis, some threads, every thread on its own."""
+"""Assignment of ops to threads: clients or nemesis, some threads, or a separate generator per thread."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def _slice(start: int, stop: int | None) -> Callable[[Context], int]:
         if found is None:
             mine = list(members(takers))
             if stop is not None and len(mine) < stop:
-                raise GeneratorError(f"reserve wants {stop} threads and there are {len(mine)}; raise the concurrency")
+                raise GeneratorError(f"reserve needs {stop} threads, but there are {len(mine)}; raise the concurrency")
             found = known[takers] = sum(1 << t for t in mine[start:stop])
         return found
 
@@ -94,7 +94,7 @@ class _OnThreads(Generator):
         if step is None:
             return None
         if not inner.threads:
-            raise GeneratorError(f"{self.name}: there is no such thread here, and so no one to do its ops")
+            raise GeneratorError(f"{self.name}: there is no such thread here to do its ops")
         what, rest = step
         after = self if rest is self.gen else _OnThreads(self.select, rest, self.name)
         if isinstance(what, Pending) or inner.takers == ctx.takers:
@@ -116,7 +116,7 @@ def each_thread(source: Source) -> Generator:
 
 
 def each_process(source: Source) -> Generator:
-    """Every process does all of `source` on its own: after a crash, the thread's next process begins anew."""
+    """Every process does all of `source` on its own: after a crash, the thread's next process begins again."""
     return _Each(as_generator(source), by_process=True)
 
 

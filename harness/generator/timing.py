@@ -1,13 +1,13 @@
-"""When: rates, gaps, limits of time, pauses, a script of moments.
+"""Timing: rates, gaps, time limits, pauses, and scripts of times.
 
-Clocks start at the first question a generator is asked, so a `time_limit` in the second phase counts from there.
-Rates hold for all clients together, not for each.
+A clock starts at the first call of a generator, so a `time_limit` in the second phase counts from there. A rate holds
+for all clients together, not for each client.
 
-Falling behind. When all threads are busy, or the servers stall, ops become due that no one can do. They are made up
-for afterwards, as fast as threads get free, but at most `catch_up` seconds' worth of them: what was due longer ago
-is dropped from the schedule. So a stall of a minute at 100 ops/s is followed by at most 100 ops without a gap
-(`catch_up` of 1 s), not by 6,000. Each op tells when it was due (`Invocation.time`, `extra["scheduled"]` in the
-history), so a latency counted from there is honest about the time it spent waiting for a thread.
+Backlog: if all threads are busy, or the servers stall, ops become due without a free thread. They are issued later, as
+fast as threads become free, but at most `catch_up` seconds' worth of them; older ones are dropped. So after a stall of
+a minute at 100 ops/s, at most 100 ops follow without a gap (`catch_up` of 1 s), not 6,000. Each op carries its due time
+(`Invocation.time`, `extra["scheduled"]` in the history), so a latency measured from there includes the wait for a
+thread.
 """
 
 from __future__ import annotations

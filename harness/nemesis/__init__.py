@@ -1,1 +1,1 @@
-"""Faults of a run: their schedule, their targets, and the nemesis that carries them out."""
+"""The faults of a run: their schedule, their targets, and the nemesis that injects them."""

@@ -1,7 +1,7 @@
-"""`effective.toml`: the plan of a run with its strikes written out, as they struck. `harness run --plan` strikes again.
+"""`effective.toml`: the plan of a run with its actual strikes. `harness run --plan` repeats them.
 
-Each `[[strike]]` names when it struck (`at`) and the event that had come before it (`after`, `delay`): the replay waits
-for that event, since roles change at another time in another run. A strike with no event shortly before it is timed.
+Each `[[strike]]` contains its time (`at`) and the event before it (`after`, `delay`). A replay waits for that event,
+because roles change at another time in another run. A strike without an event shortly before it is timed.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ def effective(plan: Plan, history: History) -> Plan:
             struck.append(_struck(op, last, len(struck) + 1, plan))
             last = None
         found = event_of(op) if op.process < 0 else None
-        if found is not None and found[0] in _WAITED_FOR:
+        # The first calm comes with the start, sooner or later: what struck after it had no event before it.
+        if found is not None and found[0] in _WAITED_FOR and (struck or found[0] != "calm"):
             last = op.time, f"{found[0]}:{found[1]}" if found[1] else found[0]
     return replace(plan, nemeses=(), strikes=tuple(struck))
 

@@ -88,7 +88,8 @@ def generator(strikes: Sequence[Strike]) -> Generator:
 @dataclass(frozen=True, slots=True, eq=False)
 class _Strikes(Generator):
     """left: strikes that have not begun, in order. start: of the phase (ns). armed: since when the first of `left` has
-    been waiting for its event. due: when it begins, where its event came. heals: (ns, strike) of those in force.
+    been waiting for its event; None: since the phase began. due: when it begins, where its event came. heals: (ns,
+    strike) of those active.
     """
 
     left: tuple[Strike, ...]
@@ -144,7 +145,7 @@ class _Strikes(Generator):
         return step[0], following
 
     def update(self, ctx: Context, event: Op) -> Generator:
-        if not self.left or self.due is not None or self.armed is None:
+        if not self.left or self.due is not None:
             return self
         strike = self.left[0]
         if strike.after is None or (event.process != NEMESIS and not strike.after.startswith("answer")):

@@ -1,11 +1,11 @@
-"""The nemesis: carries out the strikes of the schedule, and sees to it that all of them end.
+"""The nemesis: injects the strikes of the schedule and ensures that all of them end.
 
-A strike is injected on its nodes in parallel, under leases that end it whatever becomes of this program. Then a probe
-looks for the effect, and only then is the op done. A heal ends the leases, probes again, tries again, and says
-loudly what it could not undo. No failure here ends a run: it becomes the `error` of the nemesis' op.
+A strike is injected on its nodes in parallel, under leases that end it even if this program ends. Then a probe looks
+for the effect. Only then is the op done. A heal ends the leases, probes again, retries, and reports what it could not
+undo. A failure here never ends a run: it becomes the `error` of the nemesis' op.
 
-Node work blocks, so it happens in threads, every part of it with a deadline: a node that does not answer delays a
-strike and is told of; it does not hang the run. What such a node does late is undone as soon as it is done.
+Work on nodes blocks, so it runs in threads, each part with a deadline. A node that does not answer delays a strike and
+is reported; it does not block the run. Work that such a node does late is undone when it is done.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from typing import Any, TypeVar
 
 from harness.api import Completion, Evidence, Fault, Injection, NoTarget, Target
 from harness.cluster_view import ClusterView
-from harness.nemesis.targets import is_role, who_has
+from harness.nemesis.targets import is_role, nodes_with_role
 from harness.plan.plan import PlanError
 from infra.machines.api import InfraError, Lease
 from infra.systems.api import Deployment
@@ -66,13 +66,13 @@ class _Hold:
 
     @property
     def idle(self) -> bool:
-        """Whether nothing was done here, as there was nothing to do."""
+        """Whether nothing was injected here, as there was nothing to do."""
         return self.done and self.lease is None
 
 
 @dataclass(eq=False)
 class ActiveStrike:
-    """A strike in force."""
+    """An active strike."""
 
     strike: Strike
     fault: Fault
@@ -121,14 +121,14 @@ class Nemesis:
 
     @property
     def active(self) -> list[str]:
-        """What is in force now, for the live line: `hammer-time n4 (leader)`."""
+        """What is active now, for the live line: `hammer-time n4 (leader)`."""
         return [
             f"{one.fault.name} {one.described}{' (not healed)' * one.healing_failed}"
             for one in list(self._active.values())
         ]
 
-    def downed(self, node: str, server: str, since: float) -> bool:
-        """Whether a strike that was in force at or after `since` (of `time.monotonic`) ends or stops this server."""
+    def explains_death(self, node: str, server: str, since: float) -> bool:
+        """Whether a strike that was active at or after `since` (of `time.monotonic`) ends or stops this server."""
         past = [effects for effects, end in list(self._past) if end >= since]
         now = [[e for hold in one.holds for e in hold.injection.effects] for one in list(self._active.values())]
         return any(
@@ -143,7 +143,7 @@ class Nemesis:
             strike = Strike.from_op(op.value)
             fault = self._fault(strike)
         except (ValueError, PlanError) as problem:
-            return Completion(INFO, op.value, error=f"the nemesis knows no {op.f} of {op.value!r}: {problem}")
+            return Completion(INFO, op.value, error=f"the nemesis does not know {op.f} of {op.value!r}: {problem}")
         given_up = Event()
         try:
             match op.f:
@@ -153,8 +153,8 @@ class Nemesis:
                     view = await self._known(strike)
                     return await self._conduct(lambda: self._inject(strike, fault, view, given_up))
                 case "skip":
-                    return Completion(INFO, op.value, error="its event did not come, so nothing was struck")
-            return Completion(INFO, op.value, error=f"the nemesis knows no {op.f}")
+                    return Completion(INFO, op.value, error="its event did not occur, so nothing was injected")
+            return Completion(INFO, op.value, error=f"the nemesis does not know {op.f}")
         except asyncio.CancelledError:
             given_up.set()
             raise
@@ -163,7 +163,7 @@ class Nemesis:
             return Completion(INFO, op.value, error=_one_line(problem))
 
     async def heal_all(self) -> list[str]:
-        """End everything in force, the last strike first; what could not be ended, one line each. Idempotent.
+        """End all active strikes, the last one first; what could not be ended, one line each. Idempotent.
 
         Waits for an injection that is under way.
         """
@@ -182,7 +182,10 @@ class Nemesis:
         deadline = now() + self._limits.role_s
         role = is_role(strike.target)
         while (
-            (view := self._view()) and role and not who_has(strike.target, view, Random(0)).nodes and now() < deadline
+            (view := self._view())
+            and role
+            and not nodes_with_role(strike.target, view, Random(0)).nodes
+            and now() < deadline
         ):
             await asyncio.sleep(0.2)
         return view
@@ -193,21 +196,23 @@ class Nemesis:
         value = strike.to_heal()
         nothing = {**value, "nodes": {}, "evidence": {}, "effects": [], "impairs": {}, "seen": False}
         if given_up.is_set():
-            return Completion(INFO, nothing, error="broken off before anything was injected")
+            return Completion(INFO, nothing, error="interrupted before the injection")
         if strike.id in self._active:
-            return Completion(INFO, nothing, error=f"strike {strike.id} is in force already; nothing was injected")
+            return Completion(INFO, nothing, error=f"strike {strike.id} is already active; nothing was injected")
         nodes = [node.name for node in self._deployment.nodes]
         rng = Random(strike.seed)
-        target = who_has(strike.target, view, rng) if is_role(strike.target) else Target(strike.target.split(","))
+        target = (
+            nodes_with_role(strike.target, view, rng) if is_role(strike.target) else Target(strike.target.split(","))
+        )
         if not target.nodes:
-            return Completion(INFO, nothing, error=f"no {strike.target} is known, so nothing was struck")
+            return Completion(INFO, nothing, error=f"no {strike.target} is known, so nothing was injected")
         try:
             aimed = dict(fault.aim(view, target, rng))
         except NoTarget as why:
-            return Completion(INFO, nothing, error=f"{why}, so nothing was struck")
+            return Completion(INFO, nothing, error=f"{why}, so nothing was injected")
         strangers = sorted({injection.node for injection in aimed.values()} - set(nodes))
         if strangers:
-            return Completion(INFO, nothing, error=f"{fault.name} aims at {', '.join(strangers)}: no such node")
+            return Completion(INFO, nothing, error=f"{fault.name} targets {', '.join(strangers)}: no such node")
         holds = [_Hold(place, injection) for place, injection in aimed.items()]
         described = fault.describe(list(aimed.values()), view.labels(self._words))
         active = ActiveStrike(strike, fault, described, holds)
@@ -247,7 +252,7 @@ class Nemesis:
             "seen": False,
         }
         where = "; ".join(f"{place}: {problem}" for place, problem in failed.items())
-        left = f"and not all of it could be undone: {'; '.join(problems)}" if problems else "nothing is left of it"
+        left = f"and not all of it could be undone: {'; '.join(problems)}" if problems else "all of it was undone"
         return Completion(INFO, value, error=f"injection failed on {where}; {left}")
 
     def _heal(self, strike: Strike) -> Completion:
@@ -262,14 +267,14 @@ class Nemesis:
     def _heal_everything(self) -> list[str]:
         problems = [p for active in reversed(list(self._active.values())) for p in self._end(active)[1]]
         running = wait([future for future, _ in self._stragglers], self._limits.heal_s).not_done
-        self._stragglers = [(future, told) for future, told in self._stragglers if future in running]
+        self._stragglers = [(future, text) for future, text in self._stragglers if future in running]
         late, self._late = self._late, []
-        return problems + late + [f"{told} is still under way; its lease will end it" for _, told in self._stragglers]
+        return problems + late + [f"{text} is still running; its lease will end it" for _, text in self._stragglers]
 
     def _end(self, active: ActiveStrike) -> tuple[dict[str, str], list[str]]:
         """Heal a strike: place -> evidence, and the problems left after all attempts. Without any it is over."""
         name = f"{active.fault.name} {active.strike.id}"
-        evidence = {hold.place: "nothing was done here" for hold in active.holds if hold.idle}
+        evidence = {hold.place: "nothing was injected here" for hold in active.holds if hold.idle}
         deadline = time.monotonic() + self._limits.heal_s
         bad = [hold for hold in active.holds if hold.lease is not None]
         while True:
@@ -340,7 +345,7 @@ class Nemesis:
         return found, failed
 
 
-def refuse_destructive(faults: Iterable[Fault]) -> None:
+def require_disposable(faults: Iterable[Fault]) -> None:
     """Raise PlanError for the destructive ones: for machines that are not marked disposable."""
     names = sorted({fault.name for fault in faults if fault.destructive})
     if names:

@@ -1,9 +1,9 @@
-"""The schedule: which fault strikes whom and when, as a pure function of the plan.
+"""The schedule: the faults, their targets and their times, as a pure function of the plan.
 
-Strikes that the plan writes out are taken as they stand. Where it names nemeses, their strikes are drawn: only one
-thing is left open until a fault strikes, who has a role then (`leader`, `slaves`). All else - the moment, the nodes,
-the seed from which a grudge is drawn - comes from the plan's seed, one stream per strike, so that a longer time limit
-or another nemesis beside it changes neither whom the strikes hit that were there before, nor how.
+Strikes in the plan are used unchanged. If the plan names nemeses, their strikes are drawn. Only roles (`leader`,
+`slaves`) are resolved when a fault strikes. All other data (the time, the nodes, the seed of a grudge) comes from the
+plan's seed, with one random stream per strike. A longer time limit or an additional nemesis therefore does not change
+the existing strikes.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def strikes(plan: Plan, faults: Sequence[Fault]) -> list[Strike]:
     met: dict[str, int] = {}
     for place, (nemesis, fault) in enumerate(zip(plan.nemeses, faults, strict=True)):
         met[fault.name] = met.get(fault.name, 0) + 1
-        # A fault that stands in the plan twice has two streams.
+        # A fault that is in the plan twice has two streams.
         stream = fault.name if met[fault.name] == 1 else f"{fault.name}#{met[fault.name]}"
         _check(_expression(nemesis, fault), nemesis.fault, fault, nodes, nemesis.target)
         found += _of_one(plan, nemesis, fault, nodes, place, stream)
@@ -91,7 +91,7 @@ def _expression(nemesis: NemesisPlan, fault: Fault) -> str:
     return (nemesis.target or fault.default_target).strip()
 
 
-def _check(expression: str, what: str, fault: Fault, nodes: Sequence[str], asked: str | None = None) -> None:
+def _check(expression: str, what: str, fault: Fault, nodes: Sequence[str], requested: str | None = None) -> None:
     """Raise PlanError when the fault would do nothing, however the dice fall. (`random` may hit all nodes, or one.)"""
     rng = Random(0)
     hit = resolve(expression, nodes, rng, where=f"target of {what}")
@@ -102,8 +102,8 @@ def _check(expression: str, what: str, fault: Fault, nodes: Sequence[str], asked
     except NoTarget:
         aimed = {}
     if not aimed:
-        with_target = f" with target {asked!r}" if asked else ""
+        with_target = f" with target {requested!r}" if requested else ""
         raise PlanError(
-            f"{what} has nothing to do on {len(nodes)} node{'s' * (len(nodes) != 1)}{with_target}; "
+            f"{what} cannot act on {len(nodes)} node{'s' * (len(nodes) != 1)}{with_target}; "
             "more nodes (--nodes), or another target (--target) is right"
         )

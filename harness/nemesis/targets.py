@@ -86,7 +86,7 @@ def resolve(expression: str, nodes: Sequence[str], rng: Random, where: str = "ta
     return [node for node in nodes if node in chosen]
 
 
-def who_has(role: str, view: ClusterView, rng: Random) -> Target:
+def nodes_with_role(role: str, view: ClusterView, rng: Random) -> Target:
     """Whom a role means now; no nodes while nobody has it."""
     if role in LEADER or role in FOLLOWERS:
         leaders = sorted(view.leaders.values())
@@ -103,7 +103,7 @@ def who_has(role: str, view: ClusterView, rng: Random) -> Target:
     return Target([rng.choice(there)] if there else [], role)
 
 
-def kinds_hit(view: ClusterView, node: str, target: Target) -> list[str]:
+def target_kinds(view: ClusterView, node: str, target: Target) -> list[str]:
     """The kinds of servers on a node that a target means: just one, or all of them."""
     if target.kind is None:
         return list(view.servers.get(node, ()))
@@ -118,15 +118,15 @@ def _mostly_small(count: int, rng: Random) -> int:
 
 
 def _named(names: str, nodes: Sequence[str], where: str) -> list[str]:
-    asked = [name.strip() for name in names.split(",") if name.strip()]
-    if not asked:
+    requested = [name.strip() for name in names.split(",") if name.strip()]
+    if not requested:
         raise PlanError(f"{where} is empty; {right(nodes)}")
-    for name in asked:
-        if name in GROUPS or (len(asked) > 1 and is_role(name) and name in roles(())):
-            raise PlanError(f"{where}: {name!r} cannot stand in a list of nodes; {right(nodes)}")
+    for name in requested:
+        if name in GROUPS or (len(requested) > 1 and is_role(name) and name in roles(())):
+            raise PlanError(f"{where}: {name!r} cannot be in a list of nodes; {right(nodes)}")
         if name not in nodes:
             raise PlanError(f"{where}: no target {name!r}{suggest(name, [*GROUPS, *nodes]) or '; ' + right(nodes)}")
-    return [node for node in nodes if node in asked]
+    return [node for node in nodes if node in requested]
 
 
 def right(nodes: Sequence[str], kinds: Sequence[str] = ()) -> str:

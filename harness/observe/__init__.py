@@ -1,1 +1,1 @@
-"""What is watched while a run goes: the nodes, the servers' processes, the control program's own machine."""
+"""Observation during a run: the nodes, the server processes, the machine of the control program."""

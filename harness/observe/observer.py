@@ -1,4 +1,4 @@
-"""Watches the nodes while a run goes: roles, terms and log positions about once a second, written down as they come."""
+"""Observes the nodes during a run: records roles, terms and log positions about once a second."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ANSWER_S = 4.0
 """A node that says nothing for so long is silent. On a busy machine an answer may take seconds."""
 
 THOROUGH_S = 5.0
-"""So often a server is asked for how far its log goes, where that costs it much to say."""
+"""The interval of queries for the end of a server's log, if this query is expensive for the server."""
 
 LOG_S = 0.5
 """So often the servers' logs are searched, where a strike waits for a line."""
@@ -54,7 +54,7 @@ class Observer:
         """Who is who, as of the last round."""
         self.term: int | None = None
         self.latest: dict[str, Observation] = {}
-        """What each node said last; offsets that it was not asked for are those that it said before."""
+        """What each node said last; offsets that were not queried keep their last value."""
         self._goals: dict[str, deque[tuple[int, int]]] = {group: deque() for group in self._stage.groups}
         """Group -> when its leader said what it held. The first is the newest that is older than `FOLLOW_S`."""
 
@@ -94,17 +94,17 @@ class Observer:
 
     async def look(self, *, thorough: bool = False) -> Mapping[str, Observation]:
         """One round over all nodes at once: node -> what it said in this round."""
-        said = await asyncio.gather(*(self._ask(node, thorough) for node in self._nodes))
+        reported = await asyncio.gather(*(self._ask(node, thorough) for node in self._nodes))
         self._conclude()
-        return {seen.node: seen for seen in said}
+        return {seen.node: seen for seen in reported}
 
     def _conclude(self) -> None:
         """Who is who, from what each node said last."""
         leaders = {}
         self.term = None
         for group in self._stage.groups:
-            said = [o for o in self._members(group) if o.role == "leader"]
-            best = max(said, key=lambda o: o.term or 0, default=None)
+            reported = [o for o in self._members(group) if o.role == "leader"]
+            best = max(reported, key=lambda o: o.term or 0, default=None)
             if best is None:
                 continue
             leaders[group] = best.node
@@ -125,11 +125,11 @@ class Observer:
         leading: dict[str, str] = {}
         in_sync: list[str] | None = None
         for kind in self._kinds:
-            said = [o for o in self.latest.values() if o.extra.get(kind) == "leader"]
-            if not said:
+            reported = [o for o in self.latest.values() if o.extra.get(kind) == "leader"]
+            if not reported:
                 continue
             # One that was cut off may say for a while that it leads; its knowledge of who is in sync is older.
-            best = max(said, key=lambda o: o.extra.get("in_sync_epoch") or 0)
+            best = max(reported, key=lambda o: o.extra.get("in_sync_epoch") or 0)
             leading[kind] = best.node
             if "in_sync" in best.extra:
                 in_sync = [str(node) for node in best.extra.get("in_sync") or []]
@@ -144,18 +144,18 @@ class Observer:
             goals.popleft()
 
     async def _ask(self, node: Node, thorough: bool = False) -> Observation:
-        said: Status = await self._topology.observe(node, ANSWER_S, thorough=thorough)
+        reported: Status = await self._topology.observe(node, ANSWER_S, thorough=thorough)
         seen = Observation(
             time=self._now(),
             node=node.name,
-            role=said.role,
-            term=said.term,
-            leader=said.leader,
-            begin=said.begin,
-            end=said.end,
-            committed=said.committed,
-            applied=said.applied,
-            extra=said.extra,
+            role=reported.role,
+            term=reported.term,
+            leader=reported.leader,
+            begin=reported.begin,
+            end=reported.end,
+            committed=reported.committed,
+            applied=reported.applied,
+            extra=reported.extra,
         )
         self._keep(seen)
         before = self.latest.get(node.name)
@@ -189,8 +189,8 @@ class Observer:
         while asyncio.get_running_loop().time() < deadline and not given_up():
             await self.look()
             if self._stored_everywhere and self._all_in_sync:
-                said = await self.look(thorough=True)
-                if all(self._applied(group, said) for group in self._goals) and self._all_in_sync:
+                reported = await self.look(thorough=True)
+                if all(self._applied(group, reported) for group in self._goals) and self._all_in_sync:
                     return True
             await asyncio.sleep(0.3)
         return False
@@ -205,10 +205,10 @@ class Observer:
             for group, goals in self._goals.items()
         )
 
-    def _applied(self, group: str, said: Mapping[str, Observation]) -> bool:
+    def _applied(self, group: str, reported: Mapping[str, Observation]) -> bool:
         leader = self.view.leaders.get(group)
-        goal = _stored(said[leader]) if leader else None
-        held = [said[node].applied for node in self._stage.groups[group] if node in self._stage.main]
+        goal = _stored(reported[leader]) if leader else None
+        held = [reported[node].applied for node in self._stage.groups[group] if node in self._stage.main]
         return goal is not None and all((applied if applied is not None else -1) >= goal for applied in held)
 
     @property
@@ -233,7 +233,7 @@ class Observer:
 
 
 def _kept_back(seen: Observation) -> bool:
-    """Whether a node that serves did not say how far its log goes: it costs it much, and was not asked for."""
+    """Whether a node that serves did not say how far its log goes: the query is expensive, and was not made."""
     return seen.end is None and seen.role in ("leader", "follower")
 
 

@@ -1,4 +1,4 @@
-"""What the control program's own machine gives it: how late timers of its event loop come, what the kernel tells."""
+"""Measures the machine of the control program: the delay of event-loop timers, and figures of the kernel."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Watches the servers' processes: one that ends although no fault ended it becomes an event of the history.
+"""Monitors the server processes: if one ends without a fault, the history gets an event.
 
-One command a node waits *on the node* until a process ends, so that a death is known within a second or two and the
-control node does nothing meanwhile.
+One command per node waits *on the node* until a process ends. The harness therefore learns about the end within a
+second or two, and the control node has no work meanwhile.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class _Seen:
 
 
 class ProcessMonitor:
-    """`excused(node, server, since)`: whether a fault that was in force at or after `since` (of `time.monotonic`) ends
+    """`excused(node, server, since)`: whether a fault that was active at or after `since` (of `time.monotonic`) ends
     or stops that server. `report` is given each death that is not: `{"node", "server", "pid", "last"}`; pid None: it
     was to be started again and is not there.
     """
@@ -75,7 +75,7 @@ class ProcessMonitor:
     async def _watch(self, node: Node) -> None:
         alive: dict[str, _Seen] = {}
         missing: dict[str, float] = {}
-        told: set[str] = set()
+        reported: set[str] = set()
         restarts = -1
         while alive or missing or restarts < 0:
             if restarts != self._restarts:
@@ -83,7 +83,7 @@ class ProcessMonitor:
                     await asyncio.sleep(_PAUSE_S)
                 restarts = self._restarts
                 missing.clear()
-                told.clear()
+                reported.clear()
                 now = time.monotonic()
                 while not (found := await self._processes(node)) and self._deployment.servers(node.name):
                     await asyncio.sleep(_PAUSE_S)
@@ -95,11 +95,11 @@ class ProcessMonitor:
                 gone = alive.pop(kind)
                 missing[kind] = time.monotonic()
                 if not self._excused(node.name, kind, gone.since):
-                    told.add(kind)
+                    reported.add(kind)
                     await self._tell(node, kind, gone.process.pid)
-            await self._look_for(node, alive, missing, told)
+            await self._look_for(node, alive, missing, reported)
 
-    async def _look_for(self, node: Node, alive: dict[str, _Seen], missing: dict[str, float], told: set[str]) -> None:
+    async def _look_for(self, node: Node, alive: dict[str, _Seen], missing: dict[str, float], text: set[str]) -> None:
         """Whether who was missing is back, or should have been long ago."""
         if not missing:
             return
@@ -110,17 +110,17 @@ class ProcessMonitor:
             if found is not None:
                 alive[kind] = _Seen(found, now)
                 del missing[kind]
-                told.discard(kind)
+                text.discard(kind)
             elif self._excused(node.name, kind, now):
                 missing[kind] = now
-            elif kind not in told and now - missing[kind] > RETURN_S:
-                told.add(kind)
+            elif kind not in text and now - missing[kind] > RETURN_S:
+                text.add(kind)
                 await self._tell(node, kind, None)
         await asyncio.sleep(_PAUSE_S)
 
     async def _tell(self, node: Node, kind: str, pid: int | None) -> None:
         last = await self._in_thread(lambda: self._deployment.server(node.name, kind).last_words())
-        log.error("%s: the %s (process %s) ended, and nobody had stopped it: %s", node.name, kind, pid, last)
+        log.error("%s: the %s (process %s) ended without a fault: %s", node.name, kind, pid, last)
         self._report({"node": node.name, "server": kind, "pid": pid, "last": last})
 
     async def _processes(self, node: Node) -> dict[str, ProcessId | None]:
@@ -141,7 +141,7 @@ class ProcessMonitor:
         try:
             return await self._in_thread(lambda: await_end(node, processes, ROUND_S))
         except InfraError as problem:
-            log.warning("%s: its processes cannot be watched: %s", node.name, problem)
+            log.warning("%s: its processes cannot be monitored: %s", node.name, problem)
             await asyncio.sleep(_PAUSE_S)
             return []
 

@@ -1,1 +1,1 @@
-"""What a plan names: the plug-ins by their names, and the parts of one run made from them."""
+"""The parts of a run: looks up plug-ins by the names in a plan and creates them."""

@@ -135,13 +135,13 @@ def options_by_name(owner: type[Any]) -> Mapping[str, OptionSpec]:
 
 
 def owners_of(option: str, group: str) -> list[str]:
-    """Names of the plug-ins of a kind that have an option: for those who gave it to another. Others that cannot be
-    loaded are left out.
+    """Names of the plug-ins of a kind that have an option; `option` is its name, or its flag (`--node`). A plug-in that
+    cannot be loaded is left out.
     """
     found = []
     for name in names(group):
         try:
-            if option in options_by_name(find(group, name)):
+            if any(option in (spec.name, spec.flag) for spec in options_by_name(find(group, name)).values()):
                 found.append(name)
         except (PlanError, ImportError):
             continue
@@ -179,7 +179,7 @@ def probe(made: Backend) -> Capability:
         return made.probe()
     except Exception as problem:
         text = " ".join(str(problem).split()) or "no reason given"
-        return Capability(False, f"it cannot be asked: {type(problem).__name__}: {text[:300]}")
+        return Capability(False, f"its check failed: {type(problem).__name__}: {text[:300]}")
 
 
 def describe(capability: Capability) -> str:

@@ -1,6 +1,6 @@
-"""What a plan leaves open, decided: topology, profile, rate, every option; and whether its parts go together.
+"""Resolves what a plan leaves open (topology, profile, rate, every option), and checks that the parts fit together.
 
-A stored plan has every decision in it, so that it stays the same run when a default changes.
+A stored plan contains every resolved value, so it stays the same run when a default changes.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ def _top_options(plan: Plan, workload: type[Workload], client: str | None) -> di
             continue
         others = registry.owners_of(name, registry.WORKLOADS)
         more = _owned(others, registry.WORKLOADS) if others else "leave it out"
-        raise PlanError(f"workload {plan.workload!r} knows no --{name.replace('_', '-')}; {more}")
+        raise PlanError(f"workload {plan.workload!r} has no option --{name.replace('_', '-')}; {more}")
     found: dict[str, Any] = {}
     for owner in owners:
         mine = registry.options_by_name(owner)
@@ -190,23 +190,23 @@ def _topology(plan: Plan, workload: type[Workload]) -> str:
     """Its name. PlanError where there is none of that name, or the workload does not run on it."""
     known = registry.names(TOPOLOGIES)
     fits = [name for name in workload.topologies if name in known]
-    asked = plan.server.topology
-    if asked is not None and asked not in known:
-        registry.topology_class(asked)  # says so
+    requested = plan.server.topology
+    if requested is not None and requested not in known:
+        registry.topology_class(requested)  # says so
     if not fits:
         wanted = ", ".join(workload.topologies)
-        raise PlanError(f"workload {plan.workload!r} wants the topology {wanted}; there are: {', '.join(known)}")
-    if asked is not None and asked not in fits:
+        raise PlanError(f"workload {plan.workload!r} needs the topology {wanted}; there are: {', '.join(known)}")
+    if requested is not None and requested not in fits:
         raise PlanError(
-            f"workload {plan.workload!r} does not run on the topology {asked!r}; it does on {', '.join(fits)}"
+            f"workload {plan.workload!r} does not run on the topology {requested!r}; it does on {', '.join(fits)}"
         )
-    return asked or fits[0]
+    return requested or fits[0]
 
 
 def _client(plan: Plan, workload: type[Workload]) -> str | None:
     if not workload.clients:
         if plan.client not in (None, default_client()):
-            raise PlanError(f"workload {plan.workload!r} has clients of its own; leave --client out")
+            raise PlanError(f"workload {plan.workload!r} has its own clients; leave --client out")
         return None
     if plan.client is not None and plan.client not in workload.clients:
         right = " or ".join(workload.clients)
@@ -214,11 +214,11 @@ def _client(plan: Plan, workload: type[Workload]) -> str | None:
     return plan.client or workload.clients[0]
 
 
-def _profile(topology: str, asked: str | None) -> str | None:
+def _profile(topology: str, requested: str | None) -> str | None:
     known = list(registry.topology_class(topology).profiles)
-    if asked is not None and asked not in known:
+    if requested is not None and requested not in known:
         there = f"it has {', '.join(known)}" if known else "it has none"
-        raise PlanError(f"the topology {topology} has no profile {asked!r}{suggest(asked, known)}; {there}")
-    if asked is not None or not known:
-        return asked
+        raise PlanError(f"the topology {topology} has no profile {requested!r}{suggest(requested, known)}; {there}")
+    if requested is not None or not known:
+        return requested
     return STRICT if STRICT in known else known[0]

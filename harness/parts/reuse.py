@@ -1,7 +1,7 @@
-"""Runs that share a cluster: one leaves it running (`--keep`), others find it as it was left (`--reuse RUN_ID`).
+"""Runs that share a cluster: one keeps it (`--keep`), others use it (`--reuse RUN_ID`).
 
-What runs on a kept cluster was decided when it was made: topology, versions, settings and machines of a run that reuses
-it are those of the run that made it.
+Topology, versions, settings and machines of a kept cluster are fixed when it is created. A run that reuses it takes
+them from the run that created it.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ def on_kept(
     """The plan with machines and servers of the kept cluster. Raises PlanError where an option that was given asks for
     others, InfraError where there is no such cluster.
     """
-    asked = [f"--{option.replace('_', '-')}" for option in given if option in _DECIDED]
-    asked += [
+    requested = [f"--{option.replace('_', '-')}" for option in given if option in _DECIDED]
+    requested += [
         spec.flag
         for name, (spec, groups) in owned.items()
         if f"of_{name}" in given and set(groups) & {TOPOLOGIES, registry.CLUSTERS}
     ]
-    if asked:
-        raise PlanError(f"--reuse {run_id}: {', '.join(asked)} was decided when that cluster was made; leave it out")
+    if requested:
+        raise PlanError(f"--reuse {run_id}: {', '.join(requested)} was set when that cluster was created; leave it out")
     record = kept.known(run_id)
     made = Plan.from_dict(tomllib.loads(record.note), f"the kept cluster {run_id}")
     return replace(plan, cluster=replace(made.cluster, backend=record.backend), server=made.server)
@@ -49,13 +49,13 @@ def on_kept(
 def check(plan: Plan, workload: Workload) -> None:
     """Raise PlanError where a plan cannot share a cluster."""
     if not workload.reusable:
-        raise PlanError(f"workload {plan.workload!r} needs a cluster of its own; leave --keep and --reuse out")
+        raise PlanError(f"workload {plan.workload!r} needs a new cluster; leave --keep and --reuse out")
     if workload.stops_servers:
         raise PlanError(f"workload {plan.workload!r} stops the servers at the end; leave --keep and --reuse out")
     backend = plan.cluster.backend
     if backend != "auto" and not registry.backend_class(backend).keeps:
         keeping = [name for name, made in registry.backends() if made.keeps]
-        raise PlanError(f"--cluster {backend} keeps nothing; --keep is for {' and '.join(keeping)}")
+        raise PlanError(f"--cluster {backend} cannot keep clusters; --keep is for {' and '.join(keeping)}")
 
 
 def describe(run_id: str) -> str:

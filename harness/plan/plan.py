@@ -180,7 +180,7 @@ class Plan:
         return bool(self.nemeses or self.strikes)
 
     def options_of(self, owner: type[Options], what: str) -> Options:
-        """The options of a workload or a client that stand in the plan. Raises PlanError."""
+        """The options of a workload or a client that are in the plan. Raises PlanError."""
         from infra.options import specs
 
         try:
@@ -257,7 +257,7 @@ class Plan:
         cluster, server = top.table("cluster"), top.table("server")
         base, c = Plan(), ClusterPlan()
         if top.has("strike") and data.get("nemesis"):
-            raise PlanError(f"{where}: strikes are written out ([[strike]]), so no [[nemesis]] can draw others")
+            raise PlanError(f"{where}: the plan has [[strike]] tables, so it cannot have a [[nemesis]]")
         return Plan(
             workload=top.get("workload", str, base.workload),
             seed=top.get("seed", int, base.seed),
@@ -338,7 +338,7 @@ def _rule(table: Table) -> ServerRule:
         env={k: scalar_text(v) for k, v in flat(table.get("env", dict, {}))},
         wrapper=table.strings("wrapper"),
     )
-    table.refuse_rest()
+    table.reject_unknown()
     return found
 
 
@@ -348,7 +348,9 @@ def _nemeses(top: Table) -> tuple[NemesisPlan, ...]:
     for i, table in enumerate(top.tables("nemesis"), start=1):
         fault = table.get("fault", str, None)
         if fault is None:
-            raise PlanError(f'{table.where}: nemesis {i} names no fault; write fault = "{default_fault()}", say')
+            raise PlanError(
+                f'{table.where}: nemesis {i} names no fault; a line such as fault = "{default_fault()}" is right'
+            )
         found.append(
             NemesisPlan(
                 fault,
@@ -366,9 +368,9 @@ def _strike(table: Table, number: int) -> Strike:
     at, after = table.get("at", object, None), table.get("after", str, None)
     where = f"{table.where}: strike {number}"
     if fault is None:
-        raise PlanError(f'{where} names no fault; write fault = "{default_fault()}", say')
+        raise PlanError(f'{where} names no fault; a line such as fault = "{default_fault()}" is right')
     if at is None and after is None:
-        raise PlanError(f'{where} never begins: at = "12s" (a time), or after = "role-changed" (an event) is right')
+        raise PlanError(f'{where} has no start; at = "12s" (a time), or after = "role-changed" (an event) is right')
     found = Strike(
         number,
         fault,
@@ -386,7 +388,7 @@ def _strike(table: Table, number: int) -> Strike:
 
 
 def _escaped(toml: str) -> str:
-    """TOML with what cannot be seen as escapes: it stands in strings alone, where `\\u0085` means the same."""
+    """TOML with what cannot be seen as escapes: it is in strings alone, where `\\u0085` means the same."""
     if toml.isascii():
         return toml
     return "".join(c if c.isprintable() or c in f"\n{THIN_SPACE}" else _escape(c) for c in toml)

@@ -1,4 +1,4 @@
-"""A TOML table that is read with checks: what is taken from it is known, and what is left belongs to others."""
+"""A TOML table that is read with checks: keys that were read are known, and the rest belongs to other owners."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class Table:
         """What was not taken: options of others."""
         return {key: value for key, value in self.data.items() if key not in self._taken}
 
-    def refuse_rest(self) -> None:
+    def reject_unknown(self) -> None:
         """Raise PlanError for a key that was not taken."""
         for key in self.rest():
             raise PlanError(f"{self.where}: {self.prefix}unknown key {cut(key)}{suggest(key, self._taken)}")

@@ -1,1 +1,1 @@
-"""One run: its phases, and the interpreter that lets clients and the nemesis do what generators say."""
+"""One run: its phases, and the interpreter that executes the ops of generators."""

@@ -1,4 +1,4 @@
-"""Clients that block: an adapter that gives each a thread of its own."""
+"""An adapter for blocking clients: each gets its own thread."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""What a run ran on: git head, versions, kernel, machine. Stored with the run, so that a verdict can be placed.
+"""The environment of a run: git head, versions, kernel, machine. It is stored with the run to put a verdict into
+context.
 
-`Environment` is the only one who writes `environment.json`, at once with every fact that is noted.
+Only `Environment` writes `environment.json`; it writes each new fact at once.
 """
 
 from __future__ import annotations

@@ -1,20 +1,21 @@
-"""The interpreter: lets processes do what a generator says, and writes down everything that happens.
+"""The interpreter: lets processes execute the ops of a generator and records every event.
 
-One scheduler, in one asyncio loop, decides, stamps, indexes and journals; so the journal's order is the order in which
-things were known. Each client thread has a `WorkerSlot` with a task that lives as long as its process: no task is made
-for an op. A client may use its time as it likes, with three limits.
+One scheduler in one asyncio loop decides, timestamps, indexes and journals. The order of the journal is therefore the
+order in which the events became known. Each client thread has a `WorkerSlot` with a task that lives as long as its
+process; no task is created per op. A client may use its time freely, within three limits:
 
-* An op has a deadline. When it passes, the op completes as `info`, whether its client reacts to being cancelled or
-  not; one that does not is left behind.
-* A process is never used again after an `info`: it might still be at it. Its thread runs a new process, with a new
-  client, from then on. The old client is closed in the background, with a deadline.
-* The end of a phase waits for the ops that are open, and so at most for their deadlines.
+* An op has a deadline. When it passes, the op completes as `info`, even if its client ignores the cancellation. Such a
+  client is abandoned.
+* A process is never used again after an `info`, because its request may still be running. Its thread continues with a
+  new process and a new client. The old client is closed in the background, with a deadline.
+* The end of a phase waits for open ops, at most until their deadlines.
 
-Completions are taken note of before new ops are asked for: to write them down later would make ops look concurrent
-that were not, and hide violations from the checkers.
+Completions are recorded before the generator is called for new ops. If they were recorded later, ops would look
+concurrent that were not, and violations would be hidden from the checkers.
 
-The clock is the loop's, so everything here also runs in virtual time (`harness.run.virtual_time`). On an ordinary loop
-timers have a resolution of 1 ms; `extra["scheduled"]` tells when an op was due, `time` when it really started.
+The clock is that of the loop, so everything here also runs in virtual time (`harness.run.virtual_time`). On an ordinary
+loop, timers have a resolution of 1 ms. `extra["scheduled"]` is the time at which an op was due, `time` the time at
+which it started.
 """
 
 from __future__ import annotations
@@ -182,7 +183,7 @@ class Interpreter:
                     return
                 if isinstance(answer, Pending) and answer.until is None:
                     raise GeneratorError(
-                        "the generator is pending, no op is open and it names no time: it would wait for ever"
+                        "the generator is pending without a time and no op is open: it would wait for ever"
                     )
             await self._wait(answer.until if isinstance(answer, Pending) else None)
 
@@ -273,7 +274,7 @@ class Interpreter:
             if slot.op is op:
                 self._complete(slot, op, completion, time)
         while self._events:
-            self._write(self._scheduler.event(self.now(), *self._events.popleft()))
+            self._note(self._scheduler.event(self.now(), *self._events.popleft()))
         now = self.now()
         for expiries in self._expiries:
             while expiries and (expiries[0][0] <= now or expiries[0][1].op is not expiries[0][2]):
@@ -313,9 +314,9 @@ class Interpreter:
         try:
             if self._broken is None:
                 self._drain()
-                self._give_up_all(f"the run broke off: {_describe(problem)}")
+                self._give_up_all(f"the run failed: {_describe(problem)}")
         except Exception as another:
-            _log.warning("while the run broke off: %s", _describe(another))
+            _log.warning("while the run failed: %s", _describe(another))
         for slot in self._slots:
             slot.op = None
             self._release(slot)
@@ -415,11 +416,9 @@ def _ends(completion: Completion) -> bool:
 def _checked(completion: object) -> Completion:
     """A client's answer, or `info` that says what is wrong with it."""
     if not isinstance(completion, Completion):
-        return Completion(INFO, error=f"the client answered {completion!r}, which is no Completion")
+        return Completion(INFO, error=f"the client returned {completion!r}, which is not a Completion")
     if completion.type not in (OK, FAIL, INFO):
-        return Completion(
-            INFO, error=f"the client answered with the type {completion.type!r}; ok, fail or info is right"
-        )
+        return Completion(INFO, error=f"the client returned the type {completion.type!r}; ok, fail or info is right")
     return completion
 
 
@@ -435,6 +434,6 @@ def _forget(task: asyncio.Task[None]) -> None:
     `asyncio.run` waits at its end for every task it knows, for ever if need be; so it must not know this one
     (`_unregister_task` is documented for those who extend asyncio).
     """
-    _log.warning("a client ignores being cancelled and was left behind")
+    _log.warning("a client ignored its cancellation and was abandoned")
     task._log_destroy_pending = False  # type: ignore[attr-defined]
     asyncio._unregister_task(task)

@@ -1,9 +1,8 @@
-"""One run, end to end (design.md, section 1).
+"""One run from start to end (design.md, section 1).
 
 plan -> cluster up -> servers deployed -> phases (`harness.run.phases`) -> logs collected -> history sealed -> verdict
--> report -> teardown. Each step is a resource inside the one before it. Nothing after the main phase may lose what came
-before it: the journal is on disk while the run goes, logs are fetched and the verdict is written before anything is
-torn down.
+-> report -> teardown. Each step is a resource inside the previous one. No step after the main phase may lose earlier
+results: the journal is on disk during the run, and the logs are fetched and the verdict is written before the teardown.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from harness.api import Fault, Workload
 from harness.check.judging import judge_run, write_results
 from harness.check.summary import Outcome
 from harness.nemesis.effective import write_effective
-from harness.nemesis.runner import refuse_destructive
+from harness.nemesis.runner import require_disposable
 from harness.nemesis.schedule import strikes
 from harness.parts import registry, resolve
 from harness.parts import reuse as reusing
@@ -44,7 +43,7 @@ from results.strikes import Strike
 
 log = logging.getLogger("harness")
 
-_GOES_ON: Final = "interrupted: the logs are fetched and the run is judged all the same; once more ends that"
+_GOES_ON: Final = "interrupted: fetching the logs and checking the history; interrupt again to stop that"
 
 LoopFactory = Callable[[], asyncio.AbstractEventLoop]
 
@@ -150,7 +149,7 @@ class _Held:
 
 @contextlib.contextmanager
 def _cluster(prepared: Prepared, folder: RunDir, say: Callable[[str], None]) -> Iterator[_Held]:
-    """Machines for the run. At the end they are kept, where that was asked for and nothing is left on them, or go."""
+    """Machines for the run. At the end they are kept, where that was requested and nothing is left on them, or go."""
     plan = prepared.plan
     spec = ClusterSpec(
         run_id=prepared.reuse or f"h{time.time_ns():x}",
@@ -263,13 +262,13 @@ def _start(deployment: Deployment, folder: RunDir) -> float:
 
 
 def _prepare_faults(faults: registry.FaultSet, deployment: Deployment) -> None:
-    """Raises PlanError for a fault that cannot be had here, InfraError where its preparation fails."""
+    """Raises PlanError for a fault that is not available here, InfraError where its preparation fails."""
     if not deployment.cluster.destructive:
-        refuse_destructive(faults)
+        require_disposable(faults)
     for fault in faults:
         why = fault.available(deployment)
         if why is not None:
-            raise PlanError(f"the nemesis {fault.name!r} cannot be had here: {why}")
+            raise PlanError(f"the nemesis {fault.name!r} is not available here: {why}")
     for fault in faults:
         fault.prepare(deployment)
 

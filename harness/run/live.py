@@ -1,4 +1,4 @@
-"""What a user sees while a run goes: one live line on a terminal, plain log lines elsewhere."""
+"""The progress output of a run: one live line on a terminal, plain log lines elsewhere."""
 
 from __future__ import annotations
 

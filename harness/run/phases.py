@@ -1,4 +1,4 @@
-"""What a run does, one phase after the other, as data: a rolling upgrade or a soak is another list."""
+"""The phases of a run, as data: a rolling upgrade or a soak test is another list."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from harness.run.session import RESTART, Session
 log = logging.getLogger("harness")
 
 SETTLE_S: Final = 5.0
-"""Load goes on at least this long after the last heal: what returns may do harm only then."""
+"""Load continues at least this long after the last heal: what returns may do harm only then."""
 
 FINAL_LIMIT_S: Final = 120.0
 
@@ -26,14 +26,14 @@ def usual_phases(plan: Plan, workload: Workload) -> list[Phase]:
     limit is judged for it); a restart of everything, or a wait for all replicas; the final reads.
     """
     before_final: list[Phase] = [Restart()] if workload.restart_before_final else []
-    told = "" if workload.restart_before_final else " wait until every replica has caught up, then the final reads"
+    text = "" if workload.restart_before_final else " waiting until every replica has caught up, then final reads"
     return [
         Load("main", plan.time_limit_s, strikes=True),
         Heal(),
         Load("recovery", SETTLE_S),
         Recovery(plan.recovery_limit_s),
         *before_final,
-        CaughtUp(plan.recovery_limit_s, f"{told}, also from each replica" if told else ""),
+        CaughtUp(plan.recovery_limit_s, f"{text}, also from each replica" if text else ""),
         FinalReads(),
     ]
 
@@ -56,7 +56,7 @@ class Load:
 
 @dataclass(frozen=True)
 class Heal:
-    """Everything in force ends."""
+    """Ends all active faults."""
 
     name: str = "heal"
 
@@ -66,7 +66,7 @@ class Heal:
 
 @dataclass(frozen=True)
 class Recovery:
-    """Load that goes on until it is served and every follower is fed, at most so long."""
+    """Load that continues until it is served and every follower is fed, at most so long."""
 
     seconds: float
     name: str = "recovery"
@@ -84,7 +84,7 @@ class Restart:
 
     async def run(self, session: Session) -> None:
         session.live.wipe()
-        session.say(" restart everything, then the final reads, also from each replica")
+        session.say(" restarting all servers, then final reads, also from each replica")
         await session.interpreter.run(gen.nemesis(Invocation(RESTART)), self.name)
 
 
@@ -101,7 +101,7 @@ class CaughtUp:
         if self.line:
             session.say(self.line)
         if not await session.observer.caught_up(self.seconds, lambda: session.stopping):
-            log.warning("not every replica caught up within %g s: the final reads begin", self.seconds)
+            log.warning("not every replica caught up within %g s; starting the final reads", self.seconds)
 
 
 @dataclass(frozen=True)
@@ -117,7 +117,7 @@ class FinalReads:
 
 @dataclass(frozen=True)
 class Pause:
-    """No ops for a while; what is in force stays in force. For soaks, and between steps of an upgrade."""
+    """No ops for a while; what is active stays active. For soaks, and between steps of an upgrade."""
 
     seconds: float
     name: str = "pause"

@@ -1,7 +1,7 @@
-"""The bookkeeping of a run: which thread is free, which process it runs, what comes next, the index of every event.
+"""The state of a run: the free threads, the process of each thread, the next op, and the index of every event.
 
-The interpreter and the simulation both keep this book, so that what a simulation shows is what a run does. It does no
-I/O and knows no clock: whoever keeps it says what time it is.
+The interpreter and the simulation both use this class, so a simulation behaves like a run. It does no I/O and has no
+clock: the caller passes the time.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ MAIN: Final = "main"
 
 
 class OpScheduler:
-    """One run's book. Indices, turns and processes go on from phase to phase.
+    """One run's book. Indices, turns and processes continue from phase to phase.
 
     Every step costs the same for ten threads and for a thousand, but for a crash (a copy of the processes).
     """
@@ -67,7 +67,7 @@ class OpScheduler:
                 return None
             wrong = breach(step, ctx)
             if wrong is not None:
-                raise GeneratorError(f"the generator answered {step[0]!r}: {wrong}")
+                raise GeneratorError(f"the generator returned {step[0]!r}: {wrong}")
             what, self.generator = step
             if isinstance(what, Pending):
                 return what
@@ -117,7 +117,7 @@ class OpScheduler:
         return op
 
     def event(self, now: int, f: str, value: Any) -> Op:
-        """Something that nobody invoked and that frees no thread (`results.op.Op.is_event`). It is not told."""
+        """Something that nobody invoked and that frees no thread (`results.op.Op.is_event`): to be told."""
         op = Op(self._index, now, NEMESIS, INFO, f, None, value)
         self._index += 1
         return op

@@ -1,4 +1,4 @@
-"""What a run does to the servers of all nodes at once: stop them, start them again, fetch their logs."""
+"""Actions on the servers of all nodes: stop them, start them again, fetch their logs."""
 
 from __future__ import annotations
 
@@ -59,8 +59,8 @@ def _stopped(deployment: Deployment) -> dict[str, InfraError]:
         return None
 
     with ThreadPoolExecutor(len(nodes)) as pool:
-        said = dict(zip([node.name for node in nodes], pool.map(stop, nodes), strict=True))
-    return {name: problem for name, problem in said.items() if problem is not None}
+        problems = dict(zip([node.name for node in nodes], pool.map(stop, nodes), strict=True))
+    return {name: problem for name, problem in problems.items() if problem is not None}
 
 
 def collect(deployment: Deployment, folder: RunDir) -> dict[str, str]:
@@ -81,5 +81,5 @@ def collect(deployment: Deployment, folder: RunDir) -> dict[str, str]:
         return None
 
     with ThreadPoolExecutor(len(nodes)) as pool:
-        said = dict(zip([node.name for node in nodes], pool.map(fetch, nodes), strict=True))
-    return {name: problem for name, problem in said.items() if problem is not None}
+        problems = dict(zip([node.name for node in nodes], pool.map(fetch, nodes), strict=True))
+    return {name: problem for name, problem in problems.items() if problem is not None}

@@ -1,4 +1,4 @@
-"""The part of a run during which clients talk to servers: who takes part, and what all phases have in common."""
+"""The part of a run in which clients talk to servers: its participants, and the common work of all phases."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ class Session:
             words.get("leader", "leader"),
         )
         self._monitor = ProcessMonitor(
-            self.deployment, self.nemesis.downed, lambda found: interpreter.event(SERVER_DIED, found)
+            self.deployment, self.nemesis.explains_death, lambda found: interpreter.event(SERVER_DIED, found)
         )
         self.environment.note(phases=BEGUN, started_at=datetime.now(UTC).isoformat(timespec="microseconds"))
         watching = (
@@ -128,7 +128,7 @@ class Session:
         return events.generator(self._strikes)
 
     async def heal(self) -> None:
-        """End every fault that is in force."""
+        """End every fault that is active."""
         self.unhealed = await self.nemesis.heal_all()
         for problem in self.unhealed:
             log.error("heal: %s", problem)
@@ -142,7 +142,7 @@ class Session:
         """Stop every server in an orderly way and let the workload read their files. What fails is told in the
         environment: no ground truth is no verdict.
         """
-        self.say(" stop everything, then read the servers' files")
+        self.say(" stopping all servers, then reading their files")
         try:
             stop_all(self.deployment)
             self.workload.after_stop(self.context, self.folder.path)
@@ -167,7 +167,7 @@ class Session:
     def _note_end(self) -> None:
         """Whoever judges this run later must know how it ended."""
         if self.stopping:
-            self.environment.facts["interrupted"] = "broken off by the user"
+            self.environment.facts["interrupted"] = "interrupted by the user"
         if self.unhealed:
             self.environment.facts["unhealed"] = "; ".join(self.unhealed)
         self.environment.note()
@@ -185,5 +185,5 @@ class Session:
             return
         self.stopping = True
         self.live.wipe()
-        self.say("interrupted: healing, collecting and judging what there is (the journal is on disk)")
+        self.say("interrupted: healing, collecting logs and checking the history (the journal is on disk)")
         self.interpreter.stop()

@@ -1,12 +1,12 @@
-"""Running a generator without threads, clients or a clock: what would the history look like?
+"""Runs a generator without threads, clients or a clock, to see the resulting history.
 
     >>> from harness.generator import Invocation, limit, repeat
     >>> ops = simulate(limit(2, repeat(Invocation("read"))), perfect, concurrency=1)
     >>> [(op.time, op.process, op.type) for op in ops]
     [(0, 0, 'invoke'), (10, 0, 'ok'), (10, 0, 'invoke'), (20, 0, 'ok')]
 
-Every question is put to the generator twice, and GeneratorError raised if the answers differ, so that each test by
-simulation is a test of purity too.
+The simulation makes each call of the generator twice and raises GeneratorError if the results differ. So each test by
+simulation also tests purity.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def simulate(
         if not moments:
             if answer is None:
                 break
-            raise GeneratorError("the generator is pending, no op is open and it names no time: it would wait for ever")
+            raise GeneratorError("the generator is pending without a time and no op is open: it would wait for ever")
         now = min(moments)
     return history
 
@@ -117,7 +117,7 @@ class Twice(Generator):
         answers = first and first[0], second and second[0]
         if answers[0] != answers[1]:
             raise GeneratorError(
-                f"asked twice, the generator answered {answers[0]!r}, then {answers[1]!r}; "
+                f"for two equal calls the generator returned {answers[0]!r}, then {answers[1]!r}; "
                 "draw random numbers and count with `drawn`, or with the n a function is given"
             )
         return None if first is None else (first[0], Twice(first[1]))

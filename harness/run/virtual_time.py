@@ -1,8 +1,8 @@
-"""An asyncio event loop whose clock jumps: when all tasks wait, it is the time of the next timer at once.
+"""An asyncio event loop with a jumping clock: when all tasks wait, the clock jumps to the next timer.
 
-A minute of a simulated cluster takes milliseconds, and takes the same course every time, as nothing depends on how
-fast the machine is. For tests only: nothing outside the loop may be waited for (no sockets, no threads, no
-subprocesses), because while they work no time passes; what is handed to an executor is run in the loop, in no time.
+A minute of a simulated cluster takes milliseconds and always has the same course, because nothing depends on the speed
+of the machine. For tests only. A task must not wait for anything outside the loop (sockets, threads, subprocesses),
+because no time passes meanwhile. Work for an executor runs in the loop and takes no time.
 
     assert virtual_time.run(main()) == ...
 """
@@ -35,7 +35,7 @@ class _Jumping(selectors.SelectSelector):
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         if timeout is None:
-            raise Deadlock("all tasks wait and no timer is set: in virtual time nothing could ever wake them")
+            raise Deadlock("all tasks wait and no timer is set: in virtual time nothing can wake them")
         self.now += max(0.0, timeout)
         if timeout > 0 and self.now + _RESOLUTION_S == self.now:
             # Beyond 97 days a float no longer knows the nanosecond by which asyncio lets a timer be early; without

@@ -1,6 +1,6 @@
-"""The contracts of machines: nodes, leases, clusters, backends.
+"""The interfaces of machines: nodes, leases, clusters, backends.
 
-`infra/` never knows why a server is stopped; those above never know how a command reaches a node.
+`infra/` does not know why a server is stopped. Higher layers do not know how a command reaches a node.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ BACKENDS: Final = "harness.clusters"
 
 
 class InfraError(ExpectedError):
-    """Something about machines or servers went wrong. The text is one line: what, where, and the way out."""
+    """Something about machines or servers went wrong. The text is one line: what, where, and the remedy."""
 
 
 class SettingsError(InfraError):
@@ -33,8 +33,10 @@ class CommandFailed(InfraError):
 
     def __init__(self, node: str, result: Completed) -> None:
         self.node, self.result = node, result
-        said = (result.stderr or result.stdout).decode(errors="replace").strip().splitlines()
-        super().__init__(f"{node}: {shown(result.argv)} ended with {result.code}: {said[-1] if said else 'no output'}")
+        output = (result.stderr or result.stdout).decode(errors="replace").strip().splitlines()
+        super().__init__(
+            f"{node}: {shown(result.argv)} ended with {result.code}: {output[-1] if output else 'no output'}"
+        )
 
 
 def shown(argv: Sequence[str]) -> str:
@@ -137,7 +139,7 @@ class ClusterSpec:
 
 @dataclass(frozen=True)
 class Capability:
-    """Whether this machine can do something, why not, and the way out."""
+    """Whether this machine can do something, why not, and the remedy."""
 
     ok: bool
     reason: str

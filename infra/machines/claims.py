@@ -1,7 +1,7 @@
-"""A claim on something that lies in a folder: one process has it at a time, and its death gives it back.
+"""A claim on an object in a folder: one process at a time holds it, and the end of the process releases it.
 
-A lock by flock(2) on a file, so the kernel itself knows whether the holder lives. The answer is the same from every PID
-namespace and every container that shares the folder, which a process number is not.
+The claim is a lock by flock(2) on a file, so the kernel knows whether the holder is alive. The answer is the same in
+every PID namespace and every container that shares the folder. A process number does not have this property.
 """
 
 from __future__ import annotations

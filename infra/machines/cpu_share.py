@@ -1,9 +1,10 @@
-"""Who gets the processors of this machine first: the control program, then the cluster, then everything else.
+"""Priority for the processors of this machine: first the control program, then the cluster, then everything else.
 
-Five nodes that share a machine with a compiler or a test suite are five slow nodes; what they do then is no finding.
-So a cluster made here runs in a control group of its own with a hundred times the weight of an ordinary process; the
-program that keeps the time and ends the faults comes before that. Both are requests: without root, or with a kernel
-that has no such thing, all works the same and only the measurement (`infra.machines.pressure`) tells the difference.
+Five nodes that share a machine with a compiler or a test suite are slow, and their behaviour is then no finding. So a
+cluster created here runs in its own control group with a hundred times the weight of an ordinary process. The control
+program, which keeps the time and ends the faults, has an even higher priority. Both are requests. Without root, or with
+a kernel that lacks the function, everything works in the same way, and only the measurement (`infra.machines.pressure`)
+shows the difference.
 """
 
 from __future__ import annotations

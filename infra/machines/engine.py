@@ -1,9 +1,9 @@
-"""A Docker engine: does one answer, and where none does, one of our own.
+"""Finds a Docker engine, and starts one if none answers.
 
-`python -m infra.machines.engine start|stop|status`. Ours has no default bridge and forwards nothing: nothing that runs
-on it can reach the network this machine is in. Its images and containers lie in the cache folder: what the machine's
-own engine holds, which may be stopped for a reason, is neither seen nor started. It goes on running after the run, like
-any engine; `stop` ends it.
+`python -m infra.machines.engine start|stop|status`. The started engine has no default bridge and forwards nothing, so
+nothing on it can reach the network of this machine. Its images and containers are in the cache folder. The harness
+neither sees nor starts the data of the machine's own engine, which may be stopped for a reason. The engine continues to
+run after the run; `stop` ends it.
 """
 
 from __future__ import annotations
@@ -56,7 +56,9 @@ def engine_answers() -> Capability:
     try:
         version = client.version().get("Version", "?")
     except (DockerException, requests.RequestException) as e:
-        return Capability(False, f"the Docker engine at {_where()} does not say its version: {_cause(e)}", "restart it")
+        return Capability(
+            False, f"the Docker engine at {_where()} does not report its version: {_cause(e)}", "restart it"
+        )
     finally:
         client.close()
     return Capability(True, f"Docker engine {version} answers at {_where()}")
@@ -116,7 +118,7 @@ def stop_engine() -> bool:
 
     SIGTERM, and time for it to end its containers; SIGKILL after that.
     """
-    owner = started_here()
+    owner = running_engine()
     if owner is None:
         _state().unlink(missing_ok=True)
         return False
@@ -134,7 +136,7 @@ def stop_engine() -> bool:
     return True
 
 
-def started_here() -> Owner | None:
+def running_engine() -> Owner | None:
     """The running engine that `start_engine` started, if any."""
     try:
         owner = Owner.parse(json.loads(_state().read_text())["engine"])
@@ -200,7 +202,7 @@ def _last_words(log: Path, begin: int) -> str:
     with log.open("rb") as file:
         file.seek(begin)
         lines = [line for line in file.read().decode(errors="replace").splitlines() if line.strip()]
-    return lines[-1] if lines else "it said nothing"
+    return lines[-1] if lines else "it printed nothing"
 
 
 @click.group()
@@ -217,14 +219,14 @@ def start() -> None:
 @main.command()
 def stop() -> None:
     """Stop the engine of our own, and no other."""
-    click.echo("engine: stopped" if stop_engine() else "engine: none of ours is running")
+    click.echo("engine: stopped" if stop_engine() else "engine: the harness has not started one")
 
 
 @main.command()
 def status() -> None:
     """Does one answer, and is it ours? Exit code 1 when none answers."""
     answer = engine_answers()
-    ours = started_here()
+    ours = running_engine()
     click.echo(f"engine: {answer.reason}" + (f" (ours, pid {ours.pid})" if ours else ""))
     if not answer.ok:
         click.echo(f"engine: {answer.remedy}")

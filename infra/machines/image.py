@@ -1,8 +1,8 @@
-"""The node image: one root file system, made without any container registry, for the docker and the local backend.
+"""The node image: one root file system, built without a container registry, for the docker and the local backend.
 
-`mmdebstrap` makes a Debian tar in about half a minute; nearly all of that is dpkg and maintainer scripts, so the
-finished tar is what is worth keeping. It lies in the cache folder, named by a hash of everything that decides it.
-The packages come from wherever this machine's own apt gets them: its Debian sources, its proxy.
+`mmdebstrap` builds a Debian tar in about half a minute. Most of this time is dpkg and maintainer scripts, so the
+finished tar is cached. It is in the cache folder, and its name contains a hash of all its inputs. The packages come
+from the sources of this machine's own apt: its Debian sources, its proxy.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def ensure_tar(say: Say) -> Path:
         log = tar.with_suffix(".log")
         partial = tar.with_name(f"{tar.stem}.partial.tar")  # the name must end in .tar: mmdebstrap goes by it
         partial.unlink(missing_ok=True)
-        say(f"image: making the node image {image_id()} (Debian {SUITE}; about a minute, once)")
+        say(f"image: building the node image {image_id()} (Debian {SUITE}; about a minute, once)")
         try:
             _build(partial, log, say)
             partial.rename(tar)
@@ -106,7 +106,7 @@ def ensure_rootfs(say: Say) -> Path:
 def dockerfile(base: str) -> str:
     """The same packages on top of an image that can be pulled. Raises InfraError when `base` is no image name."""
     if not _BASE_NAME.fullmatch(base):
-        raise InfraError(f"{base!r} is no image name: expected something like debian:{SUITE}-slim")
+        raise InfraError(f"{base!r} is not an image name: expected something like debian:{SUITE}-slim")
     return (
         f"FROM {base}\n"
         "RUN apt-get update"
@@ -159,7 +159,7 @@ def _deb822(text: str) -> Iterable[_Stanza]:
         fields: dict[str, list[str]] = {}
         key = ""
         for line in block.splitlines():
-            if line[:1].isspace():  # a folded line goes on with the field above
+            if line[:1].isspace():  # a folded line continues with the field above
                 fields.setdefault(key, []).extend(line.split())
             elif ":" in line:
                 key, value = line.split(":", 1)
@@ -168,7 +168,7 @@ def _deb822(text: str) -> Iterable[_Stanza]:
         if "deb" not in fields.get("types", []) or fields.get("enabled") == ["no"]:
             continue
         signed = fields.get("signed-by", [])
-        # A key written out in the file itself cannot stand on one line: mmdebstrap's own Debian keyring does then.
+        # A key written out in the file itself cannot be on one line: mmdebstrap's own Debian keyring does then.
         options = f"[signed-by={signed[0]}] " if len(signed) == 1 and signed[0].startswith("/") else ""
         yield options, fields.get("uris", []), fields.get("suites", []), fields.get("components", [])
 

@@ -1,10 +1,10 @@
-"""The janitor: a process that cleans up after the control program, however that one died.
+"""The janitor: a process that cleans up after the end of the control program, whatever its cause.
 
-It is started before anything of a run is made, in a session of its own and deaf to INT, TERM and HUP. It sees the
-control program's death twice over: as the end of its stdin (a pipe whose other end only the control program holds) and
-by a pidfd (which no forked child of the control program can keep alive by holding that end too). Then it removes all of
-the run, by its id. `kill -9` of the control program leaves nothing behind; `kill -9` of both leaves what
-`harness clean` finds.
+It is started before any object of a run is created. It has its own session and ignores INT, TERM and HUP. It notices
+the end of the control program in two ways: as the end of its stdin (a pipe whose other end only the control program
+holds), and by a pidfd (which still works if a forked child of the control program also holds the pipe). Then it removes
+all objects of the run, by its id. `kill -9` of the control program leaves nothing behind. `kill -9` of both leaves
+objects that `harness clean` finds.
 """
 
 from __future__ import annotations
@@ -78,8 +78,8 @@ class Janitor:
         self._process.wait()
 
 
-def dismissed(owner: Owner, stdin: int) -> bool:
-    """Wait for the end of either: of the work (True: a word of farewell came), or of the owner (False)."""
+def await_dismissal(owner: Owner, stdin: int) -> bool:
+    """Wait for the end of either: of the work (True: a final message came), or of the owner (False)."""
     poller = select.poll()
     poller.register(stdin, select.POLLIN)
     pidfd = _open_pidfd(owner)
@@ -89,7 +89,7 @@ def dismissed(owner: Owner, stdin: int) -> bool:
     try:
         while True:
             dead = not is_alive(owner)
-            # A dead owner may have said farewell first: then it stands in the pipe already, so look without waiting.
+            # A dead owner may have sent its final message first: then it is in the pipe already, so do not wait.
             ready = [fd for fd, _ in poller.poll(0 if dead else None)]
             if stdin in ready:
                 word = os.read(stdin, 64)
@@ -116,7 +116,7 @@ def _open_pidfd(owner: Owner) -> int | None:
 def sweep_until_clean(backend: Sweeper, run_id: str, pause_s: float = _PAUSE_S, rounds: int = _ROUNDS) -> int:
     """Sweep until nothing was found twice in a row, and return how many things were found in all.
 
-    Twice, because what the control program asked for with its last breath may come into being after the first look.
+    Twice, because what the control program requested last may be created after the first look.
     Raises the last InfraError when the rounds are used up.
     """
     found, quiet, trouble = 0, 0, None
@@ -130,7 +130,7 @@ def sweep_until_clean(backend: Sweeper, run_id: str, pause_s: float = _PAUSE_S, 
         if quiet == 2:
             return found
         time.sleep(pause_s)
-    raise trouble or InfraError(f"run {run_id}: something is made as fast as it is removed; see `harness clean`")
+    raise trouble or InfraError(f"run {run_id}: something is created as fast as it is removed; see `harness clean`")
 
 
 def make_backend(name: str) -> Sweeper:
@@ -138,7 +138,7 @@ def make_backend(name: str) -> Sweeper:
     found = [point for point in entry_points(group=BACKENDS) if point.name == name]
     made: Any = found[0].load()() if found else None
     if not hasattr(made, "sweep"):
-        raise ValueError(f"no janitor cleans up after {name!r}")
+        raise ValueError(f"there is no janitor for {name!r}")
     backend: Sweeper = made
     return backend
 
@@ -149,7 +149,7 @@ def main(argv: list[str]) -> int:
         signal.signal(sig, signal.SIG_IGN)
     name, run_id, owner = argv
     backend = make_backend(name)  # before it is needed: an import is the last thing that should fail then
-    if dismissed(Owner.parse(owner), sys.stdin.fileno()):
+    if await_dismissal(Owner.parse(owner), sys.stdin.fileno()):
         return 0
     begin = time.monotonic()
     try:

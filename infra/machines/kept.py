@@ -1,9 +1,8 @@
-"""Clusters that outlive the run that made them (`--keep`), and how a later run finds its way back in (`--reuse`).
+"""Clusters that exist longer than the run that created them (`--keep`), and their reuse by a later run (`--reuse`).
 
-A record in the cache folder, readable by its user alone, holds what the control program knew of a cluster: addresses,
-keys, and a note of the caller's. It is written when the cluster is kept and removed with the cluster. Whether somebody
-uses the cluster is no matter of this record: that stands on the cluster itself (`infra.machines.claims`,
-`engine_claim`).
+A record in the cache folder, readable only by its user, contains the control program's data of a cluster: addresses,
+keys, and a note of the caller. It is written when the cluster is kept and removed with the cluster. It does not show
+whether a program uses the cluster; the cluster itself shows this (`infra.machines.claims`, `engine_claim`).
 """
 
 from __future__ import annotations

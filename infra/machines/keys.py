@@ -1,7 +1,7 @@
-"""Key pairs of a cluster: one client key, one host key per node, all ed25519 and made in Python.
+"""Key pairs of a cluster: one client key, one host key per node, all ed25519 and created in Python.
 
-The keys live as long as the cluster: the control program keeps the client key and pins the host keys it made
-itself, so there is no moment at which an unknown key has to be trusted.
+The keys live as long as the cluster. The control program keeps the client key and pins the host keys that it created,
+so it never has to trust an unknown key.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Leases: a fault is held by a small guard *on the node*, which ends it whatever becomes of the control program.
+"""Leases: a fault is held by a small guard *on the node*, which ends it independently of the control program.
 
 The guard is one bash process that hangs on the way to the node (`infra.machines.remote`). It runs the inject commands,
 says `held`, and waits on its stdin for at most the time to live. Then it runs all undo commands and says how that went:
@@ -152,7 +152,7 @@ class GuardedLease:
         first = self._guard.line(deadline)
         note = first or "no answer"
         if first is not None and first.startswith("failed "):
-            _, number, *said = first.split(" ", 2)
+            _, number, *output = first.split(" ", 2)
             # The guard tells how the undo went before it ends; a failed one matters as much as the failed inject.
             note = f"{first}; {self._guard.line(deadline)}"
         code = 0 if first == "held" else None
@@ -165,34 +165,34 @@ class GuardedLease:
         name = self._node.name
         if first is None:
             raise NodeUnreachable(
-                f"{name}: the fault's guard did not answer; it undoes what it did:"
+                f"{name}: the fault's guard did not answer; it undoes its injection:"
                 f" {self._guard.stderr or 'nothing on stderr'}"
             )
         if not first.startswith("failed "):
-            raise InfraError(f"{name}: the fault's guard said {first!r} instead of 'held'")
+            raise InfraError(f"{name}: the fault's guard printed {first!r} instead of 'held'")
         undone = "" if "; undone 0 " in note else f" (and its undo failed: {note.partition('; ')[2]})"
         command = shown(inject[int(number) - 1])
-        raise InfraError(f"{name}: injecting with {command} failed: {' '.join(said) or 'no output'}{undone}")
+        raise InfraError(f"{name}: injecting with {command} failed: {' '.join(output) or 'no output'}{undone}")
 
     def _ask_guard(self, deadline: float) -> str | None:
         """What ended the lease, or None when the guard is gone without a word."""
         start = time.monotonic()
         self._guard.send(b"heal\n", deadline)  # it may have ended by itself: then its last line is there to be read
-        said = self._guard.line(deadline)
+        output = self._guard.line(deadline)
         self._guard.close()
         for argv in self._undo:
-            code = 0 if said is not None and said.startswith("undone 0 ") else None
-            note = f"lease's end: {said}" if said is not None else "lease's end: the guard is gone"
+            code = 0 if output is not None and output.startswith("undone 0 ") else None
+            note = f"lease's end: {output}" if output is not None else "end of the lease: the guard has ended"
             self._node.note(argv, code=code, ms=(time.monotonic() - start) * 1000, note=note)
-        if said is None:
+        if output is None:
             return None
-        word, rc, by, *told = said.split(" ", 3)
+        word, rc, by, *text = output.split(" ", 3)
         if word != "undone" or rc != "0":
-            raise InfraError(f"{self._node.name}: undoing a fault failed: {' '.join(told).strip() or said}")
+            raise InfraError(f"{self._node.name}: undoing a fault failed: {' '.join(text).strip() or output}")
         return by
 
     def _undo_directly(self, timeout_s: float) -> None:
-        """All undo commands over the node's connection, made anew where necessary."""
+        """All undo commands over the node's connection, created again where necessary."""
         failed: list[str] = []
         for argv in self._undo:
             try:
@@ -201,7 +201,7 @@ class GuardedLease:
                 failed.append(str(error))
                 continue
             if done.code != 0:
-                said = (done.stderr or done.stdout).decode(errors="replace").split("\n")[0]
-                failed.append(f"{shown(argv)} ended with {done.code}: {said}")
+                output = (done.stderr or done.stdout).decode(errors="replace").split("\n")[0]
+                failed.append(f"{shown(argv)} ended with {done.code}: {output}")
         if failed:
             raise InfraError(f"{self._node.name}: undoing a fault failed: {'; '.join(failed)}")

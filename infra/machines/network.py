@@ -1,8 +1,8 @@
-"""Addresses of our own: one /24 of 198.18.0.0/15 per cluster, never shared, never routed off the machine.
+"""Addresses of the harness: one /24 of 198.18.0.0/15 per cluster, never shared, never routed off the machine.
 
-198.18.0.0/15 is set aside for benchmarks between networks (RFC 2544, RFC 6890): it belongs to nobody on the Internet.
-A /24 is taken by binding an abstract socket named after it, so that two clusters that start at the same moment cannot
-both take it, and that the kernel gives it back when its owner dies.
+198.18.0.0/15 is reserved for benchmarks between networks (RFC 2544, RFC 6890): nobody on the Internet uses it. A /24 is
+claimed by binding an abstract socket named after it. Two clusters that start at the same time cannot claim the same
+/24, and the kernel releases it when its owner ends.
 """
 
 from __future__ import annotations

@@ -107,7 +107,7 @@ def spawn_argv(argv: Sequence[str], *, env: Mapping[str, str], log: str, pidfile
     """
     for name in env:
         if not name or "=" in name:
-            raise ValueError(f"no name of an environment variable: {name!r}")
+            raise ValueError(f"not the name of an environment variable: {name!r}")
     assignments = [f"{name}={value}" for name, value in env.items()]
     script = ["sh", "-c", _SPAWN, "spawn", _DAEMON, "once" if once else "always", log, pidfile, *argv]
     return ["env", *assignments, *script] if assignments else script
@@ -119,7 +119,7 @@ class RemoteNode:
     name, address  as the other nodes know it (IPv4).
     remote         the way there.
     control_log    every command is noted there.
-    run_id         stands in the command lines of leases' guards, so that those of a run can be found on the node.
+    run_id         is in the command lines of leases' guards, so that those of a run can be found on the node.
     """
 
     def __init__(
@@ -175,7 +175,7 @@ class RemoteNode:
         for name in sorted(n.decode("utf-8", "surrogateescape") for n in names if n):
             target = local_dir / name
             if name.startswith("/") or ".." in PurePosixPath(name).parts:
-                raise InfraError(f"{self.name}: {remote_dir} holds a file called {name!r}, which leads out of it")
+                raise InfraError(f"{self.name}: {remote_dir} contains the file {name!r}, which is outside of it")
             target.parent.mkdir(parents=True, exist_ok=True)
             with target.open("wb") as file:
                 argv = ["tail", "-c", str(limit), "--", posixpath.join(remote_dir, name)]

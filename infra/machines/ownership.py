@@ -1,7 +1,7 @@
-"""Who owns what a run left on this machine: a process, named so that no later process can be mistaken for it.
+"""The owner of objects on this machine: a process, named so that no later process can be confused with it.
 
-A pid alone is reused, and is meaningless after a reboot. An owner is therefore three numbers: pid, start time in clock
-ticks since boot (field 22 of `/proc/PID/stat`, proc(5)), and the kernel's boot id. As text they fit in a label.
+A pid alone is reused, and has no meaning after a reboot. An owner is therefore three numbers: pid, start time in clock
+ticks since boot (field 22 of `/proc/PID/stat`, proc(5)), and the kernel's boot id. As text they fit into a label.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Owner:
         """The owner a label names. Raises ValueError when the text is none."""
         parts = text.strip().split(".")
         if len(parts) != 3 or not parts[2]:
-            raise ValueError(f"{text!r} names no owner: expected PID.START.BOOT-ID")
+            raise ValueError(f"{text!r} is not an owner: expected PID.START.BOOT-ID")
         return cls(int(parts[0]), int(parts[1]), parts[2])
 
     @classmethod

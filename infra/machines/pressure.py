@@ -9,7 +9,7 @@ late      by how many us a timer of 200 ms came too late, the worst of ten.
 PSI       us in which some process waited for a processor, memory, or io (proc(5), `/proc/pressure`).
 steal     ticks that a hypervisor took, of `all` (`/proc/stat`).
 servers   sums over the threads of `/proc/PID/task/TID/schedstat`: time on a processor, time ready but without one, and
-          how often a thread got one. waited / switches is how long a thread that could go on had to wait on average.
+          how often a thread got one. waited / switches is how long a thread that could continue had to wait on average.
 
 The probe is a daemon like the servers, its file lies among their logs and is fetched with them. It costs two processes
 every two seconds.
@@ -78,7 +78,7 @@ def start_probes(nodes: Sequence[Node]) -> None:
                 argv = ["bash", "--norc", "-c", _PROBE, "machine", HOME]
                 node.spawn(argv, env={}, log=f"{HOME}/log/{FILE}", pidfile=f"{HOME}/machine.pid")
         except InfraError as problem:
-            log.warning("what %s gives its servers is not measured: %s", node.name, problem)
+            log.warning("the resources of %s are not measured: %s", node.name, problem)
 
     with ThreadPoolExecutor(max(1, len(nodes))) as pool:
         list(pool.map(start, nodes))

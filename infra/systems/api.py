@@ -67,11 +67,11 @@ class ServerSettings:
 
 @dataclass(frozen=True)
 class Status:
-    """What one node says of itself at one moment (the run stamps it and keeps it as `results.record.Observation`).
+    """What one node reports at one moment (the run stamps it and keeps it as `results.record.Observation`).
 
     role    `leader`, `follower`, `candidate`, `starting`, or `silent` (did not answer in time). A broker's master is
             its group's leader here, its slaves are followers.
-    term    Raft term, or the master's epoch, or None. leader: name of the node it takes for the leader, or None.
+    term    Raft term, or the master's epoch, or None. leader: name of the node it considers the leader, or None.
     begin, end, committed, applied: log indices, or None where not said; -1 means "none yet". Brokers count bytes of
             the CommitLog: its smallest and largest offset, the confirm offset, and what is dispatched to the queues.
     extra   what else a server said, where known: `broker_id`, `broker_name`, `master` (node name), `epoch`,
@@ -115,7 +115,7 @@ class Server(Protocol):
         """Where clients reach it: address and port."""
 
     def start(self) -> None:
-        """Start it (asynchronous: readiness is asked for). Nothing happens where it runs."""
+        """Start it (asynchronous: readiness is probed). Nothing happens where it runs."""
 
     def start_command(self) -> Sequence[str]:
         """An argv that starts it *on the node itself*, without the control program (for leases)."""
@@ -158,7 +158,7 @@ class Topology(Protocol):
         """Fetch and build what is needed (cached), and say what every node must see."""
 
     def fits(self, nodes: Sequence[str]) -> None:
-        """Raise SettingsError where the topology does not stand on nodes of these names: too few, say."""
+        """Raise SettingsError where the topology does not fit nodes of these names: too few, say."""
 
     def attach(self, cluster: Cluster) -> None:
         """Write every server's configuration; nothing is started."""
@@ -176,10 +176,10 @@ class Topology(Protocol):
         """Start every server, a few at a time, and wait until the group serves. InfraError has the last log lines."""
 
     def await_serving(self, timeout_s: float) -> None:
-        """Wait until the group serves writes: asked for, never slept for."""
+        """Wait until the group serves writes, by probes and without fixed sleeps."""
 
     async def observe(self, node: Node, timeout_s: float, *, thorough: bool = False) -> Status:
-        """What the node says of itself now. Never raises: role `silent` instead.
+        """What the node reports now. Never raises: role `silent` instead.
 
         `thorough` asks also for what costs a server much to say; without it all offsets may be None.
         """

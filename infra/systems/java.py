@@ -73,7 +73,7 @@ _POLL_S: Final = 0.2
 class Program:
     """A Java program: its main class, its arguments, and the JVM options of ours.
 
-    class_path  folders of jars on the node, the first wins; a user's own stand in front of them.
+    class_path  folders of jars on the node, the first wins; a user's own are before them.
     """
 
     main: str
@@ -85,7 +85,7 @@ class Program:
 class JavaServer:
     """A server in a JVM of its own; implements `infra.systems.api.Server`.
 
-    `program` tells what is run, for the launch that is in force when the server is started.
+    `program` tells what is run, for the launch that is active when the server is started.
     """
 
     def __init__(
@@ -204,15 +204,15 @@ def end(node: Node, pidfile: str, timeout_s: float, what: str) -> None:
         while node.process(pidfile) == running and time.monotonic() < until:
             time.sleep(_POLL_S)
     if node.process(pidfile) is not None:
-        raise InfraError(f"{node.name}: {what} is still there {timeout_s:.0f} s after it was told to end")
+        raise InfraError(f"{node.name}: {what} is still running {timeout_s:.0f} s after it was asked to stop")
 
 
 def java_version(node: Node) -> str:
     """The first line of `java -version` on a node. Raises InfraError where there is none."""
-    said = node.run(["java", NO_PERF_FILE, "-version"], check=False)
-    if said.code != 0:
+    output = node.run(["java", NO_PERF_FILE, "-version"], check=False)
+    if output.code != 0:
         raise InfraError(f"{node.name}: there is no working java; install a JRE of version 17 there")
-    return said.stderr.decode(errors="replace").splitlines()[0]
+    return output.stderr.decode(errors="replace").splitlines()[0]
 
 
 def last_lines(node: Node, log: str, count: int = 5) -> str:

@@ -32,7 +32,7 @@ def read_lock(path: Path) -> dict[str, str]:
     try:
         lock = tomllib.loads(path.read_text())["sha256"]
     except (OSError, KeyError, tomllib.TOMLDecodeError) as e:
-        raise InfraError(f"{path}: no readable list of checksums ({e})") from None
+        raise InfraError(f"{path}: not a readable list of checksums ({e})") from None
     for name, checksum in lock.items():
         if not (name.endswith(".jar") and isinstance(checksum, str) and re.fullmatch("[0-9a-f]{64}", checksum)):
             raise InfraError(f'{path}: want \'"NAME.jar" = "SHA-256 in hex"\', got {name!r} = {checksum!r}')
@@ -43,7 +43,7 @@ def verify(folder: Path, lock: Mapping[str, str]) -> None:
     """Exactly the jars of the lock, byte for byte. Raises InfraError that names the first jar that is not."""
     found = {path.name: path for path in folder.glob("*.jar")}
     if missing := sorted(lock.keys() - found.keys()):
-        raise InfraError(f"{folder}: {missing[0]} is missing, though the lock file names it")
+        raise InfraError(f"{folder}: {missing[0]} is missing, but the lock file names it")
     if extra := sorted(found.keys() - lock.keys()):
         raise InfraError(f"{folder}: {extra[0]} is not in the lock file")
     for name, path in sorted(found.items()):
@@ -139,8 +139,8 @@ def _run(argv: Sequence[str], timeout_s: float, what: str, mark: str) -> None:
     log = cache_dir() / f"{what.lower()}.log"
     log.write_text(text)
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    said = next((line for line in lines if mark in line), lines[-1] if lines else "no output")
-    raise InfraError(f"{what} ended with {done.returncode}: {said[:300]} (all of it: {log})")
+    output = next((line for line in lines if mark in line), lines[-1] if lines else "no output")
+    raise InfraError(f"{what} ended with {done.returncode}: {output[:300]} (all of it: {log})")
 
 
 def _tool(name: str, package: str) -> str:

@@ -1,4 +1,4 @@
-"""Server settings: ours with their reasons, a user's on top, and the files that carry them."""
+"""Server settings: those of the harness with their reasons, those of the user, and the files that contain them."""
 
 from __future__ import annotations
 

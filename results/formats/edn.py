@@ -239,14 +239,14 @@ def _string(token: str, at: int) -> str:
         return text
 
     def unescaped(found: re.Match[str]) -> str:
-        said = found[1]
-        if len(said) == 5:
-            return chr(int(said[1:], 16))
-        if said.isdecimal():
-            return chr(int(said, 8))
-        if said not in _ESCAPES:
-            raise EdnError(f"a string with the escape '\\{said}', which EDN does not have", at)
-        return _ESCAPES[said]
+        escape = found[1]
+        if len(escape) == 5:
+            return chr(int(escape[1:], 16))
+        if escape.isdecimal():
+            return chr(int(escape, 8))
+        if escape not in _ESCAPES:
+            raise EdnError(f"a string with the escape '\\{escape}', which EDN does not have", at)
+        return _ESCAPES[escape]
 
     # Two \u of a surrogate pair are one character, as in Java.
     return _ESCAPE.sub(unescaped, text).encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass")

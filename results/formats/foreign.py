@@ -5,7 +5,7 @@ The readers only parse; what the events *mean* is decided here, once:
 * the place in the file orders the events; `index` is that place, and a clock that runs back is held (with a note);
 * a completion belongs to the open invocation of its process, repeats its argument where it says nothing itself
   (but for those whose result is something else, `ANSWERED`), and one without an invocation is an error;
-* a process that goes on after an `info` gets a new number, as Jepsen's own do;
+* a process that continues after an `info` gets a new number, as Jepsen's own do;
 * Jepsen's nemesis writes `info` twice, for begin and end: the first becomes an `invoke`.
 """
 
@@ -38,7 +38,7 @@ class ReadOptions:
                  call; such a pair is read as an acknowledged `cas-refused` with the value `[from, to]`.
     nil_reads    What an acknowledged read of `nil` saw. `"unset"`: that there was no value (Porcupine; ours).
                  `"unrecorded"` (Knossos): it is not known; the pair is kept as a `fail`, which for a read
-                 constrains nothing; what stands in the invocation of a read is then what it is going to see, and
+                 constrains nothing; what is in the invocation of a read is then what it is going to see, and
                  not its argument. None (default): as the format's own project does. A log in EDN, whose reads
                  have an offset for an argument, needs `"unset"`.
     independent  EDN: each client's value is `[key value]` (`jepsen.independent`). Default False.
@@ -145,16 +145,22 @@ class Assembler:
             self._ops = [
                 op if op.process >= NEMESIS else replace(op, process=fresh - 1 - op.process) for op in self._ops
             ]
-            notes = [*notes, f"{self._renamed} processes that went on after an info were given new numbers"]
+            notes = [*notes, f"{self._renamed} processes continued after an info; they get new numbers"]
         if self._undated:
-            notes = [*notes, "there are no times: an event's place in the file stands for its time"]
+            notes = [*notes, "there are no times: the position in the file replaces the time of an event"]
         if self._held:
-            damage.append(f"{self._held} events were dated before the event above them; they take its time")
+            damage.append(f"{self._held} events were earlier than the event above them; they get its time")
             notes = [*notes, damage[-1]]
         if self._renumbered:
-            notes = [*notes, f"{self._renumbered} events had an index that was not their place, and now is"]
+            notes = [
+                *notes,
+                f"{self._renumbered} events had an index different from their position; they get the position",
+            ]
         if self._lone:
-            notes = [*notes, f"{self._lone} events of the nemesis had no second one; they end where the next begins"]
+            notes = [
+                *notes,
+                f"{self._lone} events of the nemesis had no second one; they end where the next one begins",
+            ]
         if self._nil_reads:
             notes = [*notes, f"{self._nil_reads} reads recorded no value and are left out of account"]
         history = History(self._ops)
@@ -174,7 +180,7 @@ class Assembler:
         return replace(op, type=INVOKE)
 
     def _actor(self, number: int) -> int:
-        """The process itself, or the stand-in (-2, -3, ...) of one that went on after its `info`."""
+        """The process itself, or the stand-in (-2, -3, ...) of one that continued after its `info`."""
         if number in self._gone:
             self._gone.discard(number)
             self._renamed += 1
@@ -231,7 +237,7 @@ class Assembler:
             return replace(op, type=OK, f="cas-refused")
         if op.type == OK and op.f in READS and op.value is None and self._drop_nil_reads:
             self._nil_reads += 1
-            return replace(op, type=FAIL, error=op.error or "read, but what it saw was not recorded")
+            return replace(op, type=FAIL, error=op.error or "a read without a recorded value")
         return op
 
 
@@ -241,26 +247,26 @@ def implied_model(history: History) -> str | None:
 
     No operation at all is what a `cas-register` did, too: every model accepts it.
     """
-    asked = {op.f for op in history if op.process >= 0}
-    if asked == {"txn"}:
+    requested = {op.f for op in history if op.process >= 0}
+    if requested == {"txn"}:
         every = all(_is_register_txn(op.value) for op in history if op.is_client)
         return "multi-register" if every else None
-    return implied_by(asked)
+    return implied_by(requested)
 
 
-def implied_by(asked: Set[str]) -> str | None:
+def implied_by(requested: Set[str]) -> str | None:
     """`implied_model` by the operations' names, where these are enough."""
-    if asked <= {"read", "write", "cas", "cas-refused"}:
+    if requested <= {"read", "write", "cas", "cas-refused"}:
         return "cas-register"
-    if asked <= {"get", "put", "append"}:
+    if requested <= {"get", "put", "append"}:
         return "kv"
-    if asked <= {"acquire", "release"}:
+    if requested <= {"acquire", "release"}:
         return "mutex"
-    if asked <= {"push", "pop"}:
+    if requested <= {"push", "pop"}:
         return "stack"
-    if asked <= {"add", "remove", "contains", "read"} and asked & {"remove", "contains"}:
+    if requested <= {"add", "remove", "contains", "read"} and requested & {"remove", "contains"}:
         return "set"
-    if asked <= {"append", "read", "min-offset", "max-offset", "trim"}:
+    if requested <= {"append", "read", "min-offset", "max-offset", "trim"}:
         return "log"
     return None
 

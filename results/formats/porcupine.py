@@ -45,7 +45,7 @@ def read_etcd_log(path: Path, text: str, options: ReadOptions) -> ForeignHistory
         if fields and not _OTHER_LOGGER.match(line):
             raise HistoryError(path, number, f"not a line of an etcd log ({_short(line)})")
         skipped += bool(fields)
-    return assembler.finish("porcupine-etcd", [f"{skipped} lines of other loggers are left out"] if skipped else [])
+    return assembler.finish("porcupine-etcd", [f"{skipped} lines of other loggers are ignored"] if skipped else [])
 
 
 def read_kv_log(path: Path, text: str, options: ReadOptions) -> ForeignHistory:
@@ -54,25 +54,25 @@ def read_kv_log(path: Path, text: str, options: ReadOptions) -> ForeignHistory:
 
 
 @lru_cache(maxsize=4096)
-def _event(told: str) -> tuple[str, str, Any, str | None] | None:
+def _event(text: str) -> tuple[str, str, Any, str | None] | None:
     """`:info :cas :timed-out` as type, f, value and error; None where it is no such thing. Few of them differ, and each
     is written many times.
     """
-    fields = told.split(None, 2)
+    fields = text.split(None, 2)
     if len(fields) < 2 or fields[0][0] != ":" or fields[1][0] != ":":
         return None
-    type_, f, said = fields[0][1:], fields[1][1:], fields[2].rstrip() if len(fields) == 3 else ""
-    if said[:1] == ":" and type_ != INVOKE:
-        return type_, f, None, said[1:]
-    return type_, f, _value(said), None
+    type_, f, last = fields[0][1:], fields[1][1:], fields[2].rstrip() if len(fields) == 3 else ""
+    if last[:1] == ":" and type_ != INVOKE:
+        return type_, f, None, last[1:]
+    return type_, f, _value(last), None
 
 
-def _value(said: str) -> Any:
+def _value(last: str) -> Any:
     """The value in the last field."""
-    if said == "nil":
+    if last == "nil":
         return None
     try:
-        forms = parse_edn(said)
+        forms = parse_edn(last)
     except EdnError as problem:
         raise ValueError(f"the value cannot be read: {problem.what}") from None
     if len(forms) > 1:

@@ -1,4 +1,4 @@
-"""The report of a run: one HTML file that opens from disk, without scripts or anything from elsewhere."""
+"""The report of a run: one HTML file that opens from disk, without scripts and external resources."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 from results.durable import write_text
 from results.record import RunRecord
-from results.report.layout import lay_out
+from results.report.layout import render_template
 from results.report.model import page
 from results.verdict import Judgement
 
@@ -15,7 +15,7 @@ __all__ = ["render", "write_report"]
 
 def render(record: RunRecord, judgement: Judgement, path: Path) -> str:
     """The report as HTML; `path` is where it will lie (links into the run's folder are relative to it)."""
-    return lay_out("report.html.j2", page=page(record, judgement, path))
+    return render_template("report.html.j2", page=page(record, judgement, path))
 
 
 def write_report(record: RunRecord, judgement: Judgement, path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The templates of the report and of the web view: everything they print is escaped and visible."""
+"""The templates of the report and of the web view: all output is escaped and visible."""
 
 from __future__ import annotations
 
@@ -21,6 +21,6 @@ def _templates() -> Environment:
     )
 
 
-def lay_out(template: str, **values: object) -> str:
+def render_template(template: str, **values: object) -> str:
     """A page as HTML, from the template of that name and what it shows."""
     return _templates().get_template(template).render(**values)

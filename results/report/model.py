@@ -1,4 +1,4 @@
-"""What the report says, gathered from a run's record and the judgement on it; the template only lays it out."""
+"""The content of the report, collected from a run's record and its judgement. The template only formats it."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ def page(record: RunRecord, judgement: Judgement, report: Path) -> Page:
     calls = record.history.clients.calls
     last = max([record.history[-1].time if len(record.history) else 0, *(o.time for o in record.observations[-1:])])
     on = plots.stage(faults, last)
-    told, listed, unlisted = tell(record, judgement, faults)
+    message, listed, unlisted = tell(record, judgement, faults)
     return Page(
         name=_name(record),
         verdict=judgement.verdict.value,
@@ -157,7 +157,7 @@ def page(record: RunRecord, judgement: Judgement, report: Path) -> Page:
         notes=list(_notes(record, calls, faults)),
         commands=list(_commands(record)),
         checkers=[_checked(r) for r in judgement.results],
-        told=told,
+        told=message,
         listed=listed,
         unlisted=unlisted,
         charts=list(_charts(record, calls, on)),
@@ -173,10 +173,10 @@ def page(record: RunRecord, judgement: Judgement, report: Path) -> Page:
 
 
 _HEADLINES = {
-    Verdict.VALID: "Everything that was checked holds.",
+    Verdict.VALID: "All checks passed.",
     Verdict.INVALID: "A guarantee was broken.",
-    Verdict.UNKNOWN: "The run does not tell.",
-    Verdict.HARNESS_FAILURE: "The harness itself failed: this says nothing of the servers.",
+    Verdict.UNKNOWN: "The run does not show whether the guarantees hold.",
+    Verdict.HARNESS_FAILURE: "The harness itself failed; this makes no statement about the servers.",
 }
 
 
@@ -213,8 +213,8 @@ def _facts(record: RunRecord, calls: Sequence[Call], last: int) -> Iterator[Pair
         yield "started", _moment(environment["started_at"])
     yield "length", duration(last)
     tally = Counter(c.outcome if c.completion else "open" for c in calls)
-    said = ", ".join(f"{number(tally[o])} {o}" for o in (OK, FAIL, INFO, "open") if tally[o])
-    yield "operations", f"{number(len(calls))} ({said})" if calls else "none"
+    label = ", ".join(f"{number(tally[o])} {o}" for o in (OK, FAIL, INFO, "open") if tally[o])
+    yield "operations", f"{number(len(calls))} ({label})" if calls else "none"
 
 
 def _moment(iso: object) -> str:
@@ -234,22 +234,22 @@ def _notes(record: RunRecord, calls: Sequence[Call], faults: Sequence[FaultInter
         yield f"The history: {text(record.environment['history'])}."
     if opened:
         yield (
-            f"{count(opened, 'operation')} {'has' if opened == 1 else 'have'} no completion: the run was cut short, "
-            "or its history is. Nobody knows whether they took effect; they are treated as info."
+            f"{count(opened, 'operation')} {'has' if opened == 1 else 'have'} no completion: the run or its "
+            "history was cut short. Their outcome is unknown; they count as info."
         )
     if unhealed:
         yield f"The history has no heal of {', '.join(text(b.label, 80) for b in unhealed[:5])}."
     if not calls:
-        yield "No client operation is in the history."
+        yield "The history has no client operation."
     if record.plan and not record.observations:
-        yield "The nodes were not observed, so there is nothing to say of leaders and log positions."
+        yield "The nodes were not observed, so there are no leaders and log positions."
 
 
 def _commands(record: RunRecord) -> Iterator[Pair]:
     if record.path is None:
         return
     if record.plan:
-        yield "the same run again", f"harness run --plan {shown_path(record.path / 'plan.toml')}"
+        yield "repeat the run", f"harness run --plan {shown_path(record.path / 'plan.toml')}"
     yield "check its history again", f"harness check {shown_path(record.path)}"
 
 
@@ -279,35 +279,35 @@ def _charts(record: RunRecord, calls: Sequence[Call], on: plots.Stage) -> Iterat
         (
             "quantiles",
             "Latency quantiles",
-            "Of acknowledged operations. A gap: nothing was acknowledged.",
+            "Acknowledged operations only. In a gap, no operation was acknowledged.",
             plots.quantiles(calls, on),
         ),
         ("rate", "Rate", "Operations completed per second, by outcome.", plots.rate(calls, on)),
         (
             "leaders",
             "Leaders and terms",
-            "What each node said of itself when asked, about once a second; the number is the leader's term.",
+            "The status that each node reported, about once a second; the number is the leader's term.",
             plots.leaders(observations, on),
         ),
         (
             "positions",
             "Log positions",
             "Committed index of each node, and (thin) the last entry of its log. "
-            "Where a line falls, entries were cut off.",
+            "If a line falls, entries were truncated.",
             plots.positions(observations, on),
         ),
         (
             "lag",
             "Entries behind",
-            "How far each node's committed index lies behind the last entry any node had spoken of.",
+            "Distance between each node's committed index and the last entry that any node had reported.",
             plots.lag(observations, on),
         ),
         (
             "machine",
-            "What the machine gave",
-            "How long a server's thread that could go on waited for a processor, on average over two seconds; thin: by "
-            "how much the latest timer came too late; triangles: the longest pause of a garbage collector. Above 5 ms "
-            "of waiting, judgements of time are doubted.",
+            "Resources of the machines",
+            "Wait of a runnable server thread for a processor, average over two seconds; thin: delay of the latest "
+            "timer; triangles: longest garbage-collection pause. Above 5 ms of waiting, verdicts about time may be "
+            "unknown.",
             plots.machine(record.machine, on),
         ),
     ]
@@ -317,25 +317,25 @@ def _charts(record: RunRecord, calls: Sequence[Call], on: plots.Stage) -> Iterat
 
 
 def leader_changes(observations: Sequence[Observation]) -> list[Change]:
-    """When a node was first seen to lead in a term, in order; and who else said it led at that moment."""
-    said: dict[str, Observation] = {}
+    """When a node was first seen to lead in a term, in order; and who else reported to be leader at that moment."""
+    label: dict[str, Observation] = {}
     led: dict[tuple[str, int | None], None] = {}
     changes: list[Change] = []
     for seen in observations:
         if seen.role == "leader" and (seen.node, seen.term) not in led:
             before = next(reversed(led)) if led else None
-            others = [o for o in said.values() if o.role == "leader" and o.node != seen.node]
+            others = [o for o in label.values() if o.role == "leader" and o.node != seen.node]
             changes.append(
                 Change(
                     clock(seen.time),
                     text(seen.node, 40),
                     text(seen.term),
                     text(f"{before[0]}, term {before[1]}", 60) if before else "none seen",
-                    "; ".join(text(f"{o.node} in term {o.term} (asked {clock(o.time)})", 80) for o in others),
+                    "; ".join(text(f"{o.node} in term {o.term} (at {clock(o.time)})", 80) for o in others),
                 )
             )
             led[seen.node, seen.term] = None
-        said[seen.node] = seen
+        label[seen.node] = seen
     return changes
 
 
@@ -380,14 +380,14 @@ def _detail(node: str, detail: object) -> str:
     return ", ".join(f"{k} {v}" for k, v in flat(detail)) if isinstance(detail, Mapping) else text(detail, 120)
 
 
-def _back(interval: FaultInterval, acks: Sequence[int], told: object) -> str:
+def _back(interval: FaultInterval, acks: Sequence[int], message: object) -> str:
     """How long after the heal something was acknowledged: as the availability checker says, else the first `ok`."""
     if interval.end_ns is None:
         return "–"
-    if isinstance(told, int | float):
-        return duration(told * 1e9)
+    if isinstance(message, int | float):
+        return duration(message * 1e9)
     at = bisect_right(acks, interval.end_ns)
-    return duration(acks[at] - interval.end_ns) if told is ... and at < len(acks) else "never"
+    return duration(acks[at] - interval.end_ns) if message is ... and at < len(acks) else "never"
 
 
 def _stats(calls: Sequence[Call]) -> list[StatsRow]:
@@ -420,10 +420,10 @@ def _errors(calls: Sequence[Call]) -> list[ErrorRow]:
     for call in calls:
         done = call.completion
         if done is not None and done.type != OK:
-            said = done.error or "no reason given"
-            which = (done.type, _VARIES.sub("…", said[:300]))
+            label = done.error or "no reason given"
+            which = (done.type, _VARIES.sub("…", label[:300]))
             times[which] += 1
-            example.setdefault(which, said)
+            example.setdefault(which, label)
             fs.setdefault(which, set()).add(done.f)
     return [
         ErrorRow(number(n), which[0], text(", ".join(sorted(fs[which])), 80), text(example[which]))

@@ -1,7 +1,8 @@
-"""The charts over time: latency, rate, leaders and terms, log positions. Each gives Markup, or None with no data.
+"""The charts over time: latency, rate, leaders and terms, log positions. Each function returns Markup, or None without
+data.
 
-A point is drawn where somebody would see it: at most one per small square of the picture, so that a run of a million
-operations makes a picture of some thousand points that looks the same, and rare outcomes are never thinned away.
+At most one point per small square of the picture is drawn. A run of a million operations gives a picture of some
+thousand points that looks the same. Rare outcomes are never dropped.
 """
 
 from __future__ import annotations
@@ -177,12 +178,12 @@ def leaders(observations: Sequence[Observation], on: Stage) -> Markup | None:
         parts.append(tag("text", svg.fit(node, frame.left - 8), x=frame.left - 8, y=y + 16, text_anchor="end"))
         for start, end, role, term in spells([o for o in observations if o.node == node], on.t1):
             x1, x2 = frame.x(start), max(frame.x(end), frame.x(start) + 1)
-            said = f"{role}, term {term}" if term is not None else role
+            words = f"{role}, term {term}" if term is not None else role
             label = svg.fit(f"leader {term}", x2 - x1 - 6) or svg.fit(f"{term}", x2 - x1 + 10)
             parts.append(
                 tag(
                     "g",
-                    title(f"{node}: {said}, {clock(start)} to {clock(end)}"),
+                    title(f"{node}: {words}, {clock(start)} to {clock(end)}"),
                     tag("rect", x=x1, y=y + 3, width=x2 - x1, height=row - 6),
                     tag("text", label, x=x1 + 4, y=y + 16) if role == "leader" else "",
                     class_=f"role {role if role in ROLES else 'silent'}",
@@ -203,7 +204,7 @@ def positions(observations: Sequence[Observation], on: Stage) -> Markup | None:
 
 
 def lag(observations: Sequence[Observation], on: Stage) -> Markup | None:
-    """How many entries each node's committed index lies behind the last entry any node has spoken of so far."""
+    """How many entries each node's committed index is after the last entry any node has spoken of so far."""
     farthest = -1
     series: dict[str, dict[str, list[tuple[int, float]]]] = {}
     for o in observations:

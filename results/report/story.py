@@ -1,4 +1,4 @@
-"""The anomalies, told: each with the ops that prove it, a timeline, and what the nodes said of themselves."""
+"""The anomalies in the report: each with the ops that prove it, a timeline, and the statuses of the nodes."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ class OpRow:
 
 
 @dataclass(frozen=True)
-class NodeSaid:
-    """What a node said of itself around the anomaly: facts, and its last log lines as preformatted text."""
+class NodeReport:
+    """What a node reported around the anomaly: facts, and its last log lines as preformatted text."""
 
     name: str
     facts: Sequence[Pair]
@@ -66,7 +66,7 @@ class AnomalyStory:
     faults: Sequence[str]
     rows: Sequence[OpRow]
     also: int
-    nodes: Sequence[NodeSaid]
+    nodes: Sequence[NodeReport]
     details: Sequence[Pair]
 
 
@@ -99,13 +99,13 @@ def tell(
     ranked.sort(key=lambda entry: entry[:2])
     index = _Index(record) if ranked else None
     names = list(dict.fromkeys(b.fault for b in faults))
-    told = [
+    message = [
         _describe(f"anomaly-{i}", checker, anomaly, index, faults, names)
         for i, (_, _, checker, anomaly) in enumerate(ranked[:TOLD], start=1)
         if index is not None
     ]
     rest = ranked[TOLD:]
-    return told, [_listed(checker, anomaly) for _, _, checker, anomaly in rest[:LISTED]], max(0, len(rest) - LISTED)
+    return message, [_listed(checker, anomaly) for _, _, checker, anomaly in rest[:LISTED]], max(0, len(rest) - LISTED)
 
 
 class _Index:
@@ -217,15 +217,15 @@ def _faults_at(faults: Sequence[FaultInterval], start: int, end: int) -> str:
     return ", ".join(text(f"#{b.id} {b.fault}", 60) for b in faults if b.covers(start, end))
 
 
-def _nodes(nodes: object) -> Iterator[NodeSaid]:
+def _nodes(nodes: object) -> Iterator[NodeReport]:
     if not isinstance(nodes, Mapping):
         return
-    for name, said in nodes.items():
-        facts = dict(said) if isinstance(said, Mapping) else {"said": said}
+    for name, label in nodes.items():
+        facts = dict(label) if isinstance(label, Mapping) else {"said": label}
         log = next((facts.pop(k) for k in ("log", "last_log_lines", "lines") if k in facts), None)
         if isinstance(facts.get("time"), int):
             facts["asked at"] = clock(facts.pop("time"))
-        yield NodeSaid(text(name, 40), [(k, v[:300]) for k, v in flat(facts)], lines(log, 8000) if log else "")
+        yield NodeReport(text(name, 40), [(k, v[:300]) for k, v in flat(facts)], lines(log, 8000) if log else "")
 
 
 def _details(details: Mapping[str, Any]) -> Iterator[Pair]:
@@ -236,5 +236,5 @@ def _details(details: Mapping[str, Any]) -> Iterator[Pair]:
         of_texts = isinstance(value, list | tuple) and any(isinstance(v, str) for v in value)
         several = (of_texts and len(value) > 1) or (isinstance(value, str) and "\n" in value)
         long = isinstance(value, Mapping | list | tuple) and len(text(value, 200)) > 110
-        said = lines(value, 8000) if several or long else text(value, 2000)
-        yield text(name, 80).replace("_", " "), said
+        label = lines(value, 8000) if several or long else text(value, 2000)
+        yield text(name, 80).replace("_", " "), label

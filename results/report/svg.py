@@ -1,6 +1,6 @@
-"""Small pictures in SVG, drawn by hand: they take the page's colours, print sharply and weigh little.
+"""Small pictures in SVG, generated directly: they use the page's colours, print sharply and are small.
 
-Everything is `Markup`: what comes in as plain text is escaped, so that a key named `<script>` stays a name.
+Everything is `Markup`. Plain text is escaped, so a key named `<script>` stays a name.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ LABEL_PX = 6.1
 
 def tag(name: str, *children: str, **attributes: Attribute) -> Markup:
     """An element. `stroke_width=2` becomes `stroke-width="2"`, `class_` becomes `class`; None is left out."""
-    said = "".join(
+    label = "".join(
         f' {key.rstrip("_").replace("_", "-")}="{escape(_short(value))}"'
         for key, value in attributes.items()
         if value is not None
     )
     inner = Markup("").join(_clean(child) for child in children)
-    return Markup(f"<{name}{said}>{inner}</{name}>" if inner else f"<{name}{said}/>")
+    return Markup(f"<{name}{label}>{inner}</{name}>" if inner else f"<{name}{label}/>")
 
 
-def title(said: str) -> Markup:
+def title(label: str) -> Markup:
     """What shows when the mouse rests on the element."""
-    return Markup("<title>") + visible(said) + Markup("</title>")
+    return Markup("<title>") + visible(label) + Markup("</title>")
 
 
 def picture(width: float, height: float, label: str, *parts: str, class_: str = "plot") -> Markup:
@@ -52,10 +52,10 @@ def picture(width: float, height: float, label: str, *parts: str, class_: str = 
     )
 
 
-def fit(said: str, px: float) -> str:
+def fit(label: str, px: float) -> str:
     """The text if it fits in so many pixels, else cut; empty when less than three characters fit."""
     room = int(px / LABEL_PX)
-    return said if len(said) <= room else text(said, room) if room >= 3 else ""
+    return label if len(label) <= room else text(label, room) if room >= 3 else ""
 
 
 @dataclass(frozen=True)
@@ -117,7 +117,7 @@ def draw_bands(shown: Sequence[FaultInterval], frame: Frame, names: Sequence[str
         wide = max(x2 - x1, 1.5)
         y = frame.top - BAND_ROW * (lane + 1) - 2
         tint = f"band band{names.index(interval.fault) % 6}"
-        said = fit(interval.label, wide - 6) or fit(f"#{interval.id}", wide + LABEL_PX)
+        label = fit(interval.label, wide - 6) or fit(f"#{interval.id}", wide + LABEL_PX)
         end = clock(interval.end_ns) if interval.end_ns else "the end"
         parts.append(
             tag(
@@ -125,7 +125,7 @@ def draw_bands(shown: Sequence[FaultInterval], frame: Frame, names: Sequence[str
                 title(f"{interval.label}, {clock(interval.start_ns)} to {end}"),
                 tag("rect", x=x1, y=frame.top, width=wide, height=frame.bottom - frame.top, class_="wash"),
                 tag("rect", x=x1, y=y, width=wide, height=BAND_ROW - 2, rx=2, class_="chip"),
-                tag("text", said, x=x1 + 3, y=y + 11) if said else "",
+                tag("text", label, x=x1 + 3, y=y + 11) if label else "",
                 class_=tint,
             )
         )
@@ -144,13 +144,13 @@ def legend(entries: Iterable[tuple[Markup, str]], x: float, y: float) -> Markup:
 
 def polyline(points: Iterable[tuple[float, float]], **attributes: Attribute) -> Markup:
     """A line through points in px. Points of which nobody could see a difference (under half a px) are left out."""
-    said: list[str] = []
+    label: list[str] = []
     last: tuple[float, float] | None = None
     for x, y in points:
         if last is None or abs(x - last[0]) + abs(y - last[1]) >= 0.5:
-            said.append(f"{_short(x)},{_short(y)}")
+            label.append(f"{_short(x)},{_short(y)}")
             last = (x, y)
-    return tag("polyline", points=" ".join(said), fill="none", **attributes) if said else Markup("")
+    return tag("polyline", points=" ".join(label), fill="none", **attributes) if label else Markup("")
 
 
 def time_ticks(t0: int, t1: int, wanted: int = 12) -> list[int]:

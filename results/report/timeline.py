@@ -1,7 +1,7 @@
-"""The operations around an anomaly: processes as lanes, operations as bars, faults as shaded stretches.
+"""The operations around an anomaly: processes as lanes, operations as bars, faults as shaded intervals.
 
-Time is bent: a stretch in which nothing happens is drawn short and one in which much happens is drawn wide, so that
-ops of a millisecond and time-outs of four seconds can be read in one picture. The order of events is exact.
+The time axis is not linear: an interval without events is drawn short, and one with many events is drawn wide. So ops
+of a millisecond and time-outs of four seconds fit into one picture. The order of events is exact.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ def draw(scene: TimelineSlice, faults: Sequence[FaultInterval], names: Sequence[
         parts.append(_bar(call, bend, top + lane * _ROW, room, call.invoke.index in scene.core, later == []))
     label = (
         f"Timeline of {count(len(calls), 'operation')} by process, {precise(scene.start)} to {precise(scene.end)}; "
-        f"{count(len(scene.core), 'operation')} of the anomaly highlighted; the table beside it says the same in words"
+        f"{count(len(scene.core), 'operation')} of the anomaly highlighted; the table beside it has the same data"
     )
     return svg.picture(width, bottom + (36 if scene.cuts else 22), label, *parts, class_="timeline")
 
@@ -179,19 +179,19 @@ def _distance(anchors: Sequence[int], i: int) -> int:
 def _bar(call: Call, bend: _Bend, y: float, room: float, core: bool, last: bool) -> Markup:
     x1 = bend.x(call.start)
     x2 = max(bend.x(call.end), x1 + 3) if call.end is not None else bend.right
-    said = call_text(call)
+    label = call_text(call)
     done = call.completion
-    known = "nothing was ever heard of it" if done is None else f"{done.type} at {precise(done.time)}"
+    known = "there was no answer" if done is None else f"{done.type} at {precise(done.time)}"
     node = call.invoke.extra.get("node") or (done.extra.get("node") if done else None)
     hover = [
-        f"{said}  (op {call.invoke.index}, process {call.invoke.process}"
+        f"{label}  (op {call.invoke.index}, process {call.invoke.process}"
         + (f", node {text(node, 40)})" if node else ")"),
         f"invoked at {precise(call.start)}, {known}",
         *([text(done.error)] if done is not None and done.error else []),
     ]
     beside = x2 - x1 < 14
     place = x2 + 3 if beside else x1 + 4
-    shown = _label(call, said, x1 + room - place - 2, core)
+    shown = _label(call, label, x1 + room - place - 2, core)
     fade = ""
     if call.outcome == "info":
         # It may still take effect at any later time: the bar fades out to the right and has no end.
@@ -207,12 +207,12 @@ def _bar(call: Call, bend: _Bend, y: float, room: float, core: bool, last: bool)
     )
 
 
-def _label(call: Call, said: str, room: float, core: bool) -> str:
+def _label(call: Call, label: str, room: float, core: bool) -> str:
     """The longest way to name the call that fits: with its index (in a core), with its key, without, cut."""
     bare = call_text(Call(replace(call.invoke, key=None), call.completion and replace(call.completion, key=None)))
     bold = 1.12 if core else 1.0
-    ways = [f"{call.invoke.index}: {said}"] if core else []
-    for way in [*ways, said, bare]:
+    ways = [f"{call.invoke.index}: {label}"] if core else []
+    for way in [*ways, label, bare]:
         if len(way) * svg.LABEL_PX * bold <= room:
             return way
     return svg.fit(bare, room / bold)
@@ -247,14 +247,14 @@ def _faults(shown: Sequence[FaultInterval], bend: _Bend, top: float, bottom: flo
         x1 = bend.x(interval.start_ns)
         x2 = max(bend.x(interval.end_ns) if interval.end_ns is not None else bend.right, x1 + 2)
         y = top - svg.BAND_ROW * (lane + 1) - 2
-        said = svg.fit(interval.label, x2 - x1 - 6)
+        label = svg.fit(interval.label, x2 - x1 - 6)
         parts.append(
             tag(
                 "g",
                 title(f"{interval.label}, from {precise(interval.start_ns)}"),
                 tag("rect", x=x1, y=top, width=x2 - x1, height=bottom - top, class_="wash"),
                 tag("rect", x=x1, y=y, width=x2 - x1, height=svg.BAND_ROW - 2, rx=2, class_="chip"),
-                tag("text", said, x=x1 + 3, y=y + 11) if said else "",
+                tag("text", label, x=x1 + 3, y=y + 11) if label else "",
                 class_=f"band band{names.index(interval.fault) % 6}",
             )
         )

@@ -1,4 +1,4 @@
-"""The page that shows what many runs show together (`results.trends`): three tables and two plots."""
+"""The page with the summary of many runs (`results.trends`): three tables and two plots."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from statistics import median
 
 from markupsafe import Markup
 
-from results.report.layout import lay_out
+from results.report.layout import render_template
 from results.report.svg import legend, picture, polyline, round_ticks, tag, title
 from results.report.words import text
 from results.trends import Group, RunTrend, Trends
@@ -22,7 +22,7 @@ MOST = 400
 def trends_page(trends: Trends, nonce: str = "") -> str:
     """The page as HTML. It needs nothing else."""
     shown = list(trends.runs)[-MOST:]
-    return lay_out(
+    return render_template(
         "trends.html.j2",
         nonce=nonce,
         total=len(trends.runs),
@@ -84,7 +84,7 @@ def _verdict_plot(runs: Sequence[RunTrend]) -> Markup:
         mark = tag("rect", title(what), x=_x(number, len(runs)) - wide / 2, y=y - 6, width=wide, height=12)
         parts.append(tag("g", mark, class_=f"mark {run.verdict.value}"))
     height = 10 + _ROW * len(groups) + 8
-    return picture(_WIDTH, height, "verdicts of the runs, the newest at the right", *parts)
+    return picture(_WIDTH, height, "verdicts of the runs, the newest on the right", *parts)
 
 
 def _silence_plot(runs: Sequence[RunTrend]) -> Markup:

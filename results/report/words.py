@@ -1,4 +1,4 @@
-"""How times, values and operations are written for people."""
+"""Formats of times, values and operations for people."""
 
 from __future__ import annotations
 
@@ -45,25 +45,25 @@ def count(n: int, thing: str, things: str | None = None) -> str:
 def text(value: object, limit: int = 300) -> str:
     """Any JSON value on one line, at most `limit` characters; what cannot be seen is written as an escape."""
     if isinstance(value, str):
-        said = value
+        label = value
     elif value is None:
-        said = "nil"
+        label = "nil"
     else:
-        said = json.dumps(value, ensure_ascii=False, default=str, separators=(", ", ": "))
+        label = json.dumps(value, ensure_ascii=False, default=str, separators=(", ", ": "))
     # Cut first: a value may be megabytes. Escapes may lengthen it again, so cut twice.
-    said = visible(said[: limit + 1], keep="")
-    return said if len(said) <= limit else said[: limit - 1] + "…"
+    label = visible(label[: limit + 1], keep="")
+    return label if len(label) <= limit else label[: limit - 1] + "…"
 
 
 def lines(value: object, limit: int = 20_000) -> str:
     """A value as preformatted text: log lines stay lines, other JSON is indented. At most `limit` characters."""
     if isinstance(value, str):
-        said = value
+        label = value
     elif isinstance(value, list | tuple) and value and all(isinstance(v, str) for v in value):
-        said = "\n".join(value)
+        label = "\n".join(value)
     else:
-        said = json.dumps(value, ensure_ascii=False, default=str, indent=2)
-    cut = said if len(said) <= limit else said[:limit] + f"\n… ({number(len(said) - limit)} characters more)"
+        label = json.dumps(value, ensure_ascii=False, default=str, indent=2)
+    cut = label if len(label) <= limit else label[:limit] + f"\n… ({number(len(label) - limit)} characters more)"
     return visible(cut)
 
 
@@ -88,10 +88,10 @@ def call_text(call: Call, limit: int = 80) -> str:
     """An operation with its result where it is known, else with its argument."""
     done = call.completion
     known = done is not None and (done.type == OK or done.value is not None)
-    said = op_text(done if done is not None and known else call.invoke, limit)
+    label = op_text(done if done is not None and known else call.invoke, limit)
     if call.invoke.f == "read" and call.outcome != OK:
-        said += " → ?"
-    return said
+        label += " → ?"
+    return label
 
 
 def flat(table: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, str]]:
@@ -100,12 +100,12 @@ def flat(table: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, str]
         if isinstance(value, Mapping):
             yield from flat(value, f"{prefix}{key}.")
         elif value not in (None, "", [], ()):
-            said = ", ".join(map(text, value)) if isinstance(value, list | tuple) else text(value, 2000)
-            yield text(f"{prefix}{key}"), said
+            label = ", ".join(map(text, value)) if isinstance(value, list | tuple) else text(value, 2000)
+            yield text(f"{prefix}{key}"), label
 
 
 def shown_path(path: Path) -> str:
-    """A path as one would type it: relative to where the program runs when it lies below, quoted for a shell."""
+    """A path as one would type it: relative to where the program runs when it is below, quoted for a shell."""
     here = Path.cwd()
     full = path.absolute()
     return shlex.quote(str(full.relative_to(here) if full.is_relative_to(here) else full))

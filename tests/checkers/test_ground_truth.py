@@ -36,9 +36,9 @@ def history(summary: list[str]) -> History:
     """Every message of a summary acknowledged, and read from both replicas in the end."""
     ops: list[Op] = []
     for line in summary:
-        said = json.loads(line)
-        if isinstance(said, list):
-            topic, queue, offset, _, message = said[:5]
+        output = json.loads(line)
+        if isinstance(output, list):
+            topic, queue, offset, _, message = output[:5]
             key = f"{topic}:a:{queue}"
             ops.append(Op(len(ops), len(ops), 0, "invoke", "send", key, message))
             ops.append(Op(len(ops), len(ops), 0, "ok", "send", key, [offset, message], extra={"node": "n1"}))

@@ -128,7 +128,7 @@ def test_too_short_a_watch_is_unknown_and_the_restart_ends_the_judgement() -> No
     story.write(80, extra={"phase": "final"})
     result = availability().check(story.record())
     assert result.verdict == Verdict.UNKNOWN
-    assert "watched" in result.reason
+    assert "observed" in result.reason
 
 
 @pytest.mark.parametrize(
@@ -269,7 +269,7 @@ def test_a_follower_that_is_not_fed_is_starved() -> None:
     assert Replication(30).check(followed(range(10, 35))).verdict == Verdict.VALID
     bad = Replication(30).check(followed(range(10, 45)))
     assert [a.name for a in bad.anomalies] == ["starved-follower"]
-    assert "n2's log stood at index 90" in bad.reason
+    assert "n2's log stopped at index 90" in bad.reason
     # Under a partition from its leader it cannot be fed: only what follows counts.
     assert Replication(30).check(followed(range(10, 45), strike=(9, 20))).verdict == Verdict.VALID
     assert Replication(30).check(followed(range(10, 58), strike=(9, 20))).verdict == Verdict.INVALID

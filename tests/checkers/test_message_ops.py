@@ -34,10 +34,12 @@ def test_what_our_runs_write_is_as_the_schema_says() -> None:
         assert validate(simulate(seed, bug, expiring=seed == 3, **how)[0].history) == []
 
 
-def one(f: str, asked: Any, got: Any, key: str | None = "q", **extra: Any) -> History:
+def one(f: str, requested: Any, got: Any, key: str | None = "q", **extra: Any) -> History:
     at = {"group": "g", "invisible_ms": 5, "id": 1}
-    said = {name: value for name, value in at.items() if name in FORMS[f].extra} | extra
-    return History([Op(0, 0, 0, "invoke", f, key, asked, None, said), Op(1, 1, 0, "ok", f, key, got, None, said)])
+    output = {name: value for name, value in at.items() if name in FORMS[f].extra} | extra
+    return History(
+        [Op(0, 0, 0, "invoke", f, key, requested, None, output), Op(1, 1, 0, "ok", f, key, got, None, output)]
+    )
 
 
 @pytest.mark.parametrize(
@@ -94,7 +96,7 @@ def test_a_bug_of_a_judge_is_not_taken_for_bad_data() -> None:
 
 
 def test_bad_values_are_never_called_a_failure_of_a_judge() -> None:
-    rng, told = Random(7), 0
+    rng, text = Random(7), 0
     good = list(simulate(1, None, 2, consumers=1, owners=1)[0].history)
     good += [
         Op(len(good) + i, good[-1].time + i, 900, type_, "pop", None, value, None, {"group": "g", "invisible_ms": 9})
@@ -117,5 +119,5 @@ def test_bad_values_are_never_called_a_failure_of_a_judge() -> None:
         history = History(bad)
         for result in judge(RunRecord(history), JUDGES).results:
             assert "itself failed" not in result.reason, f"{victim} {field} {value}: {result.stats}"
-        told += bool(validate(history))
-    assert told > 100
+        text += bool(validate(history))
+    assert text > 100

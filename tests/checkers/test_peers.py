@@ -27,7 +27,7 @@ from results.verdict import Verdict
 PEERS = Path(__file__).parents[1] / "data" / "peers"
 
 SAME_AS = {
-    "G1a": "phantom",
+    "G1a": "aborted-read",
     "lost-write": "lost",
     "duplicate": "duplicated",
     "inconsistent-offsets": "inconsistent-offsets",

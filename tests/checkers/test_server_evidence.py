@@ -30,8 +30,8 @@ def line(second: int, text: str) -> str:
 
 
 def at(second: int, role: str, committed: int, end: int) -> str:
-    said = f"term=3 ledgerBeforeBegin=-1 ledgerEnd={end} committed={committed} watermarks={{}} appliedIndex=5"
-    return line(second, f"[n1][{role}] {said}")
+    output = f"term=3 ledgerBeforeBegin=-1 ledgerEnd={end} committed={committed} watermarks={{}} appliedIndex=5"
+    return line(second, f"[n1][{role}] {output}")
 
 
 TRUNCATED = "[TRUNCATE] truncateIndex: {}, after truncate, ledgerEndIndex: -1 ledgerEndTerm: -1"
@@ -137,5 +137,5 @@ def test_a_jvm_crash_fails_the_run(tmp_path: Path) -> None:
 
 def test_last_lines_stop_at_the_moment(tmp_path: Path) -> None:
     run = record(tmp_path, {"n1": [line(s, f"line {s}") for s in range(30)]})
-    said = last_lines(run, "n1", 10 * S, count=2)
-    assert [text[-6:] for text in said] == ["line 8", "line 9"]
+    output = last_lines(run, "n1", 10 * S, count=2)
+    assert [text[-6:] for text in output] == ["line 8", "line 9"]

@@ -6,7 +6,7 @@ import pytest
 
 from checkers.api import judge
 from checkers.availability import Availability
-from checkers.starvation import LATE_MS, PAUSE_MS, WAIT_MS, describe, short_of_processor
+from checkers.starvation import LATE_MS, PAUSE_MS, WAIT_MS, describe, shortage_s
 from results.history import History
 from results.machine import CONTROL, MachineSample
 from results.op import Op
@@ -73,7 +73,7 @@ def test_time(machine: list[MachineSample], expected: Verdict) -> None:
     assert result.verdict == expected
     assert (result.anomalies[0].doubt is not None) == (expected == Verdict.UNKNOWN)
     if expected == Verdict.UNKNOWN:
-        assert "did not give the servers the processor they need" in result.reason
+        assert "did not give the servers enough processor time" in result.reason
 
 
 def test_content_is_never_excused() -> None:
@@ -119,13 +119,13 @@ def test_the_real_judge_of_silences() -> None:
 def test_samples_that_overlap_count_once() -> None:
     """A clock that was set back: the later samples of a node begin within the earlier ones."""
     machine = [MachineSample(CONTROL, a * S, b * S, LATE_MS) for a, b in ((0, 10), (2, 4), (3, 12), (20, 22))]
-    assert short_of_processor(machine, 0, 30 * S) == 14
+    assert shortage_s(machine, 0, 30 * S) == 14
 
 
 def test_what_is_told_of_a_run() -> None:
     assert describe([]) == "not measured"
     assert describe(samples(0, 20) + samples(20, 30, wait_ms=50)) == (
-        "a server's thread waited 16.73 ms for a processor on average; short of it for 10 of 30 s"
+        "a server's thread waited 16.73 ms for a processor on average; shortage for 10 of 30 s"
     )
-    assert describe(samples(0, 20, nodes=[CONTROL])) == "short of it for 0 of 20 s"
-    assert short_of_processor(samples(0, 30, wait_ms=50), 5 * S, 12 * S) == 7.0
+    assert describe(samples(0, 20, nodes=[CONTROL])) == "shortage for 0 of 20 s"
+    assert shortage_s(samples(0, 30, wait_ms=50), 5 * S, 12 * S) == 7.0

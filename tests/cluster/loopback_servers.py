@@ -95,15 +95,15 @@ def start(kind: str, folder: Path, jars: Path, settings: Mapping[str, str | int]
 
 async def eventually(ask: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
     """What the servers come to answer that is true, or fail with what they said last."""
-    said: Any = None
+    output: Any = None
     try:
         async with asyncio.timeout(PATIENCE_S):
             while True:
                 try:
-                    if said := await ask():
-                        return said
+                    if output := await ask():
+                        return output
                 except (AdminError, RemotingError) as e:
-                    said = e
+                    output = e
                 await asyncio.sleep(0.2)
     except TimeoutError:
-        raise AssertionError(f"not within {PATIENCE_S:.0f} s; the last answer: {said}") from None
+        raise AssertionError(f"not within {PATIENCE_S:.0f} s; the last answer: {output}") from None

@@ -45,9 +45,9 @@ class Going:
     `store`: where this process finds the store. `said`: what the files with the output are called.
     """
 
-    def __init__(self, argv: Sequence[str | Path], store: Path, said: Path) -> None:
+    def __init__(self, argv: Sequence[str | Path], store: Path, output: Path) -> None:
         self.store = store
-        self._said = said.with_suffix(".out"), said.with_suffix(".err")
+        self._said = output.with_suffix(".out"), output.with_suffix(".err")
         with self._said[0].open("wb") as out, self._said[1].open("wb") as err:
             # A session of its own: a Ctrl-C reaches a whole process group, and must reach only this one. What a shell
             # starts in the background is deaf to it from birth, and so would be all that we start in turn.
@@ -127,7 +127,7 @@ class Going:
 
 @contextmanager
 def going(
-    *args: str | Path, store: Path, seen: Path | None = None, wrapper: Sequence[str] = (), said: Path | None = None
+    *args: str | Path, store: Path, seen: Path | None = None, wrapper: Sequence[str] = (), output: Path | None = None
 ) -> Iterator[Going]:
     """`harness run ARGS --store STORE`, started; on the small DLedger group where ARGS name nothing else. However the
     test ends, the command has ended too.
@@ -136,7 +136,7 @@ def going(
     files with the output are called, where several runs have one store.
     """
     dledger = () if {"--workload", "--plan", "--topology"}.intersection(args) else ("--workload", "register")
-    run = Going([*wrapper, HARNESS, "run", *dledger, *args, "--store", store], seen or store, said or store)
+    run = Going([*wrapper, HARNESS, "run", *dledger, *args, "--store", store], seen or store, output or store)
     try:
         yield run
     finally:

@@ -60,7 +60,7 @@ def test_ctrl_c_in_a_run_that_is_repeated(docker_run: Run, tmp_path: Path) -> No
 
     assert_never_valid(ended)
     assert ended.code == Verdict(ended.verdict["verdict"]).exit_code, ended.err
-    assert "broken off" in ended.results()["complete"]["reason"]
+    assert "was interrupted before its end" in ended.results()["complete"]["reason"]
     assert "the history ends during hammer-time 2" in ended.results()["faults"]["reason"]
     assert "interrupted" in ended.out
     assert "Traceback" not in ended.err
@@ -94,9 +94,9 @@ def test_kill_9_in_mid_fault_leaves_nothing_but_a_history(cluster: str, fault: s
         killed = started.kill()
     until(lambda: left_of(facts, processes) == [], "its nodes go")
 
-    said = harness("clean", "--dry-run")
-    assert said.returncode == 0
-    assert facts["run_id"] not in said.stdout
+    output = harness("clean", "--dry-run")
+    assert output.returncode == 0
+    assert facts["run_id"] not in output.stdout
 
     checked = harness("check", killed.dir.path)
     assert_never_valid(killed)
@@ -144,12 +144,12 @@ def fill(disk: Path) -> Path:
 
 def test_a_store_without_room_is_told_before_anything_starts(tmp_path: Path) -> None:
     with small_disk(tmp_path / "disk", 20) as (wrapper, _):
-        said = harness("run", "--cluster", "local", "--store", tmp_path / "disk" / "store", wrapper=wrapper)
-    assert said.returncode == FAILURE
-    assert said.stdout == ""
-    assert len(said.stderr.splitlines()) == 1
-    assert "20.0 MiB free" in said.stderr
-    assert "--store" in said.stderr
+        output = harness("run", "--cluster", "local", "--store", tmp_path / "disk" / "store", wrapper=wrapper)
+    assert output.returncode == FAILURE
+    assert output.stdout == ""
+    assert len(output.stderr.splitlines()) == 1
+    assert "20.0 MiB free" in output.stderr
+    assert "--store" in output.stderr
 
 
 def test_the_log_of_a_run_is_quiet_about_a_full_disk(capfd: pytest.CaptureFixture[str]) -> None:

@@ -42,7 +42,7 @@ def test_clean_in_another_pid_namespace_spares_a_run(tmp_path: Path) -> None:
         for env in ({}, {"HARNESS_CACHE": str(tmp_path / "cache")}):
             cleaned = harness("clean", "--kept", env=env, wrapper=elsewhere)
             assert cleaned.returncode == 0, cleaned.stdout + cleaned.stderr
-            assert f"{facts['run_id']} is still running, left alone" in cleaned.stdout
+            assert f"{facts['run_id']} is still running, not removed" in cleaned.stdout
         ended = started.wait()
     assert ended.code == 0, ended.out + ended.err
 
@@ -71,7 +71,7 @@ def test_a_kept_cluster_in_use_is_cleaned_by_nobody(cluster: str, tmp_path: Path
         with going(*options, store=tmp_path / "second") as started:
             until(lambda: any(op.type == "ok" for op in started.ops()), "clients are served")
             cleaned = harness("clean", "--kept", env=other)
-            assert f"{run_id} is in use, left alone" in cleaned.stdout
+            assert f"{run_id} is in use, not removed" in cleaned.stdout
             ended = started.wait()
         assert ended.code == 0, ended.out + ended.err
         assert f"{run_id} is kept" in harness("clean", env=other).stdout

@@ -120,9 +120,9 @@ def test_every_fault_strikes_and_is_seen(fixture: str, fault: str, request: pyte
         assert op.value["seen"], op
         assert op.error is None
         for node in op.value["nodes"]:
-            told = op.value["evidence"][node]
-            assert EVIDENCE.get(fault, "packets dropped since the probes") in told
-            assert "none" not in told
+            text = op.value["evidence"][node]
+            assert EVIDENCE.get(fault, "packets dropped since the probes") in text
+            assert "none" not in text
     ended = {op.value["id"]: op for op in struck.ops if op.f == "heal" and op.type == "info"}
     assert {op.value["id"] for op in injected} <= ended.keys()
     assert all(ended[op.value["id"]].error is None for op in injected)

@@ -315,10 +315,10 @@ def test_a_transaction_is_committed_rolled_back_and_asked_for(servers: Servers) 
         refused = await c.slave.end_transaction(halves[2], "commit", group="transactions-p")
         assert (refused.outcome.type, refused.code) == ("fail", 11)
 
-        async def asked() -> list[Check]:
+        async def requested() -> list[Check]:
             return checks
 
-        await eventually(asked)
+        await eventually(requested)
         assert {check.message.body for check in checks} == {b"3"}
         newest = checks[-1].half
         assert newest.transaction_id == halves[2].transaction_id

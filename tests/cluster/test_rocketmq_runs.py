@@ -19,7 +19,7 @@ pytestmark = pytest.mark.cluster
 
 NODES = {"n1", "n2", "n3", "n4", "n5"}
 SHORT = ("--time-limit", "20", "--interval", "6", "--duration", "5", "--rate", "200", "--seed", "1")
-OURS = {"phantom", "never-sent", "malformed-history", "unhealed-fault"}
+OURS = {"aborted-read", "never-sent", "malformed-history", "unhealed-fault"}
 """No fault of these runs, and no defect on record, makes a server do that: something of ours would have lied."""
 
 
@@ -90,8 +90,8 @@ def test_the_faults_struck_whom_they_were_aimed_at(pair: Pair) -> None:
 
 def master_at(ended: Run, time: int) -> str | None:
     """Who called itself master with the highest epoch, when last asked before a moment (ns); None: nobody did."""
-    said = {seen.node: seen for seen in read_observations(ended.dir.observations) if seen.time <= time}
-    masters = {seen.term or 0: seen.node for seen in said.values() if seen.role == "leader"}
+    output = {seen.node: seen for seen in read_observations(ended.dir.observations) if seen.time <= time}
+    masters = {seen.term or 0: seen.node for seen in output.values() if seen.role == "leader"}
     return masters[max(masters)] if masters else None
 
 

@@ -55,12 +55,12 @@ def test_controller(tmp_path: Path) -> None:
     topology = ControllerTopology(ServerSettings(settings={"broker.syncFlushTimeout": "7000"}))
     with nodes_for(topology, 3) as nodes:
         topology.start_all(PATIENCE_S)
-        said = looked(topology, nodes)
-        assert sorted(status.role for status in said) == ["follower", "follower", "leader"]
-        assert [status.extra["namesrv"] for status in said] == [True] * 3
-        (in_sync,) = [status.extra["in_sync"] for status in said if status.extra["controller"] == "leader"]
+        output = looked(topology, nodes)
+        assert sorted(status.role for status in output) == ["follower", "follower", "leader"]
+        assert [status.extra["namesrv"] for status in output] == [True] * 3
+        (in_sync,) = [status.extra["in_sync"] for status in output if status.extra["controller"] == "leader"]
         assert sorted(in_sync) == ["n1", "n2", "n3"]
-        ends = {status.end for status in said}
+        ends = {status.end for status in output}
         assert len(ends) == 1, "the message of the readiness test is on every replica before it is acknowledged"
         assert ends.pop() not in (0, None)
 
@@ -97,8 +97,8 @@ def test_the_others(topology: RocketmqTopology, count: int, roles: tuple[int, in
     """Ready means: every group has a master, its members follow, name servers list them, and a message was stored."""
     with nodes_for(topology, count) as nodes:
         topology.start_all(PATIENCE_S)
-        said = [status.role for status in looked(topology, nodes)]
-        assert (said.count("leader"), said.count("follower")) == roles
+        output = [status.role for status in looked(topology, nodes)]
+        assert (output.count("leader"), output.count("follower")) == roles
         assert all(server.process() for node in nodes for server in topology.servers(node))
 
 

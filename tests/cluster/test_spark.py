@@ -163,9 +163,9 @@ def test_a_cluster_on_which_a_worker_and_a_driver_die(tmp_path: Path) -> None:
         kept = found(output)
         assert 0 < len(kept) < len(expected)
         with submitted(cluster["master"], *arguments, output, log=tmp_path / "driver-2.log") as job:
-            said, _ = job.communicate(timeout=PATIENCE_S)
-        assert job.returncode == 1, said
-        assert " 0 done before" not in said
+            reply, _ = job.communicate(timeout=PATIENCE_S)
+        assert job.returncode == 1, reply
+        assert " 0 done before" not in reply
         assert found(output) == expected
         # A worker is killed, with everything that runs on it.
         output = tmp_path / "worker"
@@ -173,10 +173,10 @@ def test_a_cluster_on_which_a_worker_and_a_driver_die(tmp_path: Path) -> None:
             until_receipts(output, job)
             for pid in family(cluster["pids"]["worker-1"]):
                 os.kill(pid, signal.SIGKILL)
-            said, _ = job.communicate(timeout=PATIENCE_S)
-        assert job.returncode == 1, said
+            reply, _ = job.communicate(timeout=PATIENCE_S)
+        assert job.returncode == 1, reply
         assert found(output) == expected
-    logs = shown(tmp_path, said)
+    logs = shown(tmp_path, reply)
     assert "spark.hadoop.fs.s3a.secret.key" in logs
     assert "pl4nted" not in logs
 

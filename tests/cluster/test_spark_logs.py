@@ -68,6 +68,6 @@ def test_a_verdict_does_not_depend_on_where_it_is_computed(runs: dict[str, RunRe
     for name, run in runs.items():
         alone = LogAnomalies().check(RunRecord(run.history))  # (An op table has nothing but the ops.)
         assert (rows[name]["verdict"], rows[name]["reason"]) == (alone.verdict, alone.reason), name
-    assert "does not fit the op before it" in found["stray"].reason
+    assert "does not match the previous op" in found["stray"].reason
     assert "indices" in found["sparse"].reason
-    assert "times run back" in found["backwards"].reason
+    assert "times decrease" in found["backwards"].reason

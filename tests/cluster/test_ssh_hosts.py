@@ -234,17 +234,17 @@ def test_kill_9_in_mid_fault(park: Park, store: Path, tmp_path: Path) -> None:
 
     everything = [park.options()[3], *park.specs]
     assert "harness clean" in park.refused(*park.options(), "--nemesis", "none", store=store)
-    said = park.clean("--dry-run").stdout
-    assert f"ssh: {run_id} would remove: folders {' '.join(ROOTS)} on " in said
-    assert all(str(where) in said for where in everything)
+    output = park.clean("--dry-run").stdout
+    assert f"ssh: {run_id} would remove: folders {' '.join(ROOTS)} on " in output
+    assert all(str(where) in output for where in everything)
 
     known = park.known_hosts.read_text()
     park.known_hosts.write_text("".join(line for line in known.splitlines(True) if park.hosts[4].address not in line))
     partly = park.clean()
     park.known_hosts.write_text(known)
     assert partly.returncode == FAILURE
-    told = next(line for line in partly.stdout.splitlines() if "could not" in line)
-    assert all(word in told for word in (run_id, "n5", park.hosts[4].address, "is not known", "if it is gone for good"))
+    text = next(line for line in partly.stdout.splitlines() if "could not" in line)
+    assert all(word in text for word in (run_id, "n5", park.hosts[4].address, "is not known", "if it is gone for good"))
     assert "Traceback" not in partly.stdout + partly.stderr
     assert [server_state(host) != "" for host in park.hosts] == [False] * 4 + [True], "the others are clean already"
 
@@ -258,9 +258,9 @@ def lives(park: Park, started: Going) -> str:
     started.strike(1)
     run_id = started.environment()["run_id"]
     assert {host.read(f"{root}/{MARKER}") for host in park.hosts for root in ROOTS} == {f"{run_id}\n".encode()}
-    said = park.clean()
-    assert said.returncode == 0
-    assert f"ssh: {run_id} is still running, left alone" in said.stdout
+    output = park.clean()
+    assert output.returncode == 0
+    assert f"ssh: {run_id} is still running, not removed" in output.stdout
     return run_id
 
 

@@ -42,7 +42,7 @@ def in_fault(run: Going) -> None:
 
 
 def restarting(run: Going) -> None:
-    until(lambda: "restart everything" in run.out, "the final phase")
+    until(lambda: "restarting all servers" in run.out, "the final phase")
 
 
 def collecting(run: Going) -> None:

@@ -66,8 +66,8 @@ def chapters() -> dict[str, str]:
 
 
 def test_every_anomaly_has_its_chapter_and_no_chapter_is_about_nothing() -> None:
-    told = {name for name in chapters() if re.fullmatch(r"[a-z]+(-[a-z]+)*", name)}
-    assert told == emitted()
+    text = {name for name in chapters() if re.fullmatch(r"[a-z]+(-[a-z]+)*", name)}
+    assert text == emitted()
 
 
 @pytest.mark.parametrize("name", sorted(emitted()))

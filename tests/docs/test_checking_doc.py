@@ -28,22 +28,22 @@ def rows(heading: str) -> list[list[str]]:
 
 
 def test_every_model_is_there_with_its_operations() -> None:
-    told = dict(rows("Models"))
-    assert {name.strip("`") for name in told} == set(lin.MODELS)
+    text = dict(rows("Models"))
+    assert {name.strip("`") for name in text} == set(lin.MODELS)
     for name, model in lin.MODELS.items():
-        words = set(re.findall(r"`([a-z-]+)`", told[f"`{name}`"]))
+        words = set(re.findall(r"`([a-z-]+)`", text[f"`{name}`"]))
         inherited = {"read", "write"} if name == "cas-register" else set()
         assert words | inherited == model.fs, name
 
 
 def test_every_option_is_there() -> None:
     """Of the command, and no other."""
-    told = set(re.findall(r"--[a-z-]+", " ".join(row[0] for row in rows("The command"))))
-    assert told == {option for parameter in cli.commands["check"].params for option in parameter.opts if "--" in option}
+    text = set(re.findall(r"--[a-z-]+", " ".join(row[0] for row in rows("The command"))))
+    assert text == {option for parameter in cli.commands["check"].params for option in parameter.opts if "--" in option}
 
 
 def test_every_special_case_is_there() -> None:
-    told = {
+    text = {
         (name.strip("`"), algorithm.strip("`"))
         for names, algorithm, _ in rows("Special cases")
         for name in names.split(", ")
@@ -51,7 +51,7 @@ def test_every_special_case_is_there() -> None:
     modules = {"kv": strings, "fifo-queue": queues, "mutex": locks, "log": logs, "grow-only-set": sets, "set": sets}
     modules |= {"register": registers, "cas-register": registers}
     assert modules.keys() == {model.name for model, record in FAST.items() if record.monitors}
-    assert told == {(name, module.NAME) for name, module in modules.items()} | {("set", "search of each element")}
+    assert text == {(name, module.NAME) for name, module in modules.items()} | {("set", "search of each element")}
 
 
 def test_every_path_names_tests_that_are_there() -> None:

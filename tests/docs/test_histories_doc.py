@@ -23,9 +23,9 @@ def test_the_example_is_judged_as_the_page_says(tmp_path: Path, capsys: pytest.C
     path = tmp_path / "mq.jsonl"
     path.write_text(example[1])
     assert harness("check", path, "--workload", "log") == 1
-    said = re.sub(r" +\d+ ms", "     2 ms", capsys.readouterr().out.splitlines()[0]).replace(str(path), "mq.jsonl")
+    output = re.sub(r" +\d+ ms", "     2 ms", capsys.readouterr().out.splitlines()[0]).replace(str(path), "mq.jsonl")
     (shown,) = re.findall(r"^mq\.jsonl   invalid.*$", DOC, re.MULTILINE)
-    assert said.startswith(shown.removesuffix("..."))
+    assert output.startswith(shown.removesuffix("..."))
 
 
 def test_the_python_example_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -34,9 +34,9 @@ def test_the_python_example_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert code is not None
     (tmp_path / "mq.jsonl").write_text(example[1])
     monkeypatch.chdir(tmp_path)
-    said: list[tuple[object, ...]] = []
-    exec(code[1], {"print": lambda *what: said.append(what)})
-    assert [(str(checker), names) for checker, _, _, names in said] == [
+    output: list[tuple[object, ...]] = []
+    exec(code[1], {"print": lambda *what: output.append(what)})
+    assert [(str(checker), names) for checker, _, _, names in output] == [
         ("log", ["lost"]),
         ("linearizability", ["nonlinearizable"]),
         ("replicas", []),

@@ -148,8 +148,10 @@ def run(folder: Path, bug: Bug | None) -> Outcome:
             service = context.deployment.topology.service  # type: ignore[attr-defined]
             return SimClient(service, None if thread % 2 == 0 else service.nodes[thread // 2 % len(service.nodes)])
 
-    asked = plan()
-    return lifecycle.run(prepared(asked, bug, Simulated(asked)), Store(folder), lambda line: None, VirtualTimeLoop)
+    requested = plan()
+    return lifecycle.run(
+        prepared(requested, bug, Simulated(requested)), Store(folder), lambda line: None, VirtualTimeLoop
+    )
 
 
 def test_nine_writes_to_one_read_and_no_value_twice() -> None:
@@ -163,8 +165,8 @@ def test_nine_writes_to_one_read_and_no_value_twice() -> None:
 def test_a_good_service_is_valid_and_a_bad_one_is_not(tmp_path: Path) -> None:
     good = run(tmp_path / "good", None)
     assert good.judgement.verdict == Verdict.VALID, good.judgement.reason
-    asked = Counter(call.invoke.f for call in good.folder.load().history.clients.calls)
-    assert asked["write"] > 5 * asked["read"] > 0
+    requested = Counter(call.invoke.f for call in good.folder.load().history.clients.calls)
+    assert requested["write"] > 5 * requested["read"] > 0
     assert run(tmp_path / "bad", Bug.LOST_WRITE).judgement.verdict == Verdict.INVALID
 
 

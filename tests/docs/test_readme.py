@@ -111,8 +111,8 @@ def test_pictures_are_shown_and_small() -> None:
 
 
 def test_the_verdicts_and_their_exit_codes() -> None:
-    told = dict(re.findall(r"^\| `([a-z-]+)` \| (\d+) \|", README, re.MULTILINE))
-    assert told == {verdict.value: str(verdict.exit_code) for verdict in Verdict}
+    text = dict(re.findall(r"^\| `([a-z-]+)` \| (\d+) \|", README, re.MULTILINE))
+    assert text == {verdict.value: str(verdict.exit_code) for verdict in Verdict}
 
 
 @pytest.mark.parametrize("name", ["restart_one.py", "write_heavy.py"])

@@ -73,21 +73,21 @@ def steps(page: str) -> Iterator[Step]:
             yield Step(line, set(block[2].split()), commands)
 
 
-def differences(expected: list[str], said: list[str], tags: set[str]) -> str | None:
+def differences(expected: list[str], output: list[str], tags: set[str]) -> str | None:
     """What is wrong with an answer, or None. `...` alone stands for any lines, inside a line for any text."""
     if "varies" in tags:
-        return _missing_label(expected, said)
+        return _missing_label(expected, output)
     position, anywhere = 0, False
     for line in expected:
         if line.strip() == "...":
             anywhere = True
             continue
         pattern = _pattern(line, exact="exact" in tags)
-        found = next((i for i in range(position, len(said)) if pattern.fullmatch(said[i].rstrip())), None)
+        found = next((i for i in range(position, len(output)) if pattern.fullmatch(output[i].rstrip())), None)
         if found is None or (found > position and not anywhere):
-            return f"{line!r} is expected next; it says {said[position : position + 3]}"
+            return f"{line!r} is expected next; it says {output[position : position + 3]}"
         position, anywhere = found + 1, False
-    rest = said[position:]
+    rest = output[position:]
     return None if anywhere or not rest else f"it also says {rest[:3]}"
 
 
@@ -101,7 +101,7 @@ def _pattern(line: str, *, exact: bool) -> re.Pattern[str]:
     return re.compile(".*".join(parts))
 
 
-def _missing_label(expected: list[str], said: list[str]) -> str | None:
+def _missing_label(expected: list[str], output: list[str]) -> str | None:
     """Labels in their order. The lines of a run under way and of single anomalies have none that can be promised."""
     position = 0
     for line in expected:
@@ -111,9 +111,9 @@ def _missing_label(expected: list[str], said: list[str]) -> str | None:
         word = label[1].lower()
         pattern = _VERDICTS if re.fullmatch(_VERDICTS, word) else re.escape(word)
         wanted = re.compile(rf"\s*{pattern}\b", re.IGNORECASE)
-        found = next((i for i in range(position, len(said)) if wanted.match(said[i])), None)
+        found = next((i for i in range(position, len(output)) if wanted.match(output[i])), None)
         if found is None:
-            return f"a line of {word!r} is missing after line {position} of:\n" + "\n".join(said)
+            return f"a line of {word!r} is missing after line {position} of:\n" + "\n".join(output)
         position = found + 1
     return None
 
@@ -148,12 +148,12 @@ class Reader:
             (self.home / step.path).parent.mkdir(parents=True, exist_ok=True)
             (self.home / step.path).write_text(step.text)
         for command in step.commands:
-            said = self.type(command.typed)
-            problem = differences(command.answer, said, step.tags)
+            output = self.type(command.typed)
+            problem = differences(command.answer, output, step.tags)
             assert problem is None, f"tutorial.md:{step.line}: $ {command.typed}\n{problem}"
             if "varies" in step.tags:
                 allowed = {1} if "invalid" in step.tags else {0, 1, 2}
-                assert self.code in allowed, f"tutorial.md:{step.line}: {self.code}\n" + "\n".join(said)
+                assert self.code in allowed, f"tutorial.md:{step.line}: {self.code}\n" + "\n".join(output)
 
     def type(self, command: str) -> list[str]:
         """The lines it answers. The exit code is kept for an `echo $?` that follows."""
@@ -161,9 +161,9 @@ class Reader:
             return self._serve()
         if self.offline and command.startswith("pip install"):
             return self._installed(self.home / command.rsplit(maxsplit=1)[-1])
-        asked = f"(exit {self.code})\n{command}"
+        requested = f"(exit {self.code})\n{command}"
         done = subprocess.run(
-            ["bash", "-c", asked],
+            ["bash", "-c", requested],
             cwd=self.home,
             env=self.env,
             stdout=subprocess.PIPE,
@@ -272,10 +272,10 @@ def test_an_answer_that_does_not_fit(expected: list[str], said: list[str], tags:
 
 def test_every_box_can_be_read() -> None:
     page = TUTORIAL.read_text()
-    told = list(steps(page))
-    assert {tag for step in told for tag in step.tags} <= {"cluster", "varies", "invalid", "exact"}
-    assert page.count("```console") == sum(bool(step.commands) for step in told)
-    assert all(not step.tags & {"varies", "invalid"} or "cluster" in step.tags for step in told)
+    text = list(steps(page))
+    assert {tag for step in text for tag in step.tags} <= {"cluster", "varies", "invalid", "exact"}
+    assert page.count("```console") == sum(bool(step.commands) for step in text)
+    assert all(not step.tags & {"varies", "invalid"} or "cluster" in step.tags for step in text)
 
 
 def test_the_written_package_is_the_one_of_the_examples() -> None:

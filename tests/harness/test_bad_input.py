@@ -15,7 +15,7 @@ EFFORT = int(os.environ.get("HARNESS_FUZZ", "1"))
 @pytest.mark.parametrize("share", range(5))
 def test_bad_input_ends_well(share: int) -> None:
     numbers = range(share * 30 * EFFORT, (share + 1) * 30 * EFFORT)
-    bad = [f"--seed 7 --only {n} ({one.name}): {told}" for n, one, _, told in failures(7, numbers) if told]
+    bad = [f"--seed 7 --only {n} ({one.name}): {text}" for n, one, _, text in failures(7, numbers) if text]
     assert not bad, "\n".join(bad)
 
 

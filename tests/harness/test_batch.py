@@ -25,7 +25,7 @@ from harness.batch.pack import pack
 from harness.batch.rows import rows_of
 from harness.batch.run import BatchPlan, check_on, run_batch
 from harness.batch.work import BatchWork
-from harness.check.examine import Columns, columns_examined, examine
+from harness.check.examine import Columns, examine, examine_columns
 from harness.check.judging import judge_stored
 from harness.check.offline import check_paths
 from harness.check.report import CheckOptions
@@ -78,17 +78,17 @@ def verdicts(output: Path) -> dict[str, Verdict]:
 
 
 def batch(root: Path, output: Path, context: Context | None = None, **plan: Any) -> tuple[int, list[str]]:
-    said: list[str] = []
+    reply: list[str] = []
     wrap = plan.pop("wrap", None)
-    asked = plan.pop("asked", PLAIN)
+    check_options = plan.pop("check_options", PLAIN)
     inputs = plan.pop("inputs", [str(root)])
     code = check_on(
         context or Context(),
-        BatchPlan(inputs, str(output), asked, **plan),
-        said.append,
+        BatchPlan(inputs, str(output), check_options, **plan),
+        reply.append,
         wrap,  # type: ignore[arg-type]
     )
-    return code, said
+    return code, reply
 
 
 @pytest.fixture
@@ -110,13 +110,13 @@ def corpus(tmp_path: Path) -> Path:
 
 
 def test_the_verdicts_are_those_of_harness_check(corpus: Path, tmp_path: Path) -> None:
-    code, said = batch(corpus, tmp_path / "out")
+    code, output = batch(corpus, tmp_path / "out")
     files = [path for path in corpus.rglob("*") if path.is_file() and path.suffix != ".md"]
     expected = {str(path.relative_to(corpus)): examine(path, str(path), None, PLAIN) for path in files}
     assert verdicts(tmp_path / "out") == {name: found.verdict for name, found in expected.items()}
     assert {Verdict.VALID, Verdict.INVALID, Verdict.UNKNOWN} <= {found.verdict for found in expected.values()}
     assert code == 1
-    assert said[-2].startswith(f"{len(files)} histories: ")
+    assert output[-2].startswith(f"{len(files)} histories: ")
     for name, found in expected.items():
         bad = [row for row in table(tmp_path / "out") if row["run"] == name and row["verdict"] != "valid"]
         if found.verdict == Verdict.INVALID:
@@ -143,18 +143,18 @@ def test_a_second_call_checks_only_what_is_new_or_was_checked_by_another_version
     assert again.jobs == 0
     write_jsonl(some("cas-register", 11), corpus / "new.jsonl")
     os.utime(corpus / "cas0.jsonl", (1, 1))
-    _, said = batch(corpus, tmp_path / "out")
-    assert " 2 to check" in said[0]
+    _, output = batch(corpus, tmp_path / "out")
+    assert " 2 to check" in output[0]
     assert "new.jsonl" in verdicts(tmp_path / "out")
     before = len(table(tmp_path / "out"))
     monkeypatch.setattr("harness.batch.run.checker_version", lambda: "another")
-    _, said = batch(corpus, tmp_path / "out")
-    assert " 0 done before" in said[0]
+    _, output = batch(corpus, tmp_path / "out")
+    assert " 0 done before" in output[0]
     rows = table(tmp_path / "out")
     assert len(rows) == before
     assert {row["checker_version"] for row in rows} == {"another"}
     # Another question is another check; asked again for its own sake, all is checked.
-    assert " 0 done before" in batch(corpus, tmp_path / "out", asked=CheckOptions(jit=False, steps=1_000))[1][0]
+    assert " 0 done before" in batch(corpus, tmp_path / "out", check_options=CheckOptions(jit=False, steps=1_000))[1][0]
     assert " 0 done before" in batch(corpus, tmp_path / "out", again=True)[1][0]
 
 
@@ -185,12 +185,12 @@ def test_a_driver_that_is_killed_loses_nothing_that_was_written(
     receipts = sorted((tmp_path / "out" / RECEIPTS).iterdir())
     whole = receipts[0].read_text()
     receipts[0].write_text(whole[: len(whole) // 2])
-    _, said = batch(corpus, tmp_path / "out")
-    assert " 0 done before" not in said[0]
+    _, output = batch(corpus, tmp_path / "out")
+    assert " 0 done before" not in output[0]
     assert verdicts(tmp_path / "out") == {**kept, **verdicts(tmp_path / "out")}
     fresh = batch(corpus, tmp_path / "fresh")
     assert verdicts(tmp_path / "fresh") == verdicts(tmp_path / "out")
-    assert fresh[1][-2] == said[-2]
+    assert fresh[1][-2] == output[-2]
 
 
 @pytest.mark.parametrize("moment", range(4))
@@ -213,8 +213,8 @@ def test_whenever_a_driver_is_killed_a_receipt_has_its_rows(
     with pytest.raises(KeyboardInterrupt):
         batch(corpus, tmp_path / "out")
     monkeypatch.setattr(SharedFiles, "write", write)
-    _, said = batch(corpus, tmp_path / "out")
-    assert (" 0 done before" in said[0]) == (moment < 2)
+    _, output = batch(corpus, tmp_path / "out")
+    assert (" 0 done before" in output[0]) == (moment < 2)
     assert set(verdicts(tmp_path / "out")) == {
         str(path.relative_to(corpus)) for path in corpus.rglob("*") if path.is_file() and path.suffix != ".md"
     }
@@ -241,10 +241,10 @@ def test_a_file_uri_is_the_path_that_it_means(tmp_path: Path) -> None:
     folder = tmp_path / "my runs, 100%"
     folder.mkdir()
     write_jsonl(some("cas-register", 0), folder / "a b#1?.jsonl")
-    _, said = batch(Path(), tmp_path / "out", inputs=[folder.as_uri()])
-    assert said[-2] == "1 history: 1 valid"
+    _, output = batch(Path(), tmp_path / "out", inputs=[folder.as_uri()])
+    assert output[-2] == "1 history: 1 valid"
     assert {row["source"] for row in table(tmp_path / "out")} == {f"{folder}/a b#1?.jsonl"}
-    with pytest.raises(HistoryError, match=r"a file: URI names no other machine; file:///path is right"):
+    with pytest.raises(HistoryError, match=r"a file: URI cannot name another machine; file:///path is right"):
         batch(Path(), tmp_path / "out", inputs=["file://elsewhere/runs"])
 
 
@@ -342,14 +342,14 @@ def test_a_list_with_verdicts_turns_the_question_round(tmp_path: Path) -> None:
     (tmp_path / "scratch.jsonl").unlink()
     listed = tmp_path / "listed.csv"
     listed.write_text("file,model,verdict\ngood.jsonl,register,valid\nbad.jsonl,cas-register,invalid\n")
-    code, said = batch(tmp_path, tmp_path / "out", models=listed)
+    code, output = batch(tmp_path, tmp_path / "out", models=listed)
     assert code == 0
-    assert said[-2].endswith("; 2 of 2 as listed")
+    assert output[-2].endswith("; 2 of 2 as listed")
     listed.write_text("file,model,verdict\ngood.jsonl,,invalid\nbad.jsonl,cas-register,invalid\ngone.jsonl,,valid\n")
-    code, said = batch(tmp_path, tmp_path / "out", models=listed)
+    code, output = batch(tmp_path, tmp_path / "out", models=listed)
     assert code == 1
-    assert "1 verdicts are not as listed:" in said
-    assert "gone.jsonl   unknown  it is listed, but there is no such file" in said
+    assert "1 verdicts differ from the list:" in output
+    assert "gone.jsonl   unknown  it is listed, but there is no such file" in output
 
 
 def _verdict(one: History, folder: Path) -> Verdict:
@@ -400,14 +400,14 @@ def test_a_long_history_is_spread_by_key_with_the_same_rows(tmp_path: Path, monk
     batch(tmp_path / "in", tmp_path / "whole")
     for name, value in (("LONG", 10), ("SHARE", 20), ("SMALL", 0)):
         monkeypatch.setattr(batch_input, name, value)
-    _, said = batch(tmp_path / "in", tmp_path / "parts")
-    assert any("one-key.parquet" in line and "one task" in line for line in said)
+    _, output = batch(tmp_path / "in", tmp_path / "parts")
+    assert any("one-key.parquet" in line and "one task" in line for line in output)
     rows = [
         sorted((r["run"], r["key"] or "", r["checker"], r["verdict"], r["anomaly"] or "") for r in table(out))
         for out in (tmp_path / "whole", tmp_path / "parts")
     ]
     assert rows[0] == rows[1]
-    assert said[-2] == f"4 histories: {_counts(tmp_path / 'whole')}"
+    assert output[-2] == f"4 histories: {_counts(tmp_path / 'whole')}"
     parts = {row["unit"] for row in table(tmp_path / "parts") if row["run"] == "long.parquet"}
     assert len(parts) > 3
     assert "all but the keys" in parts
@@ -433,12 +433,12 @@ def test_a_long_history_is_judged_by_its_columns_with_the_same_rows(
     decided: list[bool] = []
 
     def noted(*given: Any) -> Columns | None:
-        found = columns_examined(*given)
+        found = examine_columns(*given)
         decided.append(found is not None)
         return found
 
     monkeypatch.setattr("harness.batch.work.MANY", 1)
-    monkeypatch.setattr("harness.batch.work.columns_examined", noted)
+    monkeypatch.setattr("harness.batch.work.examine_columns", noted)
     batch(tmp_path / "in", tmp_path / "columns", model="log")
     wanted = ("run", "key", "checker", "verdict", "reason", "model", "ops", "core", "algorithm")
     usual, columns = (
@@ -460,7 +460,7 @@ def _counts(output: Path) -> str:
 def test_what_is_wrong_with_the_whole_of_it_is_said_in_one_line(tmp_path: Path) -> None:
     with pytest.raises(HistoryError, match=r"nowhere: no such file or folder"):
         batch(tmp_path / "nowhere", tmp_path / "out")
-    with pytest.raises(HistoryError, match=r"neither a run nor a history lies here"):
+    with pytest.raises(HistoryError, match=r"there is neither a run nor a history here"):
         batch(tmp_path, tmp_path / "out")
     with pytest.raises(PlanError, match=r"no model 'regster'; did you mean 'register'\?"):
         run_batch(BatchPlan([str(tmp_path)], str(tmp_path / "out"), model="regster"), print)
@@ -498,14 +498,14 @@ def test_a_text_that_is_no_unicode_does_not_cost_the_row() -> None:
 
 def test_histories_of_any_format_become_one_op_table_with_the_same_verdicts(corpus: Path, tmp_path: Path) -> None:
     _run(corpus / "register-none" / "2026-11-21T06-12-44", length_s=2)
-    said: list[str] = []
+    output: list[str] = []
     packed = tmp_path / "in" / "packed.parquet"
     packed.parent.mkdir()
-    assert pack([str(corpus)], packed, "auto", ReadOptions(), said.append) == Verdict.UNKNOWN.exit_code
-    assert said[-1] == f"{packed}: 15 histories; 3 could not be read"
-    assert any(line.startswith(f"{corpus}/cut.edn:2: ") for line in said)
+    assert pack([str(corpus)], packed, "auto", ReadOptions(), output.append) == Verdict.UNKNOWN.exit_code
+    assert output[-1] == f"{packed}: 15 histories; 3 could not be read"
+    assert any(line.startswith(f"{corpus}/cut.edn:2: ") for line in output)
     again = tmp_path / "again.parquet"
-    assert pack([str(packed)], again, "auto", ReadOptions(), said.append) == 0
+    assert pack([str(packed)], again, "auto", ReadOptions(), output.append) == 0
     assert [run for run, _, _ in runs_of(read_part(again, (0, 1)))] == [
         run for run, _, _ in runs_of(read_part(packed, (0, 1)))
     ]

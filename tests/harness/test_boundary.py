@@ -34,8 +34,8 @@ GOOD = [Op(0, 1, 0, "invoke", "write", "k", 1), Op(1, 2, 0, "ok", "write", "k", 
 
 def harness(capsys: pytest.CaptureFixture[str], *argv: str) -> tuple[int, str, str]:
     code = guarded(lambda: cli.main(list(argv), prog_name="harness", standalone_mode=False))
-    said = capsys.readouterr()
-    return code, said.out, said.err
+    output = capsys.readouterr()
+    return code, output.out, output.err
 
 
 def in_shell(script: str, folder: Path, **env: str) -> subprocess.CompletedProcess[str]:
@@ -127,9 +127,9 @@ def test_output_that_goes_nowhere(script: str, code: int, tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("argv", "said"),
     [
-        (["check", "good.jsonl", "--budget-s", "nan"], "'nan' is no number of seconds"),
+        (["check", "good.jsonl", "--budget-s", "nan"], "'nan' is not a number of seconds"),
         (["check", "good.jsonl", "--budget-s", "inf"], "is not in the range"),
-        (["batch", "--input", "x", "--portion-s", "nan"], "'nan' is no number of seconds"),
+        (["batch", "--input", "x", "--portion-s", "nan"], "'nan' is not a number of seconds"),
         (["check", "good.jsonl", "--memory-mb", "9" * 30], "is not in the range"),
         (["check", "p" * 5000], "no such file or folder"),
         (["check", "good.jsonl", "--models", "nul.csv"], "no file can be called"),
@@ -145,7 +145,7 @@ def test_output_that_goes_nowhere(script: str, code: int, tmp_path: Path) -> Non
         (["run", "--dry-run", "--cluster", "ssh", "--nemesis", "none"], "--cluster ssh needs machines"),
         (["run", "--dry-run", "--keep", "--ground-truth"], "leave --keep and --reuse out"),
         (["run", "--dry-run", "--target", ""], "target of partition-halves is ''"),
-        (["run", "--dry-run", "--nemesis", ""], "--nemesis names no fault"),
+        (["run", "--dry-run", "--nemesis", ""], "--nemesis is empty"),
         (["run", "--dry-run", "--set", "no.such=1"], "settings of this topology are called"),
         (["run", "--dry-run", "--topology", "slave-acting-master", "--nodes", "3"], "needs 4 nodes at least"),
     ],
@@ -226,7 +226,7 @@ def test_a_backend_that_raises_can_do_nothing_and_the_others_are_asked(monkeypat
             raise RuntimeError("no\nsuch address")
 
     can = registry.probe(Broken())  # type: ignore[arg-type]
-    assert (can.ok, can.reason) == (False, "it cannot be asked: RuntimeError: no such address")
+    assert (can.ok, can.reason) == (False, "its check failed: RuntimeError: no such address")
 
 
 # Output
@@ -272,8 +272,8 @@ def test_a_plan_gives_no_permission(word: str, tmp_path: Path, capsys: pytest.Ca
     code, _, err = harness(capsys, "run", "--dry-run", "--plan", str(plan))
     assert code == 64
     assert (
-        err == f"harness: {plan}: {word} = true is a permission, and no plan can give it; "
-        f"--{word} on the command line does\n"
+        err == f"harness: {plan}: {word} = true is a permission; a plan cannot give it, "
+        f"--{word} on the command line can\n"
     )
     code, out, _ = harness(capsys, "run", "--dry-run", "--plan", str(plan), f"--{word}")
     assert code == 0

@@ -26,8 +26,8 @@ PORCUPINE = Path(__file__).parent.parent / "data" / "porcupine"
 
 def harness(capsys: pytest.CaptureFixture[str], *argv: str | Path) -> tuple[int, list[str], str]:
     code = guarded(lambda: cli.main([str(a) for a in argv], prog_name="harness", standalone_mode=False))
-    said = capsys.readouterr()
-    return code, said.out.splitlines(), said.err
+    output = capsys.readouterr()
+    return code, output.out.splitlines(), output.err
 
 
 def write(path: Path, *ops: tuple[int, str, str, Any]) -> Path:
@@ -83,8 +83,8 @@ def test_json_tells_where_a_core_leaves_the_past_out(tmp_path: Path, capsys: pyt
     write(tmp_path / "a.jsonl", *BAD)
     write(tmp_path / "b.jsonl", *did("write", 1) * 10, *did("write", 2), *did("read", None, 1))
     harness(capsys, "check", tmp_path, "--model", "register", "--json", tmp_path / "out.json")
-    told = [(one["core"], one["core_starts_anywhere"]) for one in objects(tmp_path / "out.json")]
-    assert told == [([0, 2, 4], False), ([20, 22], True)]
+    text = [(one["core"], one["core_starts_anywhere"]) for one in objects(tmp_path / "out.json")]
+    assert text == [([0, 2, 4], False), ([20, 22], True)]
 
 
 def test_a_history_that_cannot_be_read_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -164,7 +164,7 @@ def test_every_disagreement_is_listed(tmp_path: Path, capsys: pytest.CaptureFixt
     assert lines[2].startswith("locks.history   valid    mutex ")
     assert lines[4:7] == [
         "gone.edn        unknown  it is listed, but there is no such file",
-        "2 verdicts are not as listed:",
+        "2 verdicts differ from the list:",
         "  a.jsonl: listed invalid, found valid: 1 key, 2 ops",
     ]
     assert lines[7].startswith("  b.jsonl: listed valid, found invalid: op 4: read 4 cannot be placed")
@@ -299,11 +299,11 @@ class Deadly:
 def test_a_process_that_is_killed_is_no_end_of_the_check(tmp_path: Path) -> None:
     for name in ("a", "b"):
         write(tmp_path / f"{name}.jsonl", *GOOD)
-    said: list[str] = []
-    code = check_paths([tmp_path], said.append, CheckOptions(format=Deadly()), jobs=2)  # type: ignore[arg-type]
+    output: list[str] = []
+    code = check_paths([tmp_path], output.append, CheckOptions(format=Deadly()), jobs=2)  # type: ignore[arg-type]
     assert code == 2
-    assert "a.jsonl: the process that checked it was killed" in said[0]
-    assert said[2] == "2 histories: 2 unknown"
+    assert "a.jsonl: the process that checked it was killed" in output[0]
+    assert output[2] == "2 histories: 2 unknown"
 
 
 def test_a_bug_in_the_checker_is_one_line_and_the_others_are_checked(
@@ -395,7 +395,7 @@ def test_a_run_whose_verdict_cannot_be_stored_is_judged(tmp_path: Path, capsys: 
     code, out, err = harness(capsys, "check", tmp_path)
     assert (code, err) == (2, "")
     [note] = [line for line in out if line.startswith("  note: ")]
-    assert note.startswith("  note: the verdict stands, but is not stored: ")
+    assert note.startswith("  note: the verdict is valid, but it could not be stored: ")
     assert note.endswith("verdict.json: the verdict cannot be written: Is a directory")
     assert any(line.startswith("  linearizability") for line in out)
     assert second.verdict.exists()
@@ -415,7 +415,7 @@ def test_what_speaks_against_a_file_is_said_beside_its_verdict(
     _, out, _ = harness(capsys, "check", tmp_path, "--model", "register")
     notes = [line.removeprefix("  note: ") for line in out if line.startswith("  note: ")]
     assert sorted(notes) == [
-        "1 events were dated before the event above them; they take its time",
+        "1 events were earlier than the event above them; they get its time",
         "the last 14 bytes were torn and are left out",
         f"the last {len(run.journal.read_bytes().splitlines()[-1])} bytes were torn and are left out",
     ]

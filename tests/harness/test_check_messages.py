@@ -34,14 +34,14 @@ CONSUMED = (
 
 def harness(capsys: pytest.CaptureFixture[str], *argv: str | Path) -> tuple[int, str, str]:
     code = guarded(lambda: cli.main([str(a) for a in argv], prog_name="harness", standalone_mode=False))
-    said = capsys.readouterr()
-    return code, said.out, said.err
+    output = capsys.readouterr()
+    return code, output.out, output.err
 
 
 def write(path: Path, *calls: tuple[str, Any, Any, dict[str, Any]], blank: bool = False) -> Path:
     lines = []
-    for f, asked, got, extra in calls:
-        for type_, value in (("invoke", asked), ("ok", got)):
+    for f, requested, got, extra in calls:
+        for type_, value in (("invoke", requested), ("ok", got)):
             lines.append({"process": 0, "type": type_, "f": f, "key": "q", "value": value, "extra": extra})
     text = ("\n\n" if blank else "\n").join(map(json.dumps, lines)) + "\n"
     path.write_bytes(gzip.compress(text.encode()) if path.suffix == ".gz" else text.encode())

@@ -17,15 +17,15 @@ from infra.systems.rocketmq.topologies.base import RocketmqTopology
 
 def harness(capsys: pytest.CaptureFixture[str], *argv: str) -> tuple[int, str, str]:
     code = guarded(lambda: cli.main(list(argv), prog_name="harness", standalone_mode=False))
-    said = capsys.readouterr()
-    return code, said.out, said.err
+    output = capsys.readouterr()
+    return code, output.out, output.err
 
 
 @pytest.mark.parametrize(
     ("argv", "said"),
     [
         (["run", "--nemesis", "partition-halfs"], "no nemesis 'partition-halfs'; did you mean 'partition-halves'?"),
-        (["run", "--nemesis", "none,bridge"], "--nemesis none stands alone"),
+        (["run", "--nemesis", "none,bridge"], "--nemesis none cannot be combined"),
         (["run", "--workload", "registr"], "no workload 'registr'; did you mean 'register'?"),
         (["run", "--cluster", "dokcer"], "no cluster 'dokcer'; did you mean 'docker'?"),
         (["run", "--nodes", "0"], "nodes is 0; 1 to 50"),
@@ -33,7 +33,10 @@ def harness(capsys: pytest.CaptureFixture[str], *argv: str) -> tuple[int, str, s
         (["run", "--rate", "many"], "'many' is not a valid float"),
         (["run", "--time-limit", "soon"], "a duration is right"),
         (["run", "--workload", "register", "--read-mode", "quick"], "log or unsafe is right"),
-        (["run", "--read-mode", "log"], "the workload 'log' knows no --read-mode; it is an option of 'register'"),
+        (
+            ["run", "--read-mode", "log"],
+            "the workload 'log' has no option --read-mode; it is an option of --workload register",
+        ),
         (
             ["run", "--nemesis", "hammer-time pause=2s"],
             "the nemesis 'hammer-time' has no option 'pause'; it is an option",
@@ -45,16 +48,16 @@ def harness(capsys: pytest.CaptureFixture[str], *argv: str) -> tuple[int, str, s
         (["run", "--interval", "5", "--duration", "5"], "the interval must be longer"),
         (["run", "--topology", "dleger"], "no topology 'dleger'; did you mean 'dledger'?  (harness list topologies)"),
         (["run", "--workload", "register", "--profile", "strict"], "the topology dledger has no profile 'strict'"),
-        (["run", "--workload", "register", "--client", "native"], "'register' has clients of its own"),
+        (["run", "--workload", "register", "--client", "native"], "'register' has its own clients"),
         (["run", "--client", "java"], "no client 'java'; --client remoting or native or grpc"),
-        (["run", "--workload", "register", "--ground-truth"], "the workload 'register' knows no --ground-truth"),
+        (["run", "--workload", "register", "--ground-truth"], "the workload 'register' has no option --ground-truth"),
         (
             ["run", "--workload", "register", "--keep"],
-            "'register' needs a cluster of its own; leave --keep and --reuse",
+            "'register' needs a new cluster; leave --keep and --reuse",
         ),
         (
             ["run", "--reuse", "h1", "--version", "5.4.0"],
-            "--reuse h1: --version was decided when that cluster was made",
+            "--reuse h1: --version was set when that cluster was created",
         ),
         (["run", "--brokers", "9"], "brokers is 9; 1 to 5"),
         (["run", "--set", "heartbeat"], "KEY=VALUE is right"),

@@ -60,9 +60,9 @@ class ClingingBackend(SimBackend):
 
 def test_a_verdict_is_not_lost_with_the_machines(tmp_path: Path) -> None:
     plan = Plan(seed=1, time_limit_s=10, nemeses=(), cluster=ClusterPlan("sim"))
-    asked = prepared(plan, backend=ClingingBackend())
+    requested = prepared(plan, backend=ClingingBackend())
     with pytest.raises(InfraError, match=r"^the run ended valid \(.*report\.html\), but its machines: n3: no SSH at"):
-        lifecycle.run(asked, Store(tmp_path), lambda line: None, VirtualTimeLoop)
+        lifecycle.run(requested, Store(tmp_path), lambda line: None, VirtualTimeLoop)
     assert len(list(tmp_path.rglob("verdict.json"))) == 1
 
 
@@ -84,10 +84,10 @@ class Left(SimBackend):
 
 
 def test_clean_goes_on_after_a_machine_that_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
-    backend, said = Left(), list[str]()
+    backend, output = Left(), list[str]()
     monkeypatch.setattr(registry, "backends", lambda: [("sim", backend)])
-    assert clean_up(said.append, dry_run=False) is False
-    assert said == [
+    assert clean_up(output.append, dry_run=False) is False
+    assert output == [
         "sim: away removing: things of away",
         "sim: away could not be removed: no SSH at n1",
         "sim: kept removing: things of kept",
@@ -108,10 +108,10 @@ def test_the_document_is_right(tmp_path: Path) -> None:
     assert programs is not None
     assert set(re.split(r", | and |\s", programs[1])) == PROGRAMS.keys()
     assert all(f"`{root}`" in DOC for root in ROOTS)
-    told = re.search(r"\*\*Ports \(TCP\)\*\*(.*?)Partitions are seen", DOC, re.DOTALL)
-    assert told is not None
+    text = re.search(r"\*\*Ports \(TCP\)\*\*(.*?)Partitions are seen", DOC, re.DOTALL)
+    assert text is not None
     named: set[int] = set()
-    for first, last in re.findall(r"(\d{4,5})(?: to (\d{4,5}))?", told[1]):
+    for first, last in re.findall(r"(\d{4,5})(?: to (\d{4,5}))?", text[1]):
         named.update(range(int(first), int(last or first) + 1))
     used = {getattr(_places, name) for name in dir(_places) if name.endswith("_PORT")} | {PORT}
     assert used | {_places.BROKER_PORT - 2} <= named, "a broker listens two below its own port as well"

@@ -13,7 +13,7 @@ import pytest
 from harness.api import Completion, Evidence, Fault, Injection, Target
 from harness.cluster_view import ClusterView
 from harness.nemesis.events import generator
-from harness.nemesis.runner import Limits, Nemesis, refuse_destructive
+from harness.nemesis.runner import Limits, Nemesis, require_disposable
 from harness.plan.plan import PlanError
 from harness.run.simulate import simulate
 from infra.machines.api import InfraError
@@ -169,7 +169,7 @@ def test_the_leader_is_looked_up_when_it_strikes() -> None:
 def test_without_a_leader_nothing_is_struck() -> None:
     rig = Rig(leader=None)
     done = rig.do("inject", 1, "leader")
-    assert done.error == "no leader is known, so nothing was struck"
+    assert done.error == "no leader is known, so nothing was injected"
     assert (done.value["seen"], done.value["impairs"]) == (False, {})
     assert rig.do("heal", 1).error is None
 
@@ -192,20 +192,20 @@ def test_a_role_is_whoever_has_it() -> None:
     assert set(rig.do("inject", 2, "slaves").value["nodes"]) == {"n1", "n3"}
     assert len(rig.do("inject", 3, "namesrv").value["nodes"]) == 1
     done = rig.do("inject", 4, "controller-leader")
-    assert done.error == "no controller-leader is known, so nothing was struck"
+    assert done.error == "no controller-leader is known, so nothing was injected"
 
 
 def test_a_server_under_a_fault_does_not_die_by_itself() -> None:
     """Deaths are excused by a strike in force, and by one that ended after the process was seen to run."""
     rig = Rig()
-    assert not rig.runner.downed("n1", "broker", 0)
+    assert not rig.runner.explains_death("n1", "broker", 0)
     rig.do("inject", 1, "n1")
     before = time.monotonic()
-    assert rig.runner.downed("n1", "broker", before)
-    assert not rig.runner.downed("n2", "broker", before)
+    assert rig.runner.explains_death("n1", "broker", before)
+    assert not rig.runner.explains_death("n2", "broker", before)
     rig.do("heal", 1)
-    assert rig.runner.downed("n1", "broker", before)
-    assert not rig.runner.downed("n1", "broker", time.monotonic())
+    assert rig.runner.explains_death("n1", "broker", before)
+    assert not rig.runner.explains_death("n1", "broker", time.monotonic())
 
 
 def test_strikes_overlap_and_end_on_their_own() -> None:
@@ -224,7 +224,7 @@ def test_half_a_strike_is_taken_back() -> None:
     rig = Rig()
     rig.world.inject["n2"] = raises(InfraError("n2: no nft"))
     done = rig.do("inject", 1, "n1,n2,n3")
-    assert done.error == "injection failed on n2: n2: no nft; nothing is left of it"
+    assert done.error == "injection failed on n2: n2: no nft; all of it was undone"
     assert (done.value["seen"], done.value["impairs"]) == (False, {})
     assert rig.world.hit == {}
     assert sorted(rig.world.heals) == ["n1", "n3"]
@@ -293,7 +293,7 @@ def test_a_dead_target_is_no_failure() -> None:
     assert (done.error, done.value["seen"], done.value["impairs"]) == (None, False, {})
     assert done.value["evidence"] == {"n1": "n1 is in no trouble"}
     healed = rig.do("heal", 1)
-    assert (healed.error, healed.value["evidence"]) == (None, {"n1": "nothing was done here"})
+    assert (healed.error, healed.value["evidence"]) == (None, {"n1": "nothing was injected here"})
 
 
 def test_a_node_that_hangs_hangs_nothing_and_is_undone_late() -> None:
@@ -301,7 +301,7 @@ def test_a_node_that_hangs_hangs_nothing_and_is_undone_late() -> None:
     release = threading.Event()
     rig.world.inject["n2"] = lambda: release.wait(30) and None
     done = rig.do("inject", 1, "n1,n2")
-    assert done.error == "injection failed on n2: no answer within 0.05 s; nothing is left of it"
+    assert done.error == "injection failed on n2: no answer within 0.05 s; all of it was undone"
     assert rig.world.hit == {}
     release.set()
     assert rig.heal_all() == []
@@ -314,7 +314,7 @@ def test_a_node_that_hangs_for_good_is_told() -> None:
     release = threading.Event()
     rig.world.inject["n2"] = lambda: release.wait(30) and None
     rig.do("inject", 1, "n2")
-    assert rig.heal_all() == ["work on n2 that had to end within 0.05 s is still under way; its lease will end it"]
+    assert rig.heal_all() == ["work on n2 that had to end within 0.05 s is still running; its lease will end it"]
     release.set()
 
 
@@ -348,10 +348,10 @@ def test_what_it_does_not_know_it_does_not_do() -> None:
     rig = Rig()
     for value in (None, {"fault": "else", "id": 1}, {"fault": "trouble"}):
         done = asyncio.run(rig.runner.invoke(Op(0, 0, NEMESIS, "invoke", "inject", value=value)))
-        assert (done.error or "").startswith(f"the nemesis knows no inject of {value!r}: ")
-    assert rig.do("inject", 1, "n9").error == "trouble aims at n9: no such node"
+        assert (done.error or "").startswith(f"the nemesis does not know inject of {value!r}: ")
+    assert rig.do("inject", 1, "n9").error == "trouble targets n9: no such node"
     rig.do("inject", 2)
-    assert rig.do("inject", 2).error == "strike 2 is in force already; nothing was injected"
+    assert rig.do("inject", 2).error == "strike 2 is already active; nothing was injected"
 
 
 def test_the_schedule_as_ops() -> None:
@@ -368,5 +368,5 @@ def test_the_schedule_as_ops() -> None:
 
 def test_machines_not_marked_disposable_are_spared() -> None:
     with pytest.raises(PlanError, match=r"trouble would stop servers .* --disposable"):
-        refuse_destructive([Trouble(World())])
-    refuse_destructive([])
+        require_disposable([Trouble(World())])
+    require_disposable([])

@@ -19,12 +19,14 @@ from checkers.wellformed import breaches
 from harness.api import Completion
 from harness.generator import PENDING, Generator, GeneratorError, Invocation, Source, Step
 from harness.generator.context import Context
+from harness.nemesis import events
 from harness.run import virtual_time
 from harness.run.clients import Blocking
 from harness.run.interpreter import Interpreter
 from harness.run.simulate import invocations, simulate
 from results.journal import Journal, read_journal
-from results.op import FAIL, INFO, INVOKE, NEMESIS, OK, SERVER_DIED, Op
+from results.op import CALM, FAIL, INFO, INVOKE, NEMESIS, OK, ROLE_CHANGED, SERVER_DIED, Op
+from results.strikes import Strike
 
 S = 1_000_000_000
 READS = gen.repeat(Invocation("read"))
@@ -214,7 +216,7 @@ def test_an_answer_that_is_none_is_info(answer: object) -> None:
 
     done = World(odd).run(("main", Invocation("write", value=3)))[1]
     assert done.type == INFO
-    assert "the client answered" in (done.error or "")
+    assert "the client returned" in (done.error or "")
 
 
 def test_after_info_the_thread_has_a_new_process_and_a_new_client() -> None:
@@ -294,7 +296,7 @@ def test_a_client_that_ignores_being_cancelled_is_left_behind(caplog: pytest.Log
 
     history = World(stubborn, close=never_gives_up).run(("main", gen.limit(3, READS)), concurrency=1)
     assert [(op.process, op.type) for op in completions(history)] == [(0, INFO), (1, OK), (1, OK)]
-    assert "left behind" in caplog.text
+    assert "abandoned" in caplog.text
 
 
 def test_an_answer_after_the_deadline_is_not_heard() -> None:
@@ -443,7 +445,7 @@ def test_a_run_that_is_cancelled_leaves_a_whole_history() -> None:
 
     virtual_time.run(main())
     assert [op.type for op in history] == [INVOKE] * 3 + [INFO] * 3
-    assert history[-1].error == "the run broke off: CancelledError"
+    assert history[-1].error == "the run failed: CancelledError"
 
 
 # What breaks a run
@@ -706,6 +708,29 @@ def test_an_event_stands_where_it_happened_also_within_a_strike_and_after_the_la
     assert died[0].time == 2 * S
     inject = [op.index for op in history if op.f == "inject"]
     assert inject[0] < died[0].index < inject[1]
+
+
+def test_what_only_the_observer_tells_reaches_the_generator() -> None:
+    """A strike waits for a change of role, which is no op of anybody."""
+
+    async def changing(interpreter: Interpreter) -> None:
+        interpreter.event(CALM, {})
+        await asyncio.sleep(2)
+        interpreter.event(ROLE_CHANGED, {"of": "a", "node": "n2"})
+
+    async def at_once(op: Op) -> Completion:
+        return Completion(INFO, op.value)
+
+    strikes = events.generator(
+        [
+            Strike(1, "bridge", "n1", 1.0, after="calm", delay_s=0.5, within_s=9.0),
+            Strike(2, "bridge", "n2", 1.0, after="role-changed:a", delay_s=1.5, within_s=9.0),
+        ]
+    )
+    load = gen.any_(gen.clients(gen.time_limit(10, gen.rate(5, READS))), strikes)
+    history = World().run(("main", load), nemesis=at_once, meanwhile=changing)
+    struck = [(op.time / S, op.f) for op in history if op.process == NEMESIS and op.type == "invoke"]
+    assert struck == [(0.5, "inject"), (1.5, "heal"), (3.5, "inject"), (4.5, "heal")]
 
 
 def test_an_event_between_phases_is_written_down_with_the_next_and_at_the_end() -> None:

@@ -40,19 +40,21 @@ class Cluster:
         return DeploymentRecord("toy", dict.fromkeys(NODES, ""), servers, groups, traits=Traits(in_sync=True))
 
     async def observe(self, node: Node, timeout_s: float, *, thorough: bool = False) -> Status:
-        said = self.said[node.name]
-        if said is None:
+        output = self.said[node.name]
+        if output is None:
             await asyncio.sleep(timeout_s)
             return Status("silent")
         self.asked[node.name] += thorough
         return (
-            replace(said, end=None, committed=None, applied=None) if node.name in self.dear and not thorough else said
+            replace(output, end=None, committed=None, applied=None)
+            if node.name in self.dear and not thorough
+            else output
         )
 
     def says(self, node: str, **changes: Any) -> None:
-        said = self.said[node]
-        assert said is not None
-        self.said[node] = replace(said, **changes)
+        output = self.said[node]
+        assert output is not None
+        self.said[node] = replace(output, **changes)
 
 
 def play(story: Callable[[Cluster, Observer, list[Observation]], Coroutine[Any, Any, None]]) -> None:

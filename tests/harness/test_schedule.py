@@ -158,13 +158,13 @@ def test_every_node_has_its_turn() -> None:
     ("nemesis", "nodes", "said"),
     [
         (NemesisPlan("hammer-time", target="n1,n9x"), 5, "no target 'n9x'"),
-        (NemesisPlan("hammer-time", target="n1,one"), 5, "'one' cannot stand in a list of nodes"),
+        (NemesisPlan("hammer-time", target="n1,one"), 5, "'one' cannot be in a list of nodes"),
         (NemesisPlan("hammer-time", target=" , "), 5, "target of hammer-time is empty; one of one, minority"),
         (NemesisPlan("hammer-time", target="minority"), 2, "2 nodes have no minority; 'one' is right"),
-        (NemesisPlan("partition-majorities-ring"), 2, "partition-majorities-ring has nothing to do on 2 nodes;"),
-        (NemesisPlan("partition-halves"), 1, "partition-halves has nothing to do on 1 node;"),
-        (NemesisPlan("partition-leader-minority"), 4, "partition-leader-minority has nothing to do on 4 nodes;"),
-        (NemesisPlan("pause-slaves-kill-master"), 1, "pause-slaves-kill-master has nothing to do on 1 node;"),
+        (NemesisPlan("partition-majorities-ring"), 2, "partition-majorities-ring cannot act on 2 nodes;"),
+        (NemesisPlan("partition-halves"), 1, "partition-halves cannot act on 1 node;"),
+        (NemesisPlan("partition-leader-minority"), 4, "partition-leader-minority cannot act on 4 nodes;"),
+        (NemesisPlan("pause-slaves-kill-master"), 1, "pause-slaves-kill-master cannot act on 1 node;"),
     ],
 )
 def test_what_is_wrong_is_said(nemesis: NemesisPlan, nodes: int, said: str) -> None:

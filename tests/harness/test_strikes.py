@@ -112,7 +112,7 @@ def test_a_run_is_written_out_as_it_struck(tmp_path: Path) -> None:
     plan = Plan(seed=4)
     drawn = Strike(1, "bridge", "n2", 4.0, 99, at_s=5.0, options={"a": 1})
     ops = [
-        nemesis(CALM, 1.0, {}, 0),
+        nemesis(CALM, 4.0, {}, 0),
         nemesis("inject", 5.0, drawn.to_inject(), 1, "invoke"),
         nemesis("inject", 5.5, {**drawn.to_heal(), "seen": True}, 2),
         nemesis(ROLE_CHANGED, 19.0, CHANGED, 3),

@@ -194,14 +194,14 @@ async def check_operations(group: Group) -> None:
 
         assert await group.eventually(caught_up)
         await replica.close()
-        said = await group.status(node)
-        assert (said.role == "leader", said.leader, said.before_begin, said.snapshots) == (
+        output = await group.status(node)
+        assert (output.role == "leader", output.leader, output.before_begin, output.snapshots) == (
             node == leader,
             leader,
             -1,
             None,
         )
-        assert said.applied <= said.committed <= said.end
+        assert output.applied <= output.committed <= output.end
 
 
 async def check_wire(group: Group) -> None:
@@ -263,8 +263,8 @@ async def check_leader_lost(group: Group) -> None:
     goal = (await group.status(new)).committed
 
     async def caught_up() -> NodeStatus | None:
-        said = await group.status(old)
-        return said if said.applied >= goal else None
+        output = await group.status(old)
+        return output if output.applied >= goal else None
 
     assert (await group.eventually(caught_up)).role == "follower"
     replica = group.client(pinned=old)
@@ -298,16 +298,16 @@ def test_snapshots_are_taken_and_loaded_again(make: Callable[..., Group]) -> Non
         await client.close()
 
         async def cut() -> NodeStatus | None:
-            said = await group.status("n1")
-            return said if said.snapshots and said.before_begin >= 49 else None
+            output = await group.status("n1")
+            return output if output.snapshots and output.before_begin >= 49 else None
 
         assert (await group.eventually(cut)).snapshot_index is not None
         group.kill("n1")
         group.start("n1")
 
         async def loaded() -> NodeStatus | None:
-            said = await group.status("n1")
-            return said if said.registers >= 50 else None
+            output = await group.status("n1")
+            return output if output.registers >= 50 else None
 
         await group.eventually(loaded)
         replica = group.client(pinned="n1")

@@ -107,7 +107,7 @@ def test_a_server_that_outlives_sigkill_is_told() -> None:
     topology = DledgerTopology(ServerSettings())
     (node,) = attached(topology, count=1)
     node.server, node.dies_on = ProcessId(7, 99), "never"
-    with pytest.raises(InfraError, match="n1: its server is still there"):
+    with pytest.raises(InfraError, match="n1: its server is still running"):
         only(topology, node).stop(timeout_s=0.4)
 
 

@@ -19,7 +19,7 @@ from click.testing import CliRunner
 
 from infra.machines import engine
 from infra.machines.api import InfraError
-from infra.machines.engine import engine_answers, start_engine, started_here, stop_engine
+from infra.machines.engine import engine_answers, running_engine, start_engine, stop_engine
 from infra.machines.ownership import Owner, current
 
 
@@ -85,7 +85,7 @@ def test_an_engine_that_is_too_busy_is_told_and_raises_nothing(monkeypatch: pyte
         answer = engine_answers()
         server.shutdown()
     assert not answer.ok
-    assert answer.reason.endswith("does not say its version: no answer in time")
+    assert answer.reason.endswith("does not report its version: no answer in time")
 
 
 def test_somebody_elses_engine_is_not_replaced() -> None:
@@ -113,7 +113,7 @@ def test_an_engine_that_ends_at_once_is_quoted(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr("infra.machines.engine.os.geteuid", lambda: 0)
     with pytest.raises(InfraError, match="dockerd ended with 1: failed to start daemon: no space"):
         start_engine(lambda _: None)
-    assert started_here() is None
+    assert running_engine() is None
 
 
 def test_stop_ends_ours() -> None:
@@ -121,7 +121,7 @@ def test_stop_ends_ours() -> None:
     owner = Owner.of(ours.pid)
     assert owner is not None
     note(owner)
-    assert started_here() == owner
+    assert running_engine() == owner
     assert stop_engine()
     ours.communicate()
     assert ours.returncode == -15
@@ -131,7 +131,7 @@ def test_stop_ends_ours() -> None:
 def test_stop_spares_a_process_that_only_has_its_number() -> None:
     note(replace(current(), started=1))
     assert not stop_engine()
-    assert started_here() is None
+    assert running_engine() is None
 
 
 def test_the_command_says_that_none_answers() -> None:

@@ -91,7 +91,7 @@ def test_the_id_follows_everything_that_decides_the_image(monkeypatch: pytest.Mo
 
 @pytest.mark.parametrize("base", ["", "debian\nRUN evil", "debian bookworm", "-x", "$(x)"])
 def test_a_base_that_is_no_image_name(base: str) -> None:
-    with pytest.raises(InfraError, match="is no image name"):
+    with pytest.raises(InfraError, match="is not an image name"):
         dockerfile(base)
 
 
@@ -123,8 +123,8 @@ def mmdebstrap(folder: Path, script: str) -> None:
 
 def test_it_is_made_once_however_many_ask(tools: Path) -> None:
     mmdebstrap(tools, 'echo "I: downloading packages"; cd "${log%/*}"; echo 1 >f; tar -cf "$tar" f')
-    said: list[str] = []
-    threads = [threading.Thread(target=ensure_rootfs, args=(said.append,)) for _ in range(4)]
+    output: list[str] = []
+    threads = [threading.Thread(target=ensure_rootfs, args=(output.append,)) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -132,9 +132,9 @@ def test_it_is_made_once_however_many_ask(tools: Path) -> None:
     calls = (tools / "calls").read_text().splitlines()
     assert len(calls) == 1
     assert f"--include={','.join(image.PACKAGES)}" in calls[0]
-    assert (ensure_rootfs(said.append) / "f").read_text() == "1\n"
-    assert "image: downloading packages" in said
-    with tarfile.open(ensure_tar(said.append)) as tar:
+    assert (ensure_rootfs(output.append) / "f").read_text() == "1\n"
+    assert "image: downloading packages" in output
+    with tarfile.open(ensure_tar(output.append)) as tar:
         assert tar.getnames() == ["f"]
 
 

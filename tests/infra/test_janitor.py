@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from infra.machines.api import InfraError
-from infra.machines.janitor import Janitor, dismissed, sweep_until_clean
+from infra.machines.janitor import Janitor, await_dismissal, sweep_until_clean
 from infra.machines.ownership import Owner, current, slug
 
 
@@ -37,7 +37,7 @@ def test_a_farewell_dismisses() -> None:
     read, write = os.pipe()
     os.write(write, b"bye\n")
     os.close(write)
-    assert dismissed(current(), read)
+    assert await_dismissal(current(), read)
     os.close(read)
 
 
@@ -45,7 +45,7 @@ def test_the_end_of_the_pipe_does_not() -> None:
     read, write = os.pipe()
     os.write(write, b"by")
     os.close(write)
-    assert not dismissed(current(), read)
+    assert not await_dismissal(current(), read)
     os.close(read)
 
 
@@ -53,7 +53,7 @@ def test_death_is_seen_although_somebody_else_holds_the_pipe(child: subprocess.P
     read, write = os.pipe()
     owner = owner_of(child)
     child.kill()
-    assert not dismissed(owner, read)
+    assert not await_dismissal(owner, read)
     os.close(read)
     os.close(write)
 
@@ -64,7 +64,7 @@ def test_a_farewell_counts_after_death_too(child: subprocess.Popen[bytes]) -> No
     child.kill()
     child.wait()
     os.write(write, b"bye\n")
-    assert dismissed(owner, read)
+    assert await_dismissal(owner, read)
     os.close(read)
     os.close(write)
 
@@ -144,7 +144,7 @@ def test_a_dismissed_janitor_removes_nothing(tmp_path: Path, monkeypatch: pytest
 
 
 def test_an_unknown_backend_has_no_janitor() -> None:
-    with pytest.raises(ValueError, match="no janitor cleans up after 'ssh'"):
+    with pytest.raises(ValueError, match="there is no janitor for 'ssh'"):
         Janitor.start("ssh", "run")
 
 

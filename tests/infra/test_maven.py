@@ -73,8 +73,8 @@ def test_a_broken_lock_is_told(tmp_path: Path, text: str) -> None:
 
 def test_the_lock_of_the_server_pins_what_the_pom_asks_for() -> None:
     lock = read_lock(dledger.LOCK)
-    asked = dledger.POM.read_text()
-    assert f"<version>{dledger.VERSION}</version>" in asked
+    requested = dledger.POM.read_text()
+    assert f"<version>{dledger.VERSION}</version>" in requested
     assert f"dledger-{dledger.VERSION}.jar" in lock
     assert "slf4j-simple-1.7.36.jar" in lock
     assert len(lock) == 63

@@ -143,5 +143,5 @@ def test_sizes(text: object, value: int) -> None:
 
 def test_assignments() -> None:
     assert assignments(["delay=5ms", "a-b=c=d"], "x") == {"delay": "5ms", "a_b": "c=d"}
-    with pytest.raises(OptionError, match="x: 'delay' is no NAME=VALUE"):
+    with pytest.raises(OptionError, match="x: 'delay' is not NAME=VALUE"):
         assignments(["delay"], "x")

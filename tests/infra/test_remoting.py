@@ -109,7 +109,7 @@ def test_nobody_listens() -> None:
         (silence, TimedOut, "no answer within", SHORT),
         (hang_up, Broken, "closed the connection", LONG),
         (garbage, Broken, "not RocketMQ remoting", LONG),
-        (wrong_opaque, Broken, "not waited for", LONG),
+        (wrong_opaque, Broken, "nobody waits for", LONG),
     ],
 )
 def test_after_any_error_the_connection_is_closed(
@@ -162,16 +162,16 @@ def test_a_cancelled_call_closes_the_connection() -> None:
 
 def test_what_the_server_asks_goes_to_its_own_handler() -> None:
     async def test() -> None:
-        asked: list[int] = []
+        requested: list[int] = []
 
         async def ask_then_answer(frame: Frame, writer: asyncio.StreamWriter) -> None:
             writer.write(encode(Frame(39, 1)) + encode(frame.reply(200, b"done")))
 
         async with serving(ask_then_answer) as address:
-            connection = await connect(*address, LONG, on_request=lambda f: asked.append(f.code))
+            connection = await connect(*address, LONG, on_request=lambda f: requested.append(f.code))
             assert (await connection.call(1, b"", LONG)).body == b"done"
             connection.close()
-        assert asked == [39]
+        assert requested == [39]
 
     run(test)
 
@@ -222,15 +222,15 @@ class ToyGroup:
             yield {names[0]: address, **rest}
 
     async def handle(self, node: str, frame: Frame, writer: asyncio.StreamWriter) -> None:
-        asked = json.loads(frame.body)
-        assert asked["remoteId"] == node
+        requested = json.loads(frame.body)
+        assert requested["remoteId"] == node
         if frame.ext["requestTypeCode"] == "3":
             writer.write(encode(frame.reply(200, json.dumps(self.status(node)).encode())))
             return
-        self.requests.append((node, asked))
+        self.requests.append((node, requested))
         if self.lose:
             writer.close()
-        elif node == self.leader or asked.get("readMode") == "UNSAFE_READ":
+        elif node == self.leader or requested.get("readMode") == "UNSAFE_READ":
             writer.write(encode(frame.reply(200, json.dumps({"term": self.term, **self.answer}).encode())))
         else:
             refusal = {"code": 404, "leaderId": self.leader, "term": self.term}
@@ -258,7 +258,7 @@ def test_it_finds_the_leader_and_stays_with_it() -> None:
             assert (await client.cas("k", None, -7)).applied is True
             await client.close()
         assert [node for node, _ in group.requests] == ["n2", "n2", "n2"]
-        write, read, cas = (asked for _, asked in group.requests)
+        write, read, cas = (requested for _, requested in group.requests)
         assert (write["key"], write["value"]) == ("k", 5)
         assert read["readMode"] == "RAFT_LOG_READ"
         assert cas["value"] == -7
@@ -290,7 +290,7 @@ def test_a_refusal_is_not_retried_and_its_hint_is_followed_by_the_next_operation
             assert (refused.outcome.type, refused.code, refused.node) == ("fail", 404, "n1")
             assert (await client.write("k", 3)).outcome.type == "ok"
             await client.close()
-        assert [(node, asked["value"]) for node, asked in group.requests] == [("n1", 1), ("n1", 2), ("n3", 3)]
+        assert [(node, requested["value"]) for node, requested in group.requests] == [("n1", 1), ("n1", 2), ("n3", 3)]
 
     run(test)
 

@@ -87,8 +87,8 @@ def test_a_pull_reads_from_an_offset_on() -> None:
             await broker.close()
         assert [message.offset for message in pulled.messages] == [0, 1]
         assert (pulled.next, pulled.min, pulled.max, pulled.code) == (2, 0, 9, 0)
-        asked = server.requests[0].ext
-        assert (asked["queueOffset"], asked["maxMsgNums"], asked["consumerGroup"]) == ("5", "8", "g")
+        requested = server.requests[0].ext
+        assert (requested["queueOffset"], requested["maxMsgNums"], requested["consumerGroup"]) == ("5", "8", "g")
         assert (server.last.ext["sysFlag"], server.last.ext["suspendTimeoutMillis"]) == ("6", "1500")
 
     run(test)
@@ -160,8 +160,8 @@ def test_popped_messages_have_handles() -> None:
             "0 111 222 3 1 a 0 1",
             "1 100 200 4 2 a 3 5",
         ]
-        asked = server.requests[0].ext
-        assert (asked["invisibleTime"], asked["pollTime"], asked["order"]) == ("9000", "2000", "true")
+        requested = server.requests[0].ext
+        assert (requested["invisibleTime"], requested["pollTime"], requested["order"]) == ("9000", "2000", "true")
 
     run(test)
 
@@ -207,9 +207,9 @@ def test_a_half_message_is_ended_where_it_lies() -> None:
             assert (server.last.ext["f"], "TRAN_MSG\x01true\x02" in server.last.ext["i"]) == ("4", True)
             assert "PGROUP\x01p\x02" in server.last.ext["i"]
             assert (await broker.end_transaction(half, "rollback", group="p")).outcome.type == "ok"
-            told = server.last
-            assert (told.code, told.is_one_way, told.ext["commitOrRollback"]) == (37, False, "12")
-            assert (told.ext["tranStateTableOffset"], told.ext["commitLogOffset"]) == ("7", str(0x6A778D))
+            text = server.last
+            assert (text.code, text.is_one_way, text.ext["commitOrRollback"]) == (37, False, "12")
+            assert (text.ext["tranStateTableOffset"], text.ext["commitLogOffset"]) == ("7", str(0x6A778D))
             assert (await broker.end_transaction(half, "unknown", group="p")).outcome.type == "info"
             await broker.max_offset("t", 0)
             assert (server.requests[-2].is_one_way, server.requests[-2].ext["commitOrRollback"]) == (True, "0")
@@ -257,9 +257,9 @@ def test_members_and_locks() -> None:
         async with serving(server) as address:
             broker = Broker(*address, deadline_s=LONG)
             await broker.heartbeat("c", producers=["p"], consumers=["g"], topics=["t"], consuming="CONSUME_POP")
-            said = json.loads(server.last.body)
-            assert (said["clientID"], said["producerDataSet"]) == ("c", [{"groupName": "p"}])
-            (member,) = said["consumerDataSet"]
+            output = json.loads(server.last.body)
+            assert (output["clientID"], output["producerDataSet"]) == ("c", [{"groupName": "p"}])
+            (member,) = output["consumerDataSet"]
             assert (member["consumeType"], member["subscriptionDataSet"][0]["topic"]) == ("CONSUME_POP", "t")
             await broker.leave("c", consumer="g")
             assert server.last.ext == {"clientID": "c", "consumerGroup": "g"}

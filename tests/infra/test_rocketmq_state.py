@@ -106,27 +106,29 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
 
 
 def test_a_master_says(cluster: Cluster) -> None:
-    said = asyncio.run(look(WHERE, "n2", 5, thorough=True))
-    assert (said.role, said.leader, said.term) == ("leader", "n2", 7)
-    assert (said.begin, said.end, said.applied) == (0, 412, 400)
-    assert said.committed == 206, "what the slowest replica in sync has; the one outside does not count"
-    assert said.extra["broker_id"] == 0
-    assert (said.extra["controller"], said.extra["namesrv"]) == ("follower", True)
+    output = asyncio.run(look(WHERE, "n2", 5, thorough=True))
+    assert (output.role, output.leader, output.term) == ("leader", "n2", 7)
+    assert (output.begin, output.end, output.applied) == (0, 412, 400)
+    assert output.committed == 206, "what the slowest replica in sync has; the one outside does not count"
+    assert output.extra["broker_id"] == 0
+    assert (output.extra["controller"], output.extra["namesrv"]) == ("follower", True)
 
 
 def test_a_slave_and_the_leader_of_the_controllers_say(cluster: Cluster) -> None:
-    said = asyncio.run(look(WHERE, "n1", 5))
-    assert (said.role, said.leader, said.end, said.committed) == ("follower", "n2", 409, None)
-    assert (said.begin, said.applied) == (None, None), "only a thorough look asks for the runtime info, which is dear"
-    assert (said.extra["controller"], said.extra["in_sync"]) == ("leader", ["n2", "n1", "n3"])
-    assert said.extra["in_sync_epoch"] == 5
+    output = asyncio.run(look(WHERE, "n1", 5))
+    assert (output.role, output.leader, output.end, output.committed) == ("follower", "n2", 409, None)
+    assert (output.begin, output.applied) == (None, None), (
+        "only a thorough look asks for the runtime info, which is dear"
+    )
+    assert (output.extra["controller"], output.extra["in_sync"]) == ("leader", ["n2", "n1", "n3"])
+    assert output.extra["in_sync_epoch"] == 5
 
 
 def test_a_node_without_answers_is_silent(cluster: Cluster) -> None:
     cluster.silent = {"n3"}
-    said = asyncio.run(look(WHERE, "n3", 5))
-    assert (said.role, said.end) == ("silent", None)
-    assert said.extra == {"controller": None, "namesrv": False}
+    output = asyncio.run(look(WHERE, "n3", 5))
+    assert (output.role, output.end) == ("silent", None)
+    assert output.extra == {"controller": None, "namesrv": False}
 
 
 def test_nothing_is_missing_and_the_topic_is_made_once(cluster: Cluster) -> None:
@@ -148,7 +150,7 @@ def test_nothing_is_missing_and_the_topic_is_made_once(cluster: Cluster) -> None
         ({"listed": {"n3": {0: "n2", 3: "n3"}}}, "the name server of n3 does not list n1 in group a"),
         (
             {"listed": {"n1": {0: "n1", 2: "n2", 3: "n3"}}},
-            "the name server of n1 takes n1 for the master of group a, not n2",
+            "the name server of n1 lists n1 as the master of group a, not n2",
         ),
         ({"send_codes": [12]}, "n2 does not store a message: code 12"),
     ],

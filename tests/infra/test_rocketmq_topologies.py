@@ -20,7 +20,7 @@ from infra.systems.java import user_lib
 from infra.systems.maven import read_lock
 from infra.systems.rocketmq.servers import artifacts
 from infra.systems.rocketmq.topologies.acting_master import ActingMasterTopology
-from infra.systems.rocketmq.topologies.base import RocketmqTopology, not_taken
+from infra.systems.rocketmq.topologies.base import RocketmqTopology, find_mismatch
 from infra.systems.rocketmq.topologies.controller import ControllerTopology
 from infra.systems.rocketmq.topologies.dledger_commitlog import DledgerCommitlogTopology
 from infra.systems.rocketmq.topologies.master_slave import MasterSlaveTopology
@@ -105,24 +105,24 @@ def test_controllers_stand_alone_or_in_name_servers(kind: str) -> None:
     options = {"controller_type": "dledger" if kind == "controller" else "dledger-embedded"}
     topology = made("controller", options=options, settings={"controller.mappedFileSize": "1048576"})
     node = attached(topology)[1]
-    told = node.settings(f"/var/lib/harness/log/{kind}.properties")
+    text = node.settings(f"/var/lib/harness/log/{kind}.properties")
     peers = "n1-198.18.0.1:9878;n2-198.18.0.2:9878;n3-198.18.0.3:9878"
-    assert (told["controllerDLegerSelfId"], told["controllerDLegerPeers"]) == ("n2", peers)
-    assert told["mappedFileSize"] == "1048576"
-    assert told.get("enableControllerInNamesrv") == (None if kind == "controller" else "true")
+    assert (text["controllerDLegerSelfId"], text["controllerDLegerPeers"]) == ("n2", peers)
+    assert text["mappedFileSize"] == "1048576"
+    assert text.get("enableControllerInNamesrv") == (None if kind == "controller" else "true")
     node.server = ProcessId(7, 99)
-    carrier = server(topology, node, "controller")
-    assert carrier.kind == kind
-    assert carrier.process() == ProcessId(7, 99)
-    assert carrier.start_command()[2] == f"/var/lib/harness/{kind}.lock"
+    host_server = server(topology, node, "controller")
+    assert host_server.kind == kind
+    assert host_server.process() == ProcessId(7, 99)
+    assert host_server.start_command()[2] == f"/var/lib/harness/{kind}.lock"
 
 
 def test_jraft_has_requests_on_a_port_of_their_own() -> None:
     topology = made("controller", options={"controller_type": "jraft"})
     node = attached(topology)[0]
-    told = node.settings("/var/lib/harness/log/controller.properties")
-    assert (told["controllerType"], told["jRaftServerId"]) == ("jRaft", "198.18.0.1:9880")
-    assert told["jRaftControllerRPCAddr"] == "198.18.0.1:9770,198.18.0.2:9770,198.18.0.3:9770"
+    text = node.settings("/var/lib/harness/log/controller.properties")
+    assert (text["controllerType"], text["jRaftServerId"]) == ("jRaft", "198.18.0.1:9880")
+    assert text["jRaftControllerRPCAddr"] == "198.18.0.1:9770,198.18.0.2:9770,198.18.0.3:9770"
     assert topology.record().endpoints("controller")[0] == ("198.18.0.1", 9770)
     assert node.settings(BROKER_FILE)["controllerAddr"].startswith("198.18.0.1:9770;")
 
@@ -160,8 +160,8 @@ def test_members_of_a_dledger_group_know_all_peers() -> None:
 def test_a_proxy_is_configured_in_json() -> None:
     topology = made("controller", kinds=["proxy"], settings={"proxy.grpcThreadPoolNums": "3"})
     node = attached(topology)[4]
-    told = json.loads(node.written["/var/lib/harness/log/proxy.json"])
-    assert (told["rocketMQClusterName"], told["grpcServerPort"], told["grpcThreadPoolNums"]) == ("harness", 8081, 3)
+    text = json.loads(node.written["/var/lib/harness/log/proxy.json"])
+    assert (text["rocketMQClusterName"], text["grpcServerPort"], text["grpcThreadPoolNums"]) == ("harness", 8081, 3)
     assert topology.record().endpoints("proxy") == [("198.18.0.4", 8081), ("198.18.0.5", 8081)]
     assert server(topology, node, "proxy").start_command()[-4:] == [
         "-pm",
@@ -181,12 +181,12 @@ def _broker(node: NotingNode) -> Mapping[str, str]:
         (
             "controller",
             {"launch": Launch("5.5.1")},
-            r"5\.5\.1 is published incomplete: rocketmq-namesrv, .* whole are 5\.1\.0",
+            r"5\.5\.1 is published incomplete: rocketmq-namesrv, .* complete are 5\.1\.0",
         ),
         ("controller", {"launch": Launch("4.9.8")}, r"4\.9\.8 is not pinned here, only 5\.1\.0, .*5\.5\.0"),
         ("controller", {"profile": "lax"}, "--profile lax: the topology controller has strict, default"),
         ("controller", {"options": {"controller_type": "zk"}}, "controller_type is 'zk'; dledger or jraft"),
-        ("controller", {"options": {"controller_type": "jraft"}, "launch": Launch("5.1.1")}, "has it from 5.2.0 on"),
+        ("controller", {"options": {"controller_type": "jraft"}, "launch": Launch("5.1.1")}, "has it since 5.2.0"),
         ("controller", {"options": {"brokers": 0}}, "brokers is 0; at least 1 is right"),
         ("dledger-commitlog", {"options": {"brokers": "x"}}, "brokers is 'x'; a whole number is right"),
         ("master-slave", {"options": {"brokers": 3}}, "this has no option 'brokers'; it has none"),
@@ -299,12 +299,12 @@ def test_servers_of_several_versions() -> None:
 def test_a_node_is_stopped_from_the_outside_in() -> None:
     topology = made("controller")
     node = attached(topology)[0]
-    asked: list[str] = []
-    node.process = asked.append  # type: ignore[assignment, method-assign]
+    requested: list[str] = []
+    node.process = requested.append  # type: ignore[assignment, method-assign]
     deployment: Any = SimpleNamespace(nodes=[node], servers=lambda name: list(topology.servers(node)))  # type: ignore[arg-type]
     stop_all(deployment)
-    told = list(dict.fromkeys(Path(pidfile).stem for pidfile in asked))
-    assert told == ["broker", "controller", "namesrv"]
+    text = list(dict.fromkeys(Path(pidfile).stem for pidfile in requested))
+    assert text == ["broker", "controller", "namesrv"]
 
 
 def test_a_server_that_dies_at_its_start_is_told_with_its_words() -> None:
@@ -320,7 +320,7 @@ def test_a_server_that_dies_at_its_start_is_told_with_its_words() -> None:
         ("b\n900000\n16777216 12%\n", r"n1\.\.n5 \(one machine\): 878 MiB of memory are free, and its 11 servers take"),
         ("b\n8388608\n102400 12%\n", r"100 MiB are free under /var/lib/harness/data, and its servers write about"),
         ("b\n8388608\n16777216 91%\n", r"n1: the disk under .* is 91 % full; from 85 % on brokers delete messages"),
-        ("sh: 1: no awk", "n1: does not tell its memory and disk"),
+        ("sh: 1: no awk", "n1: does not report its memory and disk"),
     ],
 )
 def test_machines_that_are_too_small(space: str, said: str) -> None:
@@ -339,12 +339,12 @@ def test_nodes_on_machines_of_their_own_are_looked_at_one_by_one() -> None:
 
 
 def test_settings_that_did_not_take() -> None:
-    asked = {"a": "1", "b": "true", "c": "x", "later": "1"}
+    requested = {"a": "1", "b": "true", "c": "x", "later": "1"}
     good = {"a": "1.0", "b": "TRUE", "c": "x"}
-    assert not_taken(asked, good, (), ()) is None
-    assert not_taken(asked, good, ("later",), ()) == "later=1 did not take: in force is None"
-    assert not_taken(asked, {**good, "c": "y"}, (), ()) == "c=x did not take: in force is y"
-    assert not_taken(asked, {**good, "c": "y"}, (), ("c",)) is None
+    assert find_mismatch(requested, good, (), ()) is None
+    assert find_mismatch(requested, good, ("later",), ()) == "later=1 did not take effect: the value is None"
+    assert find_mismatch(requested, {**good, "c": "y"}, (), ()) == "c=x did not take effect: the value is y"
+    assert find_mismatch(requested, {**good, "c": "y"}, (), ("c",)) is None
 
 
 @pytest.mark.slow

@@ -78,8 +78,8 @@ words = st.lists(st.text(st.characters(exclude_characters="\0", exclude_categori
 @given(words)
 def test_any_words_come_out_of_a_shell_as_they_went_in(argv: list[str]) -> None:
     line = command_line(["printf", "%s\\0", *argv])
-    said = subprocess.run(["sh", "-c", line], capture_output=True, check=True).stdout
-    assert said == b"".join(word.encode() + b"\0" for word in argv)
+    output = subprocess.run(["sh", "-c", line], capture_output=True, check=True).stdout
+    assert output == b"".join(word.encode() + b"\0" for word in argv)
 
 
 def test_words_pass_through_sshd(node: RemoteNode) -> None:
@@ -166,8 +166,8 @@ def test_a_deadline_ends_the_command_on_the_node_with_its_children(node: RemoteN
 
 def test_many_threads_share_one_connection(node: RemoteNode) -> None:
     with ThreadPoolExecutor(20) as pool:
-        said = pool.map(lambda i: node.run(["echo", str(i)]).text, range(60))
-        assert list(said) == [f"{i}\n" for i in range(60)]
+        output = pool.map(lambda i: node.run(["echo", str(i)]).text, range(60))
+        assert list(output) == [f"{i}\n" for i in range(60)]
 
 
 def test_files(node: RemoteNode, tmp_path: Path) -> None:
@@ -329,7 +329,7 @@ def test_an_unknown_host_key_is_refused_and_a_known_one_taken(
 
 def test_no_host_and_no_ssh_are_one_clear_line_each(server: Sshd) -> None:
     key = server.client.pkey
-    with pytest.raises(NodeUnreachable, match=r"no host is called 'no-such-host\.invalid'"):
+    with pytest.raises(NodeUnreachable, match=r"there is no host 'no-such-host\.invalid'"):
         ssh_node("n1", "198.18.0.1", host="no-such-host.invalid", client_key=key, host_key=None).run(["true"])
 
 
@@ -547,15 +547,15 @@ def test_the_page_cache_of_some_files_is_dropped(node: RemoteNode, tmp_path: Pat
 def test_nobody_is_cut_off_from_the_control_program(node: RemoteNode) -> None:
     assert control_address(node) == "127.0.0.1"
     for source, why in (
-        ("127.0.0.1", "not to be cut off"),
-        ("127.0.0.77", "not to be cut off"),
-        ("x; drop", "no IPv4"),
+        ("127.0.0.1", "cannot be cut off"),
+        ("127.0.0.77", "cannot be cut off"),
+        ("x; drop", "not an IPv4"),
     ):
         with pytest.raises(InfraError, match=why):
             drop_packets(node, [source], 60)
     with pytest.raises(InfraError, match="no addresses"):
         drop_packets(node, [], 60)
-    with pytest.raises(InfraError, match="no IPv4"):
+    with pytest.raises(InfraError, match="not an IPv4"):
         send_probe(node, "n2")
 
 
@@ -566,6 +566,6 @@ def test_fetch_refuses_names_that_lead_out(name: str, tmp_path: Path, monkeypatc
     node.name = "n1"
     listed = SimpleNamespace(stdout=name.encode() + b"\0")
     monkeypatch.setattr(RemoteNode, "_run", lambda self, argv, **how: listed)
-    with pytest.raises(InfraError, match=r"n1: /log holds a file called .*, which leads out of it"):
+    with pytest.raises(InfraError, match=r"n1: /log contains the file .*, which is outside of it"):
         node.fetch("/log", tmp_path / "here")
     assert not (tmp_path / "up").exists()

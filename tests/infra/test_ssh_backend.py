@@ -94,7 +94,7 @@ def test_keys_that_cannot_be_used(tmp_path: Path) -> None:
     garbage.write_text("no key\n")
     for path, why in (
         (locked, "has a passphrase"),
-        (garbage, "no private SSH key"),
+        (garbage, "not a readable private SSH key"),
         (tmp_path / "none", "cannot read"),
     ):
         with pytest.raises(InfraError, match=why):
@@ -118,7 +118,7 @@ def test_a_damaged_record_is_named(home: Path) -> None:
     (home / "cache" / "ssh").mkdir(parents=True)
     (home / "cache" / "ssh" / "x.json").write_text("{}")
     (left,) = SshBackend().leftovers()
-    assert "x.json is no record of a run" in left.broken
+    assert "x.json is not a record of a run" in left.broken
 
 
 @cluster

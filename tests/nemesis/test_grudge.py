@@ -73,7 +73,7 @@ def test_one_way_is_not_symmetric() -> None:
 
 
 def test_nonsense_is_refused() -> None:
-    with pytest.raises(ValueError, match="n9 is none of n1, n2"):
+    with pytest.raises(ValueError, match="n9 is not one of n1, n2"):
         split_one(["n1", "n2"], "n9")
     with pytest.raises(ValueError, match="in two components"):
         complete_grudge([["a", "b"], ["b"]])

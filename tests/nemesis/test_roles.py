@@ -130,7 +130,7 @@ def test_the_slaves_stop_before_the_master_is_killed_and_go_on_after(monkeypatch
     assert group.done == ["stop", "stop", "kill 1", "go on", "go on"]
     evidence = injection.seen(group.deployment)
     assert evidence.seen
-    assert evidence.what.startswith("n2, n3 stood still for 0.")
+    assert evidence.what.startswith("n2, n3 stopped for 0.")
     assert evidence.what.endswith("process 1 is gone")
 
 
@@ -148,4 +148,4 @@ def test_a_slave_that_was_not_seen_to_stop_is_told(monkeypatch: pytest.MonkeyPat
     injection.inject(group.deployment, 60)
     evidence = injection.seen(group.deployment)
     assert not evidence.seen
-    assert "nobody stood still" in evidence.what
+    assert "no slave stopped" in evidence.what

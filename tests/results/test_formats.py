@@ -80,7 +80,7 @@ def test_a_cas_that_failed_for_another_reason_observed_nothing(tmp_path: Path) -
 def test_lines_of_other_loggers_are_left_out_and_counted(tmp_path: Path) -> None:
     found = read(tmp_path, "2014-01-02 11:12:13,456 INFO  jepsen.core - Running test\n\n" + ETCD)
     assert len(found.history) == 8
-    assert "1 lines of other loggers are left out" in found.notes
+    assert "1 lines of other loggers are ignored" in found.notes
 
 
 def test_kv_log(tmp_path: Path) -> None:
@@ -104,7 +104,7 @@ def test_knossos_file(tmp_path: Path) -> None:
 
 def test_a_read_of_nil_is_unrecorded_in_edn_and_unset_in_others(tmp_path: Path) -> None:
     last = short(read(tmp_path, KNOSSOS))[-1]
-    assert last == (6, "fail", "read", None, None, "read, but what it saw was not recorded")
+    assert last == (6, "fail", "read", None, None, "a read without a recorded value")
     assert short(read(tmp_path, KNOSSOS, nil_reads="unset"))[-1] == (6, "ok", "read", None, None, None)
     assert short(read(tmp_path, ETCD, nil_reads="unrecorded"))[2][1] == "fail"
 
@@ -140,7 +140,7 @@ def test_a_process_that_goes_on_after_info_gets_a_new_number(tmp_path: Path) -> 
     found = read(tmp_path, "\n".join(lines))
     assert [op.process for op in found.history] == [1, 1, 5, 4, 5, 6]
     assert [op.value for op in found.history] == [1, 1, 2, None, 2, 3]
-    assert "2 processes that went on after an info were given new numbers" in found.notes
+    assert "2 processes continued after an info; they get new numbers" in found.notes
 
 
 def test_what_nobody_invoked_stays_an_event(tmp_path: Path) -> None:
@@ -205,15 +205,15 @@ def test_a_nemesis_with_single_events(tmp_path: Path) -> None:
     ],
 )
 def test_a_corrupt_file_is_one_line_with_its_place(tmp_path: Path, text: str | bytes, wanted: str) -> None:
-    with pytest.raises(HistoryError, match="file" + wanted) as told:
+    with pytest.raises(HistoryError, match="file" + wanted) as message:
         read(tmp_path, text)
-    assert "\n" not in str(told.value)
+    assert "\n" not in str(message.value)
 
 
 def test_errors_show_the_line_as_one_sees_it(tmp_path: Path) -> None:
-    with pytest.raises(HistoryError) as told:
+    with pytest.raises(HistoryError) as text:
         read(tmp_path, ETCD + "INFO  jepsen.util - 3\t:ok\t:read\t3\n")
-    assert str(told.value).endswith(
+    assert str(text.value).endswith(
         "file:9: process 3 completes a read that it never invoked ('INFO jepsen.util - 3 :ok :read 3')"
     )
 

@@ -25,7 +25,7 @@ from results.formats import read_history, write_jsonl
 from results.formats.detect import is_packed
 from results.op import Op
 from results.op_table import read_part, write_op_table
-from results.reading import allowance, log_lines, opened, read_bytes, read_json, read_toml
+from results.reading import log_lines, memory_limit, opened, read_bytes, read_json, read_toml
 from results.sealed import SCHEMA, read_sealed, to_columns
 from results.store import RunDir, Store
 from results.verdict import Verdict
@@ -56,11 +56,11 @@ def odd(folder: Path) -> dict[str, tuple[Path, str]]:
 
 
 def test_only_regular_files_of_a_sane_size_are_opened(tmp_path: Path) -> None:
-    for path, said in odd(tmp_path).values():
+    for path, output in odd(tmp_path).values():
         for read in (read_bytes, read_json, read_toml):
             with pytest.raises(OSError, match=r"^\[Errno") as problem:
                 read(path)
-            assert said in str(problem.value.strerror)
+            assert output in str(problem.value.strerror)
 
 
 def test_links_are_followed_where_a_user_named_them_and_not_elsewhere(tmp_path: Path) -> None:
@@ -69,7 +69,7 @@ def test_links_are_followed_where_a_user_named_them_and_not_elsewhere(tmp_path: 
     assert read_json(tmp_path / "link") == {}
     with pytest.raises(OSError, match=r"^\[Errno") as problem:
         read_json(tmp_path / "link", follow=False)
-    assert problem.value.strerror == "a link, and none is followed here"
+    assert problem.value.strerror == "a link, and links are not followed"
 
 
 def test_values_nested_too_deeply_are_value_errors(tmp_path: Path) -> None:
@@ -139,8 +139,8 @@ def test_one_limit_of_memory_for_every_format(kind: str, tmp_path: Path) -> None
     path = bomb(tmp_path / "h", kind)
     env = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
     done = subprocess.run([sys.executable, "-c", READ, path], env=env, capture_output=True, text=True, check=True)
-    said, figures = done.stdout.splitlines()
-    assert said == "reading it takes more than 128.0 MiB of memory; --memory-mb gives it more"
+    output, figures = done.stdout.splitlines()
+    assert output == "reading it takes more than 128.0 MiB of memory; --memory-mb gives it more"
     grown, as_before = figures.split()
     assert int(grown) < 256
     assert as_before == "True"
@@ -167,13 +167,13 @@ def test_the_allowance_follows_what_a_file_takes_on_the_disk(tmp_path: Path) -> 
     path = tmp_path / "h"
     path.write_bytes(b"\x1f\x8b" + b"x" * (100 * MIB))
     assert is_packed(path)
-    assert allowance(path, None, packed=False) >= 800 * MIB
-    assert allowance(path, None, packed=True) >= 4000 * MIB
-    assert allowance(path, 100 * MIB, packed=True) == 100 * MIB
+    assert memory_limit(path, None, packed=False) >= 800 * MIB
+    assert memory_limit(path, None, packed=True) >= 4000 * MIB
+    assert memory_limit(path, 100 * MIB, packed=True) == 100 * MIB
     with path.open("wb") as file:
         file.truncate(10 << 30)
-    assert allowance(path, None, packed=True) == reading.PLAIN_FLOOR
-    assert allowance(tmp_path / "none", None, packed=True) == reading.PLAIN_FLOOR
+    assert memory_limit(path, None, packed=True) == reading.PLAIN_FLOOR
+    assert memory_limit(tmp_path / "none", None, packed=True) == reading.PLAIN_FLOOR
 
 
 # Logs and runs
@@ -272,11 +272,11 @@ def test_a_history_that_no_column_holds_is_left_out_and_the_others_are_packed(tm
     bad = [Op(0, 1, 2**63, "invoke", "write", "k", 1)]
     nan = [Op(0, 1, 0, "invoke", "write", "k", float("nan"))]
     late = [Op(0, 10**40, 0, "invoke", "write", "k", 1)]
-    told: list[HistoryError] = []
+    text: list[HistoryError] = []
     histories = [("a", OPS), ("b", bad), ("c", nan), ("d", late), ("e", OPS)]
-    assert write_op_table(histories, tmp_path / "t.parquet", refused=told.append) == 2
-    assert [str(one.path) for one in told] == ["b", "c", "d"]
-    assert all("an op in it cannot be stored" in str(one) for one in told)
+    assert write_op_table(histories, tmp_path / "t.parquet", refused=text.append) == 2
+    assert [str(one.path) for one in text] == ["b", "c", "d"]
+    assert all("an op in it cannot be stored" in str(one) for one in text)
     with pytest.raises(HistoryError, match="b: an op in it"):
         write_op_table(histories, tmp_path / "u.parquet")
     assert not (tmp_path / "u.parquet").exists()

@@ -97,7 +97,7 @@ def test_report_of_a_full_run_answers_the_readers_questions(tmp_path: Path) -> N
         f"harness run --plan {tmp_path}/plan.toml",
         "Legal here, so it does not fail the run: read mode `unsafe` permits it",
         "COMPARE -> INSTALL_SNAPSHOT for n1 n2 n3 n5",
-        "n3 in term 1 (asked 00:13.0)",
+        "n3 in term 1 (at 00:13.0)",
         "drops packets from n1 n2 n5",
         "after the heal, n1 answers again",
         "not leader: refused before the append",
@@ -153,18 +153,23 @@ def test_a_long_run_makes_a_small_report(tmp_path: Path) -> None:
     "where", ["key", "value", "error", "f", "node", "fault", "summary", "reason", "plan", "detail"]
 )
 def test_whatever_a_run_holds_stays_text(where: str) -> None:
-    said = {name: HOSTILE if name == where else "x" for name in ("key", "value", "error", "f", "node", "fault")}
+    output = {name: HOSTILE if name == where else "x" for name in ("key", "value", "error", "f", "node", "fault")}
     story = Story()
-    strike = {"fault": said["fault"], "id": 1, "nodes": {said["node"]: [said["node"]]}, "evidence": {said["node"]: "x"}}
+    strike = {
+        "fault": output["fault"],
+        "id": 1,
+        "nodes": {output["node"]: [output["node"]]},
+        "evidence": {output["node"]: "x"},
+    }
     story.add(0, NEMESIS, "invoke", "inject", value=strike)
-    story.add(1, NEMESIS, "info", "inject", value=strike, error=said["error"])
-    story.add(2, 0, "invoke", said["f"], key=said["key"], value=said["value"], extra={"node": said["node"]})
-    story.add(3, 0, "info", said["f"], key=said["key"], value=said["value"], error=said["error"])
+    story.add(1, NEMESIS, "info", "inject", value=strike, error=output["error"])
+    story.add(2, 0, "invoke", output["f"], key=output["key"], value=output["value"], extra={"node": output["node"]})
+    story.add(3, 0, "info", output["f"], key=output["key"], value=output["value"], error=output["error"])
     text = HOSTILE if where in ("summary", "reason", "detail") else "x"
-    anomaly = Anomaly(text, text, said["key"], (0, 2), (0, 3), {text: text, "nodes": {text: {"log": text}}}, text)
+    anomaly = Anomaly(text, text, output["key"], (0, 2), (0, 3), {text: text, "nodes": {text: {"log": text}}}, text)
     judgement = Judgement([CheckResult(text, Verdict.INVALID, text, [anomaly], {text: text, "traceback": text})])
-    observations = [Observation(0, said["node"], "leader", 1, None, 0, 5, 5, 5)]
-    plan = {"workload": HOSTILE if where == "plan" else "register", "nemesis": [{"fault": said["fault"]}]}
+    observations = [Observation(0, output["node"], "leader", 1, None, 0, 5, 5, 5)]
+    plan = {"workload": HOSTILE if where == "plan" else "register", "nemesis": [{"fault": output["fault"]}]}
     record = RunRecord(story.history(), plan, {text: text}, observations, path=Path(text.replace("\0", "")))
     html = render(record, judgement, Path("report.html"))
     seen = Outline(html)
@@ -176,8 +181,8 @@ def test_whatever_a_run_holds_stays_text(where: str) -> None:
 
 def test_runs_that_hold_little_are_told_too() -> None:
     nothing = outline(History([]), Judgement([]))
-    assert "unknown The run does not tell." in nothing.said
-    assert "No client operation is in the history." in nothing.said
+    assert "unknown The run does not show whether the guarantees hold." in nothing.said
+    assert "The history has no client operation." in nothing.said
     assert "No checker has judged this run." in nothing.said
     assert not [a for tag, a in nothing.tags if tag == "svg" and a.get("role") == "img"]
 

@@ -76,9 +76,9 @@ def test_a_damaged_file_is_one_line(tmp_path: Path) -> None:
     whole = (tmp_path / "h").read_bytes()
     for damaged in (b"", b"PAR1", whole[: len(whole) // 2], b"no parquet at all"):
         (tmp_path / "h").write_bytes(damaged)
-        with pytest.raises(HistoryError, match="not a sealed history, or damaged") as told:
+        with pytest.raises(HistoryError, match="not a sealed history, or damaged") as text:
             read_sealed(tmp_path / "h")
-        assert "\n" not in str(told.value)
+        assert "\n" not in str(text.value)
 
 
 def test_other_parquet_files_are_told_what_they_lack(tmp_path: Path) -> None:
@@ -100,7 +100,7 @@ def test_plain_strings_and_wrong_contents(tmp_path: Path) -> None:
         read_sealed(tmp_path / "h")
     for value in ("{", "1,2", "[" * 100_000 + "]" * 100_000):
         pq.write_table(pa.Table.from_pylist([{**row, "extra": None, "value": value}]), tmp_path / "h")
-        with pytest.raises(HistoryError, match="column 'value' is no JSON"):
+        with pytest.raises(HistoryError, match="column 'value' is not JSON"):
             read_sealed(tmp_path / "h")
 
 
@@ -113,5 +113,5 @@ def test_a_value_that_goes_from_one_row_to_the_next_is_refused(tmp_path: Path, v
     row = {"time": 1, "process": 2, "type": "ok", "f": "read", "key": "k", "error": None, "extra": None}
     rows = [{"index": index, "value": value, **row} for index, value in enumerate(values)]
     pq.write_table(pa.Table.from_pylist(rows), tmp_path / "h")
-    with pytest.raises(HistoryError, match="column 'value' is no JSON"):
+    with pytest.raises(HistoryError, match="column 'value' is not JSON"):
         read_sealed(tmp_path / "h")

@@ -117,7 +117,7 @@ def test_runs_lists_all_sorts_newest_first(tmp_path: Path) -> None:
     assert [run.verdict for run in found] == [None, None, None, Verdict.VALID]
     assert [run.broken for run in found] == [True, False, False, False]
     assert found[3].reason == "stats: fine"
-    assert found[1].reason == "no verdict: the run still goes, or was broken off"
+    assert found[1].reason == "no verdict: the run is still active, or was interrupted"
     assert found[3].time == NOW
     assert Store(tmp_path / "nowhere").runs() == []
 

@@ -157,7 +157,7 @@ def test_the_command_prints_tables_and_writes_the_page(
 def test_without_a_table_there_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     argv = ["trends", "--input", str(tmp_path)]
     assert guarded(lambda: cli.main(argv, prog_name="harness", standalone_mode=False)) == 2
-    assert "no verdict table lies here" in capsys.readouterr().err
+    assert "there is no verdict table here" in capsys.readouterr().err
     (tmp_path / VERDICTS).mkdir()
     (tmp_path / VERDICTS / "x.parquet").write_bytes(b"PAR1")
     with pytest.raises(HistoryError, match=r"x\.parquet: not a verdict table, or damaged"):

@@ -96,9 +96,9 @@ def test_no_verdict_is_lost_to_an_odd_detail(tmp_path: Path) -> None:
 )
 def test_what_is_no_verdict_is_one_line(tmp_path: Path, text: str) -> None:
     (tmp_path / "v").write_text(text)
-    with pytest.raises(HistoryError, match="v: not a verdict") as told:
+    with pytest.raises(HistoryError, match="v: not a verdict") as message:
         read_verdict(tmp_path / "v")
-    assert "\n" not in str(told.value)
+    assert "\n" not in str(message.value)
 
 
 def test_a_missing_verdict(tmp_path: Path) -> None:
@@ -145,9 +145,9 @@ def test_a_run_that_was_not_checked_is_not_green(tmp_path: Path) -> None:
 def test_many_anomalies_are_counted_not_listed(tmp_path: Path) -> None:
     many = [Anomaly("lost", f"m{i}", legal="async") for i in range(25)]
     write_junit(Judgement([CheckResult("logs", Verdict.VALID, "ok", many)]), tmp_path / "j.xml", suite="s")
-    told = ET.parse(tmp_path / "j.xml").getroot()[0][0].text or ""
-    assert told.splitlines()[-1] == "and 5 more in verdict.json"
-    assert len(told.splitlines()) == 21
+    text = ET.parse(tmp_path / "j.xml").getroot()[0][0].text or ""
+    assert text.splitlines()[-1] == "and 5 more in verdict.json"
+    assert len(text.splitlines()) == 21
 
 
 @given(st.text(alphabet=st.characters()))

@@ -57,8 +57,8 @@ def test_list_shows_the_newest_first_with_links_that_work(root: Path) -> None:
     client = browse(root)
     html = client.get("/").text
     assert rows(html) == [
-        "2026-11-21 12:09:00 register hammer-time, bridge unfinished no verdict: the run still goes, or was broken off "
-        "files",
+        "2026-11-21 12:09:00 register hammer-time, bridge unfinished no verdict: the run is still active, or was "
+        "interrupted files",
         "2026-11-21 12:05:00 register hammer-time, bridge invalid stats: k3 &lt;b&gt;went&lt;/b&gt; back report files",
         "2026-11-21 12:00:00 register hammer-time, bridge valid stats: as it is report files",
     ]
@@ -248,13 +248,13 @@ def test_a_plan_that_is_none_of_ours_leaves_the_folders_name(root: Path) -> None
 def test_serves_on_this_machine_only_and_says_where(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     add_run(root, "register-none", 0, Verdict.VALID)
     threading.Thread(target=serve, args=(root,), kwargs={"port": 0}, daemon=True).start()
-    said = ""
+    output = ""
     for _ in range(1000):
-        said += capsys.readouterr().out
-        if "\n" in said:
+        output += capsys.readouterr().out
+        if "\n" in output:
             break
         threading.Event().wait(0.01)
-    address = re.match(r"http://127\.0\.0\.1:\d+/", said)
+    address = re.match(r"http://127\.0\.0\.1:\d+/", output)
     assert address
     with urllib.request.urlopen(address[0], timeout=10) as answer:
         assert "register" in answer.read().decode()

@@ -101,11 +101,11 @@ class Sim(Brokers):
                 continue
             self.tamper(node, queue, offset)
             yield self.travel()
-            told = offset + (self.shifted == queue)
+            text = offset + (self.shifted == queue)
             self.planted += self.bug is Bug.SHIFT and self.shifted == queue
             self.acked[identity] = self.now
-            said = {"node": node.name, "code": 0, "epoch": self.epoch, "message_id": self._message_id()}
-            self.note(process, "ok", "send", queue, [told, identity], **said)
+            output = {"node": node.name, "code": 0, "epoch": self.epoch, "message_id": self._message_id()}
+            self.note(process, "ok", "send", queue, [text, identity], **output)
 
     def _message_id(self) -> str:
         """Of an acknowledged message: like an `offsetMsgId`, it tells nothing but which one it is."""
@@ -144,19 +144,19 @@ class Sim(Brokers):
             if not node.up:
                 self.note(process, "fail", "poll", queue, at[queue], "connection refused", node=node.name)
                 continue
-            top, asked = self.visible(node, queue), at[queue]
-            if self.bug is Bug.STALE and role == "master" and asked > 3 and self.strikes(0.15):
-                top = asked - 3
+            top, requested = self.visible(node, queue), at[queue]
+            if self.bug is Bug.STALE and role == "master" and requested > 3 and self.strikes(0.15):
+                top = requested - 3
                 self.planted += 1
-            found = self.messages(node, queue, asked, top) if asked >= node.floor[queue] else []
+            found = self.messages(node, queue, requested, top) if requested >= node.floor[queue] else []
             if self.bug is Bug.SKIP and len(found) > 2 and self.plants(0.5):
                 found = found[2:]
                 leap = self.strikes(0.3)
-            after = found[-1][0] + 1 if found else max(min(asked, top), node.floor[queue])
+            after = found[-1][0] + 1 if found else max(min(requested, top), node.floor[queue])
             found = [] if leap else found
             yield self.travel()
-            said = {"node": node.name, "role": role, "min": node.floor[queue], "max": top, "next": after}
-            self.note(process, "ok", "poll", queue, found, **said)
+            output = {"node": node.name, "role": role, "min": node.floor[queue], "max": top, "next": after}
+            self.note(process, "ok", "poll", queue, found, **output)
             at[queue] = after
 
     def _astray(self, node: Node, queue: str, at: int) -> int:
@@ -223,8 +223,8 @@ class Sim(Brokers):
                     at = found[-1][0] + 1 if found else top
                     done = at >= top
                     role = "master" if name == self.master else "slave"
-                    said = {"role": role, "min": node.floor[queue], "max": top, "done": done, "next": at}
-                    self.note(process, "ok", "replica-read", queue, found, **who, **said)
+                    output = {"role": role, "min": node.floor[queue], "max": top, "done": done, "next": at}
+                    self.note(process, "ok", "replica-read", queue, found, **who, **output)
 
     # Consumers of a group. Each owns some queues; one that crashes forgets how far it was, and asks the broker.
 
@@ -265,17 +265,17 @@ class Sim(Brokers):
                     if self.rng.random() < 0.3 and node.acting:
                         yield from self._ask(process, "committed", queue, None, node, lambda n, q: n.committed.get(q))
 
-    def _now(self, process: int, f: str, key: str | None, asked: Any, got: Any, **extra: Any) -> None:
-        self.note(process, "invoke", f, key, asked, group="g", **extra)
+    def _now(self, process: int, f: str, key: str | None, requested: Any, got: Any, **extra: Any) -> None:
+        self.note(process, "invoke", f, key, requested, group="g", **extra)
         self.note(process, "ok", f, key, got, group="g", **extra)
 
     def _ask(
-        self, process: int, f: str, queue: str, asked: Any, node: Node, serve: Callable[[Node, str], Any]
+        self, process: int, f: str, queue: str, requested: Any, node: Node, serve: Callable[[Node, str], Any]
     ) -> Generator[float, None, Any]:
-        self.note(process, "invoke", f, queue, asked, group="g", node=node.name)
+        self.note(process, "invoke", f, queue, requested, group="g", node=node.name)
         yield self.travel()
         if not node.up or (f == "commit" and not node.acting):
-            self.note(process, "fail", f, queue, asked, "refused", group="g", node=node.name)
+            self.note(process, "fail", f, queue, requested, "refused", group="g", node=node.name)
             return _Unanswered()
         found = serve(node, queue)
         if f == "committed" and self.bug is Bug.CONJURE and queue not in self.began and node.acting:
@@ -314,8 +314,8 @@ class Sim(Brokers):
                 shown = yield from self._ask(process, "consume", queue, at, node, self._delivery(at))
                 at = shown[-1][0] + 1 if shown else len(node.logs[queue])
             yield from self._ask(process, "commit", queue, at, node, self._commit(at))
-            said = {"committed": at, "max": len(node.logs[queue]), "consumed_to": at}
-            self._now(process, "drain", queue, None, said, node=node.name, phase="final")
+            output = {"committed": at, "max": len(node.logs[queue]), "consumed_to": at}
+            self._now(process, "drain", queue, None, output, node=node.name, phase="final")
 
 
 class _Unanswered:

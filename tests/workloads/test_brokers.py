@@ -23,12 +23,12 @@ class Named(Masters):
     """Says what it is told to, and counts how often it was asked."""
 
     def __init__(self, *answers: str | None) -> None:
-        self.answers, self.asked, self.silence = list(answers), 0, "nobody names one"
+        self.answers, self.asked, self.silence = list(answers), 0, "no node reports one"
 
     def known(self, group: str) -> str | None:
         return self.answers[0]
 
-    async def find(self, group: str, *, doubted: str | None = None) -> str | None:
+    async def find(self, group: str, *, refused_by: str | None = None) -> str | None:
         self.asked += 1
         return self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
 
@@ -175,9 +175,9 @@ def test_the_highest_epoch_counts_and_one_look_serves_all() -> None:
             assert set(found) == {"n2"}
             assert len(leading.requests) == 1
             assert masters.known("a") == "n2"
-            assert await masters.find("a", doubted="n1") == "n2"
+            assert await masters.find("a", refused_by="n1") == "n2"
             assert len(leading.requests) == 1, "nobody doubted n2"
-            assert await masters.find("a", doubted="n2") == "n2"
+            assert await masters.find("a", refused_by="n2") == "n2"
             assert len(leading.requests) == 2
 
     run(test)
@@ -188,7 +188,7 @@ def test_nobody_who_knows_is_no_master() -> None:
         async with serving(ToyServer(code=2007, remark="not leader")) as at:
             masters = Masters(places({"n1": ("198.18.0.1", 10911)}, [at, await free_port()]))
             assert await masters.find("a") is None
-            assert masters.silence == "nobody names one"
+            assert masters.silence == "no node reports one"
 
     run(test)
 
@@ -202,6 +202,6 @@ def test_an_answer_that_makes_no_sense_is_not_taken_for_silence() -> None:
             await client.close()
         assert done.type == "fail"
         assert done.error is not None
-        assert re.fullmatch(r"no-master: .*: replica info that makes no sense: .*; nothing was sent", done.error)
+        assert re.fullmatch(r"no-master: .*: invalid replica info: .*; nothing was sent", done.error)
 
     run(test)

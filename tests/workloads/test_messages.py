@@ -25,7 +25,7 @@ from results.history import History
 from results.op import Op
 from results.record import RunRecord
 from results.verdict import Judgement, Verdict
-from workloads.log import PHASE, LogWorkload, tours
+from workloads.log import PHASE, LogWorkload, read_rounds
 from workloads.places import Queue, TopicLayout, queue_of
 from workloads.queue import QueueWorkload
 
@@ -87,9 +87,9 @@ class Brokers:
                 return Completion("ok", [len(queue) - 1, op.value], extra=extra)
             case "poll" | "consume" | "replica-read":
                 shown = [[at, queue[at]] for at in range(op.value, min(op.value + 20, len(queue)))]
-                said = {"min": 0, "max": len(queue), "next": op.value + len(shown)}
+                output = {"min": 0, "max": len(queue), "next": op.value + len(shown)}
                 done = {"done": op.value + len(shown) >= len(queue)} if op.f == "replica-read" else {}
-                return Completion("ok", shown, extra=extra | said | done)
+                return Completion("ok", shown, extra=extra | output | done)
             case "commit":
                 self.committed[place] = op.value
                 return Completion("ok", op.value, extra=extra)
@@ -231,8 +231,8 @@ def test_a_poll_goes_on_where_its_process_stopped() -> None:
             assert op.value == at[place], op
         elif op.type == "ok" and op.value:
             at[place] = op.value[-1][0] + 1
-    asked = Counter(op.extra["node"] for op in polls if op.type == "invoke")
-    assert set(asked) == set(NODES), "masters and slaves alike"
+    requested = Counter(op.extra["node"] for op in polls if op.type == "invoke")
+    assert set(requested) == set(NODES), "masters and slaves alike"
 
 
 def test_a_queue_has_one_owner_at_a_time() -> None:
@@ -280,7 +280,7 @@ def test_final_reads_that_are_never_answered_are_asked_again() -> None:
 
 def test_readers_share_the_nodes() -> None:
     for readers in (1, 2, 3, 5):
-        shares = tours(places(), readers)
+        shares = read_rounds(places(), readers)
         assert len(shares) == readers
         assert {stop for share in shares for stop in share} == {(q.key, n) for q in places().queues for n in NODES}
 

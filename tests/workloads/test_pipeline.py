@@ -89,8 +89,8 @@ def test_a_stop_signal_while_the_servers_files_are_read_does_not_cost_the_verdic
 
     quiet = plan(5, nemeses=())
     heard: list[str] = []
-    asked = prepared(quiet, workload=Interrupted(quiet))
-    outcome = lifecycle.run(asked, Store(tmp_path), heard.append, VirtualTimeLoop)
+    requested = prepared(quiet, workload=Interrupted(quiet))
+    outcome = lifecycle.run(requested, Store(tmp_path), heard.append, VirtualTimeLoop)
     assert outcome.judgement.verdict == Verdict.VALID, outcome.judgement.reason
     assert (outcome.folder.path / "read").exists()
     assert sum(line.startswith("interrupted: ") for line in heard) == 1

@@ -1,8 +1,8 @@
-"""The docker backend: nodes are containers with one capability more than usual (NET_ADMIN), and never privileged.
+"""The docker backend: nodes are containers with one additional capability (NET_ADMIN), never privileged.
 
-Their network is `internal`: nothing routes it off the machine. The image is made here and imported
-(`infra.machines.image`), or built on top of `--base-image`. Labels on everything tell the run; who owns it, the engine
-itself knows (`infra.machines.backends.engine_claim`).
+Their network is `internal`: nothing routes it off the machine. The image is built here and imported
+(`infra.machines.image`), or built on top of `--base-image`. Labels on all objects name the run. The engine itself knows
+the owner (`infra.machines.backends.engine_claim`).
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ _GONE: Final = (404, 409)
 
 @dataclass(frozen=True)
 class DockerOptions:
-    """What the backend can be told."""
+    """The options of the backend."""
 
     base_image: str | None = option(None, "Build the node image on top of this one (a Debian with openjdk-17).")
 
@@ -181,16 +181,16 @@ class DockerBackend:
         control_log = ControlLog(spec.control_log)
         nodes = make_nodes(known.addresses, known.keys, control_log)
 
-        def let_go() -> None:
+        def release_and_close() -> None:
             _release(claim)
             client.close()
 
         try:
             reach(nodes, lambda name: _why_not(client, f"{prefix}-{name}"))
         except BaseException:
-            give_up(let_go)
+            give_up(release_and_close)
             raise
-        return OwnedCluster(self.name, spec.run_id, nodes, known.facts, control_log, let_go)
+        return OwnedCluster(self.name, spec.run_id, nodes, known.facts, control_log, release_and_close)
 
     def leftovers(self) -> list[Leftover]:
         """Raises InfraError where an engine that may hold something of ours does not answer."""
@@ -212,7 +212,7 @@ class DockerBackend:
                 found = list(_things(client, f"{RUN}={run_id}"))
                 left = _leftover(self.name, run_id, found, engine_time(client))
             if left.alive:
-                raise InfraError(f"run {run_id} still runs{_by(found)}: end that first")
+                raise InfraError(f"run {run_id} is still running{_by(found)}; end it first")
             claim = None
             if left.kept:  # so that nobody can begin to use it now
                 image = next(thing.attrs["Image"] for kind, thing in found if kind == "container")
@@ -310,10 +310,10 @@ def _build_on(client: docker.DockerClient, base: str, say: Say) -> str:
                 fileobj=io.BytesIO(recipe.encode()), tag=tag, rm=True, forcerm=True, network_mode="host"
             )
         except BuildError as e:
-            said = [line.get("stream", "").strip() for line in e.build_log if line.get("stream", "").strip()]
+            output = [line.get("stream", "").strip() for line in e.build_log if line.get("stream", "").strip()]
             raise InfraError(
                 f"cannot install the node's packages on --base-image {base} (it must be a Debian with openjdk-17): "
-                f"{said[-1] if said else e.msg}"
+                f"{output[-1] if output else e.msg}"
             ) from e
     return tag
 
@@ -360,10 +360,10 @@ def _why_not(client: docker.DockerClient, name: str) -> str | None:
         container = client.containers.get(name)
         if container.status in ("created", "running", "restarting"):
             return None
-        said = container.logs(tail=1).decode(errors="replace").strip()
+        output = container.logs(tail=1).decode(errors="replace").strip()
     except (DockerException, requests.RequestException):
         return None  # the engine is busy; the deadline judges
-    return f"its container is {container.status}: {said or 'it said nothing'}"
+    return f"its container is {container.status}: {output or 'it printed nothing'}"
 
 
 def _things(client: docker.DockerClient, label: str) -> Iterator[tuple[str, Any]]:
@@ -439,6 +439,6 @@ def _one_line() -> Iterator[None]:
         yield
     except APIError as e:
         reason = " ".join(str(e.explanation or e).split())
-        raise InfraError(f"the Docker engine refuses: {reason}") from e
+        raise InfraError(f"the Docker engine rejected the request: {reason}") from e
     except (DockerException, requests.RequestException) as e:
-        raise InfraError(f"the Docker engine answers no more: {' '.join(str(e).split())}; see its log") from e
+        raise InfraError(f"the Docker engine does not answer any more: {' '.join(str(e).split())}; see its log") from e

@@ -1,10 +1,10 @@
-"""Who owns a cluster on a Docker engine: a claim that the owner renews, kept by the engine itself.
+"""The owner of a cluster on a Docker engine: a claim that the owner renews and the engine keeps.
 
-The claim is a container that runs as long as its owner does. The owner holds its stdin and sends a line every
-`RENEW_S`; the container ends when stdin does (the engine sees the owner's connection go), or when no line came for
-`TTL_S` (the owner's machine or network is gone). So everybody who can ask the engine gets the same answer: from
-another PID namespace, with another cache folder, over the network. Two owners are impossible, for the container's name
-is the run's. A cluster that was kept carries a mark of its own, a container that is never started.
+The claim is a container that runs as long as its owner lives. The owner holds its stdin and sends a line every
+`RENEW_S`. The container ends when stdin ends (the engine notices that the owner's connection is closed), or when no
+line came for `TTL_S` (the owner's machine or network has failed). Every client of the engine therefore gets the same
+answer: from another PID namespace, with another cache folder, over the network. There cannot be two owners, because the
+container's name is that of the run. A kept cluster has its own mark: a container that is never started.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ class EngineClaim:
                     return
 
     def _take_again(self) -> bool:
-        """Hold the same container's stdin anew; False once it is gone, or the claim was released."""
+        """Hold the same container's stdin again; False once it is gone, or the claim was released."""
         self._close()
         while not self._done.wait(RENEW_S):
             try:
@@ -164,7 +164,7 @@ def engine_time(client: docker.DockerClient) -> datetime:
     try:
         return _time(str(client.info()["SystemTime"]))
     except (KeyError, ValueError) as problem:
-        raise DockerException(f"the engine does not tell its time: {problem}") from None
+        raise DockerException(f"the engine does not report its time: {problem}") from None
 
 
 def _remove_unless_running(container: Any) -> None:

@@ -1,11 +1,12 @@
-"""The local backend: nodes are namespaces of this machine, made with nothing but util-linux and iproute2.
+"""The local backend: nodes are namespaces of this machine, created only with util-linux and iproute2.
 
-One process tree per cluster, started from `infra/machines/scripts/switch.sh`, which tells how it is built. Its root
-holds a pid namespace, so that with it all nodes die, and with them their file systems, interfaces and packet filters.
-It ends when its stdin does: when the control program is gone. What then remains is a folder, which the janitor removes.
+There is one process tree per cluster, started from `infra/machines/scripts/switch.sh`, which describes its structure.
+Its root holds a pid namespace. When the root ends, all nodes end, with their file systems, interfaces and packet
+filters. The root ends when its stdin ends, which happens when the control program ends. Only a folder remains, and the
+janitor removes it.
 
-Two claims (`infra.machines.claims`) stand beside each folder: `owner`, held by the program that uses the cluster, and
-`keeper`, held by the process that a kept cluster hangs on.
+Two claims (`infra.machines.claims`) are beside each folder: `owner`, held by the program that uses the cluster, and
+`keeper`, held by the process that keeps a kept cluster alive.
 """
 
 from __future__ import annotations
@@ -123,7 +124,7 @@ class LocalBackend:
             switch = _Switch(state, spec, rootfs, subnet)
             control_log = ControlLog(spec.control_log)
             nodes = make_nodes(addresses, keys, control_log)
-            switch.await_rooms(names)
+            switch.await_namespaces(names)
             reach(nodes, switch.why_not)
         except BaseException:
             give_up(tear_down)
@@ -134,7 +135,7 @@ class LocalBackend:
             assert subnet is not None
             assert janitor is not None
             assert switch is not None
-            switch.outlive_us()
+            switch.detach_process()
             kept.save(kept.Kept.of(self.name, spec.run_id, addresses, keys, facts, note))
             subnet.release()  # its route tells that it is taken
             janitor.dismiss()
@@ -149,7 +150,7 @@ class LocalBackend:
         try:
             if holder(_claims(state, "keeper")) is None:
                 raise InfraError(
-                    f"the kept cluster {spec.run_id} runs no more; `harness clean --kept` removes what is left of it"
+                    f"the kept cluster {spec.run_id} does not run any more; `harness clean --kept` removes the rest"
                 )
             control_log = ControlLog(spec.control_log)
             nodes = make_nodes(known.addresses, known.keys, control_log)
@@ -172,7 +173,7 @@ class LocalBackend:
 
     def clean(self, run_id: str) -> None:
         state = _find(run_id)
-        claim = _take(state, f"run {run_id} still runs: its nodes are")
+        claim = _take(state, f"run {run_id} is still running: its nodes are")
         try:
             self.sweep(run_id)
         finally:
@@ -192,7 +193,7 @@ class LocalBackend:
                     os.kill(Owner.parse(process).pid, signal.SIGKILL)
                 _wait_until_gone(process)
         if (elsewhere := holder(_claims(state, "keeper"))) is not None:
-            raise InfraError(f"its nodes hang on {elsewhere} of another PID namespace: clean it there")
+            raise InfraError(f"its nodes belong to {elsewhere} of another PID namespace: clean it there")
         for of in ("keeper", "owner"):
             remove_unheld(_claims(state, of))
         kept.forget(run_id)
@@ -229,7 +230,7 @@ class _Switch:
             return _last_line(self._state / f"{name}.log")
         return None
 
-    def await_rooms(self, names: Sequence[str], timeout_s: float = 30) -> None:
+    def await_namespaces(self, names: Sequence[str], timeout_s: float = 30) -> None:
         """Wait until every node has its network and its files. Raises InfraError with its last words."""
         until = time.monotonic() + timeout_s
         for name in names:
@@ -241,7 +242,7 @@ class _Switch:
                     raise InfraError(f"{name} did not come up: {reason}")
                 time.sleep(0.005)
 
-    def outlive_us(self) -> None:
+    def detach_process(self) -> None:
         """Leave our end of its stdin to a process that does nothing but hold it."""
         assert self._process.stdin is not None
         end = self._process.stdin.fileno()
@@ -396,4 +397,4 @@ def _last_line(path: Path) -> str:
     except OSError:
         lines = []
     # mount(8) ends its complaints with a hint at dmesg
-    return next((line for line in reversed(lines) if line and "dmesg(1)" not in line), "it said nothing")
+    return next((line for line in reversed(lines) if line and "dmesg(1)" not in line), "it printed nothing")

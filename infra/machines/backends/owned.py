@@ -1,4 +1,4 @@
-"""What the backends that make their own machines (docker, local) have in common."""
+"""The common part of the backends that create their own machines (docker, local)."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def node_names(spec: ClusterSpec) -> list[str]:
         if not share.source.is_dir():
             raise InfraError(f"the folder {share.source}, to be shared with the nodes, does not exist")
         if not PurePosixPath(share.path).is_absolute() or ".." in PurePosixPath(share.path).parts:
-            raise InfraError(f"{share.path!r}: a share's place on the nodes is an absolute path")
+            raise InfraError(f"{share.path!r}: a share needs an absolute path on the nodes")
     return [f"n{i}" for i in range(1, spec.nodes + 1)]
 
 

@@ -1,14 +1,15 @@
-"""The ssh backend: machines that exist already, named by `--node [user@]host[:port]`.
+"""The ssh backend: existing machines, named by `--node [user@]host[:port]`.
 
-They are somebody's, so this backend asks before it acts. Software is installed only with `--install`; faults that stop
-processes or cut networks are permitted only with `--disposable`; a machine's host key must be known already. Everything
-of ours on a host lies below two folders (`ROOTS`) that carry the run's id in a marker file. Folders that somebody else
-made are refused; `destroy` removes exactly the marked ones, the servers started from there, and our packet rules.
+The machines belong to somebody, so this backend acts only with permission. It installs software only with `--install`.
+It permits faults that stop processes or cut networks only with `--disposable`. A machine's host key must already be
+known. All files of the harness on a host are in two folders (`ROOTS`), and a marker file in each contains the run's id.
+Folders of other owners are rejected. `destroy` removes exactly the marked folders, the servers started from there, and
+the packet rules of the harness.
 
-A record of each run lies in the cache folder of the control machine, so that `harness clean` finds the hosts of a run
-whose control program was killed; a claim beside it (`infra.machines.claims`) tells whether that program lives. A fault
-ends by its lease on the host itself; where the connection was lost in silence, its guard may outlive the run by the
-time to live, so whoever releases a host ends the run's guards first.
+The cache folder of the control machine has a record of each run, so that `harness clean` finds the hosts of a run whose
+control program was killed. A claim beside it (`infra.machines.claims`) shows whether that program is alive. A fault
+ends by its lease on the host itself. If the connection was lost silently, the guard may live longer than the run, up to
+its time to live. For this reason, a release of a host ends the guards of the run first.
 """
 
 from __future__ import annotations
@@ -204,7 +205,7 @@ class SshCluster:
 
     def keep(self, note: str) -> None:
         """Raises InfraError: what is not ours is left as it was found."""
-        raise InfraError("machines that were named are never kept: the harness leaves nothing on them")
+        raise InfraError("existing machines cannot be kept: the harness leaves nothing on them")
 
     def destroy(self) -> None:
         """Heal what is still held, end our servers, remove our folders and rules. Raises InfraError (first failure)
@@ -217,7 +218,7 @@ class SshCluster:
                 _on_all(self._ssh, lambda node: _release(node, self.run_id))
             except InfraError as error:
                 raise InfraError(
-                    f"{error}; run {self.run_id} is on record: `harness clean` removes what it left there as soon as "
+                    f"{error}; run {self.run_id} has a record: `harness clean` removes its remains as soon as "
                     f"that is possible (if it is gone for good: remove {_record(self.run_id)})"
                 ) from error
             finally:
@@ -234,12 +235,12 @@ class SshCluster:
 
 @dataclass(frozen=True)
 class SshOptions:
-    """What the backend can be told."""
+    """The options of the backend."""
 
     hosts: tuple[str, ...] = option((), "An existing machine (repeat).", metavar="[USER@]HOST[:PORT]", flag="--node")
     ssh_key: str | None = option(None, "The private key file.  [default: a usual one of ~/.ssh]", metavar="FILE")
-    install: bool = option(False, "Missing software may be installed on the machines.", permission=True)
-    disposable: bool = option(False, "Destructive faults are allowed on the machines.", permission=True)
+    install: bool = option(False, "Allow the harness to install missing software on the machines.", permission=True)
+    disposable: bool = option(False, "Allow destructive faults on the machines.", permission=True)
 
 
 class SshBackend:
@@ -275,7 +276,7 @@ class SshBackend:
 
     def reuse(self, spec: ClusterSpec) -> Cluster:
         """Raises InfraError: see `SshCluster.keep`."""
-        raise InfraError("machines that were named are never kept; name them again with --node")
+        raise InfraError("existing machines cannot be kept; name them again with --node")
 
     def provision(self, spec: ClusterSpec) -> Cluster:
         """One node per host, in their order (`spec.nodes` is not asked). Raises InfraError; hosts are as before."""
@@ -329,7 +330,7 @@ class SshBackend:
         try:
             claim = Claim.take(_claims(path))
         except InfraError as problem:
-            raise InfraError(f"run {run_id} still runs on {', '.join(record['hosts'])}: {problem}") from None
+            raise InfraError(f"run {run_id} is still running on {', '.join(record['hosts'])}: {problem}") from None
         try:
             try:
                 hosts = [Host.parse(text) for text in record["hosts"]]
@@ -346,9 +347,9 @@ class SshBackend:
         """Reachable, root (if need be by sudo), and everything there. Raises InfraError with what is missing."""
         uid = node.run(["id", "-u"], check=False)
         if uid.text.strip() != "0":
-            said = uid.stderr.decode(errors="replace").strip().splitlines()
+            output = uid.stderr.decode(errors="replace").strip().splitlines()
             raise InfraError(
-                f"{node.name}: {node.remote.where} has no root rights ({said[-1] if said else 'not root'}); "
+                f"{node.name}: {node.remote.where} has no root rights ({output[-1] if output else 'not root'}); "
                 "log in as root, or let the user run sudo without a password"
             )
         missing = self._missing(node)
@@ -384,7 +385,9 @@ def _claim(node: RemoteNode, run_id: str) -> None:
                 f"`harness clean` where it was started, or remove {' and '.join(ROOTS)} there"
             )
         case ["foreign", folder]:
-            raise InfraError(f"{node.name}: {folder} on {node.remote.where} exists and is not ours; move it away first")
+            raise InfraError(
+                f"{node.name}: {folder} on {node.remote.where} exists and is not the harness's; move it away first"
+            )
         case _:
             raise CommandFailed(node.name, done)
 
@@ -404,8 +407,10 @@ def _copy(node: RemoteNode, shares: Sequence[Share]) -> None:
 
 def _copy_one(node: RemoteNode, share: Share) -> None:
     """Make the share's folder on the host like its source: only what differs (SHA-256) is sent; what is gone goes."""
-    said = node.run(["sh", "-c", _SUMS, "sums", share.path, MARKER]).stdout.decode("utf-8", "surrogateescape")
-    there = {name.removeprefix("./"): digest for digest, _, name in (e.partition("  ") for e in said.split("\0") if e)}
+    output = node.run(["sh", "-c", _SUMS, "sums", share.path, MARKER]).stdout.decode("utf-8", "surrogateescape")
+    there = {
+        name.removeprefix("./"): digest for digest, _, name in (e.partition("  ") for e in output.split("\0") if e)
+    }
     here = {str(path.relative_to(share.source)): path for path in sorted(share.source.rglob("*")) if path.is_file()}
     for name, path in here.items():
         data = path.read_bytes()
@@ -431,7 +436,9 @@ def _check_share(share: Share) -> None:
         raise InfraError(f"the folder {share.source}, to be shared with the nodes, does not exist")
     plain = posixpath.normpath(share.path)
     if plain != share.path or not any(plain.startswith(f"{root}/") for root in ROOTS):
-        raise InfraError(f"a share at {share.path!r} would lie outside of {' and '.join(ROOTS)}, the folders of ours")
+        raise InfraError(
+            f"a share at {share.path!r} would lie outside of {' and '.join(ROOTS)}, the folders of the harness"
+        )
 
 
 def _client_key(path: Path | None) -> tuple[Path, paramiko.PKey]:
@@ -449,7 +456,7 @@ def _client_key(path: Path | None) -> tuple[Path, paramiko.PKey]:
     except (paramiko.PasswordRequiredException, TypeError) as error:
         raise InfraError(f"the SSH key {chosen} has a passphrase; name one without (--ssh-key)") from error
     except (paramiko.SSHException, ValueError, UnsupportedAlgorithm) as error:
-        raise InfraError(f"{chosen} is no private SSH key that can be read: {error}") from error
+        raise InfraError(f"{chosen} is not a readable private SSH key: {error}") from error
 
 
 def _nodes(hosts: Sequence[Host], key: paramiko.PKey, control_log: ControlLog, run_id: str) -> list[RemoteNode]:
@@ -492,7 +499,7 @@ def _read_record(path: Path) -> Mapping[str, Any]:
         record: Mapping[str, Any] = json.loads(path.read_text())
         return {name: record[name] for name in ("run_id", "hosts", "ssh_key")}
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise InfraError(f"{path} is no record of a run on existing machines ({error}); remove it") from error
+        raise InfraError(f"{path} is not a record of a run on existing machines ({error}); remove it") from error
 
 
 _T = TypeVar("_T")

@@ -1,5 +1,5 @@
-"""Fault primitives: what can be done to a node, and how to see that it was done.
+"""Fault primitives: actions on a node, and probes for their effect.
 
-Each returns a lease (or is over at once) and works on any `infra.machines.api.Node`. Which node is hit and when is
-`nemesis/`'s business.
+Each returns a lease (or ends at once) and works on any `infra.machines.api.Node`. `nemesis/` decides on nodes and
+times.
 """

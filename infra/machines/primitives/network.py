@@ -1,7 +1,7 @@
-"""Networks: cut a node off from others, and see that it was done.
+"""Networks: cuts a node off from others, and probes the effect.
 
-Packet rules lie in nftables tables of our own, one a lease, so that faults that overlap heal on their own and nobody
-else's rules are touched.
+Packet rules are in separate nftables tables, one per lease. Overlapping faults therefore heal independently, and
+foreign rules are never changed.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def drop_packets(node: Node, sources: Sequence[str], ttl_s: float) -> Lease:
     for source in dict.fromkeys(sources):
         address = _ipv4(source)
         if address.is_loopback or str(address) == control:
-            raise InfraError(f"{node.name}: {source} is not to be cut off: the control program is reached through it")
+            raise InfraError(f"{node.name}: {source} cannot be cut off: the control program uses this connection")
         rules.append(str(address))
     if not rules:
         raise InfraError(f"{node.name}: no addresses to cut off")
@@ -85,20 +85,20 @@ def send_probe(node: Node, to_address: str) -> None:
 
 def control_address(node: Node) -> str:
     """Where the node sees this control program come from; empty when it does not say."""
-    said = node.run(["printenv", "SSH_CONNECTION"], check=False).text.split()
-    return said[0] if said else ""
+    output = node.run(["printenv", "SSH_CONNECTION"], check=False).text.split()
+    return output[0] if output else ""
 
 
 def _ipv4(text: str) -> ipaddress.IPv4Address:
     try:
         return ipaddress.IPv4Address(text)
     except ValueError as error:
-        raise InfraError(f"{text!r} is no IPv4 address") from error
+        raise InfraError(f"{text!r} is not an IPv4 address") from error
 
 
 def _nft(node: Node, what: str) -> list[Mapping[str, Any]]:
-    said = node.run(["nft", "-j", "list", what, "inet"]).text
-    listed: list[Mapping[str, Any]] = json.loads(said)["nftables"] if said.strip() else []
+    output = node.run(["nft", "-j", "list", what, "inet"]).text
+    listed: list[Mapping[str, Any]] = json.loads(output)["nftables"] if output.strip() else []
     return listed
 
 

@@ -1,4 +1,4 @@
-"""The page cache: what of a node's files lies in memory, and its end."""
+"""The page cache: measures and drops the cached part of a node's files."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def drop_file_cache(node: Node, dirs: Sequence[str]) -> None:
 
 
 def cached_bytes(node: Node, dirs: Sequence[str]) -> int:
-    """Bytes of the folders' files that lie in the page cache, by fincore (package util-linux-extra on Debian 12)."""
+    """Bytes of the folders' files that are in the page cache, by fincore (package util-linux-extra on Debian 12)."""
     if not dirs:
         return 0
     return sum(int(line) for line in node.run(["sh", "-c", _CACHED, "cached", *dirs], timeout_s=60).text.split())

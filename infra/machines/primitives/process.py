@@ -1,6 +1,6 @@
-"""Processes: stop, wake and kill them, and see that it was done.
+"""Processes: stops, continues and kills them, and probes the effect.
 
-A process is named by pid and start time, so that a later process with its number is never hit.
+A process is named by pid and start time, so a later process with the same number is never hit.
 """
 
 from __future__ import annotations
@@ -96,8 +96,8 @@ def await_end(node: Node, processes: Sequence[ProcessId], within_s: float) -> li
     """Wait on the node until one of the processes has ended, at most so long: those that have. One command in all."""
     words = [str(word) for process in processes for word in (process.pid, process.started)]
     rounds = str(max(1, round(within_s)))
-    said = node.run(["sh", "-c", _AWAIT_END, "await-end", rounds, *words], timeout_s=within_s + 30).text.split()
-    return [process for process in processes if str(process.pid) in said]
+    output = node.run(["sh", "-c", _AWAIT_END, "await-end", rounds, *words], timeout_s=within_s + 30).text.split()
+    return [process for process in processes if str(process.pid) in output]
 
 
 def kill_process(node: Node, process: ProcessId) -> None:

@@ -1,1 +1,1 @@
-"""Ways in which a command reaches a machine."""
+"""Transports: how a command reaches a machine."""

@@ -1,8 +1,7 @@
-"""The transport seam: what a machine must be able to do so that nodes, leases and fault primitives work on it.
+"""The transport interface: the functions of a machine that nodes, leases and fault primitives need.
 
-`Remote` is small on purpose: run a command to its end, or start one and keep its stdin and stdout. Everything else -
-whole files, daemons, leases, probes - is built from these two in `infra.machines.node` and `infra.machines.lease`,
-once.
+`Remote` is deliberately small: run a command to its end, or start one and keep its stdin and stdout. Everything else
+(files, daemons, leases, probes) is built from these two in `infra.machines.node` and `infra.machines.lease`, once.
 """
 
 from __future__ import annotations
@@ -75,4 +74,4 @@ class Remote(Protocol):
         """
 
     def close(self) -> None:
-        """End everything that hangs on this way: streams, and with them leases. A later command opens it anew."""
+        """End everything that hangs on this way: streams, and with them leases. A later command opens it again."""

@@ -1,7 +1,8 @@
-"""Commands as processes of this machine: `infra.machines.remote.api.Remote` for what a local program can enter.
+"""Commands as processes of this machine: `infra.machines.remote.api.Remote` for machines that a local program can
+enter.
 
-`prefix` is what enters the machine (`nsenter --target PID --all --`, `chroot DIR`, `docker exec -i NAME`); empty: this
-machine itself. No network is needed, so none can be cut between a node and the control program.
+`prefix` is the command that enters the machine (`nsenter --target PID --all --`, `chroot DIR`, `docker exec -i NAME`);
+empty means this machine. It needs no network, so no fault can cut the control program off from a node.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ class ProcessRemote:
                 return _drained(process, stdin, time.monotonic() + deadline_s, cap, sink)
             except TimeoutError:
                 process.kill()
-                raise NodeUnreachable(f"{self.name}: the command's end was not seen in time") from None
+                raise NodeUnreachable(f"{self.name}: the end of the command was not seen in time") from None
 
     def open(self, argv: Sequence[str], timeout_s: float = 30) -> Stream:
         stream = PipeStream(self._start(argv))

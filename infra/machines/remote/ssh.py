@@ -38,7 +38,7 @@ def command_line(argv: Sequence[str]) -> bytes:
 class SshRemote:
     """Implements `infra.machines.remote.api.Remote`. `sudo`: commands run through `sudo -n` (a user who is not root).
 
-    Connects when first used, and anew when the connection turns out dead before a command was sent.
+    Connects when first used, and again when the connection turns out dead before a command was sent.
     """
 
     def __init__(self, connection: Connection, *, sudo: bool = False) -> None:
@@ -79,7 +79,7 @@ class SshRemote:
     def _line(self, argv: Sequence[str]) -> bytes:
         line = command_line(argv)
         if self._sudo:
-            # sudo drops the environment; where we come from is asked for before a network is cut (`control_address`).
+            # sudo drops the environment; our address is queried before a network is cut (`control_address`).
             line = b'sudo -n -- env "SSH_CONNECTION=$SSH_CONNECTION" ' + line
         if len(line) >= _LONGEST_LINE:
             raise InfraError(

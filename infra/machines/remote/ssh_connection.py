@@ -78,7 +78,7 @@ class Connection:
             transport.close()
 
     def connect(self, timeout_s: float = 10) -> paramiko.Transport:
-        """The live connection, made anew when there is none. Raises InfraError, NodeUnreachable."""
+        """The live connection, created again when there is none. Raises InfraError, NodeUnreachable."""
         with self._lock:
             if self._transport is None or not self._transport.is_active():
                 if self._transport is not None:
@@ -97,12 +97,14 @@ class Connection:
                 return transport.open_session(timeout=timeout_s)
             except paramiko.ChannelException as error:
                 raise InfraError(
-                    f"{self.name}: sshd at {self.where} opens no further session ({error.text}); "
+                    f"{self.name}: sshd at {self.where} does not open another session ({error.text}); "
                     "raise MaxSessions in its sshd_config"
                 ) from error
             except (paramiko.SSHException, EOFError, OSError) as error:
                 if last or transport.is_active():
-                    raise NodeUnreachable(f"{self.name}: {self.where} opens no session: {_say(error)}") from error
+                    raise NodeUnreachable(
+                        f"{self.name}: {self.where} does not open a session: {_say(error)}"
+                    ) from error
         raise AssertionError("unreachable: the second attempt returns or raises")
 
     def execute(
@@ -123,7 +125,7 @@ class Connection:
         line = line + b"; code=$?; cat > /dev/null; exit $code" if stdin else b"exec " + line + b" < /dev/null"
         deadline = time.monotonic() + deadline_s
         if not self._slots.acquire(timeout=deadline_s):
-            raise NodeUnreachable(f"{self.name}: earlier commands took all of {deadline_s:g} s; nothing was sent")
+            raise NodeUnreachable(f"{self.name}: earlier commands used all of {deadline_s:g} s; nothing was sent")
         try:
             channel = self.open_channel(min(deadline_s, 30))
             try:
@@ -144,7 +146,7 @@ class Connection:
         try:
             channel.exec_command(line)
         except (paramiko.SSHException, EOFError, OSError) as error:
-            raise NodeUnreachable(f"{self.name}: {self.where} took no command: {_say(error)}") from error
+            raise NodeUnreachable(f"{self.name}: {self.where} did not accept a command: {_say(error)}") from error
         finally:
             watchdog.cancel()
 
@@ -166,7 +168,7 @@ class Connection:
             if ended and (channel.status_event.wait(max(0, left)) or left > 0):
                 break
             if left <= 0:
-                raise NodeUnreachable(f"{self.name}: {self.where}: the command's end was not seen in time")
+                raise NodeUnreachable(f"{self.name}: {self.where}: the end of the command was not seen in time")
             if not ended:
                 poller.poll(min(left, 60) * 1000 + 1)
         code = channel.exit_status
@@ -187,7 +189,7 @@ class Connection:
         try:
             sock = socket.create_connection((self.host, self.port), timeout=timeout_s)
         except socket.gaierror as error:
-            raise NodeUnreachable(f"{self.name}: no host is called {self.host!r} ({error.strerror})") from error
+            raise NodeUnreachable(f"{self.name}: there is no host {self.host!r} ({error.strerror})") from error
         except OSError as error:
             raise NodeUnreachable(
                 f"{self.name}: no SSH at {self.host}:{self.port}: {_say(error)}; is the machine up and sshd running?"
@@ -244,9 +246,9 @@ class Connection:
                 f"machine's own, then: ssh-keyscan -p {self.port} {self.host} >> {self._known_hosts}"
             )
         way_out = (
-            "the machine at this address is not the one that was set up"
+            "the machine at this address is not the one that the harness created"
             if self._host_key is not None
-            else f"if the machine was made anew, remove the old key from {self._known_hosts} and add the new one"
+            else f"if the machine was reinstalled, remove the old key from {self._known_hosts} and add the new one"
         )
         raise InfraError(
             f"{self.name}: {self.host}:{self.port} shows another host key ({shown}) than the known one "

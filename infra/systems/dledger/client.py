@@ -60,7 +60,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class NodeStatus:
-    """What a node says of itself, asking nobody. Indices are DLedger's: -1 means none yet.
+    """What a node reports, asking nobody. Indices are DLedger's: -1 means none yet.
 
     before_begin  the last index cut off in front of its log (-1: nothing is).
     snapshots     how many snapshots it keeps, snapshot_index the newest's; None without snapshot mode.
@@ -85,7 +85,7 @@ class RegisterClient:
 
     pinned   the one node to ask, leader or not; None: find the leader and follow it.
     home     the one node whose opinion of who leads is believed: a client on that node's side of a partition, which
-             goes on talking to a deposed leader for as long as its home does. None: all nodes are asked.
+             continues talking to a deposed leader for as long as its home does. None: all nodes are asked.
     Looking for a leader has no effect and may take several tries; it gets half of the deadline. The operation itself is
     sent once, whatever happens.
     """
@@ -121,7 +121,7 @@ class RegisterClient:
             fields["expect"] = _long(expect)
         answer = await self._operate("cas", _CAS, fields)
         if answer.outcome.type == "ok" and answer.applied is None:
-            why = "acknowledged, but without what the state machine made of it"
+            why = "acknowledged, but without the result of the state machine"
             return Answer(Outcome("info", why), None, None, answer.node, answer.term, answer.index, answer.code)
         return answer
 
@@ -143,7 +143,7 @@ class RegisterClient:
         deadline = loop.time() + self._deadline_s
         node = self._target or await self._find_leader(loop.time() + self._deadline_s / 2)
         if node is None:
-            return Answer(Outcome("fail", "nothing was sent: no node said within half the deadline that it leads"))
+            return Answer(Outcome("fail", "nothing was sent: no node reported to be leader within half the deadline"))
         self._target = node
         body = json.dumps({"group": self._group, "remoteId": node, **fields}).encode()
         try:
@@ -210,34 +210,34 @@ class RegisterClient:
         return None
 
     async def _opinion(self, node: str, timeout_s: float) -> str | None:
-        """Whom one node takes for the leader; None: nobody, or it does not answer."""
+        """Whom one node considers the leader; None: nobody, or it does not answer."""
         try:
-            said = await ask_status(node, self._endpoints[node], timeout_s, self._group)
+            reply = await ask_status(node, self._endpoints[node], timeout_s, self._group)
         except RemotingError:
             return None
-        return said.leader if said.leader in self._endpoints else None
+        return reply.leader if reply.leader in self._endpoints else None
 
     async def _ask_all(self, timeout_s: float) -> list[NodeStatus]:
         """The status of all nodes that answer. When one names a leader that has itself said so in that term, the silent
         ones are not waited for.
         """
-        asked = [
+        requested = [
             asyncio.create_task(ask_status(node, endpoint, timeout_s, self._group))
             for node, endpoint in self._endpoints.items()
         ]
         answers: list[NodeStatus] = []
         try:
-            for task in asyncio.as_completed(asked):
+            for task in asyncio.as_completed(requested):
                 try:
                     answers.append(await task)
                 except RemotingError:
                     continue
-                if _agreed(answers, len(asked)):
+                if _agreed(answers, len(requested)):
                     break
         finally:
-            for unfinished in asked:
+            for unfinished in requested:
                 unfinished.cancel()
-            await asyncio.gather(*asked, return_exceptions=True)
+            await asyncio.gather(*requested, return_exceptions=True)
         return answers
 
 
@@ -315,7 +315,9 @@ def _body(node: str, frame: Frame) -> Mapping[str, Any]:
     except ValueError:
         data = None
     if not isinstance(data, dict):
-        raise Broken(f"{node}: the answer's body is no JSON object: {frame.body[:80]!r} {frame.remark or ''}".rstrip())
+        raise Broken(
+            f"{node}: the answer's body is not a JSON object: {frame.body[:80]!r} {frame.remark or ''}".rstrip()
+        )
     return data
 
 

@@ -69,7 +69,7 @@ OUTCOMES: Final[tuple[Line, ...]] = (
     _refused(
         503,
         "LEADER_PENDING_FULL",
-        "too many writes wait",
+        "too many pending writes",
         "DLedgerServer.handleWrite, before the append; reads through the log skip the check",
     ),
     _refused(
@@ -81,7 +81,7 @@ OUTCOMES: Final[tuple[Line, ...]] = (
     _unknown(
         -1,
         "UNKNOWN",
-        "the server says no more than that",
+        "the server gives no further reason",
         "DLedgerServer.handleRead makes it of every refusal of a read; a write has no such path in 0.4.0",
     ),
     _unknown(300, "TIMEOUT", "timed out inside the server", "DLedgerResponseCode; DLedger's own client only"),
@@ -95,7 +95,7 @@ OUTCOMES: Final[tuple[Line, ...]] = (
     _unknown(
         414,
         "DISK_ERROR",
-        "the append failed half way: data may be there without its index",
+        "the append failed half-way: data may exist without its index",
         "DLedgerMmapFileStore.appendAsLeader, checks after dataFileList.append",
     ),
     _unknown(
@@ -114,15 +114,15 @@ OUTCOMES: Final[tuple[Line, ...]] = (
         502,
         "WAIT_QUORUM_ACK_TIMEOUT",
         "appended, no quorum seen in time",
-        "DLedgerEntryPusher.checkResponseFuturesTimeout: 2 s (fixed in Closure), looked at once a second",
+        "DLedgerEntryPusher.checkResponseFuturesTimeout: 2 s (fixed in Closure), checked once a second",
     ),
 )
 
 _BY_CODE: Final = {line.code: line for line in OUTCOMES}
 
 _OUTER_REFUSALS: Final = {
-    2: "the server is too busy: refused before it was looked at",
-    3: "the server knows no such request",
+    2: "the server is too busy: refused before it was examined",
+    3: "the server does not know this request",
 }
 """Outer codes given before a request reaches its handler (NettyRemotingAbstract.processRequestCommand, 5.1.0)."""
 
@@ -143,16 +143,16 @@ def outcome_of_outer(operation: Operation, code: int, remark: str | None) -> Out
 
     A NOT_LEADER thrown by `handleWrite` or `appendAsLeader` is thrown before the append, as above.
     """
-    said = (remark or "no remark").splitlines()[0][:200]
+    reply = (remark or "no remark").splitlines()[0][:200]
     if code in _OUTER_REFUSALS:
-        return Outcome("fail", f"{_OUTER_REFUSALS[code]} (outer code {code}, {said})")
-    if code == 1 and "NOT_LEADER" in said:
-        return Outcome("fail", f"not the leader: refused before the append ({said})")
+        return Outcome("fail", f"{_OUTER_REFUSALS[code]} (outer code {code}, {reply})")
+    if code == 1 and "NOT_LEADER" in reply:
+        return Outcome("fail", f"not the leader: refused before the append ({reply})")
     if operation == "read" and code == 1:
-        return Outcome("fail", f"the server's handler threw ({said})")
+        return Outcome("fail", f"the server's handler threw ({reply})")
     if code == 1:
-        return Outcome("info", f"the server's handler threw, perhaps after the append ({said})")
-    return Outcome("info", f"unlisted outer code {code} ({said})")
+        return Outcome("info", f"the server's handler threw, perhaps after the append ({reply})")
+    return Outcome("info", f"unlisted outer code {code} ({reply})")
 
 
 def outcome_of_error(operation: Operation, error: RemotingError) -> Outcome:

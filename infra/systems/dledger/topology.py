@@ -50,7 +50,7 @@ _AT_ONCE: Final = 2
 """JVMs started at one time: five at once starve one another on a small machine and are not ready sooner."""
 
 _READY_KEY: Final = "__ready__"
-"""A register that is only ever read: readiness is asked for without touching a workload's keys."""
+"""A register that is only ever read: probes of readiness do not touch a workload's keys."""
 
 _STATUS_TIMEOUT_S: Final = 1.0
 _POLL_S: Final = 0.2
@@ -83,7 +83,7 @@ class DledgerTopology:
     """See `infra.systems.api.Topology`. Settings: `dledger.NAME`, NAME: any option of DLedger's `DLedgerConfig`."""
 
     name = "dledger"
-    summary: ClassVar[str] = "one Raft group of our small register server, for DLedger itself"
+    summary: ClassVar[str] = "one Raft group of a small register server, to test DLedger itself"
     Options: ClassVar[type] = NoOptions
     profiles: ClassVar[Sequence[str]] = ()
     roles: Mapping[str, str] = MappingProxyType({"leader": "leader", "follower": "follower"})
@@ -197,21 +197,21 @@ class DledgerTopology:
     async def observe(self, node: Node, timeout_s: float, *, thorough: bool = False) -> Status:
         """`begin` is the first index the node's log may hold; `leader` may be a node that is none any more."""
         try:
-            said = await ask_status(node.name, (node.address, PORT), timeout_s)
+            reply = await ask_status(node.name, (node.address, PORT), timeout_s)
         except RemotingError:
             return Status("silent")
         return Status(
-            role=said.role,
-            term=said.term,
-            leader=said.leader,
-            begin=said.before_begin + 1,
-            end=said.end,
-            committed=said.committed,
-            applied=said.applied,
+            role=reply.role,
+            term=reply.term,
+            leader=reply.leader,
+            begin=reply.before_begin + 1,
+            end=reply.end,
+            committed=reply.committed,
+            applied=reply.applied,
         )
 
     def collect(self, node: Node, into: Path) -> list[Path]:
-        """Server log, GC logs, crash reports, settings as given and in force; of each file at most the last 64 MiB."""
+        """Server log, GC logs, crash reports, settings, given and effective; of each file at most the last 64 MiB."""
         return node.fetch(LOG, into, _LOG_LIMIT)
 
     def versions(self) -> Mapping[str, str]:
@@ -240,11 +240,11 @@ class DledgerTopology:
                 raise InfraError("java is not on the path; install a JDK (Debian: openjdk-17-jdk-headless)") from None
             except subprocess.TimeoutExpired:
                 raise InfraError(
-                    "java took more than 300 s to look at the settings: this machine is overloaded"
+                    "java took more than 300 s to check the settings: this machine is overloaded"
                 ) from None
         if done.returncode != 0:
-            said = done.stderr.decode(errors="replace").strip().splitlines() or ["no output"]
-            raise SettingsError(f"server settings: {said[-1].removeprefix('RegisterServer: ')}")
+            reply = done.stderr.decode(errors="replace").strip().splitlines() or ["no output"]
+            raise SettingsError(f"server settings: {reply[-1].removeprefix('RegisterServer: ')}")
 
     def _await_answer(self, node: Node, deadline: float, timeout_s: float) -> None:
         """Until the node's server answers at all. Raises InfraError with the end of its log."""

@@ -131,7 +131,7 @@ class Connection(asyncio.Protocol):
                 if self._on_request is not None:
                     self._on_request(frame)
             elif self._waiting is None or frame.opaque != self._waiting[0]:
-                self._end(f"an answer to request {frame.opaque}, which is not waited for")
+                self._end(f"an answer to request {frame.opaque}, which nobody waits for")
                 return
             elif not self._waiting[1].done():
                 self._waiting[1].set_result(frame)

@@ -116,7 +116,7 @@ def _decode(data: bytes) -> Frame:
     """One frame, its length field already cut off."""
     kind, header_length = data[0], int.from_bytes(data[1:4], "big")
     if kind != _JSON:
-        raise FrameError(f"header serialised as {_TYPES.get(kind, 'unknown')} (type {kind}); only JSON is spoken here")
+        raise FrameError(f"header serialised as {_TYPES.get(kind, 'unknown')} (type {kind}); only JSON is supported")
     if header_length > len(data) - 4:
         raise FrameError(f"header of {header_length} bytes in a frame of {len(data)}")
     try:

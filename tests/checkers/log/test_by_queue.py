@@ -15,7 +15,7 @@ from checkers.legality import count
 from checkers.log import LogAnomalies
 from checkers.log.anomalies import NAMES
 from checkers.spark import logs
-from checkers.spark.logs import OpRow, conclude, divided, first_breach, look_at, mentions, parts_of
+from checkers.spark.logs import OpRow, conclude, divided, first_breach, messages_of, parts_of, scan_part
 from results.history import History
 from results.op import Op
 from results.record import RunRecord
@@ -38,7 +38,7 @@ def by_queue(run: RunRecord) -> tuple[CheckResult, int]:
     rows = rows_of(run.history)
     seen: dict[Any, set[str]] = {}
     for row in rows:
-        for queue, message in mentions(row):
+        for queue, message in messages_of(row):
             seen.setdefault(message, set()).add(queue)
     queues = set().union(*seen.values())
     part_of = divided(queues, [some for message, some in seen.items() if message is not None])
@@ -47,7 +47,9 @@ def by_queue(run: RunRecord) -> tuple[CheckResult, int]:
         for part in parts_of(row, part_of):
             parts.setdefault(part, []).append(row)
     about = replace(run, history=History(()))
-    looked = [look_at(own[::-1], {q for q, at in part_of.items() if at == part}, about) for part, own in parts.items()]
+    looked = [
+        scan_part(own[::-1], {q for q, at in part_of.items() if at == part}, about) for part, own in parts.items()
+    ]
     return conclude(about, looked), len(parts)
 
 
@@ -129,8 +131,8 @@ def test_ops_that_do_not_pair_are_noticed_by_process() -> None:
     one = next(row.process for row in rows if row.f == "send")
     mine = [row for row in rows if row.process == one]
     assert first_breach(mine[::-1]) is None
-    told = first_breach([row for row in mine if row is not mine[2]])
-    assert told == f"op {mine[3].at} does not fit the op before it of its process"
+    text = first_breach([row for row in mine if row is not mine[2]])
+    assert text == f"op {mine[3].at} does not match the previous op of its process"
 
 
 def test_every_name_has_its_rank() -> None:

@@ -53,7 +53,7 @@ def backwards(story: Story) -> None:
 @pytest.mark.parametrize(
     ("tell", "expected"),
     [
-        (refused, "phantom"),
+        (refused, "aborted-read"),
         (unsent, "never-sent"),
         (stored_twice, "duplicated"),
         (hollow, "hole"),

@@ -36,7 +36,7 @@ NAME = {
     Bug.HOLE: "hole",
     Bug.DIVERGE: "divergent-replicas",
     Bug.DIRTY: "dirty-read",
-    Bug.PHANTOM: "phantom",
+    Bug.PHANTOM: "aborted-read",
     Bug.STRAY: "never-sent",
     Bug.REGRESS: "committed-offset-regression",
     Bug.SKIP_COMMITS: "committed-offset-jump",

@@ -28,8 +28,8 @@ class Story:
     def put(self, at: float, process: int, type_: OpType, f: str, value: Any, **extra: Any) -> None:
         self.events.append((at, Op(0, int(at * S), process, type_, f, Q, value, None, {"group": "g", **extra})))
 
-    def call(self, at: float, f: str, asked: Any, got: Any, type_: OpType = "ok", **extra: Any) -> None:
-        self.put(at, 0, "invoke", f, asked, **extra)
+    def call(self, at: float, f: str, requested: Any, got: Any, type_: OpType = "ok", **extra: Any) -> None:
+        self.put(at, 0, "invoke", f, requested, **extra)
         self.put(at + 0.01, 0, type_, f, got, **extra)
 
     def commit(self, at: float, offset: int, node: str = "n1", type_: OpType = "ok") -> None:
@@ -154,7 +154,7 @@ def test_an_offset_that_nobody_committed(said: int | None, expected: set[str], e
     result = offsets(story)
     assert names([result]) == expected
     if expected:
-        assert "said offset 7 for group g on t:a:0 at 00:02.0, although nobody had committed anything" in str(result)
+        assert "returned offset 7 for group g on t:a:0 at 00:02.0, although no offset had been committed" in str(result)
     else:
         assert result.verdict == (Verdict.VALID if elsewhere else Verdict.UNKNOWN)
 
@@ -215,7 +215,7 @@ def test_a_group_owes_nothing_of_what_is_lost_or_was_deleted_for_its_age() -> No
 
 def test_nothing_sent_and_nothing_delivered_shows_nothing() -> None:
     result = Deliveries().check(consumed(sent=0).record)
-    assert (result.verdict, result.reason) == (Verdict.UNKNOWN, "nothing was delivered to any group")
+    assert (result.verdict, result.reason) == (Verdict.UNKNOWN, "no message was delivered to any group")
 
 
 def test_without_a_complete_drain_nothing_is_proven() -> None:

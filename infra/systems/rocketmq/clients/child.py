@@ -26,8 +26,8 @@ def serve(open_: Callable[[], Mapping[str, Handler]]) -> None:
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)
 
-    def answer(said: Mapping[str, Any]) -> None:
-        answers.write(json.dumps(said) + "\n")
+    def answer(reply: Mapping[str, Any]) -> None:
+        answers.write(json.dumps(reply) + "\n")
 
     try:
         handlers = open_()

@@ -73,12 +73,12 @@ class NativeProducer:
             raise ValueError("the native client cuts a body off at its first NUL byte")
         request = {"do": "send", "topic": topic, "body": body.decode()}
         try:
-            said = await self._standby.ask(lambda left: request, self.deadline_s if deadline_s is None else deadline_s)
+            reply = await self._standby.ask(lambda left: request, self.deadline_s if deadline_s is None else deadline_s)
         except NotStarted as e:
             return Sent(Outcome("fail", f"nothing was sent: {e}"))
         except WorkerError as e:
             return Sent(Outcome("info", str(e)))
-        return _sent(said)
+        return _sent(reply)
 
     async def close(self) -> None:
         """End the process. The next send starts another one."""
@@ -89,12 +89,12 @@ class NativeProducer:
         worker = Worker(_CHILD, str(self.packages))
         try:
             await worker.start()
-            await refuse_what_is_missing(worker)
+            await check_library(worker)
             timeout_ms = max(1, int(self.deadline_s * 1000 * _MARGIN / _ATTEMPTS))
             request = {"nameservers": self.nameservers, "group": self.group, "timeout_ms": timeout_ms}
-            said = await worker.ask({"do": "produce", **request}, _SETTING_UP_S)
-            if "error" in said:
-                raise NotStarted(f"{said['error']}: {said['why']}")
+            reply = await worker.ask({"do": "produce", **request}, _SETTING_UP_S)
+            if "error" in reply:
+                raise NotStarted(f"{reply['error']}: {reply['why']}")
         except WorkerError as e:
             await worker.close()
             raise NotStarted(str(e)) from None
@@ -104,7 +104,7 @@ class NativeProducer:
         return worker
 
 
-async def refuse_what_is_missing(worker: Worker) -> None:
+async def check_library(worker: Worker) -> None:
     """Raises InfraError that names what librocketmq lacks of that which a producer needs."""
     library = await worker.ask({"do": "library"}, _SETTING_UP_S)
     if lacks := sorted(set(_NEEDED) & set(library["missing"])):
@@ -116,7 +116,7 @@ async def native_library(packages: Path) -> tuple[str, list[str]]:
     worker = Worker(_CHILD, str(packages))
     try:
         await worker.start()
-        await refuse_what_is_missing(worker)
+        await check_library(worker)
         library = await worker.ask({"do": "library"}, _SETTING_UP_S)
     except WorkerError as e:
         raise InfraError(f"the native client cannot be used here: {e}") from None
@@ -125,11 +125,11 @@ async def native_library(packages: Path) -> tuple[str, list[str]]:
     return str(library["path"]), list(library["missing"])
 
 
-def _sent(said: Mapping[str, Any]) -> Sent:
+def _sent(reply: Mapping[str, Any]) -> Sent:
     """What the library returned, or raised."""
-    if "error" in said:
-        return Sent(Outcome("info", f"{said['error']}: {said['why']}"))
-    status, offset, message_id = said["status"], said["offset"], said["message_id"]
+    if "error" in reply:
+        return Sent(Outcome("info", f"{reply['error']}: {reply['why']}"))
+    status, offset, message_id = reply["status"], reply["offset"], reply["message_id"]
     if status == "OK":
         return Sent(Outcome("ok", ""), offset, message_id, 0)
     return Sent(Outcome("info", f"accepted, but {status}"), offset, message_id, _STATUS_CODES.get(status))

@@ -93,8 +93,8 @@ def _pip(command: str, requirements: Sequence[str], *args: str) -> None:
                 argv, check=False, capture_output=True, stdin=subprocess.DEVNULL, text=True, timeout=_PIP_TIMEOUT_S
             )
         except subprocess.TimeoutExpired:
-            raise InfraError(f"pip did not bring {what} within {_PIP_TIMEOUT_S} s") from None
+            raise InfraError(f"pip did not install {what} within {_PIP_TIMEOUT_S} s") from None
     if done.returncode != 0:
         errors = [line for line in done.stderr.splitlines() if line.strip()] or ["no output"]
-        said = next((line for line in errors if "ERROR" in line or "No module" in line), errors[-1])
-        raise InfraError(f"pip did not bring {what}: {said.strip()[:300]}")
+        reply = next((line for line in errors if "ERROR" in line or "No module" in line), errors[-1])
+        raise InfraError(f"pip did not install {what}: {reply.strip()[:300]}")

@@ -86,12 +86,12 @@ class ProxyProducer:
         """Send a message."""
         request = {"do": "send", "topic": topic, "body": body.decode()}
         try:
-            said = await self._standbys[self.proxies[self._at]].ask(
+            reply = await self._standbys[self.proxies[self._at]].ask(
                 lambda left: {**request, "timeout_s": left},
                 self.deadline_s if deadline_s is None else deadline_s,
                 grace_s=_GRACE_S,
             )
-            sent = _sent(said, self.raft_log)
+            sent = _sent(reply, self.raft_log)
         except NotStarted as e:
             sent = Sent(Outcome("fail", f"nothing was sent: {e}"))
         except WorkerError as e:
@@ -122,17 +122,17 @@ def outcome_of_code(code: int, name: str, why: str, raft_log: bool | None = None
     return Outcome(line.type, "" if line.type == "ok" else f"{code} {name}: {line.why} ({why})")
 
 
-def _sent(said: Mapping[str, Any], raft_log: bool | None) -> Sent:
-    if "refused" in said:
-        return Sent(Outcome("fail", f"nothing was sent: {said['refused']}"))
-    if "broken" in said:
-        return Sent(Outcome("info", str(said["broken"])))
-    if "error" in said:
-        return Sent(Outcome("info", f"{said['error']}: {said['why']}"))
-    code = said["code"]
-    outcome = outcome_of_code(code, said["name"], said["why"], raft_log)
-    offset = said.get("offset")
+def _sent(reply: Mapping[str, Any], raft_log: bool | None) -> Sent:
+    if "refused" in reply:
+        return Sent(Outcome("fail", f"nothing was sent: {reply['refused']}"))
+    if "broken" in reply:
+        return Sent(Outcome("info", str(reply["broken"])))
+    if "error" in reply:
+        return Sent(Outcome("info", f"{reply['error']}: {reply['why']}"))
+    code = reply["code"]
+    outcome = outcome_of_code(code, reply["name"], reply["why"], raft_log)
+    offset = reply.get("offset")
     if outcome.type == "ok" and offset is None:
         return Sent(Outcome("info", "acknowledged, but without an offset"))
     remoting = next((line.remoting for line in OUTCOMES if line.first <= code <= line.last), None)
-    return Sent(outcome, offset, said.get("message_id"), remoting, said["why"])
+    return Sent(outcome, offset, reply.get("message_id"), remoting, reply["why"])

@@ -70,11 +70,11 @@ def open_() -> Mapping[str, Handler]:
         if left <= 0:
             return {"refused": "no time left for the request"}
         try:
-            said = stub.SendMessage(service_pb2.SendMessageRequest(messages=[message]), timeout=left, metadata=headers)
+            reply = stub.SendMessage(service_pb2.SendMessageRequest(messages=[message]), timeout=left, metadata=headers)
         except grpc.RpcError as e:
             return {"broken": f"{e.code().name}: {e.details()}"}
-        entry = said.entries[0] if said.entries else None
-        status = entry.status if entry is not None else said.status
+        entry = reply.entries[0] if reply.entries else None
+        status = entry.status if entry is not None else reply.status
         answer = {"code": status.code, "name": definition.Code.Name(status.code), "why": status.message}
         if entry is not None and entry.message_id:
             answer |= {"offset": entry.offset, "message_id": entry.message_id}

@@ -1,7 +1,7 @@
-"""A process of its own for a client that others wrote: requests and answers are lines of JSON, one at a time.
+"""A separate process for a foreign client: requests and answers are lines of JSON, one at a time.
 
-A request that is not answered in time costs the process its life, because nobody knows when it would answer. Who uses
-it starts another one, and tells that one what it has to know.
+If a request is not answered in time, the process is killed, because nobody knows when it would answer. The user of the
+worker starts another process and initialises it.
 """
 
 from __future__ import annotations
@@ -62,20 +62,20 @@ class Worker:
             await self.close()
             raise NotStarted(f"the client's process could not be started: {e}") from None
         try:
-            said = await self._answer(_START_S)
+            reply = await self._answer(_START_S)
         except WorkerError as e:
             await self.close()
             raise NotStarted(str(e)) from None
         except BaseException:
             await self.close()
             raise
-        if "error" in said:
+        if "error" in reply:
             await self.close()
-            raise NotStarted(f"{said['error']}: {said['why']}")
+            raise NotStarted(f"{reply['error']}: {reply['why']}")
 
     async def ask(self, request: Mapping[str, Any], timeout_s: float) -> dict[str, Any]:
         """The answer to a request. Raises WorkerError; then the process has ended."""
-        assert self._process is not None, "start comes first"
+        assert self._process is not None, "start must be called first"
         assert self._process.stdin is not None
         try:
             self._process.stdin.write(json.dumps(request).encode() + b"\n")
@@ -110,9 +110,9 @@ class Worker:
             raise WorkerError(f"no answer within {timeout_s:.3g} s; the client's process was killed") from None
         if not line:
             raise WorkerError(await self._last_words())
-        said = json.loads(line)
-        assert isinstance(said, dict)
-        return said
+        reply = json.loads(line)
+        assert isinstance(reply, dict)
+        return reply
 
     async def _last_words(self) -> str:
         """How the process ended, and the last line it wrote."""
@@ -126,7 +126,7 @@ class Worker:
 
 class Standby:
     """A worker that is kept ready: started in the background, so that an operation that is given up meanwhile does not
-    have it begin anew, and started again by the operation that finds it dead. One operation at a time, others wait.
+    have it begin again, and started again by the operation that finds it dead. One operation at a time, others wait.
     """
 
     def __init__(self, start: Callable[[], Coroutine[Any, Any, Worker]]) -> None:
@@ -164,7 +164,7 @@ class Standby:
             async with asyncio.timeout_at(until):
                 await self._lock.acquire()
         except TimeoutError:
-            raise NotStarted("the operation before this one is not over yet") from None
+            raise NotStarted("the previous operation has not ended yet") from None
         try:
             try:
                 async with asyncio.timeout_at(until):

@@ -96,8 +96,8 @@ class NameServer(Server):
     async def member_group(self, cluster: str, broker_name: str) -> dict[int, str]:
         """Broker id -> address of a group's living members; empty for an unknown group."""
         ext = {"clusterName": cluster, "brokerName": broker_name}
-        said = await self.json(Request.GET_BROKER_MEMBER_GROUP, ext)
-        members = (said.get("brokerMemberGroup") or {}).get("brokerAddrs") or {}
+        reply = await self.json(Request.GET_BROKER_MEMBER_GROUP, ext)
+        members = (reply.get("brokerMemberGroup") or {}).get("brokerAddrs") or {}
         return {int(number): address for number, address in members.items()}
 
     async def config(self) -> dict[str, str]:
@@ -211,8 +211,8 @@ class BrokerAdmin(Server):
 
     async def consumers(self, group: str) -> list[str]:
         """Client ids of the group whose heartbeats reach this broker. None: AdminError 1."""
-        said = await self.json(Request.GET_CONSUMER_LIST_BY_GROUP, {"consumerGroup": group})
-        return list(said.get("consumerIdList") or [])
+        reply = await self.json(Request.GET_CONSUMER_LIST_BY_GROUP, {"consumerGroup": group})
+        return list(reply.get("consumerIdList") or [])
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,11 +226,11 @@ class ControllerMetadata:
     peers: str
 
 
-def _member(told: Any) -> int | str:
+def _member(text: Any) -> int | str:
     """Of a SyncStateSet. Raises TypeError where it is neither an id nor an address."""
-    if type(told) is int or (type(told) is str and ":" in told):
-        return told
-    raise TypeError(f"{told!r} in the SyncStateSet")
+    if type(text) is int or (type(text) is str and ":" in text):
+        return text
+    raise TypeError(f"{text!r} in the SyncStateSet")
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,13 +253,13 @@ class Controller(Server):
 
     async def metadata(self) -> ControllerMetadata:
         """Who leads."""
-        said = (await self.request(Request.CONTROLLER_GET_METADATA_INFO)).ext
+        reply = (await self.request(Request.CONTROLLER_GET_METADATA_INFO)).ext
         return ControllerMetadata(
-            group=said.get("group", ""),
-            leader_id=said.get("controllerLeaderId", ""),
-            leader_address=said.get("controllerLeaderAddress", ""),
-            is_leader=said.get("isLeader") == "true",
-            peers=said.get("peers", ""),
+            group=reply.get("group", ""),
+            leader_id=reply.get("controllerLeaderId", ""),
+            leader_address=reply.get("controllerLeaderAddress", ""),
+            is_leader=reply.get("isLeader") == "true",
+            peers=reply.get("peers", ""),
         )
 
     async def replica_info(self, broker_name: str) -> ReplicaInfo:
@@ -272,18 +272,18 @@ class Controller(Server):
                 master_id=None if master is None else int(master),
                 master_address=frame.ext.get("masterAddress", ""),
                 master_epoch=int(frame.ext.get("masterEpoch", -1)),
-                in_sync=sorted(_member(told) for told in body.get("syncStateSet") or []),
+                in_sync=sorted(_member(text) for text in body.get("syncStateSet") or []),
                 in_sync_epoch=int(body.get("syncStateSetEpoch", -1)),
             )
         except (ValueError, AttributeError, TypeError) as e:
-            raise Malformed(f"{self.address}: replica info that makes no sense: {e}") from None
+            raise Malformed(f"{self.address}: invalid replica info: {e}") from None
 
     async def sync_state(self, broker_names: Sequence[str]) -> Json:
         """Group -> `masterBrokerId`, `masterAddress`, `masterEpoch`, `syncStateSetEpoch`, `inSyncReplicas` and
         `notInSyncReplicas` (brokerName, brokerId, brokerAddress, alive). A group nobody knows is not in it.
         """
-        said = await self.json(Request.CONTROLLER_GET_SYNC_STATE_DATA, {}, json.dumps(list(broker_names)).encode())
-        table = said.get("replicasInfoTable") or {}
+        reply = await self.json(Request.CONTROLLER_GET_SYNC_STATE_DATA, {}, json.dumps(list(broker_names)).encode())
+        table = reply.get("replicasInfoTable") or {}
         return dict(table)
 
     async def elect_master(self, cluster: str, broker_name: str, broker_id: int = -1) -> None:

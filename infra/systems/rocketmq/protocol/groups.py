@@ -121,10 +121,10 @@ class Membership(Link):
 
     def _granted(self, frame: Frame) -> frozenset[Queue]:
         try:
-            said = fastjson.loads(frame.body)["lockOKMQSet"] or []
-            return frozenset((q["topic"], q["brokerName"], int(q["queueId"])) for q in said)
+            reply = fastjson.loads(frame.body)["lockOKMQSet"] or []
+            return frozenset((q["topic"], q["brokerName"], int(q["queueId"])) for q in reply)
         except (ValueError, KeyError, TypeError) as e:
-            raise Malformed(f"{self.address}: an answer about locks that makes no sense: {e}") from None
+            raise Malformed(f"{self.address}: an invalid answer about locks: {e}") from None
 
 
 def _lock_body(client_id: str, queues: Collection[Queue], group: str) -> bytes:

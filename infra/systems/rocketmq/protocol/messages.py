@@ -46,7 +46,7 @@ class MessageError(Exception):
 class Message:
     """One stored message.
 
-    queue, offset  where it stands in the topic; physical: byte in the commit log of the broker that answered.
+    queue, offset  where it is in the topic; physical: byte in the commit log of the broker that answered.
     born, stored   milliseconds since 1970 by the producer's and the storing broker's clock.
     store_host     `ip:port` of the broker that appended it first, whoever answered.
     prepared       for the second half of a transaction: physical offset of the first.
@@ -91,7 +91,7 @@ def decode(data: bytes, at: int = 0) -> tuple[Message, int]:
     try:
         size, magic, crc, queue, flag, offset, physical, system, born = _FIXED.unpack_from(data, at)
         if magic not in (MAGIC_V1, MAGIC_V2):
-            raise MessageError(f"byte {start}: magic number {magic:#x} is no message's")
+            raise MessageError(f"byte {start}: magic number {magic:#x} is not that of a message")
         if size < _FIXED.size or start + size > len(data):
             raise MessageError(f"byte {start}: a message of {size} bytes, {len(data) - start} are there")
         at += _FIXED.size
@@ -109,7 +109,7 @@ def decode(data: bytes, at: int = 0) -> tuple[Message, int]:
     if at != start + size:
         raise MessageError(f"byte {start}: a message of {size} bytes whose parts have {at - start}")
     if system & INNER_BATCH:
-        raise MessageError(f"byte {start}: an inner batch, which is not read here")
+        raise MessageError(f"byte {start}: an inner batch, which is not supported")
     intact = zlib.crc32(body) & 0x7FFFFFFF == crc
     message = Message(
         topic=topic.decode(errors="replace"),
@@ -149,11 +149,11 @@ def _inflated(body: bytes, system: int, start: int) -> bytes:
     if not system & COMPRESSED:
         return body
     if (system >> 8) & 7 not in _ZLIB:
-        raise MessageError(f"byte {start}: compressed with LZ4 or ZSTD, which is not read here")
+        raise MessageError(f"byte {start}: compressed with LZ4 or ZSTD, which is not supported")
     try:
         return zlib.decompress(body)
     except zlib.error as e:
-        raise MessageError(f"byte {start}: the compressed body does not unfold ({e})") from None
+        raise MessageError(f"byte {start}: the compressed body cannot be decompressed ({e})") from None
 
 
 def encode_properties(properties: Mapping[str, str]) -> str:
@@ -197,6 +197,6 @@ def parse_offset_message_id(text: str) -> tuple[str, int, int]:
         raw = bytes.fromhex(text)
         ip = str(ipaddress.ip_address(raw[:-12]))
     except ValueError:
-        raise MessageError(f"{text[:80]!r} is no message id of 32 or 56 hex digits") from None
+        raise MessageError(f"{text[:80]!r} is not a message id of 32 or 56 hex digits") from None
     port, physical = struct.unpack(">Iq", raw[-12:])
     return ip, port, physical

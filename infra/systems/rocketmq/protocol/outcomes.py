@@ -198,11 +198,11 @@ def outcome_of(operation: Operation, code: int, remark: str | None, raft_log: bo
     then the least sure of the lines counts.
     """
     line = line_of(operation, code, remark, raft_log)
-    said = f" ({said})" if (said := _first_line(remark)) else ""
+    reply = f" ({reply})" if (reply := _first_line(remark)) else ""
     if line is None:
         type_: OutcomeType = "fail" if operation in READS else "info"
-        return Outcome(type_, f"{name_of(code)}: not in the table of outcomes{said}")
-    return Outcome(line.type, "" if line.type == "ok" else f"{name_of(code)}: {line.why}{said}")
+        return Outcome(type_, f"{name_of(code)}: not in the table of outcomes{reply}")
+    return Outcome(line.type, "" if line.type == "ok" else f"{name_of(code)}: {line.why}{reply}")
 
 
 def line_of(operation: Operation, code: int, remark: str | None, raft_log: bool | None = None) -> Line | None:

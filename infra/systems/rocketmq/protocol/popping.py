@@ -24,7 +24,7 @@ from infra.systems.rocketmq.protocol.messages import Message
 from infra.systems.rocketmq.protocol.outcomes import outcome_of_error
 
 MAX_POP: Final = 32
-"""Messages of one pop; more is refused (29)."""
+"""Messages of one pop; the broker rejects more (29)."""
 
 _RETRY_SEPARATORS: Final = {1: "_", 2: "+"}
 """Retry topics of version 1 and 2: `%RETRY%GROUP_TOPIC`, `%RETRY%GROUP+TOPIC` (`KeyBuilder`)."""
@@ -51,7 +51,7 @@ class Handle:
 
     @property
     def text(self) -> str:
-        """As it travels, and stands in histories."""
+        """As it travels, and is in histories."""
         numbers = self.start, self.popped_ms, self.invisible_ms, self.revive_queue, self.retry
         return " ".join([*map(str, numbers), self.broker_name, str(self.queue), str(self.offset)])
 
@@ -60,10 +60,10 @@ class Handle:
         """Raises ValueError."""
         words = text.split(" ")
         if len(words) != 8:
-            raise ValueError(f"{text[:120]!r} is no handle: {len(words)} words, not 8")
+            raise ValueError(f"{text[:120]!r} is not a handle: {len(words)} words, not 8")
         start, popped, invisible, revive, retry = map(int, words[:5])
         if retry not in (0, *_RETRY_SEPARATORS):
-            raise ValueError(f"{text[:120]!r} is no handle: the retry mark is {retry}")
+            raise ValueError(f"{text[:120]!r} is not a handle: the retry mark is {retry}")
         return cls(start, popped, invisible, revive, retry, words[5], int(words[6]), int(words[7]))
 
     def topic(self, topic: str, group: str) -> str:

@@ -25,7 +25,7 @@ _SUBSCRIPTION: Final = 4
 class Pulled:
     """What came of a pull. `code` tells why there are no messages: 19 none (yet); 20 none now, go on at `next`; 21 the
     offset is outside the queue, `next` is the right one. **Slaves answer 20 where masters answer 21, and leave `next`
-    at the offset that was asked for**: compare with `min` and `max`.
+    at the offset that was requested**: compare with `min` and `max`.
     """
 
     outcome: Outcome

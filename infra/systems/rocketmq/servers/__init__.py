@@ -1,4 +1,4 @@
-"""RocketMQ's servers: which versions can be had, what each kind of server is started with, and why.
+"""RocketMQ's servers: which versions are available, what each kind of server is started with, and why.
 
 `artifacts` fetches the published jars, `settings` has the servers' configuration, `jvm` the options of their JVMs.
 Where they run is told by `infra/systems/rocketmq/topologies/`.

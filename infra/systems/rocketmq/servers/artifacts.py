@@ -65,7 +65,7 @@ def known_version(version: str | None) -> str:
     if version in INCOMPLETE:
         raise SettingsError(
             f"RocketMQ {version} is published incomplete: {INCOMPLETE[version]} are missing; "
-            f"whole are {', '.join(VERSIONS)}"
+            f"complete are {', '.join(VERSIONS)}"
         )
     if version not in VERSIONS:
         raise SettingsError(
@@ -103,21 +103,21 @@ def check_settings(settings: Mapping[str, Mapping[str, str]], class_path: Sequen
     """
     checker = compile_jar(FOLDER, class_path[-1], "check-settings")
     with tempfile.TemporaryDirectory() as folder:
-        asked = Path(folder) / "settings"
+        requested = Path(folder) / "settings"
         lines = [
             "\t".join((kind, name, value.replace("\t", " "), *_CONFIGS[kind]))
             for kind, named in settings.items()
             for name, value in named.items()
         ]
-        asked.write_text("".join(f"{line}\n" for line in lines))
+        requested.write_text("".join(f"{line}\n" for line in lines))
         jars = ":".join(f"{path}/*" for path in (*class_path, checker))
-        argv = ["java", "-XX:TieredStopAtLevel=1", "-cp", jars, _CHECKER, str(asked)]
+        argv = ["java", "-XX:TieredStopAtLevel=1", "-cp", jars, _CHECKER, str(requested)]
         try:
             done = subprocess.run(argv, check=False, capture_output=True, stdin=subprocess.DEVNULL, timeout=300)
         except FileNotFoundError:
             raise InfraError("java is not on the path; install a JDK (Debian: openjdk-17-jdk-headless)") from None
         except subprocess.TimeoutExpired:
-            raise InfraError("java took more than 300 s to look at the settings: this machine is overloaded") from None
+            raise InfraError("java took more than 300 s to check the settings: this machine is overloaded") from None
     if done.returncode != 0:
-        said = done.stderr.decode(errors="replace").strip().splitlines() or ["no output"]
-        raise SettingsError(f"server settings: {said[-1].removeprefix('CheckSettings: ')}")
+        reply = done.stderr.decode(errors="replace").strip().splitlines() or ["no output"]
+        raise SettingsError(f"server settings: {reply[-1].removeprefix('CheckSettings: ')}")

@@ -1,1 +1,1 @@
-"""What a stopped RocketMQ node left on its disk: readers of its files that verify every checksum and change nothing."""
+"""Readers for the files of a stopped RocketMQ node. They verify every checksum and change nothing."""

@@ -89,8 +89,8 @@ def summarize(store: Path, group: str, topics: Collection[str]) -> Iterator[str]
 
 def _line(record: Record, indexed: bool) -> list[Any]:
     message = record.message
-    said = (message.topic, message.queue, message.offset, record.physical, id_of(message.body))
-    return [*said, record.intact, indexed, message.store_host, message.stored, record.term]
+    reply = (message.topic, message.queue, message.offset, record.physical, id_of(message.body))
+    return [*reply, record.intact, indexed, message.store_host, message.stored, record.term]
 
 
 def _index(folder: Path, topics: Collection[str], problems: list[str]) -> dict[tuple[str, int, int], Entry]:

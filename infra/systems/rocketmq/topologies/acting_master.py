@@ -1,4 +1,4 @@
-"""Slave acting master (RIP-32): the smallest living slave stands in for a master that is gone, for all but sends."""
+"""Slave acting master (RIP-32): the live slave with the smallest id replaces a missing master, except for sends."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class ActingMasterTopology(RocketmqTopology):
     """Group `a` of three nodes, and `b` of the others, to which `a` escapes what an acting master may not store."""
 
     name = "slave-acting-master"
-    summary = "RIP-32: when a group has no master, a slave serves in its place, and hands back what it kept"
+    summary = "RIP-32: if a group has no master, a slave acts for it and later hands its data back"
 
     traits: ClassVar[Traits] = COPIED_SLOWLY
 

@@ -1,7 +1,7 @@
-"""What all topologies of RocketMQ have in common: several servers on a node, how they are configured, started, watched.
+"""The common part of all RocketMQ topologies: several servers per node, their configuration, start and observation.
 
-A topology of its own says what stands where (`_layout`), what its mode and profile add to the configuration (`_mode`),
-and what only it can know about a server (`_own`).
+Each topology defines the servers of each node (`_layout`), the settings of its mode and profile (`_mode`), and the data
+of a server that only the topology knows (`_own`).
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ class RocketmqTopology(ABC):
     profiles: ClassVar[Sequence[str]] = ("strict", "default")
     roles: Mapping[str, str] = MappingProxyType({"leader": "master", "follower": "slave"})
     changing: ClassVar[Collection[str]] = ()
-    """A broker's settings that the cluster changes by itself: not compared with what was asked for."""
+    """A broker's settings that the cluster changes by itself: not compared with what was requested."""
     traits: ClassVar[Traits] = Traits(offsets_copied_s=10.0)
     """Slaves copy the committed offsets every 10 s where there is an election (`SlaveSynchronize`, 5.1.0 to 5.5.0)."""
 
@@ -126,14 +126,14 @@ class RocketmqTopology(ABC):
         whole = sorted(artifacts.VERSIONS, key=lambda v: (v != artifacts.DEFAULT_VERSION, v))
         found = {f"rocketmq {v}": "the default" if v == artifacts.DEFAULT_VERSION else "" for v in whole}
         return found | {
-            f"rocketmq {v}": f"cannot be had: {what} were never published" for v, what in artifacts.INCOMPLETE.items()
+            f"rocketmq {v}": f"not available: {what} were never published" for v, what in artifacts.INCOMPLETE.items()
         }
 
     # What a topology of its own says.
 
     @abstractmethod
     def _layout(self, nodes: Sequence[str]) -> Layout:
-        """What stands on which node. Raises InfraError where there are too few."""
+        """What is on which node. Raises InfraError where there are too few."""
 
     @abstractmethod
     def _mode(self, kind: str, place: NodeRoles) -> Mapping[str, Default]:
@@ -330,7 +330,7 @@ class RocketmqTopology(ABC):
         return await look(self._addresses(), node.name, timeout_s, thorough=thorough)
 
     def collect(self, node: Node, into: Path) -> list[Path]:
-        """Server logs, GC logs, crash reports, settings as given and in force; of each file at most its last 64 MiB."""
+        """Server logs, GC logs, crash reports, settings, given and effective; of each file at most its last 64 MiB."""
         return node.fetch(LOG, into, _LOG_LIMIT)
 
     def versions(self) -> Mapping[str, str]:
@@ -364,11 +364,11 @@ class RocketmqTopology(ABC):
         return list(jvm.HEAP[kind])
 
     def _kinds(
-        self, nodes: Sequence[str], at: int, seats: Sequence[str] = (NAMESRV,), broker: bool = True
+        self, nodes: Sequence[str], at: int, first_kinds: Sequence[str] = (NAMESRV,), broker: bool = True
     ) -> Sequence[str]:
-        """The servers of `nodes[at]`, in the order of their start. `seats`: those that only the first nodes have."""
+        """The servers of `nodes[at]` in start order. `first_kinds`: the kinds that only the first nodes run."""
         return (
-            *(seats if at < QUORUM_SIZE else ()),
+            *(first_kinds if at < QUORUM_SIZE else ()),
             *((BROKER,) if broker else ()),
             *((PROXY,) if nodes[at] in self._proxy_places(nodes) else ()),
         )
@@ -401,7 +401,7 @@ class RocketmqTopology(ABC):
 
     def _read_back(self) -> None:
         """Ask every server for its effective configuration, keep it on the node for `collect`, and compare it with what
-        was asked for. Raises InfraError for the first setting that did not take.
+        was requested. Raises InfraError for the first setting that did not take.
         """
 
         def one(node: Node) -> None:
@@ -409,10 +409,10 @@ class RocketmqTopology(ABC):
                 kind = server.kind
                 if kind == PROXY:
                     continue  # tells nobody
-                said = asyncio.run(effective(kind, *server.endpoint, 5 * _ASK_S))
-                node.write(f"{LOG}/effective-{kind}.properties", properties(said))
-                if told := not_taken(self.settings_of(kind, node), said, self._chosen[kind], self.changing):
-                    raise InfraError(f"{node.name}: {kind}.{told}")
+                reply = asyncio.run(effective(kind, *server.endpoint, 5 * _ASK_S))
+                node.write(f"{LOG}/effective-{kind}.properties", properties(reply))
+                if text := find_mismatch(self.settings_of(kind, node), reply, self._chosen[kind], self.changing):
+                    raise InfraError(f"{node.name}: {kind}.{text}")
 
         with ThreadPoolExecutor(len(self._nodes)) as pool:
             list(pool.map(one, self._nodes))
@@ -445,28 +445,28 @@ def _typed(value: str) -> bool | int | str:
     return int(value) if value.isascii() and value.isdigit() else value
 
 
-def not_taken(
-    asked: Mapping[str, str], said: Mapping[str, str], wanted: Collection[str], changing: Collection[str]
+def find_mismatch(
+    requested: Mapping[str, str], reply: Mapping[str, str], wanted: Collection[str], changing: Collection[str]
 ) -> str | None:
-    """The first setting that a server has otherwise than asked for, in words; None when all are as they should be.
+    """The first setting that a server has otherwise than requested, in words; None when all are as they should be.
 
     A setting of ours that the server does not have is one of later versions; the user's own (`wanted`) must be there.
     """
-    for name, value in asked.items():
-        got = said.get(name)
+    for name, value in requested.items():
+        got = reply.get(name)
         if name in changing or (got is None and name not in wanted):
             continue
         if not _same(value, got):
-            return f"{name}={value} did not take: in force is {got}"
+            return f"{name}={value} did not take effect: the value is {got}"
     return None
 
 
-def _same(asked: str, got: str | None) -> bool:
+def _same(requested: str, got: str | None) -> bool:
     if got is None:
         return False
-    if asked.strip().lower() == got.strip().lower():
+    if requested.strip().lower() == got.strip().lower():
         return True
     try:
-        return float(asked) == float(got)
+        return float(requested) == float(got)
     except ValueError:
         return False

@@ -1,6 +1,6 @@
-"""Controller mode (RIP-44): one group of brokers whose master is elected by three controllers.
+"""Controller mode (RIP-44): one group of brokers; three controllers elect its master.
 
-The controllers agree by DLedger or by JRaft, and are servers of their own or stand inside the name servers.
+The controllers use DLedger or JRaft. They are separate servers or run inside the name servers.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ _GONE: Final = ("lost", "dirty-read")
 
 @dataclass(frozen=True)
 class ControllerOptions:
-    """What the topology can be told."""
+    """The options of the topology."""
 
     controller_type: Literal["dledger", "jraft", "dledger-embedded", "jraft-embedded"] = option(
-        "dledger", "Which Raft the controllers use, and whether they run inside the name servers (embedded)."
+        "dledger", "Raft of the controllers; embedded: they run inside the name servers."
     )
     brokers: int | None = BROKERS
 
@@ -50,7 +50,7 @@ class ControllerTopology(RocketmqTopology):
     """One group of brokers."""
 
     name = "controller"
-    summary = "one group whose master three controllers elect (RIP-44), by DLedger or JRaft"
+    summary = "one group; three controllers (DLedger or JRaft) elect its master (RIP-44)"
     Options: ClassVar[type] = ControllerOptions
     kinds: ClassVar[Sequence[str]] = (NAMESRV, CONTROLLER, BROKER, PROXY)
     changing: ClassVar[Collection[str]] = ("brokerId", "brokerRole")
@@ -62,14 +62,16 @@ class ControllerTopology(RocketmqTopology):
         self._jraft, self._embedded = kind.startswith("jraft"), kind.endswith("-embedded")
         old = [version for version in self._all_versions() if artifacts.before(version, _JRAFT_SINCE)]
         if self._jraft and old and server_settings.launch.jars is None:
-            raise SettingsError(f"--controller-type {kind}: RocketMQ has it from {_JRAFT_SINCE} on, not in {old[0]}")
+            raise SettingsError(f"--controller-type {kind}: RocketMQ has it since {_JRAFT_SINCE}, not in {old[0]}")
         self.controller_port = JRAFT_RPC_PORT if self._jraft else CONTROLLER_PORT
 
     def _layout(self, nodes: Sequence[str]) -> Layout:
         brokers = first_nodes(nodes, self.options.brokers)
-        seats = [NAMESRV] if self._embedded else [NAMESRV, CONTROLLER]
+        first_kinds = [NAMESRV] if self._embedded else [NAMESRV, CONTROLLER]
         return {
-            node: NodeRoles(self._kinds(nodes, i, seats, broker=node in brokers), "a" if node in brokers else None)
+            node: NodeRoles(
+                self._kinds(nodes, i, first_kinds, broker=node in brokers), "a" if node in brokers else None
+            )
             for i, node in enumerate(nodes)
         }
 
@@ -98,20 +100,20 @@ class ControllerTopology(RocketmqTopology):
 
     def _raft(self, node: Node) -> dict[str, str]:
         """A controller's own place among its peers."""
-        seats = self._nodes[:QUORUM_SIZE]
+        voters = self._nodes[:QUORUM_SIZE]
         store = {"controllerStorePath": f"{DATA}/controller/store"}
         if self._jraft:
             return store | {
                 "controllerType": "jRaft",
                 "jRaftGroupId": _RAFT_GROUP,
                 "jRaftServerId": f"{node.address}:{JRAFT_PORT}",
-                "jRaftInitConf": ",".join(f"{seat.address}:{JRAFT_PORT}" for seat in seats),
-                "jRaftControllerRPCAddr": ",".join(f"{seat.address}:{JRAFT_RPC_PORT}" for seat in seats),
+                "jRaftInitConf": ",".join(f"{voter.address}:{JRAFT_PORT}" for voter in voters),
+                "jRaftControllerRPCAddr": ",".join(f"{voter.address}:{JRAFT_RPC_PORT}" for voter in voters),
             }
         return store | {
             "controllerType": "DLedger",
             "controllerDLegerGroup": _RAFT_GROUP,
-            "controllerDLegerPeers": ";".join(f"{seat.name}-{seat.address}:{CONTROLLER_PORT}" for seat in seats),
+            "controllerDLegerPeers": ";".join(f"{voter.name}-{voter.address}:{CONTROLLER_PORT}" for voter in voters),
             "controllerDLegerSelfId": node.name,
         }
 

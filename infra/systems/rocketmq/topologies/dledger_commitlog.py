@@ -16,7 +16,7 @@ from results.deployment import Traits
 
 @dataclass(frozen=True)
 class DledgerCommitlogOptions:
-    """What the topology can be told."""
+    """The options of the topology."""
 
     brokers: int | None = BROKERS
 
@@ -25,7 +25,7 @@ class DledgerCommitlogTopology(RocketmqTopology):
     """The profiles do not differ: a message is acknowledged when a majority has it, whatever the settings."""
 
     name = "dledger-commitlog"
-    summary = "one group whose CommitLog is a DLedger: Raft elects the master, a majority stores"
+    summary = "one group with DLedger as its CommitLog: Raft elects the master, a majority stores"
     Options: ClassVar[type] = DledgerCommitlogOptions
     changing: ClassVar[Collection[str]] = ("brokerId", "brokerRole")
     traits: ClassVar[Traits] = Traits(offsets_copied_s=10.0, raft_log=True)

@@ -1,4 +1,4 @@
-"""What stands on which node of a RocketMQ cluster, and on which ports."""
+"""The servers of each node of a RocketMQ cluster, and their ports."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ PROXY_REMOTING: Final = "proxy-remoting"
 DLEDGER_PORT: Final = 40911
 
 QUORUM_SIZE: Final = 3
-"""Name servers and controllers stand on the first three nodes: the smallest number of controllers that outlives one."""
+"""Name servers and controllers are on the first three nodes: the smallest number of controllers that outlives one."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ def groups(layout: Layout) -> dict[str, list[str]]:
     return found
 
 
-BROKERS: Final = option(None, "How many nodes run a broker, the first ones; not given: all.", low=1)
+BROKERS: Final = option(None, "Number of nodes with a broker, counted from the first.  [default: all]", low=1)
 """An option that several topologies have."""
 
 COPIED_SLOWLY: Final = Traits(offsets_copied_s=60.0)

@@ -1,4 +1,4 @@
-"""Masters that stay masters, with slaves that copy: no failover. A group whose master is gone takes no sends."""
+"""Fixed masters with slaves that copy: no failover. A group without its master accepts no sends."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class MasterSlaveTopology(RocketmqTopology):
     """Pairs of nodes, `a`, `b`, ...: a master and its slave; a last node without a partner is a master alone."""
 
     name = "master-slave"
-    summary = "three groups with fixed masters, two of them with a slave: no failover"
+    summary = "three groups with fixed masters, two of them with a slave; no failover"
 
     traits: ClassVar[Traits] = COPIED_SLOWLY
 

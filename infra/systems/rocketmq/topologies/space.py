@@ -1,6 +1,6 @@
-"""Whether the machines have the memory and the disk for what is to run on them: told before anything is started.
+"""Checks the memory and disk of the machines before anything is started.
 
-Nodes may share a machine (containers, namespaces): those that see the same boot of a kernel do.
+Nodes may share a machine (containers, namespaces): nodes with the same boot id of the kernel do.
 """
 
 from __future__ import annotations
@@ -59,9 +59,9 @@ def check_space(nodes: Sequence[Node], servers: Callable[[Node], Sequence[str]])
 
 
 def _look(node: Node) -> _Seen:
-    said = node.run(["sh", "-c", _LOOK, "space", DATA]).text.split()
+    output = node.run(["sh", "-c", _LOOK, "space", DATA]).text.split()
     try:
-        boot, memory, disk, used = said
+        boot, memory, disk, used = output
         return _Seen(boot, int(memory) >> 10, int(disk) >> 10, int(used.rstrip("%")))
     except ValueError:
-        raise InfraError(f"{node.name}: does not tell its memory and disk: {' '.join(said)[:100]}") from None
+        raise InfraError(f"{node.name}: does not report its memory and disk: {' '.join(output)[:100]}") from None

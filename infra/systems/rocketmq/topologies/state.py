@@ -1,6 +1,6 @@
-"""What the servers of a RocketMQ cluster say of themselves, and what is still missing until they serve.
+"""The state that the servers of a RocketMQ cluster report, and the conditions that are missing until they serve.
 
-Everything here is asked for over the network, from outside: a node whose processes are stopped is silent.
+All queries go over the network, from outside: a node with stopped processes does not answer.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ async def answers(kind: str, host: str, port: int, timeout_s: float) -> bool:
 
 
 async def effective(kind: str, host: str, port: int, timeout_s: float) -> dict[str, str]:
-    """A server's configuration in force. Raises RemotingError or AdminError."""
+    """A server's effective configuration. Raises RemotingError or AdminError."""
     kinds: Mapping[str, type[NameServer | BrokerAdmin | Controller]] = {
         NAMESRV: NameServer,
         BROKER: BrokerAdmin,
@@ -75,12 +75,12 @@ async def effective(kind: str, host: str, port: int, timeout_s: float) -> dict[s
 
 
 async def look(where: Addresses, node: str, timeout_s: float, *, thorough: bool = False) -> Status:
-    """What the servers of one node say of themselves now; `silent` where its broker does not answer in time.
+    """What the servers of one node report now; `silent` where its broker does not answer in time.
 
     A node without a broker counts as a follower. `committed` is what a master knows to be on all replicas that are in
     sync with it; slaves do not tell theirs.
 
-    `begin` and `applied`, and in DLedger mode all offsets, are said only to a thorough look: they stand in the broker's
+    `begin` and `applied`, and in DLedger mode all offsets, need a thorough query: they are in the broker's
     runtime info, for which `TimerMessageStore.getAllCongestNum` walks the whole timer wheel (1.2 million slots, 0.1 to
     0.2 s of CPU). Five brokers that are asked once a second spend a whole core on it.
     """
@@ -111,21 +111,21 @@ async def missing(where: Addresses, timeout_s: float) -> str | None:
     every replica is in sync, name servers list them all, and each master stores a message.
     """
     names = [node for node, place in where.places.items() if place.kinds]
-    said = dict(zip(names, await asyncio.gather(*(look(where, node, timeout_s) for node in names)), strict=True))
+    reply = dict(zip(names, await asyncio.gather(*(look(where, node, timeout_s) for node in names)), strict=True))
     if where.controllers:
-        leading = [node for node, status in said.items() if status.extra.get("controller") == "leader"]
+        leading = [node for node, status in reply.items() if status.extra.get("controller") == "leader"]
         if not leading:
             return "no controller leads"
-        in_sync = said[leading[0]].extra.get("in_sync", [])
+        in_sync = reply[leading[0]].extra.get("in_sync", [])
     for group, members in groups(where.places).items():
-        masters = [node for node in members if said[node].role == "leader"]
+        masters = [node for node in members if reply[node].role == "leader"]
         if len(masters) != 1:
             return f"group {group} has {'no master' if not masters else ' and '.join(masters) + ' as masters'}"
         (master,) = masters
         for node in members:
-            if node != master and (said[node].role != "follower" or said[node].leader != master):
-                told = f"{said[node].role}" + (f", of {said[node].leader}" if said[node].leader else "")
-                return f"{node} does not follow {master}, the master of group {group}: it is {told}"
+            if node != master and (reply[node].role != "follower" or reply[node].leader != master):
+                text = f"{reply[node].role}" + (f", of {reply[node].leader}" if reply[node].leader else "")
+                return f"{node} does not follow {master}, the master of group {group}: it is {text}"
             if where.controllers and node not in in_sync:
                 return f"{node} is not in the SyncStateSet of group {group} ({', '.join(in_sync) or 'empty'})"
         problem = await _unlisted(where, group, members, master, timeout_s) or await _refused(where, master, timeout_s)
@@ -182,8 +182,8 @@ async def _dledger(
     place = where.places[node]
     connection = await connect(where.nodes[node], DLEDGER_PORT, timeout_s)
     try:
-        asked = {"group": place.group, "remoteId": node, "localId": node}
-        answer = json.loads((await connection.call(_DLEDGER_METADATA, json.dumps(asked).encode(), timeout_s)).body)
+        requested = {"group": place.group, "remoteId": node, "localId": node}
+        answer = json.loads((await connection.call(_DLEDGER_METADATA, json.dumps(requested).encode(), timeout_s)).body)
     except ValueError:
         return Status("starting")
     finally:
@@ -212,11 +212,11 @@ async def _controller(where: Addresses, node: str, timeout_s: float, extra: dict
                 extra["controller"] = "follower"
                 return
             extra["controller"] = "leader"
-            for said in (await controller.sync_state(list(groups(where.places)))).values():
-                replicas = said.get("inSyncReplicas") or []
+            for reply in (await controller.sync_state(list(groups(where.places)))).values():
+                replicas = reply.get("inSyncReplicas") or []
                 # 5.1.0 says `address`, its successors `brokerAddress`.
                 extra["in_sync"] = [where.node_at(r.get("brokerAddress") or r.get("address")) for r in replicas]
-                extra["in_sync_epoch"] = said.get("syncStateSetEpoch")
+                extra["in_sync_epoch"] = reply.get("syncStateSetEpoch")
     except (RemotingError, AdminError, TimeoutError):
         extra.setdefault("controller", None)
 
@@ -242,14 +242,14 @@ async def _unlisted(where: Addresses, group: str, members: Sequence[str], master
     for node, place in where.places.items():
         if NAMESRV not in place.kinds:
             continue
-        said = await _says(where, node, timeout_s)
-        if said is None:
+        reply = await _says(where, node, timeout_s)
+        if reply is None:
             return f"the name server of {node} does not answer"
-        listed = {number: where.node_at(address) for number, address in said[group].items()}
+        listed = {number: where.node_at(address) for number, address in reply[group].items()}
         if absent := [member for member in members if member not in listed.values()]:
             return f"the name server of {node} does not list {', '.join(absent)} in group {group}"
         if listed.get(0) != master:
-            return f"the name server of {node} takes {listed.get(0)} for the master of group {group}, not {master}"
+            return f"the name server of {node} lists {listed.get(0)} as the master of group {group}, not {master}"
     return None
 
 
@@ -276,6 +276,6 @@ def _applied(info: Mapping[str, str]) -> int | None:
     return None if end is None else end - max(0, behind or 0)
 
 
-def _number(said: Mapping[str, str], name: str) -> int | None:
-    text = said.get(name, "")
+def _number(reply: Mapping[str, str], name: str) -> int | None:
+    text = reply.get(name, "")
     return int(text) if text.lstrip("-").isdigit() else None
