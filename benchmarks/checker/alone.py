@@ -26,10 +26,10 @@ from benchmarks.checker.sealed import Flags, Longs, Times, sealed_register
 from checkers.linearizability import CasRegister, Linearizable, Log, check
 from checkers.linearizability.batch import check_batch
 from checkers.linearizability.history.arrow import objects
-from checkers.linearizability.monitors import base, queues
-from checkers.linearizability.monitors.plain import register_columns
+from checkers.linearizability.history.events import NEVER
+from checkers.linearizability.monitors import queues
 from checkers.linearizability.monitors.queues import QueueOps, check_queue
-from checkers.linearizability.monitors.registers import check_register
+from checkers.linearizability.monitors.registers import check_register, register_columns
 from results.bulk import making_many
 from results.formats import read_history, write_jsonl
 from results.history import Call, History
@@ -133,7 +133,8 @@ def _register_columns(folder: Path) -> Run:
     sealed_register(path, MILLION, unknown=MILLION // 100)
     found = objects(read_columns(path), CasRegister.fs)
     assert found is not None
-    ops = register_columns(found[0][1])
+    ops = register_columns(found[0][1], CasRegister())
+    assert ops is not None
     return lambda: _ignored(check_register(ops))
 
 
@@ -207,11 +208,10 @@ def _in_order(f: npt.NDArray[np.uint8], element: Longs, call: Times, ret: Times,
     stamps = np.concatenate((call, ret[~late]))
     place = np.empty(len(stamps), np.int64)
     place[np.argsort(stamps)] = np.arange(len(stamps))
-    returned = np.full(len(call), base.LATE, np.int64)
+    returned = np.full(len(call), NEVER, np.int64)
     returned[~late] = place[len(call) :]
     order = np.argsort(place[: len(call)])
-    when = base.Times(np.arange(len(call)), place[: len(call)][order], returned[order])
-    return QueueOps(f[order], element[order], when)
+    return QueueOps(f[order], element[order], place[: len(call)][order], returned[order], order)
 
 
 def log(ops: int) -> tuple[Call, ...]:

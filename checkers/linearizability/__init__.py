@@ -3,12 +3,48 @@
 >>> from checkers.linearizability import CasRegister, Linearizable, check   # doctest: +SKIP
 >>> check(history.by_key["k1"], CasRegister()).verdict                      # doctest: +SKIP
 
-A history becomes integers (`encode`), and `decide` picks a near-linear special case (`monitors`), or goes through the
-searches (`search.portfolio`). Every `valid` carries a witness that was replayed (`witness`), every `invalid` the op
-that cannot be placed and a small core of ops that contradict each other (`explain`).
+**From a history to a verdict.** `check` takes the calls of one object (locality: keys are checked one by one).
+`history.encode` makes integers of them: an op is a *kind* (what it did, as the model sees it), and a history is a list
+of calls and returns. A call that failed is left out. A call of unknown outcome is *pending for ever*: it may take
+effect at any time after it was called, or never; where it could only have read, it is left out. A model is an initial
+state and a pure function `step` (`models.specification`); `history.table` remembers what `step` said, and
+`closed_table` makes an array of it where all states can be enumerated. Then `decide` asks, in this order:
 
-Two ways around single ops: thousands of histories in one compiled call (`batch`), and objects of a million ops from
-calls or Parquet columns straight to a special case (`direct`, `arrow`).
+1. *Monitors* (`fast`, `monitors`). Where values are unique, what a client saw tells which op it saw, and there is
+   nothing to search: near-linear time for registers, FIFO queues, sets, logs, strings and mutexes.
+2. *Partition* (`history.partition`). A set that is asked for single elements is one object for each element.
+3. *Searches*, one after the other, each with a number of steps (`search.portfolio`):
+   WGL (`search.wgl`) goes depth first, as Porcupine and Knossos do, and finds an order where there are many;
+   just-in-time linearization (`search.jit_linearization`; Lowe 2017) keeps all configurations that are possible at each
+   return, and is complete; CEGAR (`search.cegar`) counts unknown ops only as exactly as the history makes necessary,
+   and refutes histories that drown in them; state flow (`search.state_flow`) compares how often each state was entered
+   and left. `compiled` has the same searches for Numba.
+
+Two ways avoid an object for each op: `batch` checks thousands of histories in one compiled call, and `direct` takes a
+history of a million ops from calls or Parquet columns (`history.op_columns`, `history.arrow`) to a monitor.
+
+**Why a verdict is right.** `valid` means that an order was found and *replayed* (`witness`, which shares no code with
+monitors and searches); an order that fails its replay makes the verdict `unknown`, with a message that asks for a
+report. A batch keeps no orders: `BatchResult.witness` finds and replays one when it is asked. `invalid` has no such
+certificate. It names the earliest return that proves the violation and a *core* (`evidence`): a few acknowledged ops
+that contradict each other whatever became of all others, found by sound relaxations only, each decided anew. The
+searches are tested against brute force, against each other and against mutants of themselves; docs/checking.md lists
+for each path what evidence it carries and which test would notice that it is wrong. `unknown` says what ran out.
+
+**What is different from Porcupine and Knossos.**
+
+* Unknown ops stay pending and cost little: equal ones are counted, not enumerated (CEGAR counts them coarsely first).
+* Just-in-time linearization, and not only a depth-first search: an invalid history does not have to be exhausted.
+* States are integers of a closed table, so that compiled code never calls a model; states that no op of the history
+  can tell apart are merged first (`Model.narrow`).
+* Monitors decide what a search cannot: a million ops with unique values, whatever the number of clients.
+* Budgets are counts of steps and not times (`budget`): the same history has the same verdict on every machine.
+* A model's promises (`pure`, `blind`) are verified at each step that is taken.
+* A violation comes with a core and with the states that were possible, and not only with a partial linearization.
+
+**Where to begin.** `models/registers.py` and `models/specification.py` (what a model is), `history/encode.py` (what a
+search sees), `search/jit_linearization.py` (the complete search, in plain Python: the specification of the compiled
+one), `decide.py` (who decides when), `witness.py` (when to believe it), `monitors/registers.py` (a special case).
 """
 
 from checkers.linearizability.budget import Budget

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -12,10 +12,9 @@ from checkers.linearizability.compiled import jit
 from checkers.linearizability.decide import decide, illustrated, unmerged
 from checkers.linearizability.evidence.explain import explain, sentence
 from checkers.linearizability.history.encode import Problem, calls_of, encode, insist_on_pairs
-from checkers.linearizability.history.events import NONE
-from checkers.linearizability.history.plain_ops import from_calls
+from checkers.linearizability.history.events import NEVER, NONE
+from checkers.linearizability.history.op_columns import OpColumns, from_calls
 from checkers.linearizability.models.specification import Model
-from checkers.linearizability.monitors.plain import Refuted
 from checkers.linearizability.outcome import Outcome
 from checkers.linearizability.result import LinearResult
 from checkers.linearizability.witness import FAILED_REPLAY
@@ -43,70 +42,62 @@ def check(calls: Sequence[Call] | History, model: Model[Any], budget: Budget = _
     keys = {call.invoke.key for call in known}
     if len(keys) > 1:
         raise ValueError(f"these are ops of {len(keys)} keys; each is an object of its own (use check_keys)")
-    if len(known) >= direct.MANY:
-        plain = from_calls(known) if direct.applies(model) else None
-        found = None if plain is None else direct.explained(plain, model)
+    if len(known) >= direct.MANY and direct.applies(model):
+        plain, by_index = from_calls(known), {call.invoke.index: call for call in known}
+
+        def calls_at(some: Sequence[int]) -> Sequence[Call]:
+            return [by_index[index] for index in some]
+
+        found = None if plain is None else check_columns(plain, model, next(iter(keys)), budget, calls_at)
         if found is not None:
-            return explained(found)
-        wrong = None if plain is None else direct.refuted(plain, model)
-        if wrong is not None:
-            by_index = {call.invoke.index: call for call in known}
-            concerned = [by_index[index] for index in wrong.source.tolist()]
-            result = refuted(wrong, concerned, model, next(iter(keys)), budget)
-            if result is not None:
-                return result
+            return found
     problem = encode(known, model)
     completed = len(problem.completed)
     if not known:
         return LinearResult(Verdict.UNKNOWN, f"nothing checked: there is no op of {with_article(model.name)}")
     outcome = decide(problem, budget)
     if outcome.verdict == Verdict.VALID:
-        return LinearResult(
-            Verdict.VALID,
-            f"an order that explains all {completed} completed ops exists"
-            if completed
-            else f"nothing contradicts it: none of {len(known)} ops is known to have happened",
-            witness=[problem.source[op] for op in outcome.witness or ()],
-            algorithm=outcome.algorithm,
-            checked=completed,
-            work=outcome.work,
-        )
+        found = _valid(completed, [problem.source[op] for op in outcome.witness or ()], outcome.algorithm, outcome.work)
+        if completed:
+            return found
+        return replace(found, reason=f"nothing contradicts it: none of {len(known)} ops is known to have happened")
     if outcome.verdict == Verdict.UNKNOWN:
         return _undecided(problem, outcome)
     return _violation(problem, outcome, budget, known, keys.pop())
 
 
-def explained(found: direct.Explained) -> LinearResult:
-    """The result for an object that is valid by its columns."""
-    if found.wrong is not None:
-        return LinearResult(
-            Verdict.UNKNOWN, FAILED_REPLAY.format(found.wrong), algorithm=found.algorithm, work=found.work
-        )
-    return LinearResult(
-        Verdict.VALID,
-        f"an order that explains all {found.completed} completed ops exists",
-        witness=found.order.tolist(),
-        algorithm=found.algorithm,
-        checked=found.completed,
-        work=found.work,
-    )
-
-
-def refuted(
-    found: Refuted, calls: Sequence[Call], model: Model[Any], key: str | None, budget: Budget
+def check_columns(
+    ops: OpColumns,
+    model: Model[Any],
+    key: str | None,
+    budget: Budget,
+    calls_at: Callable[[Sequence[int]], Sequence[Call]],
 ) -> LinearResult | None:
-    """The result for an object of which the `found` ops (`calls`, in their order) are a contradiction by themselves.
+    """`check` of an object that comes as columns (`direct`); `calls_at` makes the calls of a few invocations.
 
-    None where the ordinary way does not say so: then it has to be asked about the whole.
+    None where that way does not lead to a verdict. Raises nothing, whatever the ops are.
     """
-    pairs = zip(calls, found.returned.tolist(), strict=True)
+    completed = int((ops.ret < NEVER).sum())
+    work = len(ops.f) + completed
+    found = direct.find_witness(ops, model)
+    if found is not None and found.wrong is not None:
+        reason = FAILED_REPLAY.format(found.wrong)
+        return LinearResult(Verdict.UNKNOWN, reason, algorithm=found.algorithm, work=work)
+    if found is not None:
+        return _valid(completed, found.order.tolist(), found.algorithm, work)
+    few = direct.find_contradiction(ops, model)
+    if few is None:
+        return None
+    # The few ops are judged like any other history: their own contradiction is what is explained.
+    calls = calls_at(few.source.tolist())
+    pairs = zip(calls, few.returned.tolist(), strict=True)
     problem = encode([call if returned else Call(call.invoke, None) for call, returned in pairs], model)
     outcome = decide(problem, budget)
     if outcome.verdict != Verdict.INVALID:
         return None
     # (What the states could have been, only the whole could tell.)
     result = _violation(problem, outcome, budget, calls, key, illustrate=False)
-    return replace(result, checked=found.completed, work=found.work + result.work)
+    return replace(result, checked=completed, work=work + result.work)
 
 
 def check_keys(history: History, model: Model[Any], budget: Budget = _DEFAULT) -> Mapping[str | None, LinearResult]:
@@ -117,29 +108,34 @@ def check_keys(history: History, model: Model[Any], budget: Budget = _DEFAULT) -
     return {key: check(groups[key], model, budget) for key in order}
 
 
+def _valid(completed: int, witness: Sequence[int], algorithm: str, work: int) -> LinearResult:
+    reason = f"an order that explains all {completed} completed ops exists"
+    return LinearResult(Verdict.VALID, reason, witness=witness, algorithm=algorithm, checked=completed, work=work)
+
+
 def _undecided(problem: Problem, outcome: Outcome) -> LinearResult:
     """How far the search that got furthest came."""
     total = len(problem.completed)
     reached = sum(event & 1 for event in problem.events[: max(outcome.position, 0)])
     steps = f"{outcome.work:,} steps" + ("" if jit.enabled() else " in plain Python (compiled code may get further)")
     if reached:
-        told = f"undecided after {steps}: linearizable up to {reached:,} of {total:,} completed ops, "
-        told += f"then the {outcome.algorithm} gave up ({outcome.ran_out})"
+        reason = f"undecided after {steps}: linearizable up to {reached:,} of {total:,} completed ops, "
+        reason += f"then the {outcome.algorithm} gave up ({outcome.ran_out})"
     else:
-        told = f"undecided after {steps}, {total:,} completed ops: {outcome.ran_out}"
-    return LinearResult(Verdict.UNKNOWN, told, algorithm=outcome.algorithm, checked=reached, work=outcome.work)
+        reason = f"undecided after {steps}, {total:,} completed ops: {outcome.ran_out}"
+    return LinearResult(Verdict.UNKNOWN, reason, algorithm=outcome.algorithm, checked=reached, work=outcome.work)
 
 
 def _violation(
     problem: Problem, outcome: Outcome, budget: Budget, calls: Sequence[Call], key: str | None, illustrate: bool = True
 ) -> LinearResult:
     # (An explanation asks for the states where it knows the algorithm that did not tell them.)
-    told = (
+    shown = (
         illustrated(problem, outcome, budget) if illustrate else replace(outcome, algorithm="", states=(), survivors=())
     )
-    told = unmerged(problem, told, budget)
-    found = explain(problem, told, budget)
-    outcome = replace(told, algorithm=outcome.algorithm)
+    shown = unmerged(problem, shown, budget)
+    found = explain(problem, shown, budget)
+    outcome = replace(shown, algorithm=outcome.algorithm)
     by_index = {call.invoke.index: call for call in calls}
     core = [problem.source[op] for op in found.core.ops]
     failing = problem.source[found.op]

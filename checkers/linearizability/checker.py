@@ -5,13 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from checkers.linearizability import direct
 from checkers.linearizability.budget import Budget
-from checkers.linearizability.check import check, explained, refuted
+from checkers.linearizability.check import check, check_columns
 from checkers.linearizability.history.encode import insist_on_pairs
-from checkers.linearizability.history.plain_ops import PlainOps
 from checkers.linearizability.models.specification import Model
 from checkers.linearizability.result import LinearResult
 from results.history import Call
@@ -26,6 +26,11 @@ _DETAILED: Final = 20
 
 _TOTAL: Final = 40_000_000
 """Steps for a whole run. Once they are gone, a key gets what `Budget.per_event` gives."""
+
+_Slowest = tuple[float, int, str | None]
+"""(seconds, keys before it, key)."""
+
+_FIRST: Final[_Slowest] = (0.0, -1, None)
 
 
 class Linearizable:
@@ -49,14 +54,12 @@ class Linearizable:
 
     def examine(self, run: RunRecord) -> tuple[CheckResult, Mapping[str | None, LinearResult]]:
         """The same with what was found for each key: witnesses, cores, paths."""
-        left = self.total_steps
         results: dict[str | None, LinearResult] = {}
         try:
             insist_on_pairs(run.history)
         except ValueError as problem:
             return CheckResult(self.name, Verdict.UNKNOWN, str(problem)), results
-        slowest, slowest_ms = None, 0.0
-        explained = 0
+        left, explained, slowest = self.total_steps, 0, _FIRST
         for key, calls in self._groups(run):
             steps = min(self.budget.steps, max(left, 0))
             budget = replace(self.budget, steps=steps, explain=self.budget.explain if explained < _DETAILED else 0)
@@ -64,15 +67,13 @@ class Linearizable:
             try:
                 result = check(calls, self.model, budget)
             except ValueError as problem:
-                told = f"the history makes no sense to the model {self.model.name}: {_on(key)}{problem}"
-                return CheckResult(self.name, Verdict.UNKNOWN, told), results
-            ms = (time.perf_counter() - started) * 1000
-            if ms > slowest_ms:
-                slowest, slowest_ms = key, ms
+                reason = f"the history makes no sense to the model {self.model.name}: {_on(key)}{problem}"
+                return CheckResult(self.name, Verdict.UNKNOWN, reason), results
+            slowest = max(slowest, (time.perf_counter() - started, len(results), key))
             left -= result.work
             explained += result.verdict == Verdict.INVALID
             results[key] = result
-        return self._merge(results, slowest, slowest_ms), results
+        return self._merge(results, slowest), results
 
     def examine_columns(self, table: pa.Table) -> tuple[CheckResult, Mapping[str | None, LinearResult]] | None:
         """`examine` of a sealed history's columns, with no object for an op (`direct`). None where that way does not
@@ -81,29 +82,18 @@ class Linearizable:
         if not direct.applies(self.model):
             return None
         # Only here: who has no such file need not wait for Arrow.
-        from checkers.linearizability.history.arrow import objects
+        from checkers.linearizability.history.arrow import calls_at, objects
 
         results: dict[str | None, LinearResult] = {}
-        slowest, slowest_ms = None, 0.0
+        slowest = _FIRST
         for key, ops in objects(table, self.model.fs) or ():
             started = time.perf_counter()
-            found = direct.explained(ops, self.model)
-            result = explained(found) if found is not None else self._refuted(table, key, ops)
+            result = check_columns(ops, self.model, key, self.budget, partial(calls_at, table, self.model.fs))
             if result is None:
                 return None
+            slowest = max(slowest, (time.perf_counter() - started, len(results), key))
             results[key] = result
-            ms = (time.perf_counter() - started) * 1000
-            if ms > slowest_ms:
-                slowest, slowest_ms = key, ms
-        return (self._merge(results, slowest, slowest_ms), results) if results else None
-
-    def _refuted(self, table: pa.Table, key: str | None, ops: PlainOps) -> LinearResult | None:
-        from checkers.linearizability.history.arrow import calls_at
-
-        found = direct.refuted(ops, self.model)
-        if found is None:
-            return None
-        return refuted(found, calls_at(table, found.source, ops), self.model, key, self.budget)
+        return (self._merge(results, slowest), results) if results else None
 
     def _groups(self, run: RunRecord) -> list[tuple[str | None, Sequence[Call]]]:
         """Keys with ops of the model, short ones first: they refute cheaply."""
@@ -112,10 +102,10 @@ class Linearizable:
         }
         return sorted(((key, calls) for key, calls in found.items() if calls), key=lambda group: len(group[1]))
 
-    def _merge(self, results: dict[str | None, LinearResult], slowest: str | None, slowest_ms: float) -> CheckResult:
+    def _merge(self, results: Mapping[str | None, LinearResult], slowest: _Slowest) -> CheckResult:
         if not results:
-            told = f"nothing checked: no {' or '.join(sorted(self.model.fs))} is in the history"
-            return CheckResult(self.name, Verdict.UNKNOWN, told)
+            reason = f"nothing checked: no {' or '.join(sorted(self.model.fs))} is in the history"
+            return CheckResult(self.name, Verdict.UNKNOWN, reason)
         bad = {key: r for key, r in results.items() if r.verdict == Verdict.INVALID}
         open_ = {key: r for key, r in results.items() if r.verdict == Verdict.UNKNOWN}
         ops = sum(r.checked for r in results.values())
@@ -127,8 +117,8 @@ class Linearizable:
             "ops": ops,
             "invalid_keys": len(bad),
             "unknown_keys": len(open_),
-            "slowest_key": slowest,
-            "slowest_key_ms": round(slowest_ms, 1),
+            "slowest_key": slowest[2],
+            "slowest_key_ms": round(slowest[0] * 1000, 1),
             "work": sum(r.work for r in results.values()),
             "algorithms": algorithms,
         }
@@ -139,8 +129,8 @@ class Linearizable:
             return CheckResult(self.name, Verdict.INVALID, f"{anomalies[0].summary}{more}", anomalies, stats)
         if open_:
             key, result = next(iter(open_.items()))
-            told = f"{len(open_)} of {len(results):,} keys undecided, the first: {_on(key)}{result.reason}"
-            return CheckResult(self.name, Verdict.UNKNOWN, told, stats=stats)
+            reason = f"{len(open_)} of {len(results):,} keys undecided, the first: {_on(key)}{result.reason}"
+            return CheckResult(self.name, Verdict.UNKNOWN, reason, stats=stats)
         return CheckResult(self.name, Verdict.VALID, counted, stats=stats)
 
     def _anomaly(self, key: str | None, result: LinearResult) -> Anomaly:

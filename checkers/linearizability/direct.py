@@ -1,8 +1,8 @@
 """Long histories without an object for every op: from plain columns to an order that explains them, or to the few ops
 that contradict each other.
 
-Only histories of plain values (`history.plain_ops`) go this way, of models with a monitor on columns (`fast`). All else
-is left to `check`, which says what is wrong with it; both ways give the same verdicts (a test compares them).
+Only histories of plain values (`history.op_columns`) go this way, of models with a monitor on columns (`fast`). All
+else is left to `check`, which says what is wrong with it; both ways give the same verdicts (a test compares them).
 """
 
 from __future__ import annotations
@@ -10,51 +10,52 @@ from __future__ import annotations
 from typing import Any, Final, NamedTuple
 
 from checkers.linearizability.fast import fast
-from checkers.linearizability.history.events import Longs
-from checkers.linearizability.history.plain_ops import PlainOps
+from checkers.linearizability.history.events import NEVER, Longs
+from checkers.linearizability.history.op_columns import OpColumns
 from checkers.linearizability.models.specification import Model
 from checkers.linearizability.monitors.base import Contradiction, Undecided
-from checkers.linearizability.monitors.plain import Refuted
+from checkers.linearizability.monitors.registers import Few
+from checkers.linearizability.witness import out_of_time
 
 MANY: Final = 20_000
 """Ops of one object from which on this way is worth while."""
 
 
-class Explained(NamedTuple):
-    """An object with an order that its monitor found.
+class FoundOrder(NamedTuple):
+    """The order that a monitor found for an object.
 
-    order      indices of invocations.
+    order      names of ops (`OpColumns.source`).
     wrong      what its replay did not accept, or None: then it explains the object.
-    completed  acknowledged ops. algorithm: the monitor's name. work: events looked at.
+    algorithm  the monitor's name.
     """
 
     order: Longs
     wrong: str | None
-    completed: int
     algorithm: str
-    work: int
 
 
 def applies(model: Model[Any]) -> bool:
     """Is there a monitor on columns for it?"""
-    return fast(model).order_plain is not None
+    return fast(model).columns is not None
 
 
-def explained(ops: PlainOps, model: Model[Any]) -> Explained | None:
+def find_witness(ops: OpColumns, model: Model[Any]) -> FoundOrder | None:
     """None: not valid, or not for this way to say."""
-    order_plain, completed = fast(model).order_plain, int(ops.ok.sum())
-    if order_plain is None or not completed:
+    monitor = fast(model).columns
+    if monitor is None or not (ops.ret < NEVER).any():
+        return None
+    columns = monitor.columns(ops, model)
+    if columns is None:
         return None
     try:
-        found = order_plain(ops, model)
+        order = monitor.order(columns)
     except (Contradiction, Undecided):
         return None
-    if found is None:
-        return None
-    return Explained(found.source, found.wrong, completed, found.algorithm, len(ops.f) + completed)
+    wrong = out_of_time(columns.call, columns.ret, order) or monitor.replay(columns, order)
+    return FoundOrder(columns.source[order], wrong, monitor.name)
 
 
-def refuted(ops: PlainOps, model: Model[Any]) -> Refuted | None:
+def find_contradiction(ops: OpColumns, model: Model[Any]) -> Few | None:
     """A few ops that contradict each other already. None: not refuted, or not for this way to say."""
-    refute_plain = fast(model).refute_plain
-    return None if refute_plain is None else refute_plain(ops, model)
+    refute = fast(model).refute_columns
+    return None if refute is None else refute(ops, model)

@@ -6,14 +6,15 @@ tests compare with brute force. A record is looked up by the very class: a subcl
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from checkers.linearizability.history.encode import Problem
 from checkers.linearizability.history.events import Ints
+from checkers.linearizability.history.op_columns import OpColumns
 from checkers.linearizability.history.partition import by_element
-from checkers.linearizability.history.plain_ops import PlainOps
 from checkers.linearizability.history.register_cells import register_cells
 from checkers.linearizability.history.table import Table
 from checkers.linearizability.models.containers import FifoQueue, GrowOnlySet, Set
@@ -22,22 +23,11 @@ from checkers.linearizability.models.locks import Mutex
 from checkers.linearizability.models.log import Log
 from checkers.linearizability.models.registers import CasRegister, Register
 from checkers.linearizability.models.specification import Model
-from checkers.linearizability.monitors import register_evidence
+from checkers.linearizability.monitors import logs, queues, register_evidence, registers
+from checkers.linearizability.monitors.base import Monitor
 from checkers.linearizability.monitors.locks import mutex_by_deadlines
-from checkers.linearizability.monitors.logs import log_by_offsets
-from checkers.linearizability.monitors.plain import (
-    PlainOrder,
-    Refuted,
-    order_log,
-    order_queue,
-    order_register,
-    refute_register,
-)
-from checkers.linearizability.monitors.queues import unique_fifo
-from checkers.linearizability.monitors.registers import written_once
 from checkers.linearizability.monitors.sets import set_by_inclusion
 from checkers.linearizability.monitors.strings import unique_tokens
-from checkers.linearizability.monitors.unique import unique_register
 from checkers.linearizability.outcome import Outcome
 from results.verdict import Verdict
 
@@ -47,8 +37,8 @@ class Fast:
     """monitors      decide without a search; the first that does not answer None. Near-linear time.
     partition     the objects that one consists of, each decided by itself (locality); none where it is one.
     cells         the closed table [states, kinds] without a call of `step` per cell, or None where it is too large.
-    order_plain   an order of plain ops, replayed (`direct`).
-    refute_plain  a few plain ops that contradict each other.
+    columns       the monitor for histories that come as columns (`direct`).
+    refute_columns  a few ops of such a history that contradict each other.
     states        states possible before a return that a monitor refuted, where a search would cost too much.
     story         one clause on what in particular is wrong, or "".
     by_value      what an op does follows from its name and its value alone (columns need no `Model.kind`).
@@ -58,8 +48,8 @@ class Fast:
     monitors: Sequence[Callable[[Problem], Outcome | None]] = ()
     partition: Callable[[Problem], Sequence[Problem]] | None = None
     cells: Callable[[Table, int], Ints | None] | None = None
-    order_plain: Callable[[PlainOps, Model[Any]], PlainOrder | None] | None = None
-    refute_plain: Callable[[PlainOps, Model[Any]], Refuted | None] | None = None
+    columns: Monitor[Any] | None = None
+    refute_columns: Callable[[OpColumns, Model[Any]], registers.Few | None] | None = None
     states: register_evidence.States | None = None
     story: register_evidence.Story | None = None
     by_value: bool = False
@@ -67,10 +57,10 @@ class Fast:
 
 
 _REGISTER: Final = Fast(
-    monitors=(written_once, unique_register),
+    monitors=(registers.unique_register,),
     cells=register_cells,
-    order_plain=order_register,
-    refute_plain=refute_register,
+    columns=registers.MONITOR,
+    refute_columns=registers.refute_register,
     states=register_evidence.states_before,
     story=register_evidence.story,
     by_value=True,
@@ -82,9 +72,9 @@ FAST: Final[Mapping[type[Model[Any]], Fast]] = {
     KV: Fast(monitors=(unique_tokens,), own_tables=True),
     GrowOnlySet: Fast(monitors=(set_by_inclusion,)),
     Set: Fast(monitors=(set_by_inclusion,), partition=by_element),
-    FifoQueue: Fast(monitors=(unique_fifo,), order_plain=order_queue),
+    FifoQueue: Fast(monitors=(queues.unique_fifo,), columns=queues.MONITOR),
     Mutex: Fast(monitors=(mutex_by_deadlines,)),
-    Log: Fast(monitors=(log_by_offsets,), order_plain=order_log),
+    Log: Fast(monitors=(logs.log_by_offsets,), columns=logs.MONITOR),
 }
 
 _NOTHING: Final = Fast()
@@ -123,11 +113,4 @@ def first_refuted(problem: Problem) -> int:
 def earliest_return(problem: Problem, last: int, refuted: Callable[[int], bool]) -> int:
     """The position of the first return that is refuted, if the last one up to `last` is."""
     returns = [position for position, event in enumerate(problem.events[: last + 1]) if event & 1]
-    low, high = 0, len(returns) - 1
-    while low < high:
-        middle = (low + high) // 2
-        if refuted(returns[middle]):
-            high = middle
-        else:
-            low = middle + 1
-    return returns[low]
+    return returns[bisect_left(returns, True, hi=len(returns) - 1, key=refuted)]

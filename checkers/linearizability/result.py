@@ -14,7 +14,7 @@ class LinearResult:
 
     reason       one line, in plain words.
     failing_op   the op that cannot be placed: its return is the earliest moment that proves the violation, whichever
-                 algorithm found it. (Where telling that costs more than `Budget.explain`, the earliest that was told.)
+                 algorithm found it. (Where finding it costs more than `Budget.explain`: the earliest that was found.)
                  None unless invalid.
     states       states (for people) that were possible just before that return; empty where not worked out.
     core         acknowledged ops that contradict each other whatever became of the others, in order of invocation.

@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 
 from checkers.linearizability.history.encode import Problem
-from checkers.linearizability.history.events import NEVER, NONE, Bools, Longs, Times
+from checkers.linearizability.history.events import NEVER, NONE, Bools, Longs
 
 FAILED_REPLAY: Final = "the checker's own witness failed its replay ({}): a defect of the checker, please report it"
 
@@ -40,14 +40,14 @@ def verify_witness(problem: Problem, order: Sequence[int]) -> str | None:
 # row for each op that is placed, in that order; equal numbers are equal values, and a negative one is none.
 
 
-def out_of_time(when: Times, order: Longs) -> str | None:
+def out_of_time(call: Longs, ret: Longs, order: Longs) -> str | None:
     """Right means: every completed op once, every unknown op at most once, and none before one that had returned by its
     call.
     """
-    times = np.bincount(order, minlength=len(when.op))
-    if (times > 1).any() or (times[when.ret < NEVER] == 0).any():
+    times = np.bincount(order, minlength=len(call))
+    if (times > 1).any() or (times[ret < NEVER] == 0).any():
         return "an op is placed twice, or a completed one is not placed"
-    if (np.maximum.accumulate(when.call[order]) > when.ret[order]).any():
+    if (np.maximum.accumulate(call[order]) > ret[order]).any():
         return "an op had returned before one placed in front of it was called"
     return None
 
@@ -55,10 +55,13 @@ def out_of_time(when: Times, order: Longs) -> str | None:
 _IMPOSSIBLE: Final = "an op cannot happen where it is placed"
 
 
-def register_wrong(write: Bools, value: Longs) -> str | None:
-    """Every read shows what was written last; 0 before that."""
+def register_wrong(write: Bools, value: Longs, expects: Longs) -> str | None:
+    """Every read shows, and every cas expects, what was written last; 0 before that. `expects`: NONE for no cas."""
     last = np.maximum.accumulate(np.where(write, np.arange(len(write)), -1))
-    return None if (value == np.where(last < 0, 0, value[last]))[~write].all() else _IMPOSSIBLE
+    before = np.concatenate(([-1], last[:-1]))[: len(write)]
+    held = np.where(before < 0, 0, value[before])
+    seen = np.where(write, expects, value)
+    return None if ((seen == held) | (write & (expects == NONE))).all() else _IMPOSSIBLE
 
 
 def queue_wrong(put: Bools, empty: Bools, element: Longs) -> str | None:

@@ -17,7 +17,6 @@ from collections.abc import Sequence
 import numpy as np
 
 from checkers.legality import permits, settled
-from checkers.linearizability.history.events import Times
 from checkers.linearizability.monitors.base import Contradiction, Undecided
 from checkers.linearizability.monitors.logs import APPEND, MAX, READ, LogOps, log_order
 from checkers.log.columns import INFO, NEVER, NONE, OK, Ints, LogColumns
@@ -102,10 +101,9 @@ def queue_ops(outcomes: MessageOutcomes, queue: int, may_lose: bool = False, may
     parts += _absent(outcomes, queue, np.zeros(0, dtype=np.int64) if may_lose else np.nonzero(gone)[0])
     f, entry, offset, call, ret = (np.concatenate(column) for column in zip(*parts, strict=True))
     order = np.argsort(call, kind="stable")
-    when = Times(np.arange(len(order)), call[order], ret[order])
     # -1 is no offset: one in front of the origin is as good as another.
     since = np.where(offset == NONE, NONE, np.where(offset < origin, NONE - 1, offset - origin))
-    return LogOps(f[order].astype(np.uint8), entry[order], since[order], when)
+    return LogOps(f[order].astype(np.uint8), entry[order], since[order], call[order], ret[order], order)
 
 
 def _absent(outcomes: MessageOutcomes, queue: int, lost: Ints) -> list[tuple[Ints, Ints, Ints, Ints, Ints]]:
@@ -134,9 +132,9 @@ def _anomaly(
     run: RunRecord, found: LogColumns, scene: RunTimeline, queue: int, ops: LogOps, rows: Sequence[int]
 ) -> Anomaly:
     name = found.queues[queue]
-    chosen = sorted(dict.fromkeys(rows), key=lambda row: int(ops.when.call[row]))
-    calls = sorted({int(ops.when.call[row]) for row in chosen})
-    returns = [int(ops.when.ret[row]) for row in chosen if ops.when.ret[row] != NEVER]
+    chosen = sorted(dict.fromkeys(rows), key=lambda row: int(ops.call[row]))
+    calls = sorted({int(ops.call[row]) for row in chosen})
+    returns = [int(ops.ret[row]) for row in chosen if ops.ret[row] != NEVER]
     times = [run.history[i].time for i in (*calls, *returns)]
     window = (min(times), max(times))
     words = "; ".join(_words(run, found, queue, ops, row) for row in chosen[:_WORDS])
@@ -148,7 +146,7 @@ def _anomaly(
 
 def _words(run: RunRecord, found: LogColumns, queue: int, ops: LogOps, row: int) -> str:
     """`op 12: message 5 acknowledged at offset 3 by n1`."""
-    call, ret = int(ops.when.call[row]), int(ops.when.ret[row])
+    call, ret = int(ops.call[row]), int(ops.ret[row])
     offset = int(ops.offset[row] + found.origins[queue])
     done = run.history[ret] if ret != NEVER else run.history[call]
     by = f" by {done.extra['node']}" if "node" in done.extra else ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 
@@ -13,8 +14,9 @@ from fuzz.unique import histories, model_of
 from models_at_work import brute_force, told
 
 from checkers.linearizability import CasRegister, Linearizable, Log, check, direct, encode, verify_witness
+from checkers.linearizability.fast import FAST, fast
 from checkers.linearizability.history.arrow import objects
-from checkers.linearizability.history.plain_ops import from_calls
+from checkers.linearizability.history.op_columns import from_calls
 from checkers.linearizability.monitors import logs, queues, registers
 from harness.check.examine import examine
 from harness.check.report import CheckOptions
@@ -47,21 +49,25 @@ def accepted(calls: Sequence[Call], family: str, order: Sequence[int]) -> bool:
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_calls_as_columns_have_the_verdict_of_their_history(family: str) -> None:
+def test_calls_as_columns_have_the_verdict_of_their_history(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
     rng, model = Random(f"direct/{family}"), model_of(family)
     explained = refused = 0
     for _ in range(150):
         for calls in histories(family, rng):
             plain = from_calls(calls)
             assert plain is not None, told(calls)
-            found = direct.explained(plain, model)
+            found = direct.find_witness(plain, model)
             if found is None:
                 refused += 1
                 continue
             explained += 1
             assert check(calls, model).verdict == Verdict.VALID, told(calls)
             assert accepted(calls, family, found.order.tolist()), told(calls)
-            assert found.completed == sum(call.outcome == "ok" for call in calls)
+            with monkeypatch.context() as patched:
+                patched.setattr(direct, "MANY", 1)
+                quick = check(calls, model)
+            assert (quick.verdict, quick.witness) == (Verdict.VALID, found.order.tolist()), told(calls)
+            assert quick.checked == sum(call.outcome == "ok" for call in calls)
     assert explained > 100, "hardly any valid history goes this way"
     assert refused > 20
 
@@ -74,7 +80,7 @@ def test_a_few_ops_of_a_register_refute_the_whole(monkeypatch: pytest.MonkeyPatc
             usual = check(calls, model)
             plain = from_calls(calls)
             assert plain is not None
-            assert usual.verdict == Verdict.INVALID or direct.refuted(plain, model) is None, told(calls)
+            assert usual.verdict == Verdict.INVALID or direct.find_contradiction(plain, model) is None, told(calls)
             if usual.verdict != Verdict.INVALID:
                 continue
             with monkeypatch.context() as patched:
@@ -84,7 +90,7 @@ def test_a_few_ops_of_a_register_refute_the_whole(monkeypatch: pytest.MonkeyPatc
             assert quick.failing_op == usual.failing_op, told(calls)
             assert quick.checked == usual.checked
             assert quick.failing_op in quick.core
-            if direct.refuted(plain, model) is not None:
+            if direct.find_contradiction(plain, model) is not None:
                 found += 1
                 assert not quick.states
                 if not quick.core_starts_anywhere:
@@ -122,7 +128,7 @@ def test_a_sealed_history_has_the_verdict_of_its_calls(family: str, tmp_path: Pa
         for key, plain in found:
             called = from_calls(by_key[key])
             assert called is not None
-            one, other = direct.explained(plain, model), direct.explained(called, model)
+            one, other = direct.find_witness(plain, model), direct.find_witness(called, model)
             assert (one is None) == (other is None), told(by_key[key])
             if one is not None:
                 explained += 1
@@ -159,15 +165,15 @@ def test_an_unknown_trim_is_no_op_that_could_only_look() -> None:
     calls = History(Op(i, i, 0, type_, f, "k", value) for i, (type_, f, value) in enumerate(done)).calls
     plain = from_calls(calls)
     assert plain is not None
-    assert direct.explained(plain, Log()) is not None
+    assert direct.find_witness(plain, Log()) is not None
     lost = Call(Op(10, 10, 1, "invoke", "trim", "k", 2), None)
     plain = from_calls([*calls, lost])
     assert plain is not None
-    assert direct.explained(plain, Log()) is None
+    assert direct.find_witness(plain, Log()) is None
     wrong = Call(Op(10, 10, 1, "invoke", "read", "k", "three"), None)
     plain = from_calls([*calls, wrong])
     assert plain is not None
-    assert direct.explained(plain, Log()) is None
+    assert direct.find_witness(plain, Log()) is None
     with pytest.raises(ValueError, match="op 10: the argument of a read is an offset"):
         check([*calls, wrong], Log())
 
@@ -178,13 +184,8 @@ def test_the_replay_of_columns_accepts_what_the_other_verifier_does(
 ) -> None:
     """Orders that are bent: two ops exchanged, one left out, one twice."""
     rng, model = Random(f"bent/{family}"), model_of(family)
-    monitors = {
-        "register": (registers, "register_order"),
-        "fifo-queue": (queues, "queue_order"),
-        "log": (logs, "log_order"),
-    }
-    module, name = monitors[family]
-    right = getattr(module, name)
+    monitor = {"register": registers, "fifo-queue": queues, "log": logs}[family].MONITOR
+    right = monitor.order
 
     def bent(ops: object) -> object:
         order = right(ops).copy()
@@ -200,16 +201,16 @@ def test_the_replay_of_columns_accepts_what_the_other_verifier_does(
         return order
 
     verdicts = {True: 0, False: 0}
-    monkeypatch.setattr(module, name, bent)
+    monkeypatch.setitem(FAST, type(model), replace(fast(model), columns=replace(monitor, order=bent)))
     for _ in range(200):
         for calls in histories(family, rng):
             given: list[np.ndarray] = []
             plain = from_calls(calls)
             assert plain is not None
-            if not calls or not plain.ok.any():
+            if not calls or not plain.known.any():
                 continue
             try:
-                found = direct.explained(plain, model)
+                found = direct.find_witness(plain, model)
             except ValueError:
                 continue
             if not given:

@@ -20,7 +20,7 @@ from checkers.linearizability import INCONSISTENT, MODELS, Log, Model, check, en
 from checkers.linearizability.compiled.jit import plain
 from checkers.linearizability.models.specification import Transition
 from checkers.linearizability.models.values import freeze
-from checkers.linearizability.monitors.registers import written_once
+from checkers.linearizability.monitors.registers import unique_register
 from results.history import Call
 from results.op import Op
 from results.verdict import Verdict
@@ -188,7 +188,7 @@ def test_the_laws_hold_for_registers_on_arrays() -> None:
     def on_arrays(calls: Sequence[Call], model: Model[Any]) -> tuple[bool, Sequence[int] | None]:
         nonlocal decided
         problem = encode(calls, model)
-        outcome = written_once(problem)
+        outcome = unique_register(problem)
         if outcome is None:
             return judged(calls, model)
         decided += 1

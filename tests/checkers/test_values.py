@@ -12,7 +12,7 @@ import pytest
 from checkers.linearizability import MODELS, check
 from checkers.linearizability.batch import VALID, check_batch
 from checkers.linearizability.compiled.jit import plain
-from checkers.linearizability.direct import explained
+from checkers.linearizability.direct import find_witness
 from checkers.linearizability.history.arrow import objects
 from checkers.linearizability.models.registers import Register
 from checkers.linearizability.models.specification import show
@@ -102,7 +102,7 @@ def test_the_same_from_columns(tmp_path: Path) -> None:
         for written, read in pairs:
             seal(ops(json.loads(written), json.loads(read)), path)
             for _, plain_ops in objects(read_columns(path), Register.fs) or ():
-                found = explained(plain_ops, Register()) is not None
+                found = find_witness(plain_ops, Register()) is not None
                 taken += found
                 assert expected or not found, f"{written} written, {read} read"
             write_op_table([("run", ops(json.loads(written), json.loads(read)))], tmp_path / "table")

@@ -10,7 +10,7 @@ import pytest
 
 from checkers import linearizability as lin
 from checkers.linearizability.fast import FAST
-from checkers.linearizability.monitors import locks, logs, queues, registers, sets, strings, unique
+from checkers.linearizability.monitors import locks, logs, queues, registers, sets, strings
 from harness.cli.main import cli
 from results.history import History
 from results.op import Op
@@ -51,8 +51,20 @@ def test_every_special_case_is_there() -> None:
     modules = {"kv": strings, "fifo-queue": queues, "mutex": locks, "log": logs, "grow-only-set": sets, "set": sets}
     modules |= {"register": registers, "cas-register": registers}
     assert modules.keys() == {model.name for model, record in FAST.items() if record.monitors}
-    assert registers.NAME == unique.NAME
     assert text == {(name, module.NAME) for name, module in modules.items()} | {("set", "search of each element")}
+
+
+def test_every_path_names_tests_that_are_there() -> None:
+    """And every special case and search has a row."""
+    tests = Path(__file__).parents[1] / "checkers"
+    section = DOC.split("### Path -> evidence -> test\n", 1)[1].split("\n## ", 1)[0]
+    named = re.findall(r"`(test_\w+)::(test_\w+)`", section)
+    assert len(named) > 25
+    for module, test in named:
+        assert f"def {test}(" in (tests / f"{module}.py").read_text(), f"{module}::{test}"
+    paths = {row[0].strip("`") for row in rows("Path -> evidence -> test")}
+    assert {algorithm.strip("`") for _, algorithm, _ in rows("Special cases")} <= paths
+    assert {"WGL", "just-in-time linearization", "CEGAR", "state flow", "batch", "direct, from calls"} <= paths
 
 
 def test_a_batch_can_be_asked_for_a_witness() -> None:

@@ -43,7 +43,7 @@ from checkers.linearizability.compiled.searches import SEARCH  # noqa: E402
 from checkers.linearizability.decide import decide  # noqa: E402
 from checkers.linearizability.fast import monitor  # noqa: E402
 from checkers.linearizability.history.events import NEVER  # noqa: E402
-from checkers.linearizability.history.plain_ops import from_calls  # noqa: E402
+from checkers.linearizability.history.op_columns import from_calls  # noqa: E402
 from fuzz.stages import stages  # noqa: E402 - the tests' own modules
 from fuzz.unique import UNIQUE  # noqa: E402
 from results.history import Call  # noqa: E402
@@ -268,9 +268,9 @@ def _columns(tally: Tally, calls: Sequence[Call], model: Model[Any], truth: Verd
     ops = from_calls(calls) if direct.applies(model) else None
     if ops is None:
         return
-    if direct.explained(ops, model) is not None:
+    if direct.find_witness(ops, model) is not None:
         tally.says("columns", Verdict.VALID, truth, calls)
-    if direct.refuted(ops, model) is not None:
+    if direct.find_contradiction(ops, model) is not None:
         tally.says("columns refute", Verdict.INVALID, truth, calls)
 
 

@@ -1,4 +1,4 @@
-"""Why a history is not linearizable, as small as it can honestly be told.
+"""Why a history is not linearizable, with the smallest explanation that is true.
 
 First the earliest return that proves it, and the states possible just before. Then the *core*, acknowledged ops that
 contradict each other already (`core`), and one sentence on both.
@@ -56,9 +56,9 @@ def explain(problem: Problem, outcome: Outcome, budget: Budget) -> Explanation:
 def earliest(problem: Problem, outcome: Outcome, budget: Budget) -> int:
     """The position of the earliest return that proves the violation: what had returned until then has no order.
 
-    Just-in-time linearization and most monitors stop there. Where CEGAR or the state flow refuted it, and where an
-    object consists of several, a later return was enough; then prefixes are decided, as far as the budget for
-    explanations goes. (Prefixes of one that has no order may have none, but not the other way round.)
+    The complete search and most monitors stop there. CEGAR, state flow and objects that consist of several may need a
+    later return; then prefixes are decided, as far as the budget for explanations goes. (If a prefix has no order, the
+    whole has none.)
     """
     if outcome.position == NONE:
         return first_refuted(problem)
@@ -89,9 +89,9 @@ def _states(problem: Problem, outcome: Outcome, position: int, op: int, budget: 
 def _story(problem: Problem, position: int, op: int, core: Core) -> str:
     """What in particular is wrong, in one clause."""
     story = fast(problem.table.model).story
-    told = "" if story is None else story(problem, position, op, core.ops)
-    if told:
-        return told
+    clause = "" if story is None else story(problem, position, op, core.ops)
+    if clause:
+        return clause
     others = [other for other in core.ops if other != op]
     if not others:
         return "no state that could be reached allows it"
@@ -111,5 +111,5 @@ def sentence(problem: Problem, found: Explanation, key: str | None) -> str:
         could = f" the {model.noun} could be one of {len(found.states)} values at that time, this not among them;"
     else:
         could = f" the {model.noun} could only be {' or '.join(found.states)} at that time;"
-    told = model.describe(problem.what(found.op))
-    return f"op {problem.source[found.op]}: {told}{on} cannot be placed:{could} {found.story}"
+    what = model.describe(problem.what(found.op))
+    return f"op {problem.source[found.op]}: {what}{on} cannot be placed:{could} {found.story}"

@@ -2,7 +2,7 @@
 further.
 
 The horizontal axis is the order of calls and returns, one step each: that order is all that a verdict depends on
-(times are told on hovering). What is drawn: the core in colour, and over it the *longest partial linearizations*:
+(times are shown on hovering). What is drawn: the core in colour, and over it the *longest partial linearizations*:
 orders of ops that explain everything up to the return that cannot be explained, with the state after each op. The idea
 of such a page is Porcupine's (`visualization.go`).
 
@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import accumulate, groupby
+from itertools import accumulate, groupby, takewhile
 from pathlib import Path
 from typing import Any, Final
 
@@ -68,7 +68,9 @@ def picture(calls: Sequence[Call], model: Model[Any], result: LinearResult, name
     data = _data(known, problem, model, result, paths)
     by_index = {call.invoke.index: call for call in known}
     ops = {source: op for op, source in enumerate(problem.source)}
-    core = [_row(by_index[i], model.describe(problem.what(ops[i])), i == result.failing_op) for i in _last(result)]
+    # The last ones to be called, and the error.
+    listed = sorted({*sorted(result.core)[-_CORE_ROWS:], result.failing_op})
+    core = [_row(by_index[i], model.describe(problem.what(ops[i])), i == result.failing_op) for i in listed]
     # Only here: whoever wants no picture need not wait for it.
     from jinja2 import Environment, StrictUndefined
 
@@ -176,28 +178,14 @@ def _data(
     rows: list[list[Any]] = []
     row_of: dict[int, int] = {}
     for call in shown:
-        index = call.invoke.index
-        op = number.get(index)
-        what = model.describe(problem.what(op)) if op is not None else model.describe(model.kind(call))
+        index, op = call.invoke.index, number.get(call.invoke.index)
         if op is not None:
             row_of[op] = len(rows)
+        what = model.describe(problem.what(op) if op is not None else model.kind(call))
         end = -1 if call.completion is None else place[call.completion.index]
         mark = 2 if index == result.failing_op else int(index in core)
-        ended = -1 if call.end is None else call.end
-        rows.append(
-            [
-                index,
-                lanes[index],
-                place[index],
-                end,
-                call.outcome,
-                what,
-                mark,
-                call.invoke.process,
-                call.start,
-                ended,
-            ]
-        )
+        row = [index, lanes[index], place[index], end, call.outcome, what, mark, call.invoke.process, call.start]
+        rows.append([*row, -1 if call.end is None else call.end])
     return {
         "ops": rows,
         "lanes": max(lanes.values(), default=0) + 1,
@@ -241,14 +229,10 @@ def _drawn(path: PartialLinearization, spans: Sequence[tuple[int, int]], row_of:
 
 
 def _shared(drawn: Sequence[list[list[Any]]]) -> list[dict[str, Any]]:
-    """The paths with what they share with the first told once."""
-    told = []
-    for i, path in enumerate(drawn):
-        same = 0
-        while i and same < min(len(path), len(drawn[0])) and path[same] == drawn[0][same]:
-            same += 1
-        told.append({"same": same, "rest": path[same:]})
-    return told
+    """The paths; what one shares with the first is only there once."""
+    pairs = [zip(path, drawn[0] if i else (), strict=False) for i, path in enumerate(drawn)]
+    same = [sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], both)) for both in pairs]
+    return [{"same": n, "rest": path[n:]} for n, path in zip(same, drawn, strict=True)]
 
 
 def _lanes(calls: Sequence[Call]) -> dict[int, int]:
@@ -268,11 +252,6 @@ def _lanes(calls: Sequence[Call]) -> dict[int, int]:
         if last[process] is call and call.completion is not None:
             free.append((call.completion.index, lane))
     return found
-
-
-def _last(result: LinearResult) -> list[int]:
-    """The ops of the core to be listed: the last to be called, and the error."""
-    return sorted({*sorted(result.core)[-_CORE_ROWS:], result.failing_op or 0})
 
 
 def _row(call: Call, what: str, failing: bool) -> dict[str, Any]:

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from checkers.linearizability.history.events import NEVER, Bools, Longs
-from checkers.linearizability.history.plain_ops import NOTHING, PlainOps
+from checkers.linearizability.history.op_columns import NOTHING, OpColumns
 from results.history import Call
 from results.op import FAIL, INFO, INVOKE, OK, Op
 
@@ -115,7 +115,7 @@ class Rows:
         return Calls(np.nonzero(called)[0], done[called], ok[called])
 
 
-def objects(table: pa.Table, fs: frozenset[str]) -> list[tuple[str | None, PlainOps]] | None:
+def objects(table: pa.Table, fs: frozenset[str]) -> list[tuple[str | None, OpColumns]] | None:
     """The objects (by key) of a sealed history's columns (`results.sealed.SCHEMA`), and what clients did to each of
     `fs`. None where the history is malformed, or a value in it is not plain.
     """
@@ -124,19 +124,20 @@ def objects(table: pa.Table, fs: frozenset[str]) -> list[tuple[str | None, Plain
     if odd.any():
         return None
     calls = rows.calls_in_order(fs, odd)
-    asked = rows.value[calls.invoke]
-    got = np.where(calls.ok, rows.value[calls.done], NOTHING)
+    argument = rows.value[calls.invoke]
+    result = np.where(calls.ok, rows.value[calls.done], NOTHING)
     used = np.zeros(len(rows.texts) + 1, np.bool_)
-    used[asked] = used[got] = True
+    used[argument] = used[result] = True
     plain = pc.match_substring_regex(rows.texts.filter(pa.array(used[:-1])), _PLAIN)
     if not pc.all(plain, min_count=0).as_py():
         return None
-    whole = pc.if_else(pc.match_substring_regex(rows.texts, _WHOLE), rows.texts, pa.scalar(None, rows.texts.type))
-    known = np.append(whole.cast(pa.int64()).fill_null(NEVER).to_numpy(zero_copy_only=False), NEVER)
+
+    def whole() -> Longs:
+        numbers = pc.if_else(pc.match_substring_regex(rows.texts, _WHOLE), rows.texts, pa.scalar(None, rows.texts.type))
+        return np.append(numbers.cast(pa.int64()).fill_null(NEVER).to_numpy(zero_copy_only=False), NEVER)
+
     ret = np.where(calls.ok, calls.done, NEVER)
-    ops = PlainOps(
-        rows.fs, rows.f[calls.invoke], asked, got, calls.ok, calls.invoke, ret, calls.invoke, known, known != NEVER
-    )
+    ops = OpColumns(rows.fs, rows.f[calls.invoke], argument, result, calls.ok, calls.invoke, ret, calls.invoke, whole)
     key = rows.key[calls.invoke]
     if (key[1:] < key[:-1]).any():
         order = np.argsort(_short(key + 1), kind="stable")
@@ -149,12 +150,11 @@ def objects(table: pa.Table, fs: frozenset[str]) -> list[tuple[str | None, Plain
     ]
 
 
-def calls_at(table: pa.Table, source: Longs, ops: PlainOps) -> list[Call]:
+def calls_at(table: pa.Table, fs: frozenset[str], source: Sequence[int]) -> list[Call]:
     """A few of the calls that `objects` found, by the indices of their invocations (which are rows)."""
     rows = Rows(table.select(_DECISIVE), [("", 0, len(table))])
-    found = rows.calls(frozenset(ops.fs), np.zeros(1, np.bool_))
-    chosen = np.nonzero(np.isin(found.invoke, source))[0]
-    chosen = chosen[np.argsort(found.invoke[chosen])]
+    found = rows.calls_in_order(fs, np.zeros(1, np.bool_))
+    chosen = np.isin(found.invoke, source)
     return [
         Call(_op(table, invoke), None if done < 0 else _op(table, done))
         for invoke, done in zip(found.invoke[chosen].tolist(), found.done[chosen].tolist(), strict=True)
@@ -168,7 +168,7 @@ def _op(table: pa.Table, row: int) -> Op:
     return Op(cell["index"], cell["time"], cell["process"], cell["type"], cell["f"], cell["key"], value)
 
 
-def _ranked(ops: PlainOps) -> PlainOps:
+def _ranked(ops: OpColumns) -> OpColumns:
     """With places among its own events alone: the monitors have arrays as long as there are places."""
     returned = ops.ret < NEVER
     events = np.concatenate((ops.call, ops.ret[returned]))

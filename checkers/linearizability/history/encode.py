@@ -75,7 +75,7 @@ class Problem:
         return self._with(e for e in self.events if e >> 1 not in loose or not (e & 1 or self.pure(e >> 1)))
 
     def without(self, op: int) -> Problem:
-        """The same as if `op` had never been asked for. Not a relaxation."""
+        """The same as if `op` had never been invoked. Not a relaxation."""
         return self._with(e for e in self.events if e >> 1 != op)
 
     def then(self, kind: int) -> Problem:
@@ -137,7 +137,7 @@ def encode(calls: Sequence[Call], model: Model[Any], shared: Table | None = None
     if shared is None:
         table.seal_kinds()
     if len(event_at) != count:
-        _tell_twice(calls)
+        _refuse_duplicate(calls)
     return Problem(table, kind, source, [event_at[index] for index in sorted(event_at)])
 
 
@@ -156,15 +156,11 @@ def insist_on_pairs(history: History) -> None:
         raise ValueError(f"the history is not well-formed: {wrong}")
 
 
-def _tell_twice(calls: Sequence[Call]) -> NoReturn:
+def _refuse_duplicate(calls: Sequence[Call]) -> NoReturn:
     """Raises ValueError: which index two events have."""
     seen: set[int] = set()
-    for call in calls:
-        for event in (call.invoke, call.completion):
-            if event is not None and event.index in seen:
-                raise ValueError(
-                    f"two events have the index {event.index}; indices are the order of time and must differ"
-                )
-            if event is not None:
-                seen.add(event.index)
+    for index in (event.index for call in calls for event in (call.invoke, call.completion) if event is not None):
+        if index in seen:
+            raise ValueError(f"two events have the index {index}; indices are the order of time and must differ")
+        seen.add(index)
     raise AssertionError("no index is there twice")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -18,19 +18,3 @@ NEVER: Final = 1 << 62
 
 NONE: Final = -1
 """Instead of an op, of a position, or of the number of a value: there is none."""
-
-
-class Times(NamedTuple):
-    """Ops of one history, in order of call.
-
-    op    their numbers.
-    call  position of each one's call among the events.
-    ret   position of each one's return, or NEVER.
-    """
-
-    op: Longs
-    call: Longs
-    ret: Longs
-
-    def chosen(self, keep: Bools) -> Times:
-        return Times(self.op[keep], self.call[keep], self.ret[keep])

@@ -1,4 +1,4 @@
-"""Objects that are many in one: the elements of a set that is only asked for single ones.
+"""Objects that consist of several: the elements of a set of which no op reads the whole.
 
 What is done to one element says nothing of another, so each is an object of its own, and all of them together are
 linearizable iff each is (locality: Herlihy and Wing 1990). A set of a thousand elements would have 2 ** 1000 states.

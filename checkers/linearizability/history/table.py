@@ -81,7 +81,7 @@ class Table:
         self._kind_ids: dict[Transition, int] = {}
         self._state_ids: dict[Hashable, int] = {model.initial: 0}
         self._cells: dict[tuple[int, int], int] = {}
-        self.dense: Dense | None = None  # all of it as arrays, once somebody asked for it (`closed_table`)
+        self.dense: Dense | None = None  # all of it as arrays, once it was asked for (`closed_table`)
         self.larger_than: tuple[int, int] | None = None  # (kinds, states) that were too many to close it
         self._state_bytes = self._settled = 0
         self._unheard: dict[int, set[str]] = {}  # kind of unknown outcome -> what its steps looked at so far
@@ -98,8 +98,9 @@ class Table:
             self.kinds.append(kind)
             self.pure.append(self.model.pure(kind))
             self.blind.append(self.model.blind(kind))
-            # (A model with a `kind` of its own has chosen what stands there for the answer that nobody heard.)
-            if not kind.known and not self.pure[found] and type(self.model).kind is Model.kind:
+            # (In a pair, or with a `kind` of its own, what stands there for an unknown result is no argument.)
+            own = kind.f in self.model.pairs or type(self.model).kind is not Model.kind
+            if not (kind.known or self.pure[found] or own):
                 self._unheard[found] = set()
         return found
 
@@ -112,10 +113,10 @@ class Table:
         cell = (state, kind)
         found = self._cells.get(cell)
         if found is None:
-            found = self._cells[cell] = self._ask(state, kind)
+            found = self._cells[cell] = self._compute(state, kind)
         return found
 
-    def _ask(self, state: int, kind: int) -> int:
+    def _compute(self, state: int, kind: int) -> int:
         what, looked_at = self.kinds[kind], self._unheard.get(kind)
         after = self.narrowed.step(self.states[state], what if looked_at is None else Unheard(what, looked_at))
         if after is INCONSISTENT:
@@ -132,15 +133,15 @@ class Table:
         return number
 
     def insist_on_known(self) -> None:
-        """To be called before anybody believes an `invalid`. Raises ValueError where the steps of an op of unknown
+        """To be called before an `invalid` counts. Raises ValueError where the steps of an op of unknown
         outcome looked at its value, which is its argument, and never at `known`, and refused: they took it for what the
         op saw.
         """
         for kind, looked_at in self._unheard.items():
             if looked_at == {"value", _REFUSED}:
-                told = self.model.describe(self.kinds[kind])
+                what = self.model.describe(self.kinds[kind])
                 raise ValueError(
-                    f"model {self.model.name}: step never looks at op.known, but there is {told!r} of unknown outcome; "
+                    f"model {self.model.name}: step never looks at op.known, but there is {what!r} of unknown outcome; "
                     "its op.value is the argument, not what it saw"
                 )
 

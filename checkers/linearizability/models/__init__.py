@@ -13,47 +13,13 @@ from checkers.linearizability.models.kv import KV
 from checkers.linearizability.models.locks import FencedLock, Mutex, ReentrantLock
 from checkers.linearizability.models.log import Log
 from checkers.linearizability.models.registers import CasRegister, MultiRegister, Register
-from checkers.linearizability.models.specification import INCONSISTENT, Inconsistent, Model, Transition
-
-__all__ = [
-    "INCONSISTENT",
-    "KV",
-    "MODELS",
-    "CasRegister",
-    "Counter",
-    "FencedLock",
-    "FifoQueue",
-    "GrowOnlySet",
-    "Inconsistent",
-    "Log",
-    "Model",
-    "MultiRegister",
-    "Mutex",
-    "ReentrantLock",
-    "Register",
-    "Set",
-    "Stack",
-    "Transition",
-    "UnorderedQueue",
-]
+from checkers.linearizability.models.specification import Model
 
 MODELS: Final[dict[str, type[Model[Any]]]] = {
     model.name: model
     for model in (
-        Register,
-        CasRegister,
-        MultiRegister,
-        KV,
-        Counter,
-        GrowOnlySet,
-        Set,
-        FifoQueue,
-        UnorderedQueue,
-        Stack,
-        Mutex,
-        FencedLock,
-        ReentrantLock,
-        Log,
+        *(Register, CasRegister, MultiRegister, KV, Counter, GrowOnlySet, Set, FifoQueue, UnorderedQueue, Stack),
+        *(Mutex, FencedLock, ReentrantLock, Log),
     )
 }
 """The models by the names users write."""

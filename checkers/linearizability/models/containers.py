@@ -12,13 +12,13 @@ from collections.abc import Hashable, Iterable, Sequence
 from collections.abc import Set as Elements
 from typing import ClassVar, Final
 
-from checkers.linearizability.models.specification import INCONSISTENT, UNSEEN, Inconsistent, Model, Transition, show
+from checkers.linearizability.models.specification import INCONSISTENT, UNSEEN, Inconsistent, Model, S, Transition, show
 from checkers.linearizability.models.values import Truth
 from results.errors import with_article
-from results.history import Call
-from results.op import OK
 
 _Items = tuple[Hashable, ...]
+_Bag = frozenset[tuple[Hashable, int]]
+"""(element, how often it is in there)."""
 
 BEYOND: Final = float("inf")
 """Stands for all numbers of a counter that no read can show any more."""
@@ -74,14 +74,8 @@ class Set(Model[frozenset[Hashable]]):
     noun = "set"
     fs = frozenset({"add", "remove", "contains", "read"})
     observers = frozenset({"contains", "read"})
+    pairs = frozenset({"contains"})
     initial: frozenset[Hashable] = frozenset()
-
-    def kind(self, call: Call) -> Transition:
-        if call.invoke.f != "contains":
-            return super().kind(call)
-        known = call.completion is not None and call.completion.type == OK
-        answer = call.completion.value if known and call.completion is not None else None
-        return Transition("contains", (call.invoke.value, answer), known)
 
     def step(self, state: frozenset[Hashable], op: Transition) -> frozenset[Hashable] | Inconsistent:
         if op.f == "add":
@@ -112,7 +106,7 @@ class Set(Model[frozenset[Hashable]]):
         return len(op.value) == len(held) and held == set(op.value)
 
     def narrow(self, kinds: Sequence[Transition]) -> Model[frozenset[Hashable]]:
-        """Without a `read` of all, elements nobody asked about need not be remembered."""
+        """Without a `read` of all, elements that no `contains` asks for need not be remembered."""
         if any(kind.f == "read" for kind in kinds):
             return self
         return _AskedSet(frozenset(kind.value[0] for kind in kinds if kind.f == "contains"))
@@ -131,11 +125,11 @@ class Set(Model[frozenset[Hashable]]):
 
 
 class _AskedSet(Set):
-    def __init__(self, asked: frozenset[Hashable]) -> None:
-        self.asked = asked
+    def __init__(self, queried: frozenset[Hashable]) -> None:
+        self.queried = queried
 
     def step(self, state: frozenset[Hashable], op: Transition) -> frozenset[Hashable] | Inconsistent:
-        if op.f == "add" and op.value not in self.asked:
+        if op.f == "add" and op.value not in self.queried:
             return state | {UNSEEN}
         return super().step(state, op)
 
@@ -173,7 +167,7 @@ class _ObservedSet(GrowOnlySet):
         return "a set that is part of none that was read" if state == self.lost else show(state)
 
 
-class _Pile(Model[_Items]):
+class _Pile(Model[S]):
     """What queues and stacks share: one op puts an element in, another takes one out and shows it.
 
     An acknowledged take of None found nothing there. A take of unknown outcome takes what it finds, if anything.
@@ -181,7 +175,6 @@ class _Pile(Model[_Items]):
 
     put: ClassVar[str]
     take: ClassVar[str]
-    initial: _Items = ()
 
     def pure(self, op: Transition) -> bool:
         return op.f == self.take and op.known and op.value is None
@@ -197,22 +190,26 @@ class _Pile(Model[_Items]):
             return f"{op.f} {show(op.value)}"
         return f"{op.f} -> {'empty' if op.value is None else show(op.value)}" if op.known else op.f
 
+    def _seen(self, kinds: Sequence[Transition]) -> frozenset[Hashable] | None:
+        """The elements that some take shows. None where a take of unknown outcome could remove any other."""
+        takes = [kind for kind in kinds if kind.f == self.take]
+        return frozenset(kind.value for kind in takes) if all(kind.known for kind in takes) else None
+
+
+class _Line(_Pile[_Items]):
+    """A pile whose elements have an order; the state lists first what is taken next."""
+
+    initial: _Items = ()
+
     def _taken(self, state: _Items, op: Transition) -> _Items | Inconsistent:
-        """After a take of the element that the state lists first."""
         if not op.known:
             return state[1:]
         if op.value is None:
             return INCONSISTENT if state else state
         return state[1:] if state and state[0] == op.value else INCONSISTENT
 
-    def _seen(self, kinds: Sequence[Transition]) -> frozenset[Hashable] | None:
-        """The elements that some take shows. None where a take of unknown outcome could remove any other."""
-        if any(kind.f == self.take and not kind.known for kind in kinds):
-            return None
-        return frozenset(kind.value for kind in kinds if kind.f == self.take)
 
-
-class FifoQueue(_Pile):
+class FifoQueue(_Line):
     """First in, first out: `enqueue` of an element, `dequeue` -> the oldest, or None when the queue is empty."""
 
     name = "fifo-queue"
@@ -230,7 +227,7 @@ class FifoQueue(_Pile):
         return self if seen is None else _SeenFifo(seen)
 
 
-class _Seen(_Pile):
+class _Seen(_Line):
     """A pile in which UNSEEN stands for one or more elements at that place, of which at least one is never taken."""
 
     def __init__(self, seen: frozenset[Hashable]) -> None:
@@ -249,7 +246,7 @@ class _SeenFifo(_Seen, FifoQueue):
         return (*state, op.value if op.value in self.seen else UNSEEN)
 
 
-class Stack(_Pile):
+class Stack(_Line):
     """Last in, first out: `push` of an element, `pop` -> the youngest, or None when the stack is empty.
 
     The state lists the youngest first.
@@ -277,7 +274,7 @@ class _SeenStack(_Seen, Stack):
         return super().step(state, op)
 
 
-class UnorderedQueue(Model[frozenset[tuple[Hashable, int]]]):
+class UnorderedQueue(_Pile[_Bag]):
     """A bag: `enqueue` of an element, `dequeue` -> any that is in it, or None when it is empty.
 
     The state is the set of (element, how often it is in there).
@@ -287,11 +284,10 @@ class UnorderedQueue(Model[frozenset[tuple[Hashable, int]]]):
     noun = "queue"
     fs = FifoQueue.fs
     observers = FifoQueue.observers
-    initial: frozenset[tuple[Hashable, int]] = frozenset()
+    put, take = "enqueue", "dequeue"
+    initial: _Bag = frozenset()
 
-    def step(
-        self, state: frozenset[tuple[Hashable, int]], op: Transition
-    ) -> frozenset[tuple[Hashable, int]] | Inconsistent:
+    def step(self, state: _Bag, op: Transition) -> _Bag | Inconsistent:
         held = Tally(dict(state))
         if op.f == "enqueue":
             held[op.value] += 1
@@ -308,27 +304,14 @@ class UnorderedQueue(Model[frozenset[tuple[Hashable, int]]]):
             held[op.value] -= 1
         return frozenset((+held).items())
 
-    def pure(self, op: Transition) -> bool:
-        return op.f == "dequeue" and op.known and op.value is None
-
-    def narrow(self, kinds: Sequence[Transition]) -> Model[frozenset[tuple[Hashable, int]]]:
+    def narrow(self, kinds: Sequence[Transition]) -> Model[_Bag]:
         """Elements that no dequeue shows are only in the way of one that finds nothing, however many they are."""
-        takes = [kind for kind in kinds if kind.f == "dequeue"]
-        if not all(kind.known for kind in takes):
+        seen = self._seen(kinds)
+        if seen is None:
             return _RobbedBag()
-        seen = frozenset(kind.value for kind in takes)
         return self if all(kind.value in seen for kind in kinds if kind.f == "enqueue") else _SeenBag(seen)
 
-    def accept(self, op: Transition) -> None:
-        if op.f == "enqueue" and op.value is None:
-            raise ValueError("the argument of an enqueue is an element; absent stands for an empty queue")
-
-    def describe(self, op: Transition) -> str:
-        if op.f == "enqueue":
-            return f"enqueue {show(op.value)}"
-        return f"dequeue -> {'empty' if op.value is None else show(op.value)}" if op.known else op.f
-
-    def tell(self, state: frozenset[tuple[Hashable, int]]) -> str:
+    def tell(self, state: _Bag) -> str:
         """Each element as often as it is in there."""
         return f"{{{', '.join(sorted(show(element) for element, times in state for _ in range(times)))}}}"
 
@@ -336,7 +319,7 @@ class UnorderedQueue(Model[frozenset[tuple[Hashable, int]]]):
 class _RobbedBag(UnorderedQueue):
     """Some dequeue is of unknown outcome: a state stands for all that it can have left."""
 
-    def tell(self, state: frozenset[tuple[Hashable, int]]) -> str:
+    def tell(self, state: _Bag) -> str:
         left = sum(times for _, times in state)
         return f"{{{left} of the elements}}" if left else "{}"
 
@@ -347,17 +330,14 @@ class _SeenBag(UnorderedQueue):
     def __init__(self, seen: frozenset[Hashable]) -> None:
         self.seen = seen
 
-    def tell(self, state: frozenset[tuple[Hashable, int]]) -> str:
-        told = super().tell(state - {(UNSEEN, 1)})
-        if any(element not in self.seen and element is not UNSEEN for element, _ in state):
-            return told  # (one that was never merged)
-        return (
-            told if (UNSEEN, 1) not in state and None in self.seen else f"{told}, perhaps with others that nobody takes"
-        )
+    def tell(self, state: _Bag) -> str:
+        known = super().tell(state - {(UNSEEN, 1)})
+        never_merged = any(element not in self.seen and element is not UNSEEN for element, _ in state)
+        if never_merged or ((UNSEEN, 1) not in state and None in self.seen):
+            return known
+        return f"{known}, perhaps with others that nobody takes"
 
-    def step(
-        self, state: frozenset[tuple[Hashable, int]], op: Transition
-    ) -> frozenset[tuple[Hashable, int]] | Inconsistent:
+    def step(self, state: _Bag, op: Transition) -> _Bag | Inconsistent:
         if op.f == "enqueue" and op.value not in self.seen:
             return state | {(UNSEEN, 1)} if None in self.seen else state
         return super().step(state, op)

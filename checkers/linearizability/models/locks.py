@@ -6,11 +6,11 @@ Source: the lock models of Jepsen's Hazelcast suite (OwnerAwareMutex, FencedMute
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from checkers.linearizability.models.specification import INCONSISTENT, Inconsistent, Model, Transition, show
 from results.history import Call
-from results.op import OK
 
 
 class Mutex(Model[bool]):
@@ -53,16 +53,12 @@ class FencedLock(Model[Grant]):
     name = "fenced-lock"
     noun = "lock"
     fs = frozenset({"acquire", "release"})
-    observers = frozenset({"acquire"})
+    observers = pairs = frozenset({"acquire"})
     initial = Grant(None, None)
 
     def kind(self, call: Call) -> Transition:
-        owner = _owner(call)
-        if call.invoke.f == "release":
-            return Transition("release", owner)
-        acknowledged = call.completion is not None and call.completion.type == OK
-        fence = call.completion.value if acknowledged and call.completion is not None else None
-        return Transition("acquire", (owner, fence), known=acknowledged)
+        what, owner = super().kind(call), _owner(call)
+        return replace(what, value=(owner, what.value[1]) if what.f == "acquire" else owner)
 
     def step(self, state: Grant, op: Transition) -> Grant | Inconsistent:
         if op.f == "release":

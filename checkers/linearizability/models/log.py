@@ -7,8 +7,6 @@ from typing import Any, NamedTuple
 
 from checkers.linearizability.models.specification import INCONSISTENT, UNSEEN, Inconsistent, Model, Transition, show
 from results.errors import with_article
-from results.history import Call
-from results.op import OK
 
 
 class Entries(NamedTuple):
@@ -44,19 +42,10 @@ class Log(Model[Entries]):
     noun = "log"
     fs = frozenset({"append", "read", "min-offset", "max-offset", "trim"})
     observers = frozenset({"append", "read", "min-offset", "max-offset"})
+    pairs = frozenset({"append", "read"})
 
     def __init__(self, first: int = 0) -> None:
         self.initial = Entries(first, ())
-
-    def kind(self, call: Call) -> Transition:
-        invoke, completion = call.invoke, call.completion
-        known = completion is not None and completion.type == OK
-        result = completion.value if completion is not None and known else None
-        if invoke.f in ("append", "read"):
-            return Transition(invoke.f, (invoke.value, result), known)
-        if invoke.f == "trim":
-            return Transition("trim", invoke.value)
-        return Transition(invoke.f, result, known)
 
     def step(self, state: Entries, op: Transition) -> Entries | Inconsistent:
         if op.f == "append":
@@ -122,7 +111,8 @@ class Log(Model[Entries]):
         elif op.f == "read":
             what, offset, needed = "argument of a read is an offset", op.value[0], True
         else:
-            what, offset, needed = f"value of {with_article(op.f)} is an offset", op.value, op.known
+            what, needed = f"value of {with_article(op.f)} is an offset", op.known
+            offset = op.value if needed else None
         if offset is None and not needed:
             return
         if not isinstance(offset, int) or isinstance(offset, bool):

@@ -8,6 +8,8 @@ from checkers.linearizability.models.specification import INCONSISTENT, Inconsis
 from checkers.linearizability.models.values import freeze
 from results.errors import with_article
 
+_Named = tuple[tuple[str, Hashable], ...]
+
 
 class Register(Model[Hashable]):
     """A value that can be read and written. None: nothing was written yet."""
@@ -62,7 +64,7 @@ class CasRegister(Register):
         return f"{op.f} {show(expected)} -> {show(new)}"
 
 
-class MultiRegister(Model[tuple[tuple[str, Hashable], ...]]):
+class MultiRegister(Model[_Named]):
     """Several registers, read and written together by `txn` ops of `[f, name, value]` steps (Knossos' multi-register).
 
     Every register holds `start` until it is written. The state is the sorted (name, value) pairs of those that hold
@@ -78,9 +80,7 @@ class MultiRegister(Model[tuple[tuple[str, Hashable], ...]]):
     def __init__(self, start: Hashable = 0) -> None:
         self.start = freeze(start)
 
-    def step(
-        self, state: tuple[tuple[str, Hashable], ...], op: Transition
-    ) -> tuple[tuple[str, Hashable], ...] | Inconsistent:
+    def step(self, state: _Named, op: Transition) -> _Named | Inconsistent:
         values = dict(state)
         for f, register, value in op.value:
             if f == "write":

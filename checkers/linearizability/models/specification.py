@@ -90,12 +90,15 @@ class Model(ABC, Generic[S]):
     noun       what one object is called in sentences.
     fs         the operations it knows; all others are none of its business.
     observers  those whose completion carries what was seen.
+    pairs      observers of which `step` needs the argument, too (a read *of some offset*): their value is the pair
+               (argument, result), and (argument, None) where nobody knows the result.
     """
 
     name: ClassVar[str]
     noun: ClassVar[str] = "object"
     fs: ClassVar[frozenset[str]]
     observers: ClassVar[frozenset[str]] = frozenset()
+    pairs: ClassVar[frozenset[str]] = frozenset()
     initial: S
 
     @abstractmethod
@@ -103,15 +106,17 @@ class Model(ABC, Generic[S]):
         """The state after `op` happened in `state`, or INCONSISTENT where it cannot have happened. Pure."""
 
     def kind(self, call: Call) -> Transition:
-        """What this call did, as `step` is going to see it. To be overridden where an observer needs its argument, too
-        (a read *of some offset*); lists may be left as they are.
+        """What this call did, as `step` is going to see it. To be overridden where that takes more than argument and
+        result (an owner that is the process where none is named); lists may be left as they are.
         """
         invoke, completion = call.invoke, call.completion
         if invoke.f not in self.observers:
             return Transition(invoke.f, invoke.value)
-        if completion is not None and completion.type == OK:
-            return Transition(invoke.f, completion.value)
-        return Transition(invoke.f, invoke.value, known=False)
+        known = completion is not None and completion.type == OK
+        result = completion.value if completion is not None and known else None
+        if invoke.f in self.pairs:
+            return Transition(invoke.f, (invoke.value, result), known)
+        return Transition(invoke.f, result if known else invoke.value, known)
 
     def replay(self, ops: Iterable[Transition]) -> int | None:
         """Ops one after the other, from the initial state: the place of the first that cannot happen, or None.

@@ -1,28 +1,24 @@
-"""What the monitors share: the times of a history's ops as arrays, and the way from an order to an outcome.
+"""What the monitors on columns share: the way from an order to an outcome, and to the earliest proof that none exists.
 
-A monitor is a function of columns: it returns the rows in an order that explains them, or raises. The columns come from
-a `Problem`, or from anywhere else that has millions of ops in arrays.
+A monitor has columns of its own (`RegisterOps`, `QueueOps`, `LogOps`), made from `history.op_columns`. It returns the
+rows in an order that explains them, or raises.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Protocol, Self, TypeVar
+from bisect import bisect_left
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Final, Generic, Protocol, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from checkers.linearizability.history.encode import Problem
-from checkers.linearizability.history.events import NEVER, Bools, Longs, Times
+from checkers.linearizability.history.events import NEVER, Bools, Longs
+from checkers.linearizability.history.op_columns import OpColumns
+from checkers.linearizability.models.specification import Model
 from checkers.linearizability.outcome import Outcome
 from results.verdict import Verdict
-
-
-def times(problem: Problem) -> Times:
-    events = np.array(problem.events, dtype=np.int64)
-    op = events[events & 1 == 0] >> 1
-    call, ret = np.array(problem.call, dtype=np.int64), np.array(problem.ret, dtype=np.int64)
-    return Times(op, call[op], ret[op])
 
 
 class Undecided(Exception):
@@ -43,72 +39,94 @@ def reject(rows: npt.NDArray[np.intp]) -> None:
 
 
 class Ops(Protocol):
-    """Columns of any monitor."""
+    """Columns of a monitor: a NamedTuple of arrays with a row for each op, in order of call.
+
+    call, ret  places of its events; `ret` is NEVER where there is none.
+    source     its name (`OpColumns.source`).
+    """
 
     @property
-    def when(self) -> Times: ...
+    def call(self) -> Longs: ...
+    @property
+    def ret(self) -> Longs: ...
+    @property
+    def source(self) -> Longs: ...
+    def __iter__(self) -> Iterator[Any]: ...
+    def _replace(self, *, ret: Longs) -> Self: ...
 
-    def chosen(self, keep: Bools, when: Times) -> Self:
-        """Those ops alone, with these times."""
+
+C = TypeVar("C", bound=Ops)
 
 
-Columns = TypeVar("Columns", bound=Ops)
+@dataclass(frozen=True, slots=True)
+class Monitor(Generic[C]):
+    """A monitor on columns.
 
-
-def judged(
-    problem: Problem, name: str, ops: Columns, pure: Bools, order_of: Callable[[Columns], Longs]
-) -> Outcome | None:
-    """`order_of` returns the rows in an order that explains them, or raises Contradiction or Undecided (then None).
-
-    `pure`: ops that change nothing. Invalid comes with the earliest return that proves it and the ops to blame.
+    columns  what it needs of the ops; None where it has no rule for one of them.
+    order    the rows in an order that explains them. Raises Contradiction where there is none, or Undecided.
+    pure     ops that change nothing.
+    replay   what is wrong with such an order, or None (`witness`).
     """
-    work = len(problem.events)
-    found: Contradiction
 
-    def refuted(keep: Bools, when: Times) -> bool:
-        nonlocal found
+    name: str
+    columns: Callable[[OpColumns, Model[Any]], C | None]
+    order: Callable[[C], Longs]
+    pure: Callable[[C], Bools]
+    replay: Callable[[C, Longs], str | None]
+
+    def judge(self, ops: OpColumns, model: Model[Any], work: int) -> Outcome | None:
+        """Valid with a witness, invalid with the earliest return that proves it and the ops to blame, or None."""
+        columns = self.columns(ops, model)
+        if columns is None:
+            return None
         try:
-            order_of(ops.chosen(keep, when))
+            return Outcome(Verdict.VALID, self.name, work, witness=columns.source[self.order(columns)].tolist())
         except Undecided:
-            return False
-        except Contradiction as contradiction:
-            found = contradiction
-            return True
-        return False
-
-    try:
-        return Outcome(Verdict.VALID, name, work, witness=ops.when.op[order_of(ops)].tolist())
-    except Undecided:
-        return None
-    except Contradiction as contradiction:
-        found = contradiction
-    position = first_proof(ops.when, pure, refuted)
-    known = until(ops.when, pure, position)
-    if refuted(*known):
-        core = [int(op) for op in known[1].op[list(found.rows)] if 0 <= problem.ret[op] <= position]
-        return Outcome(Verdict.INVALID, name, work, position, core=core)
-    return Outcome(Verdict.INVALID, name, work, position)
+            return None
+        except Contradiction:
+            position, known, blamed = first_proof(columns, self.pure(columns), self.order)
+        core = known.source[blamed][known.ret[blamed] < NEVER].tolist()
+        return Outcome(Verdict.INVALID, self.name, work, position, core=core)
 
 
-def until(whole: Times, pure: Bools, position: int) -> tuple[Bools, Times]:
-    """What was known right after the event at `position`, as `Problem.before`: which ops are kept, and their times."""
-    still_open = whole.ret > position
-    keep = (whole.call <= position) & ~(still_open & pure)
-    return keep, Times(whole.op[keep], whole.call[keep], np.where(still_open, NEVER, whole.ret)[keep])
+_NONE: Final = np.zeros(0, np.int64)
 
 
-def first_proof(whole: Times, pure: Bools, refuted: Callable[[Bools, Times], bool]) -> int:
-    """The position of the earliest return up to which `refuted` holds. It holds for the whole, and stays once it does.
+def first_proof(ops: C, pure: Bools, test: Callable[[C], object]) -> tuple[int, C, Longs]:
+    """The position of the earliest return up to which `test` raises Contradiction, what was known by then (`until`),
+    and the rows of that to blame. It raises for the whole, and stays so once it does.
 
-    A monitor may be at a loss about a part of what it decided as a whole: then the answer is a later return, at which
-    the history is refuted as well.
+    A monitor may have no rule for a part of what it decided as a whole: then the answer is a later return, at which the
+    history is refuted as well, and no row is blamed.
     """
-    returns = np.sort(whole.ret[whole.ret < NEVER])
-    low, high = 0, len(returns) - 1
-    while low < high:
-        middle = (low + high) // 2
-        if refuted(*until(whole, pure, int(returns[middle]))):
-            high = middle
-        else:
-            low = middle + 1
-    return int(returns[low])
+
+    def refuted(known: C) -> Longs | None:
+        try:
+            test(known)
+        except Undecided:
+            return None
+        except Contradiction as found:
+            return np.array(found.rows, np.int64)
+        return None
+
+    returns: list[int] = np.sort(ops.ret[ops.ret < NEVER]).tolist()
+
+    def proves(position: int) -> bool:
+        return refuted(until(ops, pure, position)) is not None
+
+    position = returns[bisect_left(returns, True, hi=len(returns) - 1, key=proves)]
+    known = until(ops, pure, position)
+    blamed = refuted(known)
+    return position, known, _NONE if blamed is None else blamed
+
+
+def until(ops: C, pure: Bools, position: int) -> C:
+    """What was known right after the event at `position`, as `Problem.before`."""
+    still_open = ops.ret > position
+    keep = (ops.call <= position) & ~(still_open & pure)
+    return chosen(ops._replace(ret=np.where(still_open, NEVER, ops.ret)), keep)
+
+
+def chosen(ops: C, keep: Bools) -> C:
+    """Those rows alone."""
+    return type(ops)(*(column[keep] for column in ops))

@@ -1,7 +1,7 @@
 """The append-only log, decided by its offsets: one queue of a RocketMQ topic with millions of messages.
 
-An acknowledged append says its offset, and a read at an offset shows which entry got it; so the order of the appends is
-known, and only their moments are not. Everything that a client saw is a bound of such a moment:
+An acknowledged append says its offset, and a read at an offset shows which entry is there. So the order of the appends
+is known, and only their moments are not. Everything that a client saw is a bound of such a moment:
 
 * an append at offset o takes effect between its call and its return;
 * it does so before any read at o that shows the entry returns, and after any read at o that shows nothing is called;
@@ -29,10 +29,12 @@ import numpy as np
 import numpy.typing as npt
 
 from checkers.linearizability.history.encode import Problem
-from checkers.linearizability.history.events import NEVER, Bools, Longs, Times
-from checkers.linearizability.models.log import Log
-from checkers.linearizability.monitors.base import Contradiction, Undecided, judged, reject, times
+from checkers.linearizability.history.events import NEVER, Longs
+from checkers.linearizability.history.op_columns import LARGEST, NOTHING, OpColumns, from_problem
+from checkers.linearizability.models.specification import Model
+from checkers.linearizability.monitors.base import Contradiction, Monitor, Undecided, chosen, reject
 from checkers.linearizability.outcome import Outcome
+from checkers.linearizability.witness import log_wrong
 
 NAME: Final = "log by offsets"
 
@@ -44,8 +46,8 @@ MAX: Final = 3
 NONE: Final = -1
 """No entry there; no offset recorded."""
 
+_EMPTY: Final = np.zeros(0, np.int64)
 _NUMBERS: Final[dict[str, int]] = {"append": APPEND, "read": READ, "min-offset": MIN, "max-offset": MAX}
-_LARGEST: Final = 1 << 60
 
 
 class LogOps(NamedTuple):
@@ -54,57 +56,39 @@ class LogOps(NamedTuple):
 
     f       APPEND, READ, MIN or MAX.
     entry   of appends and reads; NONE: the read found nothing.
-    offset  of appends (NONE: not recorded) and reads, and what a MIN or MAX said.
-    when    calls and returns.
+    offset  of appends (NONE: not recorded) and reads, and the result of a MIN or MAX.
     """
 
     f: npt.NDArray[np.uint8]
     entry: Longs
     offset: Longs
-    when: Times
-
-    def chosen(self, keep: Bools, when: Times) -> LogOps:
-        return LogOps(self.f[keep], self.entry[keep], self.offset[keep], when)
-
-
-def log_by_offsets(problem: Problem) -> Outcome | None:
-    """Valid with a witness, invalid with the earliest proof, or None where this does not apply."""
-    ops = log_ops(problem)
-    return None if ops is None else judged(problem, NAME, ops, ops.f != APPEND, log_order)
+    call: Longs
+    ret: Longs
+    source: Longs
 
 
-def log_ops(problem: Problem) -> LogOps | None:
-    """The columns of a problem of the model `log`; None with a `trim`."""
-    model: Log = problem.table.model  # type: ignore[assignment]
-    first = model.initial.first
-    numbers: dict[Any, int] = {None: NONE}
-    kinds: list[tuple[int, int, int]] = []
-    for kind in problem.table.kinds:
-        number = _NUMBERS.get(kind.f)
-        if number is None:
-            kinds.append((255, NONE, NONE))
-            continue
-        if number == APPEND:
-            entry, offset = kind.value
-        elif number == READ:
-            offset, entry = kind.value
-        else:
-            entry, offset = None, kind.value
-        at = NONE
-        if offset is not None:
-            # One in front of the first offset is as good as another, and so is one beyond all that can be.
-            at = min(offset - first, _LARGEST) if offset >= first else NONE - 1
-        kinds.append((number, numbers.setdefault(entry, len(numbers)), at))
-    when = times(problem)
-    rows = np.array(kinds, dtype=np.int64).reshape(-1, 3)[np.array(problem.kind, dtype=np.int64)[when.op]]
-    if (rows[:, 0] == 255).any():
+def log_columns(ops: OpColumns, model: Model[Any]) -> LogOps | None:
+    """None with a `trim`, and where an offset is no whole number. What is unknown and could only look goes."""
+    if abs(model.initial.first) > LARGEST:
         return None
-    return LogOps(rows[:, 0].astype(np.uint8), rows[:, 1].copy(), rows[:, 2].copy(), when)
+    f = np.array([_NUMBERS.get(name, 255) for name in ops.fs], np.uint8)[ops.f]
+    append, read = f == APPEND, f == READ
+    number = np.where(read, ops.argument, ops.result)
+    offset = ops.whole()[number]
+    missing = offset == NEVER
+    unsaid = ~read & (number == NOTHING) & (append | ~ops.known)
+    if ((f == 255) | (missing & ~unsaid) | (append & (ops.argument == NOTHING))).any():
+        return None
+    offset -= model.initial.first
+    offset = np.where(missing, NONE, np.where(offset < 0, NONE - 1, offset))
+    entry = np.where(append, ops.argument, np.where(read, ops.result, NONE))
+    columns = LogOps(f, entry, offset, ops.call, ops.ret, ops.source)
+    return columns if ops.known.all() else chosen(columns, append | ops.known)
 
 
 def log_order(ops: LogOps) -> Longs:
     """The rows of `ops` in an order that explains them. Raises Contradiction where there is none, or Undecided."""
-    f, offset, (_, call, ret) = ops.f, ops.offset, ops.when
+    f, _, offset, call, ret, _ = ops
     reject(np.nonzero((f == MIN) & (offset != 0) | (f == MAX) & (offset < 0))[0])
     reject(np.nonzero((f == READ) & (ops.entry != NONE) & (offset < 0))[0])
     owner = _owners(ops)
@@ -151,7 +135,7 @@ class _Owners(NamedTuple):
 
 
 def _owners(ops: LogOps) -> _Owners:
-    f, entry, offset, (_, _, ret) = ops.f, ops.entry, ops.offset, ops.when
+    f, entry, offset, _, ret, _ = ops
     append = f == APPEND
     reject(np.nonzero(append & (offset < NONE) & (ret < NEVER))[0])
     certain = np.nonzero(append & (offset >= 0) & (ret < NEVER))[0]
@@ -218,48 +202,34 @@ def _in_turn(latest: Longs, earliest: Longs, ops: LogOps) -> None:
     late = np.nonzero(turn > earliest)[0]
     if len(late):
         group = int(late[0])
-        blamed = np.nonzero((ops.when.ret == earliest[group]) | (ops.when.call == turn[group]))[0]
+        blamed = np.nonzero((ops.ret == earliest[group]) | (ops.call == turn[group]))[0]
         raise Contradiction(*blamed.tolist())
 
 
 def _fill(ops: LogOps, owner: _Owners, must: Longs, end: int, latest: Longs, earliest: Longs) -> tuple[Longs, Longs]:
     """(rows, offsets) for the holes, and behind the end for acknowledged ops that are left. Raises as `log_order`."""
-    nothing = np.zeros(0, np.int64)
     taken = np.zeros(end, bool)
     taken[owner.offsets] = True
     holes = np.nonzero(~taken)[0]
     if not len(holes) and not len(must):
-        return nothing, nothing
-    call, ret = ops.when.call, ops.when.ret
+        return _EMPTY, _EMPTY
+    call, ret, free = ops.call, ops.ret, owner.free
     # A hole's op has to be called before anything behind it has returned.
     deadline = np.minimum.accumulate(earliest[::-1])[::-1]
-    rows, offsets = nothing, nothing
-    if len(owner.fixed) and len(holes):
+    fits = owner.fixed
+    if len(fits) and len(holes):
         if len(must):
             raise Undecided
-        fits = owner.fixed[np.isin(ops.offset[owner.fixed], holes)]
+        fits = fits[np.isin(ops.offset[fits], holes)]
         fits = fits[call[fits] < deadline[2 * ops.offset[fits] + 1]]
         fits = fits[np.unique(ops.offset[fits], return_index=True)[1]]
-        rows, offsets = fits, ops.offset[fits]
-        holes = np.setdiff1d(holes, offsets, assume_unique=True)
-    unknown = owner.free[ret[owner.free] == NEVER]
-    unknown = unknown[np.argsort(call[unknown], kind="stable")]
-    if not len(must):
-        if len(unknown) < len(holes) or (call[unknown[: len(holes)]] > deadline[2 * holes + 1]).any():
-            raise Contradiction(*_reaching(ops, end))
-        return np.concatenate((rows, unknown[: len(holes)])), np.concatenate((offsets, holes))
-    return _fill_urgently(ops, owner.free, must, holes, end, latest, deadline)
-
-
-def _fill_urgently(
-    ops: LogOps, free: Longs, must: Longs, holes: npt.NDArray[np.intp], end: int, latest: Longs, deadline: Longs
-) -> tuple[Longs, Longs]:
-    call, ret = ops.when.call, ops.when.ret
+        holes = np.setdiff1d(holes, ops.offset[fits], assume_unique=True)
+    else:
+        fits = _EMPTY
     reached = np.maximum.accumulate(latest)
     coming = free[np.argsort(call[free], kind="stable")].tolist()[::-1]
     waiting: list[tuple[int, int]] = []
-    rows, offsets = [], []
-    left = len(must)
+    rows, offsets, left = fits.tolist(), ops.offset[fits].tolist(), len(must)
     for offset in (*holes.tolist(), *range(end, end + len(must))):
         if offset >= end and not left:
             break
@@ -280,7 +250,7 @@ def _fill_urgently(
 
 def _placed(ops: LogOps, owner: _Owners, filled: tuple[Longs, Longs], latest: Longs, end: int) -> Longs:
     """All rows in order; unknown appends that are not needed are left out."""
-    f, offset, call = ops.f, ops.offset, ops.when.call
+    f, offset, call = ops.f, ops.offset, ops.call
     where = np.full(len(f), NONE, np.int64)
     where[owner.rows] = owner.offsets
     where[filled[0]] = filled[1]
@@ -301,3 +271,16 @@ def _placed(ops: LogOps, owner: _Owners, filled: tuple[Longs, Longs], latest: Lo
     there[(f == APPEND) & (where < 0)] = False
     order = np.lexsort((f, rank, moment))
     return order[there[order]]
+
+
+def _replay(ops: LogOps, order: Longs) -> str | None:
+    f = ops.f[order]
+    return log_wrong(f == APPEND, f == READ, f == MAX, ops.entry[order], ops.offset[order])
+
+
+MONITOR: Final = Monitor(NAME, log_columns, log_order, lambda ops: ops.f != APPEND, _replay)
+
+
+def log_by_offsets(problem: Problem) -> Outcome | None:
+    """Valid with a witness, invalid with the earliest proof, or None where this does not apply."""
+    return MONITOR.judge(from_problem(problem), problem.table.model, len(problem.events))

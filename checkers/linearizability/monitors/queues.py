@@ -20,9 +20,12 @@ import numpy as np
 import numpy.typing as npt
 
 from checkers.linearizability.history.encode import Problem
-from checkers.linearizability.history.events import NEVER, Bools, Longs, Times
-from checkers.linearizability.monitors.base import Contradiction, Undecided, judged, reject, times
+from checkers.linearizability.history.events import NEVER, Longs
+from checkers.linearizability.history.op_columns import NOTHING, OpColumns, from_problem
+from checkers.linearizability.models.specification import Model
+from checkers.linearizability.monitors.base import Contradiction, Monitor, Undecided, reject
 from checkers.linearizability.outcome import Outcome
+from checkers.linearizability.witness import queue_wrong
 
 NAME: Final = "FIFO queue of unique elements"
 
@@ -39,10 +42,9 @@ class QueueOps(NamedTuple):
 
     f: npt.NDArray[np.uint8]
     element: Longs
-    when: Times
-
-    def chosen(self, keep: Bools, when: Times) -> QueueOps:
-        return QueueOps(self.f[keep], self.element[keep], when)
+    call: Longs
+    ret: Longs
+    source: Longs
 
 
 class Elements(NamedTuple):
@@ -61,38 +63,29 @@ class Elements(NamedTuple):
     gone: Longs
 
 
-def unique_fifo(problem: Problem) -> Outcome | None:
-    """Valid with a witness, invalid with the earliest proof, or None where this does not apply."""
-    ops = queue_ops(problem)
-    return judged(problem, NAME, ops, ops.f == EMPTY, queue_order)
-
-
-def queue_ops(problem: Problem) -> QueueOps:
-    """The columns of a problem of the model `fifo-queue`."""
-    numbers: dict[Any, int] = {}
-    kinds = []
-    for kind in problem.table.kinds:
-        f = ENQUEUE if kind.f == "enqueue" else LOST if not kind.known else EMPTY if kind.value is None else DEQUEUE
-        kinds.append((f, numbers.setdefault(kind.value, len(numbers)) if f in (ENQUEUE, DEQUEUE) else 0))
-    when = times(problem)
-    rows = np.array(kinds, dtype=np.int64).reshape(-1, 2)[np.array(problem.kind, dtype=np.int64)[when.op]]
-    return QueueOps(rows[:, 0].astype(np.uint8), rows[:, 1].copy(), when)
+def queue_columns(ops: OpColumns, model: Model[Any]) -> QueueOps | None:
+    put = ops.of("enqueue")
+    if (put & (ops.argument == NOTHING)).any():
+        return None
+    took = np.where(ops.known, np.where(ops.result == NOTHING, EMPTY, DEQUEUE), LOST)
+    element = np.where(put, ops.argument, np.maximum(ops.result, 0))
+    return QueueOps(np.where(put, ENQUEUE, took).astype(np.uint8), element, ops.call, ops.ret, ops.source)
 
 
 def check_queue(ops: QueueOps) -> tuple[Elements, Longs]:
-    """The elements, and for each EMPTY (in order of rows) a moment at which the queue was. Raises as `judged` says."""
+    """The elements, and for each EMPTY (in order of rows) a moment at which the queue was. Raises as `Monitor` says."""
     found = _elements(ops)
     lost = np.nonzero(ops.f == LOST)[0]
     empty = np.nonzero(ops.f == EMPTY)[0]
     if len(lost) and len(empty):
         raise Undecided
-    size = 2 + max(int(ops.when.call.max(initial=0)), int(ops.when.ret[ops.when.ret < NEVER].max(initial=0)))
+    size = 2 + max(int(ops.call.max(initial=0)), int(ops.ret[ops.ret < NEVER].max(initial=0)))
     found = _in_order(ops, found, lost, size)
     return found, _moments(ops, found, empty, size)
 
 
 def _elements(ops: QueueOps) -> Elements:
-    f, element, (_, call, ret) = ops.f, ops.element, ops.when
+    f, element, call, ret, _ = ops
     count = int(element.max(initial=-1)) + 1
     enqueue, dequeue = np.full(count, -1, np.int64), np.full(count, -1, np.int64)
     put, took = np.nonzero(f == ENQUEUE)[0], np.nonzero(f == DEQUEUE)[0]
@@ -117,13 +110,17 @@ def _elements(ops: QueueOps) -> Elements:
     return Elements(enqueue, dequeue, called, np.minimum(ended, gone), taken, gone)
 
 
-def _in_order(ops: QueueOps, found: Elements, lost: Longs, size: int) -> Elements:
-    """Raises Contradiction where elements overtake others, or get lost; what a LOST one took is no longer there."""
-    # The earliest end of a dequeue of anything enqueued from a position on.
+def _deadlines(found: Elements, size: int) -> Longs:
+    """By position: the earliest end of a dequeue of anything enqueued from there on."""
     ends = np.full(size + 1, NEVER, np.int64)
     known = np.nonzero(found.gone < NEVER)[0]
     ends[found.called[known]] = found.gone[known]
-    deadline = np.minimum.accumulate(ends[::-1])[::-1]
+    return np.minimum.accumulate(ends[::-1])[::-1]
+
+
+def _in_order(ops: QueueOps, found: Elements, lost: Longs, size: int) -> Elements:
+    """Raises Contradiction where elements overtake others, or get lost; what a LOST one took is no longer there."""
+    deadline = _deadlines(found, size)
     put = np.nonzero((found.enqueue >= 0) & (found.inside < NEVER))[0]
     due = deadline[found.inside[put]]
     overtaken = put[due < found.taken[put]]
@@ -135,14 +132,14 @@ def _in_order(ops: QueueOps, found: Elements, lost: Longs, size: int) -> Element
     # Elements that nobody is known to have taken, and that others have overtaken.
     by_deadline = overtaken[np.argsort(deadline[found.inside[overtaken]], kind="stable")]
     takers = lost[: len(by_deadline)]
-    fits = ops.when.call[takers] < deadline[found.inside[by_deadline[: len(takers)]]]
+    fits = ops.call[takers] < deadline[found.inside[by_deadline[: len(takers)]]]
     if len(takers) < len(by_deadline) or not fits.all():
         blocked = by_deadline[: np.argmin(fits) + 1 if not fits.all() else len(takers) + 1]
         rows = [row for one in blocked.tolist() for row in _overtaking(ops, found, one, deadline)]
         raise Contradiction(*dict.fromkeys(rows))
     dequeue, taken = found.dequeue.copy(), found.taken.copy()
     dequeue[by_deadline] = takers
-    taken[by_deadline] = np.maximum(ops.when.call[takers], found.called[by_deadline])
+    taken[by_deadline] = np.maximum(ops.call[takers], found.called[by_deadline])
     return found._replace(dequeue=dequeue, taken=taken)
 
 
@@ -166,18 +163,18 @@ def _moments(ops: QueueOps, found: Elements, empty: Longs, size: int) -> Longs:
     # The first free position from each one on.
     positions = np.where(free, np.arange(size + 1), NEVER)
     following = np.minimum.accumulate(positions[::-1])[::-1]
-    moment = following[ops.when.call[empty]]
-    covered = empty[moment >= ops.when.ret[empty]]
+    moment = following[ops.call[empty]]
+    covered = empty[moment >= ops.ret[empty]]
     if len(covered):
         row = int(covered[0])
-        within = (found.inside < ops.when.ret[row]) & (found.taken > ops.when.call[row])
+        within = (found.inside < ops.ret[row]) & (found.taken > ops.call[row])
         rows = [int(r) for x in np.nonzero(within)[0] for r in (found.enqueue[x], found.dequeue[x]) if r >= 0]
         raise Contradiction(row, *rows)
     return moment
 
 
 def queue_order(ops: QueueOps) -> Longs:
-    """The rows in an order that explains them. Raises as `judged` says."""
+    """The rows in an order that explains them. Raises as `Monitor` says."""
     found, moments = check_queue(ops)
     distinct = np.unique(moments)
     found = _settled(found, distinct)
@@ -198,12 +195,23 @@ def queue_order(ops: QueueOps) -> Longs:
     return np.array([row for _, _, _, row in sorted(rows)], np.int64)
 
 
+def _replay(ops: QueueOps, order: Longs) -> str | None:
+    f = ops.f[order]
+    element = np.where(f == LOST, NOTHING, ops.element[order])
+    return queue_wrong(f == ENQUEUE, f == EMPTY, element)
+
+
+MONITOR: Final = Monitor(NAME, queue_columns, queue_order, lambda ops: ops.f == EMPTY, _replay)
+
+
+def unique_fifo(problem: Problem) -> Outcome | None:
+    """Valid with a witness, invalid with the earliest proof, or None where this does not apply."""
+    return MONITOR.judge(from_problem(problem), problem.table.model, len(problem.events))
+
+
 def _settled(found: Elements, moments: Longs) -> Elements:
     """Dequeues that may have happened did so only where they have to, and then as soon as they have to."""
-    ends = np.full(int(found.called[found.called < NEVER].max(initial=0)) + 2, NEVER, np.int64)
-    known = np.nonzero(found.gone < NEVER)[0]
-    ends[found.called[known]] = found.gone[known]
-    deadline = np.minimum.accumulate(ends[::-1])[::-1]
+    deadline = _deadlines(found, int(found.called[found.called < NEVER].max(initial=0)) + 1)
     due = np.where(found.inside < len(deadline), deadline[np.minimum(found.inside, len(deadline) - 1)], NEVER)
     last = int(moments.max(initial=-1))
     perhaps = (found.dequeue >= 0) & (found.gone == NEVER)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from checkers.linearizability.history.encode import Problem
 from checkers.linearizability.history.events import NEVER, NONE
 from checkers.linearizability.models.specification import Transition, show
-from checkers.linearizability.monitors.unique import NAME, unique_register
+from checkers.linearizability.monitors.registers import NAME, unique_register
 from results.verdict import Verdict
 
 States = Callable[[Problem, str, int, int, int], "Sequence[object]"]

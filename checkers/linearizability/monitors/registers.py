@@ -1,7 +1,22 @@
-"""Registers that are read and written, every value once: the zones of `zones` on arrays, for millions of ops.
+"""Registers whose values are all different: decided in near-linear time, however many clients or unknown ops.
 
-What `unique` does for reads, writes and cas with one object per value, this does for reads and writes in a few passes
-over arrays. Source: Gibbons and Korach, "Testing shared memories" (1997); unknown writes are ours.
+When no value is written twice, a read names its write. All ops of one value form a *cluster*; a cas joins the cluster
+of the value it expects to that of the value it leaves, so clusters grow into *chains* in a known order. With `first` =
+the earliest return in a chain and `last` = its latest call:
+
+* `first < last`: at `first` the chain has begun, at `last` it is not over, so the register is its own all through
+  [first, last] (a *forward* zone);
+* otherwise every op of the chain is open all through [last, first], and the chain fits at any one point there
+  (a *backward* zone).
+
+Linearizable iff every value that was seen has one writer, every chain can follow its own order (no op returns before
+one that precedes it is called), no two forward zones overlap, and no backward one lies inside a forward one.
+
+The initial value is a write before everything. Unknown writers count (with no return) when somebody saw their value,
+and are left out otherwise: what nobody saw need not have happened.
+
+Source: Gibbons and Korach, "Testing shared memories" (1997), for reads and writes; chains and unknown writes are ours,
+fuzzed against brute force and against the search.
 """
 
 from __future__ import annotations
@@ -12,83 +27,107 @@ import numpy as np
 import numpy.typing as npt
 
 from checkers.linearizability.history.encode import Problem
-from checkers.linearizability.history.events import NEVER, Bools, Longs, Times
-from checkers.linearizability.monitors.base import Contradiction, Undecided, judged, reject, times
+from checkers.linearizability.history.events import NEVER, NONE, Bools, Longs
+from checkers.linearizability.history.op_columns import OpColumns, from_problem
+from checkers.linearizability.models.specification import Model
+from checkers.linearizability.monitors.base import Contradiction, Monitor, Undecided, chosen, first_proof, reject
 from checkers.linearizability.outcome import Outcome
+from checkers.linearizability.witness import register_wrong
 
 NAME: Final = "unique-value register"
 
 INITIAL: Final = 0
 """The number of the value that nobody wrote."""
 
+_FEW: Final = 5_000
+"""Ops that are worth explaining by themselves."""
+
 
 class RegisterOps(NamedTuple):
     """Ops of one register. `value`: equal numbers are equal values, INITIAL is the one at the beginning.
 
-    write  is it a write? Otherwise a read, which returned.
+    write    does it leave its value? Otherwise it is a read, which returned.
+    expects  the value that a cas expects, otherwise NONE.
     """
 
     write: Bools
     value: Longs
-    when: Times
+    expects: Longs
+    call: Longs
+    ret: Longs
+    source: Longs
 
-    def chosen(self, keep: Bools, when: Times) -> RegisterOps:
-        return RegisterOps(self.write[keep], self.value[keep], when)
 
-
-class _Zones(NamedTuple):
-    """By value: the earliest return and the latest call of its ops; whether it must have been there; by position: the
-    end of the forward zone that began last.
+class Zones(NamedTuple):
+    """first, last  by value that begins a chain: the earliest return in that, and the latest call.
+    needed       by value: must it have been there?
+    begins       and does it begin a chain?
+    head, depth  the value that begins its chain, and its place in that (where there is a cas).
     """
 
     first: Longs
     last: Longs
     needed: Bools
-    cover: Longs
+    begins: Bools
+    head: Longs
+    depth: Longs
 
 
-def written_once(problem: Problem) -> Outcome | None:
-    """Valid with a witness, invalid, or None where there is a cas, or a value is written twice."""
-    ops = register_ops(problem)
-    return None if ops is None else judged(problem, NAME, ops, ~ops.write, register_order)
-
-
-def register_ops(problem: Problem) -> RegisterOps | None:
-    """The columns of a register's problem; None if there are other ops than reads and writes."""
-    kinds = problem.table.kinds
-    numbers: dict[Any, int] = {problem.table.model.initial: INITIAL}
-    value = np.array([numbers.setdefault(kind.value, len(numbers)) for kind in kinds], dtype=np.int64)
-    write = np.array([kind.f == "write" for kind in kinds], dtype=bool)
-    other = np.array([kind.f not in ("read", "write") for kind in kinds], dtype=bool)
-    when = times(problem)
-    kind = np.array(problem.kind, dtype=np.int64)[when.op]
-    return None if other[kind].any() else RegisterOps(write[kind], value[kind], when)
+def register_columns(ops: OpColumns, model: Model[Any]) -> RegisterOps | None:
+    """None where an op says what the register did *not* hold. Reads of unknown outcome constrain nothing and go."""
+    if "cas-refused" in ops.fs and ops.of("cas-refused").any():
+        return None
+    leaves = write = ~ops.of("read")
+    expects = np.full(len(write), NONE)
+    if "cas" in ops.fs:
+        cas = ops.of("cas")
+        write, expects = leaves & ~cas, np.where(cas, ops.argument + 1, NONE)
+    value = np.where(write, ops.argument, ops.result) + 1
+    columns = RegisterOps(leaves, value, expects, ops.call, ops.ret, ops.source)
+    return columns if ops.known.all() else chosen(columns, leaves | ops.known)
 
 
 def register_order(ops: RegisterOps) -> Longs:
-    """The rows in an order that explains them; unknown writes that nobody saw are left out. Raises as `judged` says."""
-    zones = check_register(ops)
-    write, value, (_, call, _) = ops
-    place = np.where(zones.first < zones.last, 2 * zones.first, 2 * zones.last)
-    backward = np.nonzero(zones.needed & (zones.first > zones.last))[0]
-    over = zones.cover[zones.last[backward]]
-    held = over > zones.last[backward]
+    """The rows in an order that explains them, without unknown writers that nobody saw. Raises as `Monitor` says."""
+    zones, cover = check_register(ops)
+    first, last = zones.first, zones.last
+    place = 2 * np.where(first < last, first, last)
+    backward = np.nonzero(zones.begins & (first > last))[0]
+    over = cover[last[backward]]
+    held = over > last[backward]
     place[backward[held]] = 2 * over[held] + 1
     place[INITIAL] = -2
-    rows = np.nonzero(zones.needed[value])[0]
-    return rows[np.lexsort((call[rows], ~write[rows], value[rows], place[value[rows]]))]
+    rows = np.nonzero(zones.needed[ops.value])[0]
+    value = ops.value[rows]
+    if zones.begins is zones.needed:
+        return rows[np.lexsort((ops.call[rows], ~ops.write[rows], value, place[value]))]
+    head = zones.head[value]
+    return rows[np.lexsort((ops.call[rows], ~ops.write[rows], zones.depth[value], head, place[head]))]
 
 
-def check_register(ops: RegisterOps) -> _Zones:
-    """The zones, when they fit beside each other; no order is made. Raises as `judged` says."""
-    write, value, (_, call, ret) = ops
-    values = int(value.max()) + 1 if len(value) else 1
-    writes = np.nonzero(write)[0]
+def _replay(ops: RegisterOps, order: Longs) -> str | None:
+    return register_wrong(ops.write[order], ops.value[order], ops.expects[order])
+
+
+MONITOR: Final = Monitor(NAME, register_columns, register_order, lambda ops: ~ops.write, _replay)
+
+
+def unique_register(problem: Problem) -> Outcome | None:
+    """Valid with a witness, invalid, or None where a value is written twice, or an op saw what was *not* there."""
+    model = problem.table.model
+    return MONITOR.judge(from_problem(problem, nothing=model.initial), model, len(problem.events))
+
+
+def check_register(ops: RegisterOps) -> tuple[Zones, Longs]:
+    """The zones, when they fit beside each other, and their cover; no order is made. Raises as `Monitor` says."""
+    write, value, expects, call, ret, _ = ops
+    swaps = np.nonzero(expects >= 0)[0]
+    values = max(int(value.max(initial=0)), int(expects[swaps].max(initial=0)) if len(swaps) else 0) + 1
+    writes, reads = np.nonzero(write)[0], np.nonzero(~write)[0]
     writer = np.full(values, -1, np.int64)
     writer[value[writes]] = writes
     if (writer[value[writes]] != writes).any() or writer[INITIAL] >= 0:
         raise Undecided
-    reads = np.nonzero(~write)[0]
     source = writer[value[reads]]
     reject(reads[(source < 0) & (value[reads] != INITIAL)])
     reject(reads[ret[reads] < np.where(source < 0, -1, call[source])])
@@ -100,21 +139,57 @@ def check_register(ops: RegisterOps) -> _Zones:
     np.maximum.at(last, value[reads], call[reads])
     needed[INITIAL] = True
     first[INITIAL] = -1
-    cover = _cover(ops, first, last, needed)
-    backward = np.nonzero(needed & (first > last))[0]
+    every = np.arange(values)
+    zones = Zones(first, last, needed, needed, every, every)
+    if len(swaps):
+        zones = zones._replace(depth=np.zeros(values, np.int64))
+        _join(ops, zones, writer, dict(zip(value[swaps].tolist(), expects[swaps].tolist(), strict=True)))
+        zones = zones._replace(begins=needed & (zones.depth == 0))
+    cover = _cover(ops, zones)
+    backward = np.nonzero(zones.begins & (first > last))[0]
     inside = backward[cover[last[backward]] > first[backward]]
     if len(inside):
         zone = int(inside[0])
-        around = np.nonzero(needed & (first < last[zone]) & (last > first[zone]))[0][:1]
-        raise Contradiction(*_bounds(ops, first, last, zone, *around.tolist()))
-    return _Zones(first, last, needed, cover)
+        around = np.nonzero(zones.begins & (first < last[zone]) & (last > first[zone]))[0][:1]
+        raise Contradiction(*_bounds(ops, zones, zone, *around.tolist()))
+    return zones, cover
 
 
-def _cover(ops: RegisterOps, first: Longs, last: Longs, needed: Bools) -> Longs:
+def _join(ops: RegisterOps, zones: Zones, writer: Longs, comes_from: dict[int, int]) -> None:
+    """Makes one chain of the clusters that cas ops join. `comes_from`: by value that a cas leaves, the expected one."""
+    first, last, needed, _, head, depth = zones
+    # Who left a value that was there found the one it expected.
+    todo = [value for value in comes_from if needed[value]]
+    next_of: dict[int, int] = {}
+    while todo:
+        value = todo.pop()
+        before = comes_from[value]
+        if before in next_of:
+            raise Contradiction(int(writer[next_of[before]]), int(writer[value]))
+        next_of[before] = value
+        if not needed[before]:
+            needed[before] = True
+            if before in comes_from:
+                todo.append(before)
+    left = len(next_of)
+    for begin in [value for value in next_of if value == INITIAL or (value not in comes_from and writer[value] >= 0)]:
+        value, place = begin, 0
+        while value in next_of:
+            value, place, left = next_of[value], place + 1, left - 1
+            if first[value] < last[begin]:
+                raise Contradiction(*np.nonzero((ops.ret == first[value]) | (ops.call == last[begin]))[0].tolist())
+            head[value], depth[value] = begin, place
+            first[begin], last[begin] = min(first[begin], first[value]), max(last[begin], last[value])
+    if left:
+        # A value that was never written, or only by a cas that expects what comes after it.
+        raise Contradiction(*(int(writer[value]) for value in next_of.values() if not depth[value]))
+
+
+def _cover(ops: RegisterOps, zones: Zones) -> Longs:
     """By position: where the forward zone ends that began last (or before everything: the initial value's)."""
-    forward = np.nonzero(needed & (first < last))[0]
-    size = int(ops.when.call.max(initial=0)) + 2
-    size = max(size, int(last.max()) + 2)
+    first, last = zones.first, zones.last
+    forward = np.nonzero(zones.begins & (first < last))[0]
+    size = max(int(ops.call.max(initial=0)), int(last.max())) + 2
     begins = np.full(size, -1, np.int64)
     # A forward zone begins at a return before some call, so it lies among the calls; that of the initial value before.
     later = forward[forward != INITIAL]
@@ -125,13 +200,45 @@ def _cover(ops: RegisterOps, first: Longs, last: Longs, needed: Bools) -> Longs:
     overlap = later[before > first[later]]
     if len(overlap):
         zone = int(overlap[np.argmin(first[overlap])])
-        earlier = np.nonzero(needed & (first < first[zone]) & (last > first[zone]))[0][:1]
-        raise Contradiction(*_bounds(ops, first, last, zone, *earlier.tolist()))
+        earlier = np.nonzero(zones.begins & (first < first[zone]) & (last > first[zone]))[0][:1]
+        raise Contradiction(*_bounds(ops, zones, zone, *earlier.tolist()))
     return cover
 
 
-def _bounds(ops: RegisterOps, first: Longs, last: Longs, *zones: int) -> list[int]:
-    """The ops that make the zones of these values as long as they are."""
-    rows: npt.NDArray[np.intp] = np.nonzero(np.isin(ops.value, zones))[0]
-    at = ops.value[rows]
-    return rows[(ops.when.ret[rows] == first[at]) | (ops.when.call[rows] == last[at])].tolist()  # type: ignore[no-any-return]
+def _bounds(ops: RegisterOps, zones: Zones, *of: int) -> list[int]:
+    """The ops that make the zones of these chains as long as they are."""
+    head = zones.head[ops.value]
+    rows: npt.NDArray[np.intp] = np.nonzero(np.isin(head, of))[0]
+    at = head[rows]
+    return rows[(ops.ret[rows] == zones.first[at]) | (ops.call[rows] == zones.last[at])].tolist()  # type: ignore[no-any-return]
+
+
+class Few(NamedTuple):
+    """source: the names of a few ops that contradict each other, and of all that have to do with them. returned: which
+    of them had returned by the earliest proof; nobody knows what became of the others.
+    """
+
+    source: Longs
+    returned: Bools
+
+
+def refute_register(ops: OpColumns, model: Model[Any]) -> Few | None:
+    """All ops of a few values that contradict each other already. None: there is no contradiction, or none of few ops.
+
+    A history of a register that has an order has one without all ops of any value, too, if each was written once and
+    no cas is there: no read loses the write in front of it. So these few ops prove that the whole has none.
+    """
+    columns = register_columns(ops, model) if model.initial is None else None
+    if columns is None or (columns.expects != NONE).any():
+        return None
+    try:
+        check_register(columns)
+        return None
+    except Undecided:
+        return None
+    except Contradiction:
+        _, known, blamed = first_proof(columns, ~columns.write, check_register)
+    concerned = np.isin(known.value, known.value[blamed])
+    if not concerned.any() or concerned.sum() > _FEW:
+        return None
+    return Few(known.source[concerned], known.ret[concerned] < NEVER)

@@ -11,9 +11,9 @@ have to precede which then follows:
 A history has an order exactly when each op has a point between its call and its return that respects these precedences:
 the earliest such points are found in one pass. Adds of unknown outcome whose element nobody saw did not happen.
 
-A `remove` that returned before its element was first asked for changes nothing, and neither does one of an element that
-nobody adds. Where any other is there, an order in which no remove found its element is still an order; but if there is
-none, this has no answer.
+A `remove` that returned before the first add of its element was called changes nothing, and neither does a remove of an
+element that nobody adds. If there is any other remove, an order in which no remove found its element is still an order;
+but if there is none, this has no answer.
 
 Source: the study behind this checker, extended to repeated elements; fuzzed against brute force.
 """
@@ -25,6 +25,7 @@ from typing import Final
 
 from checkers.linearizability.history.encode import Problem
 from checkers.linearizability.history.events import NEVER, NONE
+from checkers.linearizability.monitors.base import Contradiction
 from checkers.linearizability.outcome import Outcome
 from results.verdict import Verdict
 
@@ -36,22 +37,15 @@ _Bound = tuple[int, int]
 _START: Final[_Bound] = (NONE, NONE)
 
 
-class _Contradiction(Exception):
-    """No order exists. `ops`: a few that contradict each other already; some of them may have no return."""
-
-    def __init__(self, *ops: int) -> None:
-        self.ops = ops
-
-
 def set_by_inclusion(problem: Problem) -> Outcome | None:
     """Valid with a witness, invalid (with the ops to blame), or None where a remove may matter."""
     history = _History(problem)
     try:
         order = _Points(problem).of(history)
-    except _Contradiction as found:
+    except Contradiction as found:
         if history.shrinks:
             return None
-        core = [op for op in found.ops if op != NONE and problem.ret[op] != NEVER]
+        core = [op for op in found.rows if op != NONE and problem.ret[op] != NEVER]
         return Outcome(Verdict.INVALID, NAME, history.work, core=core)
     return Outcome(Verdict.VALID, NAME, history.work, witness=order)
 
@@ -108,9 +102,9 @@ class _Points:
         self.behind: dict[int, int] = {}
 
     def of(self, history: _History) -> Sequence[int]:
-        """All ops that happened, in an order that explains them. Raises _Contradiction."""
+        """All ops that happened, in an order that explains them. Raises Contradiction."""
         if history.twice:
-            raise _Contradiction(history.twice[0])
+            raise Contradiction(history.twice[0])
         # An op comes into `at` after all that it has to follow, so that equal points keep this order.
         absent = {element: self._all(ops, _START) for element, ops in history.without.items()}
         floor = self._chain(history, absent)
@@ -120,7 +114,7 @@ class _Points:
                 self._all(known, floor[element])
         for element, ops in history.within.items():
             if element not in history.adds:
-                raise _Contradiction(ops[0])
+                raise Contradiction(ops[0])
             first = history.adds[element][0]
             self._all(ops, (self.at[first], first))
         return sorted(self.at, key=self.at.__getitem__)
@@ -134,10 +128,10 @@ class _Points:
         for shown in sorted(history.reads, key=len):
             reads = history.reads[shown]
             if not before <= shown:
-                raise _Contradiction(previous, reads[0])
+                raise Contradiction(previous, reads[0])
             new = shown - before
             if not new <= history.adds.keys():
-                raise _Contradiction(reads[0])
+                raise Contradiction(reads[0])
             for element in new:
                 floor[element] = max(read, absent.get(element, _START))
                 filled = max(filled, self._all(history.adds[element][:1], floor[element]))
@@ -157,7 +151,7 @@ class _Points:
             called, returned = self.problem.call[op], self.problem.ret[op]
             self.at[op], self.behind[op] = (called, NONE) if called > after[0] else after
             if returned < self.at[op]:
-                raise _Contradiction(*self._path(op))
+                raise Contradiction(*self._path(op))
             latest = max(latest, (self.at[op], op))
         return latest
 
