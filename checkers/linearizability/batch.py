@@ -75,12 +75,15 @@ class BatchResult:
     def witness(self, history: int) -> Sequence[int] | None:
         """An order that explains a valid history, by the indices of its invocations; replayed before it is told. None
         for one that is not valid, or where the budget of a single history is too small for what the batch found out.
+        Raises AssertionError where a single check contradicts the batch: a defect of this checker.
         """
         if self[history] != Verdict.VALID:
             return None
         problem = self.packed.problem(history)
-        order = decide(problem, self.budget).witness
-        return None if order is None else [problem.source[op] for op in order]
+        outcome = decide(problem, self.budget)
+        if outcome.verdict == Verdict.INVALID:
+            raise AssertionError(f"history {history} is valid to the batch, and invalid to {outcome.algorithm}")
+        return None if outcome.witness is None else [problem.source[op] for op in outcome.witness]
 
 
 def check_batch(
