@@ -13,6 +13,7 @@ from checkers.linearizability.closed_table import enumerate_states, worth
 from checkers.linearizability.compiled import kernel, wgl_kernel
 from checkers.linearizability.compiled.code_cache import Part
 from checkers.linearizability.compiled.configurations import COUNT
+from checkers.linearizability.compiled.replay import replay_tree
 from checkers.linearizability.compiled.workspace import workspace
 from checkers.linearizability.history.columns import Columns, columns
 from checkers.linearizability.history.encode import Problem, encode
@@ -137,7 +138,7 @@ class Compiled:
 
     def _path(self, node: int, until: int) -> Sequence[int]:
         order = np.zeros(len(self.problem.kind), np.int32)
-        count = kernel.replay(self.history, self.dense, workspace().tree, node, until - 1, order)
+        count = replay_tree(self.history, self.dense, workspace().tree, node, until - 1, order)
         return order[: max(count, 0)].tolist()  # type: ignore[no-any-return]
 
     def _original(self, position: int) -> int:
