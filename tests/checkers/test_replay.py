@@ -79,8 +79,8 @@ def test_a_sealed_history_whose_order_is_wrong_gets_no_verdict(tmp_path: Path, m
 
 
 def test_a_search_whose_order_is_wrong_gets_no_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
-    module = __import__(decide.__module__, fromlist=["stages"])
-    stages = module.stages
+    module = __import__(decide.__module__, fromlist=["_stages"])
+    stages = module._stages
 
     def wrong(problem: Problem, *rest: Any) -> Any:
         for search, steps in stages(problem, *rest):
@@ -89,7 +89,7 @@ def test_a_search_whose_order_is_wrong_gets_no_verdict(monkeypatch: pytest.Monke
                 steps,
             )
 
-    monkeypatch.setattr(module, "stages", wrong)
+    monkeypatch.setattr(module, "_stages", wrong)
     result = check(repeated([1, 2, 1]), CasRegister())
     assert result.verdict == Verdict.UNKNOWN
     assert "failed its replay" in result.reason
