@@ -139,7 +139,8 @@ def test_workload_and_fault_run_on_real_nodes(installed: Path, tmp_path: Path) -
     given = ["--workload", "own-mix", "--reads", "3", "--nemesis", faults, "--target", "one", "--seed", "4"]
     more = ["--cluster", "local", "--time-limit", "24s", "--interval", "12s", "--duration", "4s"]
     done = harness(installed, "run", "--store", "runs", *given, *more, home=tmp_path, patience_s=400)
-    assert done.returncode == 0, done.stdout + done.stderr
+    # A leader that is restarted shows a known finding of DLedger (docs/track-record.md), so `invalid` is fine, too.
+    assert done.returncode in (0, 1), done.stdout + done.stderr
     run = RunDir((tmp_path / "runs" / "latest").resolve())
     ops = read_journal(run.journal)[0]
     struck = [op.value for op in ops if op.process == NEMESIS and op.f == "inject" and op.type != "invoke"]
@@ -150,4 +151,6 @@ def test_workload_and_fault_run_on_real_nodes(installed: Path, tmp_path: Path) -
     load = load[: max(at for at, op in enumerate(load) if op.f == "write")]  # the final reads come after it
     reads, writes = (sum(op.f == f for op in load) for f in ("read", "write"))
     assert 1.7 < writes / reads < 2.3, "with --reads 3 one op in three is a read"
-    assert harness(installed, "check", str(run.path)).returncode == 0
+    verdict = {result["checker"]: result["verdict"] for result in json.loads(run.verdict.read_text())["results"]}
+    assert {verdict[checker] for checker in ("linearizability", "faults", "stats")} == {"valid"}
+    assert harness(installed, "check", str(run.path)).returncode == done.returncode

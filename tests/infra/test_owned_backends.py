@@ -143,7 +143,7 @@ def test_a_living_owner_is_respected(backend: Backend) -> None:
     made = backend.provision(spec(1))
     try:
         assert [left.alive for left in left_of(backend, made.run_id)] == [True]
-        with pytest.raises(InfraError, match=rf"still runs.*process {os.getpid()}"):
+        with pytest.raises(InfraError, match=rf"is still running.*process {os.getpid()}"):
             backend.clean(made.run_id)
         with pytest.raises(InfraError, match="already"):
             backend.provision(ClusterSpec(made.run_id, nodes=1))
@@ -185,7 +185,7 @@ def test_a_living_owner_is_respected_by_other_pid_namespaces(backend: Backend, t
     try:
         alive, refused = seen_elsewhere(backend, made.run_id)
         assert alive == "[(True, False)]"
-        assert "still runs" in refused
+        assert "is still running" in refused
         if backend.name == "docker":  # local nodes are seen by those alone who share the cache folder
             assert seen_elsewhere(backend, made.run_id, tmp_path) == [alive, refused]
         assert made.nodes[0].run(["true"]).code == 0
@@ -227,7 +227,7 @@ def test_a_kept_cluster_is_used_by_one_at_a_time(backend: Backend, tmp_path: Pat
                 backend.reuse(wanted)
             seen, refused = seen_elsewhere(backend, wanted.run_id, tmp_path if backend.name == "docker" else None)
             assert seen == "[(True, True)]"
-            assert "still runs" in refused
+            assert "is still running" in refused
             assert used.nodes[0].run(["hostname"]).text == "n1\n"
             used.destroy()
         if backend.name == "local":  # its nodes hang on a process that nobody there can end

@@ -171,7 +171,7 @@ def test_a_lease_still_held_is_healed_before_the_end(host: Sshd, home: Path) -> 
 def test_a_folder_that_is_not_ours_is_left_alone(host: Sshd) -> None:
     backend, look = SshBackend(NO_JAVA), host.node()
     look.write(f"{ROOTS[1]}/precious", b"data")
-    with pytest.raises(InfraError, match=r"/var/lib/harness on .* exists and is not ours"):
+    with pytest.raises(InfraError, match=r"/var/lib/harness on .* exists and is not the harness's"):
         backend.provision(spec(host.spec))
     assert look.read(f"{ROOTS[1]}/precious") == b"data"
     assert look.run(["ls", "-A", "/opt"]).text == "", "nothing was made on the way"
