@@ -7,6 +7,7 @@ network produces. Connections stay open and hang, as with an unplugged cable in 
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
@@ -89,9 +90,9 @@ class Partition(Fault):
 
     default_target: ClassVar[str] = "one"
 
+    @abstractmethod
     def grudge(self, view: ClusterView, target: Target, rng: Random) -> grudge.Grudge:
         """Node -> whose packets it drops. Raises NoTarget."""
-        raise NotImplementedError
 
     def aim(self, view: ClusterView, target: Target, rng: Random) -> Mapping[str, Injection]:
         held = self.grudge(view, target, rng)

@@ -144,18 +144,18 @@ class Observer:
             goals.popleft()
 
     async def _ask(self, node: Node, thorough: bool = False) -> Observation:
-        reported: Status = await self._topology.observe(node, ANSWER_S, thorough=thorough)
+        status: Status = await self._topology.observe(node, ANSWER_S, thorough=thorough)
         seen = Observation(
             time=self._now(),
             node=node.name,
-            role=reported.role,
-            term=reported.term,
-            leader=reported.leader,
-            begin=reported.begin,
-            end=reported.end,
-            committed=reported.committed,
-            applied=reported.applied,
-            extra=reported.extra,
+            role=status.role,
+            term=status.term,
+            leader=status.leader,
+            begin=status.begin,
+            end=status.end,
+            committed=status.committed,
+            applied=status.applied,
+            extra=status.extra,
         )
         self._keep(seen)
         before = self.latest.get(node.name)
