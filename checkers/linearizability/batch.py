@@ -109,14 +109,18 @@ def check_batch(
     verdict = np.full(len(packed), UNKNOWN, np.uint8)
     failing = np.full(len(packed), NONE, np.int64)
     work = 0
-    if jit.enabled() and isinstance(packed, Packed) and len(packed):
+    if jit.enabled() and len(packed):
         work = _walked(packed, budget, verdict, failing)
     work += _searched(packed, budget, verdict, failing)
     return BatchResult(verdict, failing, work, packed, budget)
 
 
-def _walked(packed: Packed, budget: Budget, verdict: Bytes, failing: Longs) -> int:
+def _walked(packed: Packed | Apart, budget: Budget, verdict: Bytes, failing: Longs) -> int:
     """What compiled loops decide. Returns the work."""
+    if isinstance(packed, Apart):
+        from checkers.linearizability.compiled.key_batch import walk_keys
+
+        return walk_keys(packed.histories, budget.memory, verdict, failing)
     from checkers.linearizability.compiled.batch_kernel import walk_packed
 
     dense = enumerate_states(packed.table, max_cells=MAX_CELLS)

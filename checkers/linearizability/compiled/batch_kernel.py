@@ -6,6 +6,7 @@ Harder ones go through all of it, one by one (`batch`).
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -114,7 +115,7 @@ class Room(NamedTuple):
 
 
 @compiled
-def _room(ops: int) -> Room:
+def room(ops: int) -> Room:
     """For a history of at most so many ops."""
     return Room(
         np.zeros(2 * ops, np.int32), np.zeros(ops, np.int64), np.zeros(2 * ops, np.int64), np.zeros(2 * ops, np.int32),
@@ -123,10 +124,10 @@ def _room(ops: int) -> Room:
 
 
 @compiled
-def _judge(
+def judge(
     kind: Ints, call: Longs, ret: Longs, dense: Dense, group: Ints, place: Room, space: Space, rows: int, quick: Longs
 ) -> int:
-    """VALID, INVALID or SPENT; `space.told` as a walk fills it. A history has one op at least. `quick`: `_quick()`."""
+    """VALID, INVALID or SPENT; `space.told` as a walk fills it. `quick`: `quick_steps`. A history has an op."""
     told = space.told
     told[WORK] = 0
     count = _order(kind, call, ret, dense, place)
@@ -158,13 +159,13 @@ def _judge_all(
     longest = 0
     for history in range(first.shape[0] - 1):
         longest = max(longest, first[history + 1] - first[history])
-    place, group = _room(longest), np.arange(dense.flags.shape[0], dtype=np.int32)
+    place, group = room(longest), np.arange(dense.flags.shape[0], dtype=np.int32)
     work = 0
     for history in range(first.shape[0] - 1):
         begin, end = first[history], first[history + 1]
         if begin == end:
             continue
-        code = _judge(kind[begin:end], call[begin:end], ret[begin:end], dense, group, place, space, rows, quick)
+        code = judge(kind[begin:end], call[begin:end], ret[begin:end], dense, group, place, space, rows, quick)
         work += space.told[WORK]
         if code == VALID:
             verdict[history] = VALID
@@ -174,7 +175,8 @@ def _judge_all(
     return work
 
 
-def _quick() -> Longs:
+@cache
+def quick_steps() -> Longs:
     """What the portfolio gives a history at first: `[is an op of it unknown?]`, steps of WGL, and more an event, events
     up to which it is tried; steps of just-in-time linearization, and more an event.
     """
@@ -196,7 +198,7 @@ def walk_packed(packed: Packed, dense: Dense, memory: int, verdict: Bytes, faili
     ensure(BATCH)
     space, rows = workspace().prepare(dense.step.shape[0], memory)
     ops = packed.kind, packed.call, packed.ret, packed.first, packed.source
-    return int(_judge_all(*ops, dense, space, rows, _quick(), verdict, failing))
+    return int(_judge_all(*ops, dense, space, rows, quick_steps(), verdict, failing))
 
 
 def _run_batch() -> None:
