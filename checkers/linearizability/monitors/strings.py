@@ -48,15 +48,15 @@ def _as_register(problem: Problem, tokens: Mapping[str, int]) -> RegisterOps:
     """A token's op leaves the value of its own number and one. Raises Contradiction where the strings cannot be."""
     ops, kinds = problem.ops, [problem.what(op) for op in problem.ops]
     shown, expects = _shown({what.value or "" for what in kinds if what.f == "get"}, problem, tokens)
+    writes = np.array([what.f != "get" for what in kinds], np.bool_)
     columns = (
-        [what.f != "get" for what in kinds],
         [shown[what.value or ""] if what.f == "get" else op + 1 for op, what in zip(ops, kinds, strict=True)],
         [expects.get(op, NONE) for op in ops],
         [problem.call[op] for op in ops],
         [problem.ret[op] for op in ops],
         ops,
     )
-    return RegisterOps(*map(np.array, columns))
+    return RegisterOps(writes, *(np.array(column, np.int64) for column in columns))
 
 
 def _shown(texts: set[str], problem: Problem, tokens: Mapping[str, int]) -> tuple[Mapping[str, int], Mapping[int, int]]:
