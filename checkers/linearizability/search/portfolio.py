@@ -49,10 +49,10 @@ PORTFOLIO: Final[Sequence[Stage]] = (
     Stage(WGL, 0, 4, unknown=False, up_to=10_000),
     Stage(JIT, 1_000, 5, unknown=True),
     Stage(JIT, 1_000, 20, unknown=False),
-    Stage(STATE_FLOW, 20_000, 10),
     Stage(CEGAR, 20_000, 100, unknown=True, rounds=True),
     Stage(WGL, 20_000, 100, rounds=True),
     Stage(JIT, 20_000, 100, rounds=True),
+    Stage(STATE_FLOW, 20_000, 10),
 )
 
 
