@@ -103,9 +103,13 @@ def check_columns(
 def check_keys(history: History, model: Model[Any], budget: Budget = _DEFAULT) -> Mapping[str | None, LinearResult]:
     """`check` of every key that has ops of the model, short histories first. Raises ValueError as `check` does."""
     insist_on_pairs(history)
-    groups = {key: [call for call in calls if call.invoke.f in model.fs] for key, calls in history.by_key.items()}
-    order = sorted((key for key, calls in groups.items() if calls), key=lambda key: len(groups[key]))
-    return {key: check(groups[key], model, budget) for key in order}
+    return {key: check(calls, model, budget) for key, calls in calls_by_key(history, model)}
+
+
+def calls_by_key(history: History, model: Model[Any]) -> list[tuple[str | None, Sequence[Call]]]:
+    """Keys with ops of the model, short histories first: they refute cheaply."""
+    found = [(key, [call for call in calls if call.invoke.f in model.fs]) for key, calls in history.by_key.items()]
+    return sorted(((key, calls) for key, calls in found if calls), key=lambda group: len(group[1]))
 
 
 def _valid(completed: int, witness: Sequence[int], algorithm: str, work: int) -> LinearResult:

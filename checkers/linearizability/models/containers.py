@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter as Tally
 from collections.abc import Hashable, Iterable, Sequence
 from collections.abc import Set as Elements
+from copy import copy
 from typing import ClassVar, Final
 
 from checkers.linearizability.models.specification import INCONSISTENT, UNSEEN, Inconsistent, Model, S, Transition, show
@@ -197,9 +198,28 @@ class _Pile(Model[S]):
 
 
 class _Line(_Pile[_Items]):
-    """A pile whose elements have an order; the state lists first what is taken next."""
+    """A pile whose elements have an order; the state lists first what is taken next.
+
+    Narrowed, it knows the elements that are `seen`: UNSEEN then stands for one or more at that place, of which at least
+    one is never taken.
+    """
 
     initial: _Items = ()
+    seen: frozenset[Hashable] | None = None
+
+    def narrow(self, kinds: Sequence[Transition]) -> Model[_Items]:
+        narrowed = copy(self)
+        narrowed.seen = self._seen(kinds)
+        return narrowed
+
+    def tell(self, state: _Items) -> str:
+        if self.seen is None:
+            return show(state)
+        return f"[{', '.join('what nobody takes' if item is UNSEEN else show(item) for item in state)}]"
+
+    def _item(self, element: Hashable) -> Hashable:
+        """What stands for an element that is put in."""
+        return element if self.seen is None or element in self.seen else UNSEEN
 
     def _taken(self, state: _Items, op: Transition) -> _Items | Inconsistent:
         if not op.known:
@@ -210,7 +230,10 @@ class _Line(_Pile[_Items]):
 
 
 class FifoQueue(_Line):
-    """First in, first out: `enqueue` of an element, `dequeue` -> the oldest, or None when the queue is empty."""
+    """First in, first out: `enqueue` of an element, `dequeue` -> the oldest, or None when the queue is empty.
+
+    Behind an element that nobody takes, the order of the others does not matter: nobody gets there.
+    """
 
     name = "fifo-queue"
     noun = "queue"
@@ -219,37 +242,15 @@ class FifoQueue(_Line):
     put, take = "enqueue", "dequeue"
 
     def step(self, state: _Items, op: Transition) -> _Items | Inconsistent:
-        return (*state, op.value) if op.f == "enqueue" else self._taken(state, op)
-
-    def narrow(self, kinds: Sequence[Transition]) -> Model[_Items]:
-        """Behind an element that nobody takes, the order of the others does not matter: nobody gets there."""
-        seen = self._seen(kinds)
-        return self if seen is None else _SeenFifo(seen)
-
-
-class _Seen(_Line):
-    """A pile in which UNSEEN stands for one or more elements at that place, of which at least one is never taken."""
-
-    def __init__(self, seen: frozenset[Hashable]) -> None:
-        self.seen = seen
-
-    def tell(self, state: _Items) -> str:
-        return f"[{', '.join('what nobody takes' if item is UNSEEN else show(item) for item in state)}]"
-
-
-class _SeenFifo(_Seen, FifoQueue):
-    def step(self, state: _Items, op: Transition) -> _Items | Inconsistent:
-        if op.f != "enqueue":
-            return super().step(state, op)
-        if state and state[-1] is UNSEEN:
-            return state
-        return (*state, op.value if op.value in self.seen else UNSEEN)
+        if op.f == "dequeue":
+            return self._taken(state, op)
+        return state if state[-1:] == (UNSEEN,) else (*state, self._item(op.value))
 
 
 class Stack(_Line):
     """Last in, first out: `push` of an element, `pop` -> the youngest, or None when the stack is empty.
 
-    The state lists the youngest first.
+    The state lists the youngest first. Nobody gets at what lies under an element that nobody takes.
     """
 
     name = "stack"
@@ -259,19 +260,10 @@ class Stack(_Line):
     put, take = "push", "pop"
 
     def step(self, state: _Items, op: Transition) -> _Items | Inconsistent:
-        return (op.value, *state) if op.f == "push" else self._taken(state, op)
-
-    def narrow(self, kinds: Sequence[Transition]) -> Model[_Items]:
-        """Nobody gets at what lies under an element that nobody takes."""
-        seen = self._seen(kinds)
-        return self if seen is None else _SeenStack(seen)
-
-
-class _SeenStack(_Seen, Stack):
-    def step(self, state: _Items, op: Transition) -> _Items | Inconsistent:
-        if op.f == "push" and op.value not in self.seen:
-            return (UNSEEN,)
-        return super().step(state, op)
+        if op.f == "pop":
+            return self._taken(state, op)
+        item = self._item(op.value)
+        return (item,) if item is UNSEEN else (item, *state)
 
 
 class UnorderedQueue(_Pile[_Bag]):
