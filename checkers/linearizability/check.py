@@ -63,7 +63,7 @@ def check(calls: Sequence[Call] | History, model: Model[Any], budget: Budget = _
         return replace(found, reason=f"nothing contradicts it: none of {len(known)} ops is known to have happened")
     if outcome.verdict == Verdict.UNKNOWN:
         return _undecided(problem, outcome)
-    return _violation(problem, outcome, budget, known, keys.pop())
+    return _violation(problem, outcome, illustrated(problem, outcome, budget), budget, known, keys.pop())
 
 
 def check_columns(
@@ -95,8 +95,10 @@ def check_columns(
     outcome = decide(problem, budget)
     if outcome.verdict != Verdict.INVALID:
         return None
-    # (What the states could have been, only the whole could tell.)
-    result = _violation(problem, outcome, budget, calls, key, illustrate=False)
+    # (What the states could have been, only the whole could tell. An explanation asks for them where it knows the
+    # algorithm that did not tell them.)
+    bare = replace(outcome, algorithm="", states=(), survivors=())
+    result = _violation(problem, outcome, bare, budget, calls, key)
     return replace(result, checked=completed, work=work + result.work)
 
 
@@ -131,15 +133,11 @@ def _undecided(problem: Problem, outcome: Outcome) -> LinearResult:
 
 
 def _violation(
-    problem: Problem, outcome: Outcome, budget: Budget, calls: Sequence[Call], key: str | None, illustrate: bool = True
+    problem: Problem, outcome: Outcome, shown: Outcome, budget: Budget, calls: Sequence[Call], key: str | None
 ) -> LinearResult:
-    # (An explanation asks for the states where it knows the algorithm that did not tell them.)
-    shown = (
-        illustrated(problem, outcome, budget) if illustrate else replace(outcome, algorithm="", states=(), survivors=())
-    )
+    """`shown`: the outcome as it is to be explained."""
     shown = unmerged(problem, shown, budget)
     found = explain(problem, shown, budget)
-    outcome = replace(shown, algorithm=outcome.algorithm)
     by_index = {call.invoke.index: call for call in calls}
     core = [problem.source[op] for op in found.core.ops]
     failing = problem.source[found.op]
@@ -155,10 +153,10 @@ def _violation(
         core_starts_anywhere=found.core.anywhere,
         final_paths=[
             (problem.table.tell(state), None if last == NONE else problem.source[last])
-            for state, last in outcome.survivors
+            for state, last in shown.survivors
         ],
         window=(start, max(ends)),
         algorithm=outcome.algorithm,
         checked=len(problem.completed),
-        work=outcome.work,
+        work=shown.work,
     )

@@ -20,7 +20,7 @@ from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from functools import cache
 from pathlib import Path
-from typing import Any, ClassVar, Final, TypeVar, cast
+from typing import Any, Final, TypeVar, cast
 
 from results.cache import cache_dir
 from results.errors import CacheError
@@ -30,10 +30,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 _ALLOWED: Final = ContextVar("compiled code is allowed", default=True)
 
 
-class State:
-    """Of this process. `ensured`: for what `warm.ensure` was called."""
-
-    ensured: ClassVar[set[str]] = set()
+ENSURED: Final[set[str]] = set()
+"""For what this process called `code_cache.ensure`."""
 
 
 def enabled() -> bool:
