@@ -63,7 +63,7 @@ def picture(calls: Sequence[Call], model: Model[Any], result: LinearResult, name
     problem = encode(known, model)
     failing = problem.source.index(result.failing_op)
     paths = partial_linearizations(problem, problem.ret[failing])
-    data = _data(known, problem, model, result, paths)
+    data = _data(known, problem, result, paths)
     by_index = {call.invoke.index: call for call in known}
     # The last ones to be called, and the error.
     listed = sorted({*sorted(result.core)[-_CORE_ROWS:], result.failing_op})
@@ -96,58 +96,50 @@ def partial_linearizations(problem: Problem, position: int) -> list[PartialLinea
     if outcome.verdict != Verdict.VALID or outcome.witness is None:
         return []
     first = list(outcome.witness)
-    found = {_replayed(prefix, first)[-1] if first else prefix.table.model.initial: first}
+    found = {_replayed(prefix, first)[-1]: first}
     kept = first[: max(0, len(first) - _TAIL)]
     for order, state in _completions(prefix, kept):
         if len(found) >= _PATHS:
             break
         found.setdefault(state, order)
     return [
-        PartialLinearization(order, list(map(prefix.table.narrowed.tell, _replayed(prefix, order))))
+        PartialLinearization(order, list(map(prefix.table.narrowed.tell, _replayed(prefix, order)[1:])))
         for order in found.values()
     ]
 
 
 def _replayed(problem: Problem, order: Sequence[int]) -> list[Any]:
-    """The state after each op; that of the model as it is, with nothing merged."""
-    state, states = problem.table.model.initial, []
-    for op in order:
-        state = problem.table.model.step(state, problem.what(op))
-        states.append(state)
-    return states
+    """The initial state, and the one after each op; those of the model as it is, with nothing merged."""
+    model = problem.table.model
+    return list(accumulate(order, lambda state, op: model.step(state, problem.what(op)), initial=model.initial))
 
 
 def _completions(problem: Problem, kept: list[int]) -> Iterator[tuple[list[int], Any]]:
     """Orders that begin as `kept` and hold all completed ops, with their last state; each set of ops and state once."""
     model = problem.table.model
-    states = _replayed(problem, kept)
     rest = [op for op in problem.ops if op not in set(kept)]
-    todo: list[tuple[list[int], Any]] = [([], states[-1] if states else model.initial)]
+    todo: list[tuple[list[int], Any]] = [([], _replayed(problem, kept)[-1])]
     seen: set[tuple[frozenset[int], Any]] = set()
     for _ in range(_TRIALS):
         if not todo:
             return
         placed, state = todo.pop()
         left = [op for op in rest if op not in placed]
-        limit = min((problem.ret[op] for op in left if problem.ret[op] != NEVER), default=None)
-        if limit is None:
+        limit = min((problem.ret[op] for op in left), default=NEVER)
+        if limit == NEVER:
             yield [*kept, *placed], state
         for op in reversed(left):
-            if limit is not None and problem.call[op] > limit:
+            if problem.call[op] > limit:
                 continue
             after = model.step(state, problem.what(op))
             entry = (frozenset((*placed, op)), after)
-            if after is not INCONSISTENT and entry not in seen and not (limit is None and after == state):
+            if after is not INCONSISTENT and entry not in seen and not (limit == NEVER and after == state):
                 seen.add(entry)
                 todo.append(([*placed, op], after))
 
 
 def _data(
-    calls: Sequence[Call],
-    problem: Problem,
-    model: Model[Any],
-    result: LinearResult,
-    paths: Sequence[PartialLinearization],
+    calls: Sequence[Call], problem: Problem, result: LinearResult, paths: Sequence[PartialLinearization]
 ) -> dict[str, Any]:
     """What the page draws. Places are positions of events in the order of the history.
 
@@ -167,6 +159,7 @@ def _data(
     lanes = _lanes(shown)
     core = set(result.core)
     number = {index: op for op, index in enumerate(problem.source)}
+    model = problem.table.model
     rows: list[list[Any]] = []
     row_of: dict[int, int] = {}
     for call in shown:

@@ -33,37 +33,29 @@ class Counter(Model[float]):
     fs = frozenset({"add", "read"})
     observers = frozenset({"read"})
     initial: float = 0
+    largest: float = BEYOND
 
     def step(self, state: float, op: Transition) -> float | Inconsistent:
         if op.f == "add":
-            return state + int(op.value)
+            after = state + int(op.value)
+            return after if after <= self.largest else BEYOND
         return state if not op.known or op.value == state else INCONSISTENT
 
     def narrow(self, kinds: Sequence[Transition]) -> Model[float]:
         """Where nothing is ever taken off, all numbers beyond the largest that was read are one."""
-        read = [kind.value for kind in kinds if kind.f == "read" and kind.known]
         if any(kind.f == "add" and kind.value < 0 for kind in kinds):
             return self
-        return _RisingCounter(max([0, *read]))
+        narrowed = copy(self)
+        narrowed.largest = max([0, *(kind.value for kind in kinds if kind.f == "read" and kind.known)])
+        return narrowed
+
+    def tell(self, state: float) -> str:
+        return f"more than {self.largest}" if state == BEYOND else show(state)
 
     def accept(self, op: Transition) -> None:
         if op.known and (not isinstance(op.value, int) or isinstance(op.value, bool)):
             what = "argument of an add" if op.f == "add" else "result of a read"
             raise ValueError(f"the {what} is a whole number, not {show(op.value)}")
-
-
-class _RisingCounter(Counter):
-    """`Counter` that stops at BEYOND once it is larger than any number that was read."""
-
-    def __init__(self, largest: int) -> None:
-        self.largest = largest
-
-    def step(self, state: float, op: Transition) -> float | Inconsistent:
-        after = super().step(state, op)
-        return after if isinstance(after, Inconsistent) or after <= self.largest else BEYOND
-
-    def tell(self, state: float) -> str:
-        return f"more than {self.largest}" if state == BEYOND else show(state)
 
 
 class Set(Model[frozenset[Hashable]]):

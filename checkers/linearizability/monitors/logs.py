@@ -201,16 +201,12 @@ def _fill(ops: LogOps, owner: _Owners, must: Longs, end: int, latest: Longs, ear
     call, ret, free = ops.call, ops.ret, owner.free
     # A hole's op has to be called before anything behind it has returned.
     deadline = np.minimum.accumulate(earliest[::-1])[::-1]
-    fits = owner.fixed
-    if len(fits) and len(holes):
-        if len(must):
-            raise Undecided
-        fits = fits[np.isin(ops.offset[fits], holes)]
-        fits = fits[call[fits] < deadline[2 * ops.offset[fits] + 1]]
-        fits = fits[np.unique(ops.offset[fits], return_index=True)[1]]
-        holes = np.setdiff1d(holes, ops.offset[fits], assume_unique=True)
-    else:
-        fits = _EMPTY
+    if len(owner.fixed) and len(holes) and len(must):
+        raise Undecided
+    fits = owner.fixed[np.isin(ops.offset[owner.fixed], holes)]
+    fits = fits[call[fits] < deadline[2 * ops.offset[fits] + 1]]
+    fits = fits[np.unique(ops.offset[fits], return_index=True)[1]]
+    holes = np.setdiff1d(holes, ops.offset[fits], assume_unique=True)
     reached = np.maximum.accumulate(latest)
     coming = free[np.argsort(call[free], kind="stable")].tolist()[::-1]
     waiting: list[tuple[int, int]] = []

@@ -38,9 +38,8 @@ class _Search:
 
     def __init__(self, problem: Problem, meter: Meter) -> None:
         self.problem, self.meter = problem, meter
-        ops = problem.ops
         self.unknown: dict[int, list[int]] = {}
-        for op in ops:
+        for op in problem.ops:
             if problem.ret[op] == NEVER:
                 self.unknown.setdefault(problem.kind[op], []).append(op)
         self.used = dict.fromkeys(self.unknown, 0)
