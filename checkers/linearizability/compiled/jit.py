@@ -83,7 +83,7 @@ def prepare_cache() -> None:
 
     The folder is named after the sources: Numba looks at a function's own file only, and would go on using code into
     which an older version of another file was compiled. Their place and time count too, as they do to Numba: a second
-    checkout must not take the first one's code for its own (`warm.ensure` would not see that it has none).
+    checkout must not take the first one's code for its own (`code_cache.ensure` would not see that it has none).
     """
     digest = hashlib.sha256()
     for source in sorted(Path(__file__).parents[1].rglob("*.py")):

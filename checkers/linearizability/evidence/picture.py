@@ -111,7 +111,8 @@ def partial_linearizations(problem: Problem, position: int) -> list[PartialLinea
 def _replayed(problem: Problem, order: Sequence[int]) -> list[Any]:
     """The initial state, and the one after each op; those of the model as it is, with nothing merged."""
     model = problem.table.model
-    return list(accumulate(order, lambda state, op: model.step(state, problem.what(op)), initial=model.initial))
+    first: list[Any] = [model.initial]
+    return list(accumulate(first + list(order), lambda state, op: model.step(state, problem.what(op))))
 
 
 def _completions(problem: Problem, kept: list[int]) -> Iterator[tuple[list[int], Any]]:

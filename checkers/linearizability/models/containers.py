@@ -222,10 +222,7 @@ class _Line(_Pile[_Items]):
 
 
 class FifoQueue(_Line):
-    """First in, first out: `enqueue` of an element, `dequeue` -> the oldest, or None when the queue is empty.
-
-    Behind an element that nobody takes, the order of the others does not matter: nobody gets there.
-    """
+    """First in, first out: `enqueue` of an element, `dequeue` -> the oldest, or None when the queue is empty."""
 
     name = "fifo-queue"
     noun = "queue"
@@ -236,13 +233,14 @@ class FifoQueue(_Line):
     def step(self, state: _Items, op: Transition) -> _Items | Inconsistent:
         if op.f == "dequeue":
             return self._taken(state, op)
-        return state if state[-1:] == (UNSEEN,) else (*state, self._item(op.value))
+        # Behind an element that nobody takes, the order of the others does not matter: nobody gets there.
+        return state if state and state[-1] is UNSEEN else (*state, self._item(op.value))
 
 
 class Stack(_Line):
     """Last in, first out: `push` of an element, `pop` -> the youngest, or None when the stack is empty.
 
-    The state lists the youngest first. Nobody gets at what lies under an element that nobody takes.
+    The state lists the youngest first.
     """
 
     name = "stack"
@@ -255,6 +253,7 @@ class Stack(_Line):
         if op.f == "pop":
             return self._taken(state, op)
         item = self._item(op.value)
+        # Nobody gets at what lies under an element that nobody takes.
         return (item,) if item is UNSEEN else (item, *state)
 
 
