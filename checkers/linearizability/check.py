@@ -63,7 +63,7 @@ def check(calls: Sequence[Call] | History, model: Model[Any], budget: Budget = _
         return replace(found, reason=f"nothing contradicts it: none of {len(known)} ops is known to have happened")
     if outcome.verdict == Verdict.UNKNOWN:
         return _undecided(problem, outcome)
-    return _violation(problem, outcome, budget, known, keys.pop())
+    return _violation(problem, outcome, illustrated(problem, outcome, budget), budget, known, keys.pop())
 
 
 def check_columns(
@@ -95,17 +95,23 @@ def check_columns(
     outcome = decide(problem, budget)
     if outcome.verdict != Verdict.INVALID:
         return None
-    # (What the states could have been, only the whole could tell.)
-    result = _violation(problem, outcome, budget, calls, key, illustrate=False)
+    # (What the states could have been, only the whole could tell. An explanation asks for them where it knows the
+    # algorithm that did not tell them.)
+    bare = replace(outcome, algorithm="", states=(), survivors=())
+    result = _violation(problem, outcome, bare, budget, calls, key)
     return replace(result, checked=completed, work=work + result.work)
 
 
 def check_keys(history: History, model: Model[Any], budget: Budget = _DEFAULT) -> Mapping[str | None, LinearResult]:
     """`check` of every key that has ops of the model, short histories first. Raises ValueError as `check` does."""
     insist_on_pairs(history)
-    groups = {key: [call for call in calls if call.invoke.f in model.fs] for key, calls in history.by_key.items()}
-    order = sorted((key for key, calls in groups.items() if calls), key=lambda key: len(groups[key]))
-    return {key: check(groups[key], model, budget) for key in order}
+    return {key: check(calls, model, budget) for key, calls in calls_by_key(history, model)}
+
+
+def calls_by_key(history: History, model: Model[Any]) -> list[tuple[str | None, Sequence[Call]]]:
+    """Keys with ops of the model, short histories first: they refute cheaply."""
+    found = [(key, [call for call in calls if call.invoke.f in model.fs]) for key, calls in history.by_key.items()]
+    return sorted(((key, calls) for key, calls in found if calls), key=lambda group: len(group[1]))
 
 
 def _valid(completed: int, witness: Sequence[int], algorithm: str, work: int) -> LinearResult:
@@ -127,15 +133,11 @@ def _undecided(problem: Problem, outcome: Outcome) -> LinearResult:
 
 
 def _violation(
-    problem: Problem, outcome: Outcome, budget: Budget, calls: Sequence[Call], key: str | None, illustrate: bool = True
+    problem: Problem, outcome: Outcome, shown: Outcome, budget: Budget, calls: Sequence[Call], key: str | None
 ) -> LinearResult:
-    # (An explanation asks for the states where it knows the algorithm that did not tell them.)
-    shown = (
-        illustrated(problem, outcome, budget) if illustrate else replace(outcome, algorithm="", states=(), survivors=())
-    )
+    """`shown`: the outcome as it is to be explained."""
     shown = unmerged(problem, shown, budget)
     found = explain(problem, shown, budget)
-    outcome = replace(shown, algorithm=outcome.algorithm)
     by_index = {call.invoke.index: call for call in calls}
     core = [problem.source[op] for op in found.core.ops]
     failing = problem.source[found.op]
@@ -151,10 +153,10 @@ def _violation(
         core_starts_anywhere=found.core.anywhere,
         final_paths=[
             (problem.table.tell(state), None if last == NONE else problem.source[last])
-            for state, last in outcome.survivors
+            for state, last in shown.survivors
         ],
         window=(start, max(ends)),
         algorithm=outcome.algorithm,
         checked=len(problem.completed),
-        work=outcome.work,
+        work=shown.work,
     )

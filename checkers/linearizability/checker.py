@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from checkers.linearizability import direct
 from checkers.linearizability.budget import Budget
-from checkers.linearizability.check import check, check_columns
+from checkers.linearizability.check import calls_by_key, check, check_columns
 from checkers.linearizability.history.encode import insist_on_pairs
 from checkers.linearizability.models.specification import Model
 from checkers.linearizability.result import LinearResult
-from results.history import Call
 from results.record import RunRecord
 from results.verdict import Anomaly, CheckResult, Verdict
 
@@ -26,11 +26,6 @@ _DETAILED: Final = 20
 
 _TOTAL: Final = 40_000_000
 """Steps for a whole run. Once they are gone, a key gets what `Budget.per_event` gives."""
-
-_Slowest = tuple[float, int, str | None]
-"""(seconds, keys before it, key)."""
-
-_FIRST: Final[_Slowest] = (0.0, -1, None)
 
 
 class Linearizable:
@@ -59,8 +54,9 @@ class Linearizable:
             insist_on_pairs(run.history)
         except ValueError as problem:
             return CheckResult(self.name, Verdict.UNKNOWN, str(problem)), results
-        left, explained, slowest = self.total_steps, 0, _FIRST
-        for key, calls in self._groups(run):
+        seconds: dict[str | None, float] = {}
+        left, explained = self.total_steps, 0
+        for key, calls in calls_by_key(run.history, self.model):
             steps = min(self.budget.steps, max(left, 0))
             budget = replace(self.budget, steps=steps, explain=self.budget.explain if explained < _DETAILED else 0)
             started = time.perf_counter()
@@ -69,11 +65,10 @@ class Linearizable:
             except ValueError as problem:
                 reason = f"the history makes no sense to the model {self.model.name}: {_on(key)}{problem}"
                 return CheckResult(self.name, Verdict.UNKNOWN, reason), results
-            slowest = max(slowest, (time.perf_counter() - started, len(results), key))
             left -= result.work
             explained += result.verdict == Verdict.INVALID
-            results[key] = result
-        return self._merge(results, slowest), results
+            results[key], seconds[key] = result, time.perf_counter() - started
+        return self._merge(results, seconds), results
 
     def examine_columns(self, table: pa.Table) -> tuple[CheckResult, Mapping[str | None, LinearResult]] | None:
         """`examine` of a sealed history's columns, with no object for an op (`direct`). None where that way does not
@@ -85,42 +80,32 @@ class Linearizable:
         from checkers.linearizability.history.arrow import calls_at, objects
 
         results: dict[str | None, LinearResult] = {}
-        slowest = _FIRST
+        seconds: dict[str | None, float] = {}
         for key, ops in objects(table, self.model.fs) or ():
             started = time.perf_counter()
             result = check_columns(ops, self.model, key, self.budget, partial(calls_at, table, self.model.fs))
             if result is None:
                 return None
-            slowest = max(slowest, (time.perf_counter() - started, len(results), key))
-            results[key] = result
-        return (self._merge(results, slowest), results) if results else None
+            results[key], seconds[key] = result, time.perf_counter() - started
+        return (self._merge(results, seconds), results) if results else None
 
-    def _groups(self, run: RunRecord) -> list[tuple[str | None, Sequence[Call]]]:
-        """Keys with ops of the model, short ones first: they refute cheaply."""
-        found = {
-            key: [call for call in calls if call.invoke.f in self.model.fs] for key, calls in run.history.by_key.items()
-        }
-        return sorted(((key, calls) for key, calls in found.items() if calls), key=lambda group: len(group[1]))
-
-    def _merge(self, results: Mapping[str | None, LinearResult], slowest: _Slowest) -> CheckResult:
+    def _merge(self, results: Mapping[str | None, LinearResult], seconds: Mapping[str | None, float]) -> CheckResult:
         if not results:
             reason = f"nothing checked: no {' or '.join(sorted(self.model.fs))} is in the history"
             return CheckResult(self.name, Verdict.UNKNOWN, reason)
         bad = {key: r for key, r in results.items() if r.verdict == Verdict.INVALID}
         open_ = {key: r for key, r in results.items() if r.verdict == Verdict.UNKNOWN}
         ops = sum(r.checked for r in results.values())
-        algorithms: dict[str, int] = {}
-        for result in results.values():
-            algorithms[result.algorithm] = algorithms.get(result.algorithm, 0) + 1
+        slowest = max(seconds, key=seconds.__getitem__)
         stats = {
             "keys": len(results),
             "ops": ops,
             "invalid_keys": len(bad),
             "unknown_keys": len(open_),
-            "slowest_key": slowest[2],
-            "slowest_key_ms": round(slowest[0] * 1000, 1),
+            "slowest_key": slowest,
+            "slowest_key_ms": round(seconds[slowest] * 1000, 1),
             "work": sum(r.work for r in results.values()),
-            "algorithms": algorithms,
+            "algorithms": dict(Counter(r.algorithm for r in results.values())),
         }
         anomalies = [self._anomaly(key, r) for key, r in list(bad.items())[:_DETAILED]]
         counted = f"{len(results):,} key{'s' * (len(results) != 1)}, {ops:,} ops"

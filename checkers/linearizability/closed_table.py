@@ -47,10 +47,7 @@ def enumerate_states(table: Table, max_states: int = MAX_STATES, max_cells: int 
             table.settle()
             return None
         state = len(rows)
-        rows.append([step(state, kind) for kind in range(kinds)])
+        rows.append([step(state, kind) for kind in range(kinds)] or [ILLEGAL])
     table.settle()
-    cells = np.array(rows, dtype=np.int32).reshape(len(rows), kinds)
-    if kinds == 0:
-        cells = np.full((1, 1), ILLEGAL, dtype=np.int32)
-    table.dense = derived(np.ascontiguousarray(cells))
+    table.dense = derived(np.array(rows, dtype=np.int32))
     return table.dense

@@ -72,9 +72,9 @@ FAST: Final[Mapping[type[Model[Any]], Fast]] = {
     KV: Fast(monitors=(unique_tokens,), own_tables=True),
     GrowOnlySet: Fast(monitors=(set_by_inclusion,)),
     Set: Fast(monitors=(set_by_inclusion,), partition=by_element),
-    FifoQueue: Fast(monitors=(queues.unique_fifo,), columns=queues.MONITOR),
+    FifoQueue: Fast(monitors=(queues.MONITOR.judge,), columns=queues.MONITOR),
     Mutex: Fast(monitors=(mutex_by_deadlines,)),
-    Log: Fast(monitors=(logs.log_by_offsets,), columns=logs.MONITOR),
+    Log: Fast(monitors=(logs.MONITOR.judge,), columns=logs.MONITOR),
 }
 
 _NOTHING: Final = Fast()

@@ -15,9 +15,8 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from checkers.linearizability.compiled import jit
 from results.cache import exclusive
@@ -31,8 +30,7 @@ _UNUSED_S: Final = 24 * 3600
 """So many folders of compiled code are kept in any case, and those that were used within that time."""
 
 
-@dataclass(frozen=True)
-class Part:
+class Part(NamedTuple):
     """What is compiled together: a first verdict need not wait for what it does not use.
 
     run      small histories through every compiled function, so that each has the one signature it is ever called with.
@@ -48,11 +46,11 @@ class Part:
 def ensure(part: Part) -> None:
     """The code of a part is in the cache, or this process is the one that puts it there. Cheap from the second time."""
     # Kept elsewhere: run as a program, `warm` exists twice, and the second must not wait for the first's lock.
-    if part.name in jit.State.ensured:
+    if part.name in jit.ENSURED:
         return
     if part.needs is not None:
         ensure(part.needs)
-    jit.State.ensured.add(part.name)
+    jit.ENSURED.add(part.name)
     marker = _marker(part.name)
     if marker.exists():
         # (So that `prune` sees that somebody needs it.)

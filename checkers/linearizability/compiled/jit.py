@@ -20,7 +20,7 @@ from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from functools import cache
 from pathlib import Path
-from typing import Any, ClassVar, Final, TypeVar, cast
+from typing import Any, Final, TypeVar, cast
 
 from results.cache import cache_dir
 from results.errors import CacheError
@@ -30,10 +30,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 _ALLOWED: Final = ContextVar("compiled code is allowed", default=True)
 
 
-class State:
-    """Of this process. `ensured`: for what `warm.ensure` was called."""
-
-    ensured: ClassVar[set[str]] = set()
+ENSURED: Final[set[str]] = set()
+"""For what this process called `code_cache.ensure`."""
 
 
 def enabled() -> bool:
@@ -85,7 +83,7 @@ def prepare_cache() -> None:
 
     The folder is named after the sources: Numba looks at a function's own file only, and would go on using code into
     which an older version of another file was compiled. Their place and time count too, as they do to Numba: a second
-    checkout must not take the first one's code for its own (`warm.ensure` would not see that it has none).
+    checkout must not take the first one's code for its own (`code_cache.ensure` would not see that it has none).
     """
     digest = hashlib.sha256()
     for source in sorted(Path(__file__).parents[1].rglob("*.py")):

@@ -31,19 +31,6 @@ def lowest(word: np.uint64) -> int:
     return _PLACES[(word & (~word + _ONE)) * _DE_BRUIJN >> _SHIFT]  # type: ignore[no-any-return]
 
 
-@compiled
-def width_of(history: Columns) -> int:
-    """The most completed ops that are open at a time."""
-    most = now = 0
-    for event in history.events:
-        if event & 1:
-            now -= 1
-        elif history.ret[event >> 1] != NEVER:
-            now += 1
-            most = max(most, now)
-    return most
-
-
 class Layout(NamedTuple):
     """What stands where in a row (`configurations`).
 
@@ -65,12 +52,20 @@ class Layout(NamedTuple):
 
 @compiled
 def lay_out(history: Columns, group: Ints) -> Layout:
-    """A counter per group of kinds of unknown ops, with a guard bit on top, none across two words."""
+    """A counter per group of kinds of unknown ops, with a guard bit on top, none across two words.
+
+    As many bits for completed ops as are open at a time, at most.
+    """
     kinds = group.shape[0]
     word, shift, field = np.zeros(kinds, np.int32), np.zeros(kinds, np.int32), np.zeros(kinds, np.int32)
-    counters = 0
+    counters = now = most = 0
     for event in history.events:
-        if not event & 1 and history.ret[event >> 1] == NEVER:
+        if event & 1:
+            now -= 1
+        elif history.ret[event >> 1] != NEVER:
+            now += 1
+            most = max(most, now)
+        else:
             own = group[history.kind[event >> 1]]
             if own >= 0:
                 counters += not field[own]
@@ -88,7 +83,7 @@ def lay_out(history: Columns, group: Ints) -> Layout:
         word[kind], shift[kind], field[kind] = words - 1, used, (1 << bits) - 1
         guards[words - 1] |= _ONE << np.uint64(used + bits)
         used += bits + 1
-    masks = max(1, (width_of(history) + 63) >> 6)
+    masks = max(1, (most + 63) >> 6)
     return Layout(masks, 1 + 2 * masks + words, word, shift, field, group, guards[:words])
 
 

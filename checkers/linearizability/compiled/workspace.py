@@ -11,24 +11,9 @@ from typing import Final
 
 import numpy as np
 
-from checkers.linearizability.compiled.configurations import (
-    BYTES_A_ROW,
-    BYTES_A_STATE,
-    CAPACITY,
-    CHAIN,
-    LIMIT,
-    new_rows,
-)
-from checkers.linearizability.compiled.kernel import (
-    BYTES_A_NODE,
-    RECORD,
-    TOLD,
-    TOO_BIG,
-    TOO_LONG,
-    Space,
-    most_made,
-    walk,
-)
+from checkers.linearizability.compiled import configurations, kernel
+from checkers.linearizability.compiled.configurations import BYTES_A_ROW, BYTES_A_STATE, CAPACITY, CHAIN, LIMIT
+from checkers.linearizability.compiled.kernel import BYTES_A_NODE
 from checkers.linearizability.compiled.open_ops import lay_out
 from checkers.linearizability.history.columns import Columns
 from checkers.linearizability.history.events import Ints, Longs
@@ -43,14 +28,14 @@ _BATCH: Final = 1 << 22
 """Bytes of rows that a batch works with; a history that needs more is checked on its own."""
 
 
-class Workspace:
-    """What one thread needs. `rows` of the three sets and the nodes of the tree are as large as they ever had to be."""
+class Workspace(threading.local):
+    """What a thread needs; each has its own. Rows and nodes are as many as there ever had to be."""
 
     def __init__(self) -> None:
-        self.told: Longs = np.zeros(TOLD, np.int64)
+        self.told: Longs = np.zeros(kernel.TOLD, np.int64)
         self.width = 1
         self.states = 0
-        self.front = self.todo = self.passed = new_rows(1, 1, 1)
+        self.front = self.todo = self.passed = configurations.new_rows(1, 1, 1)
         self.tree: Ints = np.zeros(3, np.int32)
 
     @property
@@ -79,15 +64,15 @@ class Workspace:
         capacity, cells, states, nodes = kept if _bytes(*kept) <= memory else needed
         anew = (capacity, cells, states) != (self.capacity, self.front.words.shape[0], self.states)
         if anew:
-            self.front = self.todo = self.passed = new_rows(1, 1, 1)
+            self.front = self.todo = self.passed = configurations.new_rows(1, 1, 1)
         if nodes != had:
             self.tree = np.zeros(3, np.int32)
             self.tree = np.zeros(3 * nodes, np.int32)
         if anew:
-            self.front, self.todo, self.passed = (new_rows(capacity, cells, states) for _ in range(3))
+            self.front, self.todo, self.passed = (configurations.new_rows(capacity, cells, states) for _ in range(3))
             self.states = states
 
-    def prepare(self, states: int, memory: int) -> tuple[Space, int]:
+    def prepare(self, states: int, memory: int) -> tuple[kernel.Space, int]:
         """Room for a batch of histories with tables of at most so many states, and how many rows a set may have, if
         they are of `BATCH_WORDS` words.
         """
@@ -106,8 +91,8 @@ class Workspace:
         layout = lay_out(history, np.arange(kinds, dtype=np.int32) if groups is None else np.array(groups, np.int32))
         self.width = width = layout.width
         room = max(states, 64)
-        memory -= 16 * layout.masks * states + 8 * (width + 2) * most_made(layout.masks, kinds)
-        trees = memory // 2 if mode & RECORD else 0
+        memory -= 16 * layout.masks * states + 8 * (width + 2) * kernel.most_made(layout.masks, kinds)
+        trees = memory // 2 if mode & kernel.RECORD else 0
         most_rows, most_nodes = _most(memory - trees - 3 * BYTES_A_STATE * room, width), trees // BYTES_A_NODE
         self.told[:] = 0
         rows, nodes = min(_SMALL, most_rows), min(_FEW_NODES, most_nodes)
@@ -117,17 +102,17 @@ class Workspace:
             nodes = min(most_nodes, self.tree.shape[0] // 3)
             for some in (self.front, self.todo, self.passed):
                 some.links[LIMIT] = rows
-            code = walk(history, dense, layout, mode, budget, self._space(nodes))
-            if code == TOO_BIG and rows < most_rows:
+            code = kernel.walk(history, dense, layout, mode, budget, self._space(nodes))
+            if code == kernel.TOO_BIG and rows < most_rows:
                 rows = min(2 * rows, most_rows)
-            elif code == TOO_LONG and nodes < most_nodes:
+            elif code == kernel.TOO_LONG and nodes < most_nodes:
                 nodes = min(4 * nodes, most_nodes)
             else:
                 return int(code)
-        return TOO_BIG
+        return kernel.TOO_BIG
 
-    def _space(self, nodes: int) -> Space:
-        return Space(self.front, self.todo, self.passed, self.tree[: 3 * nodes], self.told)
+    def _space(self, nodes: int) -> kernel.Space:
+        return kernel.Space(self.front, self.todo, self.passed, self.tree[: 3 * nodes], self.told)
 
 
 def _bytes(capacity: int, cells: int, states: int, nodes: int) -> int:
@@ -141,14 +126,9 @@ def _most(memory: int, width: int) -> int:
     return 1 << (rows.bit_length() - 1) if rows > 0 else 0
 
 
-class _Local(threading.local):
-    def __init__(self) -> None:
-        self.space = Workspace()
-
-
-_LOCAL: Final = _Local()
+_WORKSPACE: Final = Workspace()
 
 
 def workspace() -> Workspace:
     """This thread's."""
-    return _LOCAL.space
+    return _WORKSPACE

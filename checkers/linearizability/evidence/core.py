@@ -14,8 +14,7 @@ that is a history which begins with an op for each state, all at the same time: 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from checkers.linearizability.budget import Budget, Meter
 from checkers.linearizability.decide import refuters
@@ -36,8 +35,7 @@ _MOST_CELLS: Final = 40_000
 _BEGIN: Final = "(begin in)"
 
 
-@dataclass(frozen=True, slots=True)
-class Core:
+class Core(NamedTuple):
     """ops: by call. complete: none can be spared (otherwise the budget ended the search).
 
     anywhere: they contradict each other whatever the state was when the first of them was called; what had returned by
@@ -81,7 +79,7 @@ def without_past(problem: Problem, purse: StepBudget) -> Core | None:
         core = _shrunk(window, [op for op in among if window.ret[op] != NEVER], purse, 0)
         first = problem.call[core.ops[0]]
         if first == position:
-            return replace(core, anywhere=True)
+            return core._replace(anywhere=True)
         # What returned in between is over, too, when the past is all that was before the first op of the core.
         position, among = first, list(core.ops)
     return None

@@ -7,8 +7,8 @@ contradict each other already (`core`), and one sentence on both.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Final
+from dataclasses import replace
+from typing import Final, NamedTuple
 
 from checkers.linearizability.budget import Budget
 from checkers.linearizability.decide import decide
@@ -30,8 +30,7 @@ _NAMED: Final = 6
 """Ops or states that a sentence names before it only counts."""
 
 
-@dataclass(frozen=True, slots=True)
-class Explanation:
+class Explanation(NamedTuple):
     """op: the one that cannot be placed, `core.ops` has it too. states: values for people. story: one clause."""
 
     op: int

@@ -13,10 +13,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import accumulate, groupby, takewhile
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from checkers.linearizability.budget import Budget
 from checkers.linearizability.decide import decide
@@ -46,8 +45,7 @@ _CORE_ROWS: Final = 20
 _TEMPLATE: Final = Path(__file__).parent / "picture.html.j2"
 
 
-@dataclass(frozen=True)
-class PartialLinearization:
+class PartialLinearization(NamedTuple):
     """order: op numbers of the problem. states: after each of them, for people."""
 
     order: Sequence[int]
@@ -65,12 +63,11 @@ def picture(calls: Sequence[Call], model: Model[Any], result: LinearResult, name
     problem = encode(known, model)
     failing = problem.source.index(result.failing_op)
     paths = partial_linearizations(problem, problem.ret[failing])
-    data = _data(known, problem, model, result, paths)
+    data = _data(known, problem, result, paths)
     by_index = {call.invoke.index: call for call in known}
-    ops = {source: op for op, source in enumerate(problem.source)}
     # The last ones to be called, and the error.
     listed = sorted({*sorted(result.core)[-_CORE_ROWS:], result.failing_op})
-    core = [_row(by_index[i], model.describe(problem.what(ops[i])), i == result.failing_op) for i in listed]
+    core = [(by_index[index], model.describe(problem.what(problem.source.index(index)))) for index in listed]
     # Only here: whoever wants no picture need not wait for it.
     from jinja2 import Environment, StrictUndefined
 
@@ -82,7 +79,7 @@ def picture(calls: Sequence[Call], model: Model[Any], result: LinearResult, name
         core=core,
         core_hidden=len(result.core) - len(core),
         count=len(known),
-        timed=_timed(known),
+        timed=data["timed"],
         left_out=len(known) - len(data["ops"]),
         # As in any script element: no text of a history may end it.
         data=json.dumps(data, separators=(",", ":")).replace("<", "\\u003c"),
@@ -99,58 +96,51 @@ def partial_linearizations(problem: Problem, position: int) -> list[PartialLinea
     if outcome.verdict != Verdict.VALID or outcome.witness is None:
         return []
     first = list(outcome.witness)
-    found = {_replayed(prefix, first)[-1] if first else prefix.table.model.initial: first}
+    found = {_replayed(prefix, first)[-1]: first}
     kept = first[: max(0, len(first) - _TAIL)]
     for order, state in _completions(prefix, kept):
         if len(found) >= _PATHS:
             break
         found.setdefault(state, order)
     return [
-        PartialLinearization(order, list(map(prefix.table.narrowed.tell, _replayed(prefix, order))))
+        PartialLinearization(order, list(map(prefix.table.narrowed.tell, _replayed(prefix, order)[1:])))
         for order in found.values()
     ]
 
 
 def _replayed(problem: Problem, order: Sequence[int]) -> list[Any]:
-    """The state after each op; that of the model as it is, with nothing merged."""
-    state, states = problem.table.model.initial, []
-    for op in order:
-        state = problem.table.model.step(state, problem.what(op))
-        states.append(state)
-    return states
+    """The initial state, and the one after each op; those of the model as it is, with nothing merged."""
+    model = problem.table.model
+    first: list[Any] = [model.initial]
+    return list(accumulate(first + list(order), lambda state, op: model.step(state, problem.what(op))))
 
 
 def _completions(problem: Problem, kept: list[int]) -> Iterator[tuple[list[int], Any]]:
     """Orders that begin as `kept` and hold all completed ops, with their last state; each set of ops and state once."""
     model = problem.table.model
-    states = _replayed(problem, kept)
     rest = [op for op in problem.ops if op not in set(kept)]
-    todo: list[tuple[list[int], Any]] = [([], states[-1] if states else model.initial)]
+    todo: list[tuple[list[int], Any]] = [([], _replayed(problem, kept)[-1])]
     seen: set[tuple[frozenset[int], Any]] = set()
     for _ in range(_TRIALS):
         if not todo:
             return
         placed, state = todo.pop()
         left = [op for op in rest if op not in placed]
-        limit = min((problem.ret[op] for op in left if problem.ret[op] != NEVER), default=None)
-        if limit is None:
+        limit = min((problem.ret[op] for op in left), default=NEVER)
+        if limit == NEVER:
             yield [*kept, *placed], state
         for op in reversed(left):
-            if limit is not None and problem.call[op] > limit:
+            if problem.call[op] > limit:
                 continue
             after = model.step(state, problem.what(op))
             entry = (frozenset((*placed, op)), after)
-            if after is not INCONSISTENT and entry not in seen and not (limit is None and after == state):
+            if after is not INCONSISTENT and entry not in seen and not (limit == NEVER and after == state):
                 seen.add(entry)
                 todo.append(([*placed, op], after))
 
 
 def _data(
-    calls: Sequence[Call],
-    problem: Problem,
-    model: Model[Any],
-    result: LinearResult,
-    paths: Sequence[PartialLinearization],
+    calls: Sequence[Call], problem: Problem, result: LinearResult, paths: Sequence[PartialLinearization]
 ) -> dict[str, Any]:
     """What the page draws. Places are positions of events in the order of the history.
 
@@ -158,23 +148,19 @@ def _data(
            process, start ns, end ns or -1], by call.
     paths  {same: n, rest: [[row of the op, place, state], ...]}: it begins as the first path does, for n ops.
     """
-    stamps = sorted(
-        {call.invoke.index for call in calls} | {c.completion.index for c in calls if c.completion is not None}
-    )
-    place = {index: at for at, index in enumerate(stamps)}
-    number = {source: op for op, source in enumerate(problem.source)}
-    spans = [(0, 0)] * len(number)
-    failing = next(call for call in calls if call.invoke.index == result.failing_op)
-    until = len(stamps) if failing.completion is None else place[failing.completion.index]
-    for call in calls:
-        op = number.get(call.invoke.index)
-        if op is not None:
-            returned = call.completion is not None and problem.ret[op] != NEVER
-            last = place[call.completion.index] if call.completion is not None and returned else until
-            spans[op] = (place[call.invoke.index], min(last, until))
+    indices = {event.index for call in calls for event in (call.invoke, call.completion) if event is not None}
+    place = {index: at for at, index in enumerate(sorted(indices))}
+    end = {call.invoke.index: place[call.completion.index] for call in calls if call.completion is not None}
+    until = len(place) if result.failing_op is None else end.get(result.failing_op, len(place))
+    spans = [
+        (place[index], until if problem.ret[op] == NEVER else min(end[index], until))
+        for op, index in enumerate(problem.source)
+    ]
     shown = _chosen(calls, result)
     lanes = _lanes(shown)
     core = set(result.core)
+    number = {index: op for op, index in enumerate(problem.source)}
+    model = problem.table.model
     rows: list[list[Any]] = []
     row_of: dict[int, int] = {}
     for call in shown:
@@ -182,23 +168,18 @@ def _data(
         if op is not None:
             row_of[op] = len(rows)
         what = model.describe(problem.what(op) if op is not None else model.kind(call))
-        end = -1 if call.completion is None else place[call.completion.index]
         mark = 2 if index == result.failing_op else int(index in core)
-        row = [index, lanes[index], place[index], end, call.outcome, what, mark, call.invoke.process, call.start]
-        rows.append([*row, -1 if call.end is None else call.end])
+        row = [index, lanes[index], place[index], end.get(index, -1), call.outcome, what, mark, call.invoke.process]
+        rows.append([*row, call.start, -1 if call.end is None else call.end])
     return {
         "ops": rows,
         "lanes": max(lanes.values(), default=0) + 1,
-        "events": len(stamps),
+        "events": len(place),
         "paths": _shared([_drawn(path, spans, row_of) for path in paths]),
         "noun": model.noun,
-        "timed": _timed(calls),
+        # Readers of formats without times put the place in the file there.
+        "timed": any(call.start != call.invoke.index for call in calls),
     }
-
-
-def _timed(calls: Sequence[Call]) -> bool:
-    """Has the history times? Readers of formats without them put the place in the file there."""
-    return any(call.start != call.invoke.index for call in calls)
 
 
 def _chosen(calls: Sequence[Call], result: LinearResult) -> list[Call]:
@@ -252,15 +233,3 @@ def _lanes(calls: Sequence[Call]) -> dict[int, int]:
         if last[process] is call and call.completion is not None:
             free.append((call.completion.index, lane))
     return found
-
-
-def _row(call: Call, what: str, failing: bool) -> dict[str, Any]:
-    """A line of the table of the core."""
-    return {
-        "index": call.invoke.index,
-        "process": call.invoke.process,
-        "what": what,
-        "start": call.start / 1e6,
-        "end": None if call.end is None else call.end / 1e6,
-        "failing": failing,
-    }

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -32,8 +31,7 @@ _PLAIN: Final = r'^(?:0|-?[1-9][0-9]{0,17}|"[ !#-\[\]-~]*")$'
 _WHOLE: Final = r"^(?:0|-?[1-9][0-9]{0,17})$"
 
 
-@dataclass(frozen=True)
-class Calls:
+class Calls(NamedTuple):
     """Rows of invocations that are not known to have failed, and of their completions (-1: none)."""
 
     invoke: Longs

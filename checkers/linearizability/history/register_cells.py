@@ -16,12 +16,12 @@ _MOST: Final = 4_000_000
 def register_cells(table: Table, max_states: int) -> Ints | None:
     """The cells [states, kinds], or None where there are more than that."""
     kinds = table.kinds
-    written = {kind.value[1] if kind.f == "cas" else kind.value for kind in kinds if kind.f in ("write", "cas")}
+    writers = [kind for kind in kinds if kind.f in ("write", "cas")]
+    written = dict.fromkeys(kind.value[1] if kind.f == "cas" else kind.value for kind in writers)
     if 1 + len(written) > max_states or (1 + len(written)) * len(kinds) > _MOST:
         return None
-    for kind in kinds:
-        if kind.f in ("write", "cas"):
-            table.intern(kind.value[1] if kind.f == "cas" else kind.value)
+    for value in written:
+        table.intern(value)
     cells = np.full((len(table.states), max(len(kinds), 1)), ILLEGAL, dtype=np.int32)
     for number, kind in enumerate(kinds):
         held = table.known(kind.value[0] if kind.f in ("cas", "cas-refused") else kind.value)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter as Tally
 from collections.abc import Hashable, Iterable, Sequence
 from collections.abc import Set as Elements
+from copy import copy
 from typing import ClassVar, Final
 
 from checkers.linearizability.models.specification import INCONSISTENT, UNSEEN, Inconsistent, Model, S, Transition, show
@@ -32,37 +33,29 @@ class Counter(Model[float]):
     fs = frozenset({"add", "read"})
     observers = frozenset({"read"})
     initial: float = 0
+    largest: float = BEYOND
 
     def step(self, state: float, op: Transition) -> float | Inconsistent:
         if op.f == "add":
-            return state + int(op.value)
+            after = state + int(op.value)
+            return after if after <= self.largest else BEYOND
         return state if not op.known or op.value == state else INCONSISTENT
 
     def narrow(self, kinds: Sequence[Transition]) -> Model[float]:
         """Where nothing is ever taken off, all numbers beyond the largest that was read are one."""
-        read = [kind.value for kind in kinds if kind.f == "read" and kind.known]
         if any(kind.f == "add" and kind.value < 0 for kind in kinds):
             return self
-        return _RisingCounter(max([0, *read]))
+        narrowed = copy(self)
+        narrowed.largest = max([0, *(kind.value for kind in kinds if kind.f == "read" and kind.known)])
+        return narrowed
+
+    def tell(self, state: float) -> str:
+        return f"more than {self.largest}" if state == BEYOND else show(state)
 
     def accept(self, op: Transition) -> None:
         if op.known and (not isinstance(op.value, int) or isinstance(op.value, bool)):
             what = "argument of an add" if op.f == "add" else "result of a read"
             raise ValueError(f"the {what} is a whole number, not {show(op.value)}")
-
-
-class _RisingCounter(Counter):
-    """`Counter` that stops at BEYOND once it is larger than any number that was read."""
-
-    def __init__(self, largest: int) -> None:
-        self.largest = largest
-
-    def step(self, state: float, op: Transition) -> float | Inconsistent:
-        after = super().step(state, op)
-        return after if isinstance(after, Inconsistent) or after <= self.largest else BEYOND
-
-    def tell(self, state: float) -> str:
-        return f"more than {self.largest}" if state == BEYOND else show(state)
 
 
 class Set(Model[frozenset[Hashable]]):
@@ -197,9 +190,28 @@ class _Pile(Model[S]):
 
 
 class _Line(_Pile[_Items]):
-    """A pile whose elements have an order; the state lists first what is taken next."""
+    """A pile whose elements have an order; the state lists first what is taken next.
+
+    Narrowed, it knows the elements that are `seen`: UNSEEN then stands for one or more at that place, of which at least
+    one is never taken.
+    """
 
     initial: _Items = ()
+    seen: frozenset[Hashable] | None = None
+
+    def narrow(self, kinds: Sequence[Transition]) -> Model[_Items]:
+        narrowed = copy(self)
+        narrowed.seen = self._seen(kinds)
+        return narrowed
+
+    def tell(self, state: _Items) -> str:
+        if self.seen is None:
+            return show(state)
+        return f"[{', '.join('what nobody takes' if item is UNSEEN else show(item) for item in state)}]"
+
+    def _item(self, element: Hashable) -> Hashable:
+        """What stands for an element that is put in."""
+        return element if self.seen is None or element in self.seen else UNSEEN
 
     def _taken(self, state: _Items, op: Transition) -> _Items | Inconsistent:
         if not op.known:
@@ -219,31 +231,10 @@ class FifoQueue(_Line):
     put, take = "enqueue", "dequeue"
 
     def step(self, state: _Items, op: Transition) -> _Items | Inconsistent:
-        return (*state, op.value) if op.f == "enqueue" else self._taken(state, op)
-
-    def narrow(self, kinds: Sequence[Transition]) -> Model[_Items]:
-        """Behind an element that nobody takes, the order of the others does not matter: nobody gets there."""
-        seen = self._seen(kinds)
-        return self if seen is None else _SeenFifo(seen)
-
-
-class _Seen(_Line):
-    """A pile in which UNSEEN stands for one or more elements at that place, of which at least one is never taken."""
-
-    def __init__(self, seen: frozenset[Hashable]) -> None:
-        self.seen = seen
-
-    def tell(self, state: _Items) -> str:
-        return f"[{', '.join('what nobody takes' if item is UNSEEN else show(item) for item in state)}]"
-
-
-class _SeenFifo(_Seen, FifoQueue):
-    def step(self, state: _Items, op: Transition) -> _Items | Inconsistent:
-        if op.f != "enqueue":
-            return super().step(state, op)
-        if state and state[-1] is UNSEEN:
-            return state
-        return (*state, op.value if op.value in self.seen else UNSEEN)
+        if op.f == "dequeue":
+            return self._taken(state, op)
+        # Behind an element that nobody takes, the order of the others does not matter: nobody gets there.
+        return state if state and state[-1] is UNSEEN else (*state, self._item(op.value))
 
 
 class Stack(_Line):
@@ -259,19 +250,11 @@ class Stack(_Line):
     put, take = "push", "pop"
 
     def step(self, state: _Items, op: Transition) -> _Items | Inconsistent:
-        return (op.value, *state) if op.f == "push" else self._taken(state, op)
-
-    def narrow(self, kinds: Sequence[Transition]) -> Model[_Items]:
-        """Nobody gets at what lies under an element that nobody takes."""
-        seen = self._seen(kinds)
-        return self if seen is None else _SeenStack(seen)
-
-
-class _SeenStack(_Seen, Stack):
-    def step(self, state: _Items, op: Transition) -> _Items | Inconsistent:
-        if op.f == "push" and op.value not in self.seen:
-            return (UNSEEN,)
-        return super().step(state, op)
+        if op.f == "pop":
+            return self._taken(state, op)
+        item = self._item(op.value)
+        # Nobody gets at what lies under an element that nobody takes.
+        return (item,) if item is UNSEEN else (item, *state)
 
 
 class UnorderedQueue(_Pile[_Bag]):

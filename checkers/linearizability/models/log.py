@@ -105,17 +105,15 @@ class Log(Model[Entries]):
 
     def accept(self, op: Transition) -> None:
         if op.f == "append":
-            what, offset, needed = "result of an append is its offset", op.value[1], False
-            if op.value[0] is None:
+            entry, offset = op.value
+            what, known = "result of an append is its offset", offset is not None
+            if entry is None:
                 raise ValueError("the argument of an append is an entry; absent stands for no entry")
         elif op.f == "read":
-            what, offset, needed = "argument of a read is an offset", op.value[0], True
+            what, offset, known = "argument of a read is an offset", op.value[0], True
         else:
-            what, needed = f"value of {with_article(op.f)} is an offset", op.known
-            offset = op.value if needed else None
-        if offset is None and not needed:
-            return
-        if not isinstance(offset, int) or isinstance(offset, bool):
+            what, offset, known = f"value of {with_article(op.f)} is an offset", op.value, op.known
+        if known and (not isinstance(offset, int) or isinstance(offset, bool)):
             raise ValueError(f"the {what}, a whole number, not {show(offset)}")
 
     def describe(self, op: Transition) -> str:

@@ -7,15 +7,16 @@ rows in an order that explains them, or raises.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final, Generic, Protocol, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
+from checkers.linearizability.history.encode import Problem
 from checkers.linearizability.history.events import NEVER, Bools, Longs
-from checkers.linearizability.history.op_columns import OpColumns
+from checkers.linearizability.history.op_columns import OpColumns, from_problem
 from checkers.linearizability.models.specification import Model
 from checkers.linearizability.outcome import Outcome
 from results.verdict import Verdict
@@ -32,10 +33,10 @@ class Contradiction(Exception):
         self.rows = rows
 
 
-def reject(rows: npt.NDArray[np.intp]) -> None:
-    """Raises Contradiction if there is any: each of these ops is one."""
+def reject(rows: npt.NDArray[np.intp], *others: npt.NDArray[np.intp]) -> None:
+    """Raises Contradiction if there is any: each of these ops is one, together with those beside it in `others`."""
     if len(rows):
-        raise Contradiction(int(rows[0]))
+        raise Contradiction(int(rows[0]), *(int(other[0]) for other in others))
 
 
 class Ops(Protocol):
@@ -74,9 +75,11 @@ class Monitor(Generic[C]):
     pure: Callable[[C], Bools]
     replay: Callable[[C, Longs], str | None]
 
-    def judge(self, ops: OpColumns, model: Model[Any], work: int) -> Outcome | None:
-        """Valid with a witness, invalid with the earliest return that proves it and the ops to blame, or None."""
-        columns = self.columns(ops, model)
+    def judge(self, problem: Problem, nothing: Hashable = None) -> Outcome | None:
+        """Valid with a witness, invalid with the earliest return that proves it and the ops to blame, or None where it
+        has no rule. `nothing`: as `from_problem` takes it.
+        """
+        columns, work = self.columns(from_problem(problem, nothing), problem.table.model), len(problem.events)
         if columns is None:
             return None
         try:

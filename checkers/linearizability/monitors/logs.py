@@ -28,12 +28,10 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from checkers.linearizability.history.encode import Problem
 from checkers.linearizability.history.events import NEVER, Longs
-from checkers.linearizability.history.op_columns import LARGEST, NOTHING, OpColumns, from_problem
+from checkers.linearizability.history.op_columns import LARGEST, NOTHING, OpColumns
 from checkers.linearizability.models.specification import Model
 from checkers.linearizability.monitors.base import Contradiction, Monitor, Undecided, chosen, reject
-from checkers.linearizability.outcome import Outcome
 from checkers.linearizability.witness import log_wrong
 
 NAME: Final = "log by offsets"
@@ -90,15 +88,10 @@ def log_order(ops: LogOps) -> Longs:
     """The rows of `ops` in an order that explains them. Raises Contradiction where there is none, or Undecided."""
     f, _, offset, call, ret, _ = ops
     reject(np.nonzero((f == MIN) & (offset != 0) | (f == MAX) & (offset < 0))[0])
-    reject(np.nonzero((f == READ) & (ops.entry != NONE) & (offset < 0))[0])
+    seen = (f == READ) & (ops.entry != NONE)
+    reject(np.nonzero(seen & (offset < 0))[0])
     owner = _owners(ops)
-    seen = f == READ
-    seen &= ops.entry != NONE
-    end = 0
-    if len(owner.rows):
-        end = int(owner.offsets.max()) + 1
-    if (f == MAX).any():
-        end = max(end, int(offset[f == MAX].max()))
+    end = max(int(owner.offsets.max(initial=NONE)) + 1, int(offset[f == MAX].max(initial=0)))
     must = owner.free[ret[owner.free] < NEVER]
     if end - len(owner.rows) > len(owner.free) + len(owner.fixed):
         raise Contradiction(*_reaching(ops, end))
@@ -141,13 +134,11 @@ def _owners(ops: LogOps) -> _Owners:
     certain = np.nonzero(append & (offset >= 0) & (ret < NEVER))[0]
     certain = certain[np.argsort(offset[certain], kind="stable")]
     twice = np.nonzero(offset[certain][1:] == offset[certain][:-1])[0]
-    if len(twice):
-        raise Contradiction(int(certain[twice[0]]), int(certain[twice[0] + 1]))
+    reject(certain[twice], certain[twice + 1])
     read = np.nonzero((f == READ) & (entry != NONE))[0]
     read = read[np.argsort(offset[read], kind="stable")]
     differ = np.nonzero((offset[read][1:] == offset[read][:-1]) & (entry[read][1:] != entry[read][:-1]))[0]
-    if len(differ):
-        raise Contradiction(int(read[differ[0]]), int(read[differ[0] + 1]))
+    reject(read[differ], read[differ + 1])
     # One read of each offset speaks for all of them.
     read = read[np.concatenate(([True], offset[read][1:] != offset[read][:-1]))] if len(read) else read
     place = np.searchsorted(offset[certain], offset[read])
@@ -155,29 +146,23 @@ def _owners(ops: LogOps) -> _Owners:
     inside = place < len(certain)
     owned[inside] = offset[certain[place[inside]]] == offset[read[inside]]
     wrong = np.nonzero(entry[certain[place[owned]]] != entry[read[owned]])[0]
-    if len(wrong):
-        raise Contradiction(int(read[owned][wrong[0]]), int(certain[place[owned]][wrong[0]]))
+    reject(read[owned][wrong], certain[place[owned]][wrong])
     loose = np.nonzero(append & ((offset == NONE) | (ret == NEVER)) & (offset >= NONE))[0]
     orphans = read[~owned]
-    if not len(orphans):
-        found = np.zeros(0, np.int64)
-    else:
+    found = _EMPTY
+    if len(orphans):
         loose_by_entry = loose[np.argsort(entry[loose], kind="stable")]
         sorted_entries = entry[loose_by_entry]
         low = np.searchsorted(sorted_entries, entry[orphans], "left")
         high = np.searchsorted(sorted_entries, entry[orphans], "right")
-        if (low == high).any():
-            raise Contradiction(int(orphans[np.argmax(low == high)]))
+        reject(orphans[low == high])
         if (high - low > 1).any():
             raise Undecided
         found = loose_by_entry[low]
-        elsewhere = (offset[found] != NONE) & (offset[found] != offset[orphans])
-        if elsewhere.any():
-            raise Contradiction(int(orphans[np.argmax(elsewhere)]))
+        reject(orphans[(offset[found] != NONE) & (offset[found] != offset[orphans])])
         again = np.argsort(found, kind="stable")
         same = np.nonzero(found[again][1:] == found[again][:-1])[0]
-        if len(same):
-            raise Contradiction(int(orphans[again[same[0]]]), int(orphans[again[same[0] + 1]]))
+        reject(orphans[again[same]], orphans[again[same + 1]])
     rest = np.setdiff1d(loose, found, assume_unique=True)
     return _Owners(
         np.concatenate((certain, found)),
@@ -216,16 +201,12 @@ def _fill(ops: LogOps, owner: _Owners, must: Longs, end: int, latest: Longs, ear
     call, ret, free = ops.call, ops.ret, owner.free
     # A hole's op has to be called before anything behind it has returned.
     deadline = np.minimum.accumulate(earliest[::-1])[::-1]
-    fits = owner.fixed
-    if len(fits) and len(holes):
-        if len(must):
-            raise Undecided
-        fits = fits[np.isin(ops.offset[fits], holes)]
-        fits = fits[call[fits] < deadline[2 * ops.offset[fits] + 1]]
-        fits = fits[np.unique(ops.offset[fits], return_index=True)[1]]
-        holes = np.setdiff1d(holes, ops.offset[fits], assume_unique=True)
-    else:
-        fits = _EMPTY
+    if len(owner.fixed) and len(holes) and len(must):
+        raise Undecided
+    fits = owner.fixed[np.isin(ops.offset[owner.fixed], holes)]
+    fits = fits[call[fits] < deadline[2 * ops.offset[fits] + 1]]
+    fits = fits[np.unique(ops.offset[fits], return_index=True)[1]]
+    holes = np.setdiff1d(holes, ops.offset[fits], assume_unique=True)
     reached = np.maximum.accumulate(latest)
     coming = free[np.argsort(call[free], kind="stable")].tolist()[::-1]
     waiting: list[tuple[int, int]] = []
@@ -279,8 +260,3 @@ def _replay(ops: LogOps, order: Longs) -> str | None:
 
 
 MONITOR: Final = Monitor(NAME, log_columns, log_order, lambda ops: ops.f != APPEND, _replay)
-
-
-def log_by_offsets(problem: Problem) -> Outcome | None:
-    """Valid with a witness, invalid with the earliest proof, or None where this does not apply."""
-    return MONITOR.judge(from_problem(problem), problem.table.model, len(problem.events))

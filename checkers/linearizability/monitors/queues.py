@@ -19,12 +19,10 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from checkers.linearizability.history.encode import Problem
 from checkers.linearizability.history.events import NEVER, Longs
-from checkers.linearizability.history.op_columns import NOTHING, OpColumns, from_problem
+from checkers.linearizability.history.op_columns import NOTHING, OpColumns
 from checkers.linearizability.models.specification import Model
 from checkers.linearizability.monitors.base import Contradiction, Monitor, Undecided, reject
-from checkers.linearizability.outcome import Outcome
 from checkers.linearizability.witness import queue_wrong
 
 NAME: Final = "FIFO queue of unique elements"
@@ -95,8 +93,7 @@ def _elements(ops: QueueOps) -> Elements:
     certain = took[ret[took] < NEVER]
     dequeue[element[certain]] = certain
     again = certain[dequeue[element[certain]] != certain]
-    if len(again):
-        raise Contradiction(int(again[0]), int(dequeue[element[again[0]]]))
+    reject(again, dequeue[element[again]])
     reject(certain[enqueue[element[certain]] < 0])
     reject(certain[ret[certain] < call[enqueue[element[certain]]]])
     # One that may have happened, and is known by what it would have taken: the first called of an element will do.
@@ -204,11 +201,6 @@ def _replay(ops: QueueOps, order: Longs) -> str | None:
 MONITOR: Final = Monitor(NAME, queue_columns, queue_order, lambda ops: ops.f == EMPTY, _replay)
 
 
-def unique_fifo(problem: Problem) -> Outcome | None:
-    """Valid with a witness, invalid with the earliest proof, or None where this does not apply."""
-    return MONITOR.judge(from_problem(problem), problem.table.model, len(problem.events))
-
-
 def _settled(found: Elements, moments: Longs) -> Elements:
     """Dequeues that may have happened did so only where they have to, and then as soon as they have to."""
     deadline = _deadlines(found, int(found.called[found.called < NEVER].max(initial=0)) + 1)
@@ -232,26 +224,21 @@ def _elements_in_order(found: Elements, moments: Longs) -> list[tuple[int, int]]
     """
     there = np.nonzero(found.dequeue >= 0)[0]
     left = np.nonzero((found.dequeue < 0) & (found.inside < NEVER))[0]
-    keys = [found.called, found.taken, found.inside, found.gone]
-    called, taken, inside, gone = (key.tolist() for key in keys)
-    by_called, by_taken, by_inside, by_gone = (there[np.argsort(key[there], kind="stable")].tolist() for key in keys)
+    # Of enqueues and of dequeues: when each began, the elements by that (the next one last), and the same for the ends.
+    sides = []
+    for begin, end in ((found.called, found.inside), (found.taken, found.gone)):
+        by_begin, by_end = (there[np.argsort(key[there], kind="stable")][::-1].tolist() for key in (begin, end))
+        sides.append((begin.tolist(), by_begin, end.tolist(), by_end))
     done, half = set[int](), set[int]()
     order: list[int] = []
-    nth_called = nth_taken = nth_inside = nth_gone = 0
     while len(order) < len(there):
-        while by_inside[nth_inside] in done:
-            nth_inside += 1
-        while by_gone[nth_gone] in done:
-            nth_gone += 1
-        first_inside, first_gone = inside[by_inside[nth_inside]], gone[by_gone[nth_gone]]
         before = len(order)
         ready: list[int] = []
-        while nth_called < len(there) and called[by_called[nth_called]] < first_inside:
-            ready.append(by_called[nth_called])
-            nth_called += 1
-        while nth_taken < len(there) and taken[by_taken[nth_taken]] < first_gone:
-            ready.append(by_taken[nth_taken])
-            nth_taken += 1
+        for begins, by_begin, ends, by_end in sides:
+            while by_end[-1] in done:
+                by_end.pop()
+            while by_begin and begins[by_begin[-1]] < ends[by_end[-1]]:
+                ready.append(by_begin.pop())
         for x in ready:
             if x in half:
                 order.append(x)

@@ -28,7 +28,7 @@ import numpy.typing as npt
 
 from checkers.linearizability.history.encode import Problem
 from checkers.linearizability.history.events import NEVER, NONE, Bools, Longs
-from checkers.linearizability.history.op_columns import OpColumns, from_problem
+from checkers.linearizability.history.op_columns import OpColumns
 from checkers.linearizability.models.specification import Model
 from checkers.linearizability.monitors.base import Contradiction, Monitor, Undecided, chosen, first_proof, reject
 from checkers.linearizability.outcome import Outcome
@@ -114,8 +114,7 @@ MONITOR: Final = Monitor(NAME, register_columns, register_order, lambda ops: ~op
 
 def unique_register(problem: Problem) -> Outcome | None:
     """Valid with a witness, invalid, or None where a value is written twice, or an op saw what was *not* there."""
-    model = problem.table.model
-    return MONITOR.judge(from_problem(problem, nothing=model.initial), model, len(problem.events))
+    return MONITOR.judge(problem, nothing=problem.table.model.initial)
 
 
 def check_register(ops: RegisterOps) -> tuple[Zones, Longs]:

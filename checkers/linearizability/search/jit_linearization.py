@@ -24,6 +24,7 @@ Source: Lowe, "Testing for linearizability" (2017); Horn and Kroening (2015); Kn
 from __future__ import annotations
 
 from bisect import bisect_right, insort
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Final
@@ -90,11 +91,8 @@ class JustInTime:
 
     def _lay_out_tokens(self) -> None:
         """A field per group of unknown ops, wide enough for all of them, with a guard bit on top for comparing."""
-        counts: dict[int, int] = {}
-        for op in self.problem.ops:
-            group = self.groups[self.problem.kind[op]]
-            if self.problem.ret[op] == NEVER and group != FREE:
-                counts[group] = counts.get(group, 0) + 1
+        kinds = [self.problem.kind[op] for op in self.problem.ops if self.problem.ret[op] == NEVER]
+        counts = Counter(self.groups[kind] for kind in kinds if self.groups[kind] != FREE)
         self.token_shift: dict[int, int] = {}
         self.token_field: dict[int, int] = {}
         self.available: dict[int, int] = {}  # group -> called so far
@@ -132,11 +130,10 @@ class JustInTime:
             self.known[kind] = None
             self.available[self.groups[kind]] = self.available.get(self.groups[kind], 0) + 1
             return
-        if self.free_bits:
-            bit = self.free_bits.pop()
-        else:
-            bit = 1 << self.width
+        if not self.free_bits:
+            self.free_bits.append(1 << self.width)
             self.width += 1
+        bit = self.free_bits.pop()
         self.slot[op] = bit
         if self.problem.pure(op):
             self.occupants.setdefault(bit.bit_length() - 1, []).append((self.position, op))
@@ -259,10 +256,7 @@ class JustInTime:
         found = self.absorbable_in.get(state)
         if found is None:
             self.meter.spend(len(self.open_pure))
-            found = 0
-            for kind, bits in self.open_pure.items():
-                if self.step(state, kind) != ILLEGAL:
-                    found |= bits
+            found = sum(bits for kind, bits in self.open_pure.items() if self.step(state, kind) != ILLEGAL)
             self.absorbable_in[state] = found
         return found
 

@@ -38,9 +38,8 @@ class _Search:
 
     def __init__(self, problem: Problem, meter: Meter) -> None:
         self.problem, self.meter = problem, meter
-        ops = problem.ops
         self.unknown: dict[int, list[int]] = {}
-        for op in ops:
+        for op in problem.ops:
             if problem.ret[op] == NEVER:
                 self.unknown.setdefault(problem.kind[op], []).append(op)
         self.used = dict.fromkeys(self.unknown, 0)
@@ -57,7 +56,6 @@ class _Search:
 
     def search(self) -> list[int] | None:
         problem, meter = self.problem, self.meter
-        left = len(problem.completed)
         order: list[int] = []
         state, linearized = 0, 0
         tried: set[tuple[int, int]] = set()
@@ -65,7 +63,7 @@ class _Search:
         # Per placed op: the state before it, and the candidates not yet tried there.
         stack: list[tuple[int, Iterator[int]]] = []
         candidates = iter(self._candidates(state))
-        while left:
+        while self.following[self.head] != self.head:
             op = next(candidates, None)
             if op is None:
                 if not stack:
@@ -73,7 +71,7 @@ class _Search:
                 state, candidates = stack.pop()
                 op = order.pop()
                 linearized ^= 1 << op
-                left += self._unplace(op)
+                self._unplace(op)
                 continue
             after = problem.table.step(state, problem.kind[op])
             reached = (linearized | 1 << op, after)
@@ -85,7 +83,7 @@ class _Search:
             stack.append((state, candidates))
             order.append(op)
             linearized, state = reached
-            left -= self._place(op)
+            self._place(op)
             candidates = iter(self._candidates(state))
         return order
 
@@ -110,21 +108,18 @@ class _Search:
         self.meter.spend(1 + len(self.unknown))
         return found
 
-    def _place(self, op: int) -> int:
-        """Unlink; how many completed ops that makes (0 or 1)."""
+    def _place(self, op: int) -> None:
         if self.problem.ret[op] == NEVER:
             self.used[self.problem.kind[op]] += 1
-            return 0
+            return
         for position in (self.problem.call[op], self.problem.ret[op]):
             before, after = self.preceding[position], self.following[position]
             self.following[before], self.preceding[after] = after, before
-        return 1
 
-    def _unplace(self, op: int) -> int:
+    def _unplace(self, op: int) -> None:
         if self.problem.ret[op] == NEVER:
             self.used[self.problem.kind[op]] -= 1
-            return 0
+            return
         for position in (self.problem.ret[op], self.problem.call[op]):
             before, after = self.preceding[position], self.following[position]
             self.following[before] = self.preceding[after] = position
-        return 1
