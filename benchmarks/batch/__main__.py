@@ -21,7 +21,7 @@ from statistics import median
 
 from benchmarks.batch.generate import generate
 from benchmarks.batch.sides import measured, wrong
-from checkers.linearizability.compiled.batch_walks import BATCH
+from checkers.linearizability.compiled.batch_kernel import BATCH
 from checkers.linearizability.compiled.code_cache import ensure
 
 

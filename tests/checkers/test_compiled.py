@@ -33,9 +33,9 @@ from checkers.linearizability.batch import check_batch
 from checkers.linearizability.budget import Meter
 from checkers.linearizability.closed_table import enumerate_states
 from checkers.linearizability.compiled import kernel
-from checkers.linearizability.compiled.batch_kernel import BATCH
 from checkers.linearizability.compiled.code_cache import ensure, prune
 from checkers.linearizability.compiled.jit import enabled, plain
+from checkers.linearizability.compiled.key_batch import KEYS
 from checkers.linearizability.compiled.searches import Compiled
 from checkers.linearizability.compiled.workspace import Workspace
 from checkers.linearizability.decide import decide
@@ -47,7 +47,7 @@ from results.history import Call
 from results.op import Op
 from results.verdict import Verdict
 
-ensure(BATCH)
+ensure(KEYS)
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -157,6 +157,14 @@ def test_paths_end_in_the_states_that_were_possible() -> None:
         assert endings <= set(result.states)
 
 
+def test_a_path_has_a_state_for_each_op_also_where_the_first_state_is_none() -> None:
+    """The state before any write is None: it must not be taken for "no state"."""
+    calls = history(*did(0, "read", None), *did(0, "write", 4), *did(1, "read", None)).calls
+    problem = encode(calls, Register())
+    (path,) = partial_linearizations(problem, len(problem.events) - 1)
+    assert path.states == ["absent", "4"]
+
+
 def test_ops_of_a_lane_do_not_overlap() -> None:
     """Although clients come and go: each unknown op ends one."""
     events: list[Event] = []

@@ -14,10 +14,10 @@ def warm() -> str:
     if not jit.enabled():
         return "nothing to compile: Numba is not installed, or switched off; checks run in plain Python"
     # Numba is imported here, and only where it may be used.
-    from checkers.linearizability.compiled.batch_kernel import BATCH
+    from checkers.linearizability.compiled.key_batch import KEYS
 
     began = time.perf_counter()
-    ensure(BATCH)
+    ensure(KEYS)
     folder = os.environ.get("NUMBA_CACHE_DIR", "Numba's own folder")
     return f"the compiled checkers are ready after {time.perf_counter() - began:.1f} s, in {folder}"
 

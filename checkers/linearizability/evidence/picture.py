@@ -111,7 +111,7 @@ def partial_linearizations(problem: Problem, position: int) -> list[PartialLinea
 def _replayed(problem: Problem, order: Sequence[int]) -> list[Any]:
     """The initial state, and the one after each op; those of the model as it is, with nothing merged."""
     model = problem.table.model
-    first: list[Any] = [model.initial]
+    first: list[Any] = [model.initial]  # (`accumulate(..., initial=None)` would have no first state.)
     return list(accumulate(first + list(order), lambda state, op: model.step(state, problem.what(op))))
 
 
