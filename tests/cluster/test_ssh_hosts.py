@@ -20,7 +20,8 @@ from cluster.real_runs import Going, Run, going, harness, is_inject, until
 from infra.machines.api import ClusterSpec, InfraError, Node
 from infra.machines.backends.local import LocalBackend
 from infra.machines.backends.owned import HOST_KEY
-from infra.machines.backends.ssh import MARKER, ROOTS, SshBackend, SshOptions
+from infra.machines.backends.ssh import SshBackend, SshOptions
+from infra.machines.backends.ssh_folders import MARKER, ROOTS
 from infra.machines.keys import new_key_pair
 from infra.systems.api import ServerSettings
 from infra.systems.dledger.topology import DledgerTopology

@@ -16,7 +16,8 @@ from harness.plan.plan import ClusterPlan, Plan
 from harness.run import lifecycle
 from harness.run.virtual_time import VirtualTimeLoop
 from infra.machines.api import ClusterSpec, InfraError, Leftover
-from infra.machines.backends.ssh import PROGRAMS, ROOTS
+from infra.machines.backends.ssh import PROGRAMS
+from infra.machines.backends.ssh_folders import ROOTS
 from infra.systems.dledger.topology import PORT
 from infra.systems.rocketmq.topologies import layout as _places
 from results.store import Store

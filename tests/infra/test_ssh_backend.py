@@ -12,7 +12,8 @@ from cryptography.hazmat.primitives.serialization import BestAvailableEncryption
 from loopback_sshd import Sshd
 
 from infra.machines.api import ClusterSpec, InfraError, Share
-from infra.machines.backends.ssh import MARKER, PROGRAMS, ROOTS, Host, SshBackend, SshCluster, SshOptions
+from infra.machines.backends.ssh import PROGRAMS, Host, SshBackend, SshCluster, SshOptions
+from infra.machines.backends.ssh_folders import MARKER, ROOTS
 from infra.machines.keys import new_key_pair
 
 NO_JAVA = {name: package for name, package in PROGRAMS.items() if name != "java"}

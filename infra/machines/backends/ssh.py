@@ -6,18 +6,14 @@ known. All files of the harness on a host are in two folders (`ROOTS`), and a ma
 Folders of other owners are rejected. `destroy` removes exactly the marked folders, the servers started from there, and
 the packet rules of the harness.
 
-The cache folder of the control machine has a record of each run, so that `harness clean` finds the hosts of a run whose
-control program was killed. A claim beside it (`infra.machines.claims`) shows whether that program is alive. A fault
-ends by its lease on the host itself. If the connection was lost silently, the guard may live longer than the run, up to
-its time to live. For this reason, a release of a host ends the guards of the run first.
+A record of each run (`ssh_records`) lets `harness clean` find the hosts of a run whose control program was killed. A
+fault ends by its lease on the host itself. If the connection was lost silently, the guard may live longer than the run,
+up to its time to live. For this reason, a release of a host ends the guards of the run first.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
 import logging
-import posixpath
 import re
 import socket
 import threading
@@ -25,7 +21,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Final, TypeVar
+from typing import ClassVar, Final, TypeVar
 
 import paramiko
 from cryptography.exceptions import UnsupportedAlgorithm
@@ -41,22 +37,16 @@ from infra.machines.api import (
     SettingsError,
     Share,
 )
+from infra.machines.backends import ssh_folders, ssh_records
+from infra.machines.backends.ssh_folders import ROOTS
 from infra.machines.claims import Claim, holder
 from infra.machines.control_log import ControlLog
-from infra.machines.node import PROCESS_OF, RemoteNode
-from infra.machines.primitives.network import TABLE_PREFIX
+from infra.machines.node import RemoteNode
 from infra.machines.remote.ssh import SshRemote
 from infra.machines.remote.ssh_connection import Connection
 from infra.options import option
-from results.cache import cache_dir
 
 log = logging.getLogger("infra")
-
-ROOTS: Final = ("/opt/harness", "/var/lib/harness")
-"""Where everything of ours lies on a host: programs (shares), and what servers write."""
-
-MARKER: Final = ".rocketmq-harness"
-"""The file that makes a folder ours; it holds the run's id."""
 
 PROGRAMS: Final[Mapping[str, str]] = {
     "bash": "bash",
@@ -78,76 +68,6 @@ _DEFAULT_KEYS: Final = ("id_ed25519", "id_ecdsa", "id_rsa")
 _HOST: Final = re.compile(r"(?:(?P<user>[^@\s]+)@)?(?P<host>[A-Za-z0-9._-]+)(?::(?P<port>[0-9]{1,5}))?")
 
 _MISSING = 'for name; do command -v "$name" > /dev/null || echo "$name"; done'
-
-# Arguments: marker, run id, folders. All are looked at before one is touched; the marker is made with noclobber, so of
-# two runs that come at once only one gets the host. Says which folder is whose when it refuses.
-# A file system of its own may be mounted there: what mkfs puts into it is nobody's.
-_CLAIM = """
-marker=$1 run=$2
-shift 2
-for root; do
-    if [ -e "$root/$marker" ]; then
-        owner=$(cat -- "$root/$marker")
-        [ "$owner" = "$run" ] || { echo "run $owner $root"; exit 1; }
-    elif [ -L "$root" ] || { [ -e "$root" ] && [ -n "$(ls -A --ignore=lost+found -- "$root" 2>&1)" ]; }; then
-        echo "foreign $root"
-        exit 1
-    fi
-done
-for root; do
-    mkdir -p -- "$root" || exit 1
-    (set -C; printf '%s\\n' "$run" > "$root/$marker") 2>/dev/null && continue
-    owner=$(cat -- "$root/$marker")
-    [ "$owner" = "$run" ] || { echo "run $owner $root"; exit 1; }
-done
-"""
-
-# Arguments: marker, run id, prefix of our tables, folders. Touches only folders that this run has marked, and the
-# guards of this run's leases (infra.machines.lease), which carry its id: one that is left may start a server when it
-# ends.
-_RELEASE = (
-    PROCESS_OF
-    + """
-marker=$1 run=$2 prefix=$3
-shift 3
-for process in /proc/[0-9]*; do
-    grep -zqxF -- "lease:$run" "$process/cmdline" 2>/dev/null || continue
-    commands=$(cat "$process"/task/*/children 2>/dev/null)     # each `timeout` leads a process group of its own
-    kill -s KILL -- "${process#/proc/}" 2>/dev/null
-    for command in $commands; do kill -s KILL -- "-$command" 2>/dev/null; done
-done
-ours=
-for root; do
-    [ "$(cat -- "$root/$marker" 2>/dev/null)" = "$run" ] || continue
-    ours=yes
-    find "$root" -name '*.pid' -type f -exec cat {} + | while read -r pid started; do
-        # Each is the leader of a session of its own (RemoteNode.spawn), hence of a process group: all of it goes.
-        [ -n "$started" ] && [ "$(started_of "$pid")" = "$started" ] && kill -s KILL -- "-$pid"
-    done
-done
-[ -n "$ours" ] || exit 0
-if command -v nft > /dev/null; then
-    nft list tables inet | while read -r _ family table; do
-        case $table in "$prefix"*) nft delete table "$family" "$table" ;; esac
-    done
-fi
-for root; do
-    [ "$(cat -- "$root/$marker" 2>/dev/null)" = "$run" ] || continue
-    # A killed server may still be closing its files: the second attempt finds what the first one missed. The marker
-    # goes last, so that a release that failed half-way can be repeated; a mount point stays.
-    for pause in 0.2 0; do
-        find "$root" -xdev -mindepth 1 ! -path "$root/$marker" ! -path "$root/lost+found" -delete 2>/dev/null && break
-        sleep "$pause"
-    done
-    left=$(ls -A --ignore=lost+found --ignore="$marker" -- "$root") || exit 1
-    [ -z "$left" ] || { echo "cannot remove $root/$left" >&2; exit 1; }
-    rm -f -- "$root/$marker"
-    mountpoint -q -- "$root" || rmdir -- "$root" || exit 1
-done
-"""
-)
-
-_SUMS = r"""[ -d "$1" ] || exit 0; cd -- "$1" && find . -type f ! -name "$2" -exec sha256sum -z {} +"""
 
 
 @dataclass(frozen=True)
@@ -201,7 +121,7 @@ class SshCluster:
 
     def copy(self, shares: Sequence[Share]) -> None:
         """Make the shares' folders on all hosts like their sources; only what differs is sent."""
-        _on_all(self._ssh, lambda node: _copy(node, shares))
+        _on_all(self._ssh, lambda node: ssh_folders.copy(node, shares))
 
     def keep(self, note: str) -> None:
         """Raises InfraError: what is not ours is left as it was found."""
@@ -215,11 +135,11 @@ class SshCluster:
             if self._gone:
                 return
             try:
-                _on_all(self._ssh, lambda node: _release(node, self.run_id))
+                _on_all(self._ssh, lambda node: ssh_folders.release(node, self.run_id))
             except InfraError as error:
                 raise InfraError(
                     f"{error}; run {self.run_id} has a record: `harness clean` removes its remains as soon as "
-                    f"that is possible (if it is gone for good: remove {_record(self.run_id)})"
+                    f"that is possible (if it is gone for good: remove {ssh_records.path_of(self.run_id)})"
                 ) from error
             finally:
                 for node in self.nodes:
@@ -227,7 +147,7 @@ class SshCluster:
                 self._control_log.close()
             if self._control_log.failure is not None:
                 log.warning("%s", self._control_log.failure)
-            _record(self.run_id).unlink(missing_ok=True)
+            ssh_records.path_of(self.run_id).unlink(missing_ok=True)
             if self.claim is not None:
                 self.claim.release()
             self._gone = True
@@ -284,9 +204,9 @@ class SshBackend:
         hosts = [Host.parse(text) for text in options.hosts]
         _check_distinct(hosts)
         for share in spec.shares:
-            _check_share(share)
+            ssh_folders.check_share(share)
         path, key = _client_key(Path(options.ssh_key) if options.ssh_key else None)
-        record = _record(spec.run_id)
+        record = ssh_records.path_of(spec.run_id)
         if record.exists():
             raise InfraError(f"run {spec.run_id} has hosts already: `harness clean` removes what a dead run left there")
         control_log = ControlLog(spec.control_log)
@@ -294,9 +214,9 @@ class SshBackend:
         cluster = SshCluster(spec.run_id, nodes, _facts(hosts), options.disposable, control_log)
         try:
             _on_all(nodes, lambda node: self._check_programs(node, options.install))
-            cluster.claim = Claim.take(_claims(record))
-            _write_record(record, spec.run_id, hosts, path)
-            _on_all(nodes, lambda node: _claim(node, spec.run_id))
+            cluster.claim = Claim.take(ssh_records.claim_of(record))
+            ssh_records.write(record, spec.run_id, hosts, path)
+            _on_all(nodes, lambda node: ssh_folders.claim(node, spec.run_id))
             cluster.copy(spec.shares)
         except BaseException:
             if cluster.claim is not None and record.exists():  # the record is ours
@@ -311,24 +231,24 @@ class SshBackend:
     def leftovers(self) -> list[Leftover]:
         """What this machine's runs left on hosts, by the records in the cache folder; the hosts are not asked."""
         found = []
-        for path in sorted(_records().glob("*.json")):
+        for path in sorted(ssh_records.records().glob("*.json")):
             try:
-                record = _read_record(path)
+                record = ssh_records.read(path)
             except InfraError as problem:
                 found.append(Leftover(self.name, path.stem, f"the record {path}", alive=False, broken=str(problem)))
                 continue
             what = f"folders {' '.join(ROOTS)} on {', '.join(record['hosts'])}"
-            found.append(Leftover(self.name, record["run_id"], what, holder(_claims(path)) is not None))
+            found.append(Leftover(self.name, record["run_id"], what, holder(ssh_records.claim_of(path)) is not None))
         return found
 
     def clean(self, run_id: str) -> None:
         """Remove what a dead run left on its hosts. Raises InfraError while it lives, or a host does not answer."""
-        path = _record(run_id)
+        path = ssh_records.path_of(run_id)
         if not path.exists():
             return
-        record = _read_record(path)
+        record = ssh_records.read(path)
         try:
-            claim = Claim.take(_claims(path))
+            claim = Claim.take(ssh_records.claim_of(path))
         except InfraError as problem:
             raise InfraError(f"run {run_id} is still running on {', '.join(record['hosts'])}: {problem}") from None
         try:
@@ -374,53 +294,6 @@ class SshBackend:
         return node.run(["sh", "-c", _MISSING, "missing", *self._programs]).text.split()
 
 
-def _claim(node: RemoteNode, run_id: str) -> None:
-    done = node.run(["sh", "-c", _CLAIM, "claim", MARKER, run_id, *ROOTS], check=False)
-    if done.code == 0:
-        return
-    match done.text.split():
-        case ["run", other, folder]:
-            raise InfraError(
-                f"{node.name}: {folder} on {node.remote.where} belongs to run {other}; if that one is dead: "
-                f"`harness clean` where it was started, or remove {' and '.join(ROOTS)} there"
-            )
-        case ["foreign", folder]:
-            raise InfraError(
-                f"{node.name}: {folder} on {node.remote.where} exists and is not the harness's; move it away first"
-            )
-        case _:
-            raise CommandFailed(node.name, done)
-
-
-def _release(node: RemoteNode, run_id: str) -> None:
-    # A held lease may start a server when it ends: that has to be over before the servers are ended.
-    try:
-        node.heal_leases()
-    finally:
-        node.run(["sh", "-c", _RELEASE, "release", MARKER, run_id, TABLE_PREFIX, *ROOTS], timeout_s=120)
-
-
-def _copy(node: RemoteNode, shares: Sequence[Share]) -> None:
-    for share in shares:
-        _copy_one(node, share)
-
-
-def _copy_one(node: RemoteNode, share: Share) -> None:
-    """Make the share's folder on the host like its source: only what differs (SHA-256) is sent; what is gone goes."""
-    output = node.run(["sh", "-c", _SUMS, "sums", share.path, MARKER]).stdout.decode("utf-8", "surrogateescape")
-    there = {
-        name.removeprefix("./"): digest for digest, _, name in (e.partition("  ") for e in output.split("\0") if e)
-    }
-    here = {str(path.relative_to(share.source)): path for path in sorted(share.source.rglob("*")) if path.is_file()}
-    for name, path in here.items():
-        data = path.read_bytes()
-        if there.get(name) != hashlib.sha256(data).hexdigest():
-            node.write(posixpath.join(share.path, name), data, mode=0o755 if path.stat().st_mode & 0o100 else 0o644)
-    for name in there.keys() - here.keys():
-        node.run(["rm", "-f", "--", posixpath.join(share.path, name)])
-    node.run(["mkdir", "-p", "--", share.path])  # an empty folder is a share too
-
-
 def _check_distinct(hosts: Sequence[Host]) -> None:
     if not hosts:
         raise InfraError("--cluster ssh needs machines: name each with --node [user@]host[:port]")
@@ -429,16 +302,6 @@ def _check_distinct(hosts: Sequence[Host]) -> None:
         if host.address in seen:
             raise InfraError(f"--node {host} and --node {seen[host.address]} are the same machine ({host.address})")
         seen[host.address] = host
-
-
-def _check_share(share: Share) -> None:
-    if not share.source.is_dir():
-        raise InfraError(f"the folder {share.source}, to be shared with the nodes, does not exist")
-    plain = posixpath.normpath(share.path)
-    if plain != share.path or not any(plain.startswith(f"{root}/") for root in ROOTS):
-        raise InfraError(
-            f"a share at {share.path!r} would lie outside of {' and '.join(ROOTS)}, the folders of the harness"
-        )
 
 
 def _client_key(path: Path | None) -> tuple[Path, paramiko.PKey]:
@@ -470,36 +333,6 @@ def _nodes(hosts: Sequence[Host], key: paramiko.PKey, control_log: ControlLog, r
 
 def _facts(hosts: Sequence[Host]) -> dict[str, str]:
     return {"backend": "ssh", "hosts": " ".join(map(str, hosts))}
-
-
-def _records() -> Path:
-    folder = cache_dir() / "ssh"
-    folder.mkdir(exist_ok=True)
-    return folder
-
-
-def _record(run_id: str) -> Path:
-    return _records() / f"{hashlib.sha256(run_id.encode()).hexdigest()[:16]}.json"
-
-
-def _claims(record: Path) -> Path:
-    """Where the claim of the program that made a record stands."""
-    return cache_dir() / "claims" / f"ssh-{record.stem}.owner"
-
-
-def _write_record(path: Path, run_id: str, hosts: Sequence[Host], key: Path) -> None:
-    record = {"run_id": run_id, "hosts": [str(host) for host in hosts], "ssh_key": str(key)}
-    fresh = path.with_suffix(".new")
-    fresh.write_text(json.dumps(record) + "\n")
-    fresh.rename(path)
-
-
-def _read_record(path: Path) -> Mapping[str, Any]:
-    try:
-        record: Mapping[str, Any] = json.loads(path.read_text())
-        return {name: record[name] for name in ("run_id", "hosts", "ssh_key")}
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise InfraError(f"{path} is not a record of a run on existing machines ({error}); remove it") from error
 
 
 _T = TypeVar("_T")
