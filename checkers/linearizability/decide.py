@@ -11,7 +11,7 @@ from checkers.linearizability.closed_table import enumerate_states, worth
 from checkers.linearizability.compiled import jit
 from checkers.linearizability.fast import first_refuted, monitor, partition
 from checkers.linearizability.history.encode import Problem
-from checkers.linearizability.history.events import NEVER, NONE
+from checkers.linearizability.history.events import NONE
 from checkers.linearizability.history.partition import merged
 from checkers.linearizability.history.table import Table
 from checkers.linearizability.outcome import Outcome
@@ -114,10 +114,10 @@ def _stages(problem: Problem, allowed: int, portfolio: Sequence[Stage]) -> Itera
     """What to try, in order, with the steps that each may take. Compiled where that is possible."""
     fast = _compiled(problem)
     if fast is not None:
-        events, unknown, searches = len(fast.history.events), fast.unknown, fast.searches
+        events, unknown, searches = len(fast.history.events), fast.called, fast.searches
     else:
-        events, unknown, searches = len(problem.events), any(problem.ret[op] == NEVER for op in problem.ops), _PLAIN
-    for search, steps in schedule(portfolio, events, allowed, unknown):
+        events, unknown, searches = len(problem.events), problem.unknown, _PLAIN
+    for search, steps in schedule(portfolio, events, allowed, bool(unknown)):
         yield searches[search], steps
 
 
@@ -150,10 +150,7 @@ def uncounted(problem: Problem, meter: Meter) -> Outcome:
 
 def cegar(problem: Problem, meter: Meter) -> Outcome:
     """In plain Python."""
-    called: dict[int, list[int]] = {}
-    for op in problem.ops:
-        if problem.ret[op] == NEVER:
-            called.setdefault(problem.kind[op], []).append(problem.call[op])
+    called = {kind: [problem.call[op] for op in ops] for kind, ops in problem.unknown.items()}
 
     def search(groups: Groups, meter: Meter) -> tuple[Outcome, Sequence[Use]]:
         walk = JustInTime(problem, meter, groups)

@@ -109,22 +109,20 @@ class StepBudget:
 
 def _shrunk(problem: Problem, among: Sequence[int], purse: StepBudget, keep: int) -> Core:
     """What of the completed ops `among` is left when all that can be is relaxed; `keep` steps of the purse stay."""
-    core = list(among)
-    size = max(1, len(core) // 2)
-    while True:
+    core, size = list(among), max(1, len(among) // 2)
+    while size:
         at = 0
         while at < len(core):
             if purse.left <= keep:
-                return Core(sorted(core, key=lambda op: problem.call[op]), complete=False)
+                return Core(sorted(core, key=problem.call.__getitem__), complete=False)
             trial = problem.relaxed(core[at : at + size])
             if purse.refutes(trial):
                 problem = trial
                 del core[at : at + size]
             else:
                 at += size
-        if size == 1:
-            return Core(sorted(core, key=lambda op: problem.call[op]), complete=True)
-        size = size // 2
+        size //= 2
+    return Core(sorted(core, key=problem.call.__getitem__), complete=True)
 
 
 def _latest(problem: Problem, past: _Past, purse: StepBudget) -> int | None:

@@ -91,8 +91,10 @@ class JustInTime:
 
     def _lay_out_tokens(self) -> None:
         """A field per group of unknown ops, wide enough for all of them, with a guard bit on top for comparing."""
-        kinds = [self.problem.kind[op] for op in self.problem.ops if self.problem.ret[op] == NEVER]
-        counts = Counter(self.groups[kind] for kind in kinds if self.groups[kind] != FREE)
+        counts = Counter[int]()
+        for kind, ops in self.problem.unknown.items():
+            if self.groups[kind] != FREE:
+                counts[self.groups[kind]] += len(ops)
         self.token_shift: dict[int, int] = {}
         self.token_field: dict[int, int] = {}
         self.available: dict[int, int] = {}  # group -> called so far
@@ -324,22 +326,17 @@ class JustInTime:
             else:
                 stretches[-1].append(step)
         steps = [step for stretch in stretches for step in stretch]
-        unknown: dict[int, list[int]] = {}
-        for op in reversed(self.problem.ops):
-            if self.problem.ret[op] == NEVER:
-                unknown.setdefault(self.problem.kind[op], []).append(op)
+        unknown = {kind: iter(ops) for kind, ops in self.problem.unknown.items()}
         if not self.exact:
-            return self._coarse(steps, unknown)
-        return [step if step >= 0 else unknown[~step].pop() for step in steps]
+            self.uses = self._used(steps)
+        # (With groups, the order goes as far as there are unknown ops for it.)
+        order = (step if step >= 0 else next(unknown[~step], NONE) for step in steps)
+        return [op for op in order if op != NONE]
 
-    def _coarse(self, steps: Sequence[int], unknown: dict[int, list[int]]) -> list[int]:
-        """The order as far as there are unknown ops for it, and all those it used.
-
-        At which event it used them is not known; so a kind that is not counted, or not alone, is called overdrawn.
+    def _used(self, steps: Sequence[int]) -> Sequence[Use]:
+        """The unknown ops among the steps. At which event they were used is not known; so a kind that is not counted,
+        or not alone, is called overdrawn.
         """
         late = len(self.problem.events)
-        counts = {kind: list(self.groups).count(self.groups[kind]) for kind in unknown}
-        self.uses = [
-            (~step, NONE if self.groups[~step] == FREE or counts[~step] > 1 else late) for step in steps if step < 0
-        ]
-        return [step if step >= 0 else unknown[~step].pop() for step in steps if step >= 0 or unknown[~step]]
+        sharing = Counter(group for group in self.groups if group != FREE)
+        return [(~step, late if sharing[self.groups[~step]] == 1 else NONE) for step in steps if step < 0]
