@@ -83,8 +83,7 @@ def illustrated(problem: Problem, outcome: Outcome, budget: Budget) -> Outcome:
     """
     if outcome.states or len(problem.events) > _ILLUSTRATED:
         return outcome
-    steps = 2_000 + 20 * len(problem.events)
-    told = just_in_time(problem, Meter(min(steps, budget.explain), budget.memory))
+    told = just_in_time(problem, _brief(problem, budget))
     return replace(told, algorithm=outcome.algorithm, core=outcome.core) if told.verdict == Verdict.INVALID else outcome
 
 
@@ -101,13 +100,16 @@ def unmerged(problem: Problem, outcome: Outcome, budget: Budget) -> Outcome:
     for kind in table.kinds:
         plain.kind(kind)
     prefix = problem.before(outcome.position + 1)
-    meter = Meter(min(2_000 + 20 * len(prefix.events), budget.explain), budget.memory)
-    found = just_in_time(Problem(plain, problem.kind, problem.source, prefix.events), meter)
+    found = just_in_time(Problem(plain, problem.kind, problem.source, prefix.events), _brief(prefix, budget))
     if found.verdict != Verdict.INVALID or found.position != len(prefix.events) - 1:
         return outcome
     number = [table.intern(state) for state in plain.states]
     survivors = [(number[state], last) for state, last in found.survivors]
     return replace(outcome, states=[number[state] for state in found.states], survivors=survivors)
+
+
+def _brief(problem: Problem, budget: Budget) -> Meter:
+    return Meter(min(2_000 + 20 * len(problem.events), budget.explain), budget.memory)
 
 
 def _stages(problem: Problem, allowed: int, portfolio: Sequence[Stage]) -> Iterator[tuple[Search, int]]:

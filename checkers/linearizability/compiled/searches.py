@@ -21,16 +21,13 @@ from checkers.linearizability.history.encode import Problem, encode
 from checkers.linearizability.history.events import NEVER, NONE
 from checkers.linearizability.history.table import Dense
 from checkers.linearizability.models.registers import CasRegister
-from checkers.linearizability.outcome import Outcome
+from checkers.linearizability.outcome import SHOWN, Outcome
 from checkers.linearizability.search.cegar import FREE, Groups, Use, by_target, refine
 from checkers.linearizability.search.portfolio import CEGAR, JIT, STATE_FLOW, WGL
 from checkers.linearizability.search.state_flow import state_flow
 from results.history import Call
 from results.op import Op
 from results.verdict import Verdict
-
-_SHOWN: Final = 8
-"""Surviving paths that an outcome names."""
 
 _STATE: Final = np.uint64(0xFFFFFFFF)
 
@@ -125,7 +122,7 @@ class Compiled:
         width = space.width
         states = {int(word & _STATE) for word in space.todo.words[: int(space.todo.links[COUNT]) * width : width]}
         survivors = []
-        for row in range(min(_SHOWN, int(space.front.links[COUNT]))):
+        for row in range(min(SHOWN, int(space.front.links[COUNT]))):
             path = self._path(int(space.node(row)), position)
             survivors.append((int(space.front.words[row * width]), path[-1] if path else NONE))
         return sorted(states), survivors

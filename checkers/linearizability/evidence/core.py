@@ -13,6 +13,7 @@ that is a history which begins with an op for each state, all at the same time: 
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Collection, Sequence
 from typing import Any, Final, NamedTuple
 
@@ -129,20 +130,17 @@ def _latest(problem: Problem, past: _Past, purse: StepBudget) -> int | None:
     """The position of a late call from which on the history is refuted from every state, or None."""
     calls = [position for position, event in enumerate(problem.events) if not event & 1]
     # From the end on, and further back each time: what is short is cheap, and the latest is looked for.
-    high, low, found = len(calls) - 1, 0, None
+    high = len(calls)
     for size in (1 << power for power in range(len(calls).bit_length() + 1)):
         first = max(0, len(calls) - size)
         if purse.refutes(past.cut(calls[first])):
-            low, found = first + 1, calls[first]
-            break
-        high = first - 1
-    while low <= high and purse.left > 0:
-        middle = (low + high) // 2
-        if purse.refutes(past.cut(calls[middle])):
-            found, low = calls[middle], middle + 1
-        else:
-            high = middle - 1
-    return found
+            # The first one from which on it is not refuted (or the purse is empty) comes right behind the latest.
+            behind = bisect_left(
+                calls, True, first + 1, high, key=lambda call: purse.left <= 0 or not purse.refutes(past.cut(call))
+            )
+            return calls[behind - 1]
+        high = first
+    return None
 
 
 def _states(table: Table) -> list[Any] | None:

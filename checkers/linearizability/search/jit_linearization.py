@@ -33,16 +33,13 @@ from checkers.linearizability.budget import Meter, Spent
 from checkers.linearizability.history.encode import Problem
 from checkers.linearizability.history.events import NEVER, NONE
 from checkers.linearizability.history.table import ILLEGAL
-from checkers.linearizability.outcome import Outcome
+from checkers.linearizability.outcome import SHOWN, Outcome
 from checkers.linearizability.search.cegar import FREE, Groups, Use
 from checkers.linearizability.search.portfolio import CEGAR, JIT
 from results.verdict import Verdict
 
 _SCAN: Final = 128
 """Rivals looked at for dominance. A missed one costs work, never truth."""
-
-_SHOWN: Final = 8
-"""Surviving paths that an outcome names."""
 
 _CONFIGURATION: Final = 320
 """Bytes of a configuration in CPython without its masks: dict key, list, tuples, path node."""
@@ -74,7 +71,7 @@ class JustInTime:
     def __init__(self, problem: Problem, meter: Meter, groups: Groups | None = None) -> None:
         self.problem, self.meter = problem, meter
         self.groups = range(len(problem.table.kinds)) if groups is None else groups
-        self.exact = groups is None
+        self.exact, self.name = groups is None, JIT if groups is None else CEGAR
         self.uses: Sequence[Use] = ()
         self.step = problem.table.step
         self.configurations: Configurations = {(0, 0): [(0, 0, 0, None)]}
@@ -121,10 +118,6 @@ class JustInTime:
             return Outcome(Verdict.UNKNOWN, self.name, self.meter.work, self.position, ran_out=str(limit))
         path = next(iter(self.configurations.values()))[0][3]
         return Outcome(Verdict.VALID, self.name, self.meter.work, witness=self._witness(path))
-
-    @property
-    def name(self) -> str:
-        return JIT if self.exact else CEGAR
 
     def _call(self, op: int) -> None:
         kind, ret = self.problem.kind[op], self.problem.ret[op]
@@ -266,38 +259,31 @@ class JustInTime:
         """Add unless an entry there is at least as good; drop those that are now no better than this one."""
         done, hidden, used, _ = entry
         guards = self.guards
-        found = where.get((state, mutators))
-        if found is None:
-            where[state, mutators] = [entry]
-            self._grew()
-            return True
-        self.meter.spend(1 + min(len(found), _SCAN) // 4)
+        found = where.setdefault((state, mutators), [])
+        self.meter.spend(1 + min(len(found), _SCAN) // 4 if found else 0)
         for better, more, fewer, _ in found[:_SCAN]:
             if not (done & ~better or hidden & ~more) and ((used | guards) - fewer) & guards == guards:
                 return False
         if len(found) <= _SCAN:
-            kept = [
+            self.entries -= len(found)
+            found[:] = [
                 (d, h, u, p)
                 for d, h, u, p in found
                 if d & ~done or h & ~hidden or ((u | guards) - used) & guards != guards
             ]
-            self.entries -= len(found) - len(kept)
-            where[state, mutators] = found = kept
+            self.entries += len(found)
         found.append(entry)
-        self._grew()
-        return True
-
-    def _grew(self) -> None:
         self.entries += 1
         self.meter.spend(1)
-        masks = (2 * self.width + self.guards.bit_length()) // 8
+        masks = (2 * self.width + guards.bit_length()) // 8
         self.meter.hold(self.entries * (_CONFIGURATION + masks) + self.problem.table.held)
+        return True
 
     def _stuck(self) -> Outcome:
         states = sorted({state for state, _ in self.seen})
         survivors = []
         # (Of an order that uses too many unknown ops nobody wants to hear.)
-        for (state, _), entries in islice(self.configurations.items(), _SHOWN if self.exact else 0):
+        for (state, _), entries in islice(self.configurations.items(), SHOWN if self.exact else 0):
             path = entries[0][3]
             survivors.append((state, NONE if path is None else self._witness(path)[-1]))
         return Outcome(Verdict.INVALID, self.name, self.meter.work, self.position, states, survivors)
