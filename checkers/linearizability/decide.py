@@ -11,7 +11,7 @@ from checkers.linearizability.closed_table import enumerate_states, worth
 from checkers.linearizability.compiled import jit
 from checkers.linearizability.fast import first_refuted, monitor, partition
 from checkers.linearizability.history.encode import Problem
-from checkers.linearizability.history.events import NEVER, NONE
+from checkers.linearizability.history.events import NONE
 from checkers.linearizability.history.partition import merged
 from checkers.linearizability.history.table import Table
 from checkers.linearizability.outcome import Outcome
@@ -83,8 +83,7 @@ def illustrated(problem: Problem, outcome: Outcome, budget: Budget) -> Outcome:
     """
     if outcome.states or len(problem.events) > _ILLUSTRATED:
         return outcome
-    steps = 2_000 + 20 * len(problem.events)
-    told = just_in_time(problem, Meter(min(steps, budget.explain), budget.memory))
+    told = just_in_time(problem, _brief(problem, budget))
     return replace(told, algorithm=outcome.algorithm, core=outcome.core) if told.verdict == Verdict.INVALID else outcome
 
 
@@ -101,8 +100,7 @@ def unmerged(problem: Problem, outcome: Outcome, budget: Budget) -> Outcome:
     for kind in table.kinds:
         plain.kind(kind)
     prefix = problem.before(outcome.position + 1)
-    meter = Meter(min(2_000 + 20 * len(prefix.events), budget.explain), budget.memory)
-    found = just_in_time(Problem(plain, problem.kind, problem.source, prefix.events), meter)
+    found = just_in_time(Problem(plain, problem.kind, problem.source, prefix.events), _brief(prefix, budget))
     if found.verdict != Verdict.INVALID or found.position != len(prefix.events) - 1:
         return outcome
     number = [table.intern(state) for state in plain.states]
@@ -110,14 +108,18 @@ def unmerged(problem: Problem, outcome: Outcome, budget: Budget) -> Outcome:
     return replace(outcome, states=[number[state] for state in found.states], survivors=survivors)
 
 
+def _brief(problem: Problem, budget: Budget) -> Meter:
+    return Meter(min(2_000 + 20 * len(problem.events), budget.explain), budget.memory)
+
+
 def _stages(problem: Problem, allowed: int, portfolio: Sequence[Stage]) -> Iterator[tuple[Search, int]]:
     """What to try, in order, with the steps that each may take. Compiled where that is possible."""
     fast = _compiled(problem)
     if fast is not None:
-        events, unknown, searches = len(fast.history.events), fast.unknown, fast.searches
+        events, unknown, searches = len(fast.history.events), fast.called, fast.searches
     else:
-        events, unknown, searches = len(problem.events), any(problem.ret[op] == NEVER for op in problem.ops), _PLAIN
-    for search, steps in schedule(portfolio, events, allowed, unknown):
+        events, unknown, searches = len(problem.events), problem.unknown, _PLAIN
+    for search, steps in schedule(portfolio, events, allowed, bool(unknown)):
         yield searches[search], steps
 
 
@@ -150,10 +152,7 @@ def uncounted(problem: Problem, meter: Meter) -> Outcome:
 
 def cegar(problem: Problem, meter: Meter) -> Outcome:
     """In plain Python."""
-    called: dict[int, list[int]] = {}
-    for op in problem.ops:
-        if problem.ret[op] == NEVER:
-            called.setdefault(problem.kind[op], []).append(problem.call[op])
+    called = {kind: [problem.call[op] for op in ops] for kind, ops in problem.unknown.items()}
 
     def search(groups: Groups, meter: Meter) -> tuple[Outcome, Sequence[Use]]:
         walk = JustInTime(problem, meter, groups)

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from checkers.linearizability.history.events import NONE
 from results.verdict import Verdict
+
+SHOWN: Final = 8
+"""Surviving paths that an outcome names."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -167,10 +167,9 @@ def _judge_all(
             continue
         code = judge(kind[begin:end], call[begin:end], ret[begin:end], dense, group, place, space, rows, quick)
         work += space.told[WORK]
-        if code == VALID:
-            verdict[history] = VALID
-        elif code == INVALID:
-            verdict[history] = INVALID
+        if code != SPENT:
+            verdict[history] = code
+        if code == INVALID:
             failing[history] = source[begin + (place.events[space.told[POSITION]] >> 1)]
     return work
 

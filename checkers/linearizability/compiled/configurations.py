@@ -130,14 +130,11 @@ def _find(words: Words, row: Words, at_row: int, width: int, links: Longs) -> in
 @loop
 def _index(words: Words, width: int, links: Longs) -> None:
     """Puts all rows into the hash table, which has none yet."""
-    capacity = links[CAPACITY]
-    size, table = 2 * capacity - 1, CHAIN + 2 * capacity
     for number in range(links[COUNT]):
-        place = table + int(np.int64(_hash(words, number * width, width) & np.uint64(size)))
-        while links[place + size + 1] == links[EPOCH]:
-            place = table + ((place - table + 1) & size)
-        links[place] = number
-        links[place + size + 1] = links[EPOCH]
+        place = _find(words, words, number * width, width, links)
+        if place >= 0:
+            links[place] = number
+            links[place + 2 * links[CAPACITY]] = links[EPOCH]
 
 
 @inlined

@@ -22,7 +22,7 @@ from checkers.linearizability.closed_table import MAX_STATES, worth
 from checkers.linearizability.compiled.batch_kernel import BATCH, judge, quick_steps, room
 from checkers.linearizability.compiled.code_cache import Part, ensure
 from checkers.linearizability.compiled.jit import compiled, inlined, loop
-from checkers.linearizability.compiled.kernel import INVALID, POSITION, VALID, WORK, Space
+from checkers.linearizability.compiled.kernel import INVALID, POSITION, SPENT, WORK, Space
 from checkers.linearizability.compiled.workspace import workspace
 from checkers.linearizability.history.events import NEVER, NONE, Bytes, Ints, Longs
 from checkers.linearizability.history.table import BLIND, ILLEGAL, PURE, Dense
@@ -243,10 +243,9 @@ def _judge_keys(
         work += space.told[WORK]
         if not _in_order(place.events[: 2 * len(ret) - (ret == NEVER).sum()], call, ret):
             continue
-        if code == VALID:
-            verdict[key] = VALID
-        elif code == INVALID:
-            verdict[key] = INVALID
+        if code != SPENT:
+            verdict[key] = code
+        if code == INVALID:
             failing[key] = call[place.events[space.told[POSITION]] >> 1]
     return work
 

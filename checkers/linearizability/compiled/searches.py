@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property, partial
 from typing import Final
 
@@ -20,16 +21,13 @@ from checkers.linearizability.history.encode import Problem, encode
 from checkers.linearizability.history.events import NEVER, NONE
 from checkers.linearizability.history.table import Dense
 from checkers.linearizability.models.registers import CasRegister
-from checkers.linearizability.outcome import Outcome
+from checkers.linearizability.outcome import SHOWN, Outcome
 from checkers.linearizability.search.cegar import FREE, Groups, Use, by_target, refine
 from checkers.linearizability.search.portfolio import CEGAR, JIT, STATE_FLOW, WGL
 from checkers.linearizability.search.state_flow import state_flow
 from results.history import Call
 from results.op import Op
 from results.verdict import Verdict
-
-_SHOWN: Final = 8
-"""Surviving paths that an outcome names."""
 
 _STATE: Final = np.uint64(0xFFFFFFFF)
 
@@ -47,36 +45,30 @@ class Compiled:
         dense = enumerate_states(problem.table, max_cells=worth(len(problem.events)))
         if dense is None:
             return None
-        history = columns(problem, dense)
-        return cls(problem, dense, history)
+        return cls(problem, dense, columns(problem, dense))
 
     def just_in_time(self, meter: Meter) -> Outcome:
         """Complete: valid with a witness, invalid with the earliest proof, or unknown with the event reached."""
-        return self._walk(meter)
+        return self._walk(JIT, meter)
 
     def cegar(self, meter: Meter) -> Outcome:
         """Complete as well, see `search.cegar`; where it ends early, how far it got says nothing."""
         return refine(self._counted, self.called, self.group, meter)
 
     def _counted(self, groups: Groups, meter: Meter) -> tuple[Outcome, Sequence[Use]]:
-        space, name = workspace(), CEGAR
-        budget = meter.steps - meter.work
-        code = space.walk(self.history, self.dense, kernel.RECORD, budget, meter.memory, groups)
-        meter.work += int(space.told[kernel.WORK])
-        position = int(space.told[kernel.POSITION])
-        if code == kernel.INVALID:
-            states, _ = self._evidence(position, meter, groups)
-            return Outcome(Verdict.INVALID, name, meter.work, self._original(position), states), ()
-        if code != kernel.VALID:
-            return Outcome(Verdict.UNKNOWN, name, meter.work, ran_out=_limit(code, meter)), ()
+        outcome = self._walk(CEGAR, meter, groups)
+        if outcome.verdict != Verdict.VALID:
+            # (Of an order that uses too many unknown ops nobody wants to hear.)
+            position = outcome.position if outcome.verdict == Verdict.INVALID else NONE
+            return replace(outcome, position=position, survivors=()), ()
         uses: list[Use] = []
+        space = workspace()
         node = space.node(0)
         while node >= 0:
             node, step, position = space.tree[3 * node : 3 * node + 3].tolist()
             if step < 0:
                 uses.append((~step, position))
-        witness = self._path(space.node(0), len(self.history.events))
-        return Outcome(Verdict.VALID, name, meter.work, witness=witness), uses[::-1]
+        return outcome, uses[::-1]
 
     def wgl(self, meter: Meter) -> Outcome:
         """Depth first. Only ever answers `valid`."""
@@ -92,7 +84,7 @@ class Compiled:
     def refuters(self) -> Sequence[Callable[[Problem, Meter], Outcome]]:
         """Only ever answer `invalid`, with no more than that. Cheap ones first."""
         free = [FREE] * len(self.group)
-        counting: Sequence[Groups | None] = (free, self.group, None) if self.unknown else (None,)
+        counting: Sequence[Groups | None] = (free, self.group, None) if self.called else (None,)
         return [_stage(partial(self._refute, groups)) for groups in counting]
 
     def _refute(self, groups: Groups | None, meter: Meter) -> Outcome:
@@ -102,22 +94,21 @@ class Compiled:
         verdict = Verdict.INVALID if code == kernel.INVALID else Verdict.UNKNOWN
         return Outcome(verdict, JIT, meter.work)
 
-    def _walk(self, meter: Meter) -> Outcome:
+    def _walk(self, name: str, meter: Meter, groups: Groups | None = None) -> Outcome:
+        """`groups`: with them, a witness may use unknown ops too often."""
         space = workspace()
-        code = space.walk(self.history, self.dense, kernel.RECORD, meter.steps - meter.work, meter.memory)
+        code = space.walk(self.history, self.dense, kernel.RECORD, meter.steps - meter.work, meter.memory, groups)
         meter.work += int(space.told[kernel.WORK])
         position = int(space.told[kernel.POSITION])
         if code == kernel.INVALID:
-            states, survivors = self._evidence(position, meter)
-            return Outcome(Verdict.INVALID, JIT, meter.work, self._original(position), states, survivors)
+            states, survivors = self._evidence(position, meter, groups)
+            return Outcome(Verdict.INVALID, name, meter.work, self._original(position), states, survivors)
         if code == kernel.VALID:
             witness = self._path(space.node(0), len(self.history.events))
-            return Outcome(Verdict.VALID, JIT, meter.work, witness=witness)
-        return Outcome(Verdict.UNKNOWN, JIT, meter.work, self._original(position), ran_out=_limit(code, meter))
+            return Outcome(Verdict.VALID, name, meter.work, witness=witness)
+        return Outcome(Verdict.UNKNOWN, name, meter.work, self._original(position), ran_out=_limit(code, meter))
 
-    def _evidence(
-        self, position: int, meter: Meter, groups: Groups | None = None
-    ) -> tuple[list[int], list[tuple[int, int]]]:
+    def _evidence(self, position: int, meter: Meter, groups: Groups | None) -> tuple[list[int], list[tuple[int, int]]]:
         """The states possible before the event that proves the violation, and where a few orders ended.
 
         With `groups`, perhaps more states, and orders that need not be possible.
@@ -131,7 +122,7 @@ class Compiled:
         width = space.width
         states = {int(word & _STATE) for word in space.todo.words[: int(space.todo.links[COUNT]) * width : width]}
         survivors = []
-        for row in range(min(_SHOWN, int(space.front.links[COUNT]))):
+        for row in range(min(SHOWN, int(space.front.links[COUNT]))):
             path = self._path(int(space.node(row)), position)
             survivors.append((int(space.front.words[row * width]), path[-1] if path else NONE))
         return sorted(states), survivors
@@ -158,14 +149,9 @@ class Compiled:
             STATE_FLOW: state_flow,
         }
 
-    @property
-    def unknown(self) -> bool:
-        """Are there unknown ops that may change something?"""
-        return bool(self.called)
-
     @cached_property
     def called(self) -> Mapping[int, Sequence[int]]:
-        """Per kind, where unknown ops of it are called."""
+        """Per kind, where unknown ops of it are called that may change something."""
         op = self.history.events >> 1
         found: dict[int, list[int]] = {}
         for position in np.nonzero(self.history.ret[op] == NEVER)[0].tolist():

@@ -58,8 +58,6 @@ def search(history: Columns, dense: Dense, budget: int, order: Ints) -> tuple[in
     that come before the next return, so that it is tried last.
     """
     ops, events = history.kind.shape[0], history.events.shape[0]
-    end = events
-    following, preceding = np.full(events + 1, end, np.int32), np.full(events + 1, end, np.int32)
     event_of = np.zeros(events + 1, np.int32)
     call_cell, return_cell = np.full(ops, -1, np.int32), np.full(ops, -1, np.int32)
     late = np.zeros(ops, np.int32)
@@ -86,10 +84,9 @@ def search(history: Columns, dense: Dense, budget: int, order: Ints) -> tuple[in
             call_cell[op] = cell
         event_of[cell] = history.events[position]
         cell += 1
-    for i in range(cell):
-        following[i] = i + 1 if i + 1 < cell else end
-        preceding[i] = i - 1 if i else end
-    following[end] = 0 if cell else end
+    end = cell
+    following, preceding = np.arange(1, end + 2).astype(np.int32), np.arange(-1, end).astype(np.int32)
+    following[end], preceding[0] = 0, end
     size = 64
     limit = min(budget, 1 << 22)
     while size < 2 * min(limit, 4 * events + 64):

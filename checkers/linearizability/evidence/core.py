@@ -13,6 +13,7 @@ that is a history which begins with an op for each state, all at the same time: 
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Collection, Sequence
 from typing import Any, Final, NamedTuple
 
@@ -109,42 +110,37 @@ class StepBudget:
 
 def _shrunk(problem: Problem, among: Sequence[int], purse: StepBudget, keep: int) -> Core:
     """What of the completed ops `among` is left when all that can be is relaxed; `keep` steps of the purse stay."""
-    core = list(among)
-    size = max(1, len(core) // 2)
-    while True:
+    core, size = list(among), max(1, len(among) // 2)
+    while size:
         at = 0
         while at < len(core):
             if purse.left <= keep:
-                return Core(sorted(core, key=lambda op: problem.call[op]), complete=False)
+                return Core(sorted(core, key=problem.call.__getitem__), complete=False)
             trial = problem.relaxed(core[at : at + size])
             if purse.refutes(trial):
                 problem = trial
                 del core[at : at + size]
             else:
                 at += size
-        if size == 1:
-            return Core(sorted(core, key=lambda op: problem.call[op]), complete=True)
-        size = size // 2
+        size //= 2
+    return Core(sorted(core, key=problem.call.__getitem__), complete=True)
 
 
 def _latest(problem: Problem, past: _Past, purse: StepBudget) -> int | None:
     """The position of a late call from which on the history is refuted from every state, or None."""
     calls = [position for position, event in enumerate(problem.events) if not event & 1]
     # From the end on, and further back each time: what is short is cheap, and the latest is looked for.
-    high, low, found = len(calls) - 1, 0, None
+    high = len(calls)
     for size in (1 << power for power in range(len(calls).bit_length() + 1)):
         first = max(0, len(calls) - size)
         if purse.refutes(past.cut(calls[first])):
-            low, found = first + 1, calls[first]
-            break
-        high = first - 1
-    while low <= high and purse.left > 0:
-        middle = (low + high) // 2
-        if purse.refutes(past.cut(calls[middle])):
-            found, low = calls[middle], middle + 1
-        else:
-            high = middle - 1
-    return found
+            # The first one from which on it is not refuted (or the purse is empty) comes right behind the latest.
+            behind = bisect_left(
+                calls, True, first + 1, high, key=lambda call: purse.left <= 0 or not purse.refutes(past.cut(call))
+            )
+            return calls[behind - 1]
+        high = first
+    return None
 
 
 def _states(table: Table) -> list[Any] | None:

@@ -28,9 +28,8 @@ def columns(problem: Problem, dense: Dense) -> Columns:
     events = np.array(problem.events, dtype=np.int32)
     ret = np.array(problem.ret, dtype=np.int64)
     op = events >> 1
-    useless = (ret[op] == NEVER) & ((dense.flags[kind[op]] & PURE) != 0) if len(events) else np.zeros(0, dtype=bool)
-    if useless.any():
-        events = np.ascontiguousarray(events[~useless])
-        returns = np.nonzero(events & 1)[0]
-        ret[events[returns] >> 1] = returns
+    useless = (ret[op] == NEVER) & ((dense.flags[kind[op]] & PURE) != 0)
+    events = events[~useless]
+    returns = np.nonzero(events & 1)[0]
+    ret[events[returns] >> 1] = returns
     return Columns(events, kind, ret)

@@ -48,6 +48,15 @@ class Problem:
         """The ops that return, in order of return."""
         return [event >> 1 for event in self.events if event & 1]
 
+    @property
+    def unknown(self) -> dict[int, list[int]]:
+        """By kind, the ops that never return, in order of call."""
+        found: dict[int, list[int]] = {}
+        for op in self.ops:
+            if self.ret[op] == NEVER:
+                found.setdefault(self.kind[op], []).append(op)
+        return found
+
     def pure(self, op: int) -> bool:
         return self.table.pure[self.kind[op]]
 

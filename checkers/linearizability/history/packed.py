@@ -51,24 +51,16 @@ class Packed:
 def pack(histories: Iterable[Sequence[Call] | History], model: Model[Any]) -> Packed:
     """Calls of one object each, as arrays with a shared table. Raises ValueError as `encode` does, with the history."""
     table = Table(model)
-    kind: list[int] = []
-    call: list[int] = []
-    ret: list[int] = []
-    source: list[int] = []
+    columns: tuple[list[int], ...] = ([], [], [], [])
     first = [0]
     for number, history in enumerate(histories):
         try:
             one = encode(calls_of(history), model, table)
         except ValueError as problem:
             raise ValueError(f"history {number}: {problem}") from None
-        kind += one.kind
-        call += one.call
-        ret += one.ret
-        source += one.source
-        first.append(len(kind))
+        for column, more in zip(columns, (one.kind, one.call, one.ret, one.source), strict=True):
+            column.extend(more)
+        first.append(first[-1] + len(one.kind))
     table.seal_kinds()
-    long = np.int64
-    return Packed(
-        table, np.array(kind, np.int32), np.array(call, long), np.array(ret, long), np.array(first, long),
-        np.array(source, long),
-    )  # fmt: skip
+    kind, call, ret, source = (np.array(column, np.int64) for column in columns)
+    return Packed(table, kind.astype(np.int32), call, ret, np.array(first, np.int64), source)

@@ -48,13 +48,12 @@ def story(problem: Problem, position: int, op: int, core: Sequence[int]) -> str:
     if what.f not in ("read", "cas"):
         return ""
     seen = what.value if what.f == "read" else what.value[0]
+    initial = seen == problem.table.model.initial
     writers = [w for w in problem.before(position).ops if w != op and _leaves(problem.what(w)) == (seen,)]
-    if not writers and seen != problem.table.model.initial:
+    if not writers and not initial:
         return f"nothing had written {show(seen)} until then"
-    if len(writers) > 1 or (writers and seen == problem.table.model.initial):
-        return ""
     written = problem.ret[writers[0]] if writers else NONE
-    if writers and written == NEVER:
+    if len(writers) + initial > 1 or written == NEVER:
         return ""
     gone = [
         other

@@ -33,16 +33,13 @@ from checkers.linearizability.budget import Meter, Spent
 from checkers.linearizability.history.encode import Problem
 from checkers.linearizability.history.events import NEVER, NONE
 from checkers.linearizability.history.table import ILLEGAL
-from checkers.linearizability.outcome import Outcome
+from checkers.linearizability.outcome import SHOWN, Outcome
 from checkers.linearizability.search.cegar import FREE, Groups, Use
 from checkers.linearizability.search.portfolio import CEGAR, JIT
 from results.verdict import Verdict
 
 _SCAN: Final = 128
 """Rivals looked at for dominance. A missed one costs work, never truth."""
-
-_SHOWN: Final = 8
-"""Surviving paths that an outcome names."""
 
 _CONFIGURATION: Final = 320
 """Bytes of a configuration in CPython without its masks: dict key, list, tuples, path node."""
@@ -74,7 +71,7 @@ class JustInTime:
     def __init__(self, problem: Problem, meter: Meter, groups: Groups | None = None) -> None:
         self.problem, self.meter = problem, meter
         self.groups = range(len(problem.table.kinds)) if groups is None else groups
-        self.exact = groups is None
+        self.exact, self.name = groups is None, JIT if groups is None else CEGAR
         self.uses: Sequence[Use] = ()
         self.step = problem.table.step
         self.configurations: Configurations = {(0, 0): [(0, 0, 0, None)]}
@@ -91,8 +88,10 @@ class JustInTime:
 
     def _lay_out_tokens(self) -> None:
         """A field per group of unknown ops, wide enough for all of them, with a guard bit on top for comparing."""
-        kinds = [self.problem.kind[op] for op in self.problem.ops if self.problem.ret[op] == NEVER]
-        counts = Counter(self.groups[kind] for kind in kinds if self.groups[kind] != FREE)
+        counts = Counter[int]()
+        for kind, ops in self.problem.unknown.items():
+            if self.groups[kind] != FREE:
+                counts[self.groups[kind]] += len(ops)
         self.token_shift: dict[int, int] = {}
         self.token_field: dict[int, int] = {}
         self.available: dict[int, int] = {}  # group -> called so far
@@ -119,10 +118,6 @@ class JustInTime:
             return Outcome(Verdict.UNKNOWN, self.name, self.meter.work, self.position, ran_out=str(limit))
         path = next(iter(self.configurations.values()))[0][3]
         return Outcome(Verdict.VALID, self.name, self.meter.work, witness=self._witness(path))
-
-    @property
-    def name(self) -> str:
-        return JIT if self.exact else CEGAR
 
     def _call(self, op: int) -> None:
         kind, ret = self.problem.kind[op], self.problem.ret[op]
@@ -264,38 +259,31 @@ class JustInTime:
         """Add unless an entry there is at least as good; drop those that are now no better than this one."""
         done, hidden, used, _ = entry
         guards = self.guards
-        found = where.get((state, mutators))
-        if found is None:
-            where[state, mutators] = [entry]
-            self._grew()
-            return True
-        self.meter.spend(1 + min(len(found), _SCAN) // 4)
+        found = where.setdefault((state, mutators), [])
+        self.meter.spend(1 + min(len(found), _SCAN) // 4 if found else 0)
         for better, more, fewer, _ in found[:_SCAN]:
             if not (done & ~better or hidden & ~more) and ((used | guards) - fewer) & guards == guards:
                 return False
         if len(found) <= _SCAN:
-            kept = [
+            self.entries -= len(found)
+            found[:] = [
                 (d, h, u, p)
                 for d, h, u, p in found
                 if d & ~done or h & ~hidden or ((u | guards) - used) & guards != guards
             ]
-            self.entries -= len(found) - len(kept)
-            where[state, mutators] = found = kept
+            self.entries += len(found)
         found.append(entry)
-        self._grew()
-        return True
-
-    def _grew(self) -> None:
         self.entries += 1
         self.meter.spend(1)
-        masks = (2 * self.width + self.guards.bit_length()) // 8
+        masks = (2 * self.width + guards.bit_length()) // 8
         self.meter.hold(self.entries * (_CONFIGURATION + masks) + self.problem.table.held)
+        return True
 
     def _stuck(self) -> Outcome:
         states = sorted({state for state, _ in self.seen})
         survivors = []
         # (Of an order that uses too many unknown ops nobody wants to hear.)
-        for (state, _), entries in islice(self.configurations.items(), _SHOWN if self.exact else 0):
+        for (state, _), entries in islice(self.configurations.items(), SHOWN if self.exact else 0):
             path = entries[0][3]
             survivors.append((state, NONE if path is None else self._witness(path)[-1]))
         return Outcome(Verdict.INVALID, self.name, self.meter.work, self.position, states, survivors)
@@ -324,22 +312,17 @@ class JustInTime:
             else:
                 stretches[-1].append(step)
         steps = [step for stretch in stretches for step in stretch]
-        unknown: dict[int, list[int]] = {}
-        for op in reversed(self.problem.ops):
-            if self.problem.ret[op] == NEVER:
-                unknown.setdefault(self.problem.kind[op], []).append(op)
+        unknown = {kind: iter(ops) for kind, ops in self.problem.unknown.items()}
         if not self.exact:
-            return self._coarse(steps, unknown)
-        return [step if step >= 0 else unknown[~step].pop() for step in steps]
+            self.uses = self._used(steps)
+        # (With groups, the order goes as far as there are unknown ops for it.)
+        order = (step if step >= 0 else next(unknown[~step], NONE) for step in steps)
+        return [op for op in order if op != NONE]
 
-    def _coarse(self, steps: Sequence[int], unknown: dict[int, list[int]]) -> list[int]:
-        """The order as far as there are unknown ops for it, and all those it used.
-
-        At which event it used them is not known; so a kind that is not counted, or not alone, is called overdrawn.
+    def _used(self, steps: Sequence[int]) -> Sequence[Use]:
+        """The unknown ops among the steps. At which event they were used is not known; so a kind that is not counted,
+        or not alone, is called overdrawn.
         """
         late = len(self.problem.events)
-        counts = {kind: list(self.groups).count(self.groups[kind]) for kind in unknown}
-        self.uses = [
-            (~step, NONE if self.groups[~step] == FREE or counts[~step] > 1 else late) for step in steps if step < 0
-        ]
-        return [step if step >= 0 else unknown[~step].pop() for step in steps if step >= 0 or unknown[~step]]
+        sharing = Counter(group for group in self.groups if group != FREE)
+        return [(~step, late if sharing[self.groups[~step]] == 1 else NONE) for step in steps if step < 0]

@@ -52,7 +52,8 @@ def state_flow(problem: Problem, meter: Meter) -> Outcome:
                 if open_mutators == 0:
                     meter.spend(len(dense.step))
                     before, begin = flows.possible, position + 1
-                    flows.close()
+                    flows.possible = flows.after()
+                    flows.begin()
                     if not flows.possible:
                         return Outcome(Verdict.INVALID, STATE_FLOW, meter.work, position, sorted(before))
     except Spent as limit:
@@ -76,16 +77,16 @@ class _Flows:
         ]
         self.possible: Sequence[int] = [0]
         self.tokens = [0] * self.size  # unknown ops that may enter a state
-        self.anything = False  # a step to nobody knows where: this stretch proves nothing
-        self.loose = False  # ... and neither do all later ones, as it is an unknown op
-        self._begin()
+        self.loose = False  # an unknown op leads nobody knows where: no stretch from here on proves anything
+        self.begin()
 
-    def _begin(self) -> None:
+    def begin(self) -> None:
+        """A stretch of which nothing is known yet."""
         self.net = [0] * self.size
         self.entered: set[int] = set()
         self.exited: set[int] = set()
         self.seen: set[int] = set()
-        self.anything = False
+        self.anything = False  # a step to nobody knows where: this stretch proves nothing
 
     def perhaps(self, kind: int) -> None:
         """An unknown op was called."""
@@ -107,12 +108,10 @@ class _Flows:
             self.net[self.source[kind]] -= 1
             self.exited.add(self.source[kind])
 
-    def close(self) -> None:
-        """The stretch is over: which states are possible now?"""
+    def after(self) -> Sequence[int]:
+        """The states that are possible when the stretch is over."""
         if self.anything or self.loose:
-            self.possible = range(self.size)
-            self._begin()
-            return
+            return range(self.size)
         spare = [net + token for net, token in zip(self.net, self.tokens, strict=True)]
         within = self.entered.union(state for state, token in enumerate(self.tokens) if token)
         missing = [legal for legal in map(self.legal.__getitem__, self.seen) if not legal & within]
@@ -126,8 +125,7 @@ class _Flows:
                 # Whatever happened left the beginning first, so that this is the end only if there is a way back.
                 if not left and (not self.entered or first in self.exited or within - self.entered):
                     after.add(first)
-        self.possible = sorted(after)
-        self._begin()
+        return sorted(after)
 
 
 def _single(states: Iterable[int]) -> int:

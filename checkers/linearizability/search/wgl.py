@@ -38,10 +38,7 @@ class _Search:
 
     def __init__(self, problem: Problem, meter: Meter) -> None:
         self.problem, self.meter = problem, meter
-        self.unknown: dict[int, list[int]] = {}
-        for op in problem.ops:
-            if problem.ret[op] == NEVER:
-                self.unknown.setdefault(problem.kind[op], []).append(op)
+        self.unknown = problem.unknown
         self.used = dict.fromkeys(self.unknown, 0)
         size = len(problem.events)
         self.head = size
