@@ -118,7 +118,7 @@ def check_batch(
 def _walked(packed: Packed | Apart, budget: Budget, verdict: Bytes, failing: Longs) -> int:
     """What compiled loops decide. Returns the work."""
     if isinstance(packed, Apart):
-        from checkers.linearizability.compiled.key_batch import walk_keys
+        from checkers.linearizability.compiled.kv_batch import walk_keys
 
         return walk_keys(packed.histories, budget.memory, verdict, failing)
     from checkers.linearizability.compiled.batch_kernel import walk_packed

@@ -74,7 +74,7 @@ def pack_part(table: pa.Table, model: Model[Any]) -> Part:
     order = order[kept[order]]
     kinds.table.seal_kinds()
     if not len(groups):
-        return Part(spans, np.nonzero(odd)[0].tolist(), None, np.zeros(0, np.int64), [], sizes, completed)
+        return Part(spans, np.nonzero(odd)[0].tolist(), None, np.zeros(0, np.int64), [], completed, sizes)
     slot = np.searchsorted(groups, _pair(run[order], key[order]))
     first = np.zeros(len(groups) + 1, np.int64)
     np.cumsum(np.bincount(slot, minlength=len(groups)), out=first[1:])

@@ -35,7 +35,7 @@ from checkers.linearizability.closed_table import enumerate_states
 from checkers.linearizability.compiled import kernel
 from checkers.linearizability.compiled.code_cache import ensure, prune
 from checkers.linearizability.compiled.jit import enabled, plain
-from checkers.linearizability.compiled.key_batch import KEYS
+from checkers.linearizability.compiled.kv_batch import KEYS
 from checkers.linearizability.compiled.searches import Compiled
 from checkers.linearizability.compiled.workspace import Workspace
 from checkers.linearizability.decide import decide

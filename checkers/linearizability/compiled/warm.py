@@ -14,7 +14,7 @@ def warm() -> str:
     if not jit.enabled():
         return "nothing to compile: Numba is not installed, or switched off; checks run in plain Python"
     # Numba is imported here, and only where it may be used.
-    from checkers.linearizability.compiled.key_batch import KEYS
+    from checkers.linearizability.compiled.kv_batch import KEYS
 
     began = time.perf_counter()
     ensure(KEYS)

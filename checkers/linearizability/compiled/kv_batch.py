@@ -35,10 +35,10 @@ _APPEND: Final = 2
 _CODES: Final = {"get": _GET, "put": _PUT, "append": _APPEND}
 
 _AT_ONCE: Final = 1 << 22
-"""Characters in a portion of keys. A key that has more is one by itself."""
+"""Characters in a batch of keys. A key that has more is one by itself."""
 
 
-class Portion:
+class KvBatch:
     """Keys one behind the other. `begin`: the number of the first.
 
     ops      three numbers each: its kind, when it was called, when it returned; those of key k from `3 * first[k]` on.
@@ -254,28 +254,28 @@ def walk_keys(histories: Sequence[Sequence[Call]], memory: int, verdict: Bytes, 
     """`batch_kernel.walk_packed` for keys of `KV`."""
     ensure(KEYS)
     work = 0
-    for portion in _portions(histories):
+    for batch in _batches(histories):
         space, rows = workspace().prepare(MAX_STATES, memory)
-        first = np.array(portion.first)
-        characters = np.frombuffer("".join(portion.strings).encode("utf-32-le", "surrogatepass"), np.uint32)
-        sizes = np.array(list(map(len, portion.strings)))
-        own = slice(portion.begin, portion.begin + len(first) - 1)
+        first = np.array(batch.first)
+        characters = np.frombuffer("".join(batch.strings).encode("utf-32-le", "surrogatepass"), np.uint32)
+        sizes = np.array(list(map(len, batch.strings)))
+        own = slice(batch.begin, batch.begin + len(first) - 1)
         work += _judge_keys(
-            np.array(portion.ops), first, characters, sizes, np.array(portion.fs), np.array(portion.kinds), space, rows,
+            np.array(batch.ops), first, characters, sizes, np.array(batch.fs), np.array(batch.kinds), space, rows,
             quick_steps(), verdict[own], failing[own],
         )  # fmt: skip
     return work
 
 
-def _portions(histories: Iterable[Sequence[Call]]) -> Iterator[Portion]:
-    portion = Portion(0)
+def _batches(histories: Iterable[Sequence[Call]]) -> Iterator[KvBatch]:
+    batch = KvBatch(0)
     for key, calls in enumerate(histories):
-        portion.add(calls)
-        if portion.characters > _AT_ONCE:
-            yield portion
-            portion = Portion(key + 1)
-    if portion.strings:
-        yield portion
+        batch.add(calls)
+        if batch.characters > _AT_ONCE:
+            yield batch
+            batch = KvBatch(key + 1)
+    if batch.strings:
+        yield batch
 
 
 def _run_keys() -> None:
