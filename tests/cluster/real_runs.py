@@ -42,7 +42,7 @@ def until(true: Callable[[], bool], what: str, patience_s: float = PATIENCE_S) -
 class Going:
     """A `harness` command that was started; its output goes to files, so that it never waits for a reader.
 
-    `store`: where this process finds the store. `said`: what the files with the output are called.
+    `store`: where this process finds the store. `output`: what the files with the output are called.
     """
 
     def __init__(self, argv: Sequence[str | Path], store: Path, output: Path) -> None:
@@ -132,7 +132,7 @@ def going(
     """`harness run ARGS --store STORE`, started; on the small DLedger group where ARGS name nothing else. However the
     test ends, the command has ended too.
 
-    `seen`: where this process finds the store, when `wrapper` shows the command another file system. `said`: what the
+    `seen`: where this process finds the store, when `wrapper` shows the command another file system. `output`: what the
     files with the output are called, where several runs have one store.
     """
     dledger = () if {"--workload", "--plan", "--topology"}.intersection(args) else ("--workload", "register")

@@ -130,7 +130,7 @@ def own_engine(folder: Path) -> Iterator[dict[str, str]]:
             (cache / there.name).symlink_to(there)
     socket = f"unix://{folder}/docker.sock"
     env = {"HARNESS_CACHE": str(cache), "DOCKER_HOST": socket}
-    program = f"from infra import engine; engine._SOCKET = {socket!r}; engine.{{}}"
+    program = f"from infra.machines import engine; engine._SOCKET = {socket!r}; engine.{{}}"
     here = {**os.environ, **env, "PYTHONPATH": str(ROOT)}
     subprocess.run([sys.executable, "-c", program.format("start_engine(print)")], env=here, check=True)
     try:
@@ -172,7 +172,7 @@ def test_the_engine_stops_in_mid_run(tmp_path: Path) -> None:
 
 def start_again(env: dict[str, str]) -> None:
     """The same engine, once more."""
-    program = f"from infra import engine; engine._SOCKET = {env['DOCKER_HOST']!r}; engine.start_engine(print)"
+    program = f"from infra.machines import engine; engine._SOCKET = {env['DOCKER_HOST']!r}; engine.start_engine(print)"
     here = {**os.environ, **env, "PYTHONPATH": str(ROOT)}
     subprocess.run([sys.executable, "-c", program], env=here, check=True)
 

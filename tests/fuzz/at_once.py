@@ -31,7 +31,7 @@ def one_round(number: int, folder: Path) -> list[str]:
             # Of the same name, and begun within the same second: they compete for folders, links and addresses.
             cluster = ("docker", "local")[(number + i) % 2]
             seed = str(AT_ONCE * number + i)
-            run = going("--cluster", cluster, "--seed", seed, *SHORT, store=store, said=folder / f"run{i}")
+            run = going("--cluster", cluster, "--seed", seed, *SHORT, store=store, output=folder / f"run{i}")
             started.append(stack.enter_context(run))
         ended = [run.wait() for run in started]
     wrong = [f"ended with {run.code}: {run.err}" for run in ended if run.code not in (0, 1, 2)]
