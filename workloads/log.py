@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 from random import Random
-from typing import ClassVar, Final
+from typing import ClassVar, Final, TypeVar
 
 import harness.generator as gen
 from checkers.api import Checker
@@ -41,6 +41,8 @@ from workloads.ground_truth import read_all
 from workloads.masters import Masters
 from workloads.places import TopicLayout, make, topic_layout
 from workloads.reading import Polls, ReadToEnd
+
+C = TypeVar("C", bound=BrokerClient)
 
 QUEUES: Final = 4
 """Queues of the topic on each broker group."""
@@ -108,14 +110,14 @@ class LogWorkload(Workload):
             await self._producers.start(self.plan.concurrency)
 
     def client(self, context: RunContext, thread: int) -> Client:
-        return LogOps(*self.client_arguments(thread))
+        return self.connect(LogOps, thread)
 
-    def client_arguments(self, thread: int) -> tuple[TopicLayout, Masters, dict[str, str], float, bool, Foreign | None]:
-        """What a `BrokerClient` on a thread is made of; every second is steadfast."""
+    def connect(self, kind: type[C], thread: int) -> C:
+        """A client of that kind for a thread; every second is steadfast."""
         assert self._masters is not None, "setup must be called first"
         beliefs = self._beliefs.setdefault(thread, {})
         foreign = None if self._producers is None else Foreign(self._producers, thread)
-        return self.places, self._masters, beliefs, self.plan.op_deadline_s, thread % 2 == 1, foreign
+        return kind(self.places, self._masters, beliefs, self.plan.op_deadline_s, thread % 2 == 1, foreign)
 
     def sends(self) -> Callable[[int], Invocation]:
         """The sends of a phase, to all queues in turn, with ids that no other phase has."""

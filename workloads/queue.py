@@ -67,7 +67,7 @@ class QueueWorkload(LogWorkload):
         await self.make(context, [self.group])
 
     def client(self, context: RunContext, thread: int) -> Client:
-        return QueueOps(*self.client_arguments(thread))
+        return self.connect(QueueOps, thread)
 
     def generator(self, rng: Random, phase: str) -> Generator:
         seed = rng.getrandbits(32)
