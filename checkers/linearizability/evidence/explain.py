@@ -17,11 +17,8 @@ from checkers.linearizability.fast import earliest_return, fast, first_refuted, 
 from checkers.linearizability.history.encode import Problem
 from checkers.linearizability.history.events import NONE
 from checkers.linearizability.outcome import Outcome
-from checkers.linearizability.search.portfolio import CEGAR, JIT, STATE_FLOW, Stage
+from checkers.linearizability.search.portfolio import CEGAR, STATE_FLOW
 from results.verdict import Verdict
-
-_COMPLETE: Final = (Stage(JIT, 1 << 40, 0),)
-"""A search that stops at the earliest return, as far as the budget goes."""
 
 _LATE: Final = frozenset({STATE_FLOW, CEGAR})
 """Algorithms that may need a later return than the earliest that proves a violation."""
@@ -59,21 +56,14 @@ def earliest(problem: Problem, outcome: Outcome, budget: Budget) -> int:
     """The position of the earliest return that proves the violation: what had returned until then has no order.
 
     The complete search and most monitors stop there. CEGAR, state flow and objects that consist of several may need a
-    later return. Then the complete search is tried; if that is too much for it, prefixes are decided, as far as the
-    budget for explanations goes. (If a prefix has no order, the whole has none.)
+    later return; then prefixes are decided, as far as the budget for explanations goes. (If a prefix has no order, the
+    whole has none.)
     """
     if outcome.position == NONE:
         return first_refuted(problem)
-    several = partition(problem)
-    if outcome.algorithm not in _LATE and (outcome.states or not several):
+    if outcome.algorithm not in _LATE and (outcome.states or not partition(problem)):
         return outcome.position
     left = budget.explain // 2
-    if not several:
-        prefix = problem.before(outcome.position + 1)
-        exact = decide(prefix, replace(budget, steps=left // 4, per_event=0), _COMPLETE)
-        left -= exact.work
-        if exact.algorithm == JIT and exact.verdict == Verdict.INVALID:
-            return problem.ret[prefix.events[exact.position] >> 1]
 
     def refuted(position: int) -> bool:
         nonlocal left
