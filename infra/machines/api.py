@@ -116,6 +116,20 @@ class Node(Protocol):
 
 
 @dataclass(frozen=True)
+class NodeHost:
+    """The machine whose kernel a node runs on: there file systems are mounted and cut off, and control groups set.
+
+    node    commands and leases on it, as root: of a machine of its own, the node itself.
+    pid     of a process in the node's namespaces, by the host's count; None: the node is the whole machine.
+    folder  on it, for the node's images; the cluster's end removes it.
+    """
+
+    node: Node
+    pid: int | None
+    folder: str
+
+
+@dataclass(frozen=True)
 class Share:
     """A folder of the control node that every node sees read-only at `path` (bind mount, or copied by SFTP)."""
 
@@ -172,6 +186,9 @@ class Cluster(Protocol):
     facts: Mapping[str, str]
     destructive: bool
     """Whether faults that stop processes or cut networks are permitted here."""
+
+    def host(self, name: str) -> NodeHost:
+        """The host of a node. Raises InfraError where we are not root there: why, and the remedy."""
 
     def destroy(self) -> None:
         """Remove everything of this cluster (of one that is reused: let go of it). Idempotent; safe when half

@@ -14,7 +14,7 @@ from harness.nemesis.schedule import strikes
 from harness.parts.registry import FaultSet
 from harness.plan.plan import Plan
 from harness.run.lifecycle import Parts, Prepared
-from infra.machines.api import Capability, ClusterSpec, InfraError, Leftover, Share
+from infra.machines.api import Capability, ClusterSpec, InfraError, Leftover, NodeHost, Share
 from infra.options import NoOptions
 from infra.systems.api import Deployment, Launch, Server, Status
 from results.deployment import DeploymentRecord, ServerRecord
@@ -46,6 +46,9 @@ class SimCluster:
         self.nodes = [SimNode(f"n{i + 1}") for i in range(count)]
         self.facts: Mapping[str, str] = {"backend": "sim"}
         self.destroyed = False
+
+    def host(self, name: str) -> NodeHost:
+        raise InfraError(f"{name} is simulated, and has no host")
 
     def destroy(self) -> None:
         self.destroyed = True

@@ -17,6 +17,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
+from pathlib import Path
 from typing import Any, ClassVar, Final
 
 import docker
@@ -27,7 +29,16 @@ from docker.types import IPAMConfig, IPAMPool, Mount
 from infra.machines import kept
 from infra.machines.api import Capability, Cluster, ClusterSpec, InfraError, Leftover
 from infra.machines.backends.engine_claim import EngineClaim, engine_time, is_held, is_kept, mark_kept
-from infra.machines.backends.owned import HOST_KEY, OwnedCluster, give_up, log, make_nodes, node_names, reach
+from infra.machines.backends.owned import (
+    HOST_KEY,
+    OwnedCluster,
+    give_up,
+    log,
+    make_nodes,
+    node_names,
+    reach,
+    remove_images,
+)
 from infra.machines.control_log import ControlLog
 from infra.machines.cpu_share import GROUP, cluster_group
 from infra.machines.engine import connect, engine_answers, note_use, was_used
@@ -110,6 +121,7 @@ class DockerBackend:
                 _release(claim)
             if subnet is not None:
                 subnet.release()
+            remove_images(self.name, spec.run_id)
             if janitor is not None:
                 janitor.dismiss()
             client.close()
@@ -171,7 +183,9 @@ class DockerBackend:
             _release(claim)
             client.close()
 
-        return OwnedCluster(self.name, spec.run_id, nodes, facts, control_log, tear_down, detach)
+        return OwnedCluster(
+            self.name, spec.run_id, nodes, facts, control_log, tear_down, partial(_pid_of, client, prefix), detach
+        )
 
     def reuse(self, spec: ClusterSpec) -> Cluster:
         known = kept.known(spec.run_id)
@@ -190,7 +204,9 @@ class DockerBackend:
         except BaseException:
             give_up(release_and_close)
             raise
-        return OwnedCluster(self.name, spec.run_id, nodes, known.facts, control_log, release_and_close)
+        return OwnedCluster(
+            self.name, spec.run_id, nodes, known.facts, control_log, release_and_close, partial(_pid_of, client, prefix)
+        )
 
     def leftovers(self) -> list[Leftover]:
         """Raises InfraError where an engine that may hold something of ours does not answer."""
@@ -228,7 +244,7 @@ class DockerBackend:
         with contextlib.closing(connect()) as client:
             found = _sweep(client, run_id)
         kept.forget(run_id)
-        return found
+        return found + remove_images(self.name, run_id)
 
 
 def _prefix(run_id: str) -> str:
@@ -364,6 +380,21 @@ def _why_not(client: docker.DockerClient, name: str) -> str | None:
     except (DockerException, requests.RequestException):
         return None  # the engine is busy; the deadline judges
     return f"its container is {container.status}: {output or 'it printed nothing'}"
+
+
+def _pid_of(client: docker.DockerClient, prefix: str, name: str) -> int:
+    """A node's first process. Raises InfraError where the engine is not on this machine."""
+    with _one_line():
+        pid = int(client.containers.get(f"{prefix}-{name}").attrs["State"]["Pid"])
+    try:
+        known_as = Path(f"/proc/{pid}/root/etc/hostname").read_text().strip()
+    except OSError:
+        known_as = ""
+    if known_as != name:
+        raise InfraError(
+            f"{name}: its container is not on this machine: use an engine that runs here, or --cluster local"
+        )
+    return pid
 
 
 def _things(client: docker.DockerClient, label: str) -> Iterator[tuple[str, Any]]:

@@ -14,12 +14,14 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import ClassVar, Final
 
@@ -35,6 +37,7 @@ from infra.machines.backends.owned import (
     make_nodes,
     node_names,
     reach,
+    remove_images,
 )
 from infra.machines.claims import Claim, holder, remove_unheld
 from infra.machines.control_log import ControlLog
@@ -108,6 +111,7 @@ class LocalBackend:
             if subnet is not None:
                 subnet.release()
             _remove(state)
+            remove_images(self.name, spec.run_id)
             if janitor is not None:
                 janitor.dismiss()
             claim.release()
@@ -141,7 +145,9 @@ class LocalBackend:
             janitor.dismiss()
             claim.release()
 
-        return OwnedCluster(self.name, spec.run_id, nodes, facts, control_log, tear_down, detach)
+        return OwnedCluster(
+            self.name, spec.run_id, nodes, facts, control_log, tear_down, partial(_pid_of, state), detach
+        )
 
     def reuse(self, spec: ClusterSpec) -> Cluster:
         known = kept.known(spec.run_id)
@@ -158,7 +164,9 @@ class LocalBackend:
         except BaseException:
             claim.release()
             raise
-        return OwnedCluster(self.name, spec.run_id, nodes, known.facts, control_log, claim.release)
+        return OwnedCluster(
+            self.name, spec.run_id, nodes, known.facts, control_log, claim.release, partial(_pid_of, state)
+        )
 
     def leftovers(self) -> list[Leftover]:
         found = []
@@ -198,6 +206,7 @@ class LocalBackend:
             remove_unheld(_claims(state, of))
         kept.forget(run_id)
         _remove(state)
+        remove_images(self.name, run_id)
         return 1
 
 
@@ -271,6 +280,17 @@ class _Switch:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
+
+
+def _pid_of(state: Path, name: str) -> int:
+    """The process of this machine that is a node's pid 1. Raises InfraError."""
+    upper = f"upperdir={state / name / 'upper'},"
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):  # it has ended meanwhile
+            numbers = re.search(r"^NSpid:.*\t(\d+)$", (process / "status").read_text(), re.MULTILINE)
+            if numbers and numbers[1] == "1" and upper in (process / "mountinfo").read_text():
+                return int(process.name)
+    raise InfraError(f"{name}: its first process is not to be seen from here")
 
 
 def _furnish(folder: Path, name: str, addresses: Mapping[str, str], keys: ClusterKeys) -> None:

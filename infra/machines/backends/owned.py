@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import logging
+import os
+import shutil
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import Final
 
-from infra.machines.api import ClusterSpec, InfraError, Node, NodeUnreachable
+from infra.machines.api import ClusterSpec, InfraError, Node, NodeHost, NodeUnreachable
 from infra.machines.control_log import ControlLog
 from infra.machines.keys import ClusterKeys
 from infra.machines.network import MAX_NODES
 from infra.machines.node import RemoteNode
+from infra.machines.ownership import slug
+from infra.machines.remote.process import ProcessRemote
 from infra.machines.remote.ssh import SshRemote
 from infra.machines.remote.ssh_connection import Connection
+from results.cache import cache_dir
 
 log = logging.getLogger("infra")
 """Progress that takes long enough for a user to wonder (INFO)."""
@@ -40,14 +45,29 @@ class OwnedCluster:
         facts: Mapping[str, str],
         control_log: ControlLog,
         tear_down: Callable[[], None],
+        pid_of: Callable[[str], int],
         detach: Callable[[str], None] | None = None,
     ) -> None:
-        """`let_live`: makes the cluster outlive us, with a note; None: it does already."""
-        self._detach = detach
+        """`pid_of`: a process in a node's namespaces, by this machine's count, or InfraError. `detach`: makes the
+        cluster outlive us, with a note; None: it does already.
+        """
+        self._detach, self._pid_of = detach, pid_of
         self.backend, self.run_id, self.nodes, self.facts = backend, run_id, nodes, facts
         self._control_log, self._tear_down = control_log, tear_down
         self._lock = threading.Lock()
         self._gone = False
+
+    def host(self, name: str) -> NodeHost:
+        """This machine. Raises InfraError where we are not root, or the node is not on it."""
+        if os.geteuid() != 0:
+            raise InfraError(
+                "file systems and control groups of nodes are managed by root of this machine: run as root"
+            )
+        pid = self._pid_of(name)
+        folder = images_folder(self.backend, self.run_id) / name
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        here = RemoteNode(f"host of {name}", "", ProcessRemote(name), control_log=self._control_log, run_id=self.run_id)
+        return NodeHost(here, pid, str(folder))
 
     def destroy(self) -> None:
         """Close the nodes' connections, then remove them and their network. A failed attempt can be repeated."""
@@ -68,6 +88,20 @@ class OwnedCluster:
             if self._control_log.failure is not None:
                 log.warning("%s", self._control_log.failure)
             self._gone = True
+
+
+def images_folder(backend: str, run_id: str) -> Path:
+    """Where the images of a cluster's file systems lie on this machine."""
+    return cache_dir() / "images" / f"{backend}-{slug(run_id)}"
+
+
+def remove_images(backend: str, run_id: str) -> int:
+    """Remove them, once nothing is mounted from them any more; how many clusters' there were: one, or none."""
+    folder = images_folder(backend, run_id)
+    if not folder.exists():
+        return 0
+    shutil.rmtree(folder)
+    return 1
 
 
 def give_up(tear_down: Callable[[], None]) -> None:

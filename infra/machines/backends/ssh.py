@@ -34,6 +34,7 @@ from infra.machines.api import (
     InfraError,
     Leftover,
     Node,
+    NodeHost,
     SettingsError,
     Share,
 )
@@ -118,6 +119,15 @@ class SshCluster:
         self._gone = False
         self.claim: Claim | None = None
         """On the run's record; released with the hosts."""
+
+    def host(self, name: str) -> NodeHost:
+        """The machine itself. Raises InfraError where we are not root there."""
+        node = next(node for node in self.nodes if node.name == name)
+        if node.run(["id", "-u"]).text.strip() != "0":
+            raise InfraError(
+                f"{name}: file systems and control groups are managed by root: name it with --node root@..."
+            )
+        return NodeHost(node, None, ssh_folders.IMAGES)
 
     def copy(self, shares: Sequence[Share]) -> None:
         """Make the shares' folders on all hosts like their sources; only what differs is sent."""

@@ -18,6 +18,9 @@ from infra.machines.primitives.network import TABLE_PREFIX
 ROOTS: Final = ("/opt/harness", "/var/lib/harness")
 """Where everything of ours lies on a host: programs (shares), and what servers write."""
 
+IMAGES: Final = "/var/lib/harness/images"
+"""Images of file systems that faults need."""
+
 MARKER: Final = ".rocketmq-harness"
 """The file that makes a folder ours; it holds the run's id."""
 
@@ -73,6 +76,18 @@ if command -v nft > /dev/null; then
         case $table in "$prefix"*) nft delete table "$family" "$table" ;; esac
     done
 fi
+# Frozen file systems cannot be unmounted; an image's loop device goes with the last mount (autoclear).
+while read -r device place _; do
+    for root; do
+        case $place in
+            "$root"/*)
+                fsfreeze -u "$place" 2>/dev/null
+                umount "$place" || umount -l "$place"
+                losetup -d "$device" 2>/dev/null
+                ;;
+        esac
+    done
+done < /proc/mounts
 for root; do
     [ "$(cat -- "$root/$marker" 2>/dev/null)" = "$run" ] || continue
     # A killed server may still be closing its files: the second attempt finds what the first one missed. The marker
