@@ -1,0 +1,172 @@
+"""Volumes: a node's data on a file system of its own, which can lose its power, freeze, break and be repaired.
+
+The work is done on the node's host (`infra.machines.api.NodeHost`) by `infra/machines/scripts/volume.py`, which
+describes the mechanism. A volume is mounted in the node's mount namespace alone, and its loop device clears itself: the
+end of the node ends both.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
+
+from infra.machines import scripts
+from infra.machines.api import CommandFailed, InfraError, Lease, NodeHost, ProcessId
+
+_CYCLE_S: Final = 60
+"""The kernel writes back what it may before a file system can go; on a busy machine that takes seconds."""
+
+_WHEN_MOUNTED = """
+path=$1
+shift
+for i in $(seq 500); do
+    mountpoint -q "$path" && exec "$@"
+    sleep 0.1
+done
+echo "nothing is mounted at $path"
+exit 1
+"""
+
+
+@dataclass(frozen=True)
+class Volume:
+    """The file system of a node's data. path: where it is mounted on the node."""
+
+    node: str
+    host: NodeHost
+    path: str
+
+    @property
+    def image(self) -> str:
+        return f"{self.host.folder}/{self.path.strip('/').replace('/', '-')}.img"
+
+    def to_json(self, processes: Sequence[ProcessId] = ()) -> dict[str, Any]:
+        """For the script."""
+        numbers = [process.pid for process in processes]
+        return {
+            "name": self.node,
+            "pid": self.host.pid,
+            "path": self.path,
+            "image": self.image,
+            "processes": numbers,
+        }
+
+
+@dataclass(frozen=True)
+class PowerCycle:
+    """What a power failure came to. Milliseconds since it began.
+
+    cut_within_ms  between the cut of the first volume and that of the last.
+    killed         processes that ended by it.
+    lost           nodes on which a file that was never synced is gone.
+    kept           nodes on which a file that was synced before is there.
+    """
+
+    cut_ms: float
+    cut_within_ms: float
+    mounted_ms: float
+    killed: int
+    lost: Sequence[str]
+    kept: Sequence[str]
+
+
+def why_not(host: NodeHost) -> str | None:
+    """Why there can be no volumes on a host; None: a power failure of a scratch file system did what it must."""
+    try:
+        _ask("probe", host, {"folder": host.folder})
+    except InfraError as problem:
+        return str(problem)
+    return None
+
+
+def attach(volume: Volume, size_mib: int) -> bool:
+    """Mount it, holding what the folder held; whether that had to be done. The file that power failures must leave is
+    written and synced. Raises InfraError.
+    """
+    made = bool(_ask("attach", volume.host, {"volume": volume.to_json(), "size_mib": size_mib})["attached"])
+    mark([volume])
+    return made
+
+
+def mark(volumes: Sequence[Volume]) -> None:
+    """Write and sync the file that the next power failure must leave."""
+    _ask_all("mark", volumes)
+
+
+def power_cycle(processes: Mapping[Volume, Sequence[ProcessId]]) -> PowerCycle:
+    """The machines lose their power at one instant, and come back: what was not synced is gone, these processes have
+    ended. On machines of their own, the instants differ by the time that a command takes to reach them.
+
+    A cycle that began is finished even if this program ends.
+    """
+    found = _ask_all("cycle", list(processes), processes)
+    times = [answer["ms"] for answer in found]
+    probes = {name: probe for answer in found for name, probe in answer["probes"].items()}
+    return PowerCycle(
+        cut_ms=max(t["cut"] for t in times),
+        cut_within_ms=max(t["cut_within"] for t in times),
+        mounted_ms=max(t["mounted"] for t in times),
+        killed=sum(answer["killed"] for answer in found),
+        lost=[name for name, probe in probes.items() if not probe["unsynced"]],
+        kept=[name for name, probe in probes.items() if probe["synced"]],
+    )
+
+
+def state(volume: Volume) -> Mapping[str, Any]:
+    """`device`, `read_only`, `shut_down` (the device does nothing any more) and `free` (bytes)."""
+    found: Mapping[str, Any] = _ask("state", volume.host, {"volumes": [volume.to_json()]})[volume.node]
+    return found
+
+
+def hold(volume: Volume, inject: str, undo: str, ttl_s: float) -> Lease:
+    """A lease on the host: the command `inject` of the script now, `undo` at its end."""
+    given = {"volumes": [volume.to_json()]}
+    return volume.host.node.lease([_argv(inject, volume.host, given)], [_argv(undo, volume.host, given)], ttl_s=ttl_s)
+
+
+def when_mounted(path: str, argv: Sequence[str]) -> list[str]:
+    """A command of the node that waits for the volume: what starts without it would write below its mount point."""
+    return ["sh", "-c", _WHEN_MOUNTED, "when-mounted", path, *argv]
+
+
+def _ask_all(
+    command: str, volumes: Sequence[Volume], processes: Mapping[Volume, Sequence[ProcessId]] | None = None
+) -> list[dict[str, Any]]:
+    """On each host that is concerned, at the same time."""
+    hosts: dict[object, list[Volume]] = {}
+    for volume in volumes:
+        # Nodes that share our kernel are struck by one command.
+        hosts.setdefault(volume.node if volume.host.pid is None else None, []).append(volume)
+
+    def one(together: Sequence[Volume]) -> dict[str, Any]:
+        given = {"volumes": [v.to_json((processes or {}).get(v, ())) for v in together]}
+        return _ask(command, together[0].host, given)
+
+    with ThreadPoolExecutor(len(hosts)) as pool:
+        return list(pool.map(one, hosts.values()))
+
+
+def _ask(command: str, host: NodeHost, given: Mapping[str, Any]) -> dict[str, Any]:
+    try:
+        answer: dict[str, Any] = json.loads(host.node.run(_argv(command, host, given), timeout_s=_CYCLE_S).text)
+    except CommandFailed as problem:
+        said = problem.result.stderr.decode(errors="replace").strip().splitlines() or ["it printed nothing"]
+        raise InfraError(f"{host.node.name}: {command} of a volume: {said[-1]}") from None
+    return answer
+
+
+def _argv(command: str, host: NodeHost, given: Mapping[str, Any]) -> list[str]:
+    # On this machine the interpreter that runs us; on another one its own.
+    python = "python3" if host.pid is None else sys.executable
+    return [python, "-c", _script(), command, json.dumps(given)]
+
+
+@cache
+def _script() -> str:
+    return (Path(scripts.__file__).parent / "volume.py").read_text()

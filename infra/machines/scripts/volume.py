@@ -1,0 +1,425 @@
+"""File systems of nodes, on the host: attach one, cut the power of several at one instant, freeze, break, repair.
+
+    python3 volume.py COMMAND JSON          one line of JSON comes out; problems are one line on stderr, exit code 1
+
+Runs as root on the machine whose kernel the nodes run on, without any package. A *volume* is `{name, pid, path,
+image}`: the node's name, a process in its mount namespace (null: this machine's own), where the file system is mounted
+there, and its image here. It is an ext4 file system on a loop device, mounted in the node's namespace alone. The device
+clears itself when the last mount is gone, so the end of a node's last process ends everything but the image.
+
+    probe       {folder}                        does all this work here? Tried on a scratch file system
+    attach      {volume, size_mib}              make and mount it, with what the folder held before; nothing where it is
+    cycle       {volumes: [{..., processes}]}   power failure, and the machines come back: see `cycle`
+    mark        {volumes}                       write and sync the file that a power failure must leave
+    freeze, thaw, cut, fail                     {volumes}
+    repair      {volumes}                       unmount, check (e2fsck), mount again; nobody may use it
+
+Sources: ext4's shutdown ioctl (EXT4_IOC_SHUTDOWN in fs/ext4/ext4.h; xfs_io's `shutdown`), FIFREEZE of linux/fs.h,
+/sys/fs/ext4/DEVICE/trigger_fs_error (Documentation/ABI/testing/sysfs-fs-ext4).
+"""
+
+import ctypes
+import fcntl
+import json
+import os
+import select
+import shutil
+import signal
+import struct
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+Volume = dict[str, Any]
+Answer = dict[str, Any]
+
+SHUTDOWN = 0x8004587D
+NO_LOG_FLUSH = struct.pack("I", 2)
+FIFREEZE, FITHAW = 0xC0045877, 0xC0045878
+CLONE_NEWNS = 0x20000
+MS_NOATIME, MS_REC, MS_PRIVATE = 0x400, 0x4000, 0x40000
+OPTIONS = b"errors=remount-ro"
+SYNCED, UNSYNCED = ".harness-synced", ".harness-unsynced"
+PATIENCE_S = 20.0
+
+libc = ctypes.CDLL(None, use_errno=True)
+
+
+class Problem(Exception):
+    """One line for stderr."""
+
+
+def checked(result: int, what: str) -> None:
+    if result != 0:
+        raise OSError(ctypes.get_errno(), f"{what}: {os.strerror(ctypes.get_errno())}")
+
+
+def seen_from_here(volume: Volume) -> str:
+    """The volume's path in this machine's own namespace: no `setns` is needed to open what is mounted there."""
+    return f"/proc/{volume['pid']}/root{volume['path']}" if volume["pid"] else volume["path"]
+
+
+def device_of(volume: Volume) -> str | None:
+    """`loop7`, or None where nothing of ours is mounted. Raises Problem where the node has ended."""
+    try:
+        with open(f"/proc/{volume['pid'] or 'self'}/mountinfo") as lines:
+            mounted = [line.split() for line in lines]
+    except OSError:
+        raise Problem(f"{volume['name']}: its namespace has ended") from None
+    found = [fields[fields.index("-") + 2] for fields in mounted if fields[4] == volume["path"]]
+    return os.path.basename(found[-1]) if found and os.path.basename(found[-1]).startswith("loop") else None
+
+
+def required(volume: Volume) -> str:
+    device = device_of(volume)
+    if device is None:
+        raise Problem(f"{volume['name']}: no file system of its own is mounted at {volume['path']}")
+    return device
+
+
+def enter(volume: Volume) -> None:
+    """Into the node's mount namespace, in /dev of this machine: so `loop7` is still a path to the device."""
+    devices = os.open("/dev", os.O_RDONLY | os.O_DIRECTORY)
+    if volume["pid"]:
+        space = os.open(f"/proc/{volume['pid']}/ns/mnt", os.O_RDONLY)
+        checked(libc.setns(space, CLONE_NEWNS), f"{volume['name']}: its mount namespace")
+        os.close(space)
+    os.fchdir(devices)
+
+
+def mount(volume: Volume, device: str) -> None:
+    source, target = device.encode(), volume["path"].encode()
+    checked(libc.mount(source, target, b"ext4", MS_NOATIME, OPTIONS), f"{volume['name']}: mount {device}")
+
+
+def unmount(volume: Volume, device: str) -> None:
+    """Wait until the kernel has let go of the file system: while somebody else holds it, a new mount is the old one."""
+    state = os.open("/sys/fs/ext4", os.O_RDONLY | os.O_DIRECTORY)
+    until = time.monotonic() + PATIENCE_S
+    while True:
+        if libc.umount2(volume["path"].encode(), 0) == 0:
+            break
+        if ctypes.get_errno() != 16 or time.monotonic() > until:  # EBUSY
+            raise Problem(f"{volume['name']}: cannot unmount {device}: {os.strerror(ctypes.get_errno())}")
+        time.sleep(0.005)
+    while True:
+        try:
+            os.stat(device, dir_fd=state)
+        except FileNotFoundError:
+            return
+        if time.monotonic() > until:
+            raise Problem(f"{volume['name']}: {device} is still mounted somewhere, so its cache is not lost")
+        time.sleep(0.002)
+
+
+def in_parallel(volumes: list[Volume], work: Callable[[Volume], None]) -> None:
+    """In a child process for each, which may change its namespace. Raises Problem for the first that failed."""
+    children = []
+    for volume in volumes:
+        reading, writing = os.pipe()
+        child = os.fork()
+        if child == 0:
+            problem = ""
+            try:
+                work(volume)
+            except BaseException as error:
+                problem = str(error) or repr(error)
+            os.write(writing, problem.encode()[:2000])
+            os._exit(1 if problem else 0)
+        os.close(writing)
+        children.append((child, reading))
+    problems = []
+    for child, reading in children:
+        with os.fdopen(reading) as said:
+            problem = said.read()
+        if os.waitpid(child, 0)[1] != 0:
+            problems.append(problem or "it ended by a signal")
+    if problems:
+        raise Problem("; ".join(problems))
+
+
+def attach(volume: Volume, size_mib: int) -> Answer:
+    if device_of(volume) is not None:
+        return {"attached": False}
+    image, path = volume["image"], volume["path"]
+    with open(image, "wb") as made:
+        made.truncate(size_mib << 20)
+    run("mkfs.ext4", "-q", "-F", "-m", "0", "-E", "lazy_itable_init=1,lazy_journal_init=1", image)
+    device = run("losetup", "--find", "--show", image)
+
+    def furnish(volume: Volume) -> None:
+        enter(volume)
+        before = f"{path}.before"
+        os.makedirs(path, exist_ok=True)
+        shutil.copytree(path, before)
+        mount(volume, os.path.basename(device))
+        shutil.copytree(before, path, dirs_exist_ok=True)
+        shutil.rmtree(before)
+
+    try:
+        in_parallel([volume], furnish)
+    finally:
+        # From now on the device goes with its last mount (or at once, where there is none).
+        run("losetup", "--detach", device)
+    return {"attached": True}
+
+
+def mark(volumes: list[Volume]) -> Answer:
+    for volume in volumes:
+        required(volume)
+        folder = os.open(seen_from_here(volume), os.O_RDONLY | os.O_DIRECTORY)
+        write(folder, SYNCED, b"synced", sync=True)
+        os.close(folder)
+    return {}
+
+
+def write(folder: int, name: str, text: bytes, sync: bool) -> None:
+    file = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644, dir_fd=folder)
+    os.write(file, text)
+    if sync:
+        os.fsync(file)
+        os.fsync(folder)
+    os.close(file)
+
+
+def content(volume: Volume, name: str) -> bytes:
+    try:
+        with open(os.path.join(seen_from_here(volume), name), "rb") as file:
+            return file.read()
+    except FileNotFoundError:
+        return b""
+
+
+def cycle(volumes: list[Volume]) -> Answer:
+    """Cut the power of all at one instant, end what ran there, and mount what the disks hold.
+
+    Stop all processes first, or they see an error of their disk before they have lost their power. The file that is
+    written here, unsynced, must be gone afterwards; the one that `mark` synced must be there.
+    """
+    began = time.monotonic()
+    devices = {volume["name"]: required(volume) for volume in volumes}
+    processes = [pid for volume in volumes for pid in host_pids(volume)]
+    folders = [os.open(seen_from_here(volume), os.O_RDONLY | os.O_DIRECTORY) for volume in volumes]
+    # Open, or the devices would clear themselves while nothing is mounted.
+    held = [os.open(f"/dev/{device}", os.O_RDONLY) for device in devices.values()]
+    ends = [(pid, os.pidfd_open(pid)) for pid in processes]
+    times = {"found": since(began)}
+    for _, end in ends:
+        signal.pidfd_send_signal(end, signal.SIGSTOP)
+    times["stopped"] = since(began)
+    for folder in folders:
+        write(folder, UNSYNCED, b"unsynced", sync=False)
+    first = time.monotonic()
+    cuts = [threading.Thread(target=fcntl.ioctl, args=(folder, SHUTDOWN, NO_LOG_FLUSH)) for folder in folders]
+    for cut in cuts:
+        cut.start()
+    for cut in cuts:
+        cut.join()
+    times["cut_within"] = since(first)
+    times["cut"] = since(began)
+    for _, end in ends:
+        signal.pidfd_send_signal(end, signal.SIGKILL)
+    await_ends(ends)
+    times["killed"] = since(began)
+
+    def renew(volume: Volume) -> None:
+        enter(volume)
+        unmount(volume, devices[volume["name"]])
+        mount(volume, devices[volume["name"]])
+
+    for folder in folders:
+        os.close(folder)
+    in_parallel(volumes, renew)
+    for device in held:
+        os.close(device)
+    times["mounted"] = since(began)
+    probes = {
+        volume["name"]: {
+            "synced": content(volume, SYNCED) == b"synced",
+            "unsynced": content(volume, UNSYNCED) == b"unsynced",
+        }
+        for volume in volumes
+    }
+    return {"ms": times, "probes": probes, "killed": len(processes)}
+
+
+def probe(folder: str) -> Answer:
+    """A power failure of a scratch file system, in a mount namespace that ends with a child of ours."""
+    scratch = os.path.join(folder, f"probe-{os.getpid()}")
+    os.makedirs(os.path.join(scratch, "here"))
+    volume: Volume = {
+        "name": "scratch",
+        "pid": None,
+        "path": f"{scratch}/here",
+        "image": f"{scratch}/image",
+        "processes": [],
+    }
+
+    def alone(volume: Volume) -> None:
+        checked(libc.unshare(CLONE_NEWNS), "a mount namespace")
+        checked(libc.mount(b"none", b"/", None, MS_REC | MS_PRIVATE, None), "private mounts")
+        attach(volume, 16)
+        mark([volume])
+        found = cycle([volume])["probes"]["scratch"]
+        if found != {"synced": True, "unsynced": False}:
+            raise Problem(f"a power failure of a scratch file system left {found}")
+
+    try:
+        in_parallel([volume], alone)
+    finally:
+        shutil.rmtree(scratch)
+    return {}
+
+
+def host_pids(volume: Volume) -> list[int]:
+    """The volume's processes (numbers in the node's own namespace) as this machine counts them; those that run."""
+    wanted = set(volume["processes"])
+    if volume["pid"] is None:
+        return [pid for pid in wanted if os.path.exists(f"/proc/{pid}")]
+    space = os.stat(f"/proc/{volume['pid']}/ns/pid").st_ino
+    found = []
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            try:
+                if os.stat(f"/proc/{name}/ns/pid").st_ino == space and inner(name) in wanted:
+                    found.append(int(name))
+            except OSError:
+                continue  # it has ended meanwhile
+    return found
+
+
+def inner(name: str) -> int:
+    """A process's number in the innermost namespace: the last field of NSpid (proc(5))."""
+    with open(f"/proc/{name}/status") as lines:
+        return next(int(line.split()[-1]) for line in lines if line.startswith("NSpid:"))
+
+
+def await_ends(ends: list[tuple[int, int]]) -> None:
+    poller = select.poll()
+    for _, end in ends:
+        poller.register(end, select.POLLIN)
+    left = {end: pid for pid, end in ends}
+    until = time.monotonic() + PATIENCE_S
+    while left:
+        for end, _ in poller.poll(max(0, until - time.monotonic()) * 1000):
+            poller.unregister(end)
+            os.close(end)
+            del left[end]
+        if left and time.monotonic() > until:
+            raise Problem(f"processes {sorted(left.values())} outlived SIGKILL")
+
+
+def ioctl_each(volumes: list[Volume], request: int, argument: int | bytes) -> Answer:
+    for volume in volumes:
+        required(volume)
+        folder = os.open(seen_from_here(volume), os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            fcntl.ioctl(folder, request, argument)
+        except OSError as error:
+            # Frozen already, or thawed already: both commands may be repeated.
+            if (request, error.errno) not in ((FIFREEZE, 16), (FITHAW, 22)):
+                raise Problem(f"{volume['name']}: {error.strerror}") from None
+        os.close(folder)
+    return {}
+
+
+def fail(volumes: list[Volume]) -> Answer:
+    """An error that the kernel finds in the file system: it goes read-only (`errors=remount-ro`)."""
+    for volume in volumes:
+        with open(f"/sys/fs/ext4/{required(volume)}/trigger_fs_error", "w") as trigger:
+            trigger.write("x")
+    return {}
+
+
+def repair(volumes: list[Volume]) -> Answer:
+    def one(volume: Volume) -> None:
+        device = required(volume)
+        held = os.open(f"/dev/{device}", os.O_RDONLY)
+        if volume["pid"]:
+            home = os.open("/proc/self/ns/mnt", os.O_RDONLY)
+            enter(volume)
+            unmount(volume, device)
+            checked(libc.setns(home, CLONE_NEWNS), "back")
+        else:
+            unmount(volume, device)
+        done = subprocess.run(["e2fsck", "-p", f"/dev/{device}"], capture_output=True, text=True, check=False)
+        if done.returncode > 2:
+            raise Problem(f"{volume['name']}: e2fsck: {(done.stdout + done.stderr).strip().splitlines()[-1]}")
+        enter(volume)
+        mount(volume, device)
+        os.close(held)
+
+    in_parallel(volumes, one)
+    return {}
+
+
+def state(volumes: list[Volume]) -> Answer:
+    """Of each: its device, its mount options, and bytes free."""
+    found = {}
+    for volume in volumes:
+        device = required(volume)
+        room = os.statvfs(seen_from_here(volume))
+        with open(f"/proc/{volume['pid'] or 'self'}/mountinfo") as lines:
+            fields = [line.split() for line in lines if line.split()[4] == volume["path"]][-1]
+        after = fields[fields.index("-") + 3].split(",")
+        found[volume["name"]] = {
+            "device": device,
+            "read_only": "ro" in fields[5].split(",") or "ro" in after,
+            "shut_down": "shutdown" in after or "emergency_ro" in after,
+            "free": room.f_bavail * room.f_frsize,
+        }
+    return found
+
+
+def since(began: float) -> float:
+    return round((time.monotonic() - began) * 1000, 1)
+
+
+def run(*argv: str) -> str:
+    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise Problem(f"{argv[0]}: {(done.stderr or done.stdout).strip().splitlines()[-1:]}")
+    return done.stdout.strip()
+
+
+def main() -> None:
+    # What began is finished, whatever becomes of who asked for it: half a power failure is none.
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    command, given = sys.argv[1], json.loads(sys.argv[2])
+    volumes = given.get("volumes", [])
+    try:
+        match command:
+            case "probe":
+                answer = probe(given["folder"])
+            case "attach":
+                answer = attach(given["volume"], given["size_mib"])
+            case "mark":
+                answer = mark(volumes)
+            case "cycle":
+                answer = cycle(volumes)
+            case "freeze":
+                answer = ioctl_each(volumes, FIFREEZE, 0)
+            case "thaw":
+                answer = ioctl_each(volumes, FITHAW, 0)
+            case "cut":
+                answer = ioctl_each(volumes, SHUTDOWN, NO_LOG_FLUSH)
+            case "fail":
+                answer = fail(volumes)
+            case "repair":
+                answer = repair(volumes)
+            case "state":
+                answer = state(volumes)
+            case _:
+                raise Problem(f"no command {command}")
+    except (Problem, OSError) as problem:
+        print(str(problem), file=sys.stderr)
+        sys.exit(1)
+    print(json.dumps(answer))
+
+
+if __name__ == "__main__":
+    main()

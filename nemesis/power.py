@@ -1,0 +1,131 @@
+"""Power failures: machines stop at one instant, and what they had not synced to their disks is gone.
+
+The sequence: all servers of all nodes hit are stopped, the file systems of their data are cut off from their disks
+(ext4's shutdown, without a flush of the journal), the servers are killed, the file systems are mounted again. What the
+journal and the disk held at the instant of the cut is there; what was only in the page cache is not. The servers start
+again at the heal. This is the state that a disk without a volatile cache has after a power cut; torn writes within a
+page do not occur.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from random import Random
+from typing import Any, ClassVar
+
+from harness.api import Evidence, Injection, NoTarget, Target, labelled
+from harness.cluster_view import ClusterView
+from infra.machines.api import Lease, ProcessId
+from infra.machines.primitives import volume
+from infra.machines.primitives.volume import PowerCycle
+from infra.systems.api import Deployment
+from infra.systems.java import DATA
+from nemesis.patience import eventually
+from nemesis.process import Leases
+from nemesis.volumes import VolumeFault, VolumeOptions, volume_of
+from results.strikes import Effect
+
+
+class PowerCut(Injection):
+    """Several nodes lose their power at one instant. The first of them is its place.
+
+    struck   node -> kind of server -> the process that ended.
+    """
+
+    return_s: float = 10.0
+    """How long a restarted server's process may take to appear. (Whether it then *serves* is judged, not awaited.)"""
+
+    def __init__(self, nodes: Sequence[str]) -> None:
+        self.node, self.nodes = nodes[0], nodes
+        self.struck: dict[str, dict[str, ProcessId]] = {}
+        self.cycle: PowerCycle | None = None
+
+    @property
+    def detail(self) -> Any:
+        return list(self.nodes)
+
+    @property
+    def effects(self) -> Sequence[Effect]:
+        return [Effect(kind, node) for node in self.nodes for kind in ("down", "unsynced-lost")]
+
+    def describe(self, labels: Mapping[str, str]) -> str:
+        return " ".join(labelled(node, labels) for node in self.nodes)
+
+    def inject(self, deployment: Deployment, ttl_s: float) -> Lease | None:
+        """The leases, which start the servers again, come first: should we die in the middle of the cut, it is
+        finished without us, and then the servers start.
+        """
+        leases = Leases()
+        with ThreadPoolExecutor(len(self.nodes)) as pool:
+            found = list(pool.map(lambda name: _running(deployment, name), self.nodes))
+            self.struck = {name: running for name, running in zip(self.nodes, found, strict=True) if running}
+            if not self.struck:
+                return None
+            for held in [pool.submit(_restart, deployment, name, ttl_s) for name in self.struck]:
+                leases.take(held.result)
+        try:
+            self.cycle = volume.power_cycle(
+                {volume_of(deployment, name): list(found.values()) for name, found in self.struck.items()}
+            )
+        except BaseException:
+            leases.heal()
+            raise
+        return leases
+
+    def seen(self, deployment: Deployment) -> Evidence:
+        """The processes are gone; on each node a file that was never synced is gone, and one that was synced is not."""
+        if self.cycle is None:
+            return Evidence(False, "no server was running, so no machine lost its power")
+        cycle, names = self.cycle, list(self.struck)
+        count = sum(len(found) for found in self.struck.values())
+        wrong = [name for name in names if name not in cycle.lost or name not in cycle.kept]
+        what = (
+            f"{count} servers stopped; {len(names)} disks cut off within {cycle.cut_within_ms:.0f} ms, mounted again "
+            f"after {cycle.mounted_ms:.0f} ms; unsynced file gone on {len(cycle.lost)} of {len(names)} nodes, synced "
+            f"file there on {len(cycle.kept)}"
+        )
+        return Evidence(not wrong and cycle.killed == count, what)
+
+    def healed(self, deployment: Deployment) -> Evidence:
+        """Each server has a new process, and the disks are ready for the next failure."""
+        left = {(name, kind): process for name, found in self.struck.items() for kind, process in found.items()}
+
+        def all_back() -> bool:
+            for name, kind in list(left):
+                now = deployment.server(name, kind).process()
+                if now is not None and now != left[name, kind]:
+                    del left[name, kind]
+            return not left
+
+        back = eventually(all_back, self.return_s)
+        volume.mark([volume_of(deployment, name) for name in self.struck])
+        missing = ", ".join(f"{name} {kind}" for name, kind in left)
+        what = f"no process {self.return_s:g} s after the restart: {missing}; see its log" if missing else "all run"
+        return Evidence(back, f"servers of {', '.join(self.struck)}: {what}")
+
+
+class PowerFailure(VolumeFault):
+    """The nodes hit lose their power at one instant; their servers start again at the heal. A role means its node."""
+
+    name = "power-failure"
+    summary = "cuts the power of nodes at one instant: what was not synced to disk is gone"
+    Options: ClassVar[type] = VolumeOptions
+    default_target: ClassVar[str] = "all"
+
+    def aim(self, view: ClusterView, target: Target, rng: Random) -> Mapping[str, Injection]:
+        hit = [node for node in target.nodes if view.servers.get(node)]
+        if not hit:
+            raise NoTarget(f"no server runs on {', '.join(target.nodes)}")
+        return {hit[0]: PowerCut(hit)}
+
+
+def _running(deployment: Deployment, node: str) -> dict[str, ProcessId]:
+    found = ((server.kind, server.process()) for server in deployment.servers(node))
+    return {kind: process for kind, process in found if process is not None}
+
+
+def _restart(deployment: Deployment, node: str, ttl_s: float) -> Lease:
+    """The servers of a node start when the lease ends, on the node itself, once its disk is there."""
+    starts = [volume.when_mounted(DATA, server.start_command()) for server in deployment.servers(node)]
+    return deployment.node(node).lease([], starts, ttl_s=ttl_s)

@@ -1,0 +1,56 @@
+"""Volumes for faults of power and of disks: each node's data on a file system of its own, made before servers start."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+from harness.api import Fault
+from infra.machines.api import InfraError
+from infra.machines.primitives import volume
+from infra.machines.primitives.volume import Volume
+from infra.options import option
+from infra.systems.api import Deployment
+from infra.systems.java import DATA
+
+
+@dataclass(frozen=True)
+class VolumeOptions:
+    """The options of all faults that need volumes."""
+
+    size: int = option(1024, "MiB of the file system that holds a node's data (sparse).", low=64, high=1 << 20)
+
+
+def volume_of(deployment: Deployment, node: str) -> Volume:
+    """The volume of a node's data. Raises InfraError where the node's host is not to be had."""
+    return Volume(node, deployment.cluster.host(node), DATA)
+
+
+class VolumeFault(Fault):
+    """A fault that needs volumes: it is not available where they cannot be, and makes them before servers start."""
+
+    def available(self, deployment: Deployment) -> str | None:
+        try:
+            hosts = {
+                host.node.name if host.pid is None else "": host
+                for host in (deployment.cluster.host(node.name) for node in deployment.nodes)
+            }
+        except InfraError as problem:
+            return str(problem)
+        found = (volume.why_not(host) for host in hosts.values())
+        return next((why for why in found if why is not None), None)
+
+    def prepare(self, deployment: Deployment) -> None:
+        """Idempotent: several faults of a plan share the volumes; the first one's size counts."""
+
+        def one(name: str) -> None:
+            running = [server.kind for server in deployment.servers(name) if server.process() is not None]
+            made = volume.attach(volume_of(deployment, name), self.options.size)
+            if made and running:
+                raise InfraError(
+                    f"{name}: its {running[0]} runs already, and its data is not on a file system of its own; "
+                    "keep a cluster of a run with such a fault, or begin without --reuse"
+                )
+
+        with ThreadPoolExecutor(len(deployment.nodes)) as pool:
+            list(pool.map(one, [node.name for node in deployment.nodes]))
