@@ -1,7 +1,9 @@
 """The anomalies that a configuration permits: they are shown with their count and do not make a run `invalid`.
 
 The topology states them (`infra.systems.api.Topology.permits`: name of an anomaly -> reason), and the run stores them
-in its environment under `permits`. Checkers read them there, so a stored run is checked by the rules of its own time.
+in its environment under `permits`. What is permitted only after a fault of some kind (servers that do not sync may lose
+messages in a power failure) is under `permits_after`: effect -> anomaly -> reason. Checkers read them there, so a
+stored run is checked by the rules of its own time.
 """
 
 from __future__ import annotations
@@ -12,15 +14,23 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from results.fault_intervals import fault_intervals
 from results.record import RunRecord
 from results.verdict import Anomaly, CheckResult, Verdict
 
 
 def permits(run: RunRecord) -> Mapping[str, str]:
-    """Name of an anomaly -> why the run's configuration permits it."""
-    permitted: Any = run.environment.get("permits") or {}
-    permitted = json.loads(permitted) if isinstance(permitted, str) else permitted
-    return {str(name): str(why) for name, why in permitted.items()}
+    """Name of an anomaly -> why the run's configuration permits it, after the faults that struck."""
+    after = _noted(run, "permits_after")
+    struck = {effect.kind for strike in fault_intervals(run.history) for effect in strike.effects} if after else set()
+    named = [_noted(run, "permits"), *(named for kind, named in after.items() if kind in struck)]
+    return {str(name): str(why) for permitted in named for name, why in permitted.items()}
+
+
+def _noted(run: RunRecord, name: str) -> Mapping[str, Any]:
+    noted: Any = run.environment.get(name) or {}
+    found: Mapping[str, Any] = json.loads(noted) if isinstance(noted, str) else noted
+    return found
 
 
 def count(anomaly: Anomaly) -> int:

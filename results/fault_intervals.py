@@ -8,11 +8,13 @@ Histories of Jepsen use `start...` and `stop...` instead, often as two ops of ty
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from results.history import History
 from results.op import INVOKE, Op
+from results.strikes import Effect
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +25,7 @@ class FaultInterval:
               Both in ns since the start of the run: the widest interval in which the fault may have been felt.
     nodes     node -> what was done there (JSON values), in the order of the op.
     impairs   node -> the peers it cannot hear; a node that names itself is down or stopped.
+    effects   what it impaired, by kind (`results.strikes.Effect`).
     evidence  node -> what the probe saw after the injection; `after_heal`: the same after the heal.
     seen      whether a probe saw the effect.
     error     what went wrong with injection or heal, one line, or None.
@@ -38,6 +41,7 @@ class FaultInterval:
     after_heal: Mapping[str, str] = field(default_factory=dict)
     error: str | None = None
     impairs: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    effects: Sequence[Effect] = ()
 
     @property
     def label(self) -> str:
@@ -90,6 +94,7 @@ def _injected(interval: FaultInterval | None, number: int, op: Op, value: Mappin
         seen=bool(value.get("seen", interval.seen)),
         error=op.error or interval.error,
         impairs=_peers(value.get("impairs")) or interval.impairs,
+        effects=_effects(value.get("effects")) or interval.effects,
     )
 
 
@@ -115,6 +120,16 @@ def _stopped(found: dict[int, FaultInterval], op: Op) -> None:
     last = next((b for b in reversed(found.values()) if b.fault == name), None)
     if last is not None:
         found[last.id] = replace(last, end_ns=op.time)
+
+
+def _effects(reported: Any) -> list[Effect]:
+    if not isinstance(reported, Sequence):
+        return []
+    found = []
+    for effect in reported:
+        with suppress(KeyError, TypeError, AttributeError):  # a foreign history may have anything there
+            found.append(Effect.from_json(effect))
+    return found
 
 
 def _number(value: Mapping[str, Any], otherwise: int) -> int:

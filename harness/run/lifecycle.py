@@ -203,6 +203,7 @@ def _on_cluster(
         **cluster.facts,
         **topology.versions(),
         permits=json.dumps({**topology.permits(), **(client.permits if client is not None else {})}),
+        permits_after=json.dumps(topology.permits_after()),
     )
     environment = Environment(folder.environment, about)
     _prepare_faults(parts.faults, deployment)

@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Final, Protocol
 
 from infra.machines.api import Cluster, InfraError, Node, ProcessId, Share
 from results.deployment import DeploymentRecord
+from results.strikes import EffectKind
 
 
 @dataclass(frozen=True)
@@ -171,6 +172,9 @@ class Topology(Protocol):
 
     def permits(self) -> Mapping[str, str]:
         """Name of an anomaly -> why this topology, with this profile and these settings, permits it."""
+
+    def permits_after(self) -> Mapping[EffectKind, Mapping[str, str]]:
+        """Kind of effect (`results.strikes.Effect`) -> name of an anomaly -> why it is permitted after such a fault."""
 
     def start_all(self, timeout_s: float = 120) -> None:
         """Start every server, a few at a time, and wait until the group serves. InfraError has the last log lines."""

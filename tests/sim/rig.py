@@ -168,6 +168,9 @@ class SimTopology:
             quorums=[nodes],
         )
 
+    def permits_after(self) -> Mapping[str, Mapping[str, str]]:
+        return {}
+
     def permits(self) -> Mapping[str, str]:
         return {}
 

@@ -37,6 +37,7 @@ from infra.systems.maven import compile_jar, fetch_jars
 from infra.systems.remoting.connection import RemotingError
 from infra.systems.settings import Default, chosen, jar_folder, properties, values
 from results.deployment import DeploymentRecord, ServerRecord
+from results.strikes import EffectKind
 
 PORT: Final = 20911
 SERVER: Final = "server"
@@ -163,6 +164,10 @@ class DledgerTopology:
         )
 
     def permits(self) -> Mapping[str, str]:
+        return {}
+
+    def permits_after(self) -> Mapping[EffectKind, Mapping[str, str]]:
+        """Nothing: what a Raft group has committed survives every failure after which a majority comes back."""
         return {}
 
     def _server(self, node: Node) -> JavaServer:

@@ -52,6 +52,7 @@ from infra.systems.rocketmq.topologies.space import check_space
 from infra.systems.rocketmq.topologies.state import Addresses, answers, effective, look, missing
 from infra.systems.settings import Default, chosen, jar_folder, properties, values
 from results.deployment import DeploymentRecord, ServerRecord, Traits
+from results.strikes import EffectKind
 
 _LOGBACK: Final = f"{LOG}/logback.xml"
 _LOG_LIMIT: Final = 64 << 20
@@ -174,6 +175,17 @@ class RocketmqTopology(ABC):
     def permits(self) -> Mapping[str, str]:
         """Name of an anomaly -> why the topology, with this profile and these settings, permits it."""
         return {}
+
+    def permits_after(self) -> Mapping[EffectKind, Mapping[str, str]]:
+        """Brokers that do not sync before they acknowledge lose messages with their power; a Raft log promises that
+        a majority has them.
+        """
+        place = next(place for place in self._places.values() if place.group is not None)
+        flush = self.configured(BROKER, place).get("flushDiskType", "ASYNC_FLUSH")
+        if self.traits.raft_log or flush != "ASYNC_FLUSH":
+            return {}
+        why = "flushDiskType=ASYNC_FLUSH: what was not on the disk yet goes with a broker's power"
+        return {"unsynced-lost": dict.fromkeys(("lost", "dirty-read"), why)}
 
     def quorums(self) -> Sequence[Sequence[str]]:
         """See `results.deployment.DeploymentRecord`."""
