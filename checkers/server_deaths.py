@@ -32,10 +32,14 @@ def _tell(op: Op) -> Anomaly:
     died: dict[str, Any] = op.value
     raw = died.get("last") or []
     last = raw.splitlines() if isinstance(raw, str) else [str(line) for line in raw]
-    why = f"; its last line: {last[-1][:200]}" if last else ""
+    why = f"; its log: {last[-1][:200]}" if last else ""
+    what = f"the {died.get('server')} of {died.get('node')}"
+    pid = died.get("pid")
     return Anomaly(
         "server-died",
-        f"the {died.get('server')} of {died.get('node')} (pid {died.get('pid')}) ended without a fault{why}",
+        f"{what} did not come back after a fault{why}"
+        if pid is None
+        else f"{what} (pid {pid}) ended without a fault{why}",
         ops=[op.index],
         window=(op.time, op.time),
         details={"nodes": {str(died.get("node")): {"server": died.get("server"), "log": last[-_LINES:]}}},

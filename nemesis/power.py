@@ -43,7 +43,9 @@ class PowerCut(Injection):
 
     @property
     def detail(self) -> Any:
-        return list(self.nodes)
+        """`changed`: see `PowerCycle`; judges read it."""
+        changed = {} if self.cycle is None else {name: list(files) for name, files in self.cycle.changed.items()}
+        return {"nodes": list(self.nodes), "changed": changed}
 
     @property
     def effects(self) -> Sequence[Effect]:
@@ -66,7 +68,8 @@ class PowerCut(Injection):
                 leases.take(held.result)
         try:
             self.cycle = volume.power_cycle(
-                {volume_of(deployment, name): list(found.values()) for name, found in self.struck.items()}
+                {volume_of(deployment, name): list(found.values()) for name, found in self.struck.items()},
+                deployment.record.traits.durable,
             )
         except BaseException:
             leases.heal()

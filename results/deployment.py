@@ -48,11 +48,14 @@ class Traits:
                       copies offsets.
     in_sync           somebody says which replicas are in sync (`Observation.extra["in_sync"]`).
     raft_log          the message log is a Raft log: it acknowledges, and refuses, by other rules than a copied one.
+    durable           names of small files without which a server forgets who it is or what it has promised (term,
+                      vote, identity, epochs): a failure of power must not take them.
     """
 
     offsets_copied_s: float | None = None
     in_sync: bool = False
     raft_log: bool = False
+    durable: Sequence[str] = ()
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from checkers.api import Checker, judge
+from checkers.durable import DurableFiles
 from checkers.starvation import describe
 from checkers.wellformed import WellFormed
 from harness.api import Workload
@@ -39,7 +40,9 @@ def judge_by(record: RunRecord, checkers: Sequence[Checker]) -> Judgement:
     first = judge(record, [WellFormed()])
     if first.verdict != Verdict.VALID:
         return first
-    return Judgement([*first.results, *judge(record, checkers).results, *_machine(record), *_ending(record)])
+    power = [DurableFiles()] if DurableFiles.concerns(record) else []
+    found = judge(record, [*checkers, *power]).results
+    return Judgement([*first.results, *found, *_machine(record), *_ending(record)])
 
 
 def _machine(record: RunRecord) -> list[CheckResult]:

@@ -66,6 +66,7 @@ LOGGING: Final = (
 
 
 _FRAME: Final = re.compile(r"\s+(at |\.\.\. \d+ more)")
+_EXCEPTION: Final = re.compile(r"\b(?:[a-z]\w*\.)+\w+(?:Exception|Error)\b")
 _POLL_S: Final = 0.2
 
 
@@ -217,14 +218,16 @@ def java_version(node: Node) -> str:
 
 def last_lines(node: Node, log: str, count: int = 5) -> str:
     """The end of a log on a node, in one line, for error messages. Frames of stack traces are left out: they would
-    crowd out what went wrong. Never raises.
+    crowd out what went wrong. The last exception comes first: what a server says of its own shutdown hides it. Never
+    raises.
     """
     try:
         done = node.run(["tail", "-n", "100", "--", log], check=False)
     except NodeUnreachable as e:
         return f"(its log cannot be read: {e})"
-    lines = [line.strip() for line in done.text.splitlines() if line.strip() and not _FRAME.match(line)][-count:]
-    return " | ".join(line[:200] for line in lines) or "(its log is empty)"
+    lines = [line.strip() for line in done.text.splitlines() if line.strip() and not _FRAME.match(line)]
+    raised = [line for line in lines[:-count] if _EXCEPTION.search(line)][-1:]
+    return " | ".join(line[:200] for line in [*raised, *lines[-count:]]) or "(its log is empty)"
 
 
 _NEW_LINES: Final = r"""

@@ -66,6 +66,8 @@ class PowerCycle:
     killed         processes that ended by it.
     lost           nodes on which a file that was never synced is gone.
     kept           nodes on which a file that was synced before is there.
+    changed        node -> its small files that were asked for and have another content than before: `file` (below the
+                   volume), `before`, `after` (text; None: the file is not there).
     """
 
     cut_ms: float
@@ -74,6 +76,7 @@ class PowerCycle:
     killed: int
     lost: Sequence[str]
     kept: Sequence[str]
+    changed: Mapping[str, Sequence[Mapping[str, str | None]]]
 
 
 def why_not(host: NodeHost) -> str | None:
@@ -99,13 +102,13 @@ def mark(volumes: Sequence[Volume]) -> None:
     _ask_all("mark", volumes)
 
 
-def power_cycle(processes: Mapping[Volume, Sequence[ProcessId]]) -> PowerCycle:
+def power_cycle(processes: Mapping[Volume, Sequence[ProcessId]], durable: Sequence[str] = ()) -> PowerCycle:
     """The machines lose their power at one instant, and come back: what was not synced is gone, these processes have
     ended. On machines of their own, the instants differ by the time that a command takes to reach them.
 
-    A cycle that began is finished even if this program ends.
+    A cycle that began is finished even if this program ends. durable: names of small files to compare.
     """
-    found = _ask_all("cycle", list(processes), processes)
+    found = _ask_all("cycle", list(processes), processes, durable=list(durable))
     times = [answer["ms"] for answer in found]
     probes = {name: probe for answer in found for name, probe in answer["probes"].items()}
     return PowerCycle(
@@ -115,6 +118,7 @@ def power_cycle(processes: Mapping[Volume, Sequence[ProcessId]]) -> PowerCycle:
         killed=sum(answer["killed"] for answer in found),
         lost=[name for name, probe in probes.items() if not probe["unsynced"]],
         kept=[name for name, probe in probes.items() if probe["synced"]],
+        changed={name: files for answer in found for name, files in answer["changed"].items() if files},
     )
 
 
@@ -136,7 +140,10 @@ def when_mounted(path: str, argv: Sequence[str]) -> list[str]:
 
 
 def _ask_all(
-    command: str, volumes: Sequence[Volume], processes: Mapping[Volume, Sequence[ProcessId]] | None = None
+    command: str,
+    volumes: Sequence[Volume],
+    processes: Mapping[Volume, Sequence[ProcessId]] | None = None,
+    **more: object,
 ) -> list[dict[str, Any]]:
     """On each host that is concerned, at the same time."""
     hosts: dict[object, list[Volume]] = {}
@@ -145,7 +152,7 @@ def _ask_all(
         hosts.setdefault(volume.node if volume.host.pid is None else None, []).append(volume)
 
     def one(together: Sequence[Volume]) -> dict[str, Any]:
-        given = {"volumes": [v.to_json((processes or {}).get(v, ())) for v in together]}
+        given = {"volumes": [v.to_json((processes or {}).get(v, ())) for v in together], **more}
         return _ask(command, together[0].host, given)
 
     with ThreadPoolExecutor(len(hosts)) as pool:

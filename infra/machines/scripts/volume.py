@@ -9,7 +9,7 @@ clears itself when the last mount is gone, so the end of a node's last process e
 
     probe       {folder}                        does all this work here? Tried on a scratch file system
     attach      {volume, size_mib}              make and mount it, with what the folder held before; nothing where it is
-    cycle       {volumes: [{..., processes}]}   power failure, and the machines come back: see `cycle`
+    cycle       {volumes: [{..., processes}], durable}   power failure, and the machines come back: see `cycle`
     mark        {volumes}                       write and sync the file that a power failure must leave
     freeze, thaw, cut, fail                     {volumes}
     repair      {volumes}                       unmount, check (e2fsck), mount again; nobody may use it
@@ -193,11 +193,12 @@ def content(volume: Volume, name: str) -> bytes:
         return b""
 
 
-def cycle(volumes: list[Volume]) -> Answer:
+def cycle(volumes: list[Volume], durable: list[str]) -> Answer:
     """Cut the power of all at one instant, end what ran there, and mount what the disks hold.
 
     Stop all processes first, or they see an error of their disk before they have lost their power. The file that is
-    written here, unsynced, must be gone afterwards; the one that `mark` synced must be there.
+    written here, unsynced, must be gone afterwards; the one that `mark` synced must be there. Of the small files with
+    one of the names `durable`, those are told that have another content than before.
     """
     began = time.monotonic()
     devices = {volume["name"]: required(volume) for volume in volumes}
@@ -210,6 +211,7 @@ def cycle(volumes: list[Volume]) -> Answer:
     for _, end in ends:
         signal.pidfd_send_signal(end, signal.SIGSTOP)
     times["stopped"] = since(began)
+    before = [small_files(volume, durable) for volume in volumes]
     for folder in folders:
         write(folder, UNSYNCED, b"unsynced", sync=False)
     first = time.monotonic()
@@ -243,7 +245,31 @@ def cycle(volumes: list[Volume]) -> Answer:
         }
         for volume in volumes
     }
-    return {"ms": times, "probes": probes, "killed": len(processes)}
+    changed = {
+        volume["name"]: [
+            {"file": path, "before": text, "after": after.get(path)}
+            for path, text in sorted(was.items())
+            if after.get(path) != text
+        ]
+        for volume, was in zip(volumes, before, strict=True)
+        for after in [small_files(volume, durable)]
+    }
+    return {"ms": times, "probes": probes, "killed": len(processes), "changed": changed}
+
+
+def small_files(volume: Volume, names: list[str]) -> dict[str, str]:
+    """Path below the volume -> the first 4 KiB, of the files with these names."""
+    root = seen_from_here(volume)
+    found = {}
+    for folder, _, files in os.walk(root) if names else ():
+        for name in set(files).intersection(names):
+            path = os.path.join(folder, name)
+            try:
+                with open(path, "rb") as file:
+                    found[os.path.relpath(path, root)] = file.read(4096).decode(errors="replace")
+            except FileNotFoundError:
+                continue  # replaced meanwhile
+    return found
 
 
 def probe(folder: str) -> Answer:
@@ -263,7 +289,7 @@ def probe(folder: str) -> Answer:
         checked(libc.mount(b"none", b"/", None, MS_REC | MS_PRIVATE, None), "private mounts")
         attach(volume, 16)
         mark([volume])
-        found = cycle([volume])["probes"]["scratch"]
+        found = cycle([volume], [])["probes"]["scratch"]
         if found != {"synced": True, "unsynced": False}:
             raise Problem(f"a power failure of a scratch file system left {found}")
 
@@ -400,7 +426,7 @@ def main() -> None:
             case "mark":
                 answer = mark(volumes)
             case "cycle":
-                answer = cycle(volumes)
+                answer = cycle(volumes, given["durable"])
             case "freeze":
                 answer = ioctl_each(volumes, FIFREEZE, 0)
             case "thaw":

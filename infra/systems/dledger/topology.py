@@ -36,7 +36,7 @@ from infra.systems.java import (
 from infra.systems.maven import compile_jar, fetch_jars
 from infra.systems.remoting.connection import RemotingError
 from infra.systems.settings import Default, chosen, jar_folder, properties, values
-from results.deployment import DeploymentRecord, ServerRecord
+from results.deployment import DeploymentRecord, ServerRecord, Traits
 from results.strikes import EffectKind
 
 PORT: Final = 20911
@@ -161,6 +161,7 @@ class DledgerTopology:
             ],
             groups={GROUP: names},
             quorums=[names],
+            traits=Traits(durable=("currterm",)),
         )
 
     def permits(self) -> Mapping[str, str]:

@@ -283,7 +283,7 @@ def test_a_server_that_died_is_told_with_its_last_line() -> None:
     value = {"node": "n2", "server": "broker", "pid": 7, "last": ["a", "java.lang.OutOfMemoryError"]}
     result = ServersDied().check(RunRecord(History([Op(0, 5, NEMESIS, "info", "server-died", None, value)])))
     assert names([result]) == {"server-died"}
-    assert "the broker of n2 (pid 7) ended without a fault; its last line: java.lang" in result.anomalies[0].summary
+    assert "the broker of n2 (pid 7) ended without a fault; its log: java.lang" in result.anomalies[0].summary
     assert ServersDied().check(RunRecord(History([]))).verdict == Verdict.VALID
 
 

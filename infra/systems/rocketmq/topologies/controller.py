@@ -54,7 +54,9 @@ class ControllerTopology(RocketmqTopology):
     Options: ClassVar[type] = ControllerOptions
     kinds: ClassVar[Sequence[str]] = (NAMESRV, CONTROLLER, BROKER, PROXY)
     changing: ClassVar[Collection[str]] = ("brokerId", "brokerRole")
-    traits: ClassVar[Traits] = Traits(offsets_copied_s=10.0, in_sync=True)
+    traits: ClassVar[Traits] = Traits(
+        offsets_copied_s=10.0, in_sync=True, durable=("brokerIdentity", "epochFileCheckpoint", "currterm", "raft_meta")
+    )
 
     def __init__(self, server_settings: ServerSettings, options: ControllerOptions | None = None) -> None:
         super().__init__(server_settings, options)

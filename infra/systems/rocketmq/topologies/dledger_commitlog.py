@@ -28,7 +28,7 @@ class DledgerCommitlogTopology(RocketmqTopology):
     summary = "one group with DLedger as its CommitLog: Raft elects the master, a majority stores"
     Options: ClassVar[type] = DledgerCommitlogOptions
     changing: ClassVar[Collection[str]] = ("brokerId", "brokerRole")
-    traits: ClassVar[Traits] = Traits(offsets_copied_s=10.0, raft_log=True)
+    traits: ClassVar[Traits] = Traits(offsets_copied_s=10.0, raft_log=True, durable=("currterm",))
 
     def _layout(self, nodes: Sequence[str]) -> Layout:
         brokers = first_nodes(nodes, self.options.brokers)
