@@ -20,10 +20,8 @@ from infra.machines.api import Lease, ProcessId
 from infra.machines.primitives import volume
 from infra.machines.primitives.volume import PowerCycle
 from infra.systems.api import Deployment
-from infra.systems.java import DATA
-from nemesis.patience import eventually
 from nemesis.process import Leases
-from nemesis.volumes import VolumeFault, VolumeOptions, volume_of
+from nemesis.volumes import VolumeFault, VolumeOptions, missing, restart, running, volume_of
 from results.strikes import Effect
 
 
@@ -32,9 +30,6 @@ class PowerCut(Injection):
 
     struck   node -> kind of server -> the process that ended.
     """
-
-    return_s: float = 10.0
-    """How long a restarted server's process may take to appear. (Whether it then *serves* is judged, not awaited.)"""
 
     def __init__(self, nodes: Sequence[str]) -> None:
         self.node, self.nodes = nodes[0], nodes
@@ -60,11 +55,11 @@ class PowerCut(Injection):
         """
         leases = Leases()
         with ThreadPoolExecutor(len(self.nodes)) as pool:
-            found = list(pool.map(lambda name: _running(deployment, name), self.nodes))
+            found = list(pool.map(lambda name: running(deployment, name), self.nodes))
             self.struck = {name: running for name, running in zip(self.nodes, found, strict=True) if running}
             if not self.struck:
                 return None
-            for held in [pool.submit(_restart, deployment, name, ttl_s) for name in self.struck]:
+            for held in [pool.submit(restart, deployment, name, ttl_s) for name in self.struck]:
                 leases.take(held.result)
         try:
             self.cycle = volume.power_cycle(
@@ -92,20 +87,9 @@ class PowerCut(Injection):
 
     def healed(self, deployment: Deployment) -> Evidence:
         """Each server has a new process, and the disks are ready for the next failure."""
-        left = {(name, kind): process for name, found in self.struck.items() for kind, process in found.items()}
-
-        def all_back() -> bool:
-            for name, kind in list(left):
-                now = deployment.server(name, kind).process()
-                if now is not None and now != left[name, kind]:
-                    del left[name, kind]
-            return not left
-
-        back = eventually(all_back, self.return_s)
+        left = missing(deployment, self.struck)
         volume.mark([volume_of(deployment, name) for name in self.struck])
-        missing = ", ".join(f"{name} {kind}" for name, kind in left)
-        what = f"no process {self.return_s:g} s after the restart: {missing}; see its log" if missing else "all run"
-        return Evidence(back, f"servers of {', '.join(self.struck)}: {what}")
+        return Evidence(not left, f"servers of {', '.join(self.struck)}: {left or 'all run'}")
 
 
 class PowerFailure(VolumeFault):
@@ -121,14 +105,3 @@ class PowerFailure(VolumeFault):
         if not hit:
             raise NoTarget(f"no server runs on {', '.join(target.nodes)}")
         return {hit[0]: PowerCut(hit)}
-
-
-def _running(deployment: Deployment, node: str) -> dict[str, ProcessId]:
-    found = ((server.kind, server.process()) for server in deployment.servers(node))
-    return {kind: process for kind, process in found if process is not None}
-
-
-def _restart(deployment: Deployment, node: str, ttl_s: float) -> Lease:
-    """The servers of a node start when the lease ends, on the node itself, once its disk is there."""
-    starts = [volume.when_mounted(DATA, server.start_command()) for server in deployment.servers(node)]
-    return deployment.node(node).lease([], starts, ttl_s=ttl_s)

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from harness.api import Fault
-from infra.machines.api import InfraError
+from infra.machines.api import InfraError, Lease, ProcessId
 from infra.machines.primitives import volume
 from infra.machines.primitives.volume import Volume
 from infra.options import option
 from infra.systems.api import Deployment
 from infra.systems.java import DATA
+from nemesis.patience import eventually
 
 
 @dataclass(frozen=True)
@@ -54,3 +56,33 @@ class VolumeFault(Fault):
 
         with ThreadPoolExecutor(len(deployment.nodes)) as pool:
             list(pool.map(one, [node.name for node in deployment.nodes]))
+
+
+def running(deployment: Deployment, node: str) -> dict[str, ProcessId]:
+    """Kind of server -> its process, of those that run on a node."""
+    found = ((server.kind, server.process()) for server in deployment.servers(node))
+    return {kind: process for kind, process in found if process is not None}
+
+
+def restart(deployment: Deployment, node: str, ttl_s: float) -> Lease:
+    """The servers of a node start when the lease ends, on the node itself, once its data can be written."""
+    starts = [volume.when_usable(DATA, server.start_command()) for server in deployment.servers(node)]
+    return deployment.node(node).lease([], starts, ttl_s=ttl_s)
+
+
+def missing(deployment: Deployment, before: Mapping[str, Mapping[str, ProcessId]], return_s: float = 10.0) -> str:
+    """Which servers have no new process `return_s` after their restart; empty where all have. before: node -> kind ->
+    the process that ended.
+    """
+    left = {(name, kind): process for name, found in before.items() for kind, process in found.items()}
+
+    def all_back() -> bool:
+        for name, kind in list(left):
+            now = deployment.server(name, kind).process()
+            if now is not None and now != left[name, kind]:
+                del left[name, kind]
+        return not left
+
+    if eventually(all_back, return_s):
+        return ""
+    return f"no process {return_s:g} s after the restart: {', '.join(f'{n} {k}' for n, k in left)}; see its log"

@@ -22,14 +22,14 @@ from infra.machines.api import CommandFailed, InfraError, Lease, NodeHost, Proce
 _CYCLE_S: Final = 60
 """The kernel writes back what it may before a file system can go; on a busy machine that takes seconds."""
 
-_WHEN_MOUNTED = """
-path=$1
+_WHEN_USABLE = """
+path=$1 probe=$1/.harness-start
 shift
 for i in $(seq 500); do
-    mountpoint -q "$path" && exec "$@"
+    mountpoint -q "$path" && : 2>/dev/null >"$probe" && rm -f "$probe" && exec "$@"
     sleep 0.1
 done
-echo "nothing is mounted at $path"
+echo "no file system at $path that can be written"
 exit 1
 """
 
@@ -123,20 +123,22 @@ def power_cycle(processes: Mapping[Volume, Sequence[ProcessId]], durable: Sequen
 
 
 def state(volume: Volume) -> Mapping[str, Any]:
-    """`device`, `read_only`, `shut_down` (the device does nothing any more) and `free` (bytes)."""
+    """`device`, `free` (bytes) and `write`: what a small synced write comes to: `ok`, `frozen` (it would not end), or
+    the name of its error (`EIO`, `EROFS`, `ENOSPC`).
+    """
     found: Mapping[str, Any] = _ask("state", volume.host, {"volumes": [volume.to_json()]})[volume.node]
     return found
 
 
-def hold(volume: Volume, inject: str, undo: str, ttl_s: float) -> Lease:
-    """A lease on the host: the command `inject` of the script now, `undo` at its end."""
-    given = {"volumes": [volume.to_json()]}
+def hold(volume: Volume, inject: str, undo: str, ttl_s: float, **more: object) -> Lease:
+    """A lease on the host: the command `inject` of the script now, `undo` at its end, both with these arguments."""
+    given = {"volumes": [volume.to_json()], **more}
     return volume.host.node.lease([_argv(inject, volume.host, given)], [_argv(undo, volume.host, given)], ttl_s=ttl_s)
 
 
-def when_mounted(path: str, argv: Sequence[str]) -> list[str]:
+def when_usable(path: str, argv: Sequence[str]) -> list[str]:
     """A command of the node that waits for the volume: what starts without it would write below its mount point."""
-    return ["sh", "-c", _WHEN_MOUNTED, "when-mounted", path, *argv]
+    return ["sh", "-c", _WHEN_USABLE, "when-usable", path, *argv]
 
 
 def _ask_all(

@@ -11,14 +11,19 @@ clears itself when the last mount is gone, so the end of a node's last process e
     attach      {volume, size_mib}              make and mount it, with what the folder held before; nothing where it is
     cycle       {volumes: [{..., processes}], durable}   power failure, and the machines come back: see `cycle`
     mark        {volumes}                       write and sync the file that a power failure must leave
-    freeze, thaw, cut, fail                     {volumes}
-    repair      {volumes}                       unmount, check (e2fsck), mount again; nobody may use it
+    fill        {volumes, left_mib}             a file that leaves so much room; `free` removes it
+    freeze, thaw, cut, fail                     {volumes}   stall it; cut it off (EIO); make it read-only
+    restore     {volumes, power}                kill who uses it, end all of the above, and mount it again: checked by
+                                                e2fsck, or as a failure of power leaves it
+    state       {volumes}                       see `state`
 
 Sources: ext4's shutdown ioctl (EXT4_IOC_SHUTDOWN in fs/ext4/ext4.h; xfs_io's `shutdown`), FIFREEZE of linux/fs.h,
 /sys/fs/ext4/DEVICE/trigger_fs_error (Documentation/ABI/testing/sysfs-fs-ext4).
 """
 
+import contextlib
 import ctypes
+import errno
 import fcntl
 import json
 import os
@@ -42,7 +47,7 @@ FIFREEZE, FITHAW = 0xC0045877, 0xC0045878
 CLONE_NEWNS = 0x20000
 MS_NOATIME, MS_REC, MS_PRIVATE = 0x400, 0x4000, 0x40000
 OPTIONS = b"errors=remount-ro"
-SYNCED, UNSYNCED = ".harness-synced", ".harness-unsynced"
+SYNCED, UNSYNCED, FILLER, PROBE = ".harness-synced", ".harness-unsynced", ".harness-filler", ".harness-probe"
 PATIENCE_S = 20.0
 
 libc = ctypes.CDLL(None, use_errno=True)
@@ -102,7 +107,7 @@ def unmount(volume: Volume, device: str) -> None:
     while True:
         if libc.umount2(volume["path"].encode(), 0) == 0:
             break
-        if ctypes.get_errno() != 16 or time.monotonic() > until:  # EBUSY
+        if ctypes.get_errno() != errno.EBUSY or time.monotonic() > until:
             raise Problem(f"{volume['name']}: cannot unmount {device}: {os.strerror(ctypes.get_errno())}")
         time.sleep(0.005)
     while True:
@@ -139,6 +144,33 @@ def in_parallel(volumes: list[Volume], work: Callable[[Volume], None]) -> None:
             problems.append(problem or "it ended by a signal")
     if problems:
         raise Problem("; ".join(problems))
+
+
+def renew(volume: Volume, check: bool = False) -> None:
+    """Unmount and mount again, on a fresh loop device: the cache of the old one holds what never reached the disk.
+    It changes the namespace of its process and comes back. check: with e2fsck in between.
+    """
+    device = required(volume)
+    home = os.open("/proc/self/ns/mnt", os.O_RDONLY)
+
+    def back() -> None:
+        if volume["pid"]:
+            checked(libc.setns(home, CLONE_NEWNS), "this machine's mount namespace")
+
+    enter(volume)
+    unmount(volume, device)
+    back()
+    if check:
+        done = subprocess.run(["e2fsck", "-p", volume["image"]], capture_output=True, text=True, check=False)
+        if done.returncode > 2:
+            raise Problem(f"{volume['name']}: e2fsck: {(done.stdout + done.stderr).strip().splitlines()[-1]}")
+    device = run("losetup", "--find", "--show", volume["image"])
+    enter(volume)
+    try:
+        mount(volume, os.path.basename(device))
+    finally:
+        back()
+        run("losetup", "--detach", device)  # it goes with its last mount
 
 
 def attach(volume: Volume, size_mib: int) -> Answer:
@@ -201,11 +233,10 @@ def cycle(volumes: list[Volume], durable: list[str]) -> Answer:
     one of the names `durable`, those are told that have another content than before.
     """
     began = time.monotonic()
-    devices = {volume["name"]: required(volume) for volume in volumes}
+    for volume in volumes:
+        required(volume)
     processes = [pid for volume in volumes for pid in host_pids(volume)]
     folders = [os.open(seen_from_here(volume), os.O_RDONLY | os.O_DIRECTORY) for volume in volumes]
-    # Open, or the devices would clear themselves while nothing is mounted.
-    held = [os.open(f"/dev/{device}", os.O_RDONLY) for device in devices.values()]
     ends = [(pid, os.pidfd_open(pid)) for pid in processes]
     times = {"found": since(began)}
     for _, end in ends:
@@ -227,16 +258,9 @@ def cycle(volumes: list[Volume], durable: list[str]) -> Answer:
     await_ends(ends)
     times["killed"] = since(began)
 
-    def renew(volume: Volume) -> None:
-        enter(volume)
-        unmount(volume, devices[volume["name"]])
-        mount(volume, devices[volume["name"]])
-
     for folder in folders:
         os.close(folder)
     in_parallel(volumes, renew)
-    for device in held:
-        os.close(device)
     times["mounted"] = since(began)
     probes = {
         volume["name"]: {
@@ -346,7 +370,7 @@ def ioctl_each(volumes: list[Volume], request: int, argument: int | bytes) -> An
             fcntl.ioctl(folder, request, argument)
         except OSError as error:
             # Frozen already, or thawed already: both commands may be repeated.
-            if (request, error.errno) not in ((FIFREEZE, 16), (FITHAW, 22)):
+            if (request, error.errno) not in ((FIFREEZE, errno.EBUSY), (FITHAW, errno.EINVAL)):
                 raise Problem(f"{volume['name']}: {error.strerror}") from None
         os.close(folder)
     return {}
@@ -360,44 +384,107 @@ def fail(volumes: list[Volume]) -> Answer:
     return {}
 
 
-def repair(volumes: list[Volume]) -> Answer:
-    def one(volume: Volume) -> None:
-        device = required(volume)
-        held = os.open(f"/dev/{device}", os.O_RDONLY)
-        if volume["pid"]:
-            home = os.open("/proc/self/ns/mnt", os.O_RDONLY)
-            enter(volume)
-            unmount(volume, device)
-            checked(libc.setns(home, CLONE_NEWNS), "back")
-        else:
-            unmount(volume, device)
-        done = subprocess.run(["e2fsck", "-p", f"/dev/{device}"], capture_output=True, text=True, check=False)
-        if done.returncode > 2:
-            raise Problem(f"{volume['name']}: e2fsck: {(done.stdout + done.stderr).strip().splitlines()[-1]}")
-        enter(volume)
-        mount(volume, device)
-        os.close(held)
-
-    in_parallel(volumes, one)
+def fill(volumes: list[Volume], left_mib: int) -> Answer:
+    for volume in volumes:
+        required(volume)
+        file = os.open(os.path.join(seen_from_here(volume), FILLER), os.O_WRONLY | os.O_CREAT, 0o600)
+        room = os.fstatvfs(file)
+        size = room.f_bavail * room.f_frsize - (left_mib << 20)
+        try:
+            if size > 0:
+                os.posix_fallocate(file, 0, size)
+        except OSError as error:
+            if error.errno != errno.ENOSPC:  # it has filled what there was
+                raise
+        os.close(file)
     return {}
 
 
+def free(volumes: list[Volume]) -> Answer:
+    for volume in volumes:
+        required(volume)
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(os.path.join(seen_from_here(volume), FILLER))
+    return {}
+
+
+def restore(volumes: list[Volume], power: bool) -> Answer:
+    """Idempotent. Whoever uses the file system is killed; with `power`, what it had not synced is gone."""
+    for volume in volumes:
+        required(volume)
+
+    def one(volume: Volume) -> None:
+        folder = os.open(seen_from_here(volume), os.O_RDONLY | os.O_DIRECTORY)
+        ends = [(pid, os.pidfd_open(pid)) for pid in users(volume, os.fstat(folder).st_dev)]
+        for _, end in ends:
+            signal.pidfd_send_signal(end, signal.SIGSTOP)
+        with contextlib.suppress(OSError):  # it is not frozen
+            fcntl.ioctl(folder, FITHAW, 0)
+        if power:
+            with contextlib.suppress(OSError):  # it is cut off already
+                fcntl.ioctl(folder, SHUTDOWN, NO_LOG_FLUSH)
+        else:
+            with contextlib.suppress(OSError):  # there is none, or it cannot be removed now
+                os.unlink(FILLER, dir_fd=folder)
+        os.close(folder)
+        for _, end in ends:
+            signal.pidfd_send_signal(end, signal.SIGKILL)
+        await_ends(ends)
+        renew(volume, check=not power)
+
+    in_parallel(volumes, one)
+    free(volumes)
+    return {}
+
+
+def users(volume: Volume, device: int) -> list[int]:
+    """Processes of the node that have a file of this file system open, or mapped (proc(5): maps, fd)."""
+    number = f"{os.major(device):02x}:{os.minor(device):02x}"
+    found = []
+    for name in os.listdir("/proc"):
+        if not name.isdigit() or int(name) == os.getpid():
+            continue
+        try:
+            with open(f"/proc/{name}/maps") as lines:
+                mapped = any(line.split(None, 4)[3] == number for line in lines)
+            opened = mapped or any(
+                os.stat(f"/proc/{name}/fd/{file}").st_dev == device for file in os.listdir(f"/proc/{name}/fd")
+            )
+        except OSError:
+            continue  # it has ended meanwhile, or closed the file
+        if opened:
+            found.append(int(name))
+    return found
+
+
 def state(volumes: list[Volume]) -> Answer:
-    """Of each: its device, its mount options, and bytes free."""
+    """Of each: its device, bytes free, and `write`: what a small synced write comes to: `ok`, `frozen` (it would not
+    end), or the error's name (`EIO`, `EROFS`, `ENOSPC`).
+    """
     found = {}
     for volume in volumes:
         device = required(volume)
         room = os.statvfs(seen_from_here(volume))
-        with open(f"/proc/{volume['pid'] or 'self'}/mountinfo") as lines:
-            fields = [line.split() for line in lines if line.split()[4] == volume["path"]][-1]
-        after = fields[fields.index("-") + 3].split(",")
-        found[volume["name"]] = {
-            "device": device,
-            "read_only": "ro" in fields[5].split(",") or "ro" in after,
-            "shut_down": "shutdown" in after or "emergency_ro" in after,
-            "free": room.f_bavail * room.f_frsize,
-        }
+        found[volume["name"]] = {"device": device, "free": room.f_bavail * room.f_frsize, "write": written(volume)}
     return found
+
+
+def written(volume: Volume) -> str:
+    folder = os.open(seen_from_here(volume), os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.ioctl(folder, FIFREEZE, 0)
+        fcntl.ioctl(folder, FITHAW, 0)
+    except OSError as error:
+        if error.errno == errno.EBUSY:
+            return "frozen"
+    try:
+        write(folder, PROBE, bytes(8192), sync=True)
+        os.unlink(PROBE, dir_fd=folder)
+    except OSError as error:
+        return errno.errorcode.get(error.errno or 0, str(error))
+    finally:
+        os.close(folder)
+    return "ok"
 
 
 def since(began: float) -> float:
@@ -435,8 +522,12 @@ def main() -> None:
                 answer = ioctl_each(volumes, SHUTDOWN, NO_LOG_FLUSH)
             case "fail":
                 answer = fail(volumes)
-            case "repair":
-                answer = repair(volumes)
+            case "fill":
+                answer = fill(volumes, given["left_mib"])
+            case "free":
+                answer = free(volumes)
+            case "restore":
+                answer = restore(volumes, given["power"])
             case "state":
                 answer = state(volumes)
             case _:
