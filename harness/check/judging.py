@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from checkers.api import Checker, judge
+from checkers.dead_disk import DeadDisks
 from checkers.durable import DurableFiles
 from checkers.starvation import describe
 from checkers.wellformed import WellFormed
@@ -40,8 +41,8 @@ def judge_by(record: RunRecord, checkers: Sequence[Checker]) -> Judgement:
     first = judge(record, [WellFormed()])
     if first.verdict != Verdict.VALID:
         return first
-    power = [DurableFiles()] if DurableFiles.concerns(record) else []
-    found = judge(record, [*checkers, *power]).results
+    disks = [checker() for checker in (DurableFiles, DeadDisks) if checker.concerns(record)]
+    found = judge(record, [*checkers, *disks]).results
     return Judgement([*first.results, *found, *_machine(record), *_ending(record)])
 
 

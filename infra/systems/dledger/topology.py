@@ -161,7 +161,7 @@ class DledgerTopology:
             ],
             groups={GROUP: names},
             quorums=[names],
-            traits=Traits(durable=("currterm",)),
+            traits=Traits(raft_log=True, durable=("currterm",)),
         )
 
     def permits(self) -> Mapping[str, str]:
