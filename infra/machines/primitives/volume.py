@@ -22,6 +22,17 @@ from infra.machines.api import CommandFailed, InfraError, Lease, NodeHost, Proce
 _CYCLE_S: Final = 60
 """The kernel writes back what it may before a file system can go; on a busy machine that takes seconds."""
 
+_LOADER: Final = f"""
+import sys, types
+mounts = types.ModuleType("{scripts.__name__}.mounts")
+for package in {[".".join(scripts.__name__.split(".")[:n]) for n in (1, 2, 3)]}:
+    sys.modules[package] = types.ModuleType(package)
+sys.modules[mounts.__name__] = mounts
+exec(compile(sys.argv.pop(1), "mounts.py", "exec"), mounts.__dict__)
+exec(compile(sys.argv.pop(1), "volume.py", "exec"), globals())
+"""
+"""Two modules as text in place of files, under their own names: the machine may be another one."""
+
 _WHEN_USABLE = """
 path=$1 probe=$1/.harness-start
 shift
@@ -173,9 +184,10 @@ def _ask(command: str, host: NodeHost, given: Mapping[str, Any]) -> dict[str, An
 def _argv(command: str, host: NodeHost, given: Mapping[str, Any]) -> list[str]:
     # On this machine the interpreter that runs us; on another one its own.
     python = "python3" if host.pid is None else sys.executable
-    return [python, "-c", _script(), command, json.dumps(given)]
+    return [python, "-c", _LOADER, *_sources(), command, json.dumps(given)]
 
 
 @cache
-def _script() -> str:
-    return (Path(scripts.__file__).parent / "volume.py").read_text()
+def _sources() -> tuple[str, str]:
+    folder = Path(scripts.__file__).parent
+    return (folder / "mounts.py").read_text(), (folder / "volume.py").read_text()

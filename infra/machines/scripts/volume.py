@@ -6,6 +6,7 @@ Runs as root on the machine whose kernel the nodes run on, without any package. 
 image}`: the node's name, a process in its mount namespace (null: this machine's own), where the file system is mounted
 there, and its image here. It is an ext4 file system on a loop device, mounted in the node's namespace alone. The device
 clears itself when the last mount is gone, so the end of a node's last process ends everything but the image.
+`infra.machines.primitives.volume` passes the text of this module and of `mounts.py`: nothing is installed.
 
     probe       {folder}                        does all this work here? Tried on a scratch file system
     attach      {volume, size_mib}              make and mount it, with what the folder held before; nothing where it is
@@ -22,7 +23,6 @@ Sources: ext4's shutdown ioctl (EXT4_IOC_SHUTDOWN in fs/ext4/ext4.h; xfs_io's `s
 """
 
 import contextlib
-import ctypes
 import errno
 import fcntl
 import json
@@ -31,172 +31,27 @@ import select
 import shutil
 import signal
 import struct
-import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
-from typing import Any
 
-Volume = dict[str, Any]
-Answer = dict[str, Any]
+from infra.machines.scripts.mounts import (
+    PATIENCE_S,
+    Answer,
+    Problem,
+    Volume,
+    attach,
+    in_parallel,
+    leave_mounts,
+    renew,
+    required,
+    seen_from_here,
+)
 
 SHUTDOWN = 0x8004587D
 NO_LOG_FLUSH = struct.pack("I", 2)
 FIFREEZE, FITHAW = 0xC0045877, 0xC0045878
-CLONE_NEWNS = 0x20000
-MS_NOATIME, MS_REC, MS_PRIVATE = 0x400, 0x4000, 0x40000
-OPTIONS = b"errors=remount-ro"
 SYNCED, UNSYNCED, FILLER, PROBE = ".harness-synced", ".harness-unsynced", ".harness-filler", ".harness-probe"
-PATIENCE_S = 20.0
-
-libc = ctypes.CDLL(None, use_errno=True)
-
-
-class Problem(Exception):
-    """One line for stderr."""
-
-
-def checked(result: int, what: str) -> None:
-    if result != 0:
-        raise OSError(ctypes.get_errno(), f"{what}: {os.strerror(ctypes.get_errno())}")
-
-
-def seen_from_here(volume: Volume) -> str:
-    """The volume's path in this machine's own namespace: no `setns` is needed to open what is mounted there."""
-    return f"/proc/{volume['pid']}/root{volume['path']}" if volume["pid"] else volume["path"]
-
-
-def device_of(volume: Volume) -> str | None:
-    """`loop7`, or None where nothing of ours is mounted. Raises Problem where the node has ended."""
-    try:
-        with open(f"/proc/{volume['pid'] or 'self'}/mountinfo") as lines:
-            mounted = [line.split() for line in lines]
-    except OSError:
-        raise Problem(f"{volume['name']}: its namespace has ended") from None
-    found = [fields[fields.index("-") + 2] for fields in mounted if fields[4] == volume["path"]]
-    return os.path.basename(found[-1]) if found and os.path.basename(found[-1]).startswith("loop") else None
-
-
-def required(volume: Volume) -> str:
-    device = device_of(volume)
-    if device is None:
-        raise Problem(f"{volume['name']}: no file system of its own is mounted at {volume['path']}")
-    return device
-
-
-def enter(volume: Volume) -> None:
-    """Into the node's mount namespace, in /dev of this machine: so `loop7` is still a path to the device."""
-    devices = os.open("/dev", os.O_RDONLY | os.O_DIRECTORY)
-    if volume["pid"]:
-        space = os.open(f"/proc/{volume['pid']}/ns/mnt", os.O_RDONLY)
-        checked(libc.setns(space, CLONE_NEWNS), f"{volume['name']}: its mount namespace")
-        os.close(space)
-    os.fchdir(devices)
-
-
-def mount(volume: Volume, device: str) -> None:
-    source, target = device.encode(), volume["path"].encode()
-    checked(libc.mount(source, target, b"ext4", MS_NOATIME, OPTIONS), f"{volume['name']}: mount {device}")
-
-
-def unmount(volume: Volume, device: str) -> None:
-    """Wait until the kernel has let go of the file system: while somebody else holds it, a new mount is the old one."""
-    state = os.open("/sys/fs/ext4", os.O_RDONLY | os.O_DIRECTORY)
-    until = time.monotonic() + PATIENCE_S
-    while True:
-        if libc.umount2(volume["path"].encode(), 0) == 0:
-            break
-        if ctypes.get_errno() != errno.EBUSY or time.monotonic() > until:
-            raise Problem(f"{volume['name']}: cannot unmount {device}: {os.strerror(ctypes.get_errno())}")
-        time.sleep(0.005)
-    while True:
-        try:
-            os.stat(device, dir_fd=state)
-        except FileNotFoundError:
-            return
-        if time.monotonic() > until:
-            raise Problem(f"{volume['name']}: {device} is still mounted somewhere, so its cache is not lost")
-        time.sleep(0.002)
-
-
-def in_parallel(volumes: list[Volume], work: Callable[[Volume], None]) -> None:
-    """In a child process for each, which may change its namespace. Raises Problem for the first that failed."""
-    children = []
-    for volume in volumes:
-        reading, writing = os.pipe()
-        child = os.fork()
-        if child == 0:
-            problem = ""
-            try:
-                work(volume)
-            except BaseException as error:
-                problem = str(error) or repr(error)
-            os.write(writing, problem.encode()[:2000])
-            os._exit(1 if problem else 0)
-        os.close(writing)
-        children.append((child, reading))
-    problems = []
-    for child, reading in children:
-        with os.fdopen(reading) as said:
-            problem = said.read()
-        if os.waitpid(child, 0)[1] != 0:
-            problems.append(problem or "it ended by a signal")
-    if problems:
-        raise Problem("; ".join(problems))
-
-
-def renew(volume: Volume, check: bool = False) -> None:
-    """Unmount and mount again, on a fresh loop device: the cache of the old one holds what never reached the disk.
-    It changes the namespace of its process and comes back. check: with e2fsck in between.
-    """
-    device = required(volume)
-    home = os.open("/proc/self/ns/mnt", os.O_RDONLY)
-
-    def back() -> None:
-        if volume["pid"]:
-            checked(libc.setns(home, CLONE_NEWNS), "this machine's mount namespace")
-
-    enter(volume)
-    unmount(volume, device)
-    back()
-    if check:
-        done = subprocess.run(["e2fsck", "-p", volume["image"]], capture_output=True, text=True, check=False)
-        if done.returncode > 2:
-            raise Problem(f"{volume['name']}: e2fsck: {(done.stdout + done.stderr).strip().splitlines()[-1]}")
-    device = run("losetup", "--find", "--show", volume["image"])
-    enter(volume)
-    try:
-        mount(volume, os.path.basename(device))
-    finally:
-        back()
-        run("losetup", "--detach", device)  # it goes with its last mount
-
-
-def attach(volume: Volume, size_mib: int) -> Answer:
-    if device_of(volume) is not None:
-        return {"attached": False}
-    image, path = volume["image"], volume["path"]
-    with open(image, "wb") as made:
-        made.truncate(size_mib << 20)
-    run("mkfs.ext4", "-q", "-F", "-m", "0", "-E", "lazy_itable_init=1,lazy_journal_init=1", image)
-    device = run("losetup", "--find", "--show", image)
-
-    def furnish(volume: Volume) -> None:
-        enter(volume)
-        before = f"{path}.before"
-        os.makedirs(path, exist_ok=True)
-        shutil.copytree(path, before)
-        mount(volume, os.path.basename(device))
-        shutil.copytree(before, path, dirs_exist_ok=True)
-        shutil.rmtree(before)
-
-    try:
-        in_parallel([volume], furnish)
-    finally:
-        # From now on the device goes with its last mount (or at once, where there is none).
-        run("losetup", "--detach", device)
-    return {"attached": True}
 
 
 def mark(volumes: list[Volume]) -> Answer:
@@ -238,10 +93,10 @@ def cycle(volumes: list[Volume], durable: list[str]) -> Answer:
     processes = [pid for volume in volumes for pid in host_pids(volume)]
     folders = [os.open(seen_from_here(volume), os.O_RDONLY | os.O_DIRECTORY) for volume in volumes]
     ends = [(pid, os.pidfd_open(pid)) for pid in processes]
-    times = {"found": since(began)}
+    times = {"found": ms(began)}
     for _, end in ends:
         signal.pidfd_send_signal(end, signal.SIGSTOP)
-    times["stopped"] = since(began)
+    times["stopped"] = ms(began)
     before = [small_files(volume, durable) for volume in volumes]
     for folder in folders:
         write(folder, UNSYNCED, b"unsynced", sync=False)
@@ -251,17 +106,17 @@ def cycle(volumes: list[Volume], durable: list[str]) -> Answer:
         cut.start()
     for cut in cuts:
         cut.join()
-    times["cut_within"] = since(first)
-    times["cut"] = since(began)
+    times["cut_within"] = ms(first)
+    times["cut"] = ms(began)
     for _, end in ends:
         signal.pidfd_send_signal(end, signal.SIGKILL)
     await_ends(ends)
-    times["killed"] = since(began)
+    times["killed"] = ms(began)
 
     for folder in folders:
         os.close(folder)
     in_parallel(volumes, renew)
-    times["mounted"] = since(began)
+    times["mounted"] = ms(began)
     probes = {
         volume["name"]: {
             "synced": content(volume, SYNCED) == b"synced",
@@ -309,8 +164,7 @@ def probe(folder: str) -> Answer:
     }
 
     def alone(volume: Volume) -> None:
-        checked(libc.unshare(CLONE_NEWNS), "a mount namespace")
-        checked(libc.mount(b"none", b"/", None, MS_REC | MS_PRIVATE, None), "private mounts")
+        leave_mounts()
         attach(volume, 16)
         mark([volume])
         found = cycle([volume], [])["probes"]["scratch"]
@@ -487,15 +341,8 @@ def written(volume: Volume) -> str:
     return "ok"
 
 
-def since(began: float) -> float:
+def ms(began: float) -> float:
     return round((time.monotonic() - began) * 1000, 1)
-
-
-def run(*argv: str) -> str:
-    done = subprocess.run(argv, capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        raise Problem(f"{argv[0]}: {(done.stderr or done.stdout).strip().splitlines()[-1:]}")
-    return done.stdout.strip()
 
 
 def main() -> None:
