@@ -116,12 +116,12 @@ class DockerBackend:
                 raise InfraError(f"run {spec.run_id} has {container.name} already: `harness clean` removes dead runs")
 
         def tear_down() -> None:
+            remove_images(self.name, spec.run_id)
             _sweep(client, spec.run_id)
             if claim is not None:
                 _release(claim)
             if subnet is not None:
                 subnet.release()
-            remove_images(self.name, spec.run_id)
             if janitor is not None:
                 janitor.dismiss()
             client.close()
@@ -242,9 +242,9 @@ class DockerBackend:
     def sweep(self, run_id: str) -> int:
         """Remove what there is of a run, asking nobody; the number of things found."""
         with contextlib.closing(connect()) as client:
-            found = _sweep(client, run_id)
+            found = remove_images(self.name, run_id) + _sweep(client, run_id)
         kept.forget(run_id)
-        return found + remove_images(self.name, run_id)
+        return found
 
 
 def _prefix(run_id: str) -> str:

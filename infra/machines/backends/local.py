@@ -110,8 +110,8 @@ class LocalBackend:
                 switch.end()
             if subnet is not None:
                 subnet.release()
-            _remove(state)
             remove_images(self.name, spec.run_id)
+            _remove(state)
             if janitor is not None:
                 janitor.dismiss()
             claim.release()
@@ -205,8 +205,8 @@ class LocalBackend:
         for of in ("keeper", "owner"):
             remove_unheld(_claims(state, of))
         kept.forget(run_id)
-        _remove(state)
         remove_images(self.name, run_id)
+        _remove(state)
         return 1
 
 

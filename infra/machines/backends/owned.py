@@ -96,7 +96,9 @@ def images_folder(backend: str, run_id: str) -> Path:
 
 
 def remove_images(backend: str, run_id: str) -> int:
-    """Remove them, once nothing is mounted from them any more; how many clusters' there were: one, or none."""
+    """Remove them; how many clusters' there were: one, or none. What is still mounted lasts until its node ends, so
+    they go before anything else: a removal that is broken off finds the rest of the cluster, and with it nothing here.
+    """
     folder = images_folder(backend, run_id)
     if not folder.exists():
         return 0

@@ -135,8 +135,8 @@ def renew(volume: Volume, check: bool = False) -> None:
         if done.returncode > 2:
             raise Problem(f"{volume['name']}: e2fsck: {(done.stdout + done.stderr).strip().splitlines()[-1]}")
     device = run("losetup", "--find", "--show", volume["image"])
-    enter(volume)
     try:
+        enter(volume)  # the node may have ended meanwhile
         mount(volume, os.path.basename(device))
     finally:
         back()
