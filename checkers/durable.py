@@ -26,15 +26,13 @@ class DurableFiles:
 
     @staticmethod
     def concerns(run: RunRecord) -> bool:
-        """Whether there was a failure of power at all."""
-        return any(
-            effect.kind == "unsynced-lost" for strike in fault_intervals(run.history) for effect in strike.effects
-        )
+        """Whether any strike compared files."""
+        return any(_cuts(strike) for strike in fault_intervals(run.history))
 
     def check(self, run: RunRecord) -> CheckResult:
         """`stats`: `cuts` (nodes that lost their power, counted each time) and `changed` (files)."""
         strikes = fault_intervals(run.history)
-        cuts = sum(effect.kind == "unsynced-lost" for strike in strikes for effect in strike.effects)
+        cuts = sum(_cuts(strike) for strike in strikes)
         found = [anomaly for strike in strikes for anomaly in _lost(strike)]
         files = ", ".join(run.deployment.traits.durable) or "of no file is it known"
         return settled(
@@ -44,6 +42,12 @@ class DurableFiles:
             {"cuts": cuts, "changed": len(found)},
             f"after {cuts} failures of power, over all nodes ({files})",
         )
+
+
+def _cuts(strike: FaultInterval) -> int:
+    """How many nodes' files a strike has compared."""
+    compared = any(isinstance(detail, Mapping) and "changed" in detail for detail in strike.nodes.values())
+    return sum(effect.kind == "unsynced-lost" for effect in strike.effects) if compared else 0
 
 
 def _lost(strike: FaultInterval) -> Iterator[Anomaly]:
