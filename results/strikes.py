@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-EffectKind = Literal["down", "cut-off", "slow", "unsynced-lost"]
+EffectKind = Literal["down", "cut-off", "slow", "unsynced-lost", "data-lost", "data-damaged"]
 
 
 @dataclass(frozen=True)
@@ -21,6 +21,8 @@ class Effect:
     cut-off        the node gets nothing from the peers; a peer may be `clients`.
     slow           the servers of these kinds work, but late: a disk that stalls, a clock that drifts, a full link.
     unsynced-lost  what the servers of these kinds had not synced to their disk is gone.
+    data-lost      all that the servers of these kinds had on their disk is gone, synced or not.
+    data-damaged   files of the servers of these kinds hold other bytes than were written, and stay so.
 
     servers  kinds of servers; empty: all of the node.
     """
