@@ -68,7 +68,7 @@ class Loss(Kill):
         dirs = [place for kind in self.struck for place in deployment.server(self.node, kind).data_dirs]
         left = folders.content(deployment.node(self.node), dirs)
         wiped = self.before.files > 0 and left.files == 0
-        return Evidence(killed.seen and wiped, f"{killed.what}; of {self.before} of data {left} are left")
+        return Evidence(killed.seen and wiped, f"{killed.what}; its data were {self.before}, now {left}")
 
 
 class Losses(Fault):
@@ -288,7 +288,7 @@ class ConfigChange(Fault):
                 continue
             try:
                 server.admin.change_command(self.options.settings)
-                server.node.run(["python3", "-c", "import json, socket"])
+                server.node.run(["python3", "-c", "import re, socket"])
             except InfraError as problem:
                 return str(problem)
         return None

@@ -93,6 +93,8 @@ class Roll(Lease):
         """`steps`: the servers in order, each with the version it is to have, if that changes."""
         self.steps, self._options = steps, options
         self.turns: list[Turn] = []
+        self.back: list[Turn] = []
+        """On the way back, after the heal has come."""
         self.skipped: list[str] = []
         """Servers that had no turn, and why."""
         self.first = Event()
@@ -142,16 +144,16 @@ class Roll(Lease):
             return
         if version is not None:
             server.launch = replace(server.launch, version=version)
-        turn = self.restart(server, running, self._options.down)
+        turn = self.restart(server, running, self.turns, self._options.down)
         self._await_answer(turn, version, self._options.limit)
 
-    def restart(self, server: Server, running: ProcessId, down_s: float = 0.0) -> Turn:
-        """Stop a server, and start it after a while, or at the heal."""
+    def restart(self, server: Server, running: ProcessId, noted: list[Turn], down_s: float) -> Turn:
+        """Stop a server, and start it after a while, or at the heal; `noted` when it is down."""
         began = time.monotonic()
         lease = process.end_and_restart(server.node, running, _GRACE_S, server.start_command(), ttl_s=down_s + _SLACK_S)
         turn = Turn(server, running, time.monotonic() - began)
         self._held.append(lease)
-        self.turns.append(turn)
+        noted.append(turn)
         self.first.set()
         self._halt.wait(down_s)
         lease.heal()
@@ -230,12 +232,12 @@ class Rolling(Injection):
     def healed(self, deployment: Deployment) -> Evidence:
         """Of each server that was stopped another process runs, or has been seen since."""
         assert self.roll is not None
-        turns = self.roll.turns
+        turns, down = self.roll.turns, [*self.roll.turns, *self.roll.back]
 
         def returned() -> bool:
-            for turn in turns:
+            for turn in down:
                 turn.after = turn.after or turn.server.process()
-            return all(turn.after is not None for turn in turns)
+            return all(turn.after is not None for turn in down)
 
         back = eventually(returned, self.return_s)
         lines = [f"{len(turns)} of {len(self.roll.steps)} restarted", *map(str, turns), *self.roll.skipped]
@@ -261,8 +263,6 @@ class UpgradeRoll(Roll):
         self.skipped += [f"{s.node.name} {s.kind} belongs to another upgrade" for s in servers if s not in taken]
         self.before: dict[Server, Launch] = {server: server.launch for server in mine}
         self._back = options.back
-        self.returning: list[Server] = []
-        """Those that were restarted with their version from before."""
 
     def heal(self, timeout_s: float = 30) -> None:
         """As `Roll.heal`. On the way back, kinds of servers follow one another; those of one kind restart together."""
@@ -280,11 +280,10 @@ class UpgradeRoll(Roll):
         try:
             running = server.process()
             if running is not None:
-                self.restart(server, running)
+                self.restart(server, running, self.back, down_s=0.0)
         except BaseException:
             server.launch = upgraded  # the next attempt at the heal finds it
             raise
-        self.returning.append(server)
 
 
 class Upgrading(Rolling):
@@ -305,7 +304,8 @@ class Upgrading(Rolling):
         """As for a restart; and no server that was started with its version from before tells another one."""
         restarted = super().healed(deployment)
         assert isinstance(self.roll, UpgradeRoll)
-        returning = self.roll.returning
+        restarted_back = {turn.server for turn in self.roll.back}
+        returning = [server for server in self.roll.before if server in restarted_back]
         told: dict[Server, str] = {}
 
         def all_tell() -> bool:

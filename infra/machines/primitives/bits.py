@@ -6,7 +6,7 @@ A script on the node chooses the place, for the choice of a whole record takes a
 
 from __future__ import annotations
 
-import json
+import ast
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -108,7 +108,7 @@ def flip_bits(node: Node, folders: Sequence[str], choice: Choice) -> list[Flip]:
         for kind, found in choice.files.items()
     ]
     request = {"seed": choice.seed, "count": choice.count, "part": choice.part, "where": choice.where, "files": files}
-    return [Flip(**flip) for flip in _ask(node, "flip", request)["flips"]]
+    return [Flip(**flip) for flip in _ask(node, "flip", request)]
 
 
 def bytes_at(node: Node, flips: Sequence[Flip]) -> list[int]:
@@ -120,12 +120,12 @@ def bytes_at(node: Node, flips: Sequence[Flip]) -> list[int]:
 def why_not(node: Node) -> str | None:
     """Why bits cannot be flipped on this node, and the remedy; None: they can. It reads a byte that is surely there."""
     done = node.run(["python3", "-c", _SCRIPT, "read", '[["/proc/self/cmdline", 0]]'], check=False)
-    return None if done.code == 0 else f"{node.name} has no working python3: install it there (Debian: python3)"
+    return None if done.code == 0 else f"{node.name} has no working python3: install it there (Debian: python3-minimal)"
 
 
 def _ask(node: Node, what: str, request: object) -> Any:
-    done = node.run(["python3", "-c", _SCRIPT, what, json.dumps(request)], timeout_s=_TIMEOUT_S, check=False)
+    done = node.run(["python3", "-c", _SCRIPT, what, repr(request)], timeout_s=_TIMEOUT_S, check=False)
     if done.code != 0:
         lines = done.stderr.decode(errors="replace").strip().splitlines() or ["no output"]
         raise InfraError(f"{node.name}: {what} of bits failed: {lines[-1]}")
-    return json.loads(done.text)
+    return ast.literal_eval(done.text)

@@ -1,18 +1,19 @@
-"""Flips bits in the files of a server that does not run. It needs nothing but Python's standard library: it is sent to
-a node as text (`infra.machines.primitives.bits`).
+"""Flips bits in the files of a server that does not run.
+
+It is sent to a node as text (`infra.machines.primitives.bits`), and needs no more than Debian's python3-minimal, which
+has neither `json` nor `mmap`.
 
     flip_bits.py flip REQUEST       REQUEST: {"seed", "count", "part", "where", "files": [[kind, [glob, ...], layout]]}
     flip_bits.py read REQUEST       REQUEST: [[file, offset], ...]
 
-`flip` prints {"flips": [{"kind", "file", "offset", "bit", "before", "after", "record", "size"}]}, `read` a list of
-bytes. An error is one line on stderr, and exit code 1. Layouts are those of `bits.Layout`, as JSON.
+`flip` prints [{"kind", "file", "offset", "bit", "before", "after", "record", "size"}, ...], `read` a list of bytes. All
+these are Python literals. An error is one line on stderr, and exit code 1. Layouts are those of `bits.Layout`.
 """
 
 from __future__ import annotations
 
+import ast
 import glob
-import json
-import mmap
 import os
 import re
 import sys
@@ -24,6 +25,7 @@ ANY = "any"
 _LOG_FILE = re.compile(r"\d{20}")
 _WRITTEN = re.compile(rb"[^\0]")
 _TRIES = 10000
+_BLOCK = 1 << 20
 
 
 class Record(NamedTuple):
@@ -36,18 +38,39 @@ class Record(NamedTuple):
     layout: Any
 
 
-def number(data: Any, at: int, field: Any) -> int:
+class Bytes:
+    """A file, of which only the blocks that are asked for are read: files may be long, and mostly holes."""
+
+    def __init__(self, path: str) -> None:
+        self._file = open(path, "rb")  # noqa: SIM115  (closed with the object)
+        self.size = os.fstat(self._file.fileno()).st_size
+        self._at, self._block = 0, b""
+
+    def span(self, begin: int, end: int) -> bytes:
+        """The bytes [begin, end), at most a block."""
+        if not self._at <= begin <= end <= self._at + len(self._block):
+            self._at, self._block = begin, os.pread(self._file.fileno(), _BLOCK, begin)
+        return self._block[begin - self._at : end - self._at]
+
+    def written(self) -> Iterator[int]:
+        """The places of all bytes that are not NUL."""
+        for block in range(0, self.size, _BLOCK):
+            for found in _WRITTEN.finditer(self.span(block, min(block + _BLOCK, self.size))):
+                yield block + found.start()
+
+
+def number(data: Bytes, at: int, field: Any) -> int:
     """The big-endian field ([begin, end), from the record's start) of the record at `at`."""
-    return int.from_bytes(data[at + field[0] : at + field[1]], "big")
+    return int.from_bytes(data.span(at + field[0], at + field[1]), "big")
 
 
-def records_of(data: Any, start: int, layout: Any) -> Iterator[Any]:
+def records_of(data: Bytes, start: int, layout: Any) -> Iterator[Any]:
     """(place, size) of every whole record of a file, in order. start: the place of the file's first byte in its log.
 
     Ends at the first bytes that were not written, or are no record.
     """
     at, head = 0, layout["head"]
-    while at + head <= len(data):
+    while at + head <= data.size:
         used = number(data, at, layout["used"])
         size = number(data, at, layout["size"]) if layout["variable"] else head
         if used in layout["skips"]:
@@ -58,7 +81,7 @@ def records_of(data: Any, start: int, layout: Any) -> Iterator[Any]:
         if used == 0 or (layout["accepts"] and used not in layout["accepts"]):
             return
         body = number(data, at, layout["length"]) if layout["length"] else 0
-        if size < head + body or at + size > len(data):
+        if size < head + body or at + size > data.size:
             return
         if layout["position"] and number(data, at, layout["position"]) != start + at:
             return
@@ -66,7 +89,7 @@ def records_of(data: Any, start: int, layout: Any) -> Iterator[Any]:
         at += size
 
 
-def spans(record: Record, data: Any, part: str) -> list[Any]:
+def spans(record: Record, data: Bytes, part: str) -> list[Any]:
     """The places in the file ([begin, end)) that belong to a part of a record; [] where it has no such bytes."""
     if record.layout is None or part == ANY:
         found = [[0, record.size]]
@@ -78,12 +101,6 @@ def spans(record: Record, data: Any, part: str) -> list[Any]:
     return [[record.at + begin, record.at + end] for begin, end in found if end > begin]
 
 
-def opened(path: str) -> Any:
-    """The file's bytes, read only where they are needed; an empty one cannot be mapped."""
-    with open(path, "rb") as file:
-        return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if os.fstat(file.fileno()).st_size else b""
-
-
 def logs_of(kind: str, paths: list[str], layout: Any, part: str) -> list[list[Record]]:
     """The records of each log that have such a part; a log is a folder of files, or one file without records."""
     logs: dict[str, list[Record]] = {}
@@ -92,9 +109,9 @@ def logs_of(kind: str, paths: list[str], layout: Any, part: str) -> list[list[Re
             continue
         folder, name = os.path.split(path)
         if layout is None:
-            logs[path] = [Record(kind, path, m.start(), 1, None) for m in _WRITTEN.finditer(opened(path))]
+            logs[path] = [Record(kind, path, at, 1, None) for at in Bytes(path).written()]
         elif _LOG_FILE.fullmatch(name):
-            data = opened(path)
+            data = Bytes(path)
             found = (Record(kind, path, at, size, layout) for at, size in records_of(data, int(name), layout))
             logs.setdefault(folder, []).extend(record for record in found if spans(record, data, part))
     return [log for log in logs.values() if log]
@@ -120,7 +137,7 @@ def choose(request: Any) -> list[Any]:
         if len(chosen) == request["count"]:
             return [[record, offset, bit] for (_, offset, bit), record in chosen.items()]
         record = rng.choice(candidates)
-        offset = rng.choice([at for span in spans(record, opened(record.file), part) for at in range(*span)])
+        offset = rng.choice([at for span in spans(record, Bytes(record.file), part) for at in range(*span)])
         chosen.setdefault((record.file, offset, rng.randrange(8)), record)
     sys.exit(f"fewer than {request['count']} bits are there to be flipped")
 
@@ -146,7 +163,7 @@ def flip(request: Any) -> Any:
                 "size": record.size,
             }
         )
-    return {"flips": flips}
+    return flips
 
 
 def read(request: Any) -> list[int]:
@@ -164,4 +181,4 @@ def read(request: Any) -> list[int]:
 
 if __name__ == "__main__":
     work = {"flip": flip, "read": read}[sys.argv[1]]
-    print(json.dumps(work(json.loads(sys.argv[2]))))
+    print(work(ast.literal_eval(sys.argv[2])))

@@ -19,9 +19,9 @@ DLEDGER_DATA: Final = Layout(
     size=(4, 8),
     length=(44, 48),
     position=(24, 32),
-    parts={"size": [(4, 8)], "crc": [(36, 44)], "header": [(0, 4), (8, 36)]},
+    parts={"size": [(4, 8)], "crc": [(36, 44)], "header": [(0, 4), (8, 36), (44, 48)]},
 )
-"""header: magic number, index, term, position, channel."""
+"""header: magic number, index, term, position, channel, length of the body."""
 
 DLEDGER_INDEX: Final = Layout(
     head=32,

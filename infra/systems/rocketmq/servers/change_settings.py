@@ -1,5 +1,5 @@
-"""Changes the configuration of the server of this node. It needs nothing but Python's standard library: it is sent to a
-node as text, and runs there without the control program (`infra.systems.rocketmq.topologies.administration`).
+"""Changes the configuration of the server of this node. It is sent there as text, and runs without the control program
+(`infra.systems.rocketmq.topologies.administration`). It needs no more than Debian's python3-minimal, without `json`.
 
     change_settings.py HOST PORT REQUEST FILE [NAME=VALUE]...
 
@@ -9,8 +9,8 @@ instead: it reads them at its next start. An error is one line on stderr, and ex
 
 from __future__ import annotations
 
-import json
 import os
+import re
 import socket
 import sys
 
@@ -24,13 +24,15 @@ def ask(host: str, port: int, request: bytes) -> bool:
             connection.settimeout(TIMEOUT_S)
             connection.sendall(request)
             _, head = (int.from_bytes(answer.read(4), "big") for _ in range(2))
-            header = json.loads(answer.read(head & 0xFFFFFF))
+            header = answer.read(head & 0xFFFFFF)
     except ConnectionRefusedError:
         return False
-    except (OSError, ValueError) as problem:
+    except OSError as problem:
         sys.exit(f"{host}:{port} gave no answer: {problem}")
-    if header.get("code") != 0:
-        sys.exit(f"{host}:{port} refused with {header.get('code')}: {header.get('remark')}")
+    # Within a text of the header its quotes would be escaped.
+    code = re.search(rb'"code"\s*:\s*(-?\d+)', header)
+    if code is None or int(code[1]) != 0:
+        sys.exit(f"{host}:{port} did not take it: {header.decode(errors='replace')[:300] or 'no answer'}")
     return True
 
 

@@ -24,9 +24,9 @@ COMMIT_LOG: Final = Layout(
     variable=True,
     length=(84, 88),
     position=(28, 36),
-    parts={"size": [(0, 4)], "crc": [(8, 12)], "header": [(4, 8), (12, 84)]},
+    parts={"size": [(0, 4)], "crc": [(8, 12)], "header": [(4, 8), (12, 88)]},
 )
-"""Messages with IPv4 addresses. The body's length counts as the header, as does all else that is none of the parts."""
+"""Messages with IPv4 addresses; header: all other fields before the body, the length of the body among them."""
 
 CONSUME_QUEUE: Final = Layout(
     head=20,
