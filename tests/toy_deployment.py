@@ -13,6 +13,7 @@ from infra.systems.api import Deployment, Launch
 from infra.systems.rocketmq.protocol.codes import RELEASES
 from infra.systems.rocketmq.store.layouts import BROKER_FILES
 from infra.systems.rocketmq.topologies.administration import RocketmqAdmin
+from results.deployment import DeploymentRecord, ServerRecord
 
 HOME = "/var/lib/harness"
 NUMBERS = {release: number for number, release in RELEASES.items()}
@@ -105,6 +106,10 @@ class ToyTopology:
 
     def servers(self, node: Node) -> Sequence[Any]:
         return self._servers[node.name]
+
+    def record(self) -> DeploymentRecord:
+        servers = [ServerRecord(node, s.kind, group=s.group) for node, some in self._servers.items() for s in some]
+        return DeploymentRecord(self.name, dict.fromkeys(self._servers, ""), servers, {"a": list(self._servers)})
 
 
 def deployed(cluster: Cluster) -> Deployment:

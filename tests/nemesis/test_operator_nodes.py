@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 import zipfile
 from collections.abc import Callable, Iterator
@@ -13,8 +14,9 @@ from uuid import uuid4
 import pytest
 from toy_deployment import HOME, deployed
 
-from harness.api import Fault, Injection, Target
+from harness.api import Completion, Fault, Injection, Target
 from harness.cluster_view import ClusterView
+from harness.nemesis.runner import Nemesis
 from infra.machines.api import Cluster, ClusterSpec, InfraError, Lease
 from infra.machines.backends.local import LocalBackend
 from infra.machines.primitives import folders
@@ -24,6 +26,8 @@ from infra.systems.api import Deployment, Server
 from nemesis.bits import FlipBits
 from nemesis.operator import ConfigChange, NamesrvLoss, WipeNode
 from nemesis.rolling import Rolling, RollingRestart, RollingUpgrade
+from results.op import NEMESIS, Op
+from results.strikes import Strike
 
 pytestmark = pytest.mark.cluster
 
@@ -267,6 +271,29 @@ def test_an_upgrade_that_stays(deployment: Deployment) -> None:
     assert injection.healed(deployment).seen
     assert deployment.server("n2", "broker").admin.version(2) == "5.4.0"
     assert deployment.server("n3", "broker").admin.version(2) == "5.5.0"
+
+
+def test_the_runner_carries_it_through(deployment: Deployment) -> None:
+    """All of it as in a run: an injection that returns while the roll goes on, and a heal that tells of all servers."""
+    fault = made(RollingRestart, kind="broker", pause="0s")
+    runner = Nemesis(deployment, lambda strike: fault, lambda: VIEW)
+
+    def do(f: str, value: dict[str, Any]) -> Completion:
+        return asyncio.run(runner.invoke(Op(0, 0, NEMESIS, "invoke", f, value=value)))
+
+    strike = Strike(1, "rolling-restart", "n1,n2,n3", 30.0)
+    began = time.monotonic()
+    before = {server: server.process() for server in deployment.servers(kind="broker")}
+    injected = do("inject", strike.to_inject())
+    assert (injected.error, injected.value["seen"]) == (None, True)
+    assert injected.value["impairs"] == {node: [node] for node in NODES}
+    until(lambda: all(server.process() not in (None, was) for server, was in before.items()))
+    assert runner.explains_death("n3", "broker", began)
+    assert not runner.explains_death("n1", "namesrv", began)
+    healed = do("heal", strike.to_heal())
+    assert healed.error is None
+    assert healed.value["evidence"]["n1"].startswith("3 of 3 restarted; n1 broker ")
+    assert asyncio.run(runner.heal_all()) == []
 
 
 def test_a_bit_of_a_stopped_server_flips_and_stays(deployment: Deployment) -> None:

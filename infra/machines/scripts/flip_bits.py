@@ -101,19 +101,22 @@ def spans(record: Record, data: Bytes, part: str) -> list[Any]:
     return [[record.at + begin, record.at + end] for begin, end in found if end > begin]
 
 
-def logs_of(kind: str, paths: list[str], layout: Any, part: str) -> list[list[Record]]:
-    """The records of each log that have such a part; a log is a folder of files, or one file without records."""
+def logs_of(kind: str, paths: list[str], layout: Any, part: str, where: str) -> list[list[Record]]:
+    """The records of each log that have such a part, in order; a log is a folder of files, or one file without records.
+
+    Of the last records only the file that holds them is read.
+    """
     logs: dict[str, list[Record]] = {}
-    for path in sorted(paths):
+    for path in sorted(paths, reverse=True):
         if not os.path.isfile(path):
             continue
         folder, name = os.path.split(path)
         if layout is None:
             logs[path] = [Record(kind, path, at, 1, None) for at in Bytes(path).written()]
-        elif _LOG_FILE.fullmatch(name):
+        elif _LOG_FILE.fullmatch(name) and not (where == "last" and logs.get(folder)):
             data = Bytes(path)
             found = (Record(kind, path, at, size, layout) for at, size in records_of(data, int(name), layout))
-            logs.setdefault(folder, []).extend(record for record in found if spans(record, data, part))
+            logs[folder] = [record for record in found if spans(record, data, part)] + logs.get(folder, [])
     return [log for log in logs.values() if log]
 
 
@@ -123,7 +126,7 @@ def choose(request: Any) -> list[Any]:
     kinds = []
     for kind, patterns, layout in request["files"]:
         paths = [path for pattern in patterns for path in glob.glob(pattern, recursive=True)]
-        logs = logs_of(kind, paths, layout, part)
+        logs = logs_of(kind, paths, layout, part, where)
         if logs:
             kinds.append(logs)
     if not kinds:
