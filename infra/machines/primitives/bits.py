@@ -20,7 +20,7 @@ Where = Literal["last", "random"]
 
 _SCRIPT: Final = (Path(scripts.__file__).parent / "flip_bits.py").read_text()
 _TIMEOUT_S: Final = 25.0
-"""447,000 messages in 128 MiB took 2.2 s of processor time with `random`; with `last` only one file of a log is read."""
+"""447,000 messages in 128 MiB took 2.2 s of processor time (`random`); for `last` one file of each log is read."""
 
 
 @dataclass(frozen=True)
