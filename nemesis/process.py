@@ -24,7 +24,7 @@ from results.strikes import Effect
 
 STOPPED: Final = "T"
 """The state of a stopped process (proc(5))."""
-_GONE: Final = ("", "Z")
+GONE: Final = ("", "Z")
 """No such process; or dead, and only its exit code waits to be collected (proc(5))."""
 
 
@@ -96,7 +96,7 @@ class Kill(ProcessInjection):
     def seen(self, deployment: Deployment) -> Evidence:
         if not self.struck:
             return Evidence(False, "no server was running, so none was killed")
-        left = self.missing(deployment, _GONE)
+        left = self.missing(deployment, GONE)
         signal = self.action.partition(",")[0]
         found = (
             f"{named(kind, killed)} {f'outlived {signal}' if kind in left else 'is gone'}"
@@ -204,7 +204,7 @@ class Stop(ProcessInjection):
             return STOPPED not in state.values()
 
         well = eventually(all_run, self.patience_s)
-        words = {STOPPED: "is still stopped", **dict.fromkeys(_GONE, "was killed meanwhile")}
+        words = {STOPPED: "is still stopped", **dict.fromkeys(GONE, "was killed meanwhile")}
         found = (f"{named(kind, stopped)} {words.get(state[kind], 'goes on')}" for kind, stopped in self.struck.items())
         return Evidence(well, "; ".join(found))
 

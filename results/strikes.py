@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-EffectKind = Literal["down", "cut-off", "slow", "unsynced-lost", "disk-dead"]
+EffectKind = Literal["down", "cut-off", "slow", "unsynced-lost", "disk-dead", "data-lost", "data-damaged"]
 
 
 @dataclass(frozen=True)
@@ -22,6 +22,8 @@ class Effect:
     slow           the servers of these kinds work, but late: a disk that stalls, a clock that drifts, a full link.
     unsynced-lost  what the servers of these kinds had not synced to their disk is gone.
     disk-dead      no write of theirs reaches the disk.
+    data-lost      all that the servers of these kinds had on their disk is gone, synced or not.
+    data-damaged   files of the servers of these kinds hold other bytes than were written, and stay so.
 
     servers  kinds of servers; empty: all of the node.
     """

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Final, Protocol
 
 from infra.machines.api import Cluster, InfraError, Node, ProcessId, Share
+from infra.machines.primitives.bits import FileKind
 from results.deployment import DeploymentRecord
 from results.strikes import EffectKind
 
@@ -94,6 +95,27 @@ TOPOLOGIES: Final = "harness.topologies"
 """The entry points through which topologies are found."""
 
 
+class Admin(Protocol):
+    """What a server tells an administrator while it runs, and lets him change. All of it may block.
+
+    A server that has no such thing, or does not answer in time, raises InfraError: who, and why.
+    """
+
+    def answers(self, timeout_s: float) -> bool:
+        """Whether it answers at all: the first sign of life, which says nothing about serving. Never raises."""
+
+    def version(self, timeout_s: float) -> str:
+        """The version that runs: as the server says, or, of one that says none, as its process was started."""
+
+    def settings(self, timeout_s: float) -> Mapping[str, str]:
+        """Its effective configuration."""
+
+    def change_command(self, settings: Mapping[str, str]) -> Sequence[str]:
+        """An argv that changes its configuration *on the node itself*, without the control program (for leases): of the
+        running server, at once; of one that does not run, for its next start. Idempotent.
+        """
+
+
 class Server(Protocol):
     """One server process of a topology on one node. What it does may block.
 
@@ -101,6 +123,7 @@ class Server(Protocol):
     ports      kind -> port, for itself and for whoever runs inside it (a controller inside a name server).
     group      the replica group whose data it holds; None: it holds none, and its node serves without it.
     data_dirs  where it keeps its data on the node.
+    files      kind of file -> where it lies below `data_dirs`, and what is in it; empty: not told.
     launch     what it is started with. A change (a rolling upgrade) shows at its next start.
     """
 
@@ -109,7 +132,9 @@ class Server(Protocol):
     ports: Mapping[str, int]
     group: str | None
     data_dirs: Sequence[str]
+    files: Mapping[str, FileKind]
     launch: Launch
+    admin: Admin
 
     @property
     def endpoint(self) -> tuple[str, int]:

@@ -12,7 +12,8 @@ from typing import Final
 
 from infra.machines.api import InfraError, Node, NodeUnreachable, ProcessId, Share
 from infra.machines.node import spawn_argv
-from infra.systems.api import Launch, ServerSettings
+from infra.machines.primitives.bits import FileKind
+from infra.systems.api import Admin, Launch, ServerSettings
 from infra.systems.maven import checksum_of
 
 DATA: Final = "/var/lib/harness/data"
@@ -97,11 +98,14 @@ class JavaServer:
         *,
         ports: Mapping[str, int],
         data_dirs: Sequence[str],
+        files: Mapping[str, FileKind],
         launch: Launch,
+        admin: Admin,
         group: str | None = None,
     ) -> None:
         self.node, self.kind, self.group, self.launch = node, kind, group, launch
-        self.ports, self.data_dirs = ports, data_dirs
+        self.ports, self.data_dirs, self.files = ports, data_dirs, files
+        self.admin = admin
         self._program = program
 
     def __repr__(self) -> str:
@@ -118,7 +122,7 @@ class JavaServer:
 
     @property
     def pidfile(self) -> str:
-        return f"{RUN}/{self.kind}.pid"
+        return pid_file(self.kind)
 
     def start(self) -> None:
         self.node.run(self.start_command())
@@ -154,6 +158,22 @@ class JavaServer:
 def log_file(kind: str) -> str:
     """Where the log of a server lies on its node."""
     return f"{LOG}/{kind}.log"
+
+
+def pid_file(kind: str) -> str:
+    """Where the number of a server's process lies on its node."""
+    return f"{RUN}/{kind}.pid"
+
+
+def class_path(node: Node, kind: str) -> Sequence[str]:
+    """The folders and jars that a running server was started with, as the kernel tells. Raises InfraError where it does
+    not run.
+    """
+    running = node.process(pid_file(kind))
+    words = [] if running is None else node.run(["cat", f"/proc/{running.pid}/cmdline"], check=False).text.split("\0")
+    if "-cp" not in words:
+        raise InfraError(f"{node.name}: the {kind} does not run")
+    return words[words.index("-cp") + 1].split(":")
 
 
 def user_lib(jars: Path) -> str:

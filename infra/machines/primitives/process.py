@@ -51,6 +51,18 @@ exit 1
 """
 )
 
+_END = (
+    PROCESS_OF
+    + """
+for i in $(seq "$(($3 * 10))"); do
+    [ "$(started_of "$1")" = "$2" ] || exit 0
+    [ "$i" -gt 1 ] || kill -s TERM "$1" || exit 1
+    sleep 0.1
+done
+"""
+    + _KILL
+)
+
 _STATE = """
 { read -r stat < "/proc/$1/stat"; } 2>/dev/null || exit 0
 started=$2
@@ -102,7 +114,19 @@ def await_end(node: Node, processes: Sequence[ProcessId], within_s: float) -> li
 
 def kill_process(node: Node, process: ProcessId) -> None:
     """SIGKILL, and wait until it is gone. Fine when it is gone already."""
-    node.run(_argv(_KILL, "kill", process))
+    node.run(kill_argv(process))
+
+
+def kill_argv(process: ProcessId) -> list[str]:
+    """The argv that does the same, for leases of several commands."""
+    return _argv(_KILL, "kill", process)
+
+
+def end_and_restart(node: Node, process: ProcessId, grace_s: int, restart_argv: Sequence[str], ttl_s: float) -> Lease:
+    """SIGTERM now, SIGKILL after `grace_s` (at most 40: one command of a lease must end within a minute); then as
+    `kill_and_restart`.
+    """
+    return node.lease([[*_argv(_END, "end", process), str(grace_s)]], [list(restart_argv)], ttl_s=ttl_s)
 
 
 def kill_and_restart(node: Node, process: ProcessId, restart_argv: Sequence[str], ttl_s: float) -> Lease:
@@ -111,7 +135,7 @@ def kill_and_restart(node: Node, process: ProcessId, restart_argv: Sequence[str]
     `restart_argv` must do nothing when the server runs (as `infra.machines.node.spawn_argv` with `once`), nor keep
     stdout open.
     """
-    return node.lease([_argv(_KILL, "kill", process)], [list(restart_argv)], ttl_s=ttl_s)
+    return node.lease([kill_argv(process)], [list(restart_argv)], ttl_s=ttl_s)
 
 
 def _argv(script: str, name: str, process: ProcessId) -> list[str]:

@@ -17,6 +17,7 @@ from infra.options import NoOptions
 from infra.systems.api import Launch, Server, ServerSettings, Status
 from infra.systems.dledger import server as dledger
 from infra.systems.dledger.client import GROUP, RegisterClient, ask_status
+from infra.systems.dledger.layouts import DLEDGER_FILES
 from infra.systems.java import (
     DATA,
     LIB,
@@ -80,6 +81,32 @@ _OURS: Final = ("group", "selfId", "peers", "storeBaseDir", "dataStorePath")
 """What the topology itself decides."""
 
 
+class _Admin:
+    """See `infra.systems.api.Admin`. The register server answers its clients, and has nothing for administrators."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+
+    def answers(self, timeout_s: float) -> bool:
+        try:
+            asyncio.run(ask_status(self._node.name, (self._node.address, PORT), timeout_s))
+        except RemotingError:
+            return False
+        return True
+
+    def version(self, timeout_s: float) -> str:
+        raise self._error("does not tell its version")
+
+    def settings(self, timeout_s: float) -> Mapping[str, str]:
+        raise self._error("tells nobody its settings while it runs")
+
+    def change_command(self, settings: Mapping[str, str]) -> Sequence[str]:
+        raise self._error("takes no changes while it runs")
+
+    def _error(self, why: str) -> InfraError:
+        return InfraError(f"{self._node.name}: the register server {why}")
+
+
 class DledgerTopology:
     """See `infra.systems.api.Topology`. Settings: `dledger.NAME`, NAME: any option of DLedger's `DLedgerConfig`."""
 
@@ -99,7 +126,7 @@ class DledgerTopology:
         own = chosen(settings.settings, [_PREFIX], {_PREFIX: _OURS}, "DLedgerConfig's")
         self._named = values(DEFAULTS) | own[_PREFIX]
         self._checked = not settings.settings
-        for launch in launches(settings):
+        for launch in [*launches(settings), *map(Launch, settings.versions)]:
             if launch.version not in (None, dledger.VERSION):
                 raise SettingsError(
                     f"DLedger {launch.version} is not pinned here, only {dledger.VERSION}; "
@@ -181,7 +208,17 @@ class DledgerTopology:
             )
 
         launch = replace(launch_for(self.settings, node.name, SERVER), version=dledger.VERSION)
-        return JavaServer(node, SERVER, program, ports={SERVER: PORT}, data_dirs=[DATA], launch=launch, group=GROUP)
+        return JavaServer(
+            node,
+            SERVER,
+            program,
+            ports={SERVER: PORT},
+            data_dirs=[DATA],
+            files=DLEDGER_FILES,
+            launch=launch,
+            admin=_Admin(node),
+            group=GROUP,
+        )
 
     def start_all(self, timeout_s: float = 120) -> None:
         deadline = time.monotonic() + timeout_s

@@ -15,6 +15,19 @@ down may tell the client to go away (1500) instead of just closing.
 """
 
 
+RELEASES: Final[Mapping[int, str]] = {
+    433: "5.1.0",
+    435: "5.1.1",
+    453: "5.2.0",
+    479: "5.3.3",
+    493: "5.4.0",
+    513: "5.5.0",
+}
+"""What name servers and brokers say in the header of every answer: the place of their version in `MQVersion.Version` of
+rocketmq-common 5.5.0. Controllers and proxies say 0: they never set `rocketmq.remoting.version`.
+"""
+
+
 class Request(IntEnum):
     """What is asked, by whom it is answered: brokers first, then name servers and controllers."""
 
@@ -53,6 +66,7 @@ class Request(IntEnum):
     GET_ROUTEINFO_BY_TOPIC = 105
     GET_BROKER_CLUSTER_INFO = 106
     DELETE_TOPIC_IN_NAMESRV = 216
+    UPDATE_NAMESRV_CONFIG = 318
     GET_NAMESRV_CONFIG = 319
     GET_BROKER_MEMBER_GROUP = 901
 
@@ -60,6 +74,7 @@ class Request(IntEnum):
     CONTROLLER_GET_REPLICA_INFO = 1004
     CONTROLLER_GET_METADATA_INFO = 1005
     CONTROLLER_GET_SYNC_STATE_DATA = 1006
+    UPDATE_CONTROLLER_CONFIG = 1009
     GET_CONTROLLER_CONFIG = 1010
 
 

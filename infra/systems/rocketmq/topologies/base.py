@@ -19,8 +19,10 @@ from types import MappingProxyType
 from typing import Any, ClassVar, Final
 
 from infra.machines.api import Cluster, InfraError, Node, SettingsError, Share
+from infra.machines.primitives.bits import FileKind
 from infra.options import NoOptions
 from infra.systems.api import Launch, Server, ServerSettings, Status
+from infra.systems.dledger.layouts import DLEDGER_FILES
 from infra.systems.java import (
     DATA,
     LIB,
@@ -36,6 +38,8 @@ from infra.systems.java import (
     user_shares,
 )
 from infra.systems.rocketmq.servers import BROKER, CONTROLLER, MAIN_CLASSES, NAMESRV, PROXY, artifacts, jvm, settings
+from infra.systems.rocketmq.store.layouts import BROKER_FILES, RAFT_BROKER_FILES
+from infra.systems.rocketmq.topologies.administration import RocketmqAdmin
 from infra.systems.rocketmq.topologies.layout import (
     BROKER_PORT,
     CLUSTER,
@@ -49,7 +53,7 @@ from infra.systems.rocketmq.topologies.layout import (
     groups,
 )
 from infra.systems.rocketmq.topologies.space import check_space
-from infra.systems.rocketmq.topologies.state import Addresses, answers, effective, look, missing
+from infra.systems.rocketmq.topologies.state import Addresses, look, missing
 from infra.systems.settings import Default, chosen, jar_folder, properties, values
 from results.deployment import DeploymentRecord, ServerRecord, Traits
 from results.strikes import EffectKind
@@ -110,6 +114,8 @@ class RocketmqTopology(ABC):
             raise SettingsError(f"--profile {given.profile}: the topology {self.name} has {', '.join(self.profiles)}")
         if unknown := sorted(set(given.kinds) - {PROXY}):
             raise SettingsError(f"the topology {self.name} has no {unknown[0]}")
+        for version in given.versions:
+            artifacts.known_version(version)
         for launch in launches(given):
             artifacts.known_version(launch.version)
             if launch.jars is not None:
@@ -277,7 +283,25 @@ class RocketmqTopology(ABC):
             )
 
         group = self._places[node.name].group if kind == BROKER else None
-        return JavaServer(node, kind, program, ports=self._ports(kind), data_dirs=[home], launch=launch, group=group)
+        ports = self._ports(kind)
+        return JavaServer(
+            node,
+            kind,
+            program,
+            ports=ports,
+            # A controller inside a name server has its own folder.
+            data_dirs=[f"{DATA}/{inside}" for inside in ports if inside in MAIN_CLASSES],
+            files=self._files(kind),
+            launch=launch,
+            admin=RocketmqAdmin(node, kind, ports[kind], _settings_file(kind)),
+            group=group,
+        )
+
+    def _files(self, kind: str) -> Mapping[str, FileKind]:
+        """See `infra.systems.api.Server`."""
+        if kind == BROKER:
+            return RAFT_BROKER_FILES if self.traits.raft_log else BROKER_FILES
+        return DLEDGER_FILES if CONTROLLER in self._ports(kind) else {}
 
     def _ports(self, kind: str) -> Mapping[str, int]:
         """See `infra.systems.api.Server`."""
@@ -402,7 +426,7 @@ class RocketmqTopology(ABC):
 
     def _await_answer(self, server: JavaServer, deadline: float, timeout_s: float, given_up: Event) -> None:
         """Until the server answers at all, or another was given up. Raises InfraError with the end of its log."""
-        while not asyncio.run(answers(server.kind, *server.endpoint, _ASK_S)) and not given_up.is_set():
+        while not server.admin.answers(_ASK_S) and not given_up.is_set():
             _refuse_dead(server)
             if time.monotonic() > deadline:
                 raise InfraError(
@@ -421,7 +445,7 @@ class RocketmqTopology(ABC):
                 kind = server.kind
                 if kind == PROXY:
                     continue  # tells nobody
-                reply = asyncio.run(effective(kind, *server.endpoint, 5 * _ASK_S))
+                reply = server.admin.settings(5 * _ASK_S)
                 node.write(f"{LOG}/effective-{kind}.properties", properties(reply))
                 if text := find_mismatch(self.settings_of(kind, node), reply, self._chosen[kind], self.changing):
                     raise InfraError(f"{node.name}: {kind}.{text}")

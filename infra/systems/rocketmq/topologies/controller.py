@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Final, Literal
 
 from infra.machines.api import Node, SettingsError
+from infra.machines.primitives.bits import FileKind
 from infra.options import option
 from infra.systems.api import ServerSettings
 from infra.systems.java import DATA
@@ -126,6 +127,10 @@ class ControllerTopology(RocketmqTopology):
         """An embedded controller is a part of its name server."""
         inside = {CONTROLLER: self.controller_port} if self._embedded and kind == NAMESRV else {}
         return {**super()._ports(kind), **inside}
+
+    def _files(self, kind: str) -> Mapping[str, FileKind]:
+        """JRaft keeps its log in RocksDB, in no records that are known here."""
+        return {} if self._jraft and kind != BROKER else super()._files(kind)
 
     def quorums(self) -> Sequence[Sequence[str]]:
         """A majority of the controllers elects, and a majority of the brokers copies: a half with most brokers cannot

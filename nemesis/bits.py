@@ -1,0 +1,120 @@
+"""Bits: what a disk, a controller of disks or memory silently changed is found by the server at its next start.
+
+The server is killed, bits of its files are flipped, and it is started again at the heal. The bits stay as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from random import Random
+from typing import Any, ClassVar, Literal
+
+from harness.api import DATA, Evidence, Fault, Injection, NoTarget, Target
+from harness.cluster_view import ClusterView
+from harness.nemesis.targets import target_kinds
+from infra.machines.api import Lease
+from infra.machines.primitives import bits
+from infra.machines.primitives.bits import FileKind
+from infra.options import dump, option
+from infra.systems.api import Deployment, Server
+from nemesis.process import Kill
+from results.strikes import Effect
+
+Kind = Literal["commitlog", "consumequeue", "index", "checkpoint", "epoch", "dledger-data", "dledger-index", "any"]
+
+
+@dataclass(frozen=True)
+class FlipOptions:
+    """The options of the fault."""
+
+    kind: Kind = option("any", "The files.  (any: one of the kinds that the server has)")
+    part: bits.Part = option("body", "The part of the record; files without records have any alone.")
+    where: bits.Where = option("last", "The newest record of a log, or random ones, for each bit another.")
+    count: int = option(1, "Bits to flip on each node.", low=1, high=1000)
+
+    def files(self, server: Server) -> Mapping[str, FileKind]:
+        """Kind of file -> the files of a server that have such a part."""
+        return {
+            kind: found
+            for kind, found in server.files.items()
+            if self.kind in ("any", kind)
+            and (self.part == "any" if found.layout is None else found.layout.has(self.part))
+        }
+
+
+class Damage(Kill):
+    """SIGKILL, bits flipped; the server is started again at the end, and the bits stay."""
+
+    action: ClassVar[str] = "SIGKILL, bits flipped, restart"
+
+    def __init__(self, node: str, kind: str, others: bool, options: FlipOptions, seed: int) -> None:
+        """`kind`: of the server."""
+        super().__init__(node, [kind], others)
+        self.options, self._seed = options, seed
+        self.flips: list[bits.Flip] = []
+
+    @property
+    def detail(self) -> Any:
+        return {**super().detail, **dump(self.options)}
+
+    @property
+    def effects(self) -> Sequence[Effect]:
+        return [*super().effects, Effect("data-damaged", self.node, tuple(self.kinds))]
+
+    def inject(self, deployment: Deployment, ttl_s: float) -> Lease | None:
+        lease = super().inject(deployment, ttl_s)
+        if lease is None:
+            return None
+        server = deployment.server(self.node, self.kinds[0])
+        files, options = self.options.files(server), self.options
+        choice = bits.Choice(options.count, options.part, options.where, self._seed, files)
+        try:
+            self.flips = bits.flip_bits(server.node, server.data_dirs, choice)
+        except BaseException:
+            lease.heal()
+            raise
+        return lease
+
+    def seen(self, deployment: Deployment) -> Evidence:
+        """The process is gone, and each byte reads back with its bit flipped."""
+        killed = super().seen(deployment)
+        if not self.struck:
+            return killed
+        now = bits.bytes_at(deployment.node(self.node), self.flips)
+        flipped = bool(self.flips) and now == [flip.after for flip in self.flips]
+        return Evidence(killed.seen and flipped, "; ".join([killed.what, *map(str, self.flips)]))
+
+    def healed(self, deployment: Deployment) -> Evidence:
+        """The server's process is back. What it makes of the bits is its own affair."""
+        back = super().healed(deployment)
+        return replace(back, what="; ".join([back.what, *(f"stays: {flip}" for flip in self.flips)]))
+
+
+class FlipBits(Fault):
+    """Bits of files flip while the server that holds a node's data (or has the role) does not run."""
+
+    name = "flip-bits"
+    summary = "kills servers, flips bits in a chosen part of their files, and starts them again"
+    Options: ClassVar[type] = FlipOptions
+    default_target: ClassVar[str] = "one"
+
+    def available(self, deployment: Deployment) -> str | None:
+        """Tries the script, and looks whether any server has such files."""
+        servers = [server for server in deployment.servers() if server.files]
+        if not any(self.options.files(server) for server in servers):
+            there = sorted({kind for server in servers for kind in server.files})
+            files = f"{self.options.kind} files with a part {self.options.part}"
+            return f"no server of the topology {deployment.topology.name} has {files}; there are {', '.join(there)}"
+        return next((why for node in deployment.nodes if (why := bits.why_not(node)) is not None), None)
+
+    def aim(self, view: ClusterView, target: Target, rng: Random) -> Mapping[str, Injection]:
+        """The server with the node's data, unless the target means another one."""
+        one = target if target.kind is not None else Target(target.nodes, DATA)
+        hit = {node: kinds[0] for node in target.nodes if (kinds := target_kinds(view, node, one))}
+        if not hit:
+            raise NoTarget(f"no server on {', '.join(target.nodes)} holds data")
+        return {
+            node: Damage(node, kind, view.main.get(node) != kind, self.options, rng.getrandbits(32))
+            for node, kind in hit.items()
+        }
