@@ -70,11 +70,12 @@ class DiskTrouble(Injection):
 
     def healed(self, deployment: Deployment) -> Evidence:
         hit = volume_of(deployment, self.node)
-        well = eventually(lambda: volume.state(hit)["write"] == "ok", self.patience_s)
+        if not eventually(lambda: volume.state(hit)["write"] == "ok", self.patience_s):
+            return Evidence(False, _describe(volume.state(hit)))
         # Who had no file open there was not killed: a name server, say.
         left = "" if self.end == "free" else missing(deployment, {self.node: dict.fromkeys(self.struck)})
         volume.mark([hit])
-        return Evidence(well and not left, "; ".join(filter(None, [_describe(volume.state(hit)), left])))
+        return Evidence(not left, "; ".join(filter(None, [_describe(volume.state(hit)), left])))
 
 
 class DiskFault(VolumeFault):
