@@ -181,6 +181,10 @@ def check_targets(plan: Plan) -> None:
     for target, fault in aimed:
         if is_role(target):
             check_role(target.strip(), kinds, plan.nodes, f"target of {fault}")
+    named = [(n.fault, n.options) for n in plan.nemeses] + [(s.fault, s.options) for s in plan.strikes]
+    for name, options in named:
+        for role in registry.fault(name, options).roles():
+            check_role(role, kinds, plan.nodes, f"peers of {name}")
     for strike in plan.strikes:
         if strike.after is not None:
             check_trigger(strike.after, f"strike {strike.id}")

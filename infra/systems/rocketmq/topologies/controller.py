@@ -11,7 +11,7 @@ from typing import ClassVar, Final, Literal
 
 from infra.machines.api import Node, SettingsError
 from infra.options import option
-from infra.systems.api import ServerSettings
+from infra.systems.api import REPLICATION, ServerSettings
 from infra.systems.java import DATA
 from infra.systems.rocketmq.servers import BROKER, CONTROLLER, NAMESRV, PROXY, artifacts, jvm, settings
 from infra.systems.rocketmq.topologies.base import RocketmqTopology
@@ -122,8 +122,11 @@ class ControllerTopology(RocketmqTopology):
 
     def _ports(self, kind: str) -> Mapping[str, int]:
         """An embedded controller is a part of its name server."""
-        inside = {CONTROLLER: self.controller_port} if self._embedded and kind == NAMESRV else {}
-        return {**super()._ports(kind), **inside}
+        found = dict(super()._ports(kind))
+        if kind == CONTROLLER or (self._embedded and kind == NAMESRV):
+            raft = JRAFT_PORT if self._jraft else CONTROLLER_PORT
+            found |= {CONTROLLER: self.controller_port, REPLICATION: raft}
+        return found
 
     def quorums(self) -> Sequence[Sequence[str]]:
         """A majority of the controllers elects, and a majority of the brokers copies: a half with most brokers cannot
