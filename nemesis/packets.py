@@ -193,8 +193,8 @@ class PacketNemesis(Fault):
         return next((why for why in found if why), None)
 
     def _lacking(self, node: Node, deployment: Deployment) -> str | None:
-        other = next((one.address for one in deployment.nodes if one is not node), control_address(node))
-        trial = self.made(Selection([other], [PROBE_PORT]))
+        others = [one.address for one in deployment.nodes if one is not node] or [control_address(node)]
+        trial = self.made(Selection(others[:1], [PROBE_PORT]))
         try:
             trial.hold(node, _TRIAL_S).heal()
             left = trial.left(node)

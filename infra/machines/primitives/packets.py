@@ -107,8 +107,7 @@ class Selection:
         control, ssh = control_connection(node)
         spared = [f"{base} ip {far} {control} tcp {here} {ssh} accept"] if control in ends else []
         ports = ", ".join(str(port) for port in sorted(set(self.ports)))
-        narrowed = [f"th {side} {{ {ports} }}" for side in (here, there)] if ports else [""]
-        protocols = "meta l4proto { tcp, udp } " if ports else ""
+        either = [f" meta l4proto {{ tcp, udp }} th {side} {{ {ports} }}" for side in (here, there)]
         return "\n".join(
             [
                 f"add table {family} {name}",
@@ -116,7 +115,7 @@ class Selection:
                 f"add chain {family} {name} hit",
                 *spared,
                 # `goto`: a packet that both rules select counts once.
-                *(f"{base} {peers} {protocols}{each} goto hit" for each in narrowed),
+                *(f"{base} {peers}{each} goto hit" for each in (either if ports else [""])),
                 *(f"add rule {family} {name} hit {rule}" for rule in action),
             ]
         )
