@@ -50,6 +50,15 @@ class PortOptions:
 
 
 @dataclass(frozen=True)
+class ClientOptions(PortOptions):
+    """Of a fault that acts on what clients send, and on nothing else."""
+
+    direction: ClassVar[Direction] = "in"
+    words: ClassVar[Sequence[str]] = (CLIENTS,)
+    roles: ClassVar[Sequence[str]] = ()
+
+
+@dataclass(frozen=True)
 class LinkOptions(PortOptions):
     """The options that packet faults have. One with these acts on arrival, so it can act on what clients send, and not
     on what they receive: no fault acts on the control program's machine.
@@ -104,7 +113,7 @@ class Link:
     receiver: str
 
 
-def links(view: ClusterView, target: Target, options: LinkOptions, rng: Random) -> list[Link]:
+def links(view: ClusterView, target: Target, options: LinkOptions | ClientOptions, rng: Random) -> list[Link]:
     """The links of a strike, each of them once. Raises NoTarget where there are none."""
     held = {role: nodes_with_role(role, view, rng).nodes for role in options.roles}
     missing = [role for role, nodes in held.items() if not nodes]
@@ -125,24 +134,12 @@ def links(view: ClusterView, target: Target, options: LinkOptions, rng: Random) 
 def _peers(view: ClusterView, node: str, words: Sequence[str], held: Mapping[str, Sequence[str]]) -> list[str]:
     """A node's peers, in the order of the nodes; the clients are the last."""
     group = view.group_of(node)
-    grouped = {member for members in view.groups.values() for member in members}
-    found: set[str] = set()
-    for word in words:
-        match word:
-            case "all":
-                found.update(view.nodes)
-            case "own-group":
-                found.update(group)
-            case "other-groups":
-                found.update(grouped.difference(group))
-            case "clients":
-                found.add(CLIENTS)
-            case _ if word in held:
-                found.update(held[word])
-            case _ if word in view.nodes:
-                found.add(word)
-            case _:
-                raise NoTarget(f"there is no node {word}")
+    others = [member for members in view.groups.values() for member in members if member not in group]
+    known = {ALL: view.nodes, OWN_GROUP: group, OTHER_GROUPS: others, CLIENTS: [CLIENTS], **held}
+    strange = [word for word in words if word not in known and word not in view.nodes]
+    if strange:
+        raise NoTarget(f"there is no node {strange[0]}")
+    found = {peer for word in words for peer in known.get(word, [word])}
     return [peer for peer in (*view.nodes, CLIENTS) if peer in found and peer != node]
 
 

@@ -23,7 +23,7 @@ from infra.machines.primitives.packets import Delay, Drop, Duplicate, PacketFaul
 from infra.machines.primitives.shaping import Occupied, Shape, bits_per_second
 from infra.options import Seconds, dump, option
 from infra.systems.api import REPLICATION, Deployment
-from nemesis.links import OTHER_GROUPS, LinkOptions, PortOptions, SenderLinkOptions, links, ports
+from nemesis.links import OTHER_GROUPS, ClientOptions, LinkOptions, SenderLinkOptions, links, ports
 from nemesis.patience import eventually
 from results.strikes import CLIENTS, Effect, EffectKind
 
@@ -236,17 +236,7 @@ class CutClients(OneWayCut):
 
     name = "cut-clients"
     summary = "cuts nodes off from the clients, and not from one another"
-    Options: ClassVar[type] = PortOptions
-
-    def roles(self) -> Sequence[str]:
-        return ()
-
-    @property
-    def aims_late(self) -> bool:
-        return False
-
-    def aim(self, view: ClusterView, target: Target, rng: Random) -> Mapping[str, Injection]:
-        return {node: OnLinks(self, node, [CLIENTS]) for node in target.nodes}
+    Options: ClassVar[type] = ClientOptions
 
     def also(self, deployment: Deployment, node: str) -> list[Evidence]:
         """No service there takes a connection from here, and SSH works."""

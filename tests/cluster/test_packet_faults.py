@@ -25,7 +25,7 @@ from infra.machines.primitives.packets import Delay, Drop, Duplicate, PacketFaul
 from infra.machines.primitives.shaping import Shape
 from infra.machines.primitives.sweep import SWEEP
 from infra.systems.api import REPLICATION, Deployment
-from nemesis.links import LinkOptions, PortOptions
+from nemesis.links import ClientOptions, LinkOptions
 from nemesis.packets import (
     Bandwidth,
     BandwidthOptions,
@@ -122,7 +122,7 @@ ALL: list[tuple[PacketNemesis, str]] = [
     (OneWayCut(LinkOptions(direction="out", peers=("n3",))), r"n1: 0 of 5 .* 5 of 5; 5 packets counted"),
     (OneWayCut(LinkOptions(peers=("clients",))), r"clients: 0 of 5 datagrams arrived, the other way 5 of 5"),
     (CutClients(), r"clients: 0 of 5 datagrams .* no answer from port 7777 within 1 s, while SSH works"),
-    (CutClients(PortOptions("replication")), r"clients: 0 of 5 .* no answer from port 7778 within 1 s"),
+    (CutClients(ClientOptions("replication")), r"clients: 0 of 5 .* no answer from port 7778 within 1 s"),
     (PacketDelay(DelayOptions(delay=0.08)), r"n2: round trip \d+\.\d+ ms, \d+\.\d+ ms before; n3: round trip"),
     (PacketDelay(DelayOptions(delay=0.06, jitter=0.02, peers=("clients",))), r"clients: round trip \d+\.\d+ ms"),
     (PacketDelay(DelayOptions(delay=0.05, port="replication", direction="both", peers=("n2",))), r"round trip"),
