@@ -88,16 +88,12 @@ def untouched(deployment: Deployment) -> Iterator[None]:
 def traces(node: Node) -> Mapping[str, str]:
     """All that a packet fault may put on a node, by where it is seen."""
     seen = {
-        "tables": ["nft", "list", "tables"],
-        "rules": ["sh", "-c", "iptables -S INPUT; iptables -t mangle -S POSTROUTING"],
+        "rules": ["nft", "list", "ruleset"],
         "queueing disciplines": ["tc", "qdisc", "show"],
         "queues": ["sh", "-c", "cat /proc/net/netfilter/nfnetlink_queue"],
         "processes": ["sh", "-c", "ps -e -o comm= | grep -c python || true"],
     }
-    found = {name: node.run(argv).text for name, argv in seen.items()}
-    # iptables itself makes these, at the first look at them, and nothing is in them.
-    found["tables"] = "\n".join(t for t in found["tables"].splitlines() if TABLE_PREFIX in t)
-    return found
+    return {name: node.run(argv).text for name, argv in seen.items()}
 
 
 def until(true: Callable[[], bool]) -> None:

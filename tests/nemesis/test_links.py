@@ -150,7 +150,7 @@ def test_peers_that_only_the_strike_knows_are_planned(peers: str) -> None:
 
 
 def test_peers_that_cannot_be_are_told_before_the_run() -> None:
-    with pytest.raises(PlanError, match="peers of packet-loss: no target 'mastr'; did you mean 'master'"):
+    with pytest.raises(PlanError, match="peers of packet-loss: no role 'mastr'; did you mean 'master'"):
         checked(plan("packet-loss", "n1", peers=["mastr"]))
     with pytest.raises(PlanError, match=r"packet-loss cannot act on 5 nodes.*\(there is no node n9\)"):
         checked(plan("packet-loss", "n1", peers=["n9"]))

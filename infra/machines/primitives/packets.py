@@ -38,10 +38,22 @@ _FIRST_BIT: Final = 16
 _QUEUE_LIST: Final = "/proc/net/netfilter/nfnetlink_queue"
 """A line for each bound queue: its number, the process that bound it, ..."""
 
-_UNHOOK = """
-iptables -w 10 -C "$@" 2>/dev/null || exit 0
-iptables -w 10 -D "$@"
+TIDY: Final = r"""
+tidy_iptables() {   # removes the chain that iptables made for our rules, and its table, where nothing else is in them
+    made=$(nft list table ip filter 2>/dev/null | grep -v '^#' | tr -s ' \t\n' ' ')
+    bare='table ip filter { chain INPUT { type filter hook input priority filter; policy accept; } } '
+    [ "$made" != "$bare" ] || nft 'delete chain ip filter INPUT; delete table ip filter' 2>/dev/null
+    return 0        # (it cannot be deleted where a rule has come meanwhile)
+}
 """
+
+_UNHOOK = (
+    TIDY
+    + """
+iptables -w 10 -C "$@" 2>/dev/null || exit 0
+iptables -w 10 -D "$@" && tidy_iptables
+"""
+)
 
 _DELAYER = """
 delayer() {     # the process of this name that serves a queue

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from typing import Final
 
-SWEEP: Final = """
+from infra.machines.primitives.packets import TIDY
+
+SWEEP: Final = (
+    TIDY
+    + """
 sweep_packets() {   # ends all packet faults whose names begin with $1
     for process in /proc/[0-9]*; do
         grep -zqs -- "^${1}delay_" "$process/cmdline" && kill -s TERM -- "${process#/proc/}"
     done
     command -v iptables > /dev/null && iptables -w 10 -S INPUT 2>/dev/null | while read -r _ rule; do
-        case $rule in *" --comment $1"*) iptables -w 10 -D $rule ;; esac    # (its words hold no spaces)
+        case $rule in *" --comment $1"*) iptables -w 10 -D $rule && tidy_iptables ;; esac    # (no spaces in words)
     done
     command -v nft > /dev/null && nft list tables | while read -r _ family table; do
         case $table in "$1"*) ;; *) continue ;; esac
@@ -23,4 +27,5 @@ sweep_packets() {   # ends all packet faults whose names begin with $1
     return 0
 }
 """
+)
 """Shell function for `harness clean`."""

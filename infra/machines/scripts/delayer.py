@@ -46,6 +46,7 @@ _ID_AT = 24
 _SECOND_ATTR_AT = 32
 
 _SOL_NETLINK, _NO_ENOBUFS = 270, 5
+_RCVBUFFORCE = 33
 _RECEIVE_BYTES = 8 << 20
 _AT_ONCE = 64
 """Verdicts in one message to the kernel."""
@@ -106,7 +107,10 @@ class Delayer:
         """Take the queue. Raises OSError where somebody else has it."""
         self.socket.bind((os.getpid(), 0))  # the kernel's list of queues then names this process
         self.socket.setsockopt(_SOL_NETLINK, _NO_ENOBUFS, 1)
-        self.socket.setsockopt(socket.SOL_SOCKET, 33, _RECEIVE_BYTES)  # SO_RCVBUFFORCE
+        try:
+            self.socket.setsockopt(socket.SOL_SOCKET, _RCVBUFFORCE, _RECEIVE_BYTES)
+        except PermissionError:  # in a user namespace
+            self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _RECEIVE_BYTES)
         self._configure(_CFG_CMD, struct.pack("!BBH", _BIND, 0, 0))
         self._configure(_CFG_PARAMS, struct.pack("!IB", 0, _COPY_META))
         self._configure(_CFG_MAXLEN, struct.pack("!I", _MAXLEN))
