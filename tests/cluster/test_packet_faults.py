@@ -21,9 +21,8 @@ from infra.machines.api import ClusterSpec, Lease, Node
 from infra.machines.backends.local import LocalBackend
 from infra.machines.primitives.datagrams import Burst, End, burst, control_program, round_trip_ms
 from infra.machines.primitives.network import TABLE_PREFIX, control_address
-from infra.machines.primitives.packets import Delay, Drop, Duplicate, PacketFault, Selection
+from infra.machines.primitives.packets import SWEEP, Delay, Drop, Duplicate, PacketFault, Selection
 from infra.machines.primitives.shaping import Shape
-from infra.machines.primitives.sweep import SWEEP
 from infra.systems.api import REPLICATION, Deployment
 from nemesis.links import ClientOptions, LinkOptions
 from nemesis.packets import (

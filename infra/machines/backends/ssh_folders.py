@@ -14,7 +14,7 @@ from typing import Final
 from infra.machines.api import CommandFailed, InfraError, Share
 from infra.machines.node import PROCESS_OF, RemoteNode
 from infra.machines.primitives.network import TABLE_PREFIX
-from infra.machines.primitives.sweep import SWEEP
+from infra.machines.primitives.packets import SWEEP
 
 ROOTS: Final = ("/opt/harness", "/var/lib/harness")
 """Where everything of ours lies on a host: programs (shares), and what servers write."""
