@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 
 from results.fault_intervals import FaultInterval
+from results.strikes import CLIENTS
 
 
 def majority_connected(
@@ -14,7 +15,12 @@ def majority_connected(
 
     `quorums`: kinds of servers that need a majority each (controllers, brokers), as sets of nodes; None: one kind, on
     every node.
+
+    A node that clients do not reach counts as all of them: it may lead, and nothing makes the others elect another one.
     """
+    active = list(active)
+    if any(CLIENTS in peers for interval in active for peers in interval.impairs.values()):
+        return False
     down, deaf = _hearing(nodes, active)
     needed = [frozenset(quorum) for quorum in quorums or (nodes,)]
 

@@ -266,6 +266,15 @@ class Fault(ABC):
     def __init__(self, options: Any = None) -> None:
         self.options = self.Options() if options is None else options
 
+    def roles(self) -> Sequence[str]:
+        """Roles that its options name, besides the target: nobody knows before a strike who has them."""
+        return ()
+
+    @property
+    def aims_late(self) -> bool:
+        """Whether only a strike can tell if it has anybody to act on: it depends on roles, or on replica groups."""
+        return bool(self.roles())
+
     def versions(self) -> Sequence[str]:
         """Versions of the servers that must be on every node, besides the plan's."""
         return ()

@@ -24,7 +24,8 @@ class FaultInterval:
     start_ns  when its injection began; end_ns: when its heal was done, None: it was not (seen to be) healed.
               Both in ns since the start of the run: the widest interval in which the fault may have been felt.
     nodes     node -> what was done there (JSON values), in the order of the op.
-    impairs   node -> the peers it cannot hear; a node that names itself is down or stopped.
+    impairs   node -> the peers it cannot hear (`results.strikes.CLIENTS`: the clients); a node that names itself is
+              down or stopped.
     effects   what it impaired, by kind (`results.strikes.Effect`).
     evidence  node -> what the probe saw after the injection; `after_heal`: the same after the heal.
     seen      whether a probe saw the effect.

@@ -8,7 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Final, Literal
+
+CLIENTS: Final = "clients"
+"""In place of a node among those that a node does not hear: all clients."""
 
 EffectKind = Literal["down", "cut-off", "slow", "unsynced-lost", "disk-dead", "data-lost", "data-damaged"]
 

@@ -53,6 +53,7 @@ _JUDGED_FROM = (
             "record",
             "sealed",
             "store",
+            "strikes",
             "verdict",
         )
     ),

@@ -20,7 +20,7 @@ from functools import partial
 from random import Random
 from threading import Event, Lock
 from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from harness.api import Completion, Evidence, Fault, Injection, NoTarget, Target
 from harness.cluster_view import ClusterView
@@ -32,6 +32,9 @@ from results.op import INFO, Op
 from results.strikes import Effect, Strike, impairs
 
 log = logging.getLogger("harness.nemesis")
+
+_DEADLY: Final = ("down", "unsynced-lost")
+"""Effects with which servers end."""
 
 T = TypeVar("T")
 
@@ -128,11 +131,13 @@ class Nemesis:
         ]
 
     def explains_death(self, node: str, server: str, since: float) -> bool:
-        """Whether a strike that was active at or after `since` (of `time.monotonic`) ends or stops this server."""
+        """Whether a strike that was active at or after `since` (of `time.monotonic`) ends or stops this server. No
+        server has a reason to die of a link that is cut or slow, or of a slow disk.
+        """
         past = [effects for effects, end in list(self._past) if end >= since]
         now = [[e for hold in one.holds for e in hold.injection.effects] for one in list(self._active.values())]
         return any(
-            effect.node == node and effect.kind != "cut-off" and (not effect.servers or server in effect.servers)
+            effect.node == node and effect.kind in _DEADLY and (not effect.servers or server in effect.servers)
             for effects in (*past, *now)
             for effect in effects
         )

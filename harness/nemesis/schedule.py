@@ -95,15 +95,18 @@ def _check(expression: str, what: str, fault: Fault, nodes: Sequence[str], reque
     """Raise PlanError when the fault would do nothing, however the dice fall. (`random` may hit all nodes, or one.)"""
     rng = Random(0)
     hit = resolve(expression, nodes, rng, where=f"target of {what}")
+    if fault.aims_late:
+        return
     if expression == RANDOM or is_role(expression):
         hit = list(nodes[:1])
     try:
         aimed: Mapping[str, Injection] = fault.aim(ClusterView.assumed(nodes, hit[0]), Target(hit), rng)
-    except NoTarget:
-        aimed = {}
+        why = ""
+    except NoTarget as problem:
+        aimed, why = {}, f" ({problem})"
     if not aimed:
         with_target = f" with target {requested!r}" if requested else ""
         raise PlanError(
             f"{what} cannot act on {len(nodes)} node{'s' * (len(nodes) != 1)}{with_target}; "
-            "more nodes (--nodes), or another target (--target) is right"
+            f"more nodes (--nodes), or another target (--target) is right{why}"
         )

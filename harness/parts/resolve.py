@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from harness.api import ClientProtocol, Workload
 from harness.nemesis.events import check_trigger
-from harness.nemesis.targets import check_role, is_role
+from harness.nemesis.targets import check_role, is_role, roles
 from harness.parts import registry
 from harness.plan.defaults import default_client
 from harness.plan.plan import NemesisPlan, Plan, PlanError, ServerRule
@@ -181,6 +181,11 @@ def check_targets(plan: Plan) -> None:
     for target, fault in aimed:
         if is_role(target):
             check_role(target.strip(), kinds, plan.nodes, f"target of {fault}")
+    named = [(n.fault, n.options) for n in plan.nemeses] + [(s.fault, s.options) for s in plan.strikes]
+    for name, options in named:
+        for role in registry.fault(name, options).roles():
+            if role not in (known := roles(kinds)):
+                raise PlanError(f"peers of {name}: no role {role!r}{suggest(role, known) or '; ' + ', '.join(known)}")
     for strike in plan.strikes:
         if strike.after is not None:
             check_trigger(strike.after, f"strike {strike.id}")

@@ -91,6 +91,11 @@ class Status:
     extra: Mapping[str, Any] = field(default_factory=dict)
 
 
+REPLICATION: Final = "replication"
+"""Among a server's ports: the one through which servers of its kind copy from each other. Where they use a client port
+for it, it is here under both names.
+"""
+
 TOPOLOGIES: Final = "harness.topologies"
 """The entry points through which topologies are found."""
 
@@ -120,7 +125,8 @@ class Server(Protocol):
     """One server process of a topology on one node. What it does may block.
 
     kind       `namesrv`, `controller`, `broker`, `proxy`; or `server`, the only one of a DLedger node.
-    ports      kind -> port, for itself and for whoever runs inside it (a controller inside a name server).
+    ports      kind -> port, for itself and for whoever runs inside it (a controller inside a name server); and
+               `REPLICATION`.
     group      the replica group whose data it holds; None: it holds none, and its node serves without it.
     data_dirs  where it keeps its data on the node.
     files      kind of file -> where it lies below `data_dirs`, and what is in it; empty: not told.

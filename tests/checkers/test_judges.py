@@ -143,11 +143,31 @@ def test_too_short_a_watch_is_unknown_and_the_restart_ends_the_judgement() -> No
         # A bridge: n3 hears both halves, and each half with it is a majority.
         ([{"n1": ["n4", "n5"], "n2": ["n4", "n5"]}], True),
         ([{"n1": ["n4", "n5"], "n2": ["n4", "n5"]}, {"n3": ["n3"]}], False),
+        # Whoever leads may be the one that clients do not reach, and then no other node takes over.
+        ([{"n1": ["clients"]}], False),
+        ([{"n1": ["n1"]}, {"n2": ["n3", "clients"]}], False),
     ],
 )
 def test_majority(impairs: list[dict[str, list[str]]], connected: bool) -> None:
     active = [FaultInterval("x", n, 0, None, impairs=what) for n, what in enumerate(impairs)]
     assert majority_connected(NODES, active) is connected
+
+
+@pytest.mark.parametrize(("peers", "valid"), [(["clients"], True), (["n2"], False)])
+def test_clients_that_reach_nobody_are_owed_no_service(peers: list[str], valid: bool) -> None:
+    """While they are cut off. After the heal the limit runs as after any other; a cut between nodes excuses nobody."""
+    story = Story()
+    steady(story, 0, 10)
+    story.strike(1, 10, 60, {"n1": peers})
+    steady(story, 10, 65, "info")
+    steady(story, 65, 80)
+    result = availability().check(story.record())
+    assert (result.verdict == Verdict.VALID) is valid
+    late = Story()
+    steady(late, 0, 10)
+    late.strike(1, 10, 60, {"n1": peers})
+    steady(late, 10, 95, "info")
+    assert [a.name for a in availability().check(late.record()).anomalies][-1] == "never-recovered"
 
 
 def test_faults_must_be_seen_healed_and_met_by_clients() -> None:

@@ -20,7 +20,7 @@ from infra.machines.api import InfraError
 from infra.systems.api import Deployment
 from results.deployment import DeploymentRecord, ServerRecord
 from results.op import NEMESIS, Op
-from results.strikes import Effect, Strike
+from results.strikes import Effect, EffectKind, Strike
 
 NODES = ["n1", "n2", "n3"]
 QUICK = Limits(inject_s=5, probe_s=5, heal_s=1, pause_s=0.01, role_s=0)
@@ -49,6 +49,7 @@ class World:
         """Node -> how many heals fail."""
         self.inject: dict[str, Callable[[], object]] = {}
         self.unseen: set[str] = set()
+        self.effect: EffectKind = "down"
 
 
 NOTHING = object()
@@ -65,7 +66,7 @@ class Hit(Injection):
 
     @property
     def effects(self) -> Sequence[Effect]:
-        return [Effect("down", self.node)]
+        return [Effect(self.world.effect, self.node)]
 
     def inject(self, deployment: Deployment, ttl_s: float) -> Any:
         node = self.node
@@ -206,6 +207,16 @@ def test_a_server_under_a_fault_does_not_die_by_itself() -> None:
     rig.do("heal", 1)
     assert rig.runner.explains_death("n1", "broker", before)
     assert not rig.runner.explains_death("n1", "broker", time.monotonic())
+
+
+@pytest.mark.parametrize(
+    ("effect", "excused"), [("down", True), ("unsynced-lost", True), ("slow", False), ("cut-off", False)]
+)
+def test_a_slow_server_has_no_reason_to_die(effect: EffectKind, excused: bool) -> None:
+    rig = Rig()
+    rig.world.effect = effect
+    rig.do("inject", 1, "n1")
+    assert rig.runner.explains_death("n1", "broker", 0) is excused
 
 
 def test_strikes_overlap_and_end_on_their_own() -> None:

@@ -15,7 +15,7 @@ from noting_nodes import NotingCluster, NotingNode, noting_nodes
 from harness.run.servers import stop_all
 from infra.machines.api import InfraError, ProcessId
 from infra.options import OptionError, parse
-from infra.systems.api import Launch, LaunchRule, Server, ServerSettings
+from infra.systems.api import REPLICATION, Launch, LaunchRule, Server, ServerSettings
 from infra.systems.java import user_lib
 from infra.systems.maven import read_lock
 from infra.systems.rocketmq.servers import artifacts
@@ -125,6 +125,26 @@ def test_jraft_has_requests_on_a_port_of_their_own() -> None:
     assert text["jRaftControllerRPCAddr"] == "198.18.0.1:9770,198.18.0.2:9770,198.18.0.3:9770"
     assert topology.record().endpoints("controller")[0] == ("198.18.0.1", 9770)
     assert node.settings(BROKER_FILE)["controllerAddr"].startswith("198.18.0.1:9770;")
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "expected"),
+    [
+        ("controller", {}, {"namesrv": None, "controller": 9878, "broker": 10912}),
+        ("controller", {"controller_type": "jraft"}, {"namesrv": None, "controller": 9880, "broker": 10912}),
+        ("controller", {"controller_type": "jraft-embedded"}, {"namesrv": 9880, "broker": 10912}),
+        ("dledger-commitlog", {}, {"namesrv": None, "broker": 40911}),
+        ("master-slave", {}, {"namesrv": None, "broker": 10912}),
+    ],
+)
+def test_the_port_through_which_servers_copy(
+    name: str, options: Mapping[str, object], expected: Mapping[str, int | None]
+) -> None:
+    topology = made(name, options)
+    node = attached(topology)[0]
+    servers = {s.kind: s.ports for s in topology.servers(node)}  # type: ignore[arg-type]
+    assert {kind: ports.get(REPLICATION) for kind, ports in servers.items()} == expected
+    assert all(ports[kind] != ports.get(REPLICATION) or kind == "controller" for kind, ports in servers.items())
 
 
 def test_masters_wait_for_their_slaves_where_they_have_some() -> None:

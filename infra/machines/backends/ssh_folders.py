@@ -14,6 +14,7 @@ from typing import Final
 from infra.machines.api import CommandFailed, InfraError, Share
 from infra.machines.node import PROCESS_OF, RemoteNode
 from infra.machines.primitives.network import TABLE_PREFIX
+from infra.machines.primitives.packets import SWEEP
 
 ROOTS: Final = ("/opt/harness", "/var/lib/harness")
 """Where everything of ours lies on a host: programs (shares), and what servers write."""
@@ -52,6 +53,7 @@ done
 # ends.
 _RELEASE = (
     PROCESS_OF
+    + SWEEP
     + """
 marker=$1 run=$2 prefix=$3
 shift 3
@@ -71,11 +73,7 @@ for root; do
     done
 done
 [ -n "$ours" ] || exit 0
-if command -v nft > /dev/null; then
-    nft list tables inet | while read -r _ family table; do
-        case $table in "$prefix"*) nft delete table "$family" "$table" ;; esac
-    done
-fi
+sweep_packets "$prefix"
 # Frozen file systems cannot be unmounted; an image's loop device goes with the last mount (autoclear).
 while read -r device place _; do
     for root; do

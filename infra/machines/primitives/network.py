@@ -10,13 +10,18 @@ import ipaddress
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 from uuid import uuid4
 
 from infra.machines.api import InfraError, Lease, Node
 
 TABLE_PREFIX = "harness_"
-"""All nftables tables of ours (family inet) start so, and nobody else's should."""
+"""All nftables tables of ours (family inet, or ip) start so, and nobody else's should."""
+
+_CUT: Final = f"{TABLE_PREFIX}drop_"
+"""So do those of `drop_packets`."""
+
+SSH_PORT: Final = 22
 
 PROBE_PORT = 9
 """UDP port of the probes: `discard` (RFC 863)."""
@@ -34,13 +39,13 @@ def drop_packets(node: Node, sources: Sequence[str], ttl_s: float) -> Lease:
     control = control_address(node)
     rules = []
     for source in dict.fromkeys(sources):
-        address = _ipv4(source)
+        address = ipv4(source)
         if address.is_loopback or str(address) == control:
             raise InfraError(f"{node.name}: {source} cannot be cut off: the control program uses this connection")
         rules.append(str(address))
     if not rules:
         raise InfraError(f"{node.name}: no addresses to cut off")
-    table = f"{TABLE_PREFIX}drop_{uuid4().hex[:8]}"
+    table = f"{_CUT}{uuid4().hex[:8]}"
     # One command is one transaction: all of it or nothing.
     cut = "\n".join(
         [
@@ -52,9 +57,9 @@ def drop_packets(node: Node, sources: Sequence[str], ttl_s: float) -> Lease:
     return node.lease([["nft", cut]], [delete_table_argv(table)], ttl_s=ttl_s)
 
 
-def delete_table_argv(table: str) -> list[str]:
+def delete_table_argv(table: str, family: str = "inet") -> list[str]:
     """The argv that deletes a table of ours, whether it is there or not: the `add` makes it idempotent, atomically."""
-    return ["nft", f"add table inet {table}\ndelete table inet {table}"]
+    return ["nft", f"add table {family} {table}\ndelete table {family} {table}"]
 
 
 def own_tables(node: Node) -> list[str]:
@@ -64,11 +69,11 @@ def own_tables(node: Node) -> list[str]:
 
 
 def dropped(node: Node) -> dict[str, int]:
-    """Packets dropped so far, per source address, over all faults now held on the node."""
+    """Packets that `drop_packets` dropped so far, per source address, over all of its faults now held on the node."""
     packets: Counter[str] = Counter()
     for item in _nft(node, "ruleset"):
         rule = item.get("rule")
-        if not rule or not _ours(rule, "table"):
+        if not rule or not _ours(rule, "table", _CUT):
             continue
         source, count = "", 0
         for part in rule["expr"]:
@@ -80,16 +85,24 @@ def dropped(node: Node) -> dict[str, int]:
 
 def send_probe(node: Node, to_address: str) -> None:
     """Send one UDP datagram from the node to another's discard port: something for a rule there to drop and count."""
-    node.run(["bash", "-c", _PROBE, "probe", str(_ipv4(to_address)), str(PROBE_PORT)])
+    node.run(["bash", "-c", _PROBE, "probe", str(ipv4(to_address)), str(PROBE_PORT)])
 
 
 def control_address(node: Node) -> str:
     """Where the node sees this control program come from; empty when it does not say."""
+    return control_connection(node)[0]
+
+
+def control_connection(node: Node) -> tuple[str, int]:
+    """The control program's address as the node sees it, and the node's port that it is connected to; an empty address
+    when the node does not say.
+    """
     output = node.run(["printenv", "SSH_CONNECTION"], check=False).text.split()
-    return output[0] if output else ""
+    return (output[0], int(output[3])) if len(output) == 4 else ("", SSH_PORT)
 
 
-def _ipv4(text: str) -> ipaddress.IPv4Address:
+def ipv4(text: str) -> ipaddress.IPv4Address:
+    """Raises InfraError for what is none."""
     try:
         return ipaddress.IPv4Address(text)
     except ValueError as error:
@@ -102,5 +115,5 @@ def _nft(node: Node, what: str) -> list[Mapping[str, Any]]:
     return listed
 
 
-def _ours(item: Mapping[str, Any], field: str) -> bool:
-    return item["family"] == "inet" and str(item[field]).startswith(TABLE_PREFIX)
+def _ours(item: Mapping[str, Any], field: str, prefix: str = TABLE_PREFIX) -> bool:
+    return item["family"] == "inet" and str(item[field]).startswith(prefix)

@@ -14,7 +14,7 @@ from typing import ClassVar, Final
 
 from infra.machines.api import Cluster, InfraError, Node, SettingsError, Share
 from infra.options import NoOptions
-from infra.systems.api import Launch, Server, ServerSettings, Status
+from infra.systems.api import REPLICATION, Launch, Server, ServerSettings, Status
 from infra.systems.dledger import server as dledger
 from infra.systems.dledger.client import GROUP, RegisterClient, ask_status
 from infra.systems.dledger.layouts import DLEDGER_FILES
@@ -43,6 +43,8 @@ from results.strikes import EffectKind
 PORT: Final = 20911
 SERVER: Final = "server"
 """The only kind of server on a node."""
+_PORTS: Final = {SERVER: PORT, REPLICATION: PORT}
+"""DLedger has one port for requests and for Raft."""
 
 _PREFIX: Final = "dledger"
 _SETTINGS_FILE: Final = f"{LOG}/server.properties"
@@ -183,8 +185,7 @@ class DledgerTopology:
             topology=self.name,
             nodes={node.name: node.address for node in self._nodes},
             servers=[
-                ServerRecord(node.name, SERVER, node.address, {SERVER: PORT}, GROUP, dledger.VERSION)
-                for node in self._nodes
+                ServerRecord(node.name, SERVER, node.address, _PORTS, GROUP, dledger.VERSION) for node in self._nodes
             ],
             groups={GROUP: names},
             quorums=[names],
@@ -212,7 +213,7 @@ class DledgerTopology:
             node,
             SERVER,
             program,
-            ports={SERVER: PORT},
+            ports=_PORTS,
             data_dirs=[DATA],
             files=DLEDGER_FILES,
             launch=launch,

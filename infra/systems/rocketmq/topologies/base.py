@@ -21,7 +21,7 @@ from typing import Any, ClassVar, Final
 from infra.machines.api import Cluster, InfraError, Node, SettingsError, Share
 from infra.machines.primitives.bits import FileKind
 from infra.options import NoOptions
-from infra.systems.api import Launch, Server, ServerSettings, Status
+from infra.systems.api import REPLICATION, Launch, Server, ServerSettings, Status
 from infra.systems.dledger.layouts import DLEDGER_FILES
 from infra.systems.java import (
     DATA,
@@ -43,6 +43,7 @@ from infra.systems.rocketmq.topologies.administration import RocketmqAdmin
 from infra.systems.rocketmq.topologies.layout import (
     BROKER_PORT,
     CLUSTER,
+    HA_PORT,
     NAMESRV_PORT,
     PROXY_GRPC_PORT,
     PROXY_REMOTING,
@@ -306,7 +307,8 @@ class RocketmqTopology(ABC):
     def _ports(self, kind: str) -> Mapping[str, int]:
         """See `infra.systems.api.Server`."""
         ports = {NAMESRV: NAMESRV_PORT, BROKER: BROKER_PORT, PROXY: PROXY_GRPC_PORT, CONTROLLER: self.controller_port}
-        return {kind: ports[kind]} | ({PROXY_REMOTING: PROXY_REMOTING_PORT} if kind == PROXY else {})
+        more = {PROXY: {PROXY_REMOTING: PROXY_REMOTING_PORT}, BROKER: {REPLICATION: HA_PORT}}
+        return {kind: ports[kind], **more.get(kind, {})}
 
     def nameservers(self) -> Sequence[tuple[str, int]]:
         return [(node.address, NAMESRV_PORT) for node in self._nodes if NAMESRV in self._kinds_at(node)]

@@ -12,7 +12,7 @@ from typing import ClassVar, Final, Literal
 from infra.machines.api import Node, SettingsError
 from infra.machines.primitives.bits import FileKind
 from infra.options import option
-from infra.systems.api import ServerSettings
+from infra.systems.api import REPLICATION, ServerSettings
 from infra.systems.java import DATA
 from infra.systems.rocketmq.servers import BROKER, CONTROLLER, NAMESRV, PROXY, artifacts, jvm, settings
 from infra.systems.rocketmq.topologies.base import RocketmqTopology
@@ -125,8 +125,11 @@ class ControllerTopology(RocketmqTopology):
 
     def _ports(self, kind: str) -> Mapping[str, int]:
         """An embedded controller is a part of its name server."""
-        inside = {CONTROLLER: self.controller_port} if self._embedded and kind == NAMESRV else {}
-        return {**super()._ports(kind), **inside}
+        found = dict(super()._ports(kind))
+        if kind == CONTROLLER or (self._embedded and kind == NAMESRV):
+            raft = JRAFT_PORT if self._jraft else CONTROLLER_PORT
+            found |= {CONTROLLER: self.controller_port, REPLICATION: raft}
+        return found
 
     def _files(self, kind: str) -> Mapping[str, FileKind]:
         """JRaft keeps its log in RocksDB, in no records that are known here."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from infra.machines.api import Node
+from infra.systems.api import REPLICATION
 from infra.systems.rocketmq.servers import BROKER, settings
 from infra.systems.rocketmq.topologies.base import RocketmqTopology
 from infra.systems.rocketmq.topologies.layout import BROKERS, DLEDGER_PORT, Layout, NodeRoles, first_nodes
@@ -50,3 +51,7 @@ class DledgerCommitlogTopology(RocketmqTopology):
                 "dLegerSelfId": node.name,
             }
         return own
+
+    def _ports(self, kind: str) -> Mapping[str, int]:
+        """The brokers copy by Raft, and their HA service is off."""
+        return {**super()._ports(kind), **({REPLICATION: DLEDGER_PORT} if kind == BROKER else {})}

@@ -1,0 +1,445 @@
+"""Links that fail in part: one way only, late, with losses, copies, a changed order, or little bandwidth.
+
+Each fault acts on chosen links (`nemesis.links`). Where packets arrive they are dropped or delayed; where they are sent
+they are copied, or wait for their turn. Numbered datagrams and round trips over each link show the effect.
+"""
+
+from __future__ import annotations
+
+import socket
+from abc import abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from random import Random
+from typing import Any, ClassVar
+
+from harness.api import Evidence, Fault, Injection, Target, labelled
+from harness.cluster_view import ClusterView
+from infra.machines.api import InfraError, Lease, Node
+from infra.machines.primitives.datagrams import Burst, End, burst, control_program, round_trip_ms
+from infra.machines.primitives.network import PROBE_PORT, control_address
+from infra.machines.primitives.packets import Delay, Drop, Duplicate, PacketFault, Selection, share_of
+from infra.machines.primitives.shaping import Occupied, Shape, bits_per_second
+from infra.options import Seconds, dump, option
+from infra.systems.api import REPLICATION, Deployment
+from nemesis.links import OTHER_GROUPS, ClientOptions, LinkOptions, SenderLinkOptions, links, ports
+from nemesis.patience import eventually
+from results.strikes import CLIENTS, Effect, EffectKind
+
+_TRIAL_S = 30
+"""Time to live of a mechanism that is only tried."""
+_SERVICE_S = 1.0
+"""A service that does not take a connection within this time does not answer."""
+_FRAME = 42
+"""Bytes of a datagram's Ethernet, IPv4 and UDP headers."""
+_PAYLOAD = 1400
+
+
+@dataclass(frozen=True)
+class Way:
+    """A link to measure. port: the source port of what is sent, 0: any."""
+
+    source: End
+    target: End
+    port: int = 0
+
+
+Measure = Callable[[Way], Any]
+
+
+class OnLinks(Injection):
+    """A packet fault on one node: what comes from, or goes to, `others` (nodes, or `CLIENTS`)."""
+
+    patience_s: float = 5.0
+    """How long what was healed may take to disappear."""
+
+    def __init__(self, fault: PacketNemesis, node: str, others: Sequence[str]) -> None:
+        self.fault, self.node, self.others = fault, node, others
+        self.held: PacketFault | None = None
+        self.ways: Mapping[str, Way] = {}
+        self.before: Mapping[str, Any] = {}
+        """Other end -> what the baseline was on its link."""
+        self._refused = "nothing was injected"
+
+    @property
+    def detail(self) -> Any:
+        return {"from" if self.fault.on_arrival else "to": list(self.others), **dump(self.fault.options)}
+
+    @property
+    def effects(self) -> Sequence[Effect]:
+        kind = self.fault.impairs
+        return [Effect(kind, self.node, peers=tuple(self.others) if kind == "cut-off" else ())]
+
+    def describe(self, labels: Mapping[str, str]) -> str:
+        here, others = labelled(self.node, labels), " ".join(labelled(other, labels) for other in self.others)
+        return f"{others} > {here}" if self.fault.on_arrival else f"{here} > {others}"
+
+    def inject(self, deployment: Deployment, ttl_s: float) -> Lease | None:
+        numbers = ports(deployment, self.fault.options.port, [self.node, *self.others])
+        here = End(deployment.node(self.node))
+        ends = {other: _end(deployment, other, here.node) for other in self.others}
+        port = numbers[0] if numbers else 0
+        self.ways = {
+            other: Way(end, here, port) if self.fault.on_arrival else Way(here, end, port)
+            for other, end in ends.items()
+        }
+        held = self.fault.made(Selection([end.address for end in ends.values()], numbers))
+        self.before = self._everywhere(self.fault.baseline)
+        try:
+            lease = held.hold(here.node, ttl_s)
+        except Occupied as why:
+            self._refused = f"{why}, so nothing was injected"
+            return None
+        self.held = held
+        return lease
+
+    def seen(self, deployment: Deployment) -> Evidence:
+        """The fault's own probe on each link sees the effect, and packets were counted meanwhile."""
+        if self.held is None:
+            return Evidence(False, self._refused)
+        node = deployment.node(self.node)
+        before = self.held.counted(node)
+        told = self._judged()
+        counted = self.held.counted(node) - before
+        told += self.fault.also(deployment, self.node)
+        what = "; ".join([*(one.what for one in told), f"{counted} packets counted"])
+        return Evidence(counted > 0 and all(one.seen for one in told), what)
+
+    def healed(self, deployment: Deployment) -> Evidence:
+        """What it put on the node is gone; the same probe tells how the links are now. (Another strike may still act on
+        them.)
+        """
+        node, held = deployment.node(self.node), self.held
+        assert held is not None
+        if not eventually(lambda: not held.left(node), self.patience_s):
+            return Evidence(False, f"still there: {', '.join(held.left(node))}")
+        return Evidence(True, "; ".join([f"{held.name} is gone", *(one.what for one in self._judged())]))
+
+    def _judged(self) -> list[Evidence]:
+        found = self._everywhere(self.fault.probe)
+        judged = {other: self.fault.judge(self.before.get(other), what) for other, what in found.items()}
+        return [Evidence(one.seen, f"{other}: {one.what}") for other, one in judged.items()]
+
+    def _everywhere(self, measure: Measure) -> dict[str, Any]:
+        """Other end -> what is measured on its link, on all links at a time."""
+        ways = dict(list(self.ways.items())[: 1 if self.fault.shared else None])
+        with ThreadPoolExecutor(len(ways)) as pool:
+            return dict(zip(ways, pool.map(measure, ways.values()), strict=True))
+
+
+def _end(deployment: Deployment, other: str, node: Node) -> End:
+    """The other end of a node's link. Raises InfraError where it is the control program, at an unknown address."""
+    if other != CLIENTS:
+        return End(deployment.node(other))
+    address = control_address(node)
+    if not address:
+        raise InfraError(f"{node.name}: the node does not tell the address of the control program")
+    return control_program(address)
+
+
+class PacketNemesis(Fault):
+    """What all packet faults share.
+
+    on_arrival  whether it acts on the node where the packets arrive, not on the one that sends them.
+    shared      all links of a node share what the fault takes from them: one of them is measured, not all at a time.
+    """
+
+    Options: ClassVar[type] = LinkOptions
+    default_target: ClassVar[str] = "one"
+    on_arrival: ClassVar[bool] = True
+    shared: ClassVar[bool] = False
+    impairs: ClassVar[EffectKind] = "slow"
+
+    @abstractmethod
+    def made(self, selection: Selection) -> PacketFault:
+        """What is held on a node, for these packets."""
+
+    def baseline(self, way: Way) -> Any:
+        """What is measured on a link before; None: nothing."""
+        return None
+
+    @abstractmethod
+    def probe(self, way: Way) -> Any:
+        """What is measured on a link, while it is impaired and after the heal."""
+
+    @abstractmethod
+    def judge(self, before: Any, now: Any) -> Evidence:
+        """Whether the effect is in the figures."""
+
+    def also(self, deployment: Deployment, node: str) -> list[Evidence]:
+        """What else must be seen while the fault is held on the node."""
+        return []
+
+    def roles(self) -> Sequence[str]:
+        return list(self.options.roles)
+
+    @property
+    def aims_late(self) -> bool:
+        return bool(self.roles()) or OTHER_GROUPS in self.options.words
+
+    def aim(self, view: ClusterView, target: Target, rng: Random) -> Mapping[str, Injection]:
+        """A place for each node on which rules are put."""
+        places: dict[str, list[str]] = {}
+        for link in links(view, target, self.options, rng):
+            here, there = (link.receiver, link.sender) if self.on_arrival else (link.sender, link.receiver)
+            places.setdefault(here, []).append(there)
+        return {node: OnLinks(self, node, places[node]) for node in view.nodes if node in places}
+
+    def available(self, deployment: Deployment) -> str | None:
+        """The mechanism is held for a moment on every node, for packets that nobody sends."""
+        with ThreadPoolExecutor(len(deployment.nodes)) as pool:
+            found = list(pool.map(lambda node: self._lacking(node, deployment), deployment.nodes))
+        return next((why for why in found if why), None)
+
+    def _lacking(self, node: Node, deployment: Deployment) -> str | None:
+        others = [one.address for one in deployment.nodes if one is not node] or [control_address(node)]
+        trial = self.made(Selection(others[:1], [PROBE_PORT]))
+        try:
+            trial.hold(node, _TRIAL_S).heal()
+            left = trial.left(node)
+            round_trip_ms(End(node), End(node), 1)
+        except InfraError as problem:
+            return f"{problem}; it needs {trial.needs}"
+        return f"{node.name}: a trial left {', '.join(left)} behind" if left else None
+
+
+class OneWayCut(PacketNemesis):
+    """Packets of one direction are dropped; those of the other arrive."""
+
+    name = "one-way-cut"
+    summary = "cuts links in one direction: a node is not heard, or does not hear"
+    impairs: ClassVar[EffectKind] = "cut-off"
+
+    def made(self, selection: Selection) -> PacketFault:
+        return Drop(selection)
+
+    def probe(self, way: Way) -> tuple[Burst, Burst]:
+        """This way, and back."""
+        return (
+            burst(way.source, way.target, 5, gap_s=0.01, port=way.port),
+            burst(way.target, way.source, 5, gap_s=0.01, port=way.port),
+        )
+
+    def judge(self, before: Any, now: tuple[Burst, Burst]) -> Evidence:
+        there, back = now
+        what = f"{there.different} of {there.sent} datagrams arrived, the other way {back.different} of {back.sent}"
+        return Evidence(there.different == 0, what)
+
+
+class CutClients(OneWayCut):
+    """Clients do not reach the target nodes; the nodes reach each other.
+
+    What comes from the control program's machine is dropped, but not its SSH connection. So the run's own view of the
+    servers on these nodes ends as well: they are `silent` in it.
+    """
+
+    name = "cut-clients"
+    summary = "cuts nodes off from the clients, and not from one another"
+    Options: ClassVar[type] = ClientOptions
+
+    def also(self, deployment: Deployment, node: str) -> list[Evidence]:
+        """No service there takes a connection from here, and SSH works."""
+        if self.options.port.isdigit():
+            numbers: Sequence[int] = [int(self.options.port)]
+        else:
+            numbers = ports(deployment, REPLICATION if self.options.port == REPLICATION else CLIENTS, [node])
+        machine = deployment.node(node)
+        open_ones = [str(number) for number in numbers if _answers(machine.address, number)]
+        listed = ", ".join(map(str, numbers))
+        machine.run(["true"])
+        found = f"port {', '.join(open_ones)} answers" if open_ones else f"no answer from port {listed} within 1 s"
+        return [Evidence(not open_ones, f"{found}, while SSH works")]
+
+
+def _answers(address: str, port: int) -> bool:
+    """Whether anything comes back from there: a refusal is an answer."""
+    try:
+        socket.create_connection((address, port), _SERVICE_S).close()
+    except TimeoutError:
+        return False
+    except OSError:
+        pass
+    return True
+
+
+@dataclass(frozen=True)
+class DelayOptions(LinkOptions):
+    """The options of `packet-delay`."""
+
+    delay: Seconds = option(Seconds(0.05), "How long each packet waits on average.", low=0.001, high=3)
+    jitter: Seconds = option(Seconds(0.0), "It waits so much longer or shorter, at random; at most the delay.", high=3)
+
+    def __post_init__(self) -> None:
+        """Raises ValueError."""
+        super().__post_init__()
+        if self.jitter > self.delay:
+            raise ValueError(f"jitter is {self.jitter:g} s; at most the delay of {self.delay:g} s is right")
+
+
+class PacketDelay(PacketNemesis):
+    """Packets arrive late; with a jitter they overtake one another."""
+
+    name = "packet-delay"
+    summary = "delays packets, by a fixed time or with a jitter"
+    Options: ClassVar[type] = DelayOptions
+
+    def made(self, selection: Selection) -> PacketFault:
+        return Delay(selection, delay_s=self.options.delay, jitter_s=self.options.jitter)
+
+    def probe(self, way: Way) -> float | None:
+        """Round trip in ms."""
+        longest = self.options.delay + self.options.jitter
+        count = max(3, min(9, int(3 / longest)))
+        return round_trip_ms(way.source, way.target, count, port=way.port, timeout_s=2 + longest)
+
+    baseline = probe
+
+    def judge(self, before: float | None, now: float | None) -> Evidence:
+        if before is None or now is None:
+            return Evidence(False, "no echo came back")
+        late = now - before >= 500 * self.options.delay
+        return Evidence(late, f"round trip {now:.2f} ms, {before:.2f} ms before")
+
+
+def _percent(default: float, what: str, high: float) -> Any:
+    return option(default, f"Share of the packets that {what}, each chosen at random.", low=0.1, high=high)
+
+
+def _count(percent: float) -> int:
+    """Datagrams of which some 20 are in the share."""
+    return round(min(4000, max(200, 2000 / percent)))
+
+
+@dataclass(frozen=True)
+class LossOptions(LinkOptions):
+    """The options of `packet-loss`."""
+
+    percent: float = _percent(10.0, "are dropped", 90)
+
+
+class PacketLoss(PacketNemesis):
+    """Single packets are dropped."""
+
+    name = "packet-loss"
+    summary = "drops a share of the packets"
+    Options: ClassVar[type] = LossOptions
+
+    def made(self, selection: Selection) -> PacketFault:
+        return Drop(selection, share=share_of(self.options.percent))
+
+    def probe(self, way: Way) -> Burst:
+        return burst(way.source, way.target, _count(self.options.percent), port=way.port)
+
+    def judge(self, before: Any, now: Burst) -> Evidence:
+        return Evidence(now.lost > 0, f"{now.different} of {now.sent} datagrams arrived")
+
+
+@dataclass(frozen=True)
+class DuplicateOptions(SenderLinkOptions):
+    """The options of `packet-duplicate`."""
+
+    percent: float = _percent(10.0, "are sent twice", 100)
+
+
+class PacketDuplicate(PacketNemesis):
+    """Single packets are sent twice."""
+
+    name = "packet-duplicate"
+    summary = "sends a share of the packets twice"
+    Options: ClassVar[type] = DuplicateOptions
+    on_arrival: ClassVar[bool] = False
+
+    def made(self, selection: Selection) -> PacketFault:
+        return Duplicate(selection, share=share_of(self.options.percent))
+
+    def probe(self, way: Way) -> Burst:
+        return burst(way.source, way.target, _count(self.options.percent), port=way.port)
+
+    def judge(self, before: Any, now: Burst) -> Evidence:
+        return Evidence(now.copies > 0, f"{now.copies} copies of {now.different} datagrams arrived")
+
+
+@dataclass(frozen=True)
+class ReorderOptions(LinkOptions):
+    """The options of `packet-reorder`."""
+
+    percent: float = _percent(10.0, "are overtaken by later ones", 99)
+    by: Seconds = option(Seconds(0.02), "How long those packets are held back.", low=0.002, high=1)
+
+
+class PacketReorder(PacketNemesis):
+    """Single packets are held back for a little, so that later ones overtake them."""
+
+    name = "packet-reorder"
+    summary = "holds a share of the packets back, so that later ones overtake them"
+    Options: ClassVar[type] = ReorderOptions
+
+    def made(self, selection: Selection) -> PacketFault:
+        return Delay(selection, delay_s=self.options.by, share=share_of(self.options.percent))
+
+    def probe(self, way: Way) -> Burst:
+        options = self.options
+        settle_s = options.by + 0.3
+        gap_s = min(0.001, options.by / 4)
+        return burst(way.source, way.target, _count(options.percent), gap_s=gap_s, port=way.port, settle_s=settle_s)
+
+    def judge(self, before: Any, now: Burst) -> Evidence:
+        return Evidence(now.behind > 0, f"{now.behind} of {now.different} datagrams arrived behind a later one")
+
+
+@dataclass(frozen=True)
+class BandwidthOptions(SenderLinkOptions):
+    """The options of `bandwidth`."""
+
+    rate: str = option("1mbit", "What a node may send over all of these links together, as tc(8) writes it.")
+
+    def __post_init__(self) -> None:
+        """Raises ValueError."""
+        super().__post_init__()
+        if bits_per_second(self.rate) < bits_per_second("128kbit"):
+            raise ValueError(f"rate is {self.rate!r}; at least 128kbit is right")
+
+
+class Bandwidth(PacketNemesis):
+    """What a node sends over the links waits for its turn in a short queue; what finds the queue full is dropped."""
+
+    name = "bandwidth"
+    summary = "limits the rate at which a node sends"
+    Options: ClassVar[type] = BandwidthOptions
+    on_arrival: ClassVar[bool] = False
+    shared: ClassVar[bool] = True
+
+    def made(self, selection: Selection) -> PacketFault:
+        return Shape(selection, rate=self.options.rate)
+
+    def baseline(self, way: Way) -> Burst:
+        """As fast as it goes."""
+        return self._sent(way, 0.0)
+
+    def probe(self, way: Way) -> Burst:
+        """At one and a half times the rate, so that the queue is always filled and seldom full."""
+        return self._sent(way, (_PAYLOAD + _FRAME) * 8 / (1.5 * bits_per_second(self.options.rate)))
+
+    def judge(self, before: Burst, now: Burst) -> Evidence:
+        limit = 1.25 * bits_per_second(self.options.rate)
+        seen = 0 < _rate(now) <= limit < _rate(before)
+        return Evidence(seen, f"{_rate(now) / 1e6:.2f} Mbit/s, {_rate(before) / 1e6:.0f} Mbit/s before")
+
+    def _sent(self, way: Way, gap_s: float) -> Burst:
+        """Half a second of the rate."""
+        count = round(bits_per_second(self.options.rate) / 2 / 8 / (_PAYLOAD + _FRAME))
+        return burst(
+            way.source,
+            way.target,
+            min(10_000, max(30, count)),
+            gap_s=gap_s,
+            size=_PAYLOAD,
+            port=way.port,
+            settle_s=0.6,
+        )
+
+
+def _rate(found: Burst) -> float:
+    """On the wire, bits per second."""
+    return found.bits_per_second * (_PAYLOAD + _FRAME) / _PAYLOAD
