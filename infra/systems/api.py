@@ -99,7 +99,7 @@ class Server(Protocol):
     kind       `namesrv`, `controller`, `broker`, `proxy`; or `server`, the only one of a DLedger node.
     ports      kind -> port, for itself and for whoever runs inside it (a controller inside a name server).
     group      the replica group whose data it holds; None: it holds none, and its node serves without it.
-    data_dirs  where it keeps its data on the node.
+    data_dirs  where it keeps its data on the node. log: the file of its log there.
     launch     what it is started with. A change (a rolling upgrade) shows at its next start.
     """
 
@@ -109,6 +109,10 @@ class Server(Protocol):
     group: str | None
     data_dirs: Sequence[str]
     launch: Launch
+
+    @property
+    def log(self) -> str:
+        """Each line of it begins with a time in UTC, `yyyy-mm-dd HH:MM:SS.mmm`."""
 
     @property
     def endpoint(self) -> tuple[str, int]:

@@ -13,6 +13,7 @@ from typing import Final
 
 from infra.machines.api import CommandFailed, InfraError, Share
 from infra.machines.node import PROCESS_OF, RemoteNode
+from infra.machines.primitives.clock import FORGET_DEAD
 from infra.machines.primitives.network import TABLE_PREFIX
 
 ROOTS: Final = ("/opt/harness", "/var/lib/harness")
@@ -71,6 +72,9 @@ for root; do
     done
 done
 [ -n "$ours" ] || exit 0
+"""
+    + FORGET_DEAD
+    + """
 if command -v nft > /dev/null; then
     nft list tables inet | while read -r _ family table; do
         case $table in "$prefix"*) nft delete table "$family" "$table" ;; esac
