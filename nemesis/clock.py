@@ -17,6 +17,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import pairwise
 from random import Random
 from typing import Any, ClassVar, Final, Literal
 
@@ -69,7 +70,9 @@ class StepOptions(HealOptions):
 class DriftOptions(HealOptions):
     """The options of `clock-drift`."""
 
-    rate: float = option(0.1, "Seconds that the clock gains in each second; negative: it loses them.", low=-0.9, high=10)
+    rate: float = option(
+        0.1, "Seconds that the clock gains in each second; negative: it loses them.", low=-0.9, high=10
+    )
 
     def __post_init__(self) -> None:
         if abs(self.rate) < 0.01:
@@ -167,7 +170,7 @@ class MovedClock(ProcessInjection):
         """What the server's own log says, if it was written when the server certainly had the offset."""
         since = time.monotonic() - self._since - _CACHED_S
         ahead = clock.logged_offset(server.node, server.log, since) if since > 0 else None
-        return f", in its log {ahead:+.3f} s" if ahead is not None else ""
+        return f", in its log {_s(ahead)}" if ahead is not None else ""
 
     def _healed_at(self, server: Server) -> Evidence:
         preload = _preload(server)
@@ -181,9 +184,9 @@ class MovedClock(ProcessInjection):
             return state.own is None and not state.moving and _between(offset, before.total, state.total)
 
         well = eventually(back, self.patience_s)
-        others = f" ({state.total:+.3f} s by other strikes)" if abs(state.total) > 0 else ""
-        left = "" if state.own is None and not state.moving else f"; {state.own or 0:+.3f} s of this strike are left"
-        return Evidence(well, f"offset {offset:+.3f} s{others}{left}")
+        others = f" ({_s(state.total)} by other strikes)" if abs(state.total) > 0 else ""
+        left = "" if state.own is None and not state.moving else f"; {_s(state.own or 0)} of this strike are left"
+        return Evidence(well, f"offset {_s(offset)}{others}{left}")
 
 
 class SteppedClock(MovedClock):
@@ -204,8 +207,8 @@ class SteppedClock(MovedClock):
 
         seen = eventually(moved, self.patience_s)
         others = after.total - (after.own or 0.0)
-        with_others = f" ({others:+.3f} s by other strikes)" if abs(others) > _TOLERANCE_S else ""
-        what = f"asked {after.own or 0:+.3f} s{with_others}, seen {reading.last:+.3f} s"
+        with_others = f" ({_s(others)} by other strikes)" if abs(others) > _TOLERANCE_S else ""
+        what = f"asked {_s(after.own or 0)}{with_others}, seen {_s(reading.last)}"
         return seen, what, reading.monotonic
 
 
@@ -221,7 +224,7 @@ class DriftingClock(MovedClock):
         seen = ((last.last - last_others) - (first.last - first_others)) / (last.at - first.at)
         # What is written every quarter of a second is a stair: over three seconds its slope is a tenth off.
         moved = abs(seen - rate) <= max(0.25 * abs(rate), 0.005)
-        what = f"asked {rate:+.3f} s/s, seen {seen:+.3f} s/s, now {last.last:+.3f} s"
+        what = f"asked {rate:+.3f} s/s, seen {seen:+.3f} s/s, now {_s(last.last)}"
         return moved, what, max(first.monotonic, last.monotonic)
 
     def _reading(self, server: Server, preload: Mapping[str, str]) -> tuple[clock.Reading, float]:
@@ -239,10 +242,10 @@ class StrobingClock(MovedClock):
         others = state.total - (state.own or 0.0)
         reading = clock.read(server.node, preload, for_s=2 * stays_s + _CACHED_S + 0.3, every_s=0.02)
         offsets = [offset - others for _, offset in reading.offsets]
-        changes = sum(abs(a - b) > _TOLERANCE_S for a, b in zip(offsets, offsets[1:], strict=False))
+        changes = sum(abs(a - b) > _TOLERANCE_S for a, b in pairwise(offsets))
         both = all(any(abs(offset - asked) <= _TOLERANCE_S for offset in offsets) for asked in (high, low))
         what = (
-            f"asked {high:+.3f} and {low:+.3f} s, seen {max(offsets):+.3f} and {min(offsets):+.3f} s, "
+            f"asked {high:+.3f} and {_s(low)}, seen {max(offsets):+.3f} and {_s(min(offsets))}, "
             f"{changes} changes in {reading.offsets[-1][0]:.1f} s"
         )
         return both and changes > 0, what, reading.monotonic
@@ -251,9 +254,7 @@ class StrobingClock(MovedClock):
 class ClockFault(ProcessFault):
     """What all faults of clocks share: the servers are started with the library."""
 
-    destructive: ClassVar[bool] = True
     default_target: ClassVar[str] = "one"
-    cached: ClassVar[bool] = True
 
     def available(self, deployment: Deployment) -> str | None:
         with ThreadPoolExecutor(len(deployment.nodes)) as pool:
@@ -269,8 +270,8 @@ class ClockFault(ProcessFault):
             running = server.process()
             if running is not None and not clock.is_preloaded(node, running.pid, found):
                 raise InfraError(
-                    f"{node.name}: its {server.kind} runs already, without libfaketime: start the cluster anew, without "
-                    "--reuse"
+                    f"{node.name}: its {server.kind} runs already, without libfaketime; on a new cluster (without --reuse) "
+                    "it is started with it"
                 )
             folder = folder_of(server.kind)
             clock.make_ready(node, folder)
@@ -374,6 +375,11 @@ def _drawn_steps(given: StepOptions, rng: Random) -> list[tuple[float, float]]:
         at = rng.choice([place for place in (-given.offset, 0.0, given.offset) if place != at])
         steps.append((at, round(given.every * rng.uniform(0.5, 1.5), 3)))
     return steps
+
+
+def _s(offset: float) -> str:
+    """`+60.000 s`; never `-0.000 s`."""
+    return f"{round(offset, 3) + 0.0:+.3f} s"
 
 
 def _between(offset: float, one: float, other: float) -> bool:

@@ -218,9 +218,7 @@ class ProcessFault(Fault):
     def aim(self, view: ClusterView, target: Target, rng: Random) -> Mapping[str, Injection]:
         """A node's servers, all of them, or just the one that has the role."""
         kinds = {node: target_kinds(view, node, target) for node in target.nodes}
-        found = {
-            node: self.place(node, hit, view.main.get(node) not in hit, rng) for node, hit in kinds.items() if hit
-        }
+        found = {node: self.place(node, hit, view.main.get(node) not in hit, rng) for node, hit in kinds.items() if hit}
         if not found:
             raise NoTarget(f"no server runs on {', '.join(target.nodes)}")
         return found

@@ -37,6 +37,7 @@ from infra.machines.backends.owned import (
     make_nodes,
     node_names,
     reach,
+    remove_groups,
     remove_images,
 )
 from infra.machines.claims import Claim, holder, remove_unheld
@@ -112,6 +113,7 @@ class LocalBackend:
                 subnet.release()
             _remove(state)
             remove_images(self.name, spec.run_id)
+            remove_groups(spec.run_id)
             if janitor is not None:
                 janitor.dismiss()
             claim.release()
@@ -207,6 +209,7 @@ class LocalBackend:
         kept.forget(run_id)
         _remove(state)
         remove_images(self.name, run_id)
+        remove_groups(run_id)
         return 1
 
 

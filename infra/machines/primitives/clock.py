@@ -49,9 +49,10 @@ while True:
 """
 
 _LOG: Final = r"""
+stamp='^[0-9]{4}-[0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2}\.[0-9]{3}'
 for i in 1 2 3 4 5; do      # until nothing was written meanwhile
     written=$(stat -c %.6Y -- "$1" 2>/dev/null) || exit 0
-    line=$(tail -c 65536 -- "$1" | grep -aoE '^[0-9]{4}-[0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2}\.[0-9]{3}' | tail -n 1)
+    line=$(tail -c 65536 -- "$1" | grep -aoE "$stamp" | tail -n 1)
     [ "$(stat -c %.6Y -- "$1")" = "$written" ] && break
 done
 [ -n "$line" ] || exit 0

@@ -7,11 +7,9 @@ If two strikes hit the same process, it is in the group of the later one until t
 
 from __future__ import annotations
 
-import contextlib
 import posixpath
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final, Literal
 from uuid import uuid4
 
@@ -29,7 +27,6 @@ _PREFIX: Final = "harness-"
 """The names of all groups of strikes begin so: `harness-RUN-CONTROLLER-ID@ORIGIN`, ORIGIN being the name of the group
 beside it to which its processes return; empty: the root.
 """
-_ROOT: Final = Path("/sys/fs/cgroup")
 
 _BURN: Final = """
 read -r up _ < /proc/uptime
@@ -54,6 +51,16 @@ for file; do
         if [ -n "$value" ]; then echo "$file.$name $value"; else echo "$file $name"; fi
     done < "$file"
 done
+"""
+
+_CLEAN: Final = """
+for i in $(seq 100); do     # 5 s: the last processes may just be ending
+    left=$(find /sys/fs/cgroup -depth -type d -name "$1" ! -exec rmdir {} \\; -print 2>/dev/null)
+    [ -n "$left" ] || exit 0
+    sleep 0.05
+done
+echo "these control groups have processes still: $left"
+exit 1
 """
 
 _READ_THROUGH: Final = """
@@ -127,9 +134,7 @@ def group_for(host: NodeHost, controller: Controller, pids: Sequence[int], run_i
     parent, own = posixpath.split(next(iter(returns.values())))
     origin = own.partition("@")[2] if own.startswith(_PREFIX) else own
     name = f"{_PREFIX}{digest(run_id)[:8]}-{controller}-{uuid4().hex[:8]}@{origin}"
-    return Group(
-        controller, int(version), mount, posixpath.join(parent, name), posixpath.join(parent, origin), returns
-    )
+    return Group(controller, int(version), mount, posixpath.join(parent, name), posixpath.join(parent, origin), returns)
 
 
 def hold(host: NodeHost, group: Group, limit: int, ttl_s: float) -> Lease:
@@ -204,14 +209,17 @@ def unavailable(node: Node, host: NodeHost, controller: Controller, run_id: str)
     return None
 
 
-def remove_groups(run_id: str, root: Path = _ROOT) -> int:
-    """Remove what the strikes of a run have left on this machine, once no process is in it; how many there were."""
-    found = 0
-    for folder in root.rglob(f"{_PREFIX}{digest(run_id)[:8]}-*@*"):
-        with contextlib.suppress(OSError):  # somebody is in it, or its lease has just removed it
-            folder.rmdir()
-            found += 1
-    return found
+def drop_cache(host: NodeHost, group: Group) -> None:
+    """Reclaim what the node has in the page cache, mapped files included: where its processes have a control group of
+    their own (docker). Nothing happens where other processes are in it as well (local).
+    """
+    if host.pid is not None:
+        host.node.run(_argv("empty", str(group.version), group.mount, group.origin, str(host.pid)), timeout_s=60)
+
+
+def clean_argv(run_id: str) -> list[str]:
+    """The argv that removes the groups of a run on the machine where it is run, when its processes have ended."""
+    return ["sh", "-c", _CLEAN, "clean-groups", f"{_PREFIX}{digest(run_id)[:8]}-*@*"]
 
 
 def _limits(group: Group, limit: int | None) -> list[str]:

@@ -117,9 +117,7 @@ class Pauses:
     lease: Lease
 
 
-def pause_repeatedly(
-    node: Node, process: ProcessId, lengths: Sequence[tuple[float, float]], ttl_s: float
-) -> Pauses:
+def pause_repeatedly(node: Node, process: ProcessId, lengths: Sequence[tuple[float, float]], ttl_s: float) -> Pauses:
     """Stop and continue the process again and again until the lease ends; the first pause begins now.
 
     lengths  of a pause and of the time behind it, in seconds; repeated from the first pair. Raises InfraError when the

@@ -16,12 +16,17 @@
 command=$1 folder=$2 part=$3
 shift 3
 
-publish() {     # the file of the offset := the sum of the parts
-    local file value size
+add_up() {      # `sum` := that of the parts
+    local file value
     sum=0
     for file in "$folder"/parts/*; do
         read -r value < "$file" && sum=$((sum + value))
     done
+}
+
+publish() {     # the file of the offset := the sum of the parts
+    local value size
+    add_up
     size=${sum#-}
     value=+
     ((sum < 0)) && value=-
@@ -90,15 +95,15 @@ case $command in
         now_ms
         deadline=$((now + $1 * 1000))
         shift
-        note_loop "$folder/loops/$part"
+        note_loop "$folder/loops/$part.pid"
         "$@"
-        rm -f -- "$folder/loops/$part"
+        rm -f -- "$folder/loops/$part.pid"
         remove_part
         ;;
     end)
         slew=$1
         [ -d "$folder" ] || exit 0
-        end_loop "$folder/loops/$part"
+        end_loop "$folder/loops/$part.pid"
         if ((slew > 0)) && read -r value 2>/dev/null < "$folder/parts/$part"; then
             steps=$(((slew + 249) / 250))
             for ((i = 1; i < steps; i++)); do
@@ -112,9 +117,9 @@ case $command in
         own=- running=0
         (
             flock 9
-            publish     # only for `sum`; the file stays as it is
+            add_up
             [ ! -s "$folder/parts/$part" ] || read -r own < "$folder/parts/$part"
-            loop_runs "$folder/loops/$part" && running=1
+            loop_runs "$folder/loops/$part.pid" && running=1
             echo "$sum $own $running"
         ) 9> "$folder/lock"
         ;;

@@ -5,6 +5,7 @@
 #   hold PROC VERSION MOUNT GROUP FILE=VALUE... -- HOSTPID...      make a group, set its limits, move processes there
 #   end  PROC VERSION MOUNT GROUP ORIGIN FILE=VALUE... -- HOSTPID=GROUP...     set the limits, move all back, remove it
 #   run  PROC VERSION MOUNT GROUP COMMAND...                       run a command in a group
+#   empty PROC VERSION MOUNT GROUP NS          reclaim what is charged to a group, if it has only processes of the node
 #
 # NS is the host's pid of a process in the node's pid namespace, and PIDs are counted there; `-`: the node is the host.
 # GROUP and ORIGIN are paths below MOUNT. The group of a strike stands beside the processes' own one, as version 2 has no
@@ -133,5 +134,19 @@ case $command in
         shift 3
         move $$ "$group" || complain "cannot enter $mount$group"
         exec "$@"
+        ;;
+    empty)
+        version=$1 mount=$2 group=$3
+        inside=$(readlink "$proc/$4/ns/pid") || complain "process $4 is gone"
+        [ -n "${group#/}" ] || exit 0
+        while read -r pid; do
+            [ "$(readlink "$proc/$pid/ns/pid")" = "$inside" ] || exit 0
+        done < "$mount$group/cgroup.procs"
+        if [ "$version" = 1 ]; then
+            set_files memory.force_empty=0
+        else
+            set_files "memory.reclaim=$(cat -- "$mount$group/memory.current")"
+        fi
+        exit 0      # what cannot be reclaimed stays
         ;;
 esac

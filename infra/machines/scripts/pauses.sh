@@ -3,7 +3,7 @@
 #   hold FOLDER TTL PID STARTED MS MS...    stop the process for so many milliseconds, let it run for so many, ...
 #   end  FOLDER PID STARTED                 no more pauses; the process goes on
 #
-# The numbers are repeated from the first one. FOLDER/log has a line for each pause that is over: from the moment when
+# FOLDER/loop.pid names the loop. The numbers are repeated from the first one. FOLDER/log has a line for each pause that is over: from the moment when
 # every thread was seen stopped to SIGCONT, in milliseconds. A process that somebody else has stopped is left alone.
 
 command=$1 folder=$2
@@ -14,7 +14,7 @@ case $command in
         mkdir -p -- "$folder" && : > "$folder/log" || exit 1
         [ "$(started_of "$2")" = "$3" ] || { echo "process $2 is gone"; exit 1; }
         start_loop loop "$folder" "$@"
-        await test -s "$folder/loop" && exit 0
+        await test -s "$folder/loop.pid" && exit 0
         echo "the loop that pauses process $2 did not begin"
         exit 1
         ;;
@@ -23,7 +23,7 @@ case $command in
         deadline=$((now + $1 * 1000)) pid=$2 started=$3
         shift 3
         words=("$@") at=0
-        note_loop "$folder/loop"
+        note_loop "$folder/loop.pid"
         while ((now < deadline)) && [ "$(started_of "$pid")" = "$started" ]; do
             if ! is_stopped "$pid"; then
                 : > "$folder/stopped"       # before SIGSTOP: whoever ends this loop then continues the process
@@ -42,10 +42,10 @@ case $command in
             now_ms
         done
         [ ! -e "$folder/stopped" ] || kill -s CONT "$pid"
-        rm -f -- "$folder/stopped" "$folder/loop"
+        rm -f -- "$folder/stopped" "$folder/loop.pid"
         ;;
     end)
-        end_loop "$folder/loop"
+        end_loop "$folder/loop.pid"
         [ -e "$folder/stopped" ] || exit 0
         now_ms
         [ "$(started_of "$1")" != "$2" ] || kill -s CONT "$1" || exit 1
