@@ -270,8 +270,8 @@ class ClockFault(ProcessFault):
             running = server.process()
             if running is not None and not clock.is_preloaded(node, running.pid, found):
                 raise InfraError(
-                    f"{node.name}: its {server.kind} runs already, without libfaketime; on a new cluster (without --reuse) "
-                    "it is started with it"
+                    f"{node.name}: its {server.kind} runs already, without libfaketime; on a new cluster (without "
+                    "--reuse) it is started with it"
                 )
             folder = folder_of(server.kind)
             clock.make_ready(node, folder)

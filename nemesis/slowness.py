@@ -1,8 +1,8 @@
 """Slowness faults: less processor time, less memory, and pauses. The servers work on, but late.
 
 Processor time and memory are limited with control groups of the node's host
-(`infra.machines.primitives.control_groups`), pauses are made with SIGSTOP and SIGCONT on the node. A server that another
-fault starts again during such a strike is outside of the strike's control group, and is not paused.
+(`infra.machines.primitives.control_groups`), pauses are made with SIGSTOP and SIGCONT on the node. A server that
+another fault starts again during such a strike is outside of the strike's control group, and is not paused.
 """
 
 from __future__ import annotations
@@ -180,9 +180,9 @@ class Squeezed(GroupInjection):
         squeezed = 0 < stayed <= self.limit and now.refused > 0 and now.memory <= self.limit
         return Evidence(
             squeezed,
-            f"{self.names()}: {_mib(self.cached)} of their data were cached, then {_mib(cached)}; of "
-            f"{_mib(2 * self.limit)} read {_mib(stayed)} stayed cached; {_mib(now.memory)} of {_mib(self.limit)} in use, limit reached "
-            f"{now.refused} times",
+            f"{self.names()}: {_mib(self.cached)} of their data were cached, then {_mib(cached)}; "
+            f"of {_mib(2 * self.limit)} read {_mib(stayed)} stayed cached; "
+            f"{_mib(now.memory)} of {_mib(self.limit)} in use, limit reached {now.refused} times",
         )
 
     def _dirs(self, deployment: Deployment) -> list[str]:

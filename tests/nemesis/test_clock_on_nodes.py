@@ -201,11 +201,11 @@ def test_a_lease_that_expires_ends_the_clock_and_its_loop(ticking: Deployment) -
 def test_a_server_without_the_library_is_no_target(ticking: Deployment) -> None:
     node = ticking.node("n1")
     bare = BareServer(node, "broker", ["sleep", "300"])
-    deployment: Any = Deployment(ticking.cluster, _Only(bare))  # type: ignore[arg-type]
+    deployment: Any = Deployment(ticking.cluster, _Only(bare))
     running = node.spawn(["sleep", "300"], env={}, log="/root/log", pidfile=bare.pidfile + ".bare")
     try:
         bare_process: Any = lambda: running  # noqa: E731
-        bare.process = bare_process  # type: ignore[method-assign]
+        bare.process = bare_process
         with pytest.raises(InfraError, match="was started without a clock"):
             struck(ClockStep(), deployment)
         with pytest.raises(InfraError, match="runs already, without libfaketime"):
@@ -222,4 +222,3 @@ class _Only:
 
     def servers(self, node: Any) -> Sequence[BareServer]:
         return [self._server]
-

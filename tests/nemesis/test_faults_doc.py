@@ -58,7 +58,7 @@ def test_it_is_injected_seen_and_healed(fault: Fault) -> None:
 def test_every_fault_of_ours_is_told() -> None:
     from harness.parts import registry
 
-    text = DOC.read_text()
+    text = "\n".join(page.read_text() for page in (DOC, *DOC.with_suffix("").glob("*.md")))
     for name in registry.names(registry.NEMESES):
         assert f"`{name}`" in text
         row = next(line for line in text.splitlines() if line.startswith("|") and f"`{name}`" in line)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +18,8 @@ from bare_servers import deployed
 from harness.api import Fault, Injection, Target
 from harness.cluster_view import ClusterView
 from infra.machines.api import Lease
+from infra.machines.backends.local import LocalBackend
+from infra.machines.ownership import digest
 from infra.machines.primitives import control_groups, process
 from infra.machines.primitives.control_groups import Group
 from infra.systems.api import Deployment
@@ -33,6 +37,8 @@ from nemesis.slowness import (
 
 pytestmark = pytest.mark.cluster
 
+ROOT = Path(__file__).parents[2]
+
 BUSY = "while :; do :; done"
 WRITER = """
 import os, select
@@ -42,6 +48,13 @@ with open("/var/lib/harness/data/broker/log", "wb") as file:
         if file.tell() < 48 << 20:
             file.write(bytes(1 << 20))
         select.select([], [], [], 0.01)
+"""
+HOG = """
+import os, select
+select.select([], [], [], 1)
+taken = bytearray(os.urandom(1 << 20) * 64)
+open("/root/done", "w")
+select.select([], [], [], 500)
 """
 VIEW = ClusterView(["n1"], {"n1": ("namesrv", "broker")}, {"n1": "broker"}, {"a": ["n1"]})
 
@@ -75,7 +88,7 @@ def groups_of(deployment: Deployment, controller: str = "cpu") -> dict[str, str]
     for server in deployment.servers():
         running = server.process()
         assert running is not None
-        group = control_groups.group_for(host, controller, [running.pid], "other")  # type: ignore[arg-type]
+        group = control_groups.group_for(host, controller, [running.pid], "other")
         found[server.kind] = next(iter(group.returns.values()))
     return found
 
@@ -205,13 +218,14 @@ def writing() -> Iterator[Deployment]:
 
 
 def test_memory_is_squeezed_and_given_back(writing: Deployment) -> None:
-    fault = MemorySqueeze(SqueezeOptions(left=16 << 20))  # type: ignore[arg-type]
+    fault = MemorySqueeze(SqueezeOptions(left=16 << 20))
     assert fault.available(writing) is None
     injection, lease = struck(fault, writing, "broker")
     evidence = injection.seen(writing)
     assert evidence.seen, evidence.what
     before, after, of, stayed = map(
-        float, re.findall(r"([\d.]+) MiB of their data.* then ([\d.]+) MiB; of ([\d.]+) MiB read ([\d.]+)", evidence.what)[0]
+        float,
+        re.findall(r"([\d.]+) MiB of their data.* then ([\d.]+) MiB; of ([\d.]+) MiB read ([\d.]+)", evidence.what)[0],
     )
     assert before > 40
     assert after < 1
@@ -237,9 +251,8 @@ def group_pid(deployment: Deployment) -> int:
 def test_a_server_that_wants_more_waits_and_is_not_killed(writing: Deployment) -> None:
     """It touches 64 MiB of its own with 16 allowed, and goes on when they are allowed again."""
     node = writing.node("n1")
-    hog = "import os, select\nselect.select([], [], [], 1)\nx = bytearray(os.urandom(1 << 20) * 64)\nopen('/root/done', 'w')\nselect.select([], [], [], 500)"
-    running = node.spawn(["python3", "-c", hog], env={}, log="/root/log", pidfile="/var/lib/harness/broker.pid")
-    _, lease = struck(MemorySqueeze(SqueezeOptions(left=16 << 20)), writing, "broker")  # type: ignore[arg-type]
+    running = node.spawn(["python3", "-c", HOG], env={}, log="/root/log", pidfile="/var/lib/harness/broker.pid")
+    _, lease = struck(MemorySqueeze(SqueezeOptions(left=16 << 20)), writing, "broker")
     time.sleep(2.5)
     assert node.run(["ls", "/root"]).text.split() == ["log"]
     assert node.process("/var/lib/harness/broker.pid") == running
@@ -251,7 +264,7 @@ def test_a_server_that_wants_more_waits_and_is_not_killed(writing: Deployment) -
 def test_what_only_the_node_has_cached_is_dropped(writing: Deployment) -> None:
     """`drop_cache` on a group that has only processes of the node; a group with others (here: the origin) stays."""
     host = writing.cluster.host("n1")
-    injection, lease = struck(MemorySqueeze(SqueezeOptions(left=64 << 20)), writing, "broker")  # type: ignore[arg-type]
+    injection, lease = struck(MemorySqueeze(SqueezeOptions(left=64 << 20)), writing, "broker")
     group = group_of(injection)
     control_groups.read_through(host, group, 1 << 20)
     node = writing.node("n1")
@@ -263,7 +276,7 @@ def test_what_only_the_node_has_cached_is_dropped(writing: Deployment) -> None:
 
 
 def test_pauses_come_again_and_end(busy: Deployment) -> None:
-    fault = LongPause(LongPauseOptions(pause=0.3, gap=0.3))  # type: ignore[arg-type]
+    fault = LongPause(LongPauseOptions(pause=0.3, gap=0.3))
     injection, lease = struck(fault, busy)
     evidence = injection.seen(busy)
     assert evidence.seen, evidence.what
@@ -281,7 +294,7 @@ def test_pauses_come_again_and_end(busy: Deployment) -> None:
 
 
 def test_a_pause_that_is_under_way_ends_with_the_lease(busy: Deployment) -> None:
-    injection, lease = struck(LongPause(LongPauseOptions(pause=40, gap=1)), busy, "broker")  # type: ignore[arg-type]
+    injection, lease = struck(LongPause(LongPauseOptions(pause=40, gap=1)), busy, "broker")
     assert injection.effects[0].kind == "down"
     evidence = injection.seen(busy)
     assert evidence.seen
@@ -294,7 +307,7 @@ def test_a_pause_that_is_under_way_ends_with_the_lease(busy: Deployment) -> None
 
 def test_a_process_that_others_have_stopped_is_left_alone(busy: Deployment) -> None:
     hammered, hammer_lease = struck(HammerTime(), busy, "broker")
-    paused, pause_lease = struck(LongPause(LongPauseOptions(pause=0.1, gap=0.1)), busy, "broker")  # type: ignore[arg-type]
+    paused, pause_lease = struck(LongPause(LongPauseOptions(pause=0.1, gap=0.1)), busy, "broker")
     time.sleep(1)
     running = busy.server("n1", "broker").process()
     assert running is not None
@@ -307,10 +320,48 @@ def test_a_process_that_others_have_stopped_is_left_alone(busy: Deployment) -> N
 
 
 def test_a_dead_server_is_no_target(busy: Deployment) -> None:
+    stopped: Any = busy.server("n1", "broker")
+    stopped.stop()
+    assert eventually(lambda: stopped.process() is None, 5)
     for fault in (SlowNode(), MemorySqueeze(), LongPause()):
         (injection,) = fault.aim(VIEW, Target(["n1"], "broker"), Random(1)).values()
-        stopped: Any = busy.server("n1", "broker")
-        stopped.stop()
-        assert eventually(lambda: stopped.process() is None, 5)
         assert injection.inject(busy, 60) is None
         assert "no server was running" in injection.seen(busy).what
+
+
+_CONTROL = """
+import sys, time
+from random import Random
+from bare_servers import deployed
+from harness.api import Target
+from harness.cluster_view import ClusterView
+from nemesis.clock import ClockDrift
+from nemesis.slowness import LongPause, MemorySqueeze, SlowNode
+view = ClusterView(["n1"], {"n1": ("broker",)}, {"n1": "broker"})
+with deployed({"broker": ["python3", "-c", "while True: pass"]}) as deployment:
+    faults = [ClockDrift(), SlowNode(), MemorySqueeze(), LongPause()]
+    for fault in faults:
+        fault.prepare(deployment)
+    deployment.servers()[0].start()
+    for fault in faults:
+        (injection,) = fault.aim(view, Target(["n1"]), Random(1)).values()
+        assert injection.inject(deployment, 300)
+    print(deployment.cluster.run_id, flush=True)
+    time.sleep(300)
+"""
+
+
+def test_kill_9_of_the_control_program_leaves_nothing() -> None:
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (ROOT, ROOT / "tests")))}
+    control = subprocess.Popen([sys.executable, "-c", _CONTROL], stdout=subprocess.PIPE, text=True, env=env)
+    assert control.stdout is not None
+    run_id = control.stdout.readline().strip()
+    pattern = f"harness-{digest(run_id)[:8]}-*@*"
+    left = [*Path("/sys/fs/cgroup").rglob(pattern)]
+    assert len(left) == 2, "processor time and memory"
+    control.kill()
+    control.wait()
+    control.stdout.close()
+    assert eventually(lambda: not any(folder.exists() for folder in left), 30)
+    backend = LocalBackend()
+    assert eventually(lambda: not [found for found in backend.leftovers() if found.run_id == run_id], 30)
