@@ -22,7 +22,7 @@ from random import Random
 from typing import Any, ClassVar, Final, Literal
 
 from harness.api import Evidence
-from infra.machines.api import InfraError, Lease
+from infra.machines.api import InfraError, Lease, Node
 from infra.machines.primitives import clock
 from infra.options import Seconds, option
 from infra.systems.api import Deployment, Launch, Server
@@ -63,7 +63,7 @@ class StepOptions(HealOptions):
         "both", "One step forward, one step back, or several steps there and back in a random order."
     )
     offset: Seconds = option(Seconds(60.0), "The size of a step.", low=0.2, high=86400)
-    every: Seconds = option(Seconds(3.0), "With both: mean time between two steps.", low=1, high=60)
+    gap: Seconds = option(Seconds(3.0), "With both: mean time between two steps.", low=1, high=60)
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ class StrobeOptions(HealOptions):
 
     ahead: Seconds = option(Seconds(0.5), "How far the clock is ahead, half of the time.", low=0, high=86400)
     behind: Seconds = option(Seconds(0.0), "How far the clock is behind, the other half.", low=0, high=86400)
-    every: Seconds = option(Seconds(0.5), "Time between two changes.", low=0.1, high=5)
+    stay: Seconds = option(Seconds(0.5), "How long the clock stays at each of the two.", low=0.1, high=5)
 
     def __post_init__(self) -> None:
         if self.ahead + self.behind < 2 * _TOLERANCE_S:
@@ -262,11 +262,14 @@ class ClockFault(ProcessFault):
 
     def prepare(self, deployment: Deployment) -> None:
         """Every server is started with a clock of its own. Raises InfraError where one runs already without it."""
-        for server in deployment.servers():
-            node = server.node
-            found = clock.library(node)
-            if found is None:
-                raise InfraError(f"{node.name}: libfaketime is gone")
+        with ThreadPoolExecutor(len(deployment.nodes)) as pool:
+            list(pool.map(lambda node: self._furnish(deployment, node), deployment.nodes))
+
+    def _furnish(self, deployment: Deployment, node: Node) -> None:
+        found = clock.library(node)
+        if found is None:
+            raise InfraError(f"{node.name} has no libfaketimeMT.so.1")
+        for server in deployment.servers(node.name):
             running = server.process()
             if running is not None and not clock.is_preloaded(node, running.pid, found):
                 raise InfraError(
@@ -322,12 +325,12 @@ class ClockStrobe(ClockFault):
 
     @property
     def reads_seldom(self) -> bool:
-        return bool(self.options.every >= 2 * _CACHED_S)
+        return bool(self.options.stay >= 2 * _CACHED_S)
 
     def place(self, node: str, kinds: Sequence[str], others: bool, rng: Random) -> ProcessInjection:
         given: StrobeOptions = self.options
-        course = clock.Course([(given.ahead, given.every), (-given.behind, given.every)])
-        said = f"between +{given.ahead:g} and -{given.behind:g} s every {given.every:g} s"
+        course = clock.Course([(given.ahead, given.stay), (-given.behind, given.stay)])
+        said = f"between +{given.ahead:g} and -{given.behind:g} s every {given.stay:g} s"
         return StrobingClock(node, kinds, others, course, given.slew_s, said)
 
 
@@ -373,7 +376,7 @@ def _drawn_steps(given: StepOptions, rng: Random) -> list[tuple[float, float]]:
     at = 0.0
     while len(steps) < _DRAWN_STEPS:
         at = rng.choice([place for place in (-given.offset, 0.0, given.offset) if place != at])
-        steps.append((at, round(given.every * rng.uniform(0.5, 1.5), 3)))
+        steps.append((at, round(given.gap * rng.uniform(0.5, 1.5), 3)))
     return steps
 
 

@@ -49,7 +49,7 @@ class SqueezeOptions:
         Size(64 << 20),
         "What the servers of a node may take together from then on: pages of files, and new memory of their own.",
         low=4 << 20,
-        high=64 << 30,
+        high=2 << 30,
     )
 
 

@@ -12,6 +12,7 @@ from infra.machines.api import ClusterSpec, Node, ProcessId
 from infra.machines.backends.local import LocalBackend
 from infra.machines.node import spawn_argv
 from infra.systems.api import Deployment, Launch
+from results.deployment import DeploymentRecord, ServerRecord
 
 HOME = "/var/lib/harness"
 
@@ -63,6 +64,10 @@ class BareTopology:
 
     def servers(self, node: Node) -> Sequence[BareServer]:
         return [server for server in self.all if server.node is node]
+
+    def record(self) -> DeploymentRecord:
+        servers = [ServerRecord(s.node.name, s.kind, s.node.address, {}, s.group, None) for s in self.all]
+        return DeploymentRecord("bare", {s.node.name: s.node.address for s in self.all}, servers)
 
 
 @contextmanager

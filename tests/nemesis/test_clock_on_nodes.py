@@ -27,7 +27,7 @@ pytestmark = pytest.mark.cluster
 TICKER = Path(__file__).with_name("Ticker.java")
 SLEEPER = "import select\nwhile True: select.select([], [], [], 1)"
 VIEW = ClusterView(["n1"], {"n1": ("namesrv", "broker")}, {"n1": "broker"}, {"a": ["n1"]})
-STROBE = ClockStrobe(StrobeOptions(ahead=0.4, behind=0.3, every=0.2))
+STROBE = ClockStrobe(StrobeOptions(ahead=0.4, behind=0.3, stay=0.2))
 
 
 @pytest.fixture(scope="module")
@@ -117,7 +117,7 @@ def test_a_node_is_all_its_servers(ticking: Deployment) -> None:
 
 def test_steps_there_and_back(ticking: Deployment) -> None:
     before = len(ticks(ticking))
-    injection, lease = struck(ClockStep(StepOptions(by="both", offset=7.0, every=1.0)), ticking)
+    injection, lease = struck(ClockStep(StepOptions(by="both", offset=7.0, gap=1.0)), ticking)
     evidence = injection.seen(ticking)
     assert evidence.seen, evidence.what
     assert eventually(lambda: {True, False} <= {jump > 0 for jump in jumps(ticking, before)}, 20)

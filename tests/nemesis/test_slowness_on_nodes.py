@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 import subprocess
@@ -15,14 +16,18 @@ from typing import Any
 import pytest
 from bare_servers import deployed
 
-from harness.api import Fault, Injection, Target
+from harness.api import Completion, Fault, Injection, Target
 from harness.cluster_view import ClusterView
-from infra.machines.api import Lease
+from harness.nemesis.runner import Nemesis
+from infra.machines.api import Lease, NodeHost
 from infra.machines.backends.local import LocalBackend
+from infra.machines.node import RemoteNode
 from infra.machines.ownership import digest
 from infra.machines.primitives import control_groups, process
 from infra.machines.primitives.control_groups import Group
+from infra.machines.remote.process import ProcessRemote
 from infra.systems.api import Deployment
+from nemesis.clock import ClockDrift, ClockStep, ClockStrobe, StepOptions
 from nemesis.patience import eventually
 from nemesis.process import HammerTime, Kill
 from nemesis.slowness import (
@@ -34,6 +39,8 @@ from nemesis.slowness import (
     SlowNodeOptions,
     SqueezeOptions,
 )
+from results.op import INVOKE, NEMESIS, Op
+from results.strikes import Strike
 
 pytestmark = pytest.mark.cluster
 
@@ -147,6 +154,27 @@ def test_an_idle_server_is_shown_with_a_busy_process_of_ours(busy: Deployment) -
     assert evidence.what.endswith("with a busy process of ours among them")
     lease.heal()
     assert injection.healed(busy).seen
+
+
+def test_a_machine_that_is_a_node_of_its_own(tmp_path: Path) -> None:
+    """As an ssh host: its processes are found by their own numbers."""
+    here = RemoteNode("n1", "127.0.0.1", ProcessRemote("n1"))
+    working = subprocess.Popen(["sh", "-c", BUSY])
+    try:
+        host = NodeHost(here, None, str(tmp_path))
+        group = control_groups.group_for(host, "cpu", [working.pid], f"test-{working.pid}")
+        lease = control_groups.hold(host, group, 10, 60)
+        before = control_groups.counters(host, group)
+        assert before.processes == [working.pid]
+        assert eventually(lambda: control_groups.counters(host, group).throttled > before.throttled + 2, 20)
+        lease.heal()
+        assert not Path(group.folder).exists()
+        again = control_groups.group_for(host, "cpu", [working.pid], "test")
+        assert again.returns == group.returns
+    finally:
+        working.kill()
+        working.wait()
+        here.close()
 
 
 def test_children_that_are_born_meanwhile_come_back_too(busy: Deployment) -> None:
@@ -327,6 +355,47 @@ def test_a_dead_server_is_no_target(busy: Deployment) -> None:
         (injection,) = fault.aim(VIEW, Target(["n1"], "broker"), Random(1)).values()
         assert injection.inject(busy, 60) is None
         assert "no server was running" in injection.seen(busy).what
+
+
+def test_all_at_once_by_the_nemesis() -> None:
+    """Every fault of both families on one server, two of them twice; healed in another order than injected."""
+    faults: list[Fault] = [
+        ClockStep(),
+        ClockStep(StepOptions(by="forward", offset=5.0)),
+        ClockDrift(),
+        ClockStrobe(),
+        SlowNode(SlowNodeOptions(percent=50)),
+        SlowNode(SlowNodeOptions(percent=30)),
+        MemorySqueeze(),
+        LongPause(LongPauseOptions(pause=0.1, gap=0.4)),
+    ]
+    view = ClusterView(["n1"], {"n1": ("broker",)}, {"n1": "broker"}, {"a": ["n1"]})
+    with deployed({"broker": ["sh", "-c", BUSY]}) as deployment:
+        for fault in faults:
+            assert fault.available(deployment) is None
+            fault.prepare(deployment)
+        deployment.servers()[0].start()
+        before = groups_of(deployment), groups_of(deployment, "memory")
+        nemesis = Nemesis(deployment, lambda strike: faults[strike.id], lambda: view)
+
+        async def said(f: str, number: int) -> Completion:
+            strike = Strike(number, faults[number].name, "n1", 10.0)
+            value = strike.to_inject() if f == "inject" else strike.to_heal()
+            return await nemesis.invoke(Op(0, 0, NEMESIS, INVOKE, f, None, value))
+
+        async def run() -> None:
+            for number in range(len(faults)):
+                done = await said("inject", number)
+                assert (done.error, done.value["seen"]) == (None, True), done.value
+            assert len(nemesis.active) == len(faults)
+            for number in (4, 1, 7, 0, 3, 6, 2):
+                done = await said("heal", number)
+                assert done.error is None, done.value
+            assert await nemesis.heal_all() == []
+
+        asyncio.run(run())
+        assert (groups_of(deployment), groups_of(deployment, "memory")) == before
+        assert deployment.nodes[0].run(["pgrep", "-f", "([c]lock|[p]auses) loop"], check=False).text == ""
 
 
 _CONTROL = """

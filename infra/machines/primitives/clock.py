@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import ceil
 from typing import Final
 from uuid import uuid4
 
@@ -23,8 +24,8 @@ FOLDER: Final = f"{HOME}/clock"
 PACKAGE: Final = "faketime"
 """Debian's package of the library."""
 
-RATE_TICK_S: Final = 0.25
-"""How often the offset of a drifting clock is written."""
+_GRACE_S: Final = 30
+"""How much longer than its lease a loop lasts by itself: the lease ends it, in the way that was asked for."""
 
 _SCRIPT: Final = PROCESS_OF + scripts.text("loop.sh", "clock.sh")
 _LIBRARIES: Final = ("/usr/lib/*/faketime/libfaketimeMT.so.1", "/usr/lib*/faketime/libfaketimeMT.so.1")
@@ -157,7 +158,7 @@ def hold(node: Node, folder: str, course: Course, ttl_s: float, slew_s: float = 
     steps within `slew_s`. A loop on the node makes what changes with time, and ends with the lease.
     """
     part = uuid4().hex[:8]
-    inject = _argv("hold", folder, part, str(round(ttl_s)), *course.words())
+    inject = _argv("hold", folder, part, str(ceil(ttl_s) + _GRACE_S), *course.words())
     undo = _argv("end", folder, part, str(round(slew_s * 1000)))
     return HeldClock(part, node.lease([inject], [undo], ttl_s=ttl_s))
 

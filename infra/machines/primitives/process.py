@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import ceil
 from uuid import uuid4
 
 from infra.machines import scripts
@@ -127,13 +128,13 @@ def pause_repeatedly(node: Node, process: ProcessId, lengths: Sequence[tuple[flo
     about = [str(process.pid), str(process.started)]
     times = [str(round(s * 1000)) for pair in lengths for s in pair]
     script = ["bash", "--norc", "-c", _PAUSES, "pauses"]
-    inject = [*script, "hold", folder, str(round(ttl_s)), *about, *times]
+    inject = [*script, "hold", folder, str(ceil(ttl_s)), *about, *times]
     return Pauses(folder, node.lease([inject], [[*script, "end", folder, *about]], ttl_s=ttl_s))
 
 
 def pauses_s(node: Node, pauses: Pauses) -> list[float]:
     """How long each pause lasted that is over (s), every thread being seen stopped."""
-    return [int(line) / 1000 for line in node.read(f"{pauses.folder}/log").split()]
+    return [int(line) / 1000 for line in node.run(["cat", f"{pauses.folder}/log"], check=False).text.split()]
 
 
 def process_state(node: Node, process: ProcessId) -> str:

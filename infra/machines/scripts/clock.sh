@@ -114,6 +114,7 @@ case $command in
         remove_part
         ;;
     state)
+        [ -d "$folder" ] || { echo "0 - 0"; exit 0; }     # another fault has emptied the disk
         own=- running=0
         (
             flock 9
