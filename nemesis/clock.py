@@ -228,27 +228,34 @@ class DriftingClock(MovedClock):
         return moved, what, max(first.monotonic, last.monotonic)
 
     def _reading(self, server: Server, preload: Mapping[str, str]) -> tuple[clock.Reading, float]:
-        """And what of the offset is of other strikes (s)."""
-        state = self.state(server)
-        return clock.read(server.node, preload), state.total - (state.own or 0.0)
+        """And what of the offset is of other strikes (s): read when none of them has just stepped."""
+        reading: clock.Reading
+        others = 0.0
+
+        def undisturbed() -> bool:
+            nonlocal reading, others
+            before = self.state(server)
+            reading = clock.read(server.node, preload)
+            after = self.state(server)
+            others = after.total - (after.own or 0.0)
+            return abs(others - (before.total - (before.own or 0.0))) <= _TOLERANCE_S
+
+        eventually(undisturbed, self.patience_s)
+        return reading, others
 
 
 class StrobingClock(MovedClock):
     """The clock alternates between two offsets."""
 
     def look(self, server: Server, preload: Mapping[str, str]) -> tuple[bool, str, float]:
+        """By the changes: what is between them may be of other strikes."""
         (high, stays_s), (low, _) = self._course.steps
-        state = self.state(server)
-        others = state.total - (state.own or 0.0)
-        reading = clock.read(server.node, preload, for_s=2 * stays_s + _CACHED_S + 0.3, every_s=0.02)
-        offsets = [offset - others for _, offset in reading.offsets]
-        changes = sum(abs(a - b) > _TOLERANCE_S for a, b in pairwise(offsets))
-        both = all(any(abs(offset - asked) <= _TOLERANCE_S for offset in offsets) for asked in (high, low))
-        what = (
-            f"asked {high:+.3f} and {_s(low)}, seen {max(offsets):+.3f} and {_s(min(offsets))}, "
-            f"{changes} changes in {reading.offsets[-1][0]:.1f} s"
-        )
-        return both and changes > 0, what, reading.monotonic
+        reading = clock.read(server.node, preload, for_s=2 * stays_s + 2 * _CACHED_S, every_s=0.02)
+        moves = [b - a for (_, a), (_, b) in pairwise(reading.offsets)]
+        up, down = ([m for m in moves if abs(m - size) <= _TOLERANCE_S] for size in (high - low, low - high))
+        seen = f"{max(up):+.3f} s ({len(up)} times) and {_s(min(down))} ({len(down)} times)" if up and down else "none"
+        what = f"asked {high:+.3f} and {_s(low)}, changes seen in {reading.offsets[-1][0]:.1f} s: {seen}"
+        return bool(up and down), what, reading.monotonic
 
 
 class ClockFault(ProcessFault):

@@ -148,7 +148,7 @@ def test_a_strobe_shows_both_offsets(ticking: Deployment) -> None:
     injection, lease = struck(STROBE, ticking)
     evidence = injection.seen(ticking)
     assert evidence.seen, evidence.what
-    assert figures(evidence)[:4] == [0.4, -0.3, 0.4, -0.3]
+    assert figures(evidence)[:4] == [0.4, -0.3, 0.7, -0.7]
     lease.heal()
     assert injection.healed(ticking).seen
     assert {0.7, -0.7} <= set(jumps(ticking, before))
