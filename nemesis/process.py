@@ -213,16 +213,19 @@ class ProcessFault(Fault):
     """What all process faults share: which servers of which nodes are meant."""
 
     injection: ClassVar[type[ProcessInjection]]
+    """Of a fault without options; one that has some overrides `place`."""
 
     def aim(self, view: ClusterView, target: Target, rng: Random) -> Mapping[str, Injection]:
         """A node's servers, all of them, or just the one that has the role."""
         kinds = {node: target_kinds(view, node, target) for node in target.nodes}
-        found = {
-            node: self.injection(node, hit, others=view.main.get(node) not in hit) for node, hit in kinds.items() if hit
-        }
+        found = {node: self.place(node, hit, view.main.get(node) not in hit, rng) for node, hit in kinds.items() if hit}
         if not found:
             raise NoTarget(f"no server runs on {', '.join(target.nodes)}")
         return found
+
+    def place(self, node: str, kinds: Sequence[str], others: bool, rng: Random) -> ProcessInjection:
+        """What is done on one node; see `ProcessInjection`."""
+        return self.injection(node, kinds, others)
 
 
 class KillRandomProcesses(ProcessFault):

@@ -128,7 +128,7 @@ class Server(Protocol):
     ports      kind -> port, for itself and for whoever runs inside it (a controller inside a name server); and
                `REPLICATION`.
     group      the replica group whose data it holds; None: it holds none, and its node serves without it.
-    data_dirs  where it keeps its data on the node.
+    data_dirs  where it keeps its data on the node. log: the file of its log there.
     files      kind of file -> where it lies below `data_dirs`, and what is in it; empty: not told.
     launch     what it is started with. A change (a rolling upgrade) shows at its next start.
     """
@@ -141,6 +141,10 @@ class Server(Protocol):
     files: Mapping[str, FileKind]
     launch: Launch
     admin: Admin
+
+    @property
+    def log(self) -> str:
+        """Each line of it begins with a time in UTC, `yyyy-mm-dd HH:MM:SS.mmm`."""
 
     @property
     def endpoint(self) -> tuple[str, int]:

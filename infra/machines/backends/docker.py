@@ -37,6 +37,7 @@ from infra.machines.backends.owned import (
     make_nodes,
     node_names,
     reach,
+    remove_groups,
     remove_images,
 )
 from infra.machines.control_log import ControlLog
@@ -122,6 +123,7 @@ class DockerBackend:
                 _release(claim)
             if subnet is not None:
                 subnet.release()
+            remove_groups(spec.run_id)
             if janitor is not None:
                 janitor.dismiss()
             client.close()
@@ -244,6 +246,7 @@ class DockerBackend:
         with contextlib.closing(connect()) as client:
             found = remove_images(self.name, run_id) + _sweep(client, run_id)
         kept.forget(run_id)
+        remove_groups(run_id)
         return found
 
 

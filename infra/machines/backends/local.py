@@ -37,6 +37,7 @@ from infra.machines.backends.owned import (
     make_nodes,
     node_names,
     reach,
+    remove_groups,
     remove_images,
 )
 from infra.machines.claims import Claim, holder, remove_unheld
@@ -111,6 +112,7 @@ class LocalBackend:
             if subnet is not None:
                 subnet.release()
             remove_images(self.name, spec.run_id)
+            remove_groups(spec.run_id)
             _remove(state)
             if janitor is not None:
                 janitor.dismiss()
@@ -206,6 +208,7 @@ class LocalBackend:
             remove_unheld(_claims(state, of))
         kept.forget(run_id)
         remove_images(self.name, run_id)
+        remove_groups(run_id)
         _remove(state)
         return 1
 

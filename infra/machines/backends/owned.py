@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import shutil
+import subprocess
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -18,6 +19,7 @@ from infra.machines.keys import ClusterKeys
 from infra.machines.network import MAX_NODES
 from infra.machines.node import RemoteNode
 from infra.machines.ownership import slug
+from infra.machines.primitives import control_groups
 from infra.machines.remote.process import ProcessRemote
 from infra.machines.remote.ssh import SshRemote
 from infra.machines.remote.ssh_connection import Connection
@@ -104,6 +106,13 @@ def remove_images(backend: str, run_id: str) -> int:
         return 0
     shutil.rmtree(folder)
     return 1
+
+
+def remove_groups(run_id: str) -> None:
+    """Remove the control groups of a cluster's strikes, once its nodes have ended."""
+    done = subprocess.run(control_groups.clean_argv(run_id), capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        log.warning("%s", done.stdout.strip())
 
 
 def give_up(tear_down: Callable[[], None]) -> None:

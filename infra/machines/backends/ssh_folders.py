@@ -13,6 +13,8 @@ from typing import Final
 
 from infra.machines.api import CommandFailed, InfraError, Share
 from infra.machines.node import PROCESS_OF, RemoteNode
+from infra.machines.primitives import control_groups
+from infra.machines.primitives.clock import FORGET_DEAD
 from infra.machines.primitives.network import TABLE_PREFIX
 from infra.machines.primitives.packets import SWEEP
 
@@ -73,6 +75,9 @@ for root; do
     done
 done
 [ -n "$ours" ] || exit 0
+"""
+    + FORGET_DEAD
+    + """
 sweep_packets "$prefix"
 # Frozen file systems cannot be unmounted; an image's loop device goes with the last mount (autoclear).
 while read -r device place _; do
@@ -125,12 +130,15 @@ def claim(node: RemoteNode, run_id: str) -> None:
 
 
 def release(node: RemoteNode, run_id: str) -> None:
-    """Ends what the run left running on the host, and removes its folders and packet rules. Can be repeated."""
+    """Ends what the run left running on the host, and removes its folders, packet rules and control groups. Can be
+    repeated.
+    """
     # A held lease may start a server when it ends: that has to be over before the servers are ended.
     try:
         node.heal_leases()
     finally:
         node.run(["sh", "-c", _RELEASE, "release", MARKER, run_id, TABLE_PREFIX, *ROOTS], timeout_s=120)
+        node.run(control_groups.clean_argv(run_id))
 
 
 def copy(node: RemoteNode, shares: Sequence[Share]) -> None:

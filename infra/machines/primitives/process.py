@@ -6,29 +6,52 @@ A process is named by pid and start time, so a later process with the same numbe
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from math import ceil
+from uuid import uuid4
 
+from infra.machines import scripts
 from infra.machines.api import Lease, Node, ProcessId
 from infra.machines.node import PROCESS_OF
+from infra.machines.pressure import HOME
+
+_STOP_ALL = """
+is_stopped() {  # whether the process is stopped, by its first thread
+    local stat
+    read -r stat 2>/dev/null < "/proc/$1/stat" || return 1
+    stat=${stat##*) }
+    [ "${stat%% *}" = T ]
+}
+
+stop_all() {    # SIGSTOP; true when every thread is seen stopped
+    local i running task stat
+    kill -s STOP "$1" || return 1
+    for i in $(seq 500); do     # 5 s: each thread stops only when it next leaves the kernel, the first one says nothing
+        running=0
+        for task in "/proc/$1"/task/*/stat; do
+            read -r stat 2>/dev/null < "$task" || continue     # a thread that has ended meanwhile
+            stat=${stat##*) }
+            [ "${stat%% *}" = T ] || { running=1; break; }
+        done
+        [ "$running" = 0 ] && return 0
+        sleep 0.01
+    done
+    return 1
+}
+"""
 
 _STOP = (
     PROCESS_OF
+    + _STOP_ALL
     + """
 [ "$(started_of "$1")" = "$2" ] || { echo "process $1 is gone"; exit 1; }
-kill -s STOP "$1" || exit 1
-for i in $(seq 500); do     # 5 s: each thread stops only when it next leaves the kernel, the first one says nothing
-    running=0
-    for task in "/proc/$1"/task/*/stat; do
-        read -r stat 2>/dev/null < "$task" || continue     # a thread that has ended meanwhile
-        stat=${stat##*) }
-        [ "${stat%% *}" = T ] || { running=1; break; }
-    done
-    [ "$running" = 0 ] && exit 0
-    sleep 0.01
-done
+stop_all "$1" && exit 0
 echo "process $1 did not stop"
 exit 1
 """
 )
+
+_PAUSES = PROCESS_OF + scripts.text("loop.sh") + _STOP_ALL + scripts.text("pauses.sh")
 
 _CONTINUE = (
     PROCESS_OF
@@ -97,6 +120,33 @@ def stop_process(node: Node, process: ProcessId, ttl_s: float) -> Lease:
     Returns when every thread is seen stopped: a server was seen to acknowledge an entry after `kill` had returned.
     """
     return node.lease([_argv(_STOP, "stop", process)], [_argv(_CONTINUE, "continue", process)], ttl_s=ttl_s)
+
+
+@dataclass(frozen=True)
+class Pauses:
+    """Pauses of a process that a lease repeats. folder: their notes on the node."""
+
+    folder: str
+    lease: Lease
+
+
+def pause_repeatedly(node: Node, process: ProcessId, lengths: Sequence[tuple[float, float]], ttl_s: float) -> Pauses:
+    """Stop and continue the process again and again until the lease ends; the first pause begins now.
+
+    lengths  of a pause and of the time behind it, in seconds; repeated from the first pair. Raises InfraError when the
+             process is gone. A process that is stopped by somebody else is left alone.
+    """
+    folder = f"{HOME}/pauses/{uuid4().hex[:8]}"
+    about = [str(process.pid), str(process.started)]
+    times = [str(round(s * 1000)) for pair in lengths for s in pair]
+    script = ["bash", "--norc", "-c", _PAUSES, "pauses"]
+    inject = [*script, "hold", folder, str(ceil(ttl_s)), *about, *times]
+    return Pauses(folder, node.lease([inject], [[*script, "end", folder, *about]], ttl_s=ttl_s))
+
+
+def pauses_s(node: Node, pauses: Pauses) -> list[float]:
+    """How long each pause lasted that is over (s), every thread being seen stopped."""
+    return [int(line) / 1000 for line in node.run(["cat", f"{pauses.folder}/log"], check=False).text.split()]
 
 
 def process_state(node: Node, process: ProcessId) -> str:
