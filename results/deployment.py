@@ -55,7 +55,7 @@ class Traits:
     offsets_copied_s: float | None = None
     in_sync: bool = False
     raft_log: bool = False
-    durable: Sequence[str] = ()
+    durable: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,13 @@ class DeploymentRecord:
             servers=[ServerRecord(**server) for server in reported["servers"]],
             groups={str(k): [str(n) for n in v] for k, v in reported["groups"].items()},
             quorums=[[str(n) for n in quorum] for quorum in reported["quorums"]],
-            traits=Traits(**{k: v for k, v in reported.get("traits", {}).items() if k in known}),
+            traits=Traits(
+                **{
+                    k: tuple(v) if isinstance(v, list) else v
+                    for k, v in reported.get("traits", {}).items()
+                    if k in known
+                }
+            ),
         )
 
 
