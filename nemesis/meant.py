@@ -8,7 +8,7 @@ from threading import Lock
 from harness.api import NoTarget, Target
 from harness.cluster_view import ClusterView
 from harness.nemesis.targets import target_kinds
-from infra.systems.api import Deployment, Server
+from infra.systems.api import REPLICATION, Deployment, Server
 
 
 def kinds_meant(view: ClusterView, target: Target, kinds: Sequence[str]) -> Mapping[str, Sequence[str]]:
@@ -36,7 +36,8 @@ def servers_of(deployment: Deployment, node: str, kinds: Sequence[str]) -> list[
 
 def missing_kind(deployment: Deployment, kinds: Sequence[str]) -> str | None:
     """Why a fault that wants these kinds has nothing to do in a deployment, and the remedy; None: all are there."""
-    there = list(dict.fromkeys(kind for server in deployment.servers() for kind in (server.kind, *server.ports)))
+    ports = dict.fromkeys(kind for server in deployment.servers() for kind in (server.kind, *server.ports))
+    there = [kind for kind in ports if kind != REPLICATION]
     absent = [kind for kind in kinds if kind not in there]
     if not absent:
         return None
