@@ -101,20 +101,16 @@ class DeploymentRecord:
     @staticmethod
     def from_json(reported: Mapping[str, Any]) -> DeploymentRecord:
         """Raises ValueError, TypeError or KeyError for what `to_json` did not write."""
-        known = Traits.__dataclass_fields__
+        reported_traits: Mapping[str, Any] = reported.get("traits", {})
+        traits: dict[str, Any] = {k: v for k, v in reported_traits.items() if k in Traits.__dataclass_fields__}
+        traits["durable"] = tuple(str(name) for name in traits.get("durable", ()))
         return DeploymentRecord(
             topology=str(reported["topology"]),
             nodes={str(k): str(v) for k, v in reported["nodes"].items()},
             servers=[ServerRecord(**server) for server in reported["servers"]],
             groups={str(k): [str(n) for n in v] for k, v in reported["groups"].items()},
             quorums=[[str(n) for n in quorum] for quorum in reported["quorums"]],
-            traits=Traits(
-                **{
-                    k: tuple(v) if isinstance(v, list) else v
-                    for k, v in reported.get("traits", {}).items()
-                    if k in known
-                }
-            ),
+            traits=Traits(**traits),
         )
 
 
