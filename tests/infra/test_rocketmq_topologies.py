@@ -20,9 +20,10 @@ from infra.systems.java import user_lib
 from infra.systems.maven import read_lock
 from infra.systems.rocketmq.servers import artifacts
 from infra.systems.rocketmq.topologies.acting_master import ActingMasterTopology
-from infra.systems.rocketmq.topologies.base import RocketmqTopology, find_mismatch
+from infra.systems.rocketmq.topologies.base import RocketmqTopology
 from infra.systems.rocketmq.topologies.controller import ControllerTopology
 from infra.systems.rocketmq.topologies.dledger_commitlog import DledgerCommitlogTopology
+from infra.systems.rocketmq.topologies.files import find_mismatch
 from infra.systems.rocketmq.topologies.master_slave import MasterSlaveTopology
 from results.deployment import DeploymentRecord, to_text
 

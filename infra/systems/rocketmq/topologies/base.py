@@ -7,7 +7,6 @@ of a server that only the topology knows (`_own`).
 from __future__ import annotations
 
 import asyncio
-import json
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
@@ -40,6 +39,7 @@ from infra.systems.java import (
 from infra.systems.rocketmq.servers import BROKER, CONTROLLER, MAIN_CLASSES, NAMESRV, PROXY, artifacts, jvm, settings
 from infra.systems.rocketmq.store.layouts import BROKER_FILES, RAFT_BROKER_FILES
 from infra.systems.rocketmq.topologies.administration import RocketmqAdmin
+from infra.systems.rocketmq.topologies.files import OURS, find_mismatch, rendered, settings_file
 from infra.systems.rocketmq.topologies.layout import (
     BROKER_PORT,
     CLUSTER,
@@ -71,23 +71,6 @@ _ASK_S: Final = 2.0
 
 _STAGES: Final = ((NAMESRV, CONTROLLER), (BROKER,), (PROXY,))
 """Brokers ask name servers and controllers at their start, and again only seconds later."""
-
-_OURS: Final[Mapping[str, Collection[str]]] = {
-    NAMESRV: ("listenPort", "rocketmqHome", "kvConfigPath", "configStorePath", "enableControllerInNamesrv"),
-    CONTROLLER: (
-        *("controllerType", "controllerStorePath", "controllerDLegerGroup", "controllerDLegerPeers"),
-        *("controllerDLegerSelfId", "jRaftGroupId", "jRaftServerId", "jRaftInitConf", "jRaftControllerRPCAddr"),
-        *("rocketmqHome", "configStorePath"),
-    ),
-    BROKER: (
-        *("brokerClusterName", "brokerName", "brokerId", "namesrvAddr", "brokerIP1", "brokerIP2", "listenPort"),
-        *("haListenPort", "storePathRootDir", "storePathCommitLog", "rocketmqHome", "controllerAddr"),
-        *("enableControllerMode", "enableDLegerCommitLog", "dLegerGroup", "dLegerPeers", "dLegerSelfId"),
-        "enableSlaveActingMaster",
-    ),
-    PROXY: ("rocketMQClusterName", "proxyClusterName", "namesrvAddr", "grpcServerPort", "remotingListenPort"),
-}
-"""What the topology itself decides, by kind of server."""
 
 
 class RocketmqTopology(ABC):
@@ -122,7 +105,7 @@ class RocketmqTopology(ABC):
             if launch.jars is not None:
                 jar_folder(launch.jars)
         self.settings = given
-        self._chosen = chosen(given.settings, list(MAIN_CLASSES), _OURS, "the server's own configuration has them")
+        self._chosen = chosen(given.settings, list(MAIN_CLASSES), OURS, "the server's own configuration has them")
         self._checked = not given.settings
         self._nodes: list[Node] = []
         self._places: Layout = {}
@@ -233,7 +216,7 @@ class RocketmqTopology(ABC):
             node.run(["mkdir", "-p", LOG, TMP, *(f"{DATA}/{kind}" for kind in kinds)])
             node.write(_LOGBACK, logback)
             for kind in kinds:
-                node.write(_settings_file(kind), _rendered(kind, self.settings_of(kind, node)))
+                node.write(settings_file(kind), rendered(kind, self.settings_of(kind, node)))
 
         with ThreadPoolExecutor(len(self._nodes)) as pool:
             list(pool.map(furnish, self._nodes))
@@ -268,7 +251,7 @@ class RocketmqTopology(ABC):
         home = f"{DATA}/{kind}"
 
         def program(launch: Launch) -> Program:
-            file = _settings_file(kind)
+            file = settings_file(kind)
             return Program(
                 MAIN_CLASSES[kind],
                 ["-pm", "cluster", "-pc", file] if kind == PROXY else ["-c", file],
@@ -294,7 +277,7 @@ class RocketmqTopology(ABC):
             data_dirs=[f"{DATA}/{inside}" for inside in ports if inside in MAIN_CLASSES],
             files=self._files(kind),
             launch=launch,
-            admin=RocketmqAdmin(node, kind, ports[kind], _settings_file(kind)),
+            admin=RocketmqAdmin(node, kind, ports[kind], settings_file(kind)),
             group=group,
         )
 
@@ -464,47 +447,3 @@ def _refuse_dead(server: JavaServer) -> None:
 def _lib(version: str) -> str:
     """Where the jars of a version lie on the nodes."""
     return f"{LIB}/{version}"
-
-
-def _settings_file(kind: str) -> str:
-    return f"{LOG}/{kind}.{'json' if kind == PROXY else 'properties'}"
-
-
-def _rendered(kind: str, named: Mapping[str, str]) -> bytes:
-    """A configuration file: JSON for the proxy, properties for the others."""
-    if kind != PROXY:
-        return properties(named)
-    return json.dumps({name: _typed(value) for name, value in sorted(named.items())}, indent=1).encode()
-
-
-def _typed(value: str) -> bool | int | str:
-    if value in ("true", "false"):
-        return value == "true"
-    return int(value) if value.isascii() and value.isdigit() else value
-
-
-def find_mismatch(
-    requested: Mapping[str, str], reply: Mapping[str, str], wanted: Collection[str], changing: Collection[str]
-) -> str | None:
-    """The first setting that a server has otherwise than requested, in words; None when all are as they should be.
-
-    A setting of ours that the server does not have is one of later versions; the user's own (`wanted`) must be there.
-    """
-    for name, value in requested.items():
-        got = reply.get(name)
-        if name in changing or (got is None and name not in wanted):
-            continue
-        if not _same(value, got):
-            return f"{name}={value} did not take effect: the value is {got}"
-    return None
-
-
-def _same(requested: str, got: str | None) -> bool:
-    if got is None:
-        return False
-    if requested.strip().lower() == got.strip().lower():
-        return True
-    try:
-        return float(requested) == float(got)
-    except ValueError:
-        return False
