@@ -267,14 +267,14 @@ def _answers(address: str, port: int) -> bool:
 class DelayOptions(LinkOptions):
     """The options of `packet-delay`."""
 
-    delay: Seconds = option(Seconds(0.05), "How long each packet waits on average.", low=0.001, high=3)
-    jitter: Seconds = option(Seconds(0.0), "It waits so much longer or shorter, at random; at most the delay.", high=3)
+    by: Seconds = option(Seconds(0.05), "How long each packet waits on average.", low=0.001, high=3)
+    jitter: Seconds = option(Seconds(0.0), "It waits so much longer or shorter, at random; at most as much.", high=3)
 
     def __post_init__(self) -> None:
         """Raises ValueError."""
         super().__post_init__()
-        if self.jitter > self.delay:
-            raise ValueError(f"jitter is {self.jitter:g} s; at most the delay of {self.delay:g} s is right")
+        if self.jitter > self.by:
+            raise ValueError(f"jitter is {self.jitter:g} s; at most {self.by:g} s, as long as it waits, is right")
 
 
 class PacketDelay(PacketNemesis):
@@ -285,11 +285,11 @@ class PacketDelay(PacketNemesis):
     Options: ClassVar[type] = DelayOptions
 
     def made(self, selection: Selection) -> PacketFault:
-        return Delay(selection, delay_s=self.options.delay, jitter_s=self.options.jitter)
+        return Delay(selection, delay_s=self.options.by, jitter_s=self.options.jitter)
 
     def probe(self, way: Way) -> float | None:
         """Round trip in ms."""
-        longest = self.options.delay + self.options.jitter
+        longest = self.options.by + self.options.jitter
         count = max(3, min(9, int(3 / longest)))
         return round_trip_ms(way.source, way.target, count, port=way.port, timeout_s=2 + longest)
 
@@ -298,7 +298,7 @@ class PacketDelay(PacketNemesis):
     def judge(self, before: float | None, now: float | None) -> Evidence:
         if before is None or now is None:
             return Evidence(False, "no echo came back")
-        late = now - before >= 500 * self.options.delay
+        late = now - before >= 500 * self.options.by
         return Evidence(late, f"round trip {now:.2f} ms, {before:.2f} ms before")
 
 

@@ -9,7 +9,7 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Final
 
 from harness.api import ClientProtocol, Fault, Workload
-from harness.plan.plan import Plan, PlanError
+from harness.plan.plan import STRIKE_KEYS, Plan, PlanError
 from infra.machines.api import Backend, Capability
 from infra.options import NoOptions, OptionError, OptionSpec, parse, specs, suggest
 from infra.systems.api import TOPOLOGIES, Topology
@@ -74,8 +74,14 @@ def workload(plan: Plan) -> Workload:
 
 
 def fault_class(name: str) -> type[Fault]:
-    """A fault's class."""
-    return find(NEMESES, name, also=["none"])
+    """A fault's class. Raises PlanError, also for one with an option that a plan could not tell from its own keys."""
+    found: type[Fault] = find(NEMESES, name, also=["none"])
+    taken = sorted(set(STRIKE_KEYS) & set(options_by_name(found)))
+    if taken:
+        raise PlanError(
+            f"the nemesis {name!r} has an option {taken[0]!r}, which is a key of every [[strike]]: rename it"
+        )
+    return found
 
 
 def fault(name: str, options: Mapping[str, Any] | None = None, where: str = "the plan") -> Fault:

@@ -299,6 +299,10 @@ class Plan:
         return Plan.from_dict(data, str(path))
 
 
+STRIKE_KEYS: Final = ("fault", "target", "at", "after", "delay", "within", "for", "every", "seed")
+"""Keys of `[[strike]]` and `[[nemesis]]` tables that are not the fault's: it must have no options of these names."""
+
+
 def strike_table(strike: Strike) -> dict[str, Any]:
     """A strike as a `[[strike]]` table."""
     return without_none(

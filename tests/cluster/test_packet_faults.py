@@ -118,9 +118,9 @@ ALL: list[tuple[PacketNemesis, str]] = [
     (OneWayCut(LinkOptions(peers=("clients",))), r"clients: 0 of 5 datagrams arrived, the other way 5 of 5"),
     (CutClients(), r"clients: 0 of 5 datagrams .* no answer from port 7777 within 1 s, while SSH works"),
     (CutClients(ClientOptions("replication")), r"clients: 0 of 5 .* no answer from port 7778 within 1 s"),
-    (PacketDelay(DelayOptions(delay=0.08)), r"n2: round trip \d+\.\d+ ms, \d+\.\d+ ms before; n3: round trip"),
-    (PacketDelay(DelayOptions(delay=0.06, jitter=0.02, peers=("clients",))), r"clients: round trip \d+\.\d+ ms"),
-    (PacketDelay(DelayOptions(delay=0.05, port="replication", direction="both", peers=("n2",))), r"round trip"),
+    (PacketDelay(DelayOptions(by=0.08)), r"n2: round trip \d+\.\d+ ms, \d+\.\d+ ms before; n3: round trip"),
+    (PacketDelay(DelayOptions(by=0.06, jitter=0.02, peers=("clients",))), r"clients: round trip \d+\.\d+ ms"),
+    (PacketDelay(DelayOptions(by=0.05, port="replication", direction="both", peers=("n2",))), r"round trip"),
     (PacketLoss(LossOptions(percent=20)), r"n2: 1\d\d of 200 datagrams arrived; n3: 1\d\d of 200"),
     (PacketDuplicate(DuplicateOptions(percent=30)), r"n2: \d\d copies of 200 datagrams arrived; n3: \d\d copies"),
     (PacketDuplicate(DuplicateOptions(peers=("clients",), port="clients")), r"clients: \d+ copies of 200"),
@@ -159,7 +159,7 @@ def test_delays_add_up_and_heal_alone(deployment: Deployment) -> None:
     """Two delays of one link beside losses and a partition: each is seen, and each ends when it is healed."""
     n1, n2 = deployment.node("n1"), deployment.node("n2")
     way = End(n2), End(n1)
-    faults = [PacketDelay(DelayOptions(delay=0.2)), PacketDelay(DelayOptions(delay=0.1, peers=("n2",))), PacketLoss()]
+    faults = [PacketDelay(DelayOptions(by=0.2)), PacketDelay(DelayOptions(by=0.1, peers=("n2",))), PacketLoss()]
     places = [struck(fault)["n1"] for fault in faults]
     leases = []
     for injection in places:

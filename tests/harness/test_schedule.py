@@ -1,7 +1,7 @@
 """The schedule is a function of the plan; targets choose what they say."""
 
 from collections import Counter
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from random import Random
 
@@ -13,7 +13,9 @@ from harness.api import Fault
 from harness.nemesis.schedule import FIRST_S, LAST_S
 from harness.nemesis.schedule import strikes as strikes_of
 from harness.nemesis.targets import check_role, resolve, roles
+from harness.parts import registry
 from harness.plan.plan import ClusterPlan, NemesisPlan, Plan, PlanError
+from infra.options import option
 from nemesis.partition import Bridge, PartitionHalves, PartitionLeaderMinority, PartitionMajoritiesRing
 from nemesis.process import CrashRandomNodes, HammerTime, KillRandomProcesses
 from nemesis.sequence import PauseSlavesKillMaster
@@ -204,3 +206,25 @@ def test_a_written_strike_may_leave_its_target_to_the_fault() -> None:
     assert first.seed != second.seed
     again = strikes_of(Plan(nemeses=(), strikes=written), [HammerTime(), HammerTime()])
     assert again == [first, second]
+
+
+def test_an_option_that_is_a_key_of_every_strike_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`delay` of a `[[strike]]` is how long after its event it begins: a plan could not tell the two apart."""
+
+    @dataclass(frozen=True)
+    class Options:
+        delay: float = option(1.0, "How long.")
+
+    class Late(Fault):
+        name, summary, Options = "late", "late", Options
+
+    monkeypatch.setattr(registry, "find", lambda *args, **more: Late)
+    with pytest.raises(
+        PlanError, match=r"the nemesis 'late' has an option 'delay', which is a key of every \[\[strike\]\]"
+    ):
+        registry.fault_class("late")
+
+
+def test_no_fault_of_ours_has_such_an_option() -> None:
+    for name in registry.names(registry.NEMESES):
+        assert registry.fault_class(name).name

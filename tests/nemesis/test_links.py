@@ -146,7 +146,7 @@ def checked(made: Plan) -> int:
 
 @pytest.mark.parametrize("peers", ["master", "controller-leader", "other-groups", "n2+slaves", "clients"])
 def test_peers_that_only_the_strike_knows_are_planned(peers: str) -> None:
-    assert checked(plan("packet-delay", "slaves", peers=[peers], delay="20ms")) == 3
+    assert checked(plan("packet-delay", "slaves", peers=[peers], by="20ms")) == 3
 
 
 def test_peers_that_cannot_be_are_told_before_the_run() -> None:

@@ -70,8 +70,12 @@ def test_what_is_an_effect(fault: PacketNemesis, before: Any, now: Any, expected
 @pytest.mark.parametrize(
     ("owner", "given", "said"),
     [
-        (DelayOptions, {"delay": "10ms", "jitter": "20ms"}, "jitter is 0.02 s; at most the delay of 0.01 s is right"),
-        (DelayOptions, {"delay": "4s"}, "0.001s to 3s is right"),
+        (
+            DelayOptions,
+            {"by": "10ms", "jitter": "20ms"},
+            "jitter is 0.02 s; at most 0.01 s, as long as it waits, is right",
+        ),
+        (DelayOptions, {"by": "4s"}, "0.001s to 3s is right"),
         (LossOptions, {"percent": 91}, "0.1 to 90 is right"),
         (DuplicateOptions, {"percent": 0}, "0.1 to 100 is right"),
         (ReorderOptions, {"percent": 100}, "0.1 to 99 is right"),
