@@ -212,11 +212,12 @@ def test_an_option_that_is_a_key_of_every_strike_is_refused(monkeypatch: pytest.
     """`delay` of a `[[strike]]` is how long after its event it begins: a plan could not tell the two apart."""
 
     @dataclass(frozen=True)
-    class Options:
+    class LateOptions:
         delay: float = option(1.0, "How long.")
 
     class Late(Fault):
-        name, summary, Options = "late", "late", Options
+        name, summary = "late", "late"
+        Options = LateOptions
 
     monkeypatch.setattr(registry, "find", lambda *args, **more: Late)
     with pytest.raises(
