@@ -164,7 +164,9 @@ while True:
 
 
 @pytest.mark.parametrize("backend", [DockerBackend(), LocalBackend()], ids=lambda backend: backend.name)
-@pytest.mark.parametrize("after_ms", [3, 40, 90, 150])
+@pytest.mark.parametrize(
+    "after_ms", [3, 90, *(pytest.param(ms, marks=pytest.mark.nightly) for ms in range(10, 160, 15))]
+)
 def test_kill_9_in_the_middle_of_a_power_cycle_leaves_nothing(backend: Backend, after_ms: int) -> None:
     """The cycle that had begun is finished by its own process; the cluster is removed by the janitor."""
     run_id = f"test/{uuid4().hex[:8]}"
