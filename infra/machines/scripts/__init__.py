@@ -1,5 +1,8 @@
-"""Shell without any Python. `switch.sh`, `node.sh`, `root.sh`, `probe.sh`: what runs inside the fresh namespaces of the
-local backend; read `switch.sh` first. The others are sent to nodes as text, behind `bash -c`.
+"""Scripts that nodes and their hosts run, passed as text: nothing of ours is installed there.
+
+`switch.sh`, `node.sh`, `root.sh` and `probe.sh` run inside the fresh namespaces of the local backend; read `switch.sh`
+first. The Python scripts use the standard library alone; those for nodes do without `json` and `mmap`, which
+python3-minimal lacks.
 """
 
 from __future__ import annotations
