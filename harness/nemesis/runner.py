@@ -146,7 +146,8 @@ class Nemesis:
         """Carry out an `inject`, `heal` or `skip` op. Never raises but when it is cancelled."""
         try:
             strike = Strike.from_op(op.value)
-            fault = self._fault(strike)
+            # A heal repeats no options: it ends what its strike has begun.
+            fault = self._fault(strike) if op.f == "inject" else None
         except (ValueError, PlanError) as problem:
             return Completion(INFO, op.value, error=f"the nemesis does not know {op.f} of {op.value!r}: {problem}")
         given_up = Event()
@@ -154,7 +155,7 @@ class Nemesis:
             match op.f:
                 case "heal":
                     return await self._conduct(lambda: self._heal(strike))
-                case "inject":
+                case "inject" if fault is not None:
                     view = await self._known(strike)
                     return await self._conduct(lambda: self._inject(strike, fault, view, given_up))
                 case "skip":

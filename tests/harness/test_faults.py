@@ -355,6 +355,16 @@ def test_a_cancelled_injection_is_healed_at_the_end() -> None:
     assert rig.runner.active == []
 
 
+def test_a_heal_asks_for_no_options_again() -> None:
+    """Its op has none, and the fault may be one that needs some."""
+    rig = Rig()
+    assert rig.do("inject", 1).error is None
+    rig.runner._fault = lambda strike: raises(PlanError("it needs the option set"))()  # type: ignore[assignment,return-value]
+    healed = rig.do("heal", 1)
+    assert healed.error is None
+    assert rig.world.hit == {}
+
+
 def test_what_it_does_not_know_it_does_not_do() -> None:
     rig = Rig()
     for value in (None, {"fault": "else", "id": 1}, {"fault": "trouble"}):
