@@ -4,6 +4,7 @@ altogether, settings that change while the servers run.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
@@ -75,14 +76,14 @@ class Losses(Fault):
     """What all of them share: servers of some kinds on some nodes, each with its own lease."""
 
     @property
+    @abstractmethod
     def kinds(self) -> Sequence[str]:
         """The kinds of servers that are meant; empty: those that the target means."""
-        raise NotImplementedError
 
     @property
+    @abstractmethod
     def wipes(self) -> bool:
         """Whether their data is removed."""
-        raise NotImplementedError
 
     def available(self, deployment: Deployment) -> str | None:
         return missing_kind(deployment, self.kinds)
