@@ -47,12 +47,13 @@ class VolumeFault(Fault):
 
         def one(name: str) -> None:
             running = [server.kind for server in deployment.servers(name) if server.process() is not None]
-            made = volume.attach(volume_of(deployment, name), self.options.size)
-            if made and running:
+            mine = volume_of(deployment, name)
+            if running and not volume.attached(mine):
                 raise InfraError(
                     f"{name}: its {running[0]} runs already, and its data is not on a file system of its own; "
                     "keep a cluster of a run with such a fault, or begin without --reuse"
                 )
+            volume.attach(mine, self.options.size)
 
         with ThreadPoolExecutor(len(deployment.nodes)) as pool:
             list(pool.map(one, [node.name for node in deployment.nodes]))

@@ -99,6 +99,11 @@ def why_not(host: NodeHost) -> str | None:
     return None
 
 
+def attached(volume: Volume) -> bool:
+    """Whether it is mounted already."""
+    return bool(_ask("attached", volume.host, {"volume": volume.to_json()})["attached"])
+
+
 def attach(volume: Volume, size_mib: int) -> bool:
     """Mount it, holding what the folder held; whether that had to be done. The file that power failures must leave is
     written and synced. Raises InfraError.

@@ -9,6 +9,7 @@ clears itself when the last mount is gone, so the end of a node's last process e
 `infra.machines.primitives.volume` passes the text of this module and of `mounts.py`: nothing is installed.
 
     probe       {folder}                        does all this work here? Tried on a scratch file system
+    attached    {volume}                        whether it is mounted
     attach      {volume, size_mib}              make and mount it, with what the folder held before; nothing where it is
     cycle       {volumes: [{..., processes}], durable}   power failure, and the machines come back: see `cycle`
     mark        {volumes}                       write and sync the file that a power failure must leave
@@ -41,6 +42,7 @@ from infra.machines.scripts.mounts import (
     Problem,
     Volume,
     attach,
+    device_of,
     in_parallel,
     leave_mounts,
     renew,
@@ -92,10 +94,10 @@ def cycle(volumes: list[Volume], durable: list[str]) -> Answer:
         required(volume)
     processes = [pid for volume in volumes for pid in host_pids(volume)]
     folders = [os.open(seen_from_here(volume), os.O_RDONLY | os.O_DIRECTORY) for volume in volumes]
-    ends = [(pid, os.pidfd_open(pid)) for pid in processes]
+    ends = opened(processes)
     times = {"found": ms(began)}
     for _, end in ends:
-        signal.pidfd_send_signal(end, signal.SIGSTOP)
+        send(end, signal.SIGSTOP)
     times["stopped"] = ms(began)
     before = [small_files(volume, durable) for volume in volumes]
     for folder in folders:
@@ -109,7 +111,7 @@ def cycle(volumes: list[Volume], durable: list[str]) -> Answer:
     times["cut_within"] = ms(first)
     times["cut"] = ms(began)
     for _, end in ends:
-        signal.pidfd_send_signal(end, signal.SIGKILL)
+        send(end, signal.SIGKILL)
     await_ends(ends)
     times["killed"] = ms(began)
 
@@ -201,6 +203,20 @@ def inner(name: str) -> int:
         return next(int(line.split()[-1]) for line in lines if line.startswith("NSpid:"))
 
 
+def opened(processes: list[int]) -> list[tuple[int, int]]:
+    """(number, descriptor) of those that still run: what a descriptor names is never a later process."""
+    found = []
+    for pid in processes:
+        with contextlib.suppress(ProcessLookupError):
+            found.append((pid, os.pidfd_open(pid)))
+    return found
+
+
+def send(end: int, number: signal.Signals) -> None:
+    with contextlib.suppress(ProcessLookupError):  # it has ended by itself
+        signal.pidfd_send_signal(end, number)
+
+
 def await_ends(ends: list[tuple[int, int]]) -> None:
     poller = select.poll()
     for _, end in ends:
@@ -269,9 +285,9 @@ def restore(volumes: list[Volume], power: bool) -> Answer:
 
     def one(volume: Volume) -> None:
         folder = os.open(seen_from_here(volume), os.O_RDONLY | os.O_DIRECTORY)
-        ends = [(pid, os.pidfd_open(pid)) for pid in users(volume, os.fstat(folder).st_dev)]
+        ends = opened(users(volume, os.fstat(folder).st_dev))
         for _, end in ends:
-            signal.pidfd_send_signal(end, signal.SIGSTOP)
+            send(end, signal.SIGSTOP)
         with contextlib.suppress(OSError):  # it is not frozen
             fcntl.ioctl(folder, FITHAW, 0)
         if power:
@@ -282,7 +298,7 @@ def restore(volumes: list[Volume], power: bool) -> Answer:
                 os.unlink(FILLER, dir_fd=folder)
         os.close(folder)
         for _, end in ends:
-            signal.pidfd_send_signal(end, signal.SIGKILL)
+            send(end, signal.SIGKILL)
         await_ends(ends)
         renew(volume, check=not power)
 
@@ -355,6 +371,8 @@ def main() -> None:
         match command:
             case "probe":
                 answer = probe(given["folder"])
+            case "attached":
+                answer = {"attached": device_of(given["volume"]) is not None}
             case "attach":
                 answer = attach(given["volume"], given["size_mib"])
             case "mark":
