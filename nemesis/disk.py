@@ -42,9 +42,13 @@ class DiskTrouble(Injection):
 
     @property
     def effects(self) -> Sequence[Effect]:
-        # What the servers write now, a disk that cannot be repaired under them does not keep.
-        lost: list[EffectKind] = ["unsynced-lost"] if self.end == "power" or self.fault.dead else []
-        return [Effect(kind, self.node) for kind in (self.fault.impairs, *lost)]
+        more: list[EffectKind] = []
+        if self.end == "power" or self.fault.dead:
+            # What the servers write now, a disk that cannot be repaired under them does not keep.
+            more = ["unsynced-lost"]
+        elif self.end == "kill":
+            more = ["down"]  # at the end: without it, that they end would be a finding
+        return [Effect(kind, self.node) for kind in (self.fault.impairs, *more)]
 
     def inject(self, deployment: Deployment, ttl_s: float) -> Lease | None:
         """The disk's lease ends first: then the node's starts the servers again, where they were killed."""

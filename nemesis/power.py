@@ -44,7 +44,8 @@ class PowerCut(Injection):
 
     @property
     def effects(self) -> Sequence[Effect]:
-        return [Effect(kind, node) for node in self.nodes for kind in ("down", "unsynced-lost")]
+        """Once it is done, of the nodes where a server ran: no other was cut off from its disk."""
+        return [Effect(kind, node) for node in self.struck or self.nodes for kind in ("down", "unsynced-lost")]
 
     def describe(self, labels: Mapping[str, str]) -> str:
         return " ".join(labelled(node, labels) for node in self.nodes)

@@ -81,7 +81,9 @@ class ToyServer:
         return ["flock", "-o", f"{HOME}/{self.kind}.lock", *spawn_argv(argv, env={}, log=log, pidfile=pidfile)]
 
     def stop(self, timeout_s: float = 20) -> None:
-        raise NotImplementedError("faults stop servers on the node")
+        running = self.process()
+        if running is not None:
+            self.node.run(["kill", "-s", "KILL", str(running.pid)])
 
     def process(self) -> ProcessId | None:
         return self.node.process(f"{HOME}/{self.kind}.pid")

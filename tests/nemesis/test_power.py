@@ -45,7 +45,7 @@ def test_a_node_without_servers_is_no_target(fault: Any) -> None:
     [
         (DiskFull, {}, ["slow"]),
         (DiskFull, {"end": "power"}, ["slow", "unsynced-lost"]),
-        (DiskStall, {"end": "kill"}, ["slow"]),
+        (DiskStall, {"end": "kill"}, ["slow", "down"]),
         (DiskReadOnly, {}, ["disk-dead", "unsynced-lost"]),
         (DiskError, {"end": "power"}, ["disk-dead", "unsynced-lost"]),
     ],

@@ -106,6 +106,7 @@ def test_a_node_whose_servers_are_down_already_is_left_alone(deployment: Deploym
     lease = both.inject(deployment, 60)
     assert lease is not None
     assert list(both.struck) == ["n3"]
+    assert {effect.node for effect in both.effects} == {"n3"}
     assert both.seen(deployment).seen
     lease.heal()
     assert both.healed(deployment).seen
