@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from harness.parts import registry
 from harness.plan.plan import Plan
@@ -16,13 +17,26 @@ _NAMES = 20
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a run came to."""
+    """What a run came to.
+
+    unhealed  whether a fault is left on the cluster. run_id: the cluster's.
+    """
 
     folder: RunDir
     judgement: Judgement
     seconds: float
     unhealed: bool = False
-    """Whether a fault is left on the cluster."""
+    run_id: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        """For scripts (`harness run --json`)."""
+        return {
+            "folder": str(self.folder.path.resolve()),
+            "verdict": self.judgement.verdict.value,
+            "reason": self.judgement.reason,
+            "seconds": round(self.seconds, 1),
+            "run_id": self.run_id,
+        }
 
 
 def summary(outcome: Outcome, plan: Plan) -> list[str]:

@@ -1,4 +1,4 @@
-"""The command line: `harness run | check | list | doctor | clean | serve`.
+"""The command line: `harness run | check | reproduce | list | doctor | clean | serve`.
 
 Exit codes (design.md, section 4): 0 valid, 1 invalid, 2 unknown, 3 harness failure, 64 usage.
 """
@@ -19,6 +19,7 @@ from harness.boundary import FAILURE, Commands, Progress, guarded
 from harness.check.history_options import of_histories
 from harness.cli.listing import list_
 from harness.cli.parts import store_option
+from harness.cli.reproduce import reproduce
 from harness.cli.run import run
 from harness.cli.trends import trends
 from harness.plan.plan import PlanError
@@ -37,6 +38,7 @@ def cli() -> None:
 cli.add_command(run)
 cli.add_command(list_)
 cli.add_command(batch)
+cli.add_command(reproduce)
 cli.add_command(trends)
 
 

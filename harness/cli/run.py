@@ -6,6 +6,7 @@ up when the command line is parsed, so a new plug-in needs no change here.
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,6 +24,7 @@ from harness.plan.defaults import default_fault, default_workload
 from harness.plan.plan import NemesisPlan, Plan, PlanError
 from infra.options import OptionError, OptionSpec, assignments, seconds
 from infra.systems.api import TOPOLOGIES
+from results.durable import write_text
 from results.store import Store
 
 _OWNERS: Final = (
@@ -211,6 +213,13 @@ def _plan(plan_file: Any, params: Mapping[str, Any]) -> Plan:
 @click.option("--keep", is_flag=True, help="Keep the cluster running after the run, for --reuse.")
 @click.option("--reuse", metavar="RUN_ID", help="Run on a kept cluster; it stays kept.")
 @click.option("--dry-run", is_flag=True, help="Check the plan and print it with all defaults; start nothing.")
+@click.option(
+    "--json",
+    "json_file",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Write folder, verdict and cluster of the run to this file, as JSON.",
+)
 @store_option
 @click.pass_context
 def run(
@@ -222,6 +231,7 @@ def run(
     keep: bool,
     reuse: str | None,
     replay: str | None,
+    json_file: Path | None,
     **options: Any,
 ) -> None:
     """Run a workload under faults on a real cluster, and judge it.
@@ -263,6 +273,8 @@ def run(
     prepared = lifecycle.prepare(plan, keep=keep, reuse=reuse)
     outcome = lifecycle.run(prepared, Store(store), terminal.say)
     terminal.say_all(summary(outcome, plan))
+    if json_file is not None:
+        write_text(json_file, json.dumps(outcome.to_json()) + "\n", "the summary")
     sys.exit(outcome.judgement.verdict.exit_code)
 
 

@@ -234,7 +234,7 @@ def _on_cluster(
         judgement = judge_run(written, parts.workload)
         seconds = time.monotonic() - began
         write_results(folder, written, judgement, seconds)
-    return Outcome(folder, judgement, seconds, bool(session.unhealed))
+    return Outcome(folder, judgement, seconds, bool(session.unhealed), cluster.run_id)
 
 
 def _talk(session: Session, loop_factory: LoopFactory | None) -> None:

@@ -1,0 +1,146 @@
+"""The command `harness reproduce`: how often does a finding show?"""
+
+from __future__ import annotations
+
+import shlex
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from harness import terminal
+from harness.cli.parts import store_option
+from harness.findings import record
+from harness.findings.rates import Fixed, Sequential, StoppingRule, describe
+from harness.plan.plan import PlanError
+from results.verdict import Verdict
+
+if TYPE_CHECKING:
+    from harness.findings.reproduce import Subject
+
+_SHOW, _GONE = 0.8, 0.2
+
+
+@click.command()
+@click.argument("subjects", nargs=-1, metavar="[ID|PLAN|RUN]...")
+@click.option("--runs", type=click.IntRange(1), help="A fixed number of runs.  [default: 5]")
+@click.option(
+    "--show",
+    type=click.FloatRange(0, 1, min_open=True, max_open=True),
+    help=f"Stop when this rate or more is told from --gone or less.  [default with --gone: {_SHOW}]",
+)
+@click.option(
+    "--gone",
+    type=click.FloatRange(0, 1, min_open=True, max_open=True),
+    help=f"Stop when this rate or less is told from --show or more.  [default with --show: {_GONE}]",
+)
+@click.option("--version", help="Version of the servers, in place of the finding's.")
+@click.option("--option", "options", multiple=True, metavar="OPTION", help='Option for the runs: "--cluster local".')
+@click.option("--anomaly", "anomalies", multiple=True, metavar="NAME", help="What to look for, with a PLAN or a RUN.")
+@click.option("--all", "everything", is_flag=True, help="All findings of the record, the least measured ones first.")
+@click.option("--hours", type=click.FloatRange(0, min_open=True), help="With --all: begin no run after this time.")
+@click.option(
+    "--record",
+    "folder",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Folder of the findings; series are added to it.  [default: that of the harness]",
+)
+@click.option("--no-record", is_flag=True, help="Do not add the series to the record.")
+@store_option
+def reproduce(
+    subjects: tuple[str, ...],
+    runs: int | None,
+    show: float | None,
+    gone: float | None,
+    version: str | None,
+    options: tuple[str, ...],
+    anomalies: tuple[str, ...],
+    everything: bool,
+    hours: float | None,
+    folder: Path | None,
+    no_record: bool,
+    store: Path,
+) -> None:
+    """Run findings of the record, plans or stored runs again and again; tell how often they show.
+
+    k of n comes with its exact interval (Clopper and Pearson, 95 %). A run that tried nothing (a fault without
+    effect, a strike without its event, a harness that failed) is no part of n. Without arguments: the list of
+    findings. The exit code is 0 where every subject showed at least once, 1 where one never did, 2 where one was
+    never tried.
+
+    \b
+    harness reproduce 5 --runs 10
+    harness reproduce 5 --version 5.3.3 --gone 0.2
+    harness reproduce results/runs/latest --runs 3
+    harness reproduce --all --hours 8
+    """
+    from harness.findings import reproduce as series
+
+    place = folder or record.DATA
+    findings = record.read_findings(place)
+    if not subjects and not everything:
+        _list(findings)
+        return
+    rule = _rule(runs, show, gone)
+    if hours is not None and not everything:
+        raise PlanError("--hours is for --all; --runs says how many runs of a single one")
+    extra = [*(["--version", version] if version else []), *(word for text in options for word in shlex.split(text))]
+    if everything:
+        chosen = [series.of_finding(f) for f in sorted(findings, key=_times_run) if f.command]
+    else:
+        chosen = [_subject(text, findings, anomalies) for text in subjects]
+    until = None if hours is None else time.monotonic() + hours * 3600
+    codes = []
+    for subject in chosen:
+        if until is not None and time.monotonic() >= until:
+            terminal.say(f"{subject.title}: not reached")
+            continue
+        terminal.say(f"{subject.title}: {rule.describe()} of harness run {shlex.join([*subject.args, *extra])}")
+        found = series.reproduce(subject, rule, extra, store, terminal.say, until)
+        why = rule.decide(found.shown, found.runs)
+        terminal.say(f"{subject.title}: {found.describe()}{f'; {why}' if why else ''}")
+        if subject.finding is not None and found.runs and not no_record:
+            path = record.add(place, subject.finding, found.measured(shlex.join(extra)))
+            terminal.say(f"  added to {path}")
+        codes.append(Verdict.UNKNOWN if not found.runs else Verdict.VALID if found.shown else Verdict.INVALID)
+    sys.exit(max((code.exit_code for code in codes), default=0))
+
+
+def _rule(runs: int | None, show: float | None, gone: float | None) -> StoppingRule:
+    if show is None and gone is None:
+        return Fixed(runs or 5)
+    if runs is not None:
+        raise PlanError("--runs and --show or --gone exclude each other: a series has one rule for its end")
+    try:
+        return Sequential(show or _SHOW, gone or _GONE)
+    except ValueError as problem:
+        raise PlanError(f"--show and --gone: {problem}") from None
+
+
+def _times_run(finding: record.Finding) -> int:
+    return sum(one.runs for one in finding.measured)
+
+
+def _subject(text: str, findings: Sequence[record.Finding], anomalies: Sequence[str]) -> Subject:
+    from harness.findings import reproduce as series
+
+    finding = record.find(findings, text)
+    if finding is not None:
+        if anomalies:
+            raise PlanError("--anomaly is for a plan or a run; a finding has its own signature")
+        return series.of_finding(finding)
+    path = Path(text)
+    if not path.exists():
+        raise PlanError(f"{text!r} is no finding (there are 1 to {findings[-1].id}), no plan and no folder of a run")
+    return series.of_path(path, anomalies)
+
+
+def _list(findings: Sequence[record.Finding]) -> None:
+    for finding in findings:
+        rate = next(iter(finding.rates().values()), None)
+        terminal.say(
+            f"{finding.id:>3}  {finding.title}  [{finding.system}]  {describe(*rate) if rate else 'no rate yet'}"
+        )

@@ -1,0 +1,92 @@
+"""Documents that are made from the record: the table of `docs/track-record.md`, and the head of each finding's page.
+
+What people write stays: only what is between `<!-- record -->` and `<!-- end of record -->` is replaced.
+`python -m harness.findings.pages DOCS` writes them; a test tells when they are out of date.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from harness.findings.rates import describe
+from harness.findings.record import Finding, read_findings
+from harness.findings.signature import Signature
+from results.durable import write_text
+
+BEGIN: Final = "<!-- record -->"
+END: Final = "<!-- end of record -->"
+
+TABLE: Final = "track-record.md"
+FOLDER: Final = "findings"
+
+
+def documents(findings: Sequence[Finding], docs: Path) -> Mapping[Path, str]:
+    """Path -> its whole text as it should be. A page that is not there yet gets its head and nothing else."""
+    found = {docs / TABLE: _replaced((docs / TABLE).read_text(encoding="utf-8"), "\n".join(_table(findings)))}
+    for finding in findings:
+        path = docs / FOLDER / f"{finding.file}.md"
+        old = path.read_text(encoding="utf-8") if path.exists() else f"{BEGIN}\n{END}\n"
+        found[path] = _replaced(old, "\n".join(_head(finding)))
+    return found
+
+
+def _replaced(text: str, made: str) -> str:
+    before, begin, rest = text.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not begin or not end:
+        raise ValueError(f"there is no {BEGIN} followed by {END}")
+    return f"{before}{BEGIN}\n{made}\n{END}{after}"
+
+
+def _table(findings: Sequence[Finding]) -> Iterator[str]:
+    yield "| # | bug | where | command | rate |"
+    yield "|---|---|---|---|---|"
+    for finding in findings:
+        link = f"[{finding.title}]({FOLDER}/{finding.file}.md)"
+        rates = "; ".join([*_rates(finding), *([finding.remark] if finding.remark else [])])
+        yield f"| {finding.id} | {link} | {finding.system} | {finding.shows()} | {rates} |"
+
+
+def _rates(finding: Finding) -> Iterator[str]:
+    for change, (shown, runs) in finding.rates().items():
+        yield f"`{change}`: {describe(shown, runs)}" if change else describe(shown, runs)
+
+
+def _head(finding: Finding) -> Iterator[str]:
+    yield f"# {finding.id}. {finding.title[0].upper()}{finding.title[1:]}"
+    yield ""
+    yield "| | |"
+    yield "|---|---|"
+    yield f"| where | {finding.system} |"
+    yield f"| command | {finding.shows()} |"
+    if finding.signature is not None:
+        yield from _signature(finding.id, finding.signature)
+    if finding.cause:
+        yield f"| cause | `{finding.cause}` |"
+    if finding.upstream:
+        yield f"| upstream | {finding.upstream} |"
+    for change, (shown, runs) in finding.rates().items():
+        yield f"| {f'rate with `{change}`' if change else 'rate'} | {describe(shown, runs)} |"
+
+
+def _signature(number: int, signature: Signature) -> Iterator[str]:
+    yield f"| again, with a rate | `harness reproduce {number}` |"
+    names = ", ".join(f"[`{name}`](../anomalies.md#{name})" for name in signature.anomalies)
+    yield f"| seen as | {names} |"
+    if signature.log is not None:
+        yield f"| with the log line | `{signature.log.pattern.replace('|', chr(92) + '|')}` |"
+
+
+def main(argv: Sequence[str]) -> None:
+    """Write all documents below the folder that is named."""
+    docs = Path(argv[0] if argv else "docs")
+    for path, text in documents(read_findings(), docs).items():
+        path.parent.mkdir(exist_ok=True)
+        write_text(path, text, "the page")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,101 @@
+"""k of n: exact intervals, and stopping rules that are named before the first run.
+
+Interval: Clopper and Pearson (1934), two-sided. Sequential test: Wald's SPRT (1945), of two rates against each other.
+A series that stops when its result looks good reports a rate that is too high. So a series has a fixed length, or it
+stops by the sequential test, whose errors are bounded for any length.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, Literal
+
+_STEPS: Final = 60
+"""Of a bisection of [0, 1]: more than a float can tell apart."""
+
+
+def at_most(k: int, n: int, p: float) -> float:
+    """P(X <= k) for X binomial with n tries of chance p."""
+    return math.fsum(math.comb(n, i) * p**i * (1 - p) ** (n - i) for i in range(k + 1))
+
+
+def interval(k: int, n: int, confidence: float = 0.95) -> tuple[float, float]:
+    """The exact interval of a rate seen k times in n runs. Of no run: (0, 1). Raises ValueError unless 0 <= k <= n."""
+    if not 0 <= k <= n:
+        raise ValueError(f"{k} of {n} is no rate")
+    tail = (1 - confidence) / 2
+    low = 0.0 if k == 0 else _solve(lambda p: 1 - at_most(k - 1, n, p) < tail)
+    high = 1.0 if k == n else _solve(lambda p: at_most(k, n, p) > tail)
+    return low, high
+
+
+def _solve(below: Callable[[float], bool]) -> float:
+    """Where a predicate that holds from 0 up to some point stops to hold."""
+    low, high = 0.0, 1.0
+    for _ in range(_STEPS):
+        middle = (low + high) / 2
+        low, high = (middle, high) if below(middle) else (low, middle)
+    return low
+
+
+def describe(k: int, n: int) -> str:
+    """`8 of 10 (0.44 to 0.97)`."""
+    low, high = interval(k, n)
+    return f"{k} of {n} ({low:.2f} to {high:.2f})"
+
+
+Decision = Literal["show", "gone"]
+
+
+@dataclass(frozen=True)
+class Fixed:
+    """A number of runs, named before."""
+
+    runs: int
+
+    def decide(self, k: int, n: int) -> str | None:
+        """Why the series is over after k of n, or None: it goes on."""
+        return f"{self.runs} runs" if n >= self.runs else None
+
+    def describe(self) -> str:
+        return f"{self.runs} runs"
+
+
+@dataclass(frozen=True)
+class Sequential:
+    """Wald's test of *shows at a rate of `show` or more* against *of `gone` or less*.
+
+    error  the chance of each wrong decision, at most about this. most: runs after which it ends undecided.
+    """
+
+    show: float
+    gone: float
+    error: float = 0.05
+    most: int = 60
+
+    def __post_init__(self) -> None:
+        if not 0 < self.gone < self.show < 1:
+            raise ValueError(f"gone {self.gone} and show {self.show}: 0 < gone < show < 1 is right")
+
+    def decision(self, k: int, n: int) -> Decision | None:
+        """What k of n decides."""
+        seen = k * math.log(self.show / self.gone) + (n - k) * math.log((1 - self.show) / (1 - self.gone))
+        bound = math.log((1 - self.error) / self.error)
+        return "show" if seen >= bound else "gone" if seen <= -bound else None
+
+    def decide(self, k: int, n: int) -> str | None:
+        """Why the series is over after k of n, or None: it goes on."""
+        match self.decision(k, n):
+            case "show":
+                return f"it shows: {self.show:g} or more, against {self.gone:g} or less"
+            case "gone":
+                return f"it is gone: {self.gone:g} or less, against {self.show:g} or more"
+        return f"undecided after {n} runs" if n >= self.most else None
+
+    def describe(self) -> str:
+        return f"until {self.show:g} or more is told from {self.gone:g} or less (errors of {self.error:.0%})"
+
+
+StoppingRule = Fixed | Sequential

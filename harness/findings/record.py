@@ -1,0 +1,212 @@
+"""The record of findings: one TOML file each, `NN-NAME.toml`; NN is the finding's id.
+
+    title = "a cut-off master acknowledges what nobody else has"
+    system = "RocketMQ 5.4.0 and 5.5.0, controller, profile strict"
+    command = "--topology controller --nemesis partition-leader-minority --time-limit 90"
+    cause = "AutoSwitchHAService.removeConnection"
+    kept = true
+
+    [signature]
+    anomalies = ["lost"]
+    log = "ha housekeeping, found this connection"
+
+    [[measured]]
+    shown = 10
+    runs = 10
+    version = "5.5.0"
+    when = 2026-11-20
+    where = "2 cores"
+
+`docs/track-record.md` and the head of each page in `docs/findings/` are made from it (`harness.findings.pages`).
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import date
+from pathlib import Path
+from typing import Any, Final
+
+import tomli_w
+
+from harness.findings.signature import Signature
+from harness.plan.table import PlanError, Table, check
+from results.errors import cannot_write
+from results.reading import read_toml
+
+DATA: Final = Path(__file__).with_name("data")
+"""The record of this project."""
+
+_FILE: Final = re.compile(r"(\d{2,4})-([a-z0-9-]+)\.toml")
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One series of runs: how many showed the finding.
+
+    change     options put to the finding's command; "": none.
+    not_tried  runs more that say nothing.
+    version    of the servers, as the runs' deployment tells it; "": not noted.
+    where      the machine.
+    """
+
+    shown: int
+    runs: int
+    not_tried: int = 0
+    change: str = ""
+    version: str = ""
+    when: date | None = None
+    where: str = ""
+
+    def to_toml(self) -> dict[str, Any]:
+        """What is not known is left out."""
+        found = {k: v for k, v in vars(self).items() if v not in ("", None)}
+        if not self.not_tried:
+            del found["not_tried"]
+        return found
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A defect in released servers, and how to see it.
+
+    title     in plain words, without the system.
+    system    versions and set-up in which it shows.
+    command   options of `harness run`; "": no run shows it, and `by_hand` says what does (Markdown).
+    cause     class and method; "": not known yet.
+    upstream  where the project's own people speak of it; "": nowhere that we know of.
+    kept      whether runs may share a cluster: not where it needs servers that have just been started.
+    remark    what the rates do not say (Markdown).
+    """
+
+    id: int
+    name: str
+    title: str
+    system: str
+    command: str = ""
+    by_hand: str = ""
+    signature: Signature | None = None
+    cause: str = ""
+    upstream: str = ""
+    kept: bool = False
+    remark: str = ""
+    measured: Sequence[Measured] = field(default_factory=tuple)
+
+    @property
+    def file(self) -> str:
+        """Its name in a folder, without a suffix."""
+        return f"{self.id:02d}-{self.name}"
+
+    def args(self) -> list[str]:
+        """The options of the command, as words."""
+        return shlex.split(self.command)
+
+    def shows(self) -> str:
+        """The command as Markdown."""
+        return f"`harness run {self.command}`" if self.command else self.by_hand
+
+    def rates(self) -> Mapping[str, tuple[int, int]]:
+        """Change of the command -> (shown, runs), over all series, in the order of the record."""
+        found: dict[str, tuple[int, int]] = {}
+        for one in self.measured:
+            shown, runs = found.get(one.change, (0, 0))
+            found[one.change] = shown + one.shown, runs + one.runs
+        return found
+
+
+def read_findings(folder: Path = DATA) -> list[Finding]:
+    """All findings of a record, by id. Raises PlanError where a file is wrong, or two have one id."""
+    found: dict[int, Finding] = {}
+    try:
+        paths = sorted(folder.glob("*.toml"))
+    except OSError as problem:
+        raise PlanError(f"{folder}: the record cannot be read: {problem.strerror}") from None
+    for path in paths:
+        finding = read_finding(path)
+        if finding.id in found:
+            raise PlanError(f"{path}: {found[finding.id].file}.toml has the id {finding.id} as well")
+        found[finding.id] = finding
+    if not found:
+        raise PlanError(f"{folder}: no findings there; files such as 05-cut-off-master.toml are right")
+    return [found[number] for number in sorted(found)]
+
+
+def read_finding(path: Path) -> Finding:
+    """One file of the record. Raises PlanError."""
+    named = _FILE.fullmatch(path.name)
+    if named is None:
+        raise PlanError(f"{path}: a finding's file is named NN-NAME.toml, such as 05-cut-off-master.toml")
+    try:
+        data = read_toml(path)
+    except OSError as problem:
+        raise PlanError(f"{path}: cannot be read: {problem.strerror}") from None
+    except ValueError as problem:
+        raise PlanError(f"{path}: {problem}") from None
+    table = Table(data, str(path), "")
+    texts = {
+        key: table.get(key, str, "") for key in ("title", "system", "command", "by_hand", "cause", "upstream", "remark")
+    }
+    for key in ("title", "system"):
+        check(texts[key], f"{path}: {key}", texts[key], "a text")
+    if bool(texts["command"]) == bool(texts["by_hand"]):
+        raise PlanError(f"{path}: a finding has either a command, or by_hand where no run shows it")
+    try:
+        shlex.split(texts["command"])
+    except ValueError as problem:
+        raise PlanError(f"{path}: command: {problem}") from None
+    finding = Finding(
+        id=int(named[1]),
+        name=named[2],
+        kept=table.get("kept", bool, False),
+        signature=read_signature(table.table("signature")) if texts["command"] else None,
+        measured=tuple(_measured(one) for one in table.tables("measured")),
+        **texts,
+    )
+    table.reject_unknown()
+    return finding
+
+
+def read_signature(table: Table) -> Signature:
+    """Raises PlanError."""
+    anomalies, pattern = table.strings("anomalies"), table.get("log", str, "")
+    check(anomalies, f"{table.where}: {table.prefix}anomalies", anomalies, "a list with at least one name")
+    try:
+        log = re.compile(pattern) if pattern else None
+    except re.error as problem:
+        raise PlanError(f"{table.where}: {table.prefix}log is no regular expression: {problem}") from None
+    found = Signature(anomalies, table.get("permitted", bool, False), log)
+    table.reject_unknown()
+    return found
+
+
+def _measured(table: Table) -> Measured:
+    when = table.get("when", object, None)
+    check(when is None or isinstance(when, date), f"{table.where}: {table.prefix}when", when, "a date")
+    counts = {key: table.get(key, int, 0) for key in ("shown", "runs", "not_tried")}
+    right = 0 <= counts["shown"] <= counts["runs"] and counts["not_tried"] >= 0
+    check(right, f"{table.where}: {table.prefix}shown", counts["shown"], "a number from 0 to that of the runs")
+    texts = {key: table.get(key, str, "") for key in ("change", "version", "where")}
+    table.reject_unknown()
+    return Measured(**counts, **texts, when=when)
+
+
+def find(findings: Iterable[Finding], text: str) -> Finding | None:
+    """The finding that a user names: `5`, `05`, or `05-cut-off-master`."""
+    for finding in findings:
+        if text in (str(finding.id), f"{finding.id:02d}", finding.name, finding.file):
+            return finding
+    return None
+
+
+def add(folder: Path, finding: Finding, measured: Measured) -> Path:
+    """Append a series to a finding's file; the rest of the file stays as it is. Raises StoreError."""
+    path = folder / f"{finding.file}.toml"
+    try:
+        with path.open("a", encoding="utf-8") as file:
+            file.write("\n" + tomli_w.dumps({"measured": [measured.to_toml()]}))
+    except OSError as problem:
+        raise cannot_write(path, "the record", problem) from None
+    return path

@@ -1,0 +1,168 @@
+"""`harness reproduce`: runs a finding, a plan or a stored run again and again, and tells at which rate it shows."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from datetime import date
+from pathlib import Path
+from typing import Final
+
+from harness.check.judging import judge_stored
+from harness.findings.rates import StoppingRule, describe
+from harness.findings.record import Finding, Measured
+from harness.findings.signature import Sight, Sighting, Signature
+from harness.plan.plan import Plan, PlanError
+from harness.series.child import ChildRun, run_child
+from harness.series.shared import SharedCluster
+from infra.machines.api import InfraError
+from results.errors import HistoryError
+from results.store import RunDir
+from results.verdict import Judgement, Verdict
+from results.verdict_file import read_verdict
+
+TOO_MANY: Final = 3
+"""So many runs in a row that tried nothing end a series: the next one would not, either."""
+
+USAGE: Final = 64
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What is to be seen again.
+
+    args       options of `harness run`, without those that a series sets. seeded: they name a seed, which each run
+               replaces by its own.
+    signature  None: any anomaly that is not permitted.
+    kept       whether runs may share a cluster.
+    finding    of the record, or None.
+    """
+
+    title: str
+    args: Sequence[str]
+    signature: Signature | None
+    kept: bool = False
+    seeded: bool = False
+    finding: Finding | None = None
+
+    def look(self, folder: RunDir) -> Sighting:
+        """What a stored run says. It is judged again, by the code of today."""
+        record, judgement = judge_stored(folder)
+        return (self.signature or _anything(judgement)).look(record, judgement)
+
+
+def _anything(judgement: Judgement) -> Signature:
+    return Signature(tuple({a.name for a in judgement.anomalies if a.legal is None}))
+
+
+def of_finding(finding: Finding) -> Subject:
+    """A finding of the record. Raises PlanError where no run shows it."""
+    if finding.signature is None:
+        raise PlanError(f"finding {finding.id}: no run shows it; {finding.by_hand}")
+    return Subject(f"finding {finding.id}", finding.args(), finding.signature, finding.kept, finding=finding)
+
+
+def of_path(path: Path, anomalies: Sequence[str]) -> Subject:
+    """A plan, or a stored run with the anomalies that it had. Raises PlanError where it is neither, or had none."""
+    signature = Signature(tuple(anomalies)) if anomalies else None
+    if not path.is_dir():
+        Plan.read(path)
+        return Subject(str(path), ["--plan", str(path)], signature, seeded=True)
+    run = RunDir(path)
+    plan = path / "effective.toml"
+    if not plan.exists():
+        raise PlanError(f"{path}: there is no effective.toml; a folder of a finished run is right")
+    if signature is None:
+        try:
+            signature = _anything(read_verdict(run.verdict))
+        except HistoryError as problem:
+            raise PlanError(str(problem)) from None
+        if not signature.anomalies:
+            raise PlanError(f"{path}: the run had no anomaly to look for; --anomaly NAME names one")
+    return Subject(str(path), ["--plan", str(plan)], signature, seeded=True)
+
+
+@dataclass
+class Series:
+    """Counts of a series, and what they say."""
+
+    shown: int = 0
+    runs: int = 0
+    not_tried: int = 0
+    version: str = ""
+
+    def add(self, sight: Sight) -> None:
+        """One run more."""
+        if sight == Sight.NOT_TRIED:
+            self.not_tried += 1
+            return
+        self.runs += 1
+        self.shown += sight == Sight.SHOWN
+
+    def describe(self) -> str:
+        """One line."""
+        apart = f"; {self.not_tried} more tried nothing" if self.not_tried else ""
+        if not self.runs:
+            return f"no run that tried it{apart}"
+        return f"shown in {describe(self.shown, self.runs)}{apart}"
+
+    def measured(self, change: str) -> Measured:
+        """For the record."""
+        cores = len(os.sched_getaffinity(0))
+        where = f"{cores} core{'s' if cores > 1 else ''}"
+        return Measured(self.shown, self.runs, self.not_tried, change, self.version, date.today(), where)
+
+
+def reproduce(
+    subject: Subject,
+    rule: StoppingRule,
+    extra: Sequence[str],
+    store: Path,
+    say: Callable[[str], None],
+    until: float | None = None,
+) -> Series:
+    """Run the subject until the rule is satisfied, or until a time (`time.monotonic`).
+
+    Raises PlanError for options that `harness run` does not take, and `signals.Stopped` after a stop signal.
+    """
+    series, wasted = Series(), 0
+    with ExitStack() as stack:
+        shared = stack.enter_context(SharedCluster()) if subject.kept else None
+        while rule.decide(series.shown, series.runs) is None and wasted < TOO_MANY:
+            if until is not None and time.monotonic() >= until:
+                break
+            began = time.monotonic()
+            run = run_child([*subject.args, *extra, *_own(subject, shared)], store)
+            seen = _judge(subject, run)
+            if run.stopped is not None:
+                raise run.stopped
+            series.add(seen.sight)
+            wasted = wasted + 1 if seen.sight == Sight.NOT_TRIED else 0
+            if run.folder is not None:
+                series.version = run.folder.load().version or series.version
+            if shared is not None:
+                shared.after(run, sound=seen.sight == Sight.NOT_SHOWN and run.code == Verdict.VALID.exit_code)
+            number = series.runs + series.not_tried
+            where = f"  {run.folder.path}" if run.folder is not None else ""
+            say(f"  {number:>3}  {seen.sight.value:<9}  {time.monotonic() - began:4.0f} s  {seen.why}{where}")
+    return series
+
+
+def _own(subject: Subject, shared: SharedCluster | None) -> list[str]:
+    """What the series itself adds: a seed of its own, and the cluster."""
+    found = ["--seed", str(int.from_bytes(os.urandom(3), "big"))] if subject.seeded else []
+    return found + (list(shared.options()) if shared is not None else [])
+
+
+def _judge(subject: Subject, run: ChildRun) -> Sighting:
+    if run.code == USAGE:
+        raise PlanError(run.problem.removeprefix("harness: "))
+    if run.folder is None:
+        return Sighting(Sight.NOT_TRIED, f"there was no run: {run.problem}")
+    try:
+        return subject.look(run.folder)
+    except (HistoryError, InfraError) as problem:
+        return Sighting(Sight.NOT_TRIED, str(problem))

@@ -1,0 +1,84 @@
+"""How a run shows a finding: an anomaly, and the line in a server's log that tells the mechanism."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from results.reading import log_lines
+from results.record import RunRecord
+from results.strikes import Strike
+from results.verdict import Judgement, Verdict
+
+ALIGNED: Final = 0.8
+"""A replay in which a smaller share of the strikes met their event tried nothing (reference: exploration of plans)."""
+
+
+class Sight(StrEnum):
+    """`not tried`: the run says nothing about the finding, neither for nor against it."""
+
+    SHOWN = "shown"
+    NOT_SHOWN = "not shown"
+    NOT_TRIED = "not tried"
+
+
+@dataclass(frozen=True)
+class Sighting:
+    """What one run says of a finding, and why."""
+
+    sight: Sight
+    why: str
+
+
+@dataclass(frozen=True)
+class Signature:
+    """anomalies  names; one of them is enough.
+    permitted  whether an anomaly that the configuration permits counts as well.
+    log        pattern of a line in any server's log that must be there, too; None: none.
+    """
+
+    anomalies: tuple[str, ...]
+    permitted: bool = False
+    log: re.Pattern[str] | None = None
+
+    def look(self, record: RunRecord, judgement: Judgement) -> Sighting:
+        """Whether a judged run shows the finding."""
+        named = [a for a in judgement.anomalies if a.name in self.anomalies and (self.permitted or a.legal is None)]
+        certain = [a for a in named if a.doubt is None]
+        if certain:
+            if self.log is not None and not self._logged(record):
+                return Sighting(Sight.NOT_SHOWN, f"{certain[0].name}, but no line like {self.log.pattern!r} in a log")
+            return Sighting(Sight.SHOWN, f"{certain[0].name}: {certain[0].summary}")
+        why = not_tried(record, judgement)
+        if why is None and named:
+            why = f"{named[0].name}, but {named[0].doubt}"
+        if why is not None:
+            return Sighting(Sight.NOT_TRIED, why)
+        return Sighting(Sight.NOT_SHOWN, f"{judgement.verdict.value}: {judgement.reason}")
+
+    def _logged(self, record: RunRecord) -> bool:
+        assert self.log is not None
+        return any(
+            self.log.search(line) for files in record.logs.values() for path in files for line in log_lines(path)
+        )
+
+
+def not_tried(record: RunRecord, judgement: Judgement) -> str | None:
+    """Why a run without the finding says nothing about it, or None."""
+    if judgement.verdict == Verdict.HARNESS_FAILURE:
+        return f"the harness failed: {judgement.reason}"
+    for result in judgement.results:
+        if result.checker == "complete":
+            return result.reason
+        if result.checker == "faults" and result.verdict == Verdict.UNKNOWN:
+            return result.reason
+    injected = skipped = 0
+    for op in record.history:
+        if op.process < 0 and op.type == "invoke":
+            injected += op.f == "inject"
+            skipped += op.f == "skip" and Strike.from_op(op.value) is not None
+    if injected < ALIGNED * (injected + skipped):
+        return f"only {injected} of {injected + skipped} strikes met their event"
+    return None

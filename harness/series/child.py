@@ -1,0 +1,72 @@
+"""One run in a process of its own: what it leaks, breaks or is killed by does not reach the series."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from harness.signals import Stopped
+from results.store import RunDir
+
+OUTPUT: Final = "output.txt"
+"""What the run printed, in its folder."""
+
+
+@dataclass(frozen=True)
+class ChildRun:
+    """How a run ended.
+
+    code     its exit code (`results.verdict.Verdict.exit_code`, 64: usage). folder: None where it did not come so far.
+    run_id   of its cluster; "": it had none.
+    problem  the last line that it printed, where it has no folder.
+    stopped  the signal that ended it before its time, or None.
+    """
+
+    code: int
+    folder: RunDir | None
+    run_id: str = ""
+    problem: str = ""
+    stopped: Stopped | None = None
+
+
+def run_child(args: Sequence[str], store: Path) -> ChildRun:
+    """`harness run ARGS`, to its end. Never raises for what the run does.
+
+    A stop signal goes on to the run, which heals, judges and removes its machines; the second one, too. Its own group
+    of processes keeps a Ctrl-C of the terminal from reaching it twice.
+    """
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="harness-series-")))
+        told, output = folder / "run.json", folder / OUTPUT
+        command = [sys.executable, "-m", "harness.cli", "run", *args, "--store", str(store), "--json", str(told)]
+        with output.open("wb") as file:
+            child = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.STDOUT, start_new_session=True
+            )
+            code, stopped = _wait(child)
+        text = output.read_text(encoding="utf-8", errors="replace")
+        try:
+            facts = json.loads(told.read_text())
+        except (OSError, ValueError):
+            lines = [line for line in text.splitlines() if line.strip()]
+            return ChildRun(code, None, problem=lines[-1] if lines else f"exit code {code}", stopped=stopped)
+        run = RunDir(Path(facts["folder"]))
+        (run.path / OUTPUT).write_text(text)
+        return ChildRun(code, run, facts["run_id"], stopped=stopped)
+
+
+def _wait(child: subprocess.Popen[bytes]) -> tuple[int, Stopped | None]:
+    stopped: Stopped | None = None
+    while True:
+        try:
+            return child.wait(), stopped
+        except Stopped as signalled:
+            stopped = signalled
+            child.send_signal(signalled.signum)

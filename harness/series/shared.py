@@ -1,0 +1,52 @@
+"""A kept cluster that runs of one shape share, one after the other."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from types import TracebackType
+
+from harness import signals
+from harness.parts import registry
+from harness.series.child import ChildRun
+from infra.machines import kept
+
+
+class SharedCluster:
+    """The first run makes the cluster, the next ones use it, and the end of the `with` removes it.
+
+    A cluster on which something was found may carry that on, so only a run after which nothing is wrong leaves it to
+    the next one.
+    """
+
+    def __init__(self) -> None:
+        self.run_id = ""
+
+    def __enter__(self) -> SharedCluster:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, problem: BaseException | None, where: TracebackType | None
+    ) -> None:
+        self.remove()
+
+    def options(self) -> Sequence[str]:
+        """For the next run."""
+        return ["--reuse", self.run_id] if self.run_id else ["--keep"]
+
+    def after(self, run: ChildRun, *, sound: bool) -> None:
+        """Keep the cluster of this run for the next one, or remove it."""
+        self.run_id = run.run_id or self.run_id
+        if not sound:
+            self.remove()
+
+    def remove(self) -> None:
+        """Raises InfraError where it cannot; `harness clean --kept` then tells why."""
+        run_id, self.run_id = self.run_id, ""
+        if not run_id:
+            return
+        with signals.ignored(), contextlib.ExitStack() as stack:
+            record = kept.found(run_id)
+            if record is not None:
+                stack.callback(kept.forget, run_id)
+                registry.backend(record.backend).clean(run_id)
