@@ -26,6 +26,17 @@ _PAUSE: Final = re.compile(r"^\[(\S+?)\].* Pause .* (\d+(?:\.\d+)?)ms$")
 
 
 @dataclass(frozen=True, slots=True)
+class BusyThread:
+    """A thread of a server in one sample: the shares of the time in which it ran, and in which it ran or could run."""
+
+    server: str
+    id: int
+    name: str
+    ran: float
+    runnable: float
+
+
+@dataclass(frozen=True, slots=True)
 class MachineSample:
     """What one machine gave from `start` to `end` (ns since the start of the run). None: the kernel does not tell.
 
@@ -35,6 +46,7 @@ class MachineSample:
     cpu, memory, io   the share of the time in which some process of the machine waited for it (PSI).
     steal     the share of the processors' time that a hypervisor took.
     pause_ms  the longest pause of a server's garbage collector that ended in this time.
+    threads   of each server the two that were busiest since its start.
     """
 
     node: str
@@ -48,11 +60,14 @@ class MachineSample:
     io: float | None = None
     steal: float | None = None
     pause_ms: float = 0.0
+    threads: Sequence[BusyThread] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class _Line:
-    """One line: time in ns since the start of the run; server -> (ran ns, waited ns, switches)."""
+    """One line: time in ns since the start of the run; server's pid -> (ran ns, waited ns, switches);
+    (server, thread, its name) -> (ran ns, waited ns).
+    """
 
     time: int
     late_us: int
@@ -60,6 +75,7 @@ class _Line:
     steal: int
     ticks: int
     servers: Mapping[str, tuple[int, int, int]]
+    threads: Mapping[tuple[str, int, str], tuple[int, int]]
 
 
 def read_machine(
@@ -112,6 +128,11 @@ def _between(node: str, a: _Line, b: _Line) -> MachineSample:
         memory,
         io,
         steal=(b.steal - a.steal) / (b.ticks - a.ticks) if b.ticks > a.ticks else None,
+        threads=tuple(
+            BusyThread(*key, (ran - a.threads[key][0]) / span, (ran + waited - sum(a.threads[key])) / span)
+            for key, (ran, waited) in b.threads.items()
+            if key in a.threads and ran >= a.threads[key][0] and waited >= a.threads[key][1]
+        ),
     )
 
 
@@ -132,11 +153,20 @@ def _whole_lines(path: Path) -> Iterator[str]:
 def _parse(line: str, start_us: int) -> _Line:
     time, late, cpu, memory, io, steal, ticks, *rest = line.split()
     servers = {}
+    threads = {}
     for word in rest:
+        if "/" in word:
+            who, ran, waited = word.split(":")
+            server, _, thread = who.partition("/")
+            tid, _, name = thread.partition("=")
+            threads[server, _number(tid), name] = _number(ran), _number(waited)
+            continue
         pid, ran, waited, switches = word.split(":")
         servers[pid] = (_number(ran), _number(waited), _number(switches))
     stalled = [None if text == "-" else _number(text) for text in (cpu, memory, io)]
-    return _Line((_number(time) - start_us) * 1000, _number(late), stalled, _number(steal), _number(ticks), servers)
+    return _Line(
+        (_number(time) - start_us) * 1000, _number(late), stalled, _number(steal), _number(ticks), servers, threads
+    )
 
 
 def _number(text: str) -> int:

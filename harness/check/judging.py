@@ -8,6 +8,7 @@ from typing import Final
 from checkers.api import Checker, judge
 from checkers.dead_disk import DeadDisks
 from checkers.durable import DurableFiles
+from checkers.spinning import Spinning
 from checkers.starvation import describe
 from checkers.wellformed import WellFormed
 from harness.api import Workload
@@ -41,8 +42,8 @@ def judge_by(record: RunRecord, checkers: Sequence[Checker]) -> Judgement:
     first = judge(record, [WellFormed()])
     if first.verdict != Verdict.VALID:
         return first
-    disks = [checker() for checker in (DurableFiles, DeadDisks) if checker.concerns(record)]
-    found = judge(record, [*checkers, *disks]).results
+    more = [checker() for checker in (DurableFiles, DeadDisks, Spinning) if checker.concerns(record)]
+    found = judge(record, [*checkers, *more]).results
     return Judgement([*first.results, *found, *_machine(record), *_ending(record)])
 
 

@@ -206,7 +206,7 @@ def add(folder: Path, finding: Finding, measured: Measured) -> Path:
     path = folder / f"{finding.file}.toml"
     try:
         with path.open("a", encoding="utf-8") as file:
-            file.write("\n" + tomli_w.dumps({"measured": [measured.to_toml()]}))
+            file.write("\n[[measured]]\n" + tomli_w.dumps(measured.to_toml()))
     except OSError as problem:
         raise cannot_write(path, "the record", problem) from None
     return path

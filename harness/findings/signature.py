@@ -53,7 +53,7 @@ class Signature:
             return Sighting(Sight.SHOWN, f"{certain[0].name}: {certain[0].summary}")
         why = not_tried(record, judgement)
         if why is None and named:
-            why = f"{named[0].name}, but {named[0].doubt}"
+            why = f"{named[0].name}, {named[0].doubt}"
         if why is not None:
             return Sighting(Sight.NOT_TRIED, why)
         return Sighting(Sight.NOT_SHOWN, f"{judgement.verdict.value}: {judgement.reason}")

@@ -2,14 +2,16 @@
 
 The line, all figures counted since some start and in whole numbers, `-` where the kernel does not tell:
 
-    1795331735123456  812  81532394 0 1204  0 184467  4711:2090554:1106422:15 4722:...
-    time (us, UTC)    late PSI cpu, memory, io  steal all    server's pid:ran (ns):waited (ns):switches
+    1795331735123456  812  81532394 0 1204  0 184467  4711:2090554:1106422:15 ... broker/4733=ReputMessageSer:1803:5
+    time (us, UTC)    late PSI cpu, memory, io  steal all   pid:ran (ns):waited:switches  server/thread=name:ran:waited
 
 late      by how many us a timer of 200 ms came too late, the worst of ten.
 PSI       us in which some process waited for a processor, memory, or io (proc(5), `/proc/pressure`).
 steal     ticks that a hypervisor took, of `all` (`/proc/stat`).
 servers   sums over the threads of `/proc/PID/task/TID/schedstat`: time on a processor, time ready but without one, and
           how often a thread got one. waited / switches is how long a thread that could continue had to wait on average.
+threads   of each server the two that ran or waited longest so far, with the first 15 bytes of their names (proc(5),
+          `comm`; a blank or a colon in it is written as `_`): a thread that spins is among them.
 
 The probe is a daemon like the servers, its file lies among their logs and is fetched with them. It costs two processes
 every two seconds.
@@ -46,15 +48,34 @@ while :; do
         ((late > worst)) && worst=$late
     done
     files=()
+    names=
     for file in "$home"/*.pid; do
-        [ "$file" != "$home/machine.pid" ] && read -r pid _ < "$file" && files+=(/proc/"$pid"/task/*/schedstat)
+        [ "$file" != "$home/machine.pid" ] && read -r pid _ < "$file" &&
+            files+=(/proc/"$pid"/task/*/schedstat) && name=${file##*/} && names+=" $pid=${name%.pid}"
     done
     servers=
+    threads=
     ((${#files[@]})) && servers=$(
         grep -sH '' "${files[@]}" |
-            awk -F '[/: ]' '{ ran[$3] += $7; waited[$3] += $8; switches[$3] += $9 }
-                END { for (pid in ran) printf " %s:%.0f:%.0f:%.0f", pid, ran[pid], waited[pid], switches[pid] }'
+            awk -F '[/: ]' '
+                {
+                    ran[$3] += $7; waited[$3] += $8; switches[$3] += $9
+                    busy = $7 + $8
+                    if (busy > most[$3]) {
+                        next_most[$3] = most[$3]; next_top[$3] = top[$3]; most[$3] = busy; top[$3] = $5 ":" $7 ":" $8
+                    } else if (busy > next_most[$3]) { next_most[$3] = busy; next_top[$3] = $5 ":" $7 ":" $8 }
+                }
+                END {
+                    for (pid in ran) printf " %s:%.0f:%.0f:%.0f", pid, ran[pid], waited[pid], switches[pid]
+                    for (pid in top) printf "\n%s:%s", pid, top[pid]
+                    for (pid in next_top) printf "\n%s:%s", pid, next_top[pid]
+                }'
     )
+    while IFS=: read -r pid tid ran waited; do
+        [ -n "$waited" ] && read -r name < "/proc/$pid/task/$tid/comm" || continue
+        [[ $names =~ " $pid="([^ ]+) ]] && threads+=" ${BASH_REMATCH[1]}/$tid=${name//[ :]/_}:$ran:$waited"
+    done 2>/dev/null <<< "${servers#*$'\n'}"
+    servers=${servers%%$'\n'*}
     pressure=
     for what in cpu memory io; do
         total=-
@@ -64,7 +85,7 @@ while :; do
     done
     read -r _ user nice system idle iowait irq softirq steal _ < /proc/stat
     all=$((user + nice + system + idle + iowait + irq + softirq + steal))
-    echo "${EPOCHREALTIME/[.,]/} $worst$pressure $steal $all$servers"
+    echo "${EPOCHREALTIME/[.,]/} $worst$pressure $steal $all$servers$threads"
 done
 """
 

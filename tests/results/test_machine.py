@@ -13,7 +13,7 @@ import pytest
 
 from harness.observe.own_machine import watch_own_machine
 from infra.machines import pressure
-from results.machine import CONTROL, MachineSample, read_machine
+from results.machine import CONTROL, BusyThread, MachineSample, read_machine
 
 START = datetime(2026, 11, 22, 7, 0, tzinfo=UTC)
 ABOUT = {"started_at": START.isoformat()}
@@ -138,3 +138,31 @@ def test_the_own_machine(tmp_path: Path) -> None:
 def test_lines_that_are_none(tmp_path: Path, line: str) -> None:
     good = f"{at(1)} 0 - - - 0 3\n"
     assert len(read(tmp_path, f"{good}{line}\n{at(3)} 0 - - - 0 4\n")) == 1
+
+
+def test_busy_threads(tmp_path: Path) -> None:
+    """Two lines give the shares of a thread that is in both; a thread with another id is another one."""
+    node = (
+        f"{at(0)} 0 - - - 0 1 7:1:1:1 broker/9=Reput:1000000000:0 broker/8=old:5:5\n"
+        f"{at(2)} 0 - - - 0 2 7:2:2:2 broker/9=Reput:2000000000:900000000 broker/10=old:6:6\n"
+    )
+    (sample,) = read(tmp_path, "", machine_log=node)
+    assert sample.threads == (BusyThread("broker", 9, "Reput", ran=0.5, runnable=0.95),)
+
+
+def test_the_probe_names_a_thread_that_spins(tmp_path: Path) -> None:
+    """The script itself, beside a process that never waits."""
+    spinning = subprocess.Popen(["bash", "-c", "while :; do :; done"])
+    (tmp_path / "broker.pid").write_text(f"{spinning.pid}\n")
+    probe = subprocess.Popen(
+        ["bash", "--norc", "-c", pressure._PROBE, "machine", str(tmp_path)], stdout=subprocess.PIPE, text=True
+    )
+    try:
+        assert probe.stdout is not None
+        words = [probe.stdout.readline().split() for _ in range(2)][-1]
+    finally:
+        probe.kill()
+        spinning.kill()
+        probe.wait()
+        spinning.wait()
+    assert any(word.startswith(f"broker/{spinning.pid}=bash:") for word in words)

@@ -1,0 +1,332 @@
+"""Findings as data: the record, the documents made from it, rates, signatures, and series of runs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.cli.main import cli, guarded
+from harness.cli.run import run as run_command
+from harness.findings import pages, rates, record, reproduce
+from harness.findings.signature import Sight, Sighting, Signature
+from harness.plan.plan import Plan, PlanError
+from harness.series.child import ChildRun, run_child
+from results.history import History
+from results.op import Op
+from results.record import RunRecord
+from results.store import RunDir
+from results.verdict import Anomaly, CheckResult, Judgement, Verdict
+
+DOCS = Path(__file__).parents[2] / "docs"
+
+
+# The record of this project.
+
+
+def test_every_finding_can_be_run_and_is_explained() -> None:
+    findings = record.read_findings()
+    assert [f.id for f in findings] == list(range(1, len(findings) + 1))
+    chapters = set(re.findall(r"(?m)^## (\S+)$", (DOCS / "anomalies.md").read_text()))
+    for finding in findings:
+        if finding.signature is None:
+            continue
+        assert set(finding.signature.anomalies) <= chapters, finding.file
+        with run_command.make_context("run", [*finding.args(), "--seed", "1"]) as ctx:
+            assert ctx.params["nemesis"] or ctx.params["nemesis"] is None
+
+
+def test_the_documents_are_made_from_the_record() -> None:
+    for path, text in pages.documents(record.read_findings(), DOCS).items():
+        assert path.exists(), f"{path.name} is missing; python -m harness.findings.pages docs makes it"
+        assert path.read_text() == text, f"{path.name}: python -m harness.findings.pages docs brings it up to date"
+
+
+def test_every_finding_has_a_text() -> None:
+    for finding in record.read_findings():
+        _, _, text = (DOCS / pages.FOLDER / f"{finding.file}.md").read_text().partition(pages.END)
+        assert "**Seen as**" in text, finding.file
+
+
+# Files of a record.
+
+GOOD = """
+title = "it breaks"
+system = "RocketMQ 5.5.0"
+command = "--nemesis bridge"
+[signature]
+anomalies = ["lost"]
+[[measured]]
+shown = 2
+runs = 5
+"""
+
+
+def one(folder: Path, text: str, name: str = "05-breaks.toml") -> record.Finding:
+    (folder / name).write_text(text)
+    return record.read_findings(folder)[0]
+
+
+def test_a_series_is_added_and_read_again(tmp_path: Path) -> None:
+    finding = one(tmp_path, GOOD)
+    record.add(tmp_path, finding, record.Measured(1, 3, 2, "--version 5.4.0", "5.4.0", where="2 cores"))
+    record.add(tmp_path, finding, record.Measured(5, 5))
+    again = record.read_findings(tmp_path)[0]
+    assert again.rates() == {"": (7, 10), "--version 5.4.0": (1, 3)}
+    assert again.measured[1].not_tried == 2
+    assert (tmp_path / "05-breaks.toml").read_text().startswith(GOOD)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ('title = "it breaks"', "", "title is ''; a text is right"),
+        ('command = "--nemesis bridge"', "", "either a command, or by_hand"),
+        ('command = "--nemesis bridge"', "command = '--nemesis \"bridge'", "command: No closing quotation"),
+        ('["lost"]', "[]", "anomalies is ()"),
+        ('["lost"]', '["lost"]\nlog = "("', "log is no regular expression"),
+        ("shown = 2", "shown = 6", "a number from 0 to that of the runs"),
+        ("runs = 5", "runs = 5\nwhen = 7", "when is 7; a date is right"),
+        ("title =", "titel =", "title is ''"),
+        ("runs = 5", "runs = 5\nruns_ = 1", "unknown key 'runs_'"),
+        ("[signature]", "[signature", "05-breaks.toml"),
+    ],
+)
+def test_a_wrong_file_is_one_line(tmp_path: Path, old: str, new: str, said: str) -> None:
+    assert old in GOOD
+    with pytest.raises(PlanError, match=re.escape(said)):
+        one(tmp_path, GOOD.replace(old, new))
+
+
+def test_names_of_files(tmp_path: Path) -> None:
+    with pytest.raises(PlanError, match="no findings there"):
+        record.read_findings(tmp_path)
+    with pytest.raises(PlanError, match=r"named NN-NAME\.toml"):
+        one(tmp_path, GOOD, "five.toml")
+    (tmp_path / "five.toml").unlink()
+    one(tmp_path, GOOD)
+    with pytest.raises(PlanError, match="has the id 5 as well"):
+        one(tmp_path, GOOD, "005-other.toml")
+
+
+# Rates.
+
+
+@pytest.mark.parametrize(
+    ("k", "n", "low", "high"),
+    [
+        (10, 10, 0.69, 1),
+        (8, 10, 0.44, 0.97),
+        (4, 27, 0.04, 0.34),
+        (1, 4, 0.01, 0.81),
+        (2, 2, 0.16, 1),
+        (0, 15, 0, 0.22),
+    ],
+)
+def test_exact_intervals(k: int, n: int, low: float, high: float) -> None:
+    """Figures that were computed elsewhere (R's binom.test gives the same)."""
+    found = rates.interval(k, n)
+    assert found == (pytest.approx(low, abs=0.006), pytest.approx(high, abs=0.006))
+
+
+def test_an_interval_covers_the_rate_as_often_as_it_says() -> None:
+    """Of all results that n runs can have, by their chance."""
+    for p in (0.05, 0.3, 0.5, 0.9):
+        n = 12
+        covered = 0.0
+        for k in range(n + 1):
+            low, high = rates.interval(k, n)
+            chance = rates.at_most(k, n, p) - (rates.at_most(k - 1, n, p) if k else 0.0)
+            covered += chance * (low <= p <= high)
+        assert covered >= 0.95
+
+
+def test_a_sequential_test_errs_as_seldom_as_it_says() -> None:
+    """Exactly: the chance of each state (k, n) that is not decided yet, for both rates."""
+    rule = rates.Sequential(0.8, 0.2)
+    for p, wrong in ((0.8, "gone"), (0.2, "show")):
+        states, ended, expected = {0: 1.0}, {"show": 0.0, "gone": 0.0}, 0.0
+        for n in range(1, rule.most + 1):
+            following: dict[int, float] = {}
+            for k, chance in states.items():
+                for hit, part in ((1, p), (0, 1 - p)):
+                    decided = rule.decision(k + hit, n)
+                    if decided is None:
+                        following[k + hit] = following.get(k + hit, 0.0) + chance * part
+                    else:
+                        ended[decided] += chance * part
+                        expected += chance * part * n
+            states = following
+        assert ended[wrong] <= rule.error
+        assert sum(ended.values()) == pytest.approx(1)
+        assert expected == pytest.approx(4.9, abs=0.4)
+
+
+def test_rules_end_a_series() -> None:
+    assert rates.Fixed(5).decide(0, 4) is None
+    assert rates.Fixed(5).decide(0, 5) == "5 runs"
+    assert rates.Sequential(0.8, 0.2, most=4).decide(2, 4) == "undecided after 4 runs"
+    with pytest.raises(ValueError, match="0 < gone < show < 1"):
+        rates.Sequential(0.2, 0.8)
+    with pytest.raises(ValueError, match="3 of 2"):
+        rates.interval(3, 2)
+
+
+# Signatures.
+
+LOST = Signature(("lost",))
+
+
+def judged(*anomalies: Anomaly, verdict: Verdict = Verdict.INVALID, checker: str = "log") -> Judgement:
+    return Judgement([CheckResult(checker, verdict, "as it is", anomalies)])
+
+
+def run_of(*ops: tuple[str, Any], logs: Sequence[Path] = ()) -> RunRecord:
+    history = History(Op(index=i, time=i, process=-1, type="invoke", f=f, value=v) for i, (f, v) in enumerate(ops))
+    return RunRecord(history, logs={"n1": logs})
+
+
+STRIKE = {"fault": "bridge", "id": 1}
+
+
+def test_an_anomaly_shows_a_finding_unless_it_is_permitted_or_doubtful() -> None:
+    run = run_of(("inject", STRIKE))
+    assert LOST.look(run, judged(Anomaly("lost", "3 of 4"))) == Sighting(Sight.SHOWN, "lost: 3 of 4")
+    legal = Anomaly("lost", "3 of 4", legal="ASYNC_FLUSH")
+    assert LOST.look(run, judged(legal, verdict=Verdict.VALID)).sight == Sight.NOT_SHOWN
+    assert Signature(("lost",), permitted=True).look(run, judged(legal)).sight == Sight.SHOWN
+    assert LOST.look(run, judged(Anomaly("hole", "one"))).sight == Sight.NOT_SHOWN
+    doubtful = Anomaly("lost", "3 of 4", doubt="but the machine stood still")
+    assert LOST.look(run, judged(doubtful, verdict=Verdict.UNKNOWN)) == Sighting(
+        Sight.NOT_TRIED, "lost, but the machine stood still"
+    )
+
+
+def test_the_log_line_must_be_there_too(tmp_path: Path) -> None:
+    signature = Signature(("lost",), log=re.compile("found a illegal magic code"))
+    log = tmp_path / "broker.log"
+    log.write_text("all is well\n")
+    found = judged(Anomaly("lost", "3 of 4"))
+    assert signature.look(run_of(("inject", STRIKE), logs=[log]), found).sight == Sight.NOT_SHOWN
+    log.write_text("all is well\n2026 found a illegal magic code 0x0\n")
+    assert signature.look(run_of(("inject", STRIKE), logs=[log]), found).sight == Sight.SHOWN
+
+
+def test_runs_that_tried_nothing() -> None:
+    run = run_of(("inject", STRIKE))
+    for judgement in (
+        judged(verdict=Verdict.HARNESS_FAILURE),
+        judged(verdict=Verdict.UNKNOWN, checker="faults"),
+        judged(verdict=Verdict.UNKNOWN, checker="complete"),
+    ):
+        assert LOST.look(run, judgement).sight == Sight.NOT_TRIED
+    good = judged(verdict=Verdict.VALID)
+    assert LOST.look(run_of(*[("inject", STRIKE)] * 4, ("skip", STRIKE)), good).sight == Sight.NOT_SHOWN
+    missed = LOST.look(run_of(*[("inject", STRIKE)] * 3, ("skip", STRIKE)), good)
+    assert missed == Sighting(Sight.NOT_TRIED, "only 3 of 4 strikes met their event")
+
+
+# Series.
+
+
+def series(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, sights: str, rule: rates.StoppingRule
+) -> tuple[reproduce.Series, list[list[str]], list[str]]:
+    """A series of runs: `+` shown, `-` not shown, `0` no run at all."""
+    commands: list[list[str]] = []
+    said: list[str] = []
+    left = iter(sights)
+
+    def child(args: Sequence[str], store: Path) -> ChildRun:
+        commands.append(list(args))
+        sign = next(left)
+        if sign == "0":
+            return ChildRun(3, None, problem="the engine is gone")
+        folder = tmp_path / f"{len(commands)}{sign}"
+        folder.mkdir()
+        return ChildRun(1 if sign == "+" else 0, RunDir(folder), "h1")
+
+    monkeypatch.setattr(reproduce, "run_child", child)
+    monkeypatch.setattr(RunDir, "load", lambda self: run_of())
+    monkeypatch.setattr(
+        reproduce.Subject,
+        "look",
+        lambda self, folder: Sighting(Sight.SHOWN if folder.path.name[-1] == "+" else Sight.NOT_SHOWN, "so"),
+    )
+    subject = reproduce.Subject("it", ["--nemesis", "bridge"], LOST)
+    return reproduce.reproduce(subject, rule, ["--version", "5.4.0"], tmp_path, said.append), commands, said
+
+
+def test_a_series_of_a_fixed_length(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    found, commands, said = series(monkeypatch, tmp_path, "+-0+", rates.Fixed(3))
+    assert (found.shown, found.runs, found.not_tried) == (2, 3, 1)
+    assert found.describe() == "shown in 2 of 3 (0.09 to 0.99); 1 more tried nothing"
+    assert commands == [["--nemesis", "bridge", "--version", "5.4.0"]] * 4
+    assert len(said) == 4
+    assert "there was no run: the engine is gone" in said[2]
+    assert found.measured("--version 5.4.0").change == "--version 5.4.0"
+
+
+def test_a_series_ends_when_it_is_decided_or_nothing_works(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    found, _, _ = series(monkeypatch, tmp_path / "a", "+++++++", rates.Sequential(0.8, 0.2))
+    assert (found.shown, found.runs) == (3, 3)
+    found, commands, _ = series(monkeypatch, tmp_path / "b", "0000000", rates.Fixed(5))
+    assert (found.runs, len(commands)) == (0, reproduce.TOO_MANY)
+    assert found.describe() == "no run that tried it; 3 more tried nothing"
+
+
+def test_a_child_that_cannot_run_says_why(tmp_path: Path) -> None:
+    run = run_child(["--nemesis", "brigde"], tmp_path)
+    assert (run.code, run.folder) == (64, None)
+    assert "did you mean 'bridge'" in run.problem
+
+
+# The command.
+
+
+def harness(capsys: pytest.CaptureFixture[str], *argv: str) -> tuple[int, str, str]:
+    code = guarded(lambda: cli.main(["reproduce", *argv], prog_name="harness", standalone_mode=False))
+    output = capsys.readouterr()
+    return code, output.out, output.err
+
+
+def test_without_arguments_it_lists_the_findings(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = harness(capsys)
+    assert code == 0
+    assert len(out.splitlines()) == len(record.read_findings())
+
+
+@pytest.mark.parametrize(
+    ("argv", "said"),
+    [
+        (["77"], "'77' is no finding (there are 1 to"),
+        (["9"], "finding 9: no run shows it"),
+        (["5", "--runs", "3", "--show", "0.8"], "--runs and --show or --gone exclude each other"),
+        (["5", "--show", "0.2", "--gone", "0.5"], "0 < gone < show < 1"),
+        (["5", "--hours", "3"], "--hours is for --all"),
+        (["5", "--anomaly", "lost"], "a finding has its own signature"),
+        (["5", "--version", "4.9"], "4.9"),
+        (["--all", "--record", "/nowhere/at/all"], "no findings there"),
+        (["/etc/passwd"], "/etc/passwd"),
+        (["/etc"], "no effective.toml"),
+    ],
+)
+def test_bad_input_is_one_line(capsys: pytest.CaptureFixture[str], argv: list[str], said: str) -> None:
+    code, _, err = harness(capsys, *argv)
+    assert code == 64
+    assert said in err
+    assert len(err.strip().splitlines()) == 1
+
+
+def test_a_plan_is_run_with_a_seed_of_its_own(tmp_path: Path) -> None:
+    path = tmp_path / "plan.toml"
+    path.write_text(Plan(seed=7).to_toml())
+    subject = reproduce.of_path(path, ["lost"])
+    assert subject.args == ["--plan", str(path)]
+    assert subject.seeded
+    assert subject.signature == LOST
