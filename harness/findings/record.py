@@ -8,7 +8,7 @@
 
     [signature]
     anomalies = ["lost"]
-    log = "ha housekeeping, found this connection"
+    log_line = "ha housekeeping, found this connection"
 
     [[measured]]
     shown = 10
@@ -171,12 +171,12 @@ def read_finding(path: Path) -> Finding:
 
 def read_signature(table: Table) -> Signature:
     """Raises PlanError."""
-    anomalies, pattern = table.strings("anomalies"), table.get("log", str, "")
+    anomalies, pattern = table.strings("anomalies"), table.get("log_line", str, "")
     check(anomalies, f"{table.where}: {table.prefix}anomalies", anomalies, "a list with at least one name")
     try:
         log = re.compile(pattern) if pattern else None
     except re.error as problem:
-        raise PlanError(f"{table.where}: {table.prefix}log is no regular expression: {problem}") from None
+        raise PlanError(f"{table.where}: {table.prefix}log_line is no regular expression: {problem}") from None
     found = Signature(anomalies, table.get("permitted", bool, False), log)
     table.reject_unknown()
     return found

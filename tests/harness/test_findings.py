@@ -87,7 +87,7 @@ def test_a_series_is_added_and_read_again(tmp_path: Path) -> None:
         ('command = "--nemesis bridge"', "", "either a command, or by_hand"),
         ('command = "--nemesis bridge"', "command = '--nemesis \"bridge'", "command: No closing quotation"),
         ('["lost"]', "[]", "anomalies is ()"),
-        ('["lost"]', '["lost"]\nlog = "("', "log is no regular expression"),
+        ('["lost"]', '["lost"]\nlog_line = "("', "log_line is no regular expression"),
         ("shown = 2", "shown = 6", "a number from 0 to that of the runs"),
         ("runs = 5", "runs = 5\nwhen = 7", "when is 7; a date is right"),
         ("title =", "titel =", "title is ''"),
