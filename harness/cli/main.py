@@ -18,6 +18,7 @@ from harness.batch.command import batch
 from harness.boundary import FAILURE, Commands, Progress, guarded
 from harness.check.history_options import of_histories
 from harness.cli.listing import list_
+from harness.cli.nightly import nightly
 from harness.cli.parts import store_option
 from harness.cli.reproduce import reproduce
 from harness.cli.run import run
@@ -38,6 +39,7 @@ def cli() -> None:
 cli.add_command(run)
 cli.add_command(list_)
 cli.add_command(batch)
+cli.add_command(nightly)
 cli.add_command(reproduce)
 cli.add_command(trends)
 

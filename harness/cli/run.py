@@ -20,9 +20,10 @@ from harness import terminal
 from harness.cli.parts import duration, store_option
 from harness.nemesis.effective import by_times
 from harness.parts import registry
+from harness.parts.named import named_faults
 from harness.plan.defaults import default_fault, default_workload
-from harness.plan.plan import NemesisPlan, Plan, PlanError
-from infra.options import OptionError, OptionSpec, assignments, seconds
+from harness.plan.plan import Plan, PlanError
+from infra.options import OptionSpec
 from infra.systems.api import TOPOLOGIES
 from results.durable import write_text
 from results.store import Store
@@ -352,7 +353,7 @@ def _with_nemeses(plan: Plan, given: Mapping[str, Any], options: Mapping[str, An
     chosen, strikes = plan.nemeses, plan.strikes
     if "nemesis" in given:
         strikes = ()
-        chosen = _named(given["nemesis"])
+        chosen = named_faults(given["nemesis"])
     changes = {
         field: given[option]
         for option, field in (("interval", "every_s"), ("duration", "for_s"), ("target", "target"))
@@ -370,28 +371,6 @@ def _with_nemeses(plan: Plan, given: Mapping[str, Any], options: Mapping[str, An
             )
         )
     return replace(plan, nemeses=tuple(found), strikes=strikes)
-
-
-def _named(text: str) -> tuple[NemesisPlan, ...]:
-    """`a, b every=30s target=master delay=50ms` -> two nemeses."""
-    parts = [part.split() for part in text.split(",") if part.strip()]
-    if not parts:
-        raise PlanError("--nemesis is empty; none is right for a run without faults")
-    if any(words[0] == "none" for words in parts):
-        if len(parts) > 1:
-            raise PlanError("--nemesis none cannot be combined with faults; leave it out")
-        return ()
-    found = []
-    for name, *words in parts:
-        try:
-            own = assignments(words, f"--nemesis {name}")
-            base = NemesisPlan(registry.fault_class(name).name)
-            every = seconds(own.pop("every", base.every_s), f"--nemesis {name}: every")
-            length = seconds(own.pop("for", base.for_s), f"--nemesis {name}: for")
-        except OptionError as problem:
-            raise PlanError(str(problem)) from None
-        found.append(NemesisPlan(base.fault, every, length, own.pop("target", None), own))
-    return tuple(found)
 
 
 def _pair(text: str) -> tuple[str, str]:

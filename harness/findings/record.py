@@ -78,6 +78,7 @@ class Finding:
     command   options of `harness run`; "": no run shows it, and `by_hand` says what does (Markdown).
     cause     class and method; "": not known yet.
     upstream  where the project's own people speak of it; "": nowhere that we know of.
+    topologies  where it was seen; empty: anywhere. brings: other anomalies that come with it.
     kept      whether runs may share a cluster: not where it needs servers that have just been started.
     remark    what the rates do not say (Markdown).
     """
@@ -91,6 +92,8 @@ class Finding:
     signature: Signature | None = None
     cause: str = ""
     upstream: str = ""
+    topologies: tuple[str, ...] = ()
+    brings: tuple[str, ...] = ()
     kept: bool = False
     remark: str = ""
     measured: Sequence[Measured] = field(default_factory=tuple)
@@ -99,6 +102,11 @@ class Finding:
     def file(self) -> str:
         """Its name in a folder, without a suffix."""
         return f"{self.id:02d}-{self.name}"
+
+    def applies(self, version: str, topology: str) -> bool:
+        """Whether it was seen with servers of this version (`5.1.1+5.5.0` of a mixed cluster), on this topology."""
+        seen = {word for one in self.measured if one.shown for word in one.version.split("+")}
+        return bool(seen & set(version.split("+"))) and (not self.topologies or topology in self.topologies)
 
     def args(self) -> list[str]:
         """The options of the command, as words."""
@@ -160,6 +168,8 @@ def read_finding(path: Path) -> Finding:
     finding = Finding(
         id=int(named[1]),
         name=named[2],
+        topologies=table.strings("topologies"),
+        brings=table.strings("brings"),
         kept=table.get("kept", bool, False),
         signature=read_signature(table.table("signature")) if texts["command"] else None,
         measured=tuple(_measured(one) for one in table.tables("measured")),

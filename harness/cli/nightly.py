@@ -1,0 +1,95 @@
+"""The command `harness nightly`: runs of a matrix until the time is up."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+import time
+from pathlib import Path
+
+import click
+
+from harness import terminal
+
+
+@click.command()
+@click.argument("matrix_file", required=False, type=click.Path(path_type=Path), metavar="[MATRIX.toml]")
+@click.option("--hours", type=click.FloatRange(0, min_open=True), default=8.0, show_default=True, help="Time budget.")
+@click.option("--runs", type=click.IntRange(1), help="End after so many runs.")
+@click.option("--option", "options", multiple=True, metavar="OPTION", help='Option for the runs: "--cluster local".')
+@click.option("--dry-run", is_flag=True, help="Print the cells in their order, and what cannot be; start nothing.")
+@click.option(
+    "--page",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="The page with the results.  [default: nightly.html in the store]",
+)
+@click.option(
+    "--record",
+    "folder",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Folder of the known findings.  [default: that of the harness]",
+)
+@click.option(
+    "--store",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=Path("results/nightly"),
+    show_default=True,
+    help="Folder of the store.",
+)
+def nightly(
+    matrix_file: Path | None,
+    hours: float,
+    runs: int | None,
+    options: tuple[str, ...],
+    dry_run: bool,
+    page: Path | None,
+    folder: Path | None,
+    store: Path,
+) -> None:
+    """Run the cells of a matrix until the time is up; a second call goes on where the first one ended.
+
+    What never ran comes first, so that all pairs (of a fault and a topology, a version and a workload, ...) are covered
+    soon; between these what failed last, what ran with other code, and what ran longest ago. Runs of one shape share a
+    cluster. The exit code is 1 where an anomaly showed that no finding of the record explains, 3 where the harness
+    failed, 0 otherwise (docs/nightly.md).
+
+    \b
+    harness nightly --hours 8
+    harness nightly my-matrix.toml --runs 20 --option "--cluster local"
+    """
+    from random import Random
+
+    from harness.findings import record
+    from harness.nightly import ledger, matrix, night
+    from harness.nightly.page import night_page
+    from results.durable import write_text
+
+    findings = record.read_findings(folder or record.DATA)
+    found = matrix.read_matrix(matrix_file or matrix.DEFAULT)
+    if dry_run:
+        terminal.say_all(ledger.in_order(found.cells, ledger.read_ledger(store), Random(0)))
+        terminal.say_all(f"not in the matrix: {count} combinations: {why}" for why, count in found.impossible.items())
+        return
+    began = time.monotonic()
+    terminal.say(f"nightly: {len(found.cells)} cells, {hours:g} h")
+    result = night.Night()
+    try:
+        night.run_night(
+            found,
+            findings,
+            store,
+            terminal.say,
+            result,
+            until=began + hours * 3600,
+            most=runs,
+            extra=[word for text in options for word in shlex.split(text)],
+        )
+    finally:
+        path = page or store / "nightly.html"
+        if result.entries:
+            write_text(path, night_page(found, result, ledger.read_ledger(store), findings), "the page")
+            terminal.say(
+                f"{len(result.entries)} runs, {len(result.new)} with new findings; {result.ended}; page {path}"
+            )
+    sys.exit(result.verdict.exit_code)

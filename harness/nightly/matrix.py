@@ -1,0 +1,182 @@
+"""The matrix: which runs there are, as products of lists in TOML.
+
+    time_limit = "60s"
+
+    [[cells]]
+    workload = ["log", "queue"]
+    version = ["5.5.0", "5.3.3"]
+    nemesis = ["hammer-time", "power-failure target=all"]
+    options = "--rate 500"
+
+A list that is left out is everything that is installed: all workloads, all topologies of a workload, all versions of
+a topology, all faults, all clients of a workload. Only the profile is the strictest one. So a new plug-in is in the
+matrix when it is installed. A combination that cannot be (a fault needs an option, or a role that the topology does
+not have) is left out, and its reason is told.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import product
+from pathlib import Path
+from typing import Any, Final
+
+from harness.parts import registry
+from harness.parts.named import named_faults
+from harness.parts.resolve import resolve
+from harness.plan.plan import ClusterPlan, Plan, PlanError, ServerPlan
+from harness.plan.table import Table, check
+from harness.run import lifecycle
+from infra.machines.api import SettingsError
+from infra.options import OptionError, suggest
+from infra.systems.api import TOPOLOGIES
+from results.reading import read_toml
+
+DEFAULT: Final = Path(__file__).with_name("matrix.toml")
+"""Everything."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One run of the matrix. Empty: the workload's, or the topology's, own.
+
+    nemesis  as on the command line, with options: `packet-delay delay=50ms`, or none.
+    options  more of `harness run`.
+    """
+
+    workload: str
+    topology: str
+    version: str
+    profile: str
+    client: str
+    nemesis: str
+    options: str = ""
+
+    @property
+    def shape(self) -> tuple[str, ...]:
+        """Cells of one shape can share a cluster."""
+        return self.topology, self.version, self.profile, self.client, self.options
+
+    @property
+    def name(self) -> str:
+        """Unique in a matrix, and the same every night."""
+        words = (self.workload, self.topology, self.version, self.profile, self.client, self.nemesis, self.options)
+        return " / ".join(word for word in words if word)
+
+    def pairs(self) -> Iterator[tuple[tuple[int, str], tuple[int, str]]]:
+        """Every two of its properties."""
+        words = list(enumerate((self.workload, self.topology, self.version, self.profile, self.client, self.nemesis)))
+        for i, first in enumerate(words):
+            for second in words[i + 1 :]:
+                yield first, second
+
+    def args(self, *, reused: bool) -> list[str]:
+        """Options of `harness run`. `reused`: those that say what a cluster is were said when it was made."""
+        found = ["--workload", self.workload, "--nemesis", self.nemesis]
+        found += ["--client", self.client] if self.client else []
+        if not reused:
+            found += ["--topology", self.topology, "--version", self.version]
+            found += ["--profile", self.profile] if self.profile else []
+            found += shlex.split(self.options)
+        return found
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """cells  what can be run. impossible: reason -> how many combinations it takes out.
+    time_limit  of a run, as `harness run` takes it.
+    """
+
+    cells: Sequence[Cell]
+    time_limit: str = "60s"
+    impossible: dict[str, int] = field(default_factory=dict)
+
+
+def read_matrix(path: Path = DEFAULT) -> Matrix:
+    """Raises PlanError where the file is wrong, or no cell is left."""
+    try:
+        table = Table(read_toml(path), str(path), "")
+    except OSError as problem:
+        raise PlanError(f"{path}: the matrix cannot be read: {problem.strerror}") from None
+    except ValueError as problem:
+        raise PlanError(f"{path}: {problem}") from None
+    time_limit = f"{table.seconds('time_limit', 60.0):g}s"
+    found: dict[str, Cell] = {}
+    known: dict[Cell, str | None] = {}
+    impossible: dict[str, int] = {}
+    for entry in table.tables("cells"):
+        for cell in _product(entry):
+            alike = replace(cell, version="")  # whether it can be does not depend on the version
+            if alike not in known:
+                known[alike] = _why_not(cell)
+            why = known[alike]
+            if why is None:
+                found.setdefault(cell.name, cell)
+            else:
+                impossible[why] = impossible.get(why, 0) + 1
+    table.reject_unknown()
+    check(found, f"{path}: the matrix", "without a cell", "at least one [[cells]] table with a possible combination")
+    return Matrix(list(found.values()), time_limit, impossible)
+
+
+def _product(entry: Table) -> Iterator[Cell]:
+    """All combinations of a `[[cells]]` table, the impossible ones included."""
+    workloads = _names(entry, "workload", registry.WORKLOADS)
+    topologies = _names(entry, "topology", TOPOLOGIES)
+    nemeses = list(entry.strings("nemesis")) or [*_faults(), "none"]
+    given = {key: list(entry.strings(key)) for key in ("version", "profile", "client")}
+    options = entry.get("options", str, "")
+    entry.reject_unknown()
+    for workload in workloads:
+        owner = registry.workload_class(workload)
+        clients = [c for c in owner.clients if not given["client"] or c in given["client"]] or [""]
+        for topology in (t for t in owner.topologies if t in topologies):
+            versions = [v for v in _versions(topology) if not given["version"] or v in given["version"]]
+            known = registry.topology_class(topology).profiles
+            profiles = [p for p in known if p in given["profile"]] or list(known[:1]) or [""]
+            for version, profile, client, nemesis in product(versions, profiles, clients, nemeses):
+                yield Cell(workload, topology, version, profile, client, nemesis, options)
+
+
+def _names(entry: Table, key: str, group: str) -> list[str]:
+    """The names that a table gives, or all. Raises PlanError for one that there is not."""
+    known = [name for name in registry.names(group) if registry.find(group, name).name == name]
+    named = list(entry.strings(key)) or known
+    for name in named:
+        if name not in known:
+            raise PlanError(f"{entry.where}: {entry.prefix}no {key} {name!r}{suggest(name, known)}")
+    return named
+
+
+def _faults() -> list[str]:
+    names = registry.names(registry.NEMESES)
+    return [name for name in names if registry.fault_class(name).name == name]
+
+
+def _versions(topology: str) -> list[str]:
+    known = registry.topology_class(topology).known_versions()
+    return [name.split()[-1] for name, said in known.items() if not said.startswith("not available")]
+
+
+def _why_not(cell: Cell) -> str | None:
+    """Why a combination cannot be, or None. Nothing is started."""
+    try:
+        plan = Plan(
+            workload=cell.workload,
+            client=cell.client or None,
+            cluster=ClusterPlan(),
+            server=ServerPlan(topology=cell.topology, version=cell.version, profile=cell.profile or None),
+            nemeses=() if cell.nemesis == "none" else named_faults(cell.nemesis),
+        )
+        lifecycle.check(resolve(plan))
+    except (OptionError, SettingsError) as problem:
+        return str(problem)
+    return None
+
+
+def shares(cell: Cell) -> bool:
+    """Whether its runs can share a cluster with others."""
+    owner: Any = registry.workload_class(cell.workload)
+    return bool(owner.reusable)

@@ -1,0 +1,150 @@
+"""`harness nightly`: runs of the matrix until the time is up, each judged by what is known already."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from random import Random
+from typing import Final
+
+from harness.check.judging import judge_stored
+from harness.findings.record import Finding
+from harness.findings.signature import Sight
+from harness.nightly.ledger import Entry, append, code_digest, next_batch, read_ledger
+from harness.nightly.matrix import Cell, Matrix, shares
+from harness.series.child import ChildRun, run_child
+from harness.series.shared import SharedCluster
+from results.errors import ExpectedError
+from results.record import RunRecord
+from results.verdict import Judgement, Verdict
+
+_GAVE_UP: Final = 5
+"""So many runs in a row without a history: the machine is broken, and the night is over."""
+
+
+@dataclass
+class Night:
+    """What one call ran, and why it ended."""
+
+    entries: list[Entry] = field(default_factory=list)
+    ended: str = "interrupted"
+
+    @property
+    def new(self) -> list[Entry]:
+        """Runs with anomalies that no finding explains."""
+        return [entry for entry in self.entries if entry.new]
+
+    @property
+    def failures(self) -> list[Entry]:
+        """Runs in which the harness itself failed."""
+        return [entry for entry in self.entries if entry.verdict == Verdict.HARNESS_FAILURE.value]
+
+    @property
+    def verdict(self) -> Verdict:
+        """`invalid` by new findings, `harness-failure` by failures of the harness; known findings are no news."""
+        if self.new:
+            return Verdict.INVALID
+        return Verdict.HARNESS_FAILURE if self.failures else Verdict.VALID
+
+
+def run_night(
+    matrix: Matrix,
+    findings: Sequence[Finding],
+    store: Path,
+    say: Callable[[str], None],
+    night: Night,
+    *,
+    until: float,
+    most: int | None = None,
+    extra: Sequence[str] = (),
+) -> None:
+    """Run cells until a time (`time.monotonic`) or a number of runs. The ledger in the store tells what ran before.
+
+    night  gets the runs as they end. extra: options for every run. Raises `signals.Stopped` after a stop signal.
+    """
+    rng, broken = Random(), 0
+
+    def over() -> str:
+        if time.monotonic() >= until:
+            return "the time is up"
+        if most is not None and len(night.entries) >= most:
+            return f"{most} runs"
+        return f"{broken} runs in a row had no history: {night.entries[-1].why}" if broken >= _GAVE_UP else ""
+
+    while not over():
+        batch = next_batch(matrix.cells, read_ledger(store), rng, datetime.now())
+        with SharedCluster() as cluster:
+            for cell in batch:
+                if over():
+                    break
+                began = time.monotonic()
+                run = _run(cell, cluster, store, ["--time-limit", matrix.time_limit, *extra])
+                entry = _entry(cell, run, findings, time.monotonic() - began)
+                if run.stopped is not None:
+                    raise run.stopped
+                append(store, entry)
+                night.entries.append(entry)
+                broken = 0 if entry.folder else broken + 1
+                cluster.after(run, sound=entry.verdict == Verdict.VALID.value)
+                say(describe(entry))
+    night.ended = over()
+
+
+def describe(entry: Entry) -> str:
+    """One line."""
+    news = f"  NEW {', '.join(entry.new)}" if entry.new else ""
+    known = f"  known {', '.join(map(str, entry.known))}" if entry.known else ""
+    why = f"  {entry.why}" if entry.verdict in ("harness-failure", "unknown") else ""
+    return f"  {entry.verdict:<15}  {entry.seconds:4.0f} s  {entry.cell}{news}{known}{why}"
+
+
+def _run(cell: Cell, cluster: SharedCluster, store: Path, options: Sequence[str]) -> ChildRun:
+    """A run on the shared cluster. Where it cannot run there (a fault needs a disk that this cluster was not started
+    with), on a new one.
+    """
+    if not shares(cell):
+        return run_child([*cell.args(reused=False), *options], store)
+    reused = bool(cluster.run_id)
+    run = run_child([*cell.args(reused=reused), *options, *cluster.options()], store)
+    if reused and run.folder is None and run.stopped is None:
+        cluster.remove()
+        run = run_child([*cell.args(reused=False), *options, *cluster.options()], store)
+    return run
+
+
+def _entry(cell: Cell, run: ChildRun, findings: Sequence[Finding], seconds: float) -> Entry:
+    def made(verdict: Verdict, why: str, **more: object) -> Entry:
+        now = datetime.now().isoformat(timespec="seconds")
+        return Entry(cell.name, now, verdict.value, why, round(seconds, 1), code=code_digest(), **more)  # type: ignore[arg-type]
+
+    if run.folder is None:
+        return made(Verdict.HARNESS_FAILURE, f"there was no run: {run.problem}")
+    try:
+        record, judgement = judge_stored(run.folder)
+    except ExpectedError as problem:
+        return made(Verdict.HARNESS_FAILURE, str(problem), folder=str(run.folder.path))
+    known, new = sort_anomalies(record, judgement, findings, cell.topology)
+    return made(judgement.verdict, judgement.reason, folder=str(run.folder.path), new=new, known=known)
+
+
+def sort_anomalies(
+    record: RunRecord, judgement: Judgement, findings: Sequence[Finding], topology: str
+) -> tuple[list[int], list[str]]:
+    """Ids of the findings that a run shows, and the names of anomalies that none of these explains.
+
+    A finding explains its own anomalies, and those that it brings with it, in the versions and on the topologies where
+    it was seen. What is permitted or doubtful is nobody's.
+    """
+    left = {a.name for a in judgement.anomalies if a.legal is None and a.doubt is None}
+    known = []
+    explained: set[str] = set()
+    for finding in findings:
+        if finding.signature is None or not finding.applies(record.version, topology):
+            continue
+        if left & set(finding.signature.anomalies) and (finding.signature.look(record, judgement).sight == Sight.SHOWN):
+            known.append(finding.id)
+            explained |= {*finding.signature.anomalies, *finding.brings}
+    return known, sorted(left - explained)
