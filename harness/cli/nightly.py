@@ -6,16 +6,19 @@ import shlex
 import sys
 import time
 from pathlib import Path
+from random import Random
 
 import click
 
 from harness import terminal
+from harness.plan.plan import PlanError
 
 
 @click.command()
 @click.argument("matrix_file", required=False, type=click.Path(path_type=Path), metavar="[MATRIX.toml]")
 @click.option("--hours", type=click.FloatRange(0, min_open=True), default=8.0, show_default=True, help="Time budget.")
 @click.option("--runs", type=click.IntRange(1), help="End after so many runs.")
+@click.option("--part", metavar="I/N", help="Only the I-th of N parts of the matrix: N machines share a night.")
 @click.option("--option", "options", multiple=True, metavar="OPTION", help='Option for the runs: "--cluster local".')
 @click.option("--dry-run", is_flag=True, help="Print the cells in their order, and what cannot be; start nothing.")
 @click.option(
@@ -41,6 +44,7 @@ def nightly(
     matrix_file: Path | None,
     hours: float,
     runs: int | None,
+    part: str | None,
     options: tuple[str, ...],
     dry_run: bool,
     page: Path | None,
@@ -58,8 +62,6 @@ def nightly(
     harness nightly --hours 8
     harness nightly my-matrix.toml --runs 20 --option "--cluster local"
     """
-    from random import Random
-
     from harness.findings import record
     from harness.nightly import ledger, matrix, night
     from harness.nightly.page import night_page
@@ -67,6 +69,8 @@ def nightly(
 
     findings = record.read_findings(folder or record.DATA)
     found = matrix.read_matrix(matrix_file or matrix.DEFAULT)
+    if part is not None:
+        found = found.part(*_part(part))
     if dry_run:
         terminal.say_all(ledger.in_order(found.cells, ledger.read_ledger(store), Random(0)))
         terminal.say_all(f"not in the matrix: {count} combinations: {why}" for why, count in found.impossible.items())
@@ -93,3 +97,11 @@ def nightly(
                 f"{len(result.entries)} runs, {len(result.new)} with new findings; {result.ended}; page {path}"
             )
     sys.exit(result.verdict.exit_code)
+
+
+def _part(text: str) -> tuple[int, int]:
+    """`2/4` -> (2, 4). Raises PlanError."""
+    first, _, second = text.partition("/")
+    if first.isdigit() and second.isdigit() and 1 <= int(first) <= int(second) <= 1000:
+        return int(first), int(second)
+    raise PlanError(f"--part {text!r}: I/N with 1 <= I <= N is right, such as 2/4")

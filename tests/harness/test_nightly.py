@@ -111,6 +111,13 @@ def test_options_of_a_cell() -> None:
     assert "--topology" not in cell.args(reused=True)
 
 
+def test_parts_share_the_matrix_shape_by_shape() -> None:
+    whole = Matrix([c for v in ("5.5.0", "5.4.0", "5.3.3", "5.2.0") for c in cells("none", "bridge", version=v)])
+    parts = [whole.part(i, 3) for i in (1, 2, 3)]
+    assert sorted(c.name for part in parts for c in part.cells) == sorted(c.name for c in whole.cells)
+    assert sum(len({c.shape for c in part.cells}) for part in parts) == 4
+
+
 # Whose turn it is.
 
 
@@ -303,6 +310,9 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
         "register / dledger / 0.4.0 / bridge",
         "register / dledger / 0.4.0 / none",
     ]
+    code = guarded(lambda: cli.main(["nightly", str(path), "--part", "3/2"], standalone_mode=False))
+    assert code == 64
+    assert "I/N with 1 <= I <= N is right" in capsys.readouterr().err
     code = guarded(lambda: cli.main(["nightly", str(tmp_path / "none.toml")], standalone_mode=False))
     assert code == 64
     assert "the matrix cannot be read" in capsys.readouterr().err
