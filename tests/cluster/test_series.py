@@ -1,0 +1,54 @@
+"""Series of real runs: a night of two cells on one kept cluster, and a known finding that is reproduced."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from harness.findings import record, reproduce
+from harness.findings.rates import Fixed
+from harness.nightly import night
+from harness.nightly.ledger import read_ledger
+from harness.nightly.matrix import read_matrix
+from infra.machines import kept
+
+pytestmark = pytest.mark.cluster
+
+MATRIX = """
+time_limit = "8s"
+[[cells]]
+workload = ["log"]
+topology = ["master-slave"]
+version = ["5.5.0"]
+client = ["remoting"]
+nemesis = ["none", "kill-random-processes every=6s for=2s"]
+options = "--cluster local --nodes 3"
+"""
+
+
+def test_a_night_of_two_cells(tmp_path: Path) -> None:
+    before = set(kept.all_kept())
+    path = tmp_path / "matrix.toml"
+    path.write_text(MATRIX)
+    found = read_matrix(path)
+    result = night.Night()
+    night.run_night(found, record.read_findings(), tmp_path, print, result, until=float("inf"), most=2)
+    assert {e.cell for e in read_ledger(tmp_path)} == {cell.name for cell in found.cells}
+    assert all(e.folder for e in result.entries), [e.why for e in result.entries]
+    clusters = [json.loads((Path(e.folder) / "environment.json").read_text())["run_id"] for e in result.entries]
+    if result.entries[0].verdict == "valid":
+        assert clusters[0] == clusters[1]
+    assert not result.failures
+    assert set(kept.all_kept()) == before
+
+
+def test_a_known_finding_shows_again(tmp_path: Path) -> None:
+    finding = record.find(record.read_findings(), "18")
+    assert finding is not None
+    said: list[str] = []
+    subject = reproduce.of_finding(finding)
+    series = reproduce.reproduce(subject, Fixed(1), ["--cluster", "local", "--time-limit", "15"], tmp_path, said.append)
+    assert (series.shown, series.runs, series.not_tried) == (1, 1, 0), said
+    assert series.version == "5.5.0"
