@@ -10,6 +10,7 @@ from checkers.dead_disk import DeadDisks
 from checkers.durable import DurableFiles
 from checkers.spinning import Spinning
 from checkers.starvation import describe
+from checkers.terms import Terms
 from checkers.wellformed import WellFormed
 from harness.api import Workload
 from harness.parts import registry
@@ -42,7 +43,7 @@ def judge_by(record: RunRecord, checkers: Sequence[Checker]) -> Judgement:
     first = judge(record, [WellFormed()])
     if first.verdict != Verdict.VALID:
         return first
-    more = [checker() for checker in (DurableFiles, DeadDisks, Spinning) if checker.concerns(record)]
+    more = [checker() for checker in (DurableFiles, DeadDisks, Spinning, Terms) if checker.concerns(record)]
     found = judge(record, [*checkers, *more]).results
     return Judgement([*first.results, *found, *_machine(record), *_ending(record)])
 

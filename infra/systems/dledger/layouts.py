@@ -39,3 +39,8 @@ DLEDGER_FILES: Final[Mapping[str, FileKind]] = {
     "checkpoint": FileKind("**/dledger-*/checkpoint"),
 }
 """Of whatever server keeps a DLedger log: a broker, a controller, a member of a plain group."""
+
+WIPED: Final[Mapping[str, str]] = dict.fromkeys(
+    ("term-went-back", "voted-twice"), "the disk with this member's term and vote was replaced by an empty one"
+)
+"""What is permitted of a member of a Raft group after the loss of its data."""
