@@ -13,7 +13,10 @@ from typing import Any, Final, Literal
 CLIENTS: Final = "clients"
 """In place of a node among those that a node does not hear: all clients."""
 
-EffectKind = Literal["down", "cut-off", "slow", "unsynced-lost", "disk-dead", "data-lost", "data-damaged"]
+EffectKind = Literal["down", "cut-off", "slow", "unsynced-lost", "disk-full", "disk-dead", "data-lost", "data-damaged"]
+
+AT_DISKS: Final[Collection[EffectKind]] = ("unsynced-lost", "disk-full", "disk-dead", "data-damaged")
+"""After these, the files of the stopped servers may hold other things than the servers had acknowledged."""
 
 
 @dataclass(frozen=True)
@@ -24,6 +27,7 @@ class Effect:
     cut-off        the node gets nothing from the peers; a peer may be `clients`.
     slow           the servers of these kinds work, but late: a disk that stalls, a clock that drifts, a full link.
     unsynced-lost  what the servers of these kinds had not synced to their disk is gone.
+    disk-full      a write of theirs that needs room fails.
     disk-dead      no write of theirs reaches the disk.
     data-lost      all that the servers of these kinds had on their disk is gone, synced or not.
     data-damaged   files of the servers of these kinds hold other bytes than were written, and stay so.

@@ -8,6 +8,7 @@ from typing import Final
 from checkers.api import Checker, judge
 from checkers.dead_disk import DeadDisks
 from checkers.durable import DurableFiles
+from checkers.replica_files import ReplicaFiles
 from checkers.spinning import Spinning
 from checkers.starvation import describe
 from checkers.terms import Terms
@@ -43,7 +44,7 @@ def judge_by(record: RunRecord, checkers: Sequence[Checker]) -> Judgement:
     first = judge(record, [WellFormed()])
     if first.verdict != Verdict.VALID:
         return first
-    more = [checker() for checker in (DurableFiles, DeadDisks, Spinning, Terms) if checker.concerns(record)]
+    more = [checker() for checker in (DurableFiles, DeadDisks, Spinning, Terms, ReplicaFiles) if checker.concerns(record)]
     found = judge(record, [*checkers, *more]).results
     return Judgement([*first.results, *found, *_machine(record), *_ending(record)])
 

@@ -21,7 +21,7 @@ from infra.machines.api import Cluster, InfraError, Node, SettingsError, Share
 from infra.machines.primitives.bits import FileKind
 from infra.options import NoOptions
 from infra.systems.api import REPLICATION, Launch, Server, ServerSettings, Status
-from infra.systems.dledger.layouts import DLEDGER_FILES, WIPED
+from infra.systems.dledger.layouts import DAMAGED, DLEDGER_FILES, WIPED
 from infra.systems.java import (
     DATA,
     LIB,
@@ -172,7 +172,7 @@ class RocketmqTopology(ABC):
         """
         place = next(place for place in self._places.values() if place.group is not None)
         flush = self.configured(BROKER, place).get("flushDiskType", "ASYNC_FLUSH")
-        permitted: dict[EffectKind, Mapping[str, str]] = {}
+        permitted: dict[EffectKind, Mapping[str, str]] = {"data-damaged": DAMAGED}
         if self.traits.raft_log or self.controllers():
             permitted["data-lost"] = WIPED
         if not self.traits.raft_log and flush == "ASYNC_FLUSH":
