@@ -33,12 +33,14 @@ class Effect:
     data-damaged   files of the servers of these kinds hold other bytes than were written, and stay so.
 
     servers  kinds of servers; empty: all of the node.
+    quota    it takes processor time from them: they wait for a processor although the machine has one.
     """
 
     kind: EffectKind
     node: str
     servers: tuple[str, ...] = ()
     peers: tuple[str, ...] = ()
+    quota: bool = False
 
     def to_json(self) -> dict[str, Any]:
         """As it is in the journal."""
@@ -47,6 +49,8 @@ class Effect:
             found["servers"] = list(self.servers)
         if self.peers:
             found["peers"] = list(self.peers)
+        if self.quota:
+            found["quota"] = True
         return found
 
     @staticmethod
@@ -57,6 +61,7 @@ class Effect:
             str(reported["node"]),
             tuple(reported.get("servers", ())),
             tuple(reported.get("peers", ())),
+            bool(reported.get("quota", False)),
         )
 
 
