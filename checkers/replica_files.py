@@ -38,6 +38,7 @@ class Files:
     unindexed  (position, key of a queue, offset, why) of messages that no entry of their queue leads to.
     units      key of a queue -> the highest offset with a message.
     dangling   (key, offset, position) of entries that lead to no message.
+    problems   what could not be read, one line each: bytes that are no record, a damaged file.
     """
 
     node: str
@@ -47,6 +48,7 @@ class Files:
     unindexed: list[tuple[int, str, int, str]] = field(default_factory=list)
     units: dict[str, int] = field(default_factory=dict)
     dangling: list[tuple[str, int, int]] = field(default_factory=list)
+    problems: Sequence[str] = ()
 
 
 class ReplicaFiles:
@@ -60,7 +62,9 @@ class ReplicaFiles:
         return run.path is not None and any(run.path.glob(f"nodes/*/{FILE}"))
 
     def check(self, run: RunRecord) -> CheckResult:
-        """`stats`: node -> `entries`, and `until`: what is committed there; `compared`: entries, over all pairs."""
+        """`stats`: node -> `entries`, and `until`: what is committed there; `compared`: entries, over all pairs;
+        `problems`: what could not be read.
+        """
         files = list(read_files(run.path)) if run.path is not None else []
         until = committed(run)
         found: list[Anomaly] = []
@@ -75,13 +79,15 @@ class ReplicaFiles:
         about = {of.node: {"entries": len(of.entries), "until": until.get(of.node)} for of in files}
         left_out = [of.node for of in files if of.node not in until]
         told = f"; not compared, because nothing is known to be committed there: {', '.join(left_out)}"
+        problems = [f"{of.node}: {problem}" for of in files for problem in of.problems]
         valid = f"{many(len(files), 'replica')}, {many(compared, 'entry', 'entries')} compared in pairs"
+        valid += f"; could not be read: {problems[0]}" if problems else ""
         unknown = None if compared or len(files) < 2 else "no two replicas could be compared"
         return settled(
             self.name,
             run,
             found[:_SHOWN],
-            {**about, "compared": compared},
+            {**about, "compared": compared, "problems": problems},
             valid + (told if left_out else ""),
             unknown and unknown + (told if left_out else ""),
         )
@@ -93,7 +99,7 @@ def read_files(folder: Path) -> Iterator[Files]:
         with open_summary(path) as lines:
             try:
                 head = json.loads(next(lines))["head"]
-                found = Files(path.parent.name, head["group"], head["files"])
+                found = Files(path.parent.name, head["group"], head["files"], problems=head["problems"])
                 for line in lines:
                     _take(found, json.loads(line))
             except (StopIteration, KeyError, TypeError, ValueError) as problem:
