@@ -268,6 +268,12 @@ def test_every_kind_of_effect_has_a_style_and_a_word() -> None:
     assert sum("url(#tile-" in swatch for swatch in drawn.values()) == 7
 
 
+def test_a_label_names_all_nodes_that_were_struck() -> None:
+    effects = [Effect("down", "n1"), Effect("down", "n2"), Effect("cut-off", "n3", peers=("n1",))]
+    assert FaultInterval("power-failure", 1, 1, 9, {"n1": None}, effects=effects).label == "#1 power-failure n1 n2"
+    assert FaultInterval("disk", 2, 1, 9, {"n1 disk": None}, effects=effects[:1]).label == "#2 disk n1 disk"
+
+
 def test_a_band_shows_what_the_fault_did_and_what_was_measured() -> None:
     effects = [Effect("down", "n1"), Effect("unsynced-lost", "n1")]
     fault = FaultInterval("power-failure", 1, 1, 9, {"n1": None}, {"n1": "disks cut off within 2 ms"}, effects=effects)
