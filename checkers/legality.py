@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from results.fault_intervals import fault_intervals
@@ -19,12 +19,36 @@ from results.record import RunRecord
 from results.verdict import Anomaly, CheckResult, Verdict
 
 
+@dataclass(frozen=True)
+class Permit:
+    """why      the configuration permits an anomaly.
+    nodes    who was struck by the fault without which it does not; None: it always permits it.
+    """
+
+    why: str
+    nodes: frozenset[str] | None = None
+
+    def covers(self, anomaly: Anomaly) -> bool:
+        """Whether it holds for an anomaly: one of a node (`details["node"]`), or of some (`nodes`), only if one of
+        them was struck.
+        """
+        named = anomaly.details.get("node"), anomaly.details.get("nodes")
+        nodes = [named[0]] if isinstance(named[0], str) else named[1]
+        return self.nodes is None or not isinstance(nodes, list | tuple) or not self.nodes.isdisjoint(nodes)
+
+
 def permits(run: RunRecord) -> Mapping[str, str]:
     """Name of an anomaly -> why the run's configuration permits it, after the faults that struck."""
-    after = _noted(run, "permits_after")
-    struck = {effect.kind for strike in fault_intervals(run.history) for effect in strike.effects} if after else set()
-    named = [_noted(run, "permits"), *(named for kind, named in after.items() if kind in struck)]
-    return {str(name): str(why) for permitted in named for name, why in permitted.items()}
+    return {name: permit.why for name, permit in _permits(run).items()}
+
+
+def _permits(run: RunRecord) -> Mapping[str, Permit]:
+    found: dict[str, Permit] = {}
+    for kind, named in _noted(run, "permits_after").items():
+        struck = {e.node for strike in fault_intervals(run.history) for e in strike.effects if e.kind == kind}
+        for name, why in named.items() if struck else ():
+            found[str(name)] = Permit(str(why), frozenset(struck))
+    return found | {str(name): Permit(str(why)) for name, why in _noted(run, "permits").items()}
 
 
 def _noted(run: RunRecord, name: str) -> Mapping[str, Any]:
@@ -59,7 +83,7 @@ def settled(
 
     valid    the reason where nothing stands against it; `unknown`: why the run does not show it, or None.
     """
-    marked = _marked(found, permits(run))
+    marked = _marked(found, _permits(run))
     wrong = [a for a in marked if a.legal is None]
     legal = _describe(marked)
     if wrong:
@@ -73,10 +97,9 @@ def settled(
 
 def applied(result: CheckResult, run: RunRecord) -> CheckResult:
     """The result of any checker in the light of what is permitted: `invalid` for legal reasons alone is valid."""
-    allowed = permits(run)
-    if not any(a.legal is None and a.name in allowed for a in result.anomalies):
+    marked = _marked(result.anomalies, _permits(run))
+    if marked == list(result.anomalies):
         return result
-    marked = _marked(result.anomalies, allowed)
     if result.verdict != Verdict.INVALID or any(a.legal is None for a in marked):
         return replace(result, anomalies=marked)
     return replace(result, verdict=Verdict.VALID, anomalies=marked, reason=f"{result.reason}{_describe(marked)}")
@@ -87,8 +110,13 @@ def legal_ones(anomalies: Sequence[Anomaly]) -> list[Anomaly]:
     return [a for a in anomalies if a.legal is not None]
 
 
-def _marked(found: Sequence[Anomaly], allowed: Mapping[str, str]) -> list[Anomaly]:
-    return [replace(a, legal=allowed[a.name]) if a.legal is None and a.name in allowed else a for a in found]
+def _marked(found: Sequence[Anomaly], allowed: Mapping[str, Permit]) -> list[Anomaly]:
+    return [
+        replace(a, legal=allowed[a.name].why)
+        if a.legal is None and a.name in allowed and allowed[a.name].covers(a)
+        else a
+        for a in found
+    ]
 
 
 def _describe(marked: Sequence[Anomaly]) -> str:

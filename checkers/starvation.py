@@ -4,6 +4,9 @@ An anomaly of time (`Anomaly.limit_s`) says that something lasted longer than a 
 servers does not count: the rest of the anomaly's window must reach the limit. If it does not, the cause is unknown, and
 so is the verdict. Anomalies of content (a lost message, a wrong read) are never excused.
 
+Time that a fault of the run took from servers by a quota (`Effect.quota`) is no shortage of the machine: while it
+lasts, what its servers waited does not count. Other servers still do, and so do timers and stolen time.
+
 The same holds if a node was removed from outside (`environment["lost_nodes"]`): somebody froze or removed it.
 
 `results.machine` has the measurements. The limits below are far from both cases: on an idle machine a thread waits less
@@ -19,9 +22,11 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Final
 
+from results.fault_intervals import fault_intervals
 from results.figures import SECOND
 from results.machine import CONTROL, MachineSample
 from results.record import RunRecord
+from results.strikes import Effect
 from results.verdict import Anomaly, CheckResult, Verdict
 
 WAIT_MS: Final = 5.0
@@ -54,8 +59,9 @@ def apply_doubt(result: CheckResult, run: RunRecord) -> CheckResult:
     lost = "lost_nodes" in run.environment
     if result.verdict != Verdict.INVALID or not (run.machine or lost):
         return result
+    samples = unforced(run)
     marked = [
-        replace(a, doubt=_LOST if lost else _doubt(a, run.machine)) if _is_of_time(a) else a for a in result.anomalies
+        replace(a, doubt=_LOST if lost else _doubt(a, samples)) if _is_of_time(a) else a for a in result.anomalies
     ]
     doubts = [a.doubt for a in marked if a.doubt is not None]
     if not doubts:
@@ -63,6 +69,32 @@ def apply_doubt(result: CheckResult, run: RunRecord) -> CheckResult:
     if any(a.legal is None and a.doubt is None for a in marked):
         return replace(result, anomalies=marked)
     return replace(result, verdict=Verdict.UNKNOWN, anomalies=marked, reason=f"{result.reason}; {doubts[0]}")
+
+
+def unforced(run: RunRecord) -> Sequence[MachineSample]:
+    """The samples of a run without what servers waited under a quota of its own faults."""
+    forced = [
+        (effect, strike.start_ns, strike.end_ns)
+        for strike in fault_intervals(run.history)
+        for effect in strike.effects
+        if effect.quota
+    ]
+    return [_without(sample, forced) for sample in run.machine] if forced else run.machine
+
+
+def _without(sample: MachineSample, forced: Sequence[tuple[Effect, int, int | None]]) -> MachineSample:
+    mine = [
+        effect
+        for effect, start, end in forced
+        if effect.node == sample.node and start < sample.end and (end is None or sample.start < end)
+    ]
+    if not mine:
+        return sample
+    slowed = {kind for effect in mine for kind in effect.servers}
+    left = [wait for kind, wait in sample.waits.items() if kind not in slowed]
+    everybody = any(not effect.servers for effect in mine)
+    # A collector under a quota pauses for longer; the log does not tell whose pause it was.
+    return replace(sample, wait_ms=None if everybody or not left else max(left), pause_ms=0.0)
 
 
 def shortage_s(samples: Sequence[MachineSample], start: int, end: int, node: str | None = None) -> float:

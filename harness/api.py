@@ -111,6 +111,10 @@ class Workload(ABC):
     """Whether every server is restarted before the final phase, so that it shows what outlives a restart. If not, it
     begins when all replicas have caught up, or have not within the recovery limit.
     """
+    reads_files: ClassVar[bool] = False
+    """Whether `after_stop` reads the servers' files: that is done after faults at disks (`results.strikes.AT_DISKS`)
+    although nobody asked for it, unless the cluster is kept.
+    """
     reusable: ClassVar[bool] = False
     """Whether it may run on a cluster on which another run has been: all it writes lies under names with the run's own
     word (`Context.run`) in them.
@@ -169,8 +173,9 @@ class Workload(ABC):
         return {}
 
     def after_stop(self, context: RunContext, folder: Path) -> None:  # noqa: B027  (most have nothing to read)
-        """With `stops_servers`: asked after the final phase, once all servers were stopped in an orderly way. Reads
-        their files and leaves what they hold below `folder`/nodes/NODE. May block.
+        """With `stops_servers`, and with `reads_files` after faults at disks: asked after the final phase, once all
+        servers were stopped in an orderly way. Reads their files and leaves what they hold below `folder`/nodes/NODE.
+        May block. Raises InfraError for what cannot be read, or is more than it should read unasked.
         """
 
     def phases(self, usual: Sequence[Phase]) -> Sequence[Phase]:

@@ -124,6 +124,7 @@ class DiskFull(DiskFault):
     inject: ClassVar[str] = "fill"
     undo: ClassVar[str] = "free"
     writes: ClassVar[Sequence[str]] = ("ENOSPC", "ok")
+    impairs: ClassVar[EffectKind] = "disk-full"
 
     @property
     def left_mib(self) -> int | None:

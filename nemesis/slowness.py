@@ -121,6 +121,10 @@ class Slowed(GroupInjection):
     controller: ClassVar[Controller] = "cpu"
 
     @property
+    def effects(self) -> Sequence[Effect]:
+        return [Effect("slow", self.node, tuple(self.struck or self.kinds), quota=True)]
+
+    @property
     def detail(self) -> Any:
         return dict.fromkeys(self.kinds, f"{self.limit} % of one processor")
 

@@ -46,8 +46,10 @@ class FaultInterval:
 
     @property
     def label(self) -> str:
-        """`#3 partition-halves n1 n2`."""
-        return " ".join([f"#{self.id}", self.fault, *self.nodes])
+        """`#3 partition-halves n1 n2`: the places, and nodes that an action at one place struck as well."""
+        at = {place.partition(" ")[0] for place in self.nodes}
+        more = dict.fromkeys(e.node for e in self.effects if e.kind != "cut-off" and e.node not in at)
+        return " ".join([f"#{self.id}", self.fault, *self.nodes, *more])
 
     def covers(self, start_ns: int, end_ns: int | None) -> bool:
         """Whether it overlaps the interval; an end of None is "for ever" on either side."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
@@ -46,6 +46,7 @@ class MachineSample:
     cpu, memory, io   the share of the time in which some process of the machine waited for it (PSI).
     steal     the share of the processors' time that a hypervisor took.
     pause_ms  the longest pause of a server's garbage collector that ended in this time.
+    waits     `wait_ms` of each kind of server; runs of earlier versions do not tell.
     threads   of each server the two that were busiest since its start.
     """
 
@@ -61,11 +62,12 @@ class MachineSample:
     steal: float | None = None
     pause_ms: float = 0.0
     threads: Sequence[BusyThread] = ()
+    waits: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class _Line:
-    """One line: time in ns since the start of the run; server's pid -> (ran ns, waited ns, switches);
+    """One line: time in ns since the start of the run; server (`kind=pid`) -> (ran ns, waited ns, switches);
     (server, thread, its name) -> (ran ns, waited ns).
     """
 
@@ -109,10 +111,15 @@ def _samples(node: str, path: Path, start_us: int) -> list[MachineSample]:
 def _between(node: str, a: _Line, b: _Line) -> MachineSample:
     span = b.time - a.time
     ran = waited = switches = 0
-    for pid, now in b.servers.items():
-        before = a.servers.get(pid, (0, 0, 0))  # it was started in between
+    waits: dict[str, float] = {}
+    for server, now in b.servers.items():
+        before = a.servers.get(server, (0, 0, 0))  # it was started in between
         if all(x >= y for x, y in zip(now, before, strict=True)):  # threads that have ended are counted no more
-            ran, waited, switches = ran + now[0] - before[0], waited + now[1] - before[1], switches + now[2] - before[2]
+            more = [x - y for x, y in zip(now, before, strict=True)]
+            ran, waited, switches = ran + more[0], waited + more[1], switches + more[2]
+            kind, named, _ = server.partition("=")
+            if named and more[2]:
+                waits[kind] = more[1] / more[2] / _MS
     cpu, memory, io = (
         None if x is None or y is None else min(1.0, max(0.0, (y - x) * 1000 / span))
         for x, y in zip(a.stalled, b.stalled, strict=True)
@@ -128,6 +135,7 @@ def _between(node: str, a: _Line, b: _Line) -> MachineSample:
         memory,
         io,
         steal=(b.steal - a.steal) / (b.ticks - a.ticks) if b.ticks > a.ticks else None,
+        waits=waits,
         threads=tuple(
             BusyThread(*key, (ran - a.threads[key][0]) / span, (ran + waited - sum(a.threads[key])) / span)
             for key, (ran, waited) in b.threads.items()
@@ -161,8 +169,8 @@ def _parse(line: str, start_us: int) -> _Line:
             tid, _, name = thread.partition("=")
             threads[server, _number(tid), name] = _number(ran), _number(waited)
             continue
-        pid, ran, waited, switches = word.split(":")
-        servers[pid] = (_number(ran), _number(waited), _number(switches))
+        server, ran, waited, switches = word.split(":")
+        servers[server] = (_number(ran), _number(waited), _number(switches))
     stalled = [None if text == "-" else _number(text) for text in (cpu, memory, io)]
     return _Line(
         (_number(time) - start_us) * 1000, _number(late), stalled, _number(steal), _number(ticks), servers, threads

@@ -13,7 +13,10 @@ from typing import Any, Final, Literal
 CLIENTS: Final = "clients"
 """In place of a node among those that a node does not hear: all clients."""
 
-EffectKind = Literal["down", "cut-off", "slow", "unsynced-lost", "disk-dead", "data-lost", "data-damaged"]
+EffectKind = Literal["down", "cut-off", "slow", "unsynced-lost", "disk-full", "disk-dead", "data-lost", "data-damaged"]
+
+AT_DISKS: Final[Collection[EffectKind]] = ("unsynced-lost", "disk-full", "disk-dead", "data-damaged")
+"""After these, the files of the stopped servers may hold other things than the servers had acknowledged."""
 
 
 @dataclass(frozen=True)
@@ -24,17 +27,20 @@ class Effect:
     cut-off        the node gets nothing from the peers; a peer may be `clients`.
     slow           the servers of these kinds work, but late: a disk that stalls, a clock that drifts, a full link.
     unsynced-lost  what the servers of these kinds had not synced to their disk is gone.
+    disk-full      a write of theirs that needs room fails.
     disk-dead      no write of theirs reaches the disk.
     data-lost      all that the servers of these kinds had on their disk is gone, synced or not.
     data-damaged   files of the servers of these kinds hold other bytes than were written, and stay so.
 
     servers  kinds of servers; empty: all of the node.
+    quota    it takes processor time from them: they wait for a processor although the machine has one.
     """
 
     kind: EffectKind
     node: str
     servers: tuple[str, ...] = ()
     peers: tuple[str, ...] = ()
+    quota: bool = False
 
     def to_json(self) -> dict[str, Any]:
         """As it is in the journal."""
@@ -43,6 +49,8 @@ class Effect:
             found["servers"] = list(self.servers)
         if self.peers:
             found["peers"] = list(self.peers)
+        if self.quota:
+            found["quota"] = True
         return found
 
     @staticmethod
@@ -53,6 +61,7 @@ class Effect:
             str(reported["node"]),
             tuple(reported.get("servers", ())),
             tuple(reported.get("peers", ())),
+            bool(reported.get("quota", False)),
         )
 
 

@@ -1,10 +1,12 @@
-"""Fetches summaries of the stopped brokers' files from the nodes for `checkers.log.storage`."""
+"""Fetches summaries of the stopped servers' files from the nodes, for `checkers.log.storage` and
+`checkers.replica_files`.
+"""
 
 from __future__ import annotations
 
 import tarfile
 import tempfile
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
@@ -16,8 +18,14 @@ from infra.systems.api import Server
 from infra.systems.rocketmq.store.errors import StorageError
 from infra.systems.rocketmq.store.summary import summarize
 
+Summarize = Callable[[Path, str], Iterator[str]]
+"""From a copy of a server's store and the name of its replica group to lines of JSON."""
+
+UNASKED: Final = 256
+"""MiB on the disk of one server that are read where nobody asked for it."""
+
 _WANTED: Final = ("commitlog", "consumequeue", "epochFileCheckpoint", "brokerIdentity")
-"""What is read of a store; a DLedger commit log is in `dledger-<id>`."""
+"""What is read of a store; a DLedger log is in `dledger-<id>`."""
 
 _PACKED: Final = "/var/lib/harness/truth"
 _PACK_TIMEOUT_S: Final = 120
@@ -25,19 +33,27 @@ _AT_ONCE: Final = 2
 """Nodes read at one time: reading is work for the processor, which is the same for all of them on a small machine."""
 
 
-def read_all(context: RunContext, topics: Collection[str], folder: Path) -> None:
-    """Write each broker's summary below `folder`/nodes. Raises InfraError for the first store that cannot be read."""
+def summarizer(topics: Collection[str]) -> Summarize:
+    """Of a broker's store, with the messages of these topics."""
+    return lambda store, group: summarize(store, group, topics)
+
+
+def read_all(context: RunContext, summary: Summarize, folder: Path, most: int | None = None) -> None:
+    """Write the summary of each server that holds data below `folder`/nodes. most: MiB of a store on the disk.
+
+    Raises InfraError for the first store that cannot be read, or is larger.
+    """
     servers = [server for server in context.deployment.servers() if server.group is not None]
 
     def one(server: Server) -> None:
         node, group = server.node, str(server.group)
         with tempfile.TemporaryDirectory(prefix="harness-truth-") as scratch:
             try:
-                store = _fetched(server, Path(scratch))
+                store = _fetched(server, Path(scratch), most)
                 target = folder / "nodes" / node.name / FILE
                 target.parent.mkdir(parents=True, exist_ok=True)
                 with target.open("w") as lines:
-                    lines.writelines(f"{line}\n" for line in summarize(store, group, topics))
+                    lines.writelines(f"{line}\n" for line in summary(store, group))
             except (StorageError, tarfile.TarError, OSError) as problem:
                 raise InfraError(f"{node.name}: its files could not be read: {problem}") from None
 
@@ -45,12 +61,17 @@ def read_all(context: RunContext, topics: Collection[str], folder: Path) -> None
         list(pool.map(one, servers))
 
 
-def _fetched(server: Server, into: Path) -> Path:
+def _fetched(server: Server, into: Path, most: int | None) -> Path:
     """A copy of a node's store, packed on the way: its files are as large as they will ever be, and mostly zeros."""
     node, (data,) = server.node, server.data_dirs
-    store = f"{data}/store"
-    there = node.run(["ls", "-1", store]).text.split()
-    wanted = [name for name in there if name in _WANTED or name.startswith("dledger-")]
+    there = node.run(["ls", "-1", data]).text.split()
+    store = f"{data}/store" if "store" in there else data
+    names = node.run(["ls", "-1", store]).text.split() if store != data else there
+    wanted = [name for name in names if name in _WANTED or name.startswith("dledger-")]
+    if most is not None:
+        used = node.run(["du", "-scm", "--", *(f"{store}/{name}" for name in wanted)]).text.split()[-2]
+        if int(used) > most:
+            raise InfraError(f"{node.name}: its files take {used} MiB, and unasked at most {most} are read")
     node.run(["mkdir", "-p", _PACKED])
     pack = ["tar", "-C", store, "--sparse", "-czf", f"{_PACKED}/store.tgz", "--", *wanted]
     node.run(pack, timeout_s=_PACK_TIMEOUT_S)

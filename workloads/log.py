@@ -37,7 +37,7 @@ from results.deployment import DeploymentRecord
 from results.op import Op
 from workloads.brokers import PULL_LIMIT, BrokerClient
 from workloads.clients import Foreign, MessageClient, Producers
-from workloads.ground_truth import read_all
+from workloads.ground_truth import UNASKED, read_all, summarizer
 from workloads.masters import Masters
 from workloads.places import TopicLayout, make, topic_layout
 from workloads.reading import Polls, ReadToEnd
@@ -74,6 +74,7 @@ class LogWorkload(Workload):
     Options: ClassVar[type] = LogOptions
     default_rate = 1100.0
     restart_before_final = False
+    reads_files = True
     reusable = True
     prefix = "log"
     """Of the topic's name."""
@@ -181,7 +182,8 @@ class LogWorkload(Workload):
 
     def after_stop(self, context: RunContext, folder: Path) -> None:
         """The files of every broker."""
-        read_all(context, sorted({queue.topic for queue in self.places.queues}), folder)
+        most = None if self.options.ground_truth else UNASKED
+        read_all(context, summarizer({queue.topic for queue in self.places.queues}), folder, most)
 
     def acknowledges(self, op: Op) -> bool:
         """A send that the master acknowledged as durable as configured."""

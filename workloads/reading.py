@@ -10,9 +10,21 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from harness.generator import EMPTY, PENDING, Generator, Invocation, Step
+from harness.generator import EMPTY, PENDING, Generator, Invocation, Pending, Step
 from harness.generator.context import Context, members
+from results.figures import SECOND
 from results.op import INVOKE, OK, Op
+
+NOT_YET: Final = (17, 26)
+"""Answers of a slave that does not know the topic (TOPIC_NOT_EXIST) or the readers' group
+(SUBSCRIPTION_GROUP_NOT_EXIST) yet. It copies both from its master every 10 s (`SlaveSynchronize.syncAll`), and one that
+lost its disk has nothing before the first time.
+"""
+
+COPIED_S: Final = 30.0
+"""How long a final read waits for that: three times the interval."""
+
+_AGAIN_S: Final = 0.5
 
 MOVED: Final = 21
 """The answer's code when an offset is outside the queue (`PULL_OFFSET_MOVED`): continue where the broker says."""
@@ -71,7 +83,10 @@ class ReadToEnd(Generator):
     """One queue read at one node, from the start to the end, one `replica-read` after the other.
 
     A read that fails, or was never answered, is tried again, `tries` times in a row at most; then the queue stays
-    unread there, which is for the judges to notice.
+    unread there, which is for the judges to notice. A replica that does not know the topic or the group yet
+    (`NOT_YET`) is asked again until `COPIED_S` are over; such answers count as tries only after that.
+
+    due    when to ask again (ns). waiting: since when the replica says that it does not know them yet.
     """
 
     key: str
@@ -82,10 +97,14 @@ class ReadToEnd(Generator):
     failures: int = 0
     process: int | None = None
     """Who is at it: an answer that never came names no node."""
+    due: int = 0
+    waiting: int | None = None
 
     def op(self, ctx: Context) -> Step:
         if self.open or not ctx.free_takers:
             return PENDING, self
+        if ctx.time < self.due:
+            return Pending(self.due), self
         return Invocation("replica-read", self.key, self.at, {"node": self.node}), replace(self, open=True)
 
     def update(self, ctx: Context, event: Op) -> Generator:
@@ -100,7 +119,12 @@ class ReadToEnd(Generator):
             if event.extra.get("done"):
                 return EMPTY
             at = event.value[-1][0] + 1 if event.value else self.at
-            return replace(self, at=at, open=False, process=None, failures=0)
+            return replace(self, at=at, open=False, process=None, failures=0, waiting=None)
+        if event.extra.get("code") in NOT_YET:
+            since = event.time if self.waiting is None else self.waiting
+            if event.time < since + COPIED_S * SECOND:
+                due = event.time + int(_AGAIN_S * SECOND)
+                return replace(self, open=False, process=None, due=due, waiting=since)
         if self.failures + 1 < self.tries:
             return replace(self, open=False, process=None, failures=self.failures + 1)
         return EMPTY

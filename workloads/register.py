@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
+from pathlib import Path
 from random import Random
 from typing import Any, ClassVar, Literal
 
@@ -29,8 +30,10 @@ from harness.api import Client, Completion, RunContext, Workload
 from harness.generator import Generator, Invocation
 from infra.options import option
 from infra.systems.dledger.client import Answer, ReadMode, RegisterClient
+from infra.systems.dledger.entries import summarize_entries
 from results.deployment import DeploymentRecord
 from results.op import Op
+from workloads.ground_truth import UNASKED, read_all
 
 _ACTIVE_KEYS = 5
 """Keys under load at one time: enough contention on each for the checker to have something to find."""
@@ -60,6 +63,7 @@ class RegisterWorkload(Workload):
     summary = "linearizable registers on a DLedger group (RIP-59's test): read, write and cas on independent keys"
     topologies = ("dledger",)
     model = "cas-register"
+    reads_files = True
     Options: ClassVar[type] = RegisterOptions
 
     def client(self, context: RunContext, thread: int) -> Client:
@@ -96,6 +100,10 @@ class RegisterWorkload(Workload):
             Faults(planned=self.plan.faulty),
             Stats(["read", "write", "cas"]),
         ]
+
+    def after_stop(self, context: RunContext, folder: Path) -> None:
+        """The Raft log of every server."""
+        read_all(context, summarize_entries, folder, UNASKED)
 
     def acknowledges(self, op: Op) -> bool:
         """A write, a compare-and-set (applied or refused by the state machine) or a read through the log."""

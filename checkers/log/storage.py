@@ -39,7 +39,7 @@ class Disk:
 
     index     place -> id, of messages that an index entry leads to: what readers can see.
     hidden    id -> physical offset, of messages in the log that no index entry leads to.
-    corrupt   (place, physical) of indexed records that are damaged. dangling: index entries that lead to no message.
+    corrupt   (place, physical) of indexed records that are damaged.
     problems  what could not be read.
     """
 
@@ -48,15 +48,7 @@ class Disk:
     index: dict[Place, Id] = field(default_factory=dict)
     hidden: dict[Id, int] = field(default_factory=dict)
     corrupt: list[tuple[Place, int]] = field(default_factory=list)
-    dangling: list[Place] = field(default_factory=list)
     problems: Sequence[str] = ()
-
-    def ends(self) -> dict[str, int]:
-        """Queue -> its highest offset with a message."""
-        found: dict[str, int] = {}
-        for key, offset in self.index:
-            found[key] = max(found.get(key, -1), offset)
-        return found
 
 
 class GroundTruth:
@@ -86,7 +78,7 @@ class GroundTruth:
 def read_disks(folder: Path) -> Iterator[Disk]:
     """What each node's summary says. Raises HistoryError for a file that cannot be read, or is no summary."""
     for path in sorted(folder.glob(f"nodes/*/{FILE}")):
-        with _opened(path) as lines:
+        with open_summary(path) as lines:
             try:
                 head = json.loads(next(lines))["head"]
                 disk = Disk(path.parent.name, head["group"], problems=head["problems"])
@@ -97,7 +89,7 @@ def read_disks(folder: Path) -> Iterator[Disk]:
         yield disk
 
 
-def _opened(path: Path) -> IO[bytes]:
+def open_summary(path: Path) -> IO[bytes]:
     try:
         return opened(path, follow=False)
     except OSError as problem:
@@ -107,10 +99,8 @@ def _opened(path: Path) -> IO[bytes]:
 def _take(disk: Disk, reported: Any) -> None:
     """One line of a summary."""
     if isinstance(reported, dict):
-        topic, queue, offset, _, _ = reported["dangling"]
-        disk.dangling.append((f"{topic}:{disk.group}:{queue}", offset))
-        return
-    topic, queue, offset, physical, message, intact, indexed, _, _, _ = reported
+        return  # for `checkers.replica_files`
+    topic, queue, offset, physical, message, intact, indexed = reported[:7]
     place = (f"{topic}:{disk.group}:{queue}", offset)
     if not indexed:
         disk.hidden[message] = physical
@@ -154,7 +144,7 @@ def _gone(run: RunRecord, disks: Sequence[Disk]) -> Iterator[Anomaly]:
 
 
 def _damage(disk: Disk) -> Iterator[Anomaly]:
-    """Records that do not match their checksum or their place, and index entries that lead nowhere."""
+    """Records that do not match their checksum or their place."""
     if disk.corrupt:
         (key, offset), physical = disk.corrupt[0]
         yield Anomaly(
@@ -162,19 +152,11 @@ def _damage(disk: Disk) -> Iterator[Anomaly]:
             f"{disk.node}: {_many(disk.corrupt, 'message')} on the disk that do not match their checksum or are not at "
             f"their stated position, the first at byte {physical} of the log, offset {offset} of {key}",
             key,
-            details={"count": len(disk.corrupt), "physical": [at for _, at in disk.corrupt[:_SHOWN]]},
-        )
-    # A truncation leaves old entries behind the end of a queue; only those before it are wrong.
-    ends = disk.ends()
-    broken = [(key, offset) for key, offset in disk.dangling if offset < ends.get(key, -1)]
-    if broken:
-        key, offset = broken[0]
-        yield Anomaly(
-            "broken-index",
-            f"{disk.node}: {_many(broken, 'index entry', 'index entries')} point to no message of the log, the first "
-            f"at offset {offset} of {key}",
-            key,
-            details={"count": len(broken), "places": [list(place) for place in broken[:_SHOWN]]},
+            details={
+                "node": disk.node,
+                "count": len(disk.corrupt),
+                "physical": [at for _, at in disk.corrupt[:_SHOWN]],
+            },
         )
 
 

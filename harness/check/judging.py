@@ -8,8 +8,10 @@ from typing import Final
 from checkers.api import Checker, judge
 from checkers.dead_disk import DeadDisks
 from checkers.durable import DurableFiles
+from checkers.replica_files import ReplicaFiles
 from checkers.spinning import Spinning
-from checkers.starvation import describe
+from checkers.starvation import describe, unforced
+from checkers.terms import Terms
 from checkers.wellformed import WellFormed
 from harness.api import Workload
 from harness.parts import registry
@@ -42,7 +44,9 @@ def judge_by(record: RunRecord, checkers: Sequence[Checker]) -> Judgement:
     first = judge(record, [WellFormed()])
     if first.verdict != Verdict.VALID:
         return first
-    more = [checker() for checker in (DurableFiles, DeadDisks, Spinning) if checker.concerns(record)]
+    more = [
+        checker() for checker in (DurableFiles, DeadDisks, Spinning, Terms, ReplicaFiles) if checker.concerns(record)
+    ]
     found = judge(record, [*checkers, *more]).results
     return Judgement([*first.results, *found, *_machine(record), *_ending(record)])
 
@@ -51,7 +55,7 @@ def _machine(record: RunRecord) -> list[CheckResult]:
     """The line about the resources of the machines; it is never a finding. Empty if they were not measured."""
     if not record.machine:
         return []
-    return [CheckResult("machine", Verdict.VALID, describe(record.machine))]
+    return [CheckResult("machine", Verdict.VALID, describe(unforced(record)))]
 
 
 def _ending(record: RunRecord) -> list[CheckResult]:

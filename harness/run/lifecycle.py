@@ -221,8 +221,12 @@ def _on_cluster(
     # One Ctrl-C must not cost the evidence from here on; the next ends the judging, and the journal is there.
     with signals.deferred(lambda: say(_GOES_ON), announced=session.stopping):
         try:
-            if parts.workload.stops_servers and not session.stopping:
+            kept = prepared.keep or prepared.reuse is not None
+            if not session.stopping and (parts.workload.stops_servers or (session.disks_struck and not kept)):
                 session.read_files()
+            elif session.disks_struck and kept:
+                environment.note(ground_truth="not read: the cluster is kept")
+                say(" the servers' files are not compared after this fault at their disks: the cluster is kept")
         finally:
             lost = collect(deployment, folder)
         if lost:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Final
 
@@ -29,7 +29,7 @@ from results.journal import Journal
 from results.observations import ObservationLog
 from results.op import SERVER_DIED, Op
 from results.store import RunDir
-from results.strikes import Strike
+from results.strikes import AT_DISKS, Strike
 
 log = logging.getLogger("harness")
 
@@ -68,6 +68,7 @@ class Session:
         self.complete = False
         self.unhealed: list[str] = []
         self._strikes = strikes
+        self._effects: set[str] = set()
         words = deployment.topology.roles
         self.nemesis = Nemesis(deployment, fault, lambda: self.observer.view, words=words)
 
@@ -138,6 +139,11 @@ class Session:
         """Whether this completion shows that the group serves again, with nobody left behind."""
         return self.workload.acknowledges(op) and self.observer.all_follow
 
+    @property
+    def disks_struck(self) -> bool:
+        """Whether the workload can read the servers' files, and a fault makes them worth reading."""
+        return self.workload.reads_files and not self._effects.isdisjoint(AT_DISKS)
+
     def read_files(self) -> None:
         """Stop every server in an orderly way and let the workload read their files. What fails is told in the
         environment: no ground truth is no verdict.
@@ -177,6 +183,8 @@ class Session:
         if op.is_client and op.key is not None and op.type == "invoke":
             self.keys[op.key] = None
         elif op.process < 0:
+            if isinstance(op.value, Mapping):
+                self._effects.update(effect["kind"] for effect in op.value.get("effects", ()))
             log.info("nemesis %s %s %s %s", op.type, op.f, op.value, op.error or "")
 
     def _interrupt(self) -> None:

@@ -2,8 +2,8 @@
 
 The line, all figures counted since some start and in whole numbers, `-` where the kernel does not tell:
 
-    1795331735123456  812  81532394 0 1204  0 184467  4711:2090554:1106422:15 ... broker/4733=ReputMessageSer:1803:5
-    time (us, UTC)    late PSI cpu, memory, io  steal all   pid:ran (ns):waited:switches  server/thread=name:ran:waited
+    1795331735123456  812  81532394 0 1204  0 184467  broker=4711:2090554:1106422:15 broker/4733=ReputMessageSer:1803:5
+    time (us, UTC)    late PSI cpu, memory, io  steal all  kind=pid:ran (ns):waited:switches kind/thread=name:ran:waited
 
 late      by how many us a timer of 200 ms came too late, the worst of ten.
 PSI       us in which some process waited for a processor, memory, or io (proc(5), `/proc/pressure`).
@@ -57,7 +57,11 @@ while :; do
     threads=
     ((${#files[@]})) && servers=$(
         grep -sH '' "${files[@]}" |
-            awk -F '[/: ]' '
+            awk -F '[/: ]' -v names="$names" '
+                BEGIN {
+                    n = split(names, pairs, " ")
+                    for (i = 1; i <= n; i++) { split(pairs[i], pair, "="); kind[pair[1]] = pair[2] }
+                }
                 {
                     ran[$3] += $7; waited[$3] += $8; switches[$3] += $9
                     busy = $7 + $8
@@ -66,7 +70,8 @@ while :; do
                     } else if (busy > next_most[$3]) { next_most[$3] = busy; next_top[$3] = $5 ":" $7 ":" $8 }
                 }
                 END {
-                    for (pid in ran) printf " %s:%.0f:%.0f:%.0f", pid, ran[pid], waited[pid], switches[pid]
+                    for (pid in ran)
+                        printf " %s=%s:%.0f:%.0f:%.0f", kind[pid], pid, ran[pid], waited[pid], switches[pid]
                     for (pid in top) printf "\n%s:%s", pid, top[pid]
                     for (pid in next_top) printf "\n%s:%s", pid, next_top[pid]
                 }'

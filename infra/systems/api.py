@@ -77,8 +77,8 @@ class Status:
     begin, end, committed, applied: log indices, or None where not said; -1 means "none yet". Brokers count bytes of
             the CommitLog: its smallest and largest offset, the confirm offset, and what is dispatched to the queues.
     extra   what else a server said, where known: `broker_id`, `broker_name`, `master` (node name), `epoch`,
-            `controller` (`leader`, `follower`), `in_sync` (node names) and `in_sync_epoch` (both said by the leader of
-            the controllers alone), `namesrv` (whether it answers).
+            `controller` (`leader`, `follower`), `in_sync` (node names), `in_sync_epoch` and `master_epoch` (all three
+            said by the leader of the controllers alone), `namesrv` (whether it answers).
     """
 
     role: str

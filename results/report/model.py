@@ -21,7 +21,7 @@ from results.figures import clock, quantile
 from results.history import Call
 from results.op import FAIL, INFO, OK
 from results.record import Observation, RunRecord
-from results.report import plots
+from results.report import bands, plots
 from results.report.story import AnomalyStory, Listed, tell
 from results.report.words import count, duration, flat, lines, number, shown_path, text
 from results.verdict import CheckResult, Judgement, Verdict
@@ -71,6 +71,17 @@ class FaultRow:
     error: str
     during: str
     back: str
+
+
+@dataclass(frozen=True)
+class StrikeLine:
+    """One strike: what it did, and what was measured of that."""
+
+    label: str
+    when: str
+    effects: str
+    measured: str
+    samples: Sequence[Markup]
 
 
 @dataclass(frozen=True)
@@ -130,6 +141,9 @@ class Page:
     told: Sequence[AnomalyStory]
     listed: Sequence[Listed]
     unlisted: int
+    patterns: Markup
+    legend: Sequence[tuple[Markup, str]]
+    strikes: Sequence[StrikeLine]
     charts: Sequence[Chart]
     changes: Sequence[Change]
     faults: Sequence[FaultRow]
@@ -160,6 +174,9 @@ def page(record: RunRecord, judgement: Judgement, report: Path) -> Page:
         told=message,
         listed=listed,
         unlisted=unlisted,
+        patterns=bands.definitions(),
+        legend=[(bands.swatch(kind), bands.KINDS[kind]) for kind in bands.shown(faults)],
+        strikes=[_strike(fault, last) for fault in faults],
         charts=list(_charts(record, calls, on)),
         changes=leader_changes(record.observations),
         faults=_fault_rows(faults, calls, judgement, last),
@@ -273,7 +290,7 @@ def _charts(record: RunRecord, calls: Sequence[Call], on: plots.Stage) -> Iterat
             "latency",
             "Latency",
             "Each operation at the time of its invocation. Colour is the outcome, shape the kind of operation; "
-            "fail and info are larger. Shaded: faults, with their number in the table of faults.",
+            "fail and info are larger. Shaded: faults, in the style of what they did, with their number in the table.",
             plots.latency(calls, on),
         ),
         (
@@ -337,6 +354,19 @@ def leader_changes(observations: Sequence[Observation]) -> list[Change]:
             led[seen.node, seen.term] = None
         label[seen.node] = seen
     return changes
+
+
+def _strike(fault: FaultInterval, last: int) -> StrikeLine:
+    found = bands.kinds(fault)
+    end = last if fault.end_ns is None else fault.end_ns
+    until = "not seen to end" if fault.end_ns is None else f"to {clock(end)}"
+    return StrikeLine(
+        text(fault.label, 200),
+        f"{clock(fault.start_ns)} {until}",
+        ", ".join(bands.KINDS[kind] for kind in found),
+        bands.measured(fault),
+        [bands.swatch(kind) for kind in found],
+    )
 
 
 def _fault_rows(

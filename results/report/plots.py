@@ -21,6 +21,7 @@ from results.machine import MachineSample
 from results.op import OP_TYPES
 from results.record import Observation
 from results.report import svg
+from results.report.bands import draw_bands
 from results.report.svg import BAND_ROW, Frame, tag, title
 from results.report.words import number
 
@@ -47,7 +48,6 @@ class Stage:
     t0: int
     t1: int
     faults: Sequence[FaultInterval]
-    names: Sequence[str]
 
     def frame(self, height: float, legend: bool = True) -> Frame:
         """The area of a chart of so many px, with room for the faults' labels above it."""
@@ -55,13 +55,13 @@ class Stage:
         return Frame(self.t0, self.t1, top, top + height)
 
     def draw(self, frame: Frame, label: str, *parts: str) -> Markup:
-        fault_intervals = svg.draw_bands(self.faults, frame, self.names)
+        fault_intervals = draw_bands(self.faults, frame)
         return svg.picture(frame.width, frame.bottom + 24, label, fault_intervals, *parts)
 
 
 def stage(faults: Sequence[FaultInterval], last_ns: int) -> Stage:
     """The stage of a run whose last event was at `last_ns`."""
-    return Stage(0, max(last_ns, 1), faults, list(dict.fromkeys(b.fault for b in faults)))
+    return Stage(0, max(last_ns, 1), faults)
 
 
 def latency(calls: Sequence[Call], on: Stage) -> Markup | None:

@@ -14,6 +14,7 @@ from results.history import Call
 from results.op import INVOKE, Op
 from results.record import RunRecord
 from results.report import timeline
+from results.report.bands import measured
 from results.report.words import call_text, duration, flat, lines, op_text, precise, text
 from results.verdict import Anomaly, Judgement
 
@@ -98,9 +99,8 @@ def tell(
         ranked.append((anomaly.legal is not None, nth[anomaly.name] > 3, checker, anomaly))
     ranked.sort(key=lambda entry: entry[:2])
     index = _Index(record) if ranked else None
-    names = list(dict.fromkeys(b.fault for b in faults))
     message = [
-        _describe(f"anomaly-{i}", checker, anomaly, index, faults, names)
+        _describe(f"anomaly-{i}", checker, anomaly, index, faults)
         for i, (_, _, checker, anomaly) in enumerate(ranked[:TOLD], start=1)
         if index is not None
     ]
@@ -123,13 +123,11 @@ class _Index:
         self.op_of: dict[int, Op] = {op.index: op for op in history}
 
 
-def _describe(
-    id_: str, checker: str, anomaly: Anomaly, index: _Index, faults: Sequence[FaultInterval], names: Sequence[str]
-) -> AnomalyStory:
+def _describe(id_: str, checker: str, anomaly: Anomaly, index: _Index, faults: Sequence[FaultInterval]) -> AnomalyStory:
     ops = frozenset(anomaly.ops)
     calls = index.by_key.get(anomaly.key, ()) if anomaly.key is not None else index.calls
     scene = timeline.choose(calls, ops, anomaly.window)
-    picture = timeline.draw(scene, faults, names) if scene.calls and (ops or anomaly.window) else None
+    picture = timeline.draw(scene, faults) if scene.calls and (ops or anomaly.window) else None
     span = anomaly.window or ((scene.start, scene.end) if picture is not None else None)
     rows = list(_rows(sorted(ops), index, faults))
     return AnomalyStory(
@@ -168,7 +166,8 @@ def _window(window: tuple[int, int] | None) -> str:
 
 def _in_force(interval: FaultInterval) -> str:
     until = f"healed {clock(interval.end_ns)}" if interval.end_ns is not None else "not healed in this history"
-    return text(f"{interval.label}: injected {clock(interval.start_ns)}, {until}", 200)
+    said = f"{interval.label}: injected {clock(interval.start_ns)}, {until}; measured: {measured(interval)}"
+    return text(said, 400)
 
 
 def _rows(ops: Sequence[int], index: _Index, faults: Sequence[FaultInterval]) -> Iterator[OpRow]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from markupsafe import Markup, escape
 
 from results.fault_intervals import FaultInterval, lanes
-from results.figures import SECOND, clock
+from results.figures import SECOND
 from results.report.words import text
 from results.visible import visible
 
@@ -101,35 +101,6 @@ BAND_ROW = 16
 def band_rows(shown: Sequence[FaultInterval], end_ns: int) -> int:
     """How many rows of labels the faults need."""
     return max(lanes(shown, end_ns), default=-1) + 1
-
-
-def draw_bands(shown: Sequence[FaultInterval], frame: Frame, names: Sequence[str]) -> Markup:
-    """The faults as shaded stretches with a strip of labels above the area.
-
-    `names` are the faults' names in order of first appearance: each has its own tint.
-    """
-    parts = []
-    for interval, lane in zip(shown, lanes(shown, frame.t1), strict=True):
-        x1 = max(frame.x(interval.start_ns), frame.left)
-        x2 = min(frame.x(frame.t1 if interval.end_ns is None else interval.end_ns), frame.right)
-        if x2 < frame.left or x1 > frame.right:
-            continue
-        wide = max(x2 - x1, 1.5)
-        y = frame.top - BAND_ROW * (lane + 1) - 2
-        tint = f"band band{names.index(interval.fault) % 6}"
-        label = fit(interval.label, wide - 6) or fit(f"#{interval.id}", wide + LABEL_PX)
-        end = clock(interval.end_ns) if interval.end_ns else "the end"
-        parts.append(
-            tag(
-                "g",
-                title(f"{interval.label}, {clock(interval.start_ns)} to {end}"),
-                tag("rect", x=x1, y=frame.top, width=wide, height=frame.bottom - frame.top, class_="wash"),
-                tag("rect", x=x1, y=y, width=wide, height=BAND_ROW - 2, rx=2, class_="chip"),
-                tag("text", label, x=x1 + 3, y=y + 11) if label else "",
-                class_=tint,
-            )
-        )
-    return Markup("").join(parts)
 
 
 def legend(entries: Iterable[tuple[Markup, str]], x: float, y: float) -> Markup:

@@ -16,6 +16,7 @@ from markupsafe import Markup
 from results.fault_intervals import FaultInterval, lanes
 from results.history import Call
 from results.report import svg
+from results.report.bands import draw_band
 from results.report.svg import tag, title
 from results.report.words import call_text, count, number, precise, text
 
@@ -84,8 +85,8 @@ def _cuts(calls: Sequence[Call], inside: Sequence[int], chosen: Sequence[int]) -
             yield calls[a].start, calls[b].start, n
 
 
-def draw(scene: TimelineSlice, faults: Sequence[FaultInterval], names: Sequence[str]) -> Markup:
-    """The picture. `names` as in `svg.draw_bands`: the faults keep their tints."""
+def draw(scene: TimelineSlice, faults: Sequence[FaultInterval]) -> Markup:
+    """The picture."""
     calls, rows = scene.calls, _lanes(scene.calls)
     shown = [b for b in faults if b.covers(scene.start, scene.end)]
     bend = _Bend.around(scene)
@@ -95,7 +96,7 @@ def draw(scene: TimelineSlice, faults: Sequence[FaultInterval], names: Sequence[
     width = bend.right + 24
     parts: list[str] = [
         _axis(bend, top, bottom),
-        _faults(shown, bend, top, bottom, names),
+        _faults(shown, bend, top, bottom),
         _gaps(scene, bend, top, bottom),
     ]
     starts: dict[int, list[float]] = {}
@@ -240,7 +241,7 @@ def _gaps(scene: TimelineSlice, bend: _Bend, top: float, bottom: float) -> Marku
     return Markup("").join(parts)
 
 
-def _faults(shown: Sequence[FaultInterval], bend: _Bend, top: float, bottom: float, names: Sequence[str]) -> Markup:
+def _faults(shown: Sequence[FaultInterval], bend: _Bend, top: float, bottom: float) -> Markup:
     end = bend.times[-1]
     parts = []
     for interval, lane in zip(shown, lanes(shown, end), strict=True):
@@ -248,14 +249,6 @@ def _faults(shown: Sequence[FaultInterval], bend: _Bend, top: float, bottom: flo
         x2 = max(bend.x(interval.end_ns) if interval.end_ns is not None else bend.right, x1 + 2)
         y = top - svg.BAND_ROW * (lane + 1) - 2
         label = svg.fit(interval.label, x2 - x1 - 6)
-        parts.append(
-            tag(
-                "g",
-                title(f"{interval.label}, from {precise(interval.start_ns)}"),
-                tag("rect", x=x1, y=top, width=x2 - x1, height=bottom - top, class_="wash"),
-                tag("rect", x=x1, y=y, width=x2 - x1, height=svg.BAND_ROW - 2, rx=2, class_="chip"),
-                tag("text", label, x=x1 + 3, y=y + 11) if label else "",
-                class_=f"band band{names.index(interval.fault) % 6}",
-            )
-        )
+        when = f"from {precise(interval.start_ns)}"
+        parts.append(draw_band(interval, (x1, top, x2 - x1, bottom - top), y, label, when))
     return Markup("").join(parts)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +13,12 @@ import pytest
 
 from checkers.api import judge
 from checkers.log.storage import FILE, GroundTruth
+from checkers.replica_files import ReplicaFiles, committed
 from infra.systems.rocketmq.store.summary import LINE, summarize
+from results.deployment import DeploymentRecord, Traits
 from results.history import History
 from results.op import Op
-from results.record import RunRecord
+from results.record import Observation, RunRecord
 from results.verdict import CheckResult, Verdict
 
 STORES = Path(__file__).parent.parent / "data" / "rocketmq" / "stores-5.5.0.zip"
@@ -54,16 +56,21 @@ def history(summary: list[str]) -> History:
 
 
 def judged(
-    folder: Path, summaries: dict[str, list[str]], spoil: Callable[[str, Lines], Lines] | None = None, **more: Any
+    folder: Path,
+    summaries: dict[str, list[str]],
+    spoil: Callable[[str, Lines], Lines] | None = None,
+    files: bool = False,
+    **more: Any,
 ) -> CheckResult:
-    """The verdict on disks that `spoil(node, lines)` has changed."""
+    """The verdict on disks that `spoil(node, lines)` has changed. files: of `ReplicaFiles`."""
     for node, summary in summaries.items():
         lines = [json.loads(line) for line in summary]
         lines = lines if spoil is None else spoil(node, lines)
         path = folder / "nodes" / node / FILE
         path.parent.mkdir(parents=True)
         path.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    return GroundTruth().check(RunRecord(history(summaries["n1"]), path=folder, **more))
+    checker = ReplicaFiles() if files else GroundTruth()
+    return checker.check(RunRecord(history(summaries["n1"]), path=folder, **more))
 
 
 def names(result: CheckResult) -> list[str]:
@@ -141,7 +148,7 @@ def test_replicas_of_different_groups_share_nothing(tmp_path: Path, summaries: d
     def regroup(node: str, lines: Lines) -> Lines:
         if node == "n2":
             lines[0]["head"]["group"] = "b"
-            for line in lines[1:]:
+            for line in [line for line in lines if isinstance(line, list)]:
                 line[4] += 5000
         return lines
 
@@ -161,7 +168,7 @@ def test_an_index_entry_that_leads_nowhere(tmp_path: Path, summaries: dict[str, 
     def dangle(node: str, lines: Lines) -> Lines:
         return [*lines, {"dangling": ["log-fixture", 0, 4, 99, 100]}] if node == "n1" else lines
 
-    assert names(judged(tmp_path, summaries, dangle)) == ["broken-index"]
+    assert names(judged(tmp_path, summaries, dangle, files=True, **sight())) == ["broken-index"]
 
 
 def test_old_entries_behind_the_end_are_what_a_truncation_leaves(
@@ -170,7 +177,90 @@ def test_old_entries_behind_the_end_are_what_a_truncation_leaves(
     def leave(node: str, lines: Lines) -> Lines:
         return [*lines, {"dangling": ["log-fixture", 0, 5000, 99, 100]}]
 
-    assert judged(tmp_path, summaries, leave).verdict == Verdict.VALID
+    assert judged(tmp_path / "a", summaries, leave).verdict == Verdict.VALID
+    assert judged(tmp_path / "b", summaries, leave, files=True, **sight()).verdict == Verdict.VALID
+
+
+def sight(committed: int = 130_000, in_sync: Sequence[str] = ("n1", "n2")) -> dict[str, Any]:
+    """What the observers saw last: n1 is master, and so much is confirmed."""
+    told = {"in_sync": list(in_sync)}
+    seen = [
+        Observation(1, "n1", "leader", term=2, end=140_000, committed=committed, extra=told),
+        Observation(1, "n2", "follower", term=2, end=140_000),
+    ]
+    nodes = {"n1": "", "n2": ""}
+    record = DeploymentRecord("controller", nodes, groups={"a": ["n1", "n2"]}, traits=Traits(in_sync=True))
+    return {"observations": seen, "deployment": record}
+
+
+def test_replicas_with_the_same_bytes(tmp_path: Path, summaries: dict[str, list[str]]) -> None:
+    result = judged(tmp_path, summaries, files=True, **sight())
+    assert result.verdict == Verdict.VALID, result
+    assert result.stats["compared"] > 148, "records of other topics too"
+
+
+@pytest.mark.parametrize(
+    ("at", "more", "wrong"),
+    [
+        (5, {}, True),
+        (5, {"in_sync": ["n1"]}, False),  # n2 may still have to truncate
+        (5, {"committed": 100}, False),
+    ],
+)
+def test_bytes_that_differ(
+    tmp_path: Path, summaries: dict[str, list[str]], at: int, more: dict[str, Any], wrong: bool
+) -> None:
+    def flip(node: str, lines: Lines) -> Lines:
+        if node == "n2":
+            lines[at_offset(lines, 0, at)][column("crc")] ^= 1
+        return lines
+
+    result = judged(tmp_path, summaries, flip, files=True, **sight(**more))
+    assert names(result) == (["replicas-differ-on-disk"] if wrong else [])
+    if wrong:
+        assert "their bytes differ" in result.anomalies[0].summary
+        assert result.anomalies[0].details["nodes"] == ["n1", "n2"]
+
+
+def test_an_entry_that_a_replica_lacks(tmp_path: Path, summaries: dict[str, list[str]]) -> None:
+    def drop(node: str, lines: Lines) -> Lines:
+        if node == "n2":
+            del lines[at_offset(lines, 0, 7)]
+        return lines
+
+    result = judged(tmp_path, summaries, drop, files=True, **sight())
+    assert names(result) == ["replicas-differ-on-disk"]
+    assert result.anomalies[0].summary.endswith("n2 has no whole entry there")
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "committed", "wrong"),
+    [
+        ("indexed", False, 130_000, True),
+        ("indexed", False, 100, False),
+        ("tagged", False, 130_000, True),
+        ("tagged", None, 130_000, False),  # a part of a transaction: no entry is due
+    ],
+)
+def test_messages_that_no_entry_leads_to(
+    tmp_path: Path, summaries: dict[str, list[str]], name: str, value: Any, committed: int, wrong: bool
+) -> None:
+    def hide(node: str, lines: Lines) -> Lines:
+        if node == "n2":
+            line = lines[at_offset(lines, 1, 3)]
+            line[column(name)] = value
+            lines[lines.index(line)] = {"behind": line}
+        return lines
+
+    result = judged(tmp_path, summaries, hide, files=True, **sight(committed))
+    assert names(result) == (["unindexed"] if wrong else [])
+    assert not wrong or result.anomalies[0].details["node"] == "n2"
+
+
+def test_the_committed_point_of_a_raft_group_is_each_members_own() -> None:
+    seen = [Observation(1, "n1", "leader", term=2, end=9, committed=9), Observation(1, "n2", "follower", end=9)]
+    record = DeploymentRecord("dledger", groups={"g": ["n1", "n2"]}, traits=Traits(raft_log=True))
+    assert committed(RunRecord(History([]), observations=seen, deployment=record)) == {"n1": 10}
 
 
 def test_what_could_not_be_read_is_unknown(tmp_path: Path, summaries: dict[str, list[str]]) -> None:

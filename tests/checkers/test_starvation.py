@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from checkers.api import judge
@@ -9,8 +11,9 @@ from checkers.availability import Availability
 from checkers.starvation import LATE_MS, PAUSE_MS, WAIT_MS, describe, shortage_s
 from results.history import History
 from results.machine import CONTROL, MachineSample
-from results.op import Op
+from results.op import NEMESIS, Op
 from results.record import RunRecord
+from results.strikes import Effect
 from results.verdict import Anomaly, CheckResult, Verdict
 
 S = 1_000_000_000
@@ -129,3 +132,37 @@ def test_what_is_told_of_a_run() -> None:
     )
     assert describe(samples(0, 20, nodes=[CONTROL])) == "shortage for 0 of 20 s"
     assert shortage_s(samples(0, 30, wait_ms=50), 5 * S, 12 * S) == 7.0
+
+
+@pytest.mark.parametrize(
+    ("servers", "waits", "nodes", "expected"),
+    [
+        ((), {}, NODES, Verdict.INVALID),  # nobody was short but by the quota
+        (("broker",), {"broker": 50.0, "namesrv": 0.1}, NODES, Verdict.INVALID),
+        (("broker",), {"broker": 50.0, "namesrv": 50.0}, NODES, Verdict.UNKNOWN),  # others on the node were short too
+        ((), {}, ["n1"], Verdict.UNKNOWN),  # the quota was of one node, and all were short
+    ],
+)
+def test_time_that_a_quota_of_ours_took_is_no_shortage(
+    servers: tuple[str, ...], waits: dict[str, float], nodes: list[str], expected: Verdict
+) -> None:
+    effects = [Effect("slow", node, servers, quota=True).to_json() for node in nodes]
+    value = {"fault": "slow", "id": 1, "effects": effects, "seen": True}
+    times = [(5, "invoke", "inject"), (6, "info", "inject"), (55, "invoke", "heal"), (55, "info", "heal")]
+    history = History([Op(i, at * S, NEMESIS, type_, f, None, value) for i, (at, type_, f) in enumerate(times)])  # type: ignore[arg-type]
+    machine = [replace(sample, waits=waits) for sample in samples(10, 50, wait_ms=50)]
+    (result,) = judge(RunRecord(history, machine=machine), [Fixed(SILENCE)]).results
+    assert result.verdict == expected
+    # The same without a quota: the machine may be the cause.
+    bare = [{**effect, "quota": False} for effect in effects]
+    history = History([replace(op, value={**value, "effects": bare}) for op in history])
+    (result,) = judge(RunRecord(history, machine=machine), [Fixed(SILENCE)]).results
+    assert result.verdict == Verdict.UNKNOWN
+
+
+def test_timers_and_stolen_time_count_under_a_quota_too() -> None:
+    value = {"fault": "slow", "id": 1, "effects": [Effect("slow", n, quota=True).to_json() for n in NODES]}
+    history = History([Op(i, 5 * S, NEMESIS, t, "inject", None, value) for i, t in enumerate(("invoke", "info"))])  # type: ignore[arg-type]
+    run = RunRecord(history, machine=samples(10, 50, late_ms=LATE_MS))
+    (result,) = judge(run, [Fixed(SILENCE)]).results
+    assert result.verdict == Verdict.UNKNOWN

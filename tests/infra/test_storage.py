@@ -12,13 +12,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from infra.systems.dledger.entries import summarize_entries
 from infra.systems.rocketmq.message_body import body_of, id_of
 from infra.systems.rocketmq.store.commitlog import Damage, Record, read_commit_log, read_dledger_log
 from infra.systems.rocketmq.store.consumequeue import consume_queues, read_consume_queue
 from infra.systems.rocketmq.store.epochs import Epoch, read_epochs
 from infra.systems.rocketmq.store.errors import StorageError
 from infra.systems.rocketmq.store.identity import Identity, read_identity
-from infra.systems.rocketmq.store.summary import LINE, summarize
+from infra.systems.rocketmq.store.summary import LINE, summarize, tag_hash
 
 STORES = Path(__file__).parent.parent / "data" / "rocketmq" / "stores-5.5.0.zip"
 SENT = [*range(1, 121), *range(201, 221), *range(301, 320), *range(401, 410)]
@@ -166,7 +167,44 @@ def test_a_summary_tells_what_the_index_does_not_name(stores: Path) -> None:
     messages = [dict(zip(LINE, line, strict=True)) for line in rest if isinstance(line, list)]
     assert len(messages) == len(SENT) - 20
     assert [m["physical"] for m in messages if not m["indexed"]] == [lost]
-    assert [line["dangling"][:4] for line in rest if isinstance(line, dict)] == [["log-fixture", 0, 5, 999_999]]
+    assert [line["dangling"][:4] for line in rest if "dangling" in line] == [["log-fixture", 0, 5, 999_999]]
+    assert sum("other" in line for line in rest) == 20, "records of other topics"
+    assert all(m["tagged"] for m in messages)
+
+
+def test_a_summary_goes_on_behind_zeros(stores: Path) -> None:
+    """As a broker leaves them whose disk was full: what is behind them is told, and told apart."""
+    store = stores / "controller" / "n1"
+    file = store / "commitlog" / f"{0:020}"
+    third, fourth = (record.physical for record in records(file.parent)[3:5])
+    data = bytearray(file.read_bytes())
+    data[third:fourth] = bytes(fourth - third)
+    file.write_bytes(data)
+    assert len(list(read_commit_log(file.parent))) == 3
+    head, *rest = [json.loads(line) for line in summarize(store, "a", {"log-fixture"})]
+    assert head["head"]["problems"] == [f"at {third} of the log: zeros, and a whole record behind them"]
+    assert head["head"]["end"] == third
+    behind = [line["behind"] for line in rest if "behind" in line]
+    assert len([line for line in rest if isinstance(line, list)]) == 3
+    assert behind[0][LINE.index("physical")] == fourth
+    assert len(behind) == len(SENT) - 20 - 4
+
+
+def test_the_hash_of_a_tag_is_javas() -> None:
+    assert [tag_hash(tag) for tag in ("", "t", "TagA", "polygenelubricants")] == [0, 116, 2598919, -2147483648]
+
+
+def test_the_entries_of_a_dledger_log(stores: Path) -> None:
+    folder = stores / "dledger" / "n1"
+    head, *rest = [json.loads(line) for line in summarize_entries(folder, "g")]
+    assert head == {"head": {"group": "g", "files": "entries", "problems": []}}
+    assert [line["other"][0] for line in rest] == list(range(len(rest)))
+    file = folder / "dledger-n0" / "data" / f"{0:020}"
+    data = bytearray(file.read_bytes())
+    data[48 + 60] ^= 1  # in the body of the first one
+    file.write_bytes(data)
+    changed = [json.loads(line) for line in summarize_entries(folder, "g")][1:]
+    assert sum(one != other for one, other in zip(rest, changed, strict=True)) == 1
 
 
 def test_a_summary_goes_on_where_a_file_is_damaged(stores: Path) -> None:

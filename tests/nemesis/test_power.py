@@ -43,8 +43,8 @@ def test_a_node_without_servers_is_no_target(fault: Any) -> None:
 @pytest.mark.parametrize(
     ("fault", "options", "kinds"),
     [
-        (DiskFull, {}, ["slow"]),
-        (DiskFull, {"end": "power"}, ["slow", "unsynced-lost"]),
+        (DiskFull, {}, ["disk-full"]),
+        (DiskFull, {"end": "power"}, ["disk-full", "unsynced-lost"]),
         (DiskStall, {"end": "kill"}, ["slow", "down"]),
         (DiskReadOnly, {}, ["disk-dead", "unsynced-lost"]),
         (DiskError, {"end": "power"}, ["disk-dead", "unsynced-lost"]),

@@ -46,6 +46,13 @@ def test_two_lines_make_a_sample(tmp_path: Path) -> None:
     )
 
 
+def test_what_each_kind_of_server_waited(tmp_path: Path) -> None:
+    node = f"{at(0)} 0 - - - 0 1 broker=7:0:0:0 namesrv=8:0:0:0\n"
+    node += f"{at(2)} 0 - - - 0 1 broker=7:1000:9000000:3 namesrv=8:1000:1000000:1\n"
+    (sample,) = read(tmp_path, "", machine_log=node)
+    assert (sample.wait_ms, sample.waits) == (2.5, {"broker": 3.0, "namesrv": 1.0})
+
+
 def test_a_server_that_was_started_or_has_ended(tmp_path: Path) -> None:
     """A new one counts from nothing; one whose threads have ended (its sums fall) is left out; one that is gone too."""
     node = f"{at(0)} 0 - - - 0 1 7:5000:5000:5 9:1:1:1\n{at(2)} 0 - - - 0 1 7:4000:9000:9 8:1000:3000000:3\n"
@@ -95,7 +102,7 @@ def test_the_probe_itself(tmp_path: Path) -> None:
     """The script as it runs on a node, on this machine: one server that is always busy."""
     busy = subprocess.Popen(["sh", "-c", "while :; do :; done"])
     try:
-        (tmp_path / "server.pid").write_text(f"{busy.pid} 1\n")
+        (tmp_path / "aserver.pid").write_text(f"{busy.pid} 1\n")
         (tmp_path / "machine.pid").write_text("1 1\n")
         (tmp_path / "gone.pid").write_text("")
         argv = ["bash", "--norc", "-c", pressure._PROBE, "machine", str(tmp_path)]
@@ -111,7 +118,7 @@ def test_the_probe_itself(tmp_path: Path) -> None:
         busy.kill()
         busy.wait()
     lines = (tmp_path / "out").read_text()
-    assert f" {busy.pid}:" in lines
+    assert f" aserver={busy.pid}:" in lines
     logs = {"n1": [tmp_path / "machine.log"]}
     (tmp_path / "machine.log").write_text(lines)
     found = read_machine(tmp_path / "none", logs, {"started_at": datetime.fromtimestamp(began, UTC).isoformat()})

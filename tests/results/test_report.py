@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from html.parser import HTMLParser
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 from urllib.parse import unquote
 
 import pytest
@@ -18,9 +18,10 @@ from results.figures import quantile
 from results.history import Call, History
 from results.op import NEMESIS, Op
 from results.record import Observation, RunRecord
-from results.report import plots, render, svg, timeline, words, write_report
+from results.report import bands, plots, render, svg, timeline, words, write_report
 from results.report.model import leader_changes
 from results.report.story import LISTED, TOLD
+from results.strikes import Effect, EffectKind
 from results.verdict import Anomaly, CheckResult, Judgement, Verdict
 
 VOID = {"meta", "link", "br", "img", "input", "hr"}
@@ -108,7 +109,7 @@ def test_report_of_a_full_run_answers_the_readers_questions(tmp_path: Path) -> N
         assert expected in seen.said, expected
     headings = [a.get("id") for tag, a in seen.tags if tag == "h2"]
     assert headings == [
-        *("anomalies", "latency", "quantiles", "rate", "leaders", "positions", "lag"),
+        *("anomalies", "strikes", "latency", "quantiles", "rate", "leaders", "positions", "lag"),
         *("changes", "faults", "operations", "errors", "files", "environment"),
     ]
     assert list(tmp_path.glob("*.tmp")) == list(tmp_path.glob(".*")) == []
@@ -136,7 +137,7 @@ def test_report_can_be_read_without_seeing_it(tmp_path: Path) -> None:
     record, judgement = sample_run(tmp_path)
     seen = Outline(render(record, judgement, tmp_path / "report.html"))
     assert all(a.get("scope") in {"col", "row"} for tag, a in seen.tags if tag == "th")
-    pictures = [a for tag, a in seen.tags if tag == "svg"]
+    pictures = [a for tag, a in seen.tags if tag == "svg" and not (a.get("class") or "").startswith("swatch")]
     assert len(pictures) == 1 + 3 + 6  # the gradient, the timelines, the plots
     assert all(a.get("aria-label") or a.get("aria-hidden") for a in pictures)
     ids = [a["id"] for _, a in seen.tags if a.get("id")]
@@ -255,6 +256,39 @@ def test_a_heal_that_failed_ends_no_band_and_a_later_one_does() -> None:
     assert closed.end_ns == 9
 
 
+def test_every_kind_of_effect_has_a_style_and_a_word() -> None:
+    assert set(get_args(EffectKind)) == set(bands.KINDS) - {bands.OTHER}
+    patterns = str(bands.definitions())
+    drawn = {kind: str(bands.swatch(kind)) for kind in bands.KINDS}
+    for kind, swatch in drawn.items():
+        assert f"k-{kind}" in swatch
+        assert all(f'id="{name}"' in patterns for name in re.findall(r"url\(#([\w-]+)\)", swatch))
+    styles = {re.sub(r"k-[\w-]+|tile-[\w-]+", "", swatch) for swatch in drawn.values()}
+    assert len(styles) == 2, "they differ in tint and pattern alone"
+    assert sum("url(#tile-" in swatch for swatch in drawn.values()) == 7
+
+
+def test_a_label_names_all_nodes_that_were_struck() -> None:
+    effects = [Effect("down", "n1"), Effect("down", "n2"), Effect("cut-off", "n3", peers=("n1",))]
+    assert FaultInterval("power-failure", 1, 1, 9, {"n1": None}, effects=effects).label == "#1 power-failure n1 n2"
+    assert FaultInterval("disk", 2, 1, 9, {"n1 disk": None}, effects=effects[:1]).label == "#2 disk n1 disk"
+
+
+def test_a_band_shows_what_the_fault_did_and_what_was_measured() -> None:
+    effects = [Effect("down", "n1"), Effect("unsynced-lost", "n1")]
+    fault = FaultInterval("power-failure", 1, 1, 9, {"n1": None}, {"n1": "disks cut off within 2 ms"}, effects=effects)
+    assert bands.kinds(fault) == ["unsynced-lost", "down"]
+    stage = plots.stage([fault], 10)
+    drawn = str(bands.draw_bands([fault], stage.frame(100)))
+    assert 'class="wash k-unsynced-lost"' in drawn
+    assert 'class="wash k-down"' not in drawn
+    assert 'class="chip k-down"' in drawn
+    assert "unsynced data lost, down\nn1: disks cut off within 2 ms" in drawn
+    assert bands.kinds(FaultInterval("old", 1, 1, 9, impairs={"n1": ["n1"], "n2": ["n3"]})) == ["down", "cut-off"]
+    assert bands.kinds(FaultInterval("config-change", 1, 1, 9)) == ["other"]
+    assert bands.shown([fault, FaultInterval("x", 2, 1, 9)]) == ["unsynced-lost", "down", "other"]
+
+
 def test_bands_of_a_jepsen_history() -> None:
     fs = ["start-partition", "start-partition", "stop-partition", "stop-partition", "start", "hello"]
     ops = [Op(i, i * 10, NEMESIS, "info", f, value="grudge") for i, f in enumerate(fs)]
@@ -358,7 +392,7 @@ def test_timeline_is_clipped_however_large_the_core() -> None:
 def test_timeline_shows_outcome_core_and_faults() -> None:
     calls = [call(0, 0, 5, "write", 17), call(1, 2, None, "write", 18), call(2, 6, 9, "read", 12)]
     scene = timeline.choose(calls, {0, 4}, None)
-    drawn = str(timeline.draw(scene, [FaultInterval("bridge", 3, 1, None, {"n2": None})], ["bridge"]))
+    drawn = str(timeline.draw(scene, [FaultInterval("bridge", 3, 1, None, {"n2": None})]))
     assert "0: write k := 17" in drawn
     assert "4: read k → 12" in drawn
     assert drawn.count('class="bar ok core"') == 2
@@ -368,7 +402,7 @@ def test_timeline_shows_outcome_core_and_faults() -> None:
 
 def test_a_process_that_follows_an_info_takes_its_lane_and_no_other_does() -> None:
     calls = [call(0, 0, 5), call(1, 6, 8, "write", 1, "info"), call(2, 10, 12), call(3, 13, 14)]
-    drawn = str(timeline.draw(timeline.choose(calls, {0}, None), [], []))
+    drawn = str(timeline.draw(timeline.choose(calls, {0}, None), []))
     assert re.findall(r'class="lane"><title>processes ([^<]*)</title>', drawn) == ["0", "1 2", "3"]
 
 

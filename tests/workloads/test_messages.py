@@ -53,6 +53,9 @@ class Brokers:
         self.leased: dict[str, tuple[float, list[Any]]] = {}
         self.silent_reads = 0
         """So many of the final reads are never answered."""
+        self.wiped: tuple[str, float] = ("", 0.0)
+        """A node that does not know the readers' group for so long (s) after the first final read."""
+        self._asked: float | None = None
 
     async def invoke(self, op: Op) -> Completion:
         await asyncio.sleep(self.rng.uniform(0.001, 0.02))
@@ -61,6 +64,11 @@ class Brokers:
         if op.f == "replica-read" and self.silent_reads:
             self.silent_reads -= 1
             await asyncio.sleep(3600)
+        if op.f == "replica-read" and op.extra["node"] == self.wiped[0]:
+            now = asyncio.get_running_loop().time()
+            self._asked = now if self._asked is None else self._asked
+            if now < self._asked + self.wiped[1]:
+                return Completion("fail", None, "26 SUBSCRIPTION_GROUP_NOT_EXIST", {"node": "n1", "code": 26})
         luck = self.rng.random()
         change = op.f in ("send", "commit", "pop", "ack", "extend")
         if luck < self.trouble / 2:
@@ -276,6 +284,19 @@ def test_final_reads_that_are_never_answered_are_asked_again() -> None:
     judgement = judged(workload, play(workload, brokers))
     assert judgement.verdict == Verdict.VALID, judgement.reason
     assert brokers.silent_reads == 0
+
+
+@pytest.mark.parametrize(("seconds", "read"), [(10, "n1, n2, n3"), (45, "n1, n3")])
+def test_final_reads_wait_for_a_replica_that_must_learn_the_group_again(seconds: float, read: str) -> None:
+    """As a slave with an empty disk does; it is not waited for without end."""
+    brokers = Brokers(Random(8), trouble=0, forgetful=False)
+    brokers.wiped = ("n2", seconds)
+    workload = WORKLOADS["log"](8)
+    record = play(workload, brokers)
+    judgement = judged(workload, record)
+    assert judgement.reason.endswith(f"identical on {read}"), judgement.reason
+    refused = [op.time for op in record.history if op.type == "fail" and op.extra.get("code") == 26]
+    assert min(b - a for a, b in zip(refused[:4], refused[4:8], strict=True)) >= 400_000_000, "not in a busy loop"
 
 
 def test_readers_share_the_nodes() -> None:

@@ -5,6 +5,7 @@ service in virtual time: every planted bug is caught, and good runs are left in 
 from __future__ import annotations
 
 import signal
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,12 +14,12 @@ from harness.api import RunContext
 from harness.check.judging import judge_stored
 from harness.check.summary import Outcome
 from harness.plan.plan import ClusterPlan, NemesisPlan, Plan
-from harness.run import lifecycle
+from harness.run import lifecycle, session
 from harness.run.virtual_time import VirtualTimeLoop
 from harness.signals import Stopped
 from results.store import Store
 from results.verdict import Verdict
-from sim.rig import SimRegister, prepared
+from sim.rig import SimCluster, SimRegister, prepared
 from sim.service import Bug
 
 BOTH = (NemesisPlan("sim-partition", 20, 10, "minority"), NemesisPlan("sim-pause", 30, 12, "leader"))
@@ -94,6 +95,28 @@ def test_a_stop_signal_while_the_servers_files_are_read_does_not_cost_the_verdic
     assert outcome.judgement.verdict == Verdict.VALID, outcome.judgement.reason
     assert (outcome.folder.path / "read").exists()
     assert sum(line.startswith("interrupted: ") for line in heard) == 1
+
+
+@pytest.mark.parametrize(
+    ("at_disks", "keep", "read"), [("down", False, True), ("down", True, False), ("unsynced-lost", False, False)]
+)
+def test_files_are_read_unasked_after_faults_at_disks(
+    at_disks: str, keep: bool, read: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The simulated pause has the effect `down`, which counts here in place of one at a disk."""
+    monkeypatch.setattr(session, "AT_DISKS", (at_disks,))
+    monkeypatch.setattr(SimCluster, "keep", lambda self, note: None)
+
+    class Reading(SimRegister):
+        def after_stop(self, context: RunContext, folder: Path) -> None:
+            (folder / "read").touch()
+
+    paused = plan(5, nemeses=(NemesisPlan("sim-pause", 30, 12, "leader"),))
+    heard: list[str] = []
+    requested = replace(prepared(paused, workload=Reading(paused)), keep=keep)
+    outcome = lifecycle.run(requested, Store(tmp_path), heard.append, VirtualTimeLoop)
+    assert (outcome.folder.path / "read").exists() == read
+    assert any("not compared" in line for line in heard) == keep
 
 
 def test_a_stop_signal_while_the_loop_is_closed_does_not_cost_the_verdict(tmp_path: Path) -> None:

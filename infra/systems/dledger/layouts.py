@@ -39,3 +39,14 @@ DLEDGER_FILES: Final[Mapping[str, FileKind]] = {
     "checkpoint": FileKind("**/dledger-*/checkpoint"),
 }
 """Of whatever server keeps a DLedger log: a broker, a controller, a member of a plain group."""
+
+WIPED: Final[Mapping[str, str]] = dict.fromkeys(
+    ("term-went-back", "voted-twice"), "the disk with this member's term and vote was replaced by an empty one"
+)
+"""What is permitted of a member of a Raft group after the loss of its data."""
+
+DAMAGED: Final[Mapping[str, str]] = dict.fromkeys(
+    ("replicas-differ-on-disk", "corrupt-message", "unindexed", "broken-index"),
+    "the fault changed bytes in the files of this node, and nothing compares them with other replicas'",
+)
+"""What is permitted of a server whose files were damaged."""

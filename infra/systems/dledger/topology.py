@@ -17,7 +17,7 @@ from infra.options import NoOptions
 from infra.systems.api import REPLICATION, Launch, Server, ServerSettings, Status
 from infra.systems.dledger import server as dledger
 from infra.systems.dledger.client import GROUP, RegisterClient, ask_status
-from infra.systems.dledger.layouts import DLEDGER_FILES
+from infra.systems.dledger.layouts import DAMAGED, DLEDGER_FILES, WIPED
 from infra.systems.java import (
     DATA,
     LIB,
@@ -196,8 +196,10 @@ class DledgerTopology:
         return {}
 
     def permits_after(self) -> Mapping[EffectKind, Mapping[str, str]]:
-        """Nothing: what a Raft group has committed survives every failure after which a majority comes back."""
-        return {}
+        """A member with an empty disk forgets. What a Raft group has committed survives every failure after which a
+        majority comes back.
+        """
+        return {"data-lost": WIPED, "data-damaged": DAMAGED}
 
     def _server(self, node: Node) -> JavaServer:
         def program(launch: Launch) -> Program:

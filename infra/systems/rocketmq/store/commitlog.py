@@ -14,12 +14,13 @@ reader reports what is there, and whether it counts is decided by those who know
 from __future__ import annotations
 
 import struct
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from infra.systems.rocketmq.protocol.messages import BLANK, Message, MessageError, decode
+from infra.systems.rocketmq.protocol.messages import BLANK, MAGIC_V1, MAGIC_V2, Message, MessageError, decode
 from infra.systems.rocketmq.store.mapped import mapped_files
 
 _RECORD: Final = struct.Struct(">II")
@@ -35,13 +36,14 @@ _ENTRY_MAGICS: Final = (1, 2)
 class Record:
     """A message on the disk: `size` bytes at `physical`, by count. `message.physical` is what the record says itself.
 
-    term  DLedger's, in its variant.
+    term  DLedger's, in its variant. crc: CRC-32 of all bytes of the record: replicas hold the same ones.
     """
 
     message: Message
     physical: int
     size: int
     term: int | None = None
+    crc: int = 0
 
     @property
     def intact(self) -> bool:
@@ -57,26 +59,60 @@ class Damage:
     why: str
 
 
-def read_commit_log(folder: Path) -> Iterator[Record | Damage]:
+def read_commit_log(folder: Path, *, resume: bool = False) -> Iterator[Record | Damage]:
     """Every record of a plain commit log, in order; ends at the first bytes that are none.
 
     They are zeros at the end of an ordinary log. Anything else is told as a last `Damage`: the rest cannot be read,
     because only a record tells where the next one begins.
+
+    resume  continue at the next whole record that names the place at which it lies. Bytes before it that are none are
+            told as `Damage`, zeros too: a broker whose disk was full leaves them in the middle of its log.
     """
+    gap: Damage | None = None
+    silent = False
+    """Whether the bytes of the gap are zeros, as behind the end of a log."""
     for start, path in mapped_files(folder):
         data = path.read_bytes()
         at = 0
         while at + _RECORD.size <= len(data):
             size, magic = _RECORD.unpack_from(data, at)
-            if magic == BLANK and size > 0:
+            if magic == BLANK and size > 0 and gap is None:
                 break
-            if size == 0 and magic == 0:
-                return
-            found = _record(data, at, start + at)
-            yield found
-            if isinstance(found, Damage):
-                return
-            at += found.size
+            zeros = size == 0 and magic == 0
+            found = (
+                Damage(start + at, "zeros, and a whole record behind them") if zeros else _record(data, at, start + at)
+            )
+            if isinstance(found, Record):
+                if gap is not None:
+                    yield gap
+                    gap = None
+                yield found
+                at += found.size
+                continue
+            if gap is None:
+                gap, silent = found, zeros
+            following = _following(data, at + 1, start) if resume else None
+            if following is None:
+                break
+            at = following
+        if gap is not None and not resume:
+            break
+    if gap is not None and not silent:
+        yield gap
+
+
+def _following(data: bytes, at: int, start: int) -> int | None:
+    """Where the next whole record of a file begins that lies where it says; `start`: of the file."""
+    places = []
+    for magic in (MAGIC_V1, MAGIC_V2):
+        wanted, found = magic.to_bytes(4, "big"), at + 4
+        while (found := data.find(wanted, found)) >= 0:
+            record = _record(data, found - 4, start + found - 4)
+            if isinstance(record, Record) and record.intact:
+                places.append(found - 4)
+                break
+            found += 1
+    return min(places, default=None)
 
 
 def read_dledger_log(folder: Path) -> Iterator[Record | Damage]:
@@ -108,4 +144,4 @@ def _record(data: bytes, at: int, physical: int, term: int | None = None) -> Rec
         message, end = decode(data, at)
     except MessageError as problem:
         return Damage(physical, str(problem))
-    return Record(message, physical, end - at, term)
+    return Record(message, physical, end - at, term, zlib.crc32(data[at:end]))

@@ -13,13 +13,17 @@ from pathlib import Path
 from typing import Any, Final
 
 from infra.systems.rocketmq.message_body import id_of
+from infra.systems.rocketmq.protocol.messages import PREPARED, ROLLED_BACK, TRANSACTION
 from infra.systems.rocketmq.store.commitlog import Damage, Record, read_commit_log, read_dledger_log
 from infra.systems.rocketmq.store.consumequeue import Entry, consume_queues, read_consume_queue
 from infra.systems.rocketmq.store.epochs import read_epochs
 from infra.systems.rocketmq.store.errors import StorageError
 from infra.systems.rocketmq.store.identity import read_identity
 
-LINE: Final = ("topic", "queue", "offset", "physical", "id", "intact", "indexed", "store_host", "stored", "term")
+LINE: Final = (
+    *("topic", "queue", "offset", "physical", "id", "intact", "indexed", "store_host", "stored", "term"),
+    *("crc", "tagged"),
+)
 """What a message's list holds.
 
 offset, physical   its place in the queue and in the log.
@@ -28,6 +32,9 @@ intact             the body matches its checksum, and the record names the place
 indexed            the consume queue's entry for this offset leads to this record. Without, no reader ever sees it.
 store_host         `ip:port` of the broker that appended it first. stored: when, ms since 1970 on its clock.
 term               DLedger's term, else null.
+crc                CRC-32 of the whole record.
+tagged             the consume queue's entry has the hash of the message's tag; null: no entry is due, because this is
+                   a part of a transaction that no reader sees.
 """
 
 
@@ -52,7 +59,9 @@ class Head:
 
 
 def summarize(store: Path, group: str, topics: Collection[str]) -> Iterator[str]:
-    """The lines about the store of a broker of `group`; only messages of these topics are listed.
+    """The lines about the store of a broker of `group`; only messages of these topics are listed. Of every other record
+    there is `{"other": [physical, crc]}`. Whole records behind bytes that are none come as `{"behind": LINE}`: they may
+    be what a truncation has left.
 
     What is damaged is told in the head; only a store without any log raises StorageError.
     """
@@ -62,13 +71,14 @@ def summarize(store: Path, group: str, topics: Collection[str]) -> Iterator[str]
         raise StorageError(store, "has neither a commitlog nor a dledger-* folder; is it a broker's store?")
     index = _index(store / "consumequeue", topics, problems)
     lines: list[str] = []
-    end = 0
+    end, broken = 0, False
     try:
-        for found in read_dledger_log(logs[0]) if logs else read_commit_log(store / "commitlog"):
+        for found in read_dledger_log(logs[0]) if logs else read_commit_log(store / "commitlog", resume=True):
             if isinstance(found, Damage):
                 problems.append(f"at {found.physical} of the log: {found.why}")
+                broken = True
                 continue
-            end = found.physical + found.size
+            end = end if broken else found.physical + found.size
             message = found.message
             if message.topic in topics:
                 place = (message.topic, message.queue, message.offset)
@@ -76,7 +86,10 @@ def summarize(store: Path, group: str, topics: Collection[str]) -> Iterator[str]
                 indexed = entry is not None and (entry.physical, entry.size) == (found.physical, found.size)
                 if indexed:
                     del index[place]
-                lines.append(json.dumps(_line(found, indexed)))
+                line = _line(found, indexed, entry)
+                lines.append(json.dumps({"behind": line} if broken else line))
+            else:
+                lines.append(json.dumps({"other": [found.physical, found.crc]}))
     except StorageError as problem:
         problems.append(str(problem))
     files = "dledger" if logs else "commitlog"
@@ -87,10 +100,20 @@ def summarize(store: Path, group: str, topics: Collection[str]) -> Iterator[str]
         yield json.dumps({"dangling": [topic, queue, offset, entry.physical, entry.size]})
 
 
-def _line(record: Record, indexed: bool) -> list[Any]:
+def _line(record: Record, indexed: bool, entry: Entry | None) -> list[Any]:
     message = record.message
+    due = message.system_flag & TRANSACTION not in (PREPARED, ROLLED_BACK)
+    tagged = (entry is not None and entry.tag == tag_hash(message.properties.get("TAGS", ""))) if due else None
     reply = (message.topic, message.queue, message.offset, record.physical, id_of(message.body))
-    return [*reply, record.intact, indexed, message.store_host, message.stored, record.term]
+    return [*reply, record.intact, indexed, message.store_host, message.stored, record.term, record.crc, tagged]
+
+
+def tag_hash(tag: str) -> int:
+    """Java's `String.hashCode`, which is what an entry of a consume queue holds of a message's tag."""
+    found = 0
+    for unit in memoryview(tag.encode("utf-16-le")).cast("H"):
+        found = (31 * found + unit) & 0xFFFFFFFF
+    return found - (found >> 31 << 32)
 
 
 def _index(folder: Path, topics: Collection[str], problems: list[str]) -> dict[tuple[str, int, int], Entry]:

@@ -21,7 +21,7 @@ from infra.machines.api import Cluster, InfraError, Node, SettingsError, Share
 from infra.machines.primitives.bits import FileKind
 from infra.options import NoOptions
 from infra.systems.api import REPLICATION, Launch, Server, ServerSettings, Status
-from infra.systems.dledger.layouts import DLEDGER_FILES
+from infra.systems.dledger.layouts import DAMAGED, DLEDGER_FILES, WIPED
 from infra.systems.java import (
     DATA,
     LIB,
@@ -168,14 +168,17 @@ class RocketmqTopology(ABC):
 
     def permits_after(self) -> Mapping[EffectKind, Mapping[str, str]]:
         """Brokers that do not sync before they acknowledge lose messages with their power; a Raft log promises that
-        a majority has them.
+        a majority has them. A member of a Raft group with an empty disk forgets.
         """
         place = next(place for place in self._places.values() if place.group is not None)
         flush = self.configured(BROKER, place).get("flushDiskType", "ASYNC_FLUSH")
-        if self.traits.raft_log or flush != "ASYNC_FLUSH":
-            return {}
-        why = "flushDiskType=ASYNC_FLUSH: what was not on the disk yet goes with a broker's power"
-        return {"unsynced-lost": dict.fromkeys(("lost", "dirty-read"), why)}
+        permitted: dict[EffectKind, Mapping[str, str]] = {"data-damaged": DAMAGED}
+        if self.traits.raft_log or self.controllers():
+            permitted["data-lost"] = WIPED
+        if not self.traits.raft_log and flush == "ASYNC_FLUSH":
+            why = "flushDiskType=ASYNC_FLUSH: what was not on the disk yet goes with a broker's power"
+            permitted["unsynced-lost"] = dict.fromkeys(("lost", "dirty-read"), why)
+        return permitted
 
     def quorums(self) -> Sequence[Sequence[str]]:
         """See `results.deployment.DeploymentRecord`."""

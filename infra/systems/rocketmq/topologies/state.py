@@ -217,6 +217,7 @@ async def _controller(where: Addresses, node: str, timeout_s: float, extra: dict
                 # 5.1.0 says `address`, its successors `brokerAddress`.
                 extra["in_sync"] = [where.node_at(r.get("brokerAddress") or r.get("address")) for r in replicas]
                 extra["in_sync_epoch"] = reply.get("syncStateSetEpoch")
+                extra["master_epoch"] = reply.get("masterEpoch")
     except (RemotingError, AdminError, TimeoutError):
         extra.setdefault("controller", None)
 
