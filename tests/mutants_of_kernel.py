@@ -14,7 +14,7 @@ MUTANTS: dict[str, tuple[str, str, str, str]] = {
     "serve: nothing is served": (
         "open_ops",
         "served = readable[target * masks + w] & row[at + 1 + masks + w]",
-        "served = _NONE",
+        "served = np.uint64(0)",
         "c4r0 c2w0 c3r1 c0w1 r4 r3 c5r0 r5 r0",
     ),
     "serve: what was served may hide once more": (
@@ -26,7 +26,7 @@ MUTANTS: dict[str, tuple[str, str, str, str]] = {
     "open_gap: nothing may hide": (
         "open_ops",
         "(classes[w] | classes[masks + w]) & ~row[at + 1 + w]",
-        "_NONE",
+        "np.uint64(0)",
         "c8w2 c1w1 c4w0 r1 r4 c3r1 r3",
     ),
     "open_gap: no reads": (
@@ -41,27 +41,27 @@ MUTANTS: dict[str, tuple[str, str, str, str]] = {
         "if False:",
         "c0w1 c1w1 r1 c2w2 c3s13 r3 r2 c4r3 r4",
     ),
-    "waits_in_gap: for one that was called later": (
-        "open_ops",
-        "if row[1 + masks + (other >> 6)] >> np.uint64(other & 63) & _ONE:",
-        "if not row[1 + (other >> 6)] >> np.uint64(other & 63) & _ONE:",
+    "waits: in the gap, for one that was called later": (
+        "kernel",
+        "waits(walk.open.before, other, base, 1 + masks, ONE_BIT)",
+        "waits(walk.open.before, other, base, 1, NO_BITS)",
         "c0w0 r0 c1s03 c2w2 c3r3 c4w2 c5w1 c6r3 r6 c7s32 r7 c8r1 r3 r1 c9w4 r9 c10w1 r8 r2 c11s43 r11 r10 r5 r4",
     ),
     "waits: for one that is placed": (
         "open_ops",
-        "if not row[1 + (other >> 6)] >> np.uint64(other & 63) & _ONE:",
-        "if row[1 + (other >> 6)] >> np.uint64(other & 63) & _ONE:",
+        "if row[words + (other >> 6)] >> np.uint64(other & 63) & ONE_BIT == bit:",
+        "if row[words + (other >> 6)] >> np.uint64(other & 63) & ONE_BIT != bit:",
         "c3w1 c4s10 r4 c1s10 c7w1 c0w1 r1 r3 r7 r0",
     ),
-    "leads_on: never": (
-        "open_ops",
-        "if movable[state * masks + w] & ~base[1 + w]:",
+    "_leads_on: for no op that is open": (
+        "kernel",
+        "if walk.open.movable[state * masks + w] & ~walk.base[1 + w]:",
         "if False:",
         "c0w1 c1s12 c2r2 r2 r0 r1",
     ),
-    "unknown_leads_on: never": (
-        "open_ops",
-        "if not dense.flags[unknown[i]] & BLIND and dense.step[state, unknown[i]] >= 0:",
+    "_leads_on: for no unknown op": (
+        "kernel",
+        "if not walk.dense.flags[walk.unknown[i]] & BLIND and walk.dense.step[state, walk.unknown[i]] >= 0:",
         "if False:",
         "c5w1 c2s20 c6w2 c1r0 r1",
     ),
@@ -97,14 +97,14 @@ MUTANTS: dict[str, tuple[str, str, str, str]] = {
     ),
     "an unknown op that is not counted when it is used": (
         "kernel",
-        "walk.made[word] += _ONE << shift",
+        "walk.made[word] += ONE_BIT << shift",
         "pass",
         "c4r0 c8w0 r4 c1w1 r1 c6r0 r6",
     ),
     "compare: unknown ops do not matter": (
         "configurations",
         "guard = classes[w - 1 + masks]",
-        "guard = _NONE",
+        "guard = NO_BITS",
         "c3w0 c5w0 r5 c0s01 c1w1 r0 r1 c4r0 r4",
     ),
     "compare: other mutators do not matter": (
@@ -127,7 +127,7 @@ MUTANTS: dict[str, tuple[str, str, str, str]] = {
     ),
     "lay_out: no guard bits": (
         "open_ops",
-        "guards[words - 1] |= _ONE << np.uint64(used + bits)",
+        "guards[words - 1] |= ONE_BIT << np.uint64(used + bits)",
         "pass",
         "c3s10 c1w1 c6w1 c2r0 c5s12 r5 c0r0 r2 r0",
     ),

@@ -42,13 +42,9 @@ def check(calls: Sequence[Call] | History, model: Model[Any], budget: Budget = _
     keys = {call.invoke.key for call in known}
     if len(keys) > 1:
         raise ValueError(f"these are ops of {len(keys)} keys; each is an object of its own (use check_keys)")
-    if len(known) >= direct.MANY and direct.applies(model):
-        plain, by_index = from_calls(known), {call.invoke.index: call for call in known}
-
-        def calls_at(some: Sequence[int]) -> Sequence[Call]:
-            return [by_index[index] for index in some]
-
-        found = None if plain is None else check_columns(plain, model, next(iter(keys)), budget, calls_at)
+    if len(known) >= direct.MANY and direct.applies(model) and (plain := from_calls(known)) is not None:
+        by_index = {call.invoke.index: call for call in known}
+        found = check_columns(plain, model, next(iter(keys)), budget, lambda some: [by_index[at] for at in some])
         if found is not None:
             return found
     problem = encode(known, model)

@@ -108,7 +108,6 @@ class Linearizable:
             "algorithms": dict(Counter(r.algorithm for r in results.values())),
         }
         anomalies = [self._anomaly(key, r) for key, r in list(bad.items())[:_DETAILED]]
-        counted = f"{len(results):,} key{'s' * (len(results) != 1)}, {ops:,} ops"
         if bad:
             more = f" ({len(bad)} of {len(results)} keys are not linearizable)" if len(results) > 1 else ""
             return CheckResult(self.name, Verdict.INVALID, f"{anomalies[0].summary}{more}", anomalies, stats)
@@ -116,7 +115,8 @@ class Linearizable:
             key, result = next(iter(open_.items()))
             reason = f"{len(open_)} of {len(results):,} keys undecided, the first: {_on(key)}{result.reason}"
             return CheckResult(self.name, Verdict.UNKNOWN, reason, stats=stats)
-        return CheckResult(self.name, Verdict.VALID, counted, stats=stats)
+        reason = f"{len(results):,} key{'s' * (len(results) != 1)}, {ops:,} ops"
+        return CheckResult(self.name, Verdict.VALID, reason, stats=stats)
 
     def _anomaly(self, key: str | None, result: LinearResult) -> Anomaly:
         details = {

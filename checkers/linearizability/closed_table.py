@@ -12,6 +12,7 @@ from typing import Final
 import numpy as np
 
 from checkers.linearizability.fast import fast
+from checkers.linearizability.history.events import Ints
 from checkers.linearizability.history.table import ILLEGAL, Dense, Table, derived
 
 MAX_STATES: Final = 4096
@@ -32,22 +33,20 @@ def enumerate_states(table: Table, max_states: int = MAX_STATES, max_cells: int 
     if table.larger_than == (kinds, max_states) and len(table.states) * kinds > max_cells:
         return None
     cells_of = fast(table.model).cells
-    if cells_of is not None:
-        known = cells_of(table, max_states)
-        if known is None:
-            table.larger_than = (kinds, max_states)
-            return None
-        table.dense = derived(known)
-        return table.dense
-    step = table.step
-    rows: list[list[int]] = []
-    while len(rows) < len(table.states):
-        if len(table.states) > max_states or len(table.states) * kinds > max_cells:
-            table.larger_than = (kinds, max_states)
-            table.settle()
-            return None
-        state = len(rows)
-        rows.append([step(state, kind) for kind in range(kinds)] or [ILLEGAL])
+    cells = _stepped(table, max_states, max_cells) if cells_of is None else cells_of(table, max_states)
     table.settle()
-    table.dense = derived(np.array(rows, dtype=np.int32))
+    if cells is None:
+        table.larger_than = (kinds, max_states)
+        return None
+    table.dense = derived(cells)
     return table.dense
+
+
+def _stepped(table: Table, max_states: int, max_cells: int) -> Ints | None:
+    """The cells [states, kinds], by a step for each; None where they are too many."""
+    kinds, rows = range(len(table.kinds)), list[list[int]]()
+    while len(rows) < len(table.states):
+        if len(table.states) > max_states or len(table.states) * len(kinds) > max_cells:
+            return None
+        rows.append([table.step(len(rows), kind) for kind in kinds] or [ILLEGAL])
+    return np.array(rows, np.int32)

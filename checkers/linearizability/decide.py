@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from checkers.linearizability.budget import Budget, Meter
@@ -29,7 +30,8 @@ if TYPE_CHECKING:
 _ILLUSTRATED: Final = 2_000
 """Events of a history that the plain search goes through again."""
 
-Search = Callable[[Problem, Meter], Outcome]
+Search = Callable[[Meter], Outcome]
+"""A search of some problem."""
 
 
 def decide(problem: Problem, budget: Budget, portfolio: Sequence[Stage] = PORTFOLIO) -> Outcome:
@@ -40,14 +42,15 @@ def decide(problem: Problem, budget: Budget, portfolio: Sequence[Stage] = PORTFO
     several = partition(problem)
     if several:
         return _replayed(problem, _each(problem, several, budget, portfolio))
-    spent, allowed = 0, budget.steps + budget.per_event * len(problem.events)
+    spent, passed, allowed = 0, NONE, budget.steps + budget.per_event * len(problem.events)
     furthest = Outcome(Verdict.UNKNOWN, "none", 0)
     for run, steps in _stages(problem, allowed, portfolio):
         meter = Meter(min(steps, allowed - spent), budget.memory)
-        outcome = run(problem, meter)
+        outcome = run(meter)
         spent += outcome.work
         if outcome.verdict != Verdict.UNKNOWN:
-            return _replayed(problem, replace(outcome, work=spent))
+            return _replayed(problem, replace(outcome, work=spent, passed=passed))
+        passed = max(passed, outcome.position, outcome.passed)
         # (How far CEGAR came says nothing, and it does not tell.)
         if outcome.position >= furthest.position:
             furthest = outcome
@@ -118,7 +121,8 @@ def _stages(problem: Problem, allowed: int, portfolio: Sequence[Stage]) -> Itera
     if fast is not None:
         events, unknown, searches = len(fast.history.events), fast.called, fast.searches
     else:
-        events, unknown, searches = len(problem.events), problem.unknown, _PLAIN
+        events, unknown = len(problem.events), problem.unknown
+        searches = {name: partial(search, problem) for name, search in _PLAIN.items()}
     for search, steps in schedule(portfolio, events, allowed, bool(unknown)):
         yield searches[search], steps
 
@@ -126,7 +130,7 @@ def _stages(problem: Problem, allowed: int, portfolio: Sequence[Stage]) -> Itera
 def refuters(problem: Problem) -> Sequence[Search]:
     """What can answer `invalid`, cheap ones first. They need not tell why."""
     fast = _compiled(problem)
-    return (uncounted, just_in_time) if fast is None else fast.refuters()
+    return (partial(uncounted, problem), partial(just_in_time, problem)) if fast is None else fast.refuters()
 
 
 def _compiled(problem: Problem) -> Compiled | None:
@@ -162,7 +166,12 @@ def cegar(problem: Problem, meter: Meter) -> Outcome:
     return refine(search, called, by_target(dense, len(problem.table.kinds)), meter)
 
 
-_PLAIN: Final[Mapping[str, Search]] = {WGL: wgl, JIT: just_in_time, CEGAR: cegar, STATE_FLOW: state_flow}
+_PLAIN: Final[Mapping[str, Callable[[Problem, Meter], Outcome]]] = {
+    WGL: wgl,
+    JIT: just_in_time,
+    CEGAR: cegar,
+    STATE_FLOW: state_flow,
+}
 """The plain edition of each search."""
 
 

@@ -34,7 +34,7 @@ from results.verdict import Verdict
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fast:
-    """monitors      decide without a search; the first that does not answer None. Near-linear time.
+    """monitor       decides without a search, or answers None. Near-linear time.
     partition     the objects that one consists of, each decided by itself (locality); none where it is one.
     cells         the closed table [states, kinds] without a call of `step` per cell, or None where it is too large.
     columns       the monitor for histories that come as columns (`direct`).
@@ -45,7 +45,7 @@ class Fast:
     own_tables    histories of a batch have nothing in common: a table for each (`batch.Apart`).
     """
 
-    monitors: Sequence[Callable[[Problem], Outcome | None]] = ()
+    monitor: Callable[[Problem], Outcome | None] | None = None
     partition: Callable[[Problem], Sequence[Problem]] | None = None
     cells: Callable[[Table, int], Ints | None] | None = None
     columns: Monitor[Any] | None = None
@@ -57,7 +57,7 @@ class Fast:
 
 
 _REGISTER: Final = Fast(
-    monitors=(registers.unique_register,),
+    monitor=registers.unique_register,
     cells=register_cells,
     columns=registers.MONITOR,
     refute_columns=registers.refute_register,
@@ -69,12 +69,12 @@ _REGISTER: Final = Fast(
 FAST: Final[Mapping[type[Model[Any]], Fast]] = {
     Register: _REGISTER,
     CasRegister: _REGISTER,
-    KV: Fast(monitors=(unique_tokens,), own_tables=True),
-    GrowOnlySet: Fast(monitors=(set_by_inclusion,)),
-    Set: Fast(monitors=(set_by_inclusion,), partition=by_element),
-    FifoQueue: Fast(monitors=(queues.MONITOR.judge,), columns=queues.MONITOR),
-    Mutex: Fast(monitors=(mutex_by_deadlines,)),
-    Log: Fast(monitors=(logs.MONITOR.judge,), columns=logs.MONITOR),
+    KV: Fast(monitor=unique_tokens, own_tables=True),
+    GrowOnlySet: Fast(monitor=set_by_inclusion),
+    Set: Fast(monitor=set_by_inclusion, partition=by_element),
+    FifoQueue: Fast(monitor=queues.MONITOR.judge, columns=queues.MONITOR),
+    Mutex: Fast(monitor=mutex_by_deadlines),
+    Log: Fast(monitor=logs.MONITOR.judge, columns=logs.MONITOR),
 }
 
 _NOTHING: Final = Fast()
@@ -87,11 +87,8 @@ def fast(model: Model[Any]) -> Fast:
 
 def monitor(problem: Problem) -> Outcome | None:
     """A verdict without a search, or None."""
-    for decide in fast(problem.table.model).monitors:
-        found = decide(problem)
-        if found is not None:
-            return found
-    return None
+    decide = fast(problem.table.model).monitor
+    return None if decide is None else decide(problem)
 
 
 def partition(problem: Problem) -> Sequence[Problem]:
@@ -107,10 +104,9 @@ def first_refuted(problem: Problem) -> int:
         found = monitor(problem.before(position + 1))
         return found is not None and found.verdict == Verdict.INVALID
 
-    return earliest_return(problem, len(problem.events) - 1, refuted)
+    return earliest_return([position for position, event in enumerate(problem.events) if event & 1], refuted)
 
 
-def earliest_return(problem: Problem, last: int, refuted: Callable[[int], bool]) -> int:
-    """The position of the first return that is refuted, if the last one up to `last` is."""
-    returns = [position for position, event in enumerate(problem.events[: last + 1]) if event & 1]
+def earliest_return(returns: Sequence[int], refuted: Callable[[int], bool]) -> int:
+    """The first of these positions that is refuted, if the last one is."""
     return returns[bisect_left(returns, True, hi=len(returns) - 1, key=refuted)]

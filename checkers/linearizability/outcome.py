@@ -24,6 +24,7 @@ class Outcome:
     witness    order of ops that explains a valid history.
     core       ops that contradict each other already, where the algorithm knows a few; not always the fewest.
     ran_out    which limit ended it, when unknown.
+    passed     an event up to which an order was found, so that no return in front of it proves a violation; or NONE.
     """
 
     verdict: Verdict
@@ -35,3 +36,4 @@ class Outcome:
     witness: Sequence[int] | None = None
     core: Sequence[int] = ()
     ran_out: str = ""
+    passed: int = NONE

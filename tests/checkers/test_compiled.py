@@ -82,8 +82,8 @@ def test_every_compiled_stage_agrees_with_brute_force(family: str) -> None:
         deep = fast.wgl(meter())
         assert deep.verdict == only_valid, told(problem)
         for refute in fast.refuters():
-            assert refute(problem, meter()).verdict in (Verdict.UNKNOWN, truth), told(problem)
-        assert refute(problem, meter()).verdict == (truth if truth == Verdict.INVALID else Verdict.UNKNOWN)
+            assert refute(meter()).verdict in (Verdict.UNKNOWN, truth), told(problem)
+        assert refute(meter()).verdict == (truth if truth == Verdict.INVALID else Verdict.UNKNOWN)
         for outcome in (full, deep, coarse):
             if outcome.verdict == Verdict.VALID:
                 assert outcome.witness is not None

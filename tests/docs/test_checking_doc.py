@@ -50,7 +50,7 @@ def test_every_special_case_is_there() -> None:
     }
     modules = {"kv": strings, "fifo-queue": queues, "mutex": locks, "log": logs, "grow-only-set": sets, "set": sets}
     modules |= {"register": registers, "cas-register": registers}
-    assert modules.keys() == {model.name for model, record in FAST.items() if record.monitors}
+    assert modules.keys() == {model.name for model, record in FAST.items() if record.monitor}
     assert text == {(name, module.NAME) for name, module in modules.items()} | {("set", "search of each element")}
 
 

@@ -169,20 +169,19 @@ def whole(problem: Problem) -> Outcome | None:
 
 def by_monitor(packed: Packed, truth: npt.NDArray[np.bool_], wrong: list[str]) -> tuple[int, int]:
     """(decided, undecided) by the special case for this model; every witness is replayed."""
-    monitors = fast(packed.table.model).monitors or [whole]
+    monitor = fast(packed.table.model).monitor or whole
     decided = undecided = 0
     for history in range(len(packed)):
         problem = packed.problem(history)
-        for monitor in monitors:
-            outcome = monitor(problem)
-            if outcome is None:
-                undecided += 1
-                continue
-            decided += 1
-            if (outcome.verdict == Verdict.VALID) != truth[history]:
-                wrong.append(f"{outcome.algorithm} says {outcome.verdict.value}: {told(packed, history)}")
-            elif truth[history] and verify_witness(problem, outcome.witness or []) is not None:
-                wrong.append(f"{outcome.algorithm} has a bad witness: {told(packed, history)}")
+        outcome = monitor(problem)
+        if outcome is None:
+            undecided += 1
+            continue
+        decided += 1
+        if (outcome.verdict == Verdict.VALID) != truth[history]:
+            wrong.append(f"{outcome.algorithm} says {outcome.verdict.value}: {told(packed, history)}")
+        elif truth[history] and verify_witness(problem, outcome.witness or []) is not None:
+            wrong.append(f"{outcome.algorithm} has a bad witness: {told(packed, history)}")
     return decided, undecided
 
 

@@ -50,7 +50,7 @@ def stages(problem: Problem, plain: bool) -> Iterator[tuple[str, Stage]]:
         yield "cegar", fast.cegar
         yield "wgl", fast.wgl
         for number, refute in enumerate(fast.refuters()):
-            yield f"refuter {number}", partial(refute, problem)
+            yield f"refuter {number}", refute
     if plain or fast is None:
         yield "plain just-in-time", partial(just_in_time, problem)
         yield "plain wgl", partial(wgl, problem)

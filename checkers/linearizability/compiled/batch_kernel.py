@@ -33,27 +33,6 @@ _FEW_ROWS: Final = 64
 _DENSE_CLOCK: Final = 4
 """Times that are at most so many to an event are put in order by counting."""
 
-_MOVES: Final = 16
-"""Others are put in order by insertion, if it takes no more than so many moves an event."""
-
-
-@loop
-def _sorted(stamps: Longs, which: Ints) -> bool:
-    """Puts both in order of the stamps, by insertion: calls that lie in order of time need little of it. False where
-    they need much; pairs stay pairs.
-    """
-    moves = _MOVES * len(stamps)
-    for i in range(1, len(stamps)):
-        stamp, event, at = stamps[i], which[i], i
-        while at > 0 and stamps[at - 1] > stamp:
-            stamps[at], which[at] = stamps[at - 1], which[at - 1]
-            at -= 1
-        stamps[at], which[at] = stamp, event
-        moves -= i - at
-        if moves < 0:
-            return False
-    return True
-
 
 @loop
 def _counted(stamps: Longs, which: Ints, slots: Longs, events: Ints) -> None:
@@ -91,12 +70,8 @@ def _order(kind: Ints, call: Longs, ret: Longs, dense: Dense, place: Room) -> in
     span = 2 * (high - low + 1)
     if span <= 2 * _DENSE_CLOCK * count:
         _counted(stamps[:count], which[:count], place.slots[: span + 1], events)
-    elif _sorted(stamps[:count], which[:count]):
-        events[:count] = which[:count]
     else:
-        ranks = np.argsort(stamps[:count])
-        for i in range(count):
-            events[i] = which[ranks[i]]
+        events[:count] = which[np.argsort(stamps[:count])]
     for i in range(count):
         if events[i] & 1:
             place.late[events[i] >> 1] = i

@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from checkers.linearizability.compiled.jit import inlined, loop
-from checkers.linearizability.history.events import Longs, Words
+from checkers.linearizability.history.events import LOW_HALF, NO_BITS, Longs, Words
 
 _SCAN: Final = 128
 
@@ -25,10 +25,8 @@ FULL: Final = -2
 GONE: Final = -2
 """In `following`: the row was dominated after it was added."""
 
-_LOW: Final = np.uint64(0xFFFFFFFF)
 _MIX: Final = np.uint64(0x9E3779B97F4A7C15)
 _HALF: Final = np.uint64(32)
-_NONE: Final = np.uint64(0)
 
 
 class Rows(NamedTuple):
@@ -71,7 +69,7 @@ def empty(links: Longs) -> None:
 
 @loop
 def _hash(words: Words, at: int, width: int) -> np.uint64:
-    found = _NONE
+    found = NO_BITS
     for i in range(width):
         found = (found ^ words[at + i]) * _MIX
         found ^= found >> _HALF
@@ -173,7 +171,7 @@ def admit(rows: Rows, row: Words, at: int, node: int, masks: int, width: int, cl
         if place < 0:
             return REJECTED
     states = (links.shape[0] - CHAIN - 6 * capacity) >> 1
-    head = CHAIN + 6 * capacity + int(np.int64(row[at] & _LOW))
+    head = CHAIN + 6 * capacity + int(np.int64(row[at] & LOW_HALF))
     if links[head + states] != epoch:
         links[head + states] = epoch
         links[head] = -1

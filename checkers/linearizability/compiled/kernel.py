@@ -29,18 +29,15 @@ from checkers.linearizability.compiled.open_ops import (
     close_slot,
     copy,
     hides_more,
-    leads_on,
     lowest,
     none_open,
     open_gap,
     open_slot,
     serve,
-    unknown_leads_on,
     waits,
-    waits_in_gap,
 )
 from checkers.linearizability.history.columns import Columns
-from checkers.linearizability.history.events import NEVER, Bytes, Ints, Longs, Words
+from checkers.linearizability.history.events import LOW_HALF, NEVER, NO_BITS, ONE_BIT, Bytes, Ints, Longs, Words
 from checkers.linearizability.history.table import BLIND, PURE, Dense
 
 INVALID: Final = 0
@@ -71,11 +68,8 @@ KINDS: Final = 3
 TOLD: Final = 4
 """Indices in `told`, and how many: candidates tried; the event reached; nodes used; kinds of unknown ops called."""
 
-_ONE: Final = np.uint64(1)
-_NONE: Final = np.uint64(0)
 _UNSEEN: Final = np.uint64(1 << 32)
 """In a row's state: it was reached by a blind step, and nobody has seen it. To overwrite it would be a detour."""
-_LOW: Final = np.uint64(0xFFFFFFFF)
 
 BYTES_A_NODE: Final = 3 * 4
 
@@ -144,7 +138,7 @@ def walk(history: Columns, dense: Dense, layout: Layout, mode: int, budget: int,
 def _walk(walk: _Walk, known: Bytes, mode: int, budget: int) -> int:
     """All events. `known`: by kind, whether an unknown op of it was called; none is so far."""
     history, front, told = walk.history, walk.space.front, walk.space.told
-    front.words[: walk.layout.width] = _NONE
+    front.words[: walk.layout.width] = NO_BITS
     front.links[CHAIN + front.links[CAPACITY]] = -1
     front.links[COUNT] = 1
     told[:] = 0
@@ -185,7 +179,7 @@ def _call(walk: _Walk, op: int) -> None:
     slot = open_slot(op, walk.layout.masks, walk.history, walk.dense, walk.open)
     if walk.dense.flags[kind] & PURE:
         front = walk.space.front
-        bit = _ONE << np.uint64(slot & 63)
+        bit = ONE_BIT << np.uint64(slot & 63)
         for i in range(front.links[COUNT]):
             row = i * walk.layout.width
             if walk.dense.step[int(np.int64(front.words[row])), kind] >= 0:
@@ -196,7 +190,7 @@ def _call(walk: _Walk, op: int) -> None:
 def _all_have(walk: _Walk, slot: int) -> bool:
     """Have all configurations placed this op already? Then it is taken off them, and nothing else is to be done."""
     front, width = walk.space.front, walk.layout.width
-    place, bit = 1 + (slot >> 6), _ONE << np.uint64(slot & 63)
+    place, bit = 1 + (slot >> 6), ONE_BIT << np.uint64(slot & 63)
     for i in range(front.links[COUNT]):
         if not front.words[i * width + place] & bit:
             return False
@@ -230,8 +224,8 @@ def _return(walk: _Walk, op: int, mode: int, budget: int) -> int:
         if told[WORK] > budget:
             return SPENT
         copy(todo.words, this * width, walk.base, 0, width)
-        unseen = walk.base[0] & _UNSEEN != _NONE
-        walk.base[0] &= _LOW
+        unseen = walk.base[0] & _UNSEEN != NO_BITS
+        walk.base[0] &= LOW_HALF
         n = _place_it(walk, 0, op, unseen)
         n = _place_others(walk, n, op, unseen, mode)
         n = _place_unknown(walk, n, op, unseen, mode)
@@ -271,7 +265,7 @@ def _pass(walk: _Walk, op: int) -> int:
     """
     slot, kind = walk.open.slot[op], walk.history.kind[op]
     base, masks = walk.base, walk.layout.masks
-    place, bit = 1 + (slot >> 6), _ONE << np.uint64(slot & 63)
+    place, bit = 1 + (slot >> 6), ONE_BIT << np.uint64(slot & 63)
     n = 0
     if not base[place] & bit and base[place + masks] & bit:
         if walk.dense.flags[kind] & BLIND:
@@ -290,10 +284,11 @@ def _put_writer_into_gap(walk: _Walk, slot: int, kind: int) -> int:
         left = walk.open.classes[masks + w] & base[1 + masks + w]
         while left:
             other = 64 * w + lowest(left)
-            left &= left - _ONE
+            left &= left - ONE_BIT
             walk.space.told[WORK] += 1
             target = walk.dense.target[walk.open.kind[other]]
-            if walk.dense.step[target, kind] >= 0 and not waits_in_gap(walk.open.before, other, base, masks):
+            # (One called later than the gap cannot take this one's place there.)
+            if walk.dense.step[target, kind] >= 0 and not waits(walk.open.before, other, base, 1 + masks, ONE_BIT):
                 n = _put_into_gap(walk, n, other, slot)
     return n
 
@@ -303,7 +298,7 @@ def _put_into_gap(walk: _Walk, n: int, blind: int, slot: int) -> int:
     """Row n: the open blind op goes in front of the last blind step. The op in `slot` has its place by that."""
     width, masks = walk.layout.width, walk.layout.masks
     at = n * width
-    word, bit = blind >> 6, _ONE << np.uint64(blind & 63)
+    word, bit = blind >> 6, ONE_BIT << np.uint64(blind & 63)
     copy(walk.base, 0, walk.made, at, width)
     walk.made[at + 1 + word] |= bit
     walk.made[at + 1 + masks + word] &= ~bit
@@ -316,7 +311,7 @@ def _place_it(walk: _Walk, n: int, op: int, unseen: bool) -> int:
     """The op that returns, next. How many rows there are then, of which `n` were there."""
     slot, kind = walk.open.slot[op], walk.history.kind[op]
     flags = walk.dense.flags[kind]
-    if flags & PURE or (unseen and flags & BLIND) or waits(walk.open.before, slot, walk.base):
+    if flags & PURE or (unseen and flags & BLIND) or waits(walk.open.before, slot, walk.base, 1, NO_BITS):
         return n
     after = walk.dense.step[int(np.int64(walk.base[0])), kind]
     if after < 0:
@@ -338,11 +333,11 @@ def _place_others(walk: _Walk, n: int, op: int, unseen: bool, mode: int) -> int:
             if group == 2:
                 left &= walk.open.movable[state * masks + w]
             if w == slot >> 6:
-                left &= ~(_ONE << np.uint64(slot & 63))
+                left &= ~(ONE_BIT << np.uint64(slot & 63))
             while left:
                 other = 64 * w + lowest(left)
-                left &= left - _ONE
-                if waits(walk.open.before, other, base):
+                left &= left - ONE_BIT
+                if waits(walk.open.before, other, base, 1, NO_BITS):
                     continue
                 after = walk.dense.step[state, walk.open.kind[other]]
                 if group == 1 and not mode & EVERY_STATE and not _leads_on(walk, after, kind):
@@ -374,7 +369,7 @@ def _place_unknown(walk: _Walk, n: int, op: int, unseen: bool, mode: int) -> int
             word, shift = at + 1 + 2 * layout.masks + layout.word[group], np.uint64(layout.shift[group])
             if int(np.int64((base[word - at] >> shift) & np.uint64(layout.field[group]))) >= walk.called[group]:
                 continue
-            walk.made[word] += _ONE << shift
+            walk.made[word] += ONE_BIT << shift
         walk.made[at] = np.uint64(after)
         absorb(walk.made, at, after, layout.masks, walk.open.readable)
         seen = False
@@ -395,9 +390,14 @@ def _leads_on(walk: _Walk, state: int, kind: int) -> bool:
     """
     if walk.dense.step[state, kind] >= 0 and not walk.dense.flags[kind] & BLIND:
         return True
-    return leads_on(state, walk.base, walk.layout.masks, walk.open.movable) or unknown_leads_on(
-        state, walk.dense, walk.unknown, walk.space.told[KINDS]
-    )
+    masks = walk.layout.masks
+    for w in range(masks):
+        if walk.open.movable[state * masks + w] & ~walk.base[1 + w]:
+            return True
+    for i in range(walk.space.told[KINDS]):
+        if not walk.dense.flags[walk.unknown[i]] & BLIND and walk.dense.step[state, walk.unknown[i]] >= 0:
+            return True
+    return False
 
 
 @inlined
@@ -406,7 +406,7 @@ def _place(walk: _Walk, n: int, slot: int, after: int) -> None:
     masks, at = walk.layout.masks, n * walk.layout.width
     copy(walk.base, 0, walk.made, at, walk.layout.width)
     walk.made[at] = np.uint64(after)
-    walk.made[at + 1 + (slot >> 6)] |= _ONE << np.uint64(slot & 63)
+    walk.made[at + 1 + (slot >> 6)] |= ONE_BIT << np.uint64(slot & 63)
     absorb(walk.made, at, after, masks, walk.open.readable)
     if walk.dense.flags[walk.open.kind[slot]] & BLIND:
         open_gap(walk.made, at, masks, walk.open.classes)
@@ -416,7 +416,7 @@ def _place(walk: _Walk, n: int, slot: int, after: int) -> None:
 def _made(walk: _Walk, n: int, step: int, slot: int, unseen: bool) -> int:
     """Row n is there, made by `step`. It passes if it has the op in `slot`, and then forgets it. How many there are."""
     at, masks = n * walk.layout.width, walk.layout.masks
-    place, bit = at + 1 + (slot >> 6), _ONE << np.uint64(slot & 63)
+    place, bit = at + 1 + (slot >> 6), ONE_BIT << np.uint64(slot & 63)
     walk.steps[2 * n], walk.steps[2 * n + 1] = step, TO_DO
     if walk.made[place] & bit:
         walk.made[place] &= ~bit

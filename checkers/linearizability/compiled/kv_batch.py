@@ -137,6 +137,7 @@ def _table(texts: Texts, fs: Bytes, low: int, cells: int) -> Dense:
     size = texts.at[low + 1 : low + kinds + 1] - texts.at[low : low + kinds]
     step, leads = np.empty((most + 2, kinds), np.int32), np.full(kinds, NONE, np.int32)
     step[0] = ILLEGAL
+    flags, target, first = np.zeros(kinds, np.uint8), np.full(kinds, ILLEGAL, np.int32), np.zeros(kinds + 1, np.int32)
     # Of a string that is not the beginning of another one: where the states of its places stand in `state_at`.
     base, used = np.full(kinds, NONE, np.int64), 0
     state_at = np.full((size * (fs == _GET)).sum() + kinds, NONE, np.int32)
@@ -165,7 +166,7 @@ def _table(texts: Texts, fs: Bytes, low: int, cells: int) -> Dense:
         for place in range(len(own)):
             if own[place] >= 0:
                 if states + kinds > most:
-                    return _derived(step[:0], fs)
+                    return Dense(step, flags, target, target[:0], first)
                 for append in range(kinds):
                     if fs[append] == _APPEND and _common(texts, low + append, low + get, place) == size[append]:
                         end = place + size[append]
@@ -173,27 +174,16 @@ def _table(texts: Texts, fs: Bytes, low: int, cells: int) -> Dense:
                         step[own[place], append] = own[end]
         leads[get] = own[size[get]]
     step[states] = ILLEGAL
+    legal, count = np.empty((states + 1) * kinds, np.int32), 0
     for kind in range(kinds):
+        if fs[kind] == _GET and leads[kind] >= 0:
+            step[leads[kind], kind] = leads[kind]
+        blind = fs[kind] != _GET
         for state in range(states + 1):
             if fs[kind] == _PUT:
                 step[state, kind] = leads[kind]
             if fs[kind] != _GET and step[state, kind] < 0:
                 step[state, kind] = states
-        if fs[kind] == _GET and leads[kind] >= 0:
-            step[leads[kind], kind] = leads[kind]
-    return _derived(step[: states + 1], fs)
-
-
-@compiled
-def _derived(step: Ints, fs: Bytes) -> Dense:
-    """`table.derived`, compiled."""
-    states, kinds = step.shape
-    flags, target = np.zeros(kinds, np.uint8), np.full(kinds, ILLEGAL, np.int32)
-    legal, first = np.zeros(states * kinds, np.int32), np.zeros(kinds + 1, np.int32)
-    count = 0
-    for kind in range(kinds):
-        blind = fs[kind] != _GET
-        for state in range(states):
             if step[state, kind] >= 0:
                 legal[count] = state
                 count += 1
@@ -201,9 +191,9 @@ def _derived(step: Ints, fs: Bytes) -> Dense:
         first[kind + 1] = count
         if fs[kind] == _GET:
             flags[kind] = PURE
-        elif blind and states:
+        elif blind:
             flags[kind], target[kind] = BLIND, step[0, kind]
-    return Dense(step, flags, target, legal[:count], first)
+    return Dense(step[: states + 1], flags, target, legal[:count], first)
 
 
 @loop

@@ -13,11 +13,9 @@ import numpy as np
 
 from checkers.linearizability.compiled.jit import compiled, inlined
 from checkers.linearizability.history.columns import Columns
-from checkers.linearizability.history.events import NEVER, Ints, Words
+from checkers.linearizability.history.events import NEVER, ONE_BIT, Ints, Words
 from checkers.linearizability.history.table import BLIND, PURE, Dense
 
-_ONE: Final = np.uint64(1)
-_NONE: Final = np.uint64(0)
 _SHIFT: Final = np.uint64(58)
 _DE_BRUIJN: Final = np.uint64(0x03F79D71B4CB0A89)
 _PLACES: Final = np.zeros(64, np.int64)
@@ -28,7 +26,7 @@ for _i in range(64):
 @inlined
 def lowest(word: np.uint64) -> int:
     """The number of the lowest bit of a word that has one (de Bruijn's sequence)."""
-    return _PLACES[(word & (~word + _ONE)) * _DE_BRUIJN >> _SHIFT]  # type: ignore[no-any-return]
+    return _PLACES[(word & (~word + ONE_BIT)) * _DE_BRUIJN >> _SHIFT]  # type: ignore[no-any-return]
 
 
 class Layout(NamedTuple):
@@ -81,7 +79,7 @@ def lay_out(history: Columns, group: Ints) -> Layout:
         if words == 0 or used + bits + 1 > 64:
             words, used = words + 1, 0
         word[kind], shift[kind], field[kind] = words - 1, used, (1 << bits) - 1
-        guards[words - 1] |= _ONE << np.uint64(used + bits)
+        guards[words - 1] |= ONE_BIT << np.uint64(used + bits)
         used += bits + 1
     masks = max(1, (most + 63) >> 6)
     return Layout(masks, 1 + 2 * masks + words, word, shift, field, group, guards[:words])
@@ -154,44 +152,13 @@ def serve(row: Words, at: int, target: int, masks: int, readable: Words) -> None
 
 
 @inlined
-def waits(before: Ints, slot: int, row: Words) -> bool:
-    """Does an open op of the same kind return earlier, and is not placed yet?"""
+def waits(before: Ints, slot: int, row: Words, words: int, bit: np.uint64) -> bool:
+    """Does an open op of the same kind return earlier, which has this bit in the masks of `row` from `words` on?"""
     other = before[slot]
     while other >= 0:
-        if not row[1 + (other >> 6)] >> np.uint64(other & 63) & _ONE:
+        if row[words + (other >> 6)] >> np.uint64(other & 63) & ONE_BIT == bit:
             return True
         other = before[other]
-    return False
-
-
-@inlined
-def waits_in_gap(before: Ints, slot: int, row: Words, masks: int) -> bool:
-    """Does an op of the same kind that can go into the same gap return earlier? One called later than the gap cannot
-    take this one's place there.
-    """
-    other = before[slot]
-    while other >= 0:
-        if row[1 + masks + (other >> 6)] >> np.uint64(other & 63) & _ONE:
-            return True
-        other = before[other]
-    return False
-
-
-@inlined
-def leads_on(state: int, base: Words, masks: int, movable: Words) -> bool:
-    """Is there an open op that changes `state` and is not placed in `base`?"""
-    for w in range(masks):
-        if movable[state * masks + w] & ~base[1 + w]:
-            return True
-    return False
-
-
-@inlined
-def unknown_leads_on(state: int, dense: Dense, unknown: Ints, count: int) -> bool:
-    """Is there an unknown op (of the first `count` kinds in `unknown`) that changes `state`, but not blindly?"""
-    for i in range(count):
-        if not dense.flags[unknown[i]] & BLIND and dense.step[state, unknown[i]] >= 0:
-            return True
     return False
 
 
@@ -205,7 +172,7 @@ def copy(source: Words, at: int, row: Words, place: int, width: int) -> None:
 def close_slot(slot: int, masks: int, dense: Dense, ops: OpenOps) -> None:
     """The op in `slot` has returned."""
     kind = ops.kind[slot]
-    w, bit = slot >> 6, _ONE << np.uint64(slot & 63)
+    w, bit = slot >> 6, ONE_BIT << np.uint64(slot & 63)
     if not dense.flags[kind] & BLIND:
         where = ops.readable if dense.flags[kind] & PURE else ops.movable
         for i in range(dense.first[kind], dense.first[kind + 1]):
@@ -233,7 +200,7 @@ def open_slot(op: int, masks: int, history: Columns, dense: Dense, ops: OpenOps)
         if free:
             slot = 64 * w + lowest(free)
             break
-    word, bit = slot >> 6, _ONE << np.uint64(slot & 63)
+    word, bit = slot >> 6, ONE_BIT << np.uint64(slot & 63)
     ops.op[slot], ops.kind[slot], ops.slot[op] = op, kind, slot
     if not dense.flags[kind] & BLIND:
         where = ops.readable if dense.flags[kind] & PURE else ops.movable

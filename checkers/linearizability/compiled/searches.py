@@ -18,7 +18,7 @@ from checkers.linearizability.compiled.replay import replay_tree
 from checkers.linearizability.compiled.workspace import workspace
 from checkers.linearizability.history.columns import Columns, columns
 from checkers.linearizability.history.encode import Problem, encode
-from checkers.linearizability.history.events import NEVER, NONE
+from checkers.linearizability.history.events import LOW_HALF, NEVER, NONE
 from checkers.linearizability.history.table import Dense
 from checkers.linearizability.models.registers import CasRegister
 from checkers.linearizability.outcome import SHOWN, Outcome
@@ -28,8 +28,6 @@ from checkers.linearizability.search.state_flow import state_flow
 from results.history import Call
 from results.op import Op
 from results.verdict import Verdict
-
-_STATE: Final = np.uint64(0xFFFFFFFF)
 
 
 class Compiled:
@@ -41,11 +39,9 @@ class Compiled:
 
     @classmethod
     def of(cls, problem: Problem) -> Compiled | None:
-        """None where the table cannot be closed, or more kinds of unknown ops are there than rows can count."""
+        """None where the table cannot be closed."""
         dense = enumerate_states(problem.table, max_cells=worth(len(problem.events)))
-        if dense is None:
-            return None
-        return cls(problem, dense, columns(problem, dense))
+        return None if dense is None else cls(problem, dense, columns(problem, dense))
 
     def just_in_time(self, meter: Meter) -> Outcome:
         """Complete: valid with a witness, invalid with the earliest proof, or unknown with the event reached."""
@@ -74,18 +70,18 @@ class Compiled:
         """Depth first. Only ever answers `valid`."""
         entries = min(meter.steps, meter.memory // wgl_kernel.BYTES_A_STEP)
         order = np.zeros(len(self.problem.kind), np.int32)
-        code, steps, placed = wgl_kernel.search(self.history, self.dense, entries, order)
+        code, steps, reached = wgl_kernel.search(self.history, self.dense, entries, order)
         meter.work += steps
         if code == kernel.VALID:
-            return Outcome(Verdict.VALID, WGL, meter.work, witness=order[:placed].tolist())
+            return Outcome(Verdict.VALID, WGL, meter.work, witness=order[:reached].tolist())
         told = "every order tried, none found" if code == kernel.INVALID else f"its {entries:,} steps are used up"
-        return Outcome(Verdict.UNKNOWN, WGL, meter.work, ran_out=told)
+        return Outcome(Verdict.UNKNOWN, WGL, meter.work, ran_out=told, passed=self._original(reached))
 
-    def refuters(self) -> Sequence[Callable[[Problem, Meter], Outcome]]:
+    def refuters(self) -> Sequence[Callable[[Meter], Outcome]]:
         """Only ever answer `invalid`, with no more than that. Cheap ones first."""
         free = [FREE] * len(self.group)
         counting: Sequence[Groups | None] = (free, self.group, None) if self.called else (None,)
-        return [_stage(partial(self._refute, groups)) for groups in counting]
+        return [partial(self._refute, groups) for groups in counting]
 
     def _refute(self, groups: Groups | None, meter: Meter) -> Outcome:
         space = workspace()
@@ -106,7 +102,9 @@ class Compiled:
         if code == kernel.VALID:
             witness = self._path(space.node(0), len(self.history.events))
             return Outcome(Verdict.VALID, name, meter.work, witness=witness)
-        return Outcome(Verdict.UNKNOWN, name, meter.work, self._original(position), ran_out=_limit(code, meter))
+        memory = f"it needs more than {meter.memory / 2**20:,.0f} MiB"
+        limit = f"its {meter.steps:,} steps are used up" if code == kernel.SPENT else memory
+        return Outcome(Verdict.UNKNOWN, name, meter.work, self._original(position), ran_out=limit)
 
     def _evidence(self, position: int, meter: Meter, groups: Groups | None) -> tuple[list[int], list[tuple[int, int]]]:
         """The states possible before the event that proves the violation, and where a few orders ended.
@@ -120,7 +118,7 @@ class Compiled:
             return [], []
         meter.work += int(space.told[kernel.WORK])
         width = space.width
-        states = {int(word & _STATE) for word in space.todo.words[: int(space.todo.links[COUNT]) * width : width]}
+        states = {int(word & LOW_HALF) for word in space.todo.words[: int(space.todo.links[COUNT]) * width : width]}
         survivors = []
         for row in range(min(SHOWN, int(space.front.links[COUNT]))):
             path = self._path(int(space.node(row)), position)
@@ -139,15 +137,11 @@ class Compiled:
         event = int(self.history.events[position])
         return (self.problem.ret if event & 1 else self.problem.call)[event >> 1]
 
-    @cached_property
-    def searches(self) -> Mapping[str, Callable[[Problem, Meter], Outcome]]:
+    @property
+    def searches(self) -> Mapping[str, Callable[[Meter], Outcome]]:
         """The compiled edition of each search."""
-        return {
-            WGL: _stage(self.wgl),
-            JIT: _stage(self.just_in_time),
-            CEGAR: _stage(self.cegar),
-            STATE_FLOW: state_flow,
-        }
+        flow = partial(state_flow, self.problem)
+        return {WGL: self.wgl, JIT: self.just_in_time, CEGAR: self.cegar, STATE_FLOW: flow}
 
     @cached_property
     def called(self) -> Mapping[int, Sequence[int]]:
@@ -157,17 +151,6 @@ class Compiled:
         for position in np.nonzero(self.history.ret[op] == NEVER)[0].tolist():
             found.setdefault(int(self.history.kind[op[position]]), []).append(position)
         return found
-
-
-def _limit(code: int, meter: Meter) -> str:
-    """What ended a walk without a verdict."""
-    if code == kernel.SPENT:
-        return f"its {meter.steps:,} steps are used up"
-    return f"it needs more than {meter.memory / 2**20:,.0f} MiB"
-
-
-def _stage(run: Callable[[Meter], Outcome]) -> Callable[[Problem, Meter], Outcome]:
-    return lambda problem, meter: run(meter)
 
 
 def small_history() -> list[Call]:

@@ -16,7 +16,7 @@ import numpy as np
 from checkers.linearizability.compiled.jit import compiled
 from checkers.linearizability.compiled.kernel import INVALID, SPENT, VALID
 from checkers.linearizability.history.columns import Columns
-from checkers.linearizability.history.events import NEVER, Ints, Words
+from checkers.linearizability.history.events import NEVER, NO_BITS, Ints, Words
 from checkers.linearizability.history.table import PURE, Dense
 
 BYTES_A_STEP: Final = 32 + 16
@@ -25,7 +25,6 @@ BYTES_A_STEP: Final = 32 + 16
 _MULTIPLY: Final = np.uint64(0xFF51AFD7ED558CCD)
 _STEP: Final = np.uint64(0x9E3779B97F4A7C15)
 _SHIFT: Final = np.uint64(33)
-_NONE: Final = np.uint64(0)
 
 
 @compiled
@@ -42,7 +41,7 @@ def _remember(cache: Words, key: np.uint64) -> bool:
     """Whether it is new."""
     size = np.uint64(cache.shape[0] - 1)
     place = key & size
-    while cache[place] != _NONE:
+    while cache[place] != NO_BITS:
         if cache[place] == key:
             return False
         place = (place + np.uint64(1)) & size
@@ -52,28 +51,25 @@ def _remember(cache: Words, key: np.uint64) -> bool:
 
 @compiled
 def search(history: Columns, dense: Dense, budget: int, order: Ints) -> tuple[int, int, int]:
-    """(VALID, INVALID or SPENT; steps; ops in `order`). INVALID only means that this search found nothing.
+    """(VALID, INVALID or SPENT; steps; ops in `order`, or the event that no order was found to pass). INVALID only says
+    that this search found nothing.
 
     Cells of the list: the events of completed ops as they come; an unknown op stands behind the calls of completed ones
-    that come before the next return, so that it is tried last.
+    that come before the next return, so that it is tried last. (Behind the last return nothing is needed.)
     """
     ops, events = history.kind.shape[0], history.events.shape[0]
     event_of = np.zeros(events + 1, np.int32)
     call_cell, return_cell = np.full(ops, -1, np.int32), np.full(ops, -1, np.int32)
     late = np.zeros(ops, np.int32)
     cell = waiting = missing = 0
-    for position in range(events + 1):
-        is_return = position == events or history.events[position] & 1
-        if is_return:
+    for event in history.events:
+        op = event >> 1
+        if event & 1:
             for i in range(waiting):
                 event_of[cell] = 2 * late[i]
                 call_cell[late[i]] = cell
                 cell += 1
             waiting = 0
-            if position == events:
-                break
-        op = history.events[position] >> 1
-        if is_return:
             return_cell[op] = cell
             missing += 1
         elif history.ret[op] == NEVER:
@@ -82,7 +78,7 @@ def search(history: Columns, dense: Dense, budget: int, order: Ints) -> tuple[in
             continue
         else:
             call_cell[op] = cell
-        event_of[cell] = history.events[position]
+        event_of[cell] = event
         cell += 1
     end = cell
     following, preceding = np.arange(1, end + 2).astype(np.int32), np.arange(-1, end).astype(np.int32)
@@ -94,13 +90,13 @@ def search(history: Columns, dense: Dense, budget: int, order: Ints) -> tuple[in
     cache = np.zeros(size, np.uint64)
     remembered = 0
     states = np.zeros(ops + 1, np.int32)
-    depth = steps = 0
-    state, sum_ = 0, _NONE
+    depth = steps = reached = 0
+    state, sum_ = 0, NO_BITS
     this = int(following[end])
     while missing:
         steps += 1
         if steps > budget:
-            return SPENT, steps, 0
+            return SPENT, steps, reached
         if this != end and not event_of[this] & 1:
             op = int(event_of[this] >> 1)
             after = int(dense.step[state, history.kind[op]])
@@ -111,7 +107,7 @@ def search(history: Columns, dense: Dense, budget: int, order: Ints) -> tuple[in
                     remembered += 1
                     if 2 * remembered > cache.shape[0]:
                         if remembered > limit:
-                            return SPENT, steps, 0
+                            return SPENT, steps, reached
                         cache = _larger(cache)
                     order[depth], states[depth] = op, state
                     depth += 1
@@ -127,9 +123,11 @@ def search(history: Columns, dense: Dense, budget: int, order: Ints) -> tuple[in
                     continue
             this = int(following[this])
             continue
-        # A return that is not placed, or the end: take the last step back.
+        # A return that is not placed, or the end: take the last step back. (The cell of a return is its position.)
+        if this != end:
+            reached = max(reached, this)
         if depth == 0:
-            return INVALID, steps, 0
+            return INVALID, steps, reached
         depth -= 1
         op, state = int(order[depth]), int(states[depth])
         sum_ ^= _random(op)
@@ -150,6 +148,6 @@ def search(history: Columns, dense: Dense, budget: int, order: Ints) -> tuple[in
 def _larger(cache: Words) -> Words:
     grown = np.zeros(2 * cache.shape[0], np.uint64)
     for key in cache:
-        if key != _NONE:
+        if key != NO_BITS:
             _remember(grown, key)
     return grown

@@ -101,7 +101,7 @@ class StepBudget:
         self.left -= len(problem.events)
         for search in refuters(problem):
             meter = Meter(max(0, min(self.left, 1_000 + 20 * len(problem.events))), self.memory)
-            found = search(problem, meter)
+            found = search(meter)
             self.left -= meter.work
             if found.verdict != Verdict.UNKNOWN:
                 return found.verdict == Verdict.INVALID

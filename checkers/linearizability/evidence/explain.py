@@ -17,7 +17,7 @@ from checkers.linearizability.fast import earliest_return, fast, first_refuted, 
 from checkers.linearizability.history.encode import Problem
 from checkers.linearizability.history.events import NONE
 from checkers.linearizability.outcome import Outcome
-from checkers.linearizability.search.portfolio import CEGAR, STATE_FLOW
+from checkers.linearizability.search.portfolio import CEGAR, STATE_FLOW, THOROUGH
 from results.verdict import Verdict
 
 _LATE: Final = frozenset({STATE_FLOW, CEGAR})
@@ -56,8 +56,8 @@ def earliest(problem: Problem, outcome: Outcome, budget: Budget) -> int:
     """The position of the earliest return that proves the violation: what had returned until then has no order.
 
     The complete search and most monitors stop there. CEGAR, state flow and objects that consist of several may need a
-    later return; then prefixes are decided, as far as the budget for explanations goes. (If a prefix has no order, the
-    whole has none.)
+    later return; then prefixes are decided, as far as the budget for explanations goes, from the return on that no
+    search had an order to pass. (If a prefix has no order, the whole has none.)
     """
     if outcome.position == NONE:
         return first_refuted(problem)
@@ -67,11 +67,16 @@ def earliest(problem: Problem, outcome: Outcome, budget: Budget) -> int:
 
     def refuted(position: int) -> bool:
         nonlocal left
-        found = decide(problem.before(position + 1), replace(budget, steps=left // 4, per_event=0))
+        # (What gave up on the whole in front of this return would give up on this, too.)
+        found = decide(problem.before(position + 1), replace(budget, steps=left // 4, per_event=0), THOROUGH)
         left -= found.work
         return found.verdict == Verdict.INVALID
 
-    return earliest_return(problem, outcome.position, refuted) if left > 0 else outcome.position
+    earlier = [at for at in range(max(outcome.passed, 0), outcome.position) if problem.events[at] & 1]
+    # Most are not late at all: the return in front of it tells.
+    if left <= 0 or not earlier or not refuted(earlier[-1]):
+        return outcome.position
+    return earliest_return(earlier, refuted)
 
 
 def _states(problem: Problem, outcome: Outcome, position: int, op: int, budget: Budget) -> Sequence[object]:

@@ -190,10 +190,6 @@ def _short(numbers: Longs) -> npt.NDArray[np.integer[Any]]:
 
 def coded(column: pa.ChunkedArray) -> tuple[Longs, pa.Array]:
     """A text column as numbers into an array of different texts; -1 for null."""
-    plain = column.combine_chunks()
-    if isinstance(plain, pa.ChunkedArray):  # (of an old pyarrow)
-        plain = pa.concat_arrays(plain.chunks) if plain.num_chunks else pa.array([], pa.string())
-    if not pa.types.is_dictionary(plain.type):
-        plain = pc.dictionary_encode(plain)
+    plain = column.combine_chunks().dictionary_encode()
     codes = plain.indices.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
     return codes, plain.dictionary

@@ -7,8 +7,9 @@ it can be compiled without being rewritten.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import Any, NoReturn
+from typing import Any
 
 from checkers.linearizability.history.events import NEVER, NONE
 from checkers.linearizability.history.table import Table
@@ -146,7 +147,11 @@ def encode(calls: Sequence[Call], model: Model[Any], shared: Table | None = None
     if shared is None:
         table.seal_kinds()
     if len(event_at) != count:
-        _refuse_duplicate(calls)
+        indices = Counter(
+            event.index for call in calls for event in (call.invoke, call.completion) if event is not None
+        )
+        twice = next(index for index, times in indices.items() if times > 1)
+        raise ValueError(f"two events have the index {twice}; indices are the order of time and must differ")
     return Problem(table, kind, source, [event_at[index] for index in sorted(event_at)])
 
 
@@ -163,13 +168,3 @@ def insist_on_pairs(history: History) -> None:
     wrong = next((told for op, told in history.mispaired if op.is_client), None)
     if wrong is not None:
         raise ValueError(f"the history is not well-formed: {wrong}")
-
-
-def _refuse_duplicate(calls: Sequence[Call]) -> NoReturn:
-    """Raises ValueError: which index two events have."""
-    seen: set[int] = set()
-    for index in (event.index for call in calls for event in (call.invoke, call.completion) if event is not None):
-        if index in seen:
-            raise ValueError(f"two events have the index {index}; indices are the order of time and must differ")
-        seen.add(index)
-    raise AssertionError("no index is there twice")

@@ -13,8 +13,16 @@ Words = npt.NDArray[np.uint64]
 Bytes = npt.NDArray[np.uint8]
 Bools = npt.NDArray[np.bool_]
 
+NO_BITS: Final = np.uint64(0)
+ONE_BIT: Final = np.uint64(1)
+LOW_HALF: Final = np.uint64(0xFFFFFFFF)
+"""Words for compiled code, which must not mix them with signed numbers."""
+
 NEVER: Final = 1 << 62
 """The position, or the time, of an event that never came: later than all others. An unknown op returns then."""
 
+NO_ROWS: Final = np.zeros(0, np.int64)
+"""No rows at all."""
+
 NONE: Final = -1
-"""Instead of an op, of a position, or of the number of a value: there is none."""
+"""Instead of an op, of a position, of an offset, or of the number of a value: there is none."""

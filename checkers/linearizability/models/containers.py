@@ -7,6 +7,7 @@ it may be in the way.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections import Counter as Tally
 from collections.abc import Hashable, Iterable, Sequence
 from collections.abc import Set as Elements
@@ -28,8 +29,7 @@ BEYOND: Final = float("inf")
 class Counter(Model[float]):
     """A number, from 0: `add` of a whole number (also a negative one), `read` -> the number."""
 
-    name = "counter"
-    noun = "counter"
+    name = noun = "counter"
     fs = frozenset({"add", "read"})
     observers = frozenset({"read"})
     initial: float = 0
@@ -63,8 +63,7 @@ class Set(Model[frozenset[Hashable]]):
     false, `read` -> the list of all elements, in any order.
     """
 
-    name = "set"
-    noun = "set"
+    name = noun = "set"
     fs = frozenset({"add", "remove", "contains", "read"})
     observers = frozenset({"contains", "read"})
     pairs = frozenset({"contains"})
@@ -209,16 +208,18 @@ class _Line(_Pile[_Items]):
             return show(state)
         return f"[{', '.join('what nobody takes' if item is UNSEEN else show(item) for item in state)}]"
 
-    def _item(self, element: Hashable) -> Hashable:
-        """What stands for an element that is put in."""
-        return element if self.seen is None or element in self.seen else UNSEEN
-
-    def _taken(self, state: _Items, op: Transition) -> _Items | Inconsistent:
+    def step(self, state: _Items, op: Transition) -> _Items | Inconsistent:
+        if op.f == self.put:
+            return self._with(state, op.value if self.seen is None or op.value in self.seen else UNSEEN)
         if not op.known:
             return state[1:]
         if op.value is None:
             return INCONSISTENT if state else state
         return state[1:] if state and state[0] == op.value else INCONSISTENT
+
+    @abstractmethod
+    def _with(self, state: _Items, item: Hashable) -> _Items:
+        """The state after an element was put in."""
 
 
 class FifoQueue(_Line):
@@ -230,11 +231,9 @@ class FifoQueue(_Line):
     observers = frozenset({"dequeue"})
     put, take = "enqueue", "dequeue"
 
-    def step(self, state: _Items, op: Transition) -> _Items | Inconsistent:
-        if op.f == "dequeue":
-            return self._taken(state, op)
+    def _with(self, state: _Items, item: Hashable) -> _Items:
         # Behind an element that nobody takes, the order of the others does not matter: nobody gets there.
-        return state if state and state[-1] is UNSEEN else (*state, self._item(op.value))
+        return state if state and state[-1] is UNSEEN else (*state, item)
 
 
 class Stack(_Line):
@@ -243,16 +242,12 @@ class Stack(_Line):
     The state lists the youngest first.
     """
 
-    name = "stack"
-    noun = "stack"
+    name = noun = "stack"
     fs = frozenset({"push", "pop"})
     observers = frozenset({"pop"})
     put, take = "push", "pop"
 
-    def step(self, state: _Items, op: Transition) -> _Items | Inconsistent:
-        if op.f == "pop":
-            return self._taken(state, op)
-        item = self._item(op.value)
+    def _with(self, state: _Items, item: Hashable) -> _Items:
         # Nobody gets at what lies under an element that nobody takes.
         return (item,) if item is UNSEEN else (item, *state)
 

@@ -38,8 +38,7 @@ class Log(Model[Entries]):
     `first` is the offset of the first entry ever.
     """
 
-    name = "log"
-    noun = "log"
+    name = noun = "log"
     fs = frozenset({"append", "read", "min-offset", "max-offset", "trim"})
     observers = frozenset({"append", "read", "min-offset", "max-offset"})
     pairs = frozenset({"append", "read"})

@@ -14,8 +14,7 @@ _Named = tuple[tuple[str, Hashable], ...]
 class Register(Model[Hashable]):
     """A value that can be read and written. None: nothing was written yet."""
 
-    name = "register"
-    noun = "register"
+    name = noun = "register"
     fs = frozenset({"read", "write"})
     observers = frozenset({"read"})
 
@@ -94,8 +93,7 @@ class MultiRegister(Model[_Named]):
         return all(f == "read" for f, _, _ in op.value)
 
     def accept(self, op: Transition) -> None:
-        steps = op.value if isinstance(op.value, tuple) else (None,)
-        for step in steps:
+        for step in op.value if isinstance(op.value, tuple) else (None,):
             match step:
                 case ("read" | "write", str(), _):
                     continue

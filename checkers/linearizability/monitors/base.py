@@ -9,13 +9,13 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass
-from typing import Any, Final, Generic, Protocol, Self, TypeVar
+from typing import Any, Generic, Protocol, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from checkers.linearizability.history.encode import Problem
-from checkers.linearizability.history.events import NEVER, Bools, Longs
+from checkers.linearizability.history.events import NEVER, NO_ROWS, Bools, Longs
 from checkers.linearizability.history.op_columns import OpColumns, from_problem
 from checkers.linearizability.models.specification import Model
 from checkers.linearizability.outcome import Outcome
@@ -92,9 +92,6 @@ class Monitor(Generic[C]):
         return Outcome(Verdict.INVALID, self.name, work, position, core=core)
 
 
-_NONE: Final = np.zeros(0, np.int64)
-
-
 def first_proof(ops: C, pure: Bools, test: Callable[[C], object]) -> tuple[int, C, Longs]:
     """The position of the earliest return up to which `test` raises Contradiction, what was known by then (`until`),
     and the rows of that to blame. It raises for the whole, and stays so once it does.
@@ -120,7 +117,7 @@ def first_proof(ops: C, pure: Bools, test: Callable[[C], object]) -> tuple[int, 
     position = returns[bisect_left(returns, True, hi=len(returns) - 1, key=proves)]
     known = until(ops, pure, position)
     blamed = refuted(known)
-    return position, known, _NONE if blamed is None else blamed
+    return position, known, NO_ROWS if blamed is None else blamed
 
 
 def until(ops: C, pure: Bools, position: int) -> C:

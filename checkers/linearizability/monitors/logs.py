@@ -28,7 +28,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from checkers.linearizability.history.events import NEVER, Longs
+from checkers.linearizability.history.events import NEVER, NO_ROWS, NONE, Longs
 from checkers.linearizability.history.op_columns import LARGEST, NOTHING, OpColumns
 from checkers.linearizability.models.specification import Model
 from checkers.linearizability.monitors.base import Contradiction, Monitor, Undecided, chosen, reject
@@ -41,10 +41,6 @@ READ: Final = 1
 MIN: Final = 2
 MAX: Final = 3
 
-NONE: Final = -1
-"""No entry there; no offset recorded."""
-
-_EMPTY: Final = np.zeros(0, np.int64)
 _NUMBERS: Final[dict[str, int]] = {"append": APPEND, "read": READ, "min-offset": MIN, "max-offset": MAX}
 
 
@@ -53,7 +49,7 @@ class LogOps(NamedTuple):
     than NONE lie in front of it.
 
     f       APPEND, READ, MIN or MAX.
-    entry   of appends and reads; NONE: the read found nothing.
+    entry   of appends and reads; NONE: the read found nothing there.
     offset  of appends (NONE: not recorded) and reads, and the result of a MIN or MAX.
     """
 
@@ -149,7 +145,7 @@ def _owners(ops: LogOps) -> _Owners:
     reject(read[owned][wrong], certain[place[owned]][wrong])
     loose = np.nonzero(append & ((offset == NONE) | (ret == NEVER)) & (offset >= NONE))[0]
     orphans = read[~owned]
-    found = _EMPTY
+    found = NO_ROWS
     if len(orphans):
         loose_by_entry = loose[np.argsort(entry[loose], kind="stable")]
         sorted_entries = entry[loose_by_entry]
@@ -197,7 +193,7 @@ def _fill(ops: LogOps, owner: _Owners, must: Longs, end: int, latest: Longs, ear
     taken[owner.offsets] = True
     holes = np.nonzero(~taken)[0]
     if not len(holes) and not len(must):
-        return _EMPTY, _EMPTY
+        return NO_ROWS, NO_ROWS
     call, ret, free = ops.call, ops.ret, owner.free
     # A hole's op has to be called before anything behind it has returned.
     deadline = np.minimum.accumulate(earliest[::-1])[::-1]

@@ -19,7 +19,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from checkers.linearizability.history.events import NEVER, Longs
+from checkers.linearizability.history.events import NEVER, NO_ROWS, Longs
 from checkers.linearizability.history.op_columns import NOTHING, OpColumns
 from checkers.linearizability.models.specification import Model
 from checkers.linearizability.monitors.base import Contradiction, Monitor, Undecided, reject
@@ -151,7 +151,7 @@ def _overtaking(ops: QueueOps, found: Elements, x: int, deadline: Longs) -> list
 def _moments(ops: QueueOps, found: Elements, empty: Longs, size: int) -> Longs:
     """For each dequeue that found nothing a position right behind which nothing is certainly inside."""
     if not len(empty):
-        return np.zeros(0, np.int64)
+        return NO_ROWS
     held = np.nonzero((found.inside < NEVER) & (found.inside < found.taken))[0]
     change = np.zeros(size + 1, np.int64)
     np.add.at(change, found.inside[held], 1)

@@ -115,7 +115,8 @@ class JustInTime:
                 elif not self._return(op):
                     return self._stuck()
         except Spent as limit:
-            return Outcome(Verdict.UNKNOWN, self.name, self.meter.work, self.position, ran_out=str(limit))
+            reached = self.position if self.exact else NONE
+            return Outcome(Verdict.UNKNOWN, self.name, self.meter.work, reached, ran_out=str(limit))
         path = next(iter(self.configurations.values()))[0][3]
         return Outcome(Verdict.VALID, self.name, self.meter.work, witness=self._witness(path))
 

@@ -55,6 +55,9 @@ PORTFOLIO: Final[Sequence[Stage]] = (
     Stage(STATE_FLOW, 20_000, 10),
 )
 
+THOROUGH: Final = [stage for stage in PORTFOLIO if stage.base >= 20_000]
+"""Without the small tries, for what they gave up on already."""
+
 
 def schedule(portfolio: Sequence[Stage], events: int, allowed: int, unknown: bool) -> Iterator[tuple[str, int]]:
     """(search, steps) for a history of so many events, of which all searches together may take `allowed` steps.

@@ -23,13 +23,14 @@ _ENTRY = 200
 
 
 def wgl(problem: Problem, meter: Meter) -> Outcome:
-    """Valid with a witness, or unknown."""
+    """Valid with a witness, or unknown with how far an order was found."""
+    search = _Search(problem, meter)
     try:
-        witness = _Search(problem, meter).search()
+        witness = search.search()
     except Spent as limit:
-        return Outcome(Verdict.UNKNOWN, WGL, meter.work, ran_out=str(limit))
+        return Outcome(Verdict.UNKNOWN, WGL, meter.work, ran_out=str(limit), passed=search.reached)
     if witness is None:
-        return Outcome(Verdict.UNKNOWN, WGL, meter.work, ran_out="every order tried, none found")
+        return Outcome(Verdict.UNKNOWN, WGL, meter.work, ran_out="every order tried, none found", passed=search.reached)
     return Outcome(Verdict.VALID, WGL, meter.work, witness=witness)
 
 
@@ -41,7 +42,7 @@ class _Search:
         self.unknown = problem.unknown
         self.used = dict.fromkeys(self.unknown, 0)
         size = len(problem.events)
-        self.head = size
+        self.head, self.reached = size, 0
         self.following = [size] * (size + 1)
         self.preceding = [size] * (size + 1)
         last = size
@@ -98,6 +99,7 @@ class _Search:
                 found.append(op)
             position = self.following[position]
             self.meter.spend(1)
+        self.reached = max(self.reached, position)
         for kind, ops in self.unknown.items():
             used = self.used[kind]
             if used < len(ops) and problem.call[ops[used]] < position and step(state, kind) not in (ILLEGAL, state):
