@@ -62,11 +62,8 @@ class Replacement(Kill):
         if why := deployment.topology.keeps_address(self.node):
             raise InfraError(f"{self.node}: {why}")
         with ThreadPoolExecutor(len(deployment.nodes)) as pool:
-            held = [
-                name
-                for found in pool.map(lambda each: addresses.held_tables([each]), deployment.nodes)
-                for name in found
-            ]
+            ruled = pool.map(addresses.has_rules, deployment.nodes)
+            held = [each.name for each, has in zip(deployment.nodes, ruled, strict=True) if has]
         if held:
             self._idle = f"another fault holds packet rules on {', '.join(held)}, which mean the address of today"
             return None

@@ -7,7 +7,6 @@ program's SSH: our leases are held over that connection.
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Sequence
 from dataclasses import dataclass
 from threading import Lock
 from typing import Final
@@ -15,7 +14,7 @@ from typing import Final
 from infra.machines import scripts
 from infra.machines.api import Cluster, InfraError, Node
 from infra.machines.network import FIRST_SPARE
-from infra.machines.primitives.network import TABLE_PREFIX, control_connection, own_tables
+from infra.machines.primitives.network import TABLE_PREFIX, control_connection
 
 _SCRIPT: Final = scripts.text("readdress.sh")
 _GONE: Final = f"{TABLE_PREFIX}gone_"
@@ -74,9 +73,10 @@ def take(cluster: Cluster, node: Node) -> Move:
     return move
 
 
-def held_tables(nodes: Sequence[Node]) -> list[str]:
-    """Names of the nodes where another fault holds packet rules, which mean addresses."""
-    return [node.name for node in nodes if any(not name.startswith(_GONE) for name in own_tables(node))]
+def has_rules(node: Node) -> bool:
+    """Whether another fault holds packet rules on a node: they mean the addresses of its beginning."""
+    tables = [line.split()[-1] for line in node.run(["nft", "list", "tables"]).text.splitlines()]
+    return any(name.startswith(TABLE_PREFIX) and not name.startswith(_GONE) for name in tables)
 
 
 def answers(node: Node, address: str, port: int) -> bool:
