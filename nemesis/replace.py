@@ -118,7 +118,7 @@ class ReplaceNode(Fault):
     """
 
     name = "replace-node"
-    summary = "a machine fails for good; one with its name, another address and an empty disk takes its place"
+    summary = "replaces a failed node by one with its name, another address and an empty disk"
     Options: ClassVar[type] = ReplaceOptions
     default_target: ClassVar[str] = "all"
 
