@@ -107,6 +107,19 @@ def test_a_slow_disk_is_seen_by_the_time_that_accesses_take(
     assert f"loop7: {now.done:.0f} writes in {now.seconds:.2f} s, limit 50 a second; before in" in found.what
 
 
+def test_the_speed_before_is_the_best_of_some(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A busy machine makes the first measurement late."""
+    injection = DiskSlow().aim(VIEW, Target(["n1"]), Random(1))["n1"]
+    told = [Speed(50, 1.1), Speed(50, 0.5), Speed(50, 0.9), Speed(50, 1.0)]
+    monkeypatch.setattr(volume, "speeds", lambda hit, limits: Speeds("loop7", {"write_iops": told.pop(0)}, {}))
+    monkeypatch.setattr(volume, "slow_down", lambda *given: SimpleNamespace())
+    deployment: Any = SimpleNamespace(cluster=SimpleNamespace(host=lambda name: None))
+    assert injection.inject(deployment, 60) is not None
+    found = injection.seen(deployment)
+    assert found.seen
+    assert found.what.endswith("before in 0.500 s")
+
+
 def test_a_limit_that_the_disk_never_reaches_is_not_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     injection = DiskSlow().aim(VIEW, Target(["n1"]), Random(1))["n1"]
     same = Speeds("loop7", {"write_iops": Speed(50, 1.0)}, {})

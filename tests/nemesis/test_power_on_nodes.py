@@ -148,9 +148,9 @@ def test_a_disk_in_trouble_is_seen_and_well_again(
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        ({"write_iops": "40"}, "40 writes in "),
-        ({"write_iops": "0", "write_rate": "1MiB", "read_rate": "2MiB"}, "read 2.00 MiB in "),
-        ({"write_iops": "0", "read_iops": "40"}, "40 reads in "),
+        ({"write_iops": "40"}, "s, limit 40 a second; before in "),
+        ({"write_iops": "0", "write_rate": "1MiB", "read_rate": "2MiB"}, "s, limit 2.00 MiB a second; before in "),
+        ({"write_iops": "0", "read_iops": "40"}, " reads in "),
     ],
     ids=["writes", "bytes", "reads"],
 )

@@ -168,3 +168,28 @@ def test_a_cluster_tells_what_keeps_its_addresses(deployment: Deployment) -> Non
     (injection,) = ReplaceNode().aim(alone, Target(["n1"]), Random(1)).values()
     with pytest.raises(InfraError, match="n1: its namesrv is known by it"):
         injection.inject(deployment, 60)
+
+
+def test_a_kept_cluster_keeps_its_addresses() -> None:
+    backend = LocalBackend()
+    spec = ClusterSpec(f"replace-{uuid4().hex[:10]}", nodes=2)
+    try:
+        made = backend.provision(spec)
+        deployment = deployed(made)
+        alone = ClusterView(["n2"], {"n2": ("broker",)}, {"n2": "broker"})
+        (injection,) = ReplaceNode(ReplaceOptions(keep_data=True)).aim(alone, Target(["n2"]), Random(1)).values()
+        lease = injection.inject(deployment, 60)
+        assert lease is not None
+        lease.heal()
+        assert injection.healed(deployment).seen
+        address = made.nodes[1].address
+        made.keep("for this test")
+        again = backend.reuse(spec)
+        assert again.nodes[1].address == address
+        assert again.nodes[1].run(["hostname"]).text.strip() == "n2"
+        taken = addresses.take(again, again.nodes[1])
+        assert taken.old == address
+        assert IPv4Address(taken.new) == IPv4Address(address) + 1
+        again.destroy()
+    finally:
+        backend.clean(spec.run_id)

@@ -293,7 +293,9 @@ def at_full_speed(volumes: list[Volume]) -> Iterator[None]:
             yield
         finally:
             for volume, limits in found:
-                impose(volume, required(volume), limits)
+                device = device_of(volume)
+                if device is not None:  # or what failed here is told
+                    impose(volume, device, limits)
 
 
 def speeds(volume: Volume, wanted: Limits, node: Volume | None = None) -> dict[str, dict[str, float]]:
