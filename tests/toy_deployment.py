@@ -109,6 +109,13 @@ class ToyTopology:
     def servers(self, node: Node) -> Sequence[Any]:
         return self._servers[node.name]
 
+    def keeps_address(self, node: str) -> str | None:
+        return "its namesrv is known by it" if len(self._servers[node]) > 1 else None
+
+    def readdress(self, node: Node) -> None:
+        for server in self._servers[node.name]:
+            server.furnish()
+
     def record(self) -> DeploymentRecord:
         servers = [ServerRecord(node, s.kind, group=s.group) for node, some in self._servers.items() for s in some]
         return DeploymentRecord(self.name, dict.fromkeys(self._servers, ""), servers, {"a": list(self._servers)})

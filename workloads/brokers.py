@@ -60,21 +60,25 @@ class BrokerClient:
         self._doubts: dict[str, str] = {}
         self._refused = False
         self._links: dict[str, Broker] = {}
+        self._former: list[Broker] = []
+        """Links to addresses that nodes no longer have."""
 
     async def open(self) -> None:
         """Connections are made by the first op that needs them."""
 
     async def close(self) -> None:
-        for link in self._links.values():
+        for link in (*self._links.values(), *self._former):
             await link.close()
         if self.foreign is not None:
             await self.foreign.close()
 
     def at(self, node: str) -> Broker:
-        """The link to a node's broker."""
+        """The link to a node's broker, at the node's address of today."""
+        now = self.places.endpoints[node]
+        if node in self._links and (self._links[node].host, self._links[node].port) != now:
+            self._former.append(self._links.pop(node))
         if node not in self._links:
-            host, port = self.places.endpoints[node]
-            self._links[node] = Broker(host, port, deadline_s=self.deadline_s, raft_log=self.places.raft_log)
+            self._links[node] = Broker(*now, deadline_s=self.deadline_s, raft_log=self.places.raft_log)
         return self._links[node]
 
     async def send(self, op: Op) -> Completion:

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
 from harness.api import RunContext
 from infra.machines.api import InfraError
+from infra.systems.api import Server
 from infra.systems.remoting.connection import RemotingError
 from infra.systems.rocketmq.protocol.admin import AdminError, BrokerAdmin, NameServer
 
@@ -44,13 +45,29 @@ def queue_of(key: str | None) -> Queue:
     return Queue(topic, group, int(number))
 
 
+class Endpoints(Mapping[str, tuple[str, int]]):
+    """Node -> host and port of its broker, as they are now: a node that was replaced has another address."""
+
+    def __init__(self, brokers: Mapping[str, Server]) -> None:
+        self._brokers = brokers
+
+    def __getitem__(self, node: str) -> tuple[str, int]:
+        return self._brokers[node].endpoint
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._brokers)
+
+    def __len__(self) -> int:
+        return len(self._brokers)
+
+
 @dataclass(frozen=True)
 class TopicLayout:
     """What a run's clients need to know of the cluster.
 
     raft_log     whether the CommitLog is a Raft log (outcomes differ).
     groups       broker group -> names of its nodes.
-    endpoints    node -> host and port of its broker.
+    endpoints    node -> host and port of its broker (`Endpoints` in a run: they may change).
     nameservers, controllers   host and port of each.
     readers      the consumer group under which everything is read that moves no committed offset.
     """
@@ -82,7 +99,6 @@ def topic_layout(context: RunContext, topic: str, queues_per_group: int, *, apar
     """The places of a run; nothing is made yet. `apart`: each queue is a topic of its own, on one broker group."""
     record = context.deployment.record
     groups = record.groups
-    brokers = {server.node: (server.host, server.ports[server.kind]) for server in record.servers if server.group}
     return TopicLayout(
         raft_log=record.traits.raft_log,
         topic=topic,
@@ -93,7 +109,7 @@ def topic_layout(context: RunContext, topic: str, queues_per_group: int, *, apar
             for n in range(queues_per_group)
         ],
         groups=groups,
-        endpoints=brokers,
+        endpoints=Endpoints({s.node.name: s for s in context.deployment.servers() if s.group is not None}),
         nameservers=record.endpoints("namesrv"),
         controllers=record.endpoints("controller"),
     )

@@ -195,7 +195,8 @@ def _on_cluster(
     topology = parts.topology
     topology.attach(cluster)
     deployment = Deployment(cluster, topology)
-    write_text(folder.deployment, to_text(deployment.record), "the deployment")
+    at_first = deployment.record
+    write_text(folder.deployment, to_text(at_first), "the deployment")
     client = resolve.make_client(prepared.plan)
     about = describe(
         plan=prepared.plan.digest,
@@ -218,6 +219,8 @@ def _on_cluster(
     )
     session = Session(prepared.plan, parts.workload, deployment, parts.strikes, parts.fault, folder, environment, say)
     _talk(session, loop_factory)
+    if deployment.record.nodes != at_first.nodes:  # a node was replaced
+        write_text(folder.deployment, to_text(deployment.record), "the deployment")
     # One Ctrl-C must not cost the evidence from here on; the next ends the judging, and the journal is there.
     with signals.deferred(lambda: say(_GOES_ON), announced=session.stopping):
         try:

@@ -84,7 +84,9 @@ class Node(Protocol):
 
     name: str
     address: str
-    """As the other nodes and the control node reach it (IPv4)."""
+    """As the other nodes and the control node reach it (IPv4). It may change during a run
+    (`infra.machines.primitives.addresses`): ask it anew.
+    """
 
     def run(self, argv: Sequence[str], *, stdin: bytes = b"", timeout_s: float = 30, check: bool = True) -> Completed:
         """Run to the end, stdout and stderr drained together. Raises CommandFailed (check) or NodeUnreachable.

@@ -21,6 +21,8 @@ from infra.machines.api import InfraError
 POOL: Final = IPv4Network("198.18.0.0/15")
 MAX_NODES: Final = 200
 _FIRST_NODE: Final = 11
+FIRST_SPARE: Final = _FIRST_NODE + MAX_NODES
+"""From here to the end of the network are addresses for nodes that get another one."""
 _ROUTES: Final = Path("/proc/net/route")
 
 

@@ -203,7 +203,13 @@ class Topology(Protocol):
         """The servers of a node, in the order of their start."""
 
     def record(self) -> DeploymentRecord:
-        """Who is where, for the run's folder."""
+        """Who is where now, for the run's folder."""
+
+    def keeps_address(self, node: str) -> str | None:
+        """Why a node cannot come back with another address: who knows it by this one; None: it can."""
+
+    def readdress(self, node: Node) -> None:
+        """Write the configuration of a node's servers, whose address has changed. Running servers do not see it."""
 
     def permits(self) -> Mapping[str, str]:
         """Name of an anomaly -> why this topology, with this profile and these settings, permits it."""

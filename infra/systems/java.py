@@ -151,6 +151,11 @@ class JavaServer:
     def process(self) -> ProcessId | None:
         return self.node.process(self.pidfile)
 
+    def must_run(self) -> None:
+        """Raises InfraError with the end of its log where it has ended."""
+        if self.process() is None:
+            raise InfraError(f"{self.node.name}: the {self.kind} has ended; its log: {self.last_words()}")
+
     def last_words(self) -> str:
         return last_lines(self.node, self.log)
 

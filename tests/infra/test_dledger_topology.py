@@ -41,6 +41,13 @@ def test_every_node_gets_its_settings() -> None:
     assert first["storeBaseDir"] == "/var/lib/harness/data"
 
 
+def test_members_keep_their_addresses() -> None:
+    topology = DledgerTopology(ServerSettings())
+    (node, *_) = attached(topology)
+    with pytest.raises(InfraError, match="n1: the members of the group have one another's addresses"):
+        topology.readdress(node)  # type: ignore[arg-type]
+
+
 def test_a_value_may_hold_anything_in_one_line() -> None:
     (node,) = attached(DledgerTopology(ServerSettings(settings={"dledger.deleteWhen": "\\ é=:#😀"})), count=1)
     assert settings_of(node)["deleteWhen"] == "\\u005c\\u0020\\u00e9\\u003d\\u003a\\u0023\\ud83d\\ude00"

@@ -69,6 +69,22 @@ def test_what_stands_where() -> None:
     assert placed(made("master-slave"), 2) == ["namesrv+broker"] * 2
 
 
+def test_a_node_that_runs_a_broker_alone_may_get_another_address() -> None:
+    topology = made("controller")
+    nodes = attached(topology)
+    why = "the configuration of other servers, or of clients, has the address of its namesrv"
+    assert [topology.keeps_address(node.name) for node in nodes] == [why] * 3 + [None] * 2
+    assert attached(raft := made("dledger-commitlog"))
+    assert "Raft log" in (raft.keeps_address("n5") or "")
+    before = topology.record()
+    nodes[4].address = "198.18.0.211"
+    topology.readdress(nodes[4])  # type: ignore[arg-type]
+    given = nodes[4].settings(BROKER_FILE)
+    assert (given["brokerIP1"], given["brokerIP2"]) == ("198.18.0.211", "198.18.0.211")
+    assert topology.record().nodes == {**before.nodes, "n5": "198.18.0.211"}
+    assert server(topology, nodes[4]).endpoint == ("198.18.0.211", 10911)
+
+
 def test_the_groups() -> None:
     expected = {
         "controller": {"a": ["n1", "n2", "n3", "n4", "n5"]},

@@ -16,13 +16,16 @@ from harness.nemesis.schedule import strikes
 from harness.parts import registry
 from harness.plan.plan import NemesisPlan, Plan
 from infra.machines.api import Completed, InfraError
+from infra.machines.primitives import addresses
 from infra.options import OptionError, parse
 from infra.systems.api import Deployment, ServerSettings
 from infra.systems.rocketmq.topologies.controller import ControllerOptions, ControllerTopology
+from infra.systems.rocketmq.topologies.dledger_commitlog import DledgerCommitlogTopology
 from infra.systems.rocketmq.topologies.master_slave import MasterSlaveTopology
 from nemesis.bits import FlipBits
 from nemesis.meant import Claims, kinds_meant, servers_of
 from nemesis.operator import ConfigChange, ControllerLoss, NamesrvLoss, WipeNode
+from nemesis.replace import ReplaceNode
 from nemesis.rolling import Roll, RollingRestart, RollingUpgrade, RollOptions
 from results.strikes import impairs
 
@@ -41,6 +44,7 @@ OURS = [
     "rolling-upgrade",
     "config-change",
     "wipe-node",
+    "replace-node",
     "namesrv-loss",
     "controller-loss",
     "flip-bits",
@@ -113,6 +117,50 @@ def test_what_a_topology_does_not_have() -> None:
     assert made(FlipBits, kind="checkpoint").available(pairs) is not None, "it has no records"
     assert made(FlipBits, kind="checkpoint", part="any").available(pairs) is None
     assert made(FlipBits, kind="dledger-data").available(apart()) is None, "the controllers have them"
+
+
+def test_one_node_is_replaced_and_none_that_others_know_by_its_address() -> None:
+    drawn = {node for seed in range(20) for node in ReplaceNode().aim(VIEW, Target(NODES), Random(seed))}
+    assert drawn == {"n4", "n5"}
+    for target in (Target(["n2"], DATA), Target(["n1", "n3"])):
+        with pytest.raises(NoTarget, match="other servers run there, which keep their addresses"):
+            ReplaceNode().aim(VIEW, target, Random(1))
+
+
+def test_machines_that_cannot_be_replaced_say_why() -> None:
+    deployment = apart()
+    cluster: Any = deployment.cluster
+    cluster.facts, cluster.backend = {}, "ssh"
+    assert ReplaceNode().available(deployment) == (
+        "machines of the backend ssh keep their addresses; --cluster docker or local has its own network"
+    )
+    cluster.facts = {"network": "198.18.0.0/24"}
+    assert ReplaceNode().available(deployment) is None
+    raft: Any = apart(DledgerCommitlogTopology)
+    raft.cluster.facts = cluster.facts
+    assert "members of the Raft log have one another's addresses" in (ReplaceNode().available(raft) or "")
+
+
+@pytest.mark.parametrize("keep_data", [False, True])
+def test_what_a_replacement_loses(keep_data: bool) -> None:
+    (injection,) = made(ReplaceNode, keep_data=keep_data).aim(VIEW, Target(["n4"]), Random(1)).values()
+    kinds = [(effect.kind, effect.node, effect.servers) for effect in injection.effects]
+    assert kinds == [("down", "n4", ("broker",))] + [("data-lost", "n4", ("broker",))] * (not keep_data)
+
+
+def test_each_new_address_is_above_all_others() -> None:
+    cluster: Any = NotingCluster(noting_nodes(3))
+    cluster.facts = {"network": "198.18.0.0/24"}
+    for node in cluster.nodes:
+        said = Completed(["printenv"], 0, b"198.18.0.1 40000 198.18.0.9 22", b"", 0.0)
+        node.run = lambda *given, said=said, **more: said
+    first, second, _ = cluster.nodes
+    taken = [addresses.take(cluster, node).new for node in (first, second, first)]
+    assert taken == ["198.18.0.211", "198.18.0.212", "198.18.0.213"]
+    assert (first.address, second.address) == ("198.18.0.213", "198.18.0.212")
+    second.address = "198.18.0.254"
+    with pytest.raises(InfraError, match=r"no address is left in 198\.18\.0\.0/24 for n1"):
+        addresses.take(cluster, first)
 
 
 def test_a_node_without_python_is_named() -> None:

@@ -19,6 +19,7 @@ from infra.systems.api import Deployment
 from nemesis.disk import DiskError, DiskFull, DiskReadOnly, DiskStall
 from nemesis.patience import eventually
 from nemesis.power import PowerCut, PowerFailure
+from nemesis.slow_disk import DiskSlow, SlowOptions
 
 pytestmark = pytest.mark.cluster
 
@@ -141,6 +142,59 @@ def test_a_disk_in_trouble_is_seen_and_well_again(
         lease.heal()
     found = trouble.healed(deployment)
     assert found.seen, found.what
+    assert all_run(deployment)
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"write_iops": "40"}, "s, limit 40 a second; before in "),
+        ({"write_iops": "0", "write_rate": "1MiB", "read_rate": "2MiB"}, "s, limit 2.00 MiB a second; before in "),
+        ({"write_iops": "0", "read_iops": "40"}, " reads in "),
+    ],
+    ids=["writes", "bytes", "reads"],
+)
+def test_a_disk_is_as_slow_as_it_is_told_to_be(deployment: Deployment, options: dict[str, str], told: str) -> None:
+    """The servers go on; and a second strike leaves the first one's limits alone."""
+    assert all_run(deployment)
+    before = {server: server.process() for server in deployment.servers()}
+    fault = DiskSlow(parse(SlowOptions, options, "options"))
+    assert fault.available(deployment) is None
+    slow, again = only(fault, "n1"), only(fault, "n1")
+    lease = slow.inject(deployment, 60)
+    assert lease is not None
+    try:
+        found = slow.seen(deployment)
+        assert found.seen, found.what
+        assert told in found.what
+        assert again.inject(deployment, 60) is None
+        assert not again.seen(deployment).seen
+        assert again.healed(deployment).seen
+        assert "limits are left" in slow.healed(deployment).what
+    finally:
+        lease.heal()
+    lease.heal()
+    found = slow.healed(deployment)
+    assert found.seen, found.what
+    assert not slow.seen(deployment).seen, "it is as fast as before"
+    assert {server: server.process() for server in deployment.servers()} == before
+
+
+def test_a_slow_disk_stays_slow_when_its_machine_loses_its_power(deployment: Deployment) -> None:
+    """The file system is then on another device. The heal finds it."""
+    slow, cut = only(DiskSlow(), "n2"), only(power(), "n2")
+    lease = slow.inject(deployment, 60)
+    assert lease is not None
+    try:
+        off = cut.inject(deployment, 60)
+        assert off is not None
+        off.heal()
+        assert cut.healed(deployment).seen
+        found = slow.seen(deployment)
+        assert found.seen, found.what
+    finally:
+        lease.heal()
+    assert slow.healed(deployment).seen
     assert all_run(deployment)
 
 

@@ -113,6 +113,22 @@ def test_a_belief_outlives_its_process() -> None:
     run(test)
 
 
+def test_a_node_that_was_replaced_is_asked_at_its_new_address() -> None:
+    async def test() -> None:
+        async with (
+            serving(ToyServer(queueOffset="4", queueId="0")) as old,
+            serving(ToyServer(queueOffset="9", queueId="0")) as new,
+        ):
+            endpoints = {"n1": old}
+            client = LogOps(places(endpoints), Named("n1"), {}, LONG, True)
+            assert (await client.invoke(op())).value == [4, 7]
+            endpoints["n1"] = new
+            assert (await client.invoke(op())).value == [9, 7]
+            await client.close()
+
+    run(test)
+
+
 def test_without_a_master_nothing_is_sent() -> None:
     async def test() -> None:
         client = LogOps(places({"n1": await free_port()}), Named(None), {}, LONG, False)

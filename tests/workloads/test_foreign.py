@@ -49,7 +49,7 @@ def context(*more: ServerRecord) -> RunContext:
     brokers = [ServerRecord(n, "broker", n, {"broker": 10911}, g) for g, nodes in groups.items() for n in nodes]
     servers = [ServerRecord("n1", "namesrv", "n1", {"namesrv": 9876}), *brokers, *more]
     record = DeploymentRecord("master-slave", {n: n for nodes in groups.values() for n in nodes}, servers, groups)
-    return RunContext(cast(Any, SimpleNamespace(record=record)), run="7f")
+    return RunContext(cast(Any, SimpleNamespace(record=record, servers=list)), run="7f")
 
 
 def op(f: str, key: str, value: int) -> Op:

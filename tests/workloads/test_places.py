@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any, Self
 
 import pytest
@@ -83,6 +84,17 @@ def made(monkeypatch: pytest.MonkeyPatch) -> Callable[[Cluster], Cluster]:
     monkeypatch.setattr(places, "_PAUSE_S", 0.001)
     monkeypatch.setattr(places, "SETUP_LIMIT_S", 5.0)
     return run
+
+
+def test_an_endpoint_is_where_the_broker_is_now() -> None:
+    broker: Any = SimpleNamespace(endpoint=("198.18.0.1", 10911))
+    endpoints = places.Endpoints({"n1": broker})
+    where = TopicLayout("controller", "t", "readers", [], {"a": ["n1"]}, endpoints, [], [])
+    assert where.node_at("198.18.0.1:10911") == "n1"
+    broker.endpoint = ("198.18.0.211", 10911)
+    assert where.node_at("198.18.0.1:10911") is None
+    assert where.node_at("198.18.0.211:10911") == "n1"
+    assert dict(endpoints) == {"n1": ("198.18.0.211", 10911)}
 
 
 def test_every_broker_is_told(made: Callable[[Cluster], Cluster]) -> None:

@@ -179,7 +179,8 @@ class DockerBackend:
             assert claim is not None
             with _one_line():
                 mark_kept(client, image, prefix, labels)
-            kept.save(kept.Kept.of(self.name, spec.run_id, addresses, keys, facts, note))
+            now = {node.name: node.address for node in nodes}
+            kept.save(kept.Kept.of(self.name, spec.run_id, now, keys, facts, note))
             subnet.release()  # its route tells that it is taken
             janitor.dismiss()
             _release(claim)

@@ -142,7 +142,8 @@ class LocalBackend:
             assert janitor is not None
             assert switch is not None
             switch.detach_process()
-            kept.save(kept.Kept.of(self.name, spec.run_id, addresses, keys, facts, note))
+            now = {node.name: node.address for node in nodes}
+            kept.save(kept.Kept.of(self.name, spec.run_id, now, keys, facts, note))
             subnet.release()  # its route tells that it is taken
             janitor.dismiss()
             claim.release()

@@ -13,7 +13,6 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 from typing import Any, Final
 
 from infra.machines import scripts
@@ -22,16 +21,19 @@ from infra.machines.api import CommandFailed, InfraError, Lease, NodeHost, Proce
 _CYCLE_S: Final = 60
 """The kernel writes back what it may before a file system can go; on a busy machine that takes seconds."""
 
+_MODULES: Final = ("mounts", "throttle")
+"""Those that the script imports, in their order."""
+
 _LOADER: Final = f"""
 import sys, types
-mounts = types.ModuleType("{scripts.__name__}.mounts")
 for package in {[".".join(scripts.__name__.split(".")[:n]) for n in (1, 2, 3)]}:
     sys.modules[package] = types.ModuleType(package)
-sys.modules[mounts.__name__] = mounts
-exec(compile(sys.argv.pop(1), "mounts.py", "exec"), mounts.__dict__)
+for name in {_MODULES}:
+    module = sys.modules["{scripts.__name__}." + name] = types.ModuleType(name)
+    exec(compile(sys.argv.pop(1), name + ".py", "exec"), module.__dict__)
 exec(compile(sys.argv.pop(1), "volume.py", "exec"), globals())
 """
-"""Two modules as text in place of files, under their own names: the machine may be another one."""
+"""Modules as text in place of files, under their own names: the machine may be another one."""
 
 _WHEN_USABLE = """
 path=$1 probe=$1/.harness-start
@@ -152,6 +154,48 @@ def hold(volume: Volume, inject: str, undo: str, ttl_s: float, **more: object) -
     return volume.host.node.lease([_argv(inject, volume.host, given)], [_argv(undo, volume.host, given)], ttl_s=ttl_s)
 
 
+@dataclass(frozen=True)
+class Speed:
+    """What a process of the node got from its disk, past the page cache. done: accesses of 4 KiB, or bytes."""
+
+    done: float
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Speeds:
+    """Of each limit that was asked for and could be measured. limited: what limits hold now. device: `loop7`."""
+
+    device: str
+    measured: Mapping[str, Speed]
+    limited: Mapping[str, int]
+
+
+def why_not_slow(volume: Volume) -> str | None:
+    """Why disks of the node cannot be made slow, with the remedy; None: a scratch file system was slow."""
+    try:
+        _ask("slow-probe", volume.host, {"volumes": [volume.to_json()], "folder": volume.host.folder})
+    except InfraError as problem:
+        return f"{problem}; mount the control groups of block IO (blkio, or version 2 with io), writable, on its host"
+    return None
+
+
+def speeds(volume: Volume, limits: Mapping[str, int]) -> Speeds:
+    """How fast the disk is, of each of these limits: names and units of `infra/machines/scripts/throttle.py`. The first
+    call makes a file, and comes before `slow_down`. Takes seconds.
+    """
+    found = _ask("speeds", volume.host, {"volumes": [volume.to_json()], "limits": dict(limits)})
+    measured = {name: Speed(one["done"], one["seconds"]) for name, one in found["speeds"].items()}
+    return Speeds(found["device"], measured, found["limited"])
+
+
+def slow_down(volume: Volume, device: str, limits: Mapping[str, int], ttl_s: float) -> Lease:
+    """A lease on the host: the disk has these limits. device: as `speeds` told it."""
+    given = {"volumes": [volume.to_json()], "limits": dict(limits), "device": device}
+    inject, undo = (_argv(command, volume.host, given) for command in ("throttle", "unthrottle"))
+    return volume.host.node.lease([inject], [undo], ttl_s=ttl_s)
+
+
 def when_usable(path: str, argv: Sequence[str]) -> list[str]:
     """A command of the node that waits for the volume: what starts without it would write below its mount point."""
     return ["sh", "-c", _WHEN_USABLE, "when-usable", path, *argv]
@@ -193,6 +237,5 @@ def _argv(command: str, host: NodeHost, given: Mapping[str, Any]) -> list[str]:
 
 
 @cache
-def _sources() -> tuple[str, str]:
-    folder = Path(scripts.__file__).parent
-    return (folder / "mounts.py").read_text(), (folder / "volume.py").read_text()
+def _sources() -> tuple[str, ...]:
+    return tuple(scripts.text(f"{name}.py") for name in (*_MODULES, "volume"))

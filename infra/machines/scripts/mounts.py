@@ -180,3 +180,26 @@ def leave_mounts() -> None:
     """Into a mount namespace of this process's own, whose mounts nobody else sees."""
     checked(libc.unshare(CLONE_NEWNS), "a mount namespace")
     checked(libc.mount(b"none", b"/", None, MS_REC | MS_PRIVATE, None), "private mounts")
+
+
+def on_scratch(folder: str, work: Callable[[Volume], None]) -> None:
+    """`work` with a small volume in a mount namespace that ends with a child of ours."""
+    scratch = os.path.join(folder, f"probe-{os.getpid()}")
+    os.makedirs(os.path.join(scratch, "here"))
+    volume: Volume = {
+        "name": "scratch",
+        "pid": None,
+        "path": f"{scratch}/here",
+        "image": f"{scratch}/image",
+        "processes": [],
+    }
+
+    def alone(volume: Volume) -> None:
+        leave_mounts()
+        attach(volume, 16)
+        work(volume)
+
+    try:
+        in_parallel([volume], alone)
+    finally:
+        shutil.rmtree(scratch)

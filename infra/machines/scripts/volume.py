@@ -6,7 +6,8 @@ Runs as root on the machine whose kernel the nodes run on, without any package. 
 image}`: the node's name, a process in its mount namespace (null: this machine's own), where the file system is mounted
 there, and its image here. It is an ext4 file system on a loop device, mounted in the node's namespace alone. The device
 clears itself when the last mount is gone, so the end of a node's last process ends everything but the image.
-`infra.machines.primitives.volume` passes the text of this module and of `mounts.py`: nothing is installed.
+`infra.machines.primitives.volume` passes the text of this module, of `mounts.py` and of `throttle.py`: nothing is
+installed.
 
     probe       {folder}                        does all this work here? Tried on a scratch file system
     attached    {volume}                        whether it is mounted
@@ -18,6 +19,9 @@ clears itself when the last mount is gone, so the end of a node's last process e
     restore     {volumes, power}                kill who uses it, end all of the above, and mount it again: checked by
                                                 e2fsck, or as a failure of power leaves it
     state       {volumes}                       see `state`
+    speeds      {volumes, limits}               how fast the disk is, and `limited`, the limits that hold for it now
+    throttle    {volumes, limits}               make it slow (`throttle.py`); `unthrottle` {volumes, device} ends that
+    slow-probe  {volumes, folder}               does that work here? Tried on a scratch file system
 
 Sources: ext4's shutdown ioctl (EXT4_IOC_SHUTDOWN in fs/ext4/ext4.h; xfs_io's `shutdown`), FIFREEZE of linux/fs.h,
 /sys/fs/ext4/DEVICE/trigger_fs_error (Documentation/ABI/testing/sysfs-fs-ext4).
@@ -29,7 +33,6 @@ import fcntl
 import json
 import os
 import select
-import shutil
 import signal
 import struct
 import sys
@@ -44,11 +47,12 @@ from infra.machines.scripts.mounts import (
     attach,
     device_of,
     in_parallel,
-    leave_mounts,
+    on_scratch,
     renew,
     required,
     seen_from_here,
 )
+from infra.machines.scripts.throttle import at_full_speed, clear, limits_of, slow_probe, speeds, throttle, unthrottle
 
 SHUTDOWN = 0x8004587D
 NO_LOG_FLUSH = struct.pack("I", 2)
@@ -110,14 +114,14 @@ def cycle(volumes: list[Volume], durable: list[str]) -> Answer:
         cut.join()
     times["cut_within"] = ms(first)
     times["cut"] = ms(began)
-    for _, end in ends:
-        send(end, signal.SIGKILL)
-    await_ends(ends)
-    times["killed"] = ms(began)
-
-    for folder in folders:
-        os.close(folder)
-    in_parallel(volumes, renew)
+    with at_full_speed(volumes):
+        for _, end in ends:
+            send(end, signal.SIGKILL)
+        await_ends(ends)
+        times["killed"] = ms(began)
+        for folder in folders:
+            os.close(folder)
+        in_parallel(volumes, renew)
     times["mounted"] = ms(began)
     probes = {
         volume["name"]: {
@@ -154,29 +158,15 @@ def small_files(volume: Volume, names: list[str]) -> dict[str, str]:
 
 
 def probe(folder: str) -> Answer:
-    """A power failure of a scratch file system, in a mount namespace that ends with a child of ours."""
-    scratch = os.path.join(folder, f"probe-{os.getpid()}")
-    os.makedirs(os.path.join(scratch, "here"))
-    volume: Volume = {
-        "name": "scratch",
-        "pid": None,
-        "path": f"{scratch}/here",
-        "image": f"{scratch}/image",
-        "processes": [],
-    }
+    """A power failure of a scratch file system."""
 
-    def alone(volume: Volume) -> None:
-        leave_mounts()
-        attach(volume, 16)
+    def fails(volume: Volume) -> None:
         mark([volume])
         found = cycle([volume], [])["probes"]["scratch"]
         if found != {"synced": True, "unsynced": False}:
             raise Problem(f"a power failure of a scratch file system left {found}")
 
-    try:
-        in_parallel([volume], alone)
-    finally:
-        shutil.rmtree(scratch)
+    on_scratch(folder, fails)
     return {}
 
 
@@ -302,8 +292,9 @@ def restore(volumes: list[Volume], power: bool) -> Answer:
         await_ends(ends)
         renew(volume, check=not power)
 
-    in_parallel(volumes, one)
-    free(volumes)
+    with at_full_speed(volumes):
+        in_parallel(volumes, one)
+        free(volumes)
     return {}
 
 
@@ -375,6 +366,8 @@ def main() -> None:
                 answer = {"attached": device_of(given["volume"]) is not None}
             case "attach":
                 answer = attach(given["volume"], given["size_mib"])
+                if answer["attached"]:  # its device may have limits that somebody left
+                    clear(required(given["volume"]))
             case "mark":
                 answer = mark(volumes)
             case "cycle":
@@ -395,6 +388,18 @@ def main() -> None:
                 answer = restore(volumes, given["power"])
             case "state":
                 answer = state(volumes)
+            case "speeds":
+                answer = {
+                    "device": required(volumes[0]),
+                    "speeds": speeds(volumes[0], given["limits"]),
+                    "limited": limits_of(volumes[0]),
+                }
+            case "throttle":
+                answer = throttle(volumes[0], given["limits"])
+            case "unthrottle":
+                answer = unthrottle(volumes[0], given["device"])
+            case "slow-probe":
+                answer = slow_probe(volumes[0], given["folder"])
             case _:
                 raise Problem(f"no command {command}")
     except (Problem, OSError) as problem:

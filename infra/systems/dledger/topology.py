@@ -192,6 +192,13 @@ class DledgerTopology:
             traits=Traits(raft_log=True, durable=("currterm",)),
         )
 
+    def keeps_address(self, node: str) -> str | None:
+        return "the members of the group have one another's addresses in their configuration"
+
+    def readdress(self, node: Node) -> None:
+        """Raises SettingsError: see `keeps_address`."""
+        raise SettingsError(f"{node.name}: {self.keeps_address(node.name)}")
+
     def permits(self) -> Mapping[str, str]:
         return {}
 

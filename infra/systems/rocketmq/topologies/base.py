@@ -215,16 +215,27 @@ class RocketmqTopology(ABC):
         logback = (artifacts.FOLDER / "logback.xml").read_bytes()
 
         def furnish(node: Node) -> None:
-            kinds = self._kinds_at(node)
-            node.run(["mkdir", "-p", LOG, TMP, *(f"{DATA}/{kind}" for kind in kinds)])
+            node.run(["mkdir", "-p", LOG, TMP, *(f"{DATA}/{kind}" for kind in self._kinds_at(node))])
             node.write(_LOGBACK, logback)
-            for kind in kinds:
-                node.write(settings_file(kind), rendered(kind, self.settings_of(kind, node)))
+            self.readdress(node)
 
         with ThreadPoolExecutor(len(self._nodes)) as pool:
             list(pool.map(furnish, self._nodes))
         check_space(self._nodes, self._kinds_at)
         self._java_version = java_version(self._nodes[0])
+
+    def keeps_address(self, node: str) -> str | None:
+        """Brokers register with their address. All others are in the configuration of their peers."""
+        if self.traits.raft_log:
+            return "the members of the Raft log have one another's addresses in their configuration"
+        fixed = [kind for kind in self._places[node].kinds if kind != BROKER]
+        return (
+            f"the configuration of other servers, or of clients, has the address of its {fixed[0]}" if fixed else None
+        )
+
+    def readdress(self, node: Node) -> None:
+        for kind in self._kinds_at(node):
+            node.write(settings_file(kind), rendered(kind, self.settings_of(kind, node)))
 
     def servers(self, node: Node) -> Sequence[Server]:
         return self._servers[node.name]
@@ -234,11 +245,8 @@ class RocketmqTopology(ABC):
             topology=self.name,
             nodes={node.name: node.address for node in self._nodes},
             servers=[
-                ServerRecord(
-                    node.name, server.kind, node.address, dict(server.ports), server.group, server.launch.version
-                )
-                for node in self._nodes
-                for server in self._servers[node.name]
+                ServerRecord(s.node.name, s.kind, s.node.address, dict(s.ports), s.group, s.launch.version)
+                for s in self._all()
             ],
             groups=groups(self._places),
             quorums=self.quorums(),
@@ -344,7 +352,7 @@ class RocketmqTopology(ABC):
         deadline = time.monotonic() + timeout_s
         while (what := asyncio.run(missing(self._addresses(), _ASK_S))) is not None:
             for server in self._all():
-                _refuse_dead(server)
+                server.must_run()
             if time.monotonic() > deadline:
                 raise InfraError(f"the cluster did not serve within {timeout_s:.0f} s: {what}")
             time.sleep(_POLL_S)
@@ -415,7 +423,7 @@ class RocketmqTopology(ABC):
     def _await_answer(self, server: JavaServer, deadline: float, timeout_s: float, given_up: Event) -> None:
         """Until the server answers at all, or another was given up. Raises InfraError with the end of its log."""
         while not server.admin.answers(_ASK_S) and not given_up.is_set():
-            _refuse_dead(server)
+            server.must_run()
             if time.monotonic() > deadline:
                 raise InfraError(
                     f"{server.node.name}: the {server.kind} did not answer within {timeout_s:.0f} s; its log: "
@@ -440,11 +448,6 @@ class RocketmqTopology(ABC):
 
         with ThreadPoolExecutor(len(self._nodes)) as pool:
             list(pool.map(one, self._nodes))
-
-
-def _refuse_dead(server: JavaServer) -> None:
-    if server.process() is None:
-        raise InfraError(f"{server.node.name}: the {server.kind} has ended; its log: {server.last_words()}")
 
 
 def _lib(version: str) -> str:

@@ -1,0 +1,85 @@
+"""Addresses of nodes: another one in the place of a node's own, in the same network.
+
+From then on `Node.address` is the new one. Nobody reaches the node at the old one any more, but for the control
+program's SSH: our leases are held over that connection.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from dataclasses import dataclass
+from threading import Lock
+from typing import Final
+
+from infra.machines import scripts
+from infra.machines.api import Cluster, InfraError, Node
+from infra.machines.network import FIRST_SPARE
+from infra.machines.primitives.network import TABLE_PREFIX, control_connection
+
+_SCRIPT: Final = scripts.text("readdress.sh")
+_GONE: Final = f"{TABLE_PREFIX}gone_"
+"""The packet rules of an old address are in tables named so, with the address behind it."""
+_TAKING: Final = Lock()
+
+
+@dataclass(frozen=True)
+class Move:
+    """A node's old and new address. control: where our connection comes from; port: where it ends on the node."""
+
+    old: str
+    new: str
+    control: str
+    port: int
+
+    def argv(self) -> list[str]:
+        """The argv that does it, for leases."""
+        return self._argv("move")
+
+    def back_argv(self) -> list[str]:
+        """The argv that undoes it."""
+        return self._argv("back")
+
+    def _argv(self, command: str) -> list[str]:
+        table = _GONE + self.old.replace(".", "_")
+        words = [command, self.old, self.new, self.control, str(self.port), table]
+        return ["bash", "--norc", "-c", _SCRIPT, "readdress", *words]
+
+
+def why_not(cluster: Cluster) -> str | None:
+    """Why the nodes of a cluster keep their addresses, with the remedy; None: they need not."""
+    if "network" in cluster.facts:
+        return None
+    return (
+        f"machines of the backend {cluster.backend} keep their addresses; --cluster docker or local has its own network"
+    )
+
+
+def take(cluster: Cluster, node: Node) -> Move:
+    """Give a node an address that no node has had in this network: `node.address` is the new one at once, and the
+    caller makes it so (`Move.argv`), or gives it up. Raises InfraError where none is left.
+    """
+    control, port = control_connection(node)
+    if not control:
+        raise InfraError(f"{node.name}: it does not tell where the control program's connection comes from")
+    network = ipaddress.IPv4Network(cluster.facts["network"])
+    with _TAKING:
+        # Each new one is above all others, so the highest in use is the latest.
+        highest = max(ipaddress.IPv4Address(each.address) for each in cluster.nodes)
+        new = max(highest + 1, network[FIRST_SPARE])
+        if new >= network.broadcast_address:
+            raise InfraError(f"no address is left in {network} for {node.name}")
+        move = Move(node.address, str(new), control, port)
+        node.address = move.new
+    return move
+
+
+def has_rules(node: Node) -> bool:
+    """Whether another fault holds packet rules on a node: they mean the addresses of its beginning."""
+    tables = [line.split()[-1] for line in node.run(["nft", "list", "tables"]).text.splitlines()]
+    return any(name.startswith(TABLE_PREFIX) and not name.startswith(_GONE) for name in tables)
+
+
+def answers(node: Node, address: str, port: int) -> bool:
+    """Whether a node can open a connection to an address."""
+    argv = ["timeout", "2", "bash", "-c", ': < "/dev/tcp/$1/$2"', "connect", address, str(port)]
+    return node.run(argv, check=False).code == 0
