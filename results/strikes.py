@@ -19,6 +19,10 @@ AT_DISKS: Final[Collection[EffectKind]] = ("unsynced-lost", "disk-full", "disk-d
 """After these, the files of the stopped servers may hold other things than the servers had acknowledged."""
 
 
+LASTING: Final[frozenset[EffectKind]] = frozenset({"unsynced-lost", "data-lost", "data-damaged"})
+"""What no heal takes back."""
+
+
 @dataclass(frozen=True)
 class Effect:
     """What a fault impairs while it lasts, for judges and plots.

@@ -29,7 +29,7 @@ from harness.plan.plan import PlanError
 from infra.machines.api import InfraError, Lease
 from infra.systems.api import Deployment
 from results.op import INFO, Op
-from results.strikes import Effect, Strike, impairs
+from results.strikes import LASTING, Effect, Strike, impairs
 
 log = logging.getLogger("harness.nemesis")
 
@@ -248,7 +248,9 @@ class Nemesis:
                 hold.given_up = not hold.done
         evidence, problems = self._end(active)
         evidence |= {place: f"injection failed: {problem}" for place, problem in failed.items()}
-        effects = [e for hold in active.holds for e in hold.injection.effects] if problems else []
+        effects = [e for hold in active.holds for e in hold.injection.effects]
+        if not problems and not any(effect.kind in LASTING for effect in effects):
+            effects = []  # all of it is as it was; power that was cut stays cut, however the strike ended
         value = {
             **active.strike.to_heal(),
             "nodes": {hold.place: hold.injection.detail for hold in active.holds},

@@ -307,6 +307,17 @@ def test_a_dead_target_is_no_failure() -> None:
     assert (healed.error, healed.value["evidence"]) == (None, {"n1": "nothing was injected here"})
 
 
+def test_what_no_heal_takes_back_is_an_effect_of_a_strike_that_failed() -> None:
+    """The power of a node was cut, then the other one's could not be: the judges must know that data may be gone."""
+    for effect, lasting in (("down", False), ("unsynced-lost", True)):
+        rig = Rig()
+        rig.world.effect = effect  # type: ignore[assignment]
+        rig.world.inject["n3"] = raises(InfraError("n3: no volume"))
+        done = rig.do("inject", 1)
+        assert done.value["seen"] is False
+        assert [e["kind"] for e in done.value["effects"]] == ([effect] * 2 if lasting else [])
+
+
 def test_a_node_that_hangs_hangs_nothing_and_is_undone_late() -> None:
     rig = Rig(Limits(inject_s=0.05, heal_s=5, pause_s=0.01))
     release = threading.Event()
