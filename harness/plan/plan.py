@@ -96,7 +96,8 @@ class ServerRule:
 @dataclass(frozen=True)
 class ServerPlan:
     """Servers: which run where (`topology`) and with which promises (`profile`), version of the published artifacts, a
-    user's own jars, JVM options, settings by their own names. None: the workload or the topology decides.
+    user's own jars, JVM options, mends (ids of findings), settings by their own names. None: the workload or the
+    topology decides.
     """
 
     topology: str | None = None
@@ -104,6 +105,7 @@ class ServerPlan:
     version: str | None = None
     jars: str | None = None
     jvm_options: tuple[str, ...] = ()
+    mends: tuple[str, ...] = ()
     settings: Mapping[str, str] = field(default_factory=dict)
     rules: tuple[ServerRule, ...] = ()
     options: Mapping[str, Any] = field(default_factory=dict)
@@ -229,6 +231,7 @@ class Plan:
                 version=s.version,
                 jars=s.jars,
                 jvm_options=list(s.jvm_options),
+                **({"mends": list(s.mends)} if s.mends else {}),
                 **s.options,
                 set=dict(s.settings),
                 **({"on": [_rule_table(rule) for rule in s.rules]} if s.rules else {}),
@@ -278,6 +281,7 @@ class Plan:
                 version=server.get("version", str, None),
                 jars=server.get("jars", str, None),
                 jvm_options=server.strings("jvm_options"),
+                mends=server.strings("mends"),
                 settings={k: scalar_text(v) for k, v in flat(server.get("set", dict, {}))},
                 rules=tuple(_rule(entry) for entry in server.tables("on")),
                 options=server.rest(),
