@@ -55,6 +55,14 @@ public final class Mender {
             }
             done.add("mend " + order.get("mend") + " applied to " + place);
         }
+        // Source that uses a private member of an enclosing class gives that class an accessor.
+        for (CtClass one : classes.values().toArray(new CtClass[0])) {
+            for (CtClass outer = one.getDeclaringClass(); outer != null; outer = outer.getDeclaringClass()) {
+                if (outer.isModified()) {
+                    classes.put(outer.getName(), outer);
+                }
+            }
+        }
         Map<String, byte[][]> edited = new LinkedHashMap<>();
         for (CtClass one : classes.values()) {
             edited.put(one.getName(), new byte[][] {bytes(servers, one.getName()), one.toBytecode()});
