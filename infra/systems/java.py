@@ -232,11 +232,17 @@ def mend_shares(settings: ServerSettings, jars: Mapping[str, Path]) -> list[Shar
     return [made]
 
 
+def describe_mends(settings: ServerSettings) -> str:
+    """Put behind the version of the servers; empty without mends."""
+    mends = ", ".join(map(str, settings.launch.mends))
+    return f", mended: {mends}" if mends else ""
+
+
 def describe_builds(settings: ServerSettings) -> dict[str, str]:
     """The users' jars with their checksums, and the mends, for the run's environment; empty where there are none."""
     jars = [jar for share in user_shares(settings) for jar in sorted(share.source.glob("*.jar"))]
     found = {"user_jars": " ".join(f"{jar.name}:{checksum_of(jar)}" for jar in jars)} if jars else {}
-    mends = ", ".join(map(str, settings.launch.mends))
+    mends = " ".join(map(str, settings.launch.mends))
     return found | ({"mends": mends} if mends else {})
 
 

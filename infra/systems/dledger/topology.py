@@ -28,6 +28,7 @@ from infra.systems.java import (
     JavaServer,
     Program,
     describe_builds,
+    describe_mends,
     java_version,
     launch_for,
     launches,
@@ -275,7 +276,7 @@ class DledgerTopology:
 
     def versions(self) -> Mapping[str, str]:
         out = {
-            "dledger": dledger.VERSION,
+            "dledger": dledger.VERSION + describe_mends(self.settings),
             "dledger_jars": fetch_jars(dledger.POM, dledger.LOCK).name,
             "java": self._java_version,
             "jvm_options": " ".join([*OPTIONS, *LOGGING, *self.settings.launch.jvm_options]),

@@ -124,7 +124,7 @@ def choose(texts: Sequence[str], versions: Sequence[str]) -> list[Mend]:
     Raises SettingsError for an id without a mend, and for a mend that is for none of the versions.
     """
     words, fitting = ids(texts), [mend for mend in mends() if set(mend.versions) & set(versions)]
-    here = " and ".join(versions)
+    here = " and ".join(versions) or "of a version that is not known"
     if words == [ALL]:
         if not fitting:
             raise SettingsError(f"--mend all: there is no mend for {here}  (harness list mends)")

@@ -30,6 +30,7 @@ from infra.systems.java import (
     JavaServer,
     Program,
     describe_builds,
+    describe_mends,
     java_version,
     launch_for,
     launches,
@@ -369,7 +370,7 @@ class RocketmqTopology(ABC):
     def versions(self) -> Mapping[str, str]:
         versions = self._all_versions()
         out = {
-            self.name: f"{self.profile}, RocketMQ {self.version}",
+            self.name: f"{self.profile}, RocketMQ {self.version}{describe_mends(self.settings)}",
             "rocketmq": ", ".join(versions),
             "rocketmq_jars": " ".join(artifacts.fetch(version).name for version in versions),
             "profile": self.profile,
