@@ -105,11 +105,11 @@ class ServerPlan:
     version: str | None = None
     jars: str | None = None
     jvm_options: tuple[str, ...] = ()
-    mends: tuple[str, ...] = ()
     settings: Mapping[str, str] = field(default_factory=dict)
     rules: tuple[ServerRule, ...] = ()
     options: Mapping[str, Any] = field(default_factory=dict)
     """Of the topology."""
+    mends: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
