@@ -1,8 +1,8 @@
 """`python -m infra.prepare`: slow set-up that is needed only once, so that a run starts fast.
 
-It starts an engine if none answers (root on Debian only), and prepares the node image, DLedger's jars and our server.
-It is idempotent: a second or two when nothing is missing. It reports what a machine does not support; this is no error
-as long as one backend works.
+It starts an engine if none answers (root on Debian only), and prepares the node image, the jars, our server and the
+agent of the mends. It is idempotent: a second or two when nothing is missing. It reports what a machine does not
+support; this is no error as long as one backend works.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from infra.machines.backends.local import LocalBackend
 from infra.machines.engine import connect, engine_answers, start_engine
 from infra.machines.image import ensure_rootfs, ensure_tar
 from infra.systems.api import TOPOLOGIES, ServerSettings
+from infra.systems.mends.apply import build
 from results.errors import ExpectedError
 
 
@@ -32,6 +33,8 @@ def prepare() -> None:
     for point in sorted(entry_points(group=TOPOLOGIES), key=lambda point: point.name):
         point.load()(ServerSettings()).shares()
         say(f"{point.name}: jars and server are ready ({time.monotonic() - began:.1f} s)")
+    build()
+    say(f"mends: the agent is ready ({time.monotonic() - began:.1f} s)")
     engine = engine_answers()
     if not engine.ok and os.geteuid() == 0 and shutil.which("dockerd"):
         say(f"{engine.reason}; starting an engine of our own (no default bridge)")

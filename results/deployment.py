@@ -26,6 +26,7 @@ class ServerRecord:
     ports    kind -> port, for itself and for whoever runs inside it (a controller inside a name server).
     group    the replica group whose data it holds; None: it holds none.
     version  of its artifacts, where it is known.
+    mends    ids of findings whose cause is corrected in it (`--mend`).
     """
 
     node: str
@@ -34,6 +35,7 @@ class ServerRecord:
     ports: Mapping[str, int] = field(default_factory=dict)
     group: str | None = None
     version: str | None = None
+    mends: Sequence[int] = ()
 
     def is_a(self, kind: str) -> bool:
         """Whether it is a server of this kind, or has one inside."""
@@ -107,11 +109,15 @@ class DeploymentRecord:
         return DeploymentRecord(
             topology=str(reported["topology"]),
             nodes={str(k): str(v) for k, v in reported["nodes"].items()},
-            servers=[ServerRecord(**server) for server in reported["servers"]],
+            servers=[_server(server) for server in reported["servers"]],
             groups={str(k): [str(n) for n in v] for k, v in reported["groups"].items()},
             quorums=[[str(n) for n in quorum] for quorum in reported["quorums"]],
             traits=Traits(**traits),
         )
+
+
+def _server(reported: Mapping[str, Any]) -> ServerRecord:
+    return ServerRecord(**{**reported, "mends": tuple(int(number) for number in reported.get("mends", ()))})
 
 
 def read_deployment(path: Path) -> DeploymentRecord:

@@ -12,14 +12,16 @@ from harness.parts import registry
 from harness.plan.plan import PlanError
 from infra.options import suggest
 from infra.systems.api import TOPOLOGIES
+from infra.systems.mends.catalog import mends
 
 _VERSIONS = "versions"
+_MENDS = "mends"
 
 
 @click.command("list")
 @click.argument("what", required=False, metavar="[KIND|NAME]")
 def list_(what: str | None) -> None:
-    """What there is: workloads, nemeses, topologies, clients, clusters, versions; or one of them with its options.
+    """What there is: workloads, nemeses, topologies, clients, clusters, versions, mends; or one with its options.
 
     \b
     harness list
@@ -27,7 +29,7 @@ def list_(what: str | None) -> None:
     harness list pause-slaves-kill-master
     """
     kinds = {family.plural: family for family in registry.FAMILIES}
-    if what is not None and what not in kinds and what != _VERSIONS:
+    if what is not None and what not in (*kinds, _VERSIONS, _MENDS):
         _describe(what)
         return
     for plural, family in kinds.items():
@@ -35,6 +37,8 @@ def list_(what: str | None) -> None:
             _table(plural, _rows(family))
     if what in (None, _VERSIONS):
         _table(_VERSIONS, _versions())
+    if what in (None, _MENDS):
+        _table(_MENDS, {str(mend.id): f"{mend.reason}  [{', '.join(mend.versions)}]" for mend in mends()})
 
 
 def _rows(family: registry.Family) -> dict[str, str]:
@@ -75,7 +79,7 @@ def _describe(name: str) -> None:
         _options(found)
     if not met:
         known = [known for family in registry.FAMILIES for known in registry.names(family.group)]
-        kinds = [family.plural for family in registry.FAMILIES] + [_VERSIONS]
+        kinds = [family.plural for family in registry.FAMILIES] + [_VERSIONS, _MENDS]
         raise PlanError(f"there is no {name!r}{suggest(name, [*kinds, *known])}  (harness list)")
 
 

@@ -209,6 +209,13 @@ def _plan(plan_file: Any, params: Mapping[str, Any]) -> Plan:
 @click.option("--server-jars", help="Folder with the jars of your own build; precedes the class path.")
 @click.option("--jvm-option", "jvm_options", multiple=True, help="JVM option for the servers (repeat).")
 @click.option(
+    "--mend",
+    "mends",
+    multiple=True,
+    metavar="ID[,ID...]|all",
+    help="Correct known defects in the servers (harness list mends).",
+)
+@click.option(
     "--set", "settings", multiple=True, metavar="KEY=VALUE", help="A server setting, such as broker.KEY=VALUE (repeat)."
 )
 @click.option("--keep", is_flag=True, help="Keep the cluster running after the run, for --reuse.")
@@ -331,7 +338,9 @@ def override(
         own = {}  # those of another backend
     if "cluster" in given:
         cluster["backend"] = given["cluster"]
-    server: dict[str, Any] = {k: given[k] for k in ("topology", "profile", "version", "jvm_options") if k in given}
+    server: dict[str, Any] = {
+        k: given[k] for k in ("topology", "profile", "version", "jvm_options", "mends") if k in given
+    }
     if "server_jars" in given:
         server["jars"] = given["server_jars"]
     if "settings" in given:

@@ -14,6 +14,7 @@ from typing import Final
 from harness.findings.rates import describe
 from harness.findings.record import Finding, read_findings
 from harness.findings.signature import Signature
+from infra.systems.mends.catalog import mend_of
 from results.durable import write_text
 
 BEGIN: Final = "<!-- record -->"
@@ -66,6 +67,10 @@ def _head(finding: Finding) -> Iterator[str]:
         yield from _signature(finding.id, finding.signature)
     if finding.cause:
         yield f"| cause | `{finding.cause}` |"
+    mend = mend_of(finding.id)
+    if mend is not None:
+        where = " and ".join(mend.versions)
+        yield f"| mend | `--mend {finding.id}` on {where}: {mend.reason} ([mends](../mends.md)) |"
     if finding.upstream:
         yield f"| upstream | {finding.upstream} |"
     for change, (shown, runs) in finding.rates().items():

@@ -18,6 +18,7 @@ from harness.plan.defaults import default_client
 from harness.plan.plan import NemesisPlan, Plan, PlanError, ServerRule
 from infra.options import dump, suggest, toml_value
 from infra.systems.api import TOPOLOGIES, Launch, LaunchRule, ServerSettings, Topology
+from infra.systems.mends.catalog import choose
 
 STRICT: Final = "strict"
 """The profile taken where a topology has it and the plan names none: what a test of promises asks for."""
@@ -41,6 +42,7 @@ def resolve(plan: Plan) -> Plan:
         topology=topology,
         profile=profile,
         version=plan.server.version or owner.default_version,
+        mends=_mends(plan, owner),
         options=_filled(owner, plan.server.options, "server", f"the topology {topology!r}", TOPOLOGIES),
     )
     cluster_options, nodes = plan.cluster.options, plan.cluster.nodes
@@ -131,6 +133,15 @@ def _owned(others: Sequence[str], group: str) -> str:
     return f"it is an option of the {word} {' and of '.join(others)}"
 
 
+def _mends(plan: Plan, owner: type[Topology]) -> tuple[str, ...]:
+    """The ids of the mends, for the versions of all servers. Raises SettingsError."""
+    if not plan.server.mends:
+        return ()
+    numbers = {plan.server.version or owner.default_version, *(rule.version for rule in plan.server.rules)}
+    versions = [version for version in owner.known_versions() if version.split()[-1] in numbers]
+    return tuple(str(mend.id) for mend in choose(plan.server.mends, versions))
+
+
 def make_client(plan: Plan) -> ClientProtocol | None:
     """The client of a resolved plan; None: the workload has its own."""
     if plan.client is None:
@@ -153,6 +164,7 @@ def make_topology(plan: Plan, workload: Workload, versions: Sequence[str] = ()) 
             version=server.version,
             jars=Path(server.jars) if server.jars else None,
             jvm_options=server.jvm_options,
+            mends=[int(word) for word in server.mends],
         ),
         rules=[_launch_rule(rule) for rule in server.rules],
         versions=versions,

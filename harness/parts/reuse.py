@@ -19,7 +19,7 @@ from infra.options import OptionSpec
 from infra.systems.api import TOPOLOGIES
 
 _DECIDED: Final = frozenset(
-    {"topology", "profile", "version", "server_jars", "jvm_options", "settings", "cluster", "nodes"}
+    {"topology", "profile", "version", "server_jars", "jvm_options", "mends", "settings", "cluster", "nodes"}
 )
 """Options that say what a cluster is; those of topologies and backends do, too."""
 

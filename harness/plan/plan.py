@@ -96,7 +96,8 @@ class ServerRule:
 @dataclass(frozen=True)
 class ServerPlan:
     """Servers: which run where (`topology`) and with which promises (`profile`), version of the published artifacts, a
-    user's own jars, JVM options, settings by their own names. None: the workload or the topology decides.
+    user's own jars, JVM options, mends (ids of findings), settings by their own names. None: the workload or the
+    topology decides.
     """
 
     topology: str | None = None
@@ -108,6 +109,7 @@ class ServerPlan:
     rules: tuple[ServerRule, ...] = ()
     options: Mapping[str, Any] = field(default_factory=dict)
     """Of the topology."""
+    mends: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -229,6 +231,7 @@ class Plan:
                 version=s.version,
                 jars=s.jars,
                 jvm_options=list(s.jvm_options),
+                **({"mends": list(s.mends)} if s.mends else {}),
                 **s.options,
                 set=dict(s.settings),
                 **({"on": [_rule_table(rule) for rule in s.rules]} if s.rules else {}),
@@ -278,6 +281,7 @@ class Plan:
                 version=server.get("version", str, None),
                 jars=server.get("jars", str, None),
                 jvm_options=server.strings("jvm_options"),
+                mends=server.strings("mends"),
                 settings={k: scalar_text(v) for k, v in flat(server.get("set", dict, {}))},
                 rules=tuple(_rule(entry) for entry in server.tables("on")),
                 options=server.rest(),

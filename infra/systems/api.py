@@ -26,6 +26,7 @@ class Launch:
     env          environment variables. wrapper: a command in front of the server's own, which ends in running its
                  arguments (libfaketime's, say).
     jvm_options  put behind ours.
+    mends        ids of known defects to correct (`infra.systems.mends`), where the version has them.
     """
 
     version: str | None = None
@@ -33,6 +34,7 @@ class Launch:
     env: Mapping[str, str] = field(default_factory=dict)
     wrapper: Sequence[str] = ()
     jvm_options: Sequence[str] = ()
+    mends: Sequence[int] = ()
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,8 @@ from infra.machines.node import spawn_argv
 from infra.machines.primitives.bits import FileKind
 from infra.systems.api import Admin, Launch, ServerSettings
 from infra.systems.maven import checksum_of
+from infra.systems.mends import apply
+from infra.systems.mends.catalog import applied
 
 DATA: Final = "/var/lib/harness/data"
 """All of a server's data, and nothing else: a file system of its own may be mounted here."""
@@ -124,6 +126,11 @@ class JavaServer:
     def pidfile(self) -> str:
         return pid_file(self.kind)
 
+    @property
+    def mends(self) -> Sequence[int]:
+        """Ids of the mends of its launch that are for its version."""
+        return [mend.id for mend in applied(self.launch.mends, self.launch.version)]
+
     def start(self) -> None:
         self.node.run(self.start_command())
 
@@ -136,6 +143,7 @@ class JavaServer:
             *launch.wrapper,
             "java",
             *program.options,
+            *([apply.option(apply.ON_NODE, launch.version)] if self.mends else []),
             *launch.jvm_options,
             "-cp",
             ":".join(f"{folder}/*" for folder in folders),
@@ -203,6 +211,7 @@ def launch_for(settings: ServerSettings, node: str, kind: str) -> Launch:
                 env={**found.env, **own.env},
                 wrapper=own.wrapper or found.wrapper,
                 jvm_options=[*found.jvm_options, *own.jvm_options],
+                mends=found.mends,
             )
     return found
 
@@ -213,10 +222,33 @@ def user_shares(settings: ServerSettings) -> list[Share]:
     return [Share(jars, user_lib(jars)) for jars in folders]
 
 
+def mend_shares(settings: ServerSettings, jars: Mapping[str, Path]) -> list[Share]:
+    """The agent with its orders, tried here on the jars of every version (version -> folder); empty without mends.
+
+    Raises SettingsError for a mend that does not apply, to a user's build say.
+    """
+    if not settings.launch.mends:
+        return []
+    made = apply.share(settings.launch.mends, jars)
+    own = [settings.launch.jars] if settings.launch.jars is not None else []
+    for version, folder in jars.items():
+        if applied(settings.launch.mends, version):
+            apply.check(made.source, version, [*own, folder])
+    return [made]
+
+
+def describe_mends(settings: ServerSettings) -> str:
+    """Put behind the version of the servers; empty without mends."""
+    mends = ", ".join(map(str, settings.launch.mends))
+    return f", mended: {mends}" if mends else ""
+
+
 def describe_builds(settings: ServerSettings) -> dict[str, str]:
-    """The users' jars with their checksums, for the run's environment; empty where there are none."""
+    """The users' jars with their checksums, and the mends, for the run's environment; empty where there are none."""
     jars = [jar for share in user_shares(settings) for jar in sorted(share.source.glob("*.jar"))]
-    return {"user_jars": " ".join(f"{jar.name}:{checksum_of(jar)}" for jar in jars)} if jars else {}
+    found = {"user_jars": " ".join(f"{jar.name}:{checksum_of(jar)}" for jar in jars)} if jars else {}
+    mends = " ".join(map(str, settings.launch.mends))
+    return found | ({"mends": mends} if mends else {})
 
 
 def end(node: Node, pidfile: str, timeout_s: float, what: str) -> None:

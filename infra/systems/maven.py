@@ -84,13 +84,15 @@ def fetch_jars(pom: Path, lock_file: Path, defined: Mapping[str, str] | None = N
 def compile_jar(sources: Path, class_path: Path, name: str) -> Path:
     """A folder that holds `name`.jar, compiled from all sources of a folder; cached by their content.
 
-    `class_path` is a folder of jars. Raises InfraError with javac's first error.
+    `class_path` is a folder of jars. A `MANIFEST.MF` beside the sources becomes the jar's. Raises InfraError with
+    javac's first error.
     """
     files = sorted(sources.glob("*.java"))
     if not files:
         raise InfraError(f"{sources}: no Java sources there; the installation is incomplete")
     digest = hashlib.sha256(f"{_RELEASE} {class_path.name}".encode())
-    for file in files:
+    manifest = sources / "MANIFEST.MF"
+    for file in [*files, *([manifest] if manifest.exists() else [])]:
         digest.update(file.name.encode() + b"\0" + file.read_bytes() + b"\0")
     folder = cache_dir() / "java" / f"{name}-{digest.hexdigest()[:16]}"
     with exclusive("java"):
@@ -109,7 +111,10 @@ def _compile(files: Sequence[Path], class_path: Path, into: Path, name: str) -> 
     argv = [javac, "--release", str(_RELEASE), "-Xlint:-options", "-encoding", "UTF-8"]
     argv += ["-cp", f"{class_path}/*", "-d", str(classes), *map(str, files)]
     _run(argv, _COMPILE_TIMEOUT_S, "javac", "error:")
-    _run([jar, "--create", "--file", str(into / f"{name}.jar"), "-C", str(classes), "."], _COMPILE_TIMEOUT_S, "jar", "")
+    manifest = files[0].parent / "MANIFEST.MF"
+    argv = [jar, "--create", "--file", str(into / f"{name}.jar")]
+    argv += ["--manifest", str(manifest)] if manifest.exists() else []
+    _run([*argv, "-C", str(classes), "."], _COMPILE_TIMEOUT_S, "jar", "")
     shutil.rmtree(classes)
 
 

@@ -28,13 +28,16 @@ from infra.systems.java import (
     JavaServer,
     Program,
     describe_builds,
+    describe_mends,
     java_version,
     launch_for,
     launches,
+    mend_shares,
     options,
     user_shares,
 )
 from infra.systems.maven import compile_jar, fetch_jars
+from infra.systems.mends.apply import require_applied
 from infra.systems.remoting.connection import RemotingError
 from infra.systems.settings import Default, chosen, jar_folder, properties, values
 from results.deployment import DeploymentRecord, ServerRecord, Traits
@@ -128,6 +131,7 @@ class DledgerTopology:
         own = chosen(settings.settings, [_PREFIX], {_PREFIX: _OURS}, "DLedgerConfig's")
         self._named = values(DEFAULTS) | own[_PREFIX]
         self._checked = not settings.settings
+        self._mends: list[Share] | None = None
         for launch in [*launches(settings), *map(Launch, settings.versions)]:
             if launch.version not in (None, dledger.VERSION):
                 raise SettingsError(
@@ -160,7 +164,9 @@ class DledgerTopology:
             own = self.settings.launch.jars
             self._check([*([own] if own else []), server, jars])
             self._checked = True
-        return shares
+        if self._mends is None:
+            self._mends = mend_shares(self.settings, {dledger.VERSION: jars})
+        return [*shares, *self._mends]
 
     def fits(self, nodes: Sequence[str]) -> None:
         """See `infra.systems.api.Topology`: any number does."""
@@ -185,7 +191,16 @@ class DledgerTopology:
             topology=self.name,
             nodes={node.name: node.address for node in self._nodes},
             servers=[
-                ServerRecord(node.name, SERVER, node.address, _PORTS, GROUP, dledger.VERSION) for node in self._nodes
+                ServerRecord(
+                    node.name,
+                    SERVER,
+                    node.address,
+                    _PORTS,
+                    GROUP,
+                    dledger.VERSION,
+                    tuple(self._servers[node.name].mends),
+                )
+                for node in self._nodes
             ],
             groups={GROUP: names},
             quorums=[names],
@@ -238,6 +253,7 @@ class DledgerTopology:
                 self._servers[node.name].start()
             for node in batch:
                 self._await_answer(node, deadline, timeout_s)
+                require_applied(self._servers[node.name])
         self.await_serving(max(1.0, deadline - time.monotonic()))
 
     def await_serving(self, timeout_s: float) -> None:
@@ -269,7 +285,7 @@ class DledgerTopology:
 
     def versions(self) -> Mapping[str, str]:
         out = {
-            "dledger": dledger.VERSION,
+            "dledger": dledger.VERSION + describe_mends(self.settings),
             "dledger_jars": fetch_jars(dledger.POM, dledger.LOCK).name,
             "java": self._java_version,
             "jvm_options": " ".join([*OPTIONS, *LOGGING, *self.settings.launch.jvm_options]),

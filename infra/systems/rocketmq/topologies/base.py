@@ -30,12 +30,15 @@ from infra.systems.java import (
     JavaServer,
     Program,
     describe_builds,
+    describe_mends,
     java_version,
     launch_for,
     launches,
+    mend_shares,
     options,
     user_shares,
 )
+from infra.systems.mends.apply import require_applied
 from infra.systems.rocketmq.servers import BROKER, CONTROLLER, MAIN_CLASSES, NAMESRV, PROXY, artifacts, jvm, settings
 from infra.systems.rocketmq.store.layouts import BROKER_FILES, RAFT_BROKER_FILES
 from infra.systems.rocketmq.topologies.administration import RocketmqAdmin
@@ -107,6 +110,7 @@ class RocketmqTopology(ABC):
         self.settings = given
         self._chosen = chosen(given.settings, list(MAIN_CLASSES), OURS, "the server's own configuration has them")
         self._checked = not given.settings
+        self._mends: list[Share] | None = None
         self._nodes: list[Node] = []
         self._places: Layout = {}
         self._servers: dict[str, list[JavaServer]] = {}
@@ -191,6 +195,9 @@ class RocketmqTopology(ABC):
         versions = self._all_versions()
         shares = [Share(artifacts.fetch(version), _lib(version)) for version in versions]
         shares += user_shares(self.settings)
+        if self._mends is None:
+            self._mends = mend_shares(self.settings, {version: artifacts.fetch(version) for version in versions})
+        shares += self._mends
         if not self._checked:
             own = self.settings.launch.jars
             for version in versions:
@@ -245,7 +252,9 @@ class RocketmqTopology(ABC):
             topology=self.name,
             nodes={node.name: node.address for node in self._nodes},
             servers=[
-                ServerRecord(s.node.name, s.kind, s.node.address, dict(s.ports), s.group, s.launch.version)
+                ServerRecord(
+                    s.node.name, s.kind, s.node.address, dict(s.ports), s.group, s.launch.version, tuple(s.mends)
+                )
                 for s in self._all()
             ],
             groups=groups(self._places),
@@ -368,7 +377,7 @@ class RocketmqTopology(ABC):
     def versions(self) -> Mapping[str, str]:
         versions = self._all_versions()
         out = {
-            self.name: f"{self.profile}, RocketMQ {self.version}",
+            self.name: f"{self.profile}, RocketMQ {self.version}{describe_mends(self.settings)}",
             "rocketmq": ", ".join(versions),
             "rocketmq_jars": " ".join(artifacts.fetch(version).name for version in versions),
             "profile": self.profile,
@@ -433,12 +442,13 @@ class RocketmqTopology(ABC):
 
     def _read_back(self) -> None:
         """Ask every server for its effective configuration, keep it on the node for `collect`, and compare it with what
-        was requested. Raises InfraError for the first setting that did not take.
+        was requested. Raises InfraError for the first setting that did not take, and the first mend.
         """
 
         def one(node: Node) -> None:
             for server in self._servers[node.name]:
                 kind = server.kind
+                require_applied(server)
                 if kind == PROXY:
                     continue  # tells nobody
                 reply = server.admin.settings(5 * _ASK_S)

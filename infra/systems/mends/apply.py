@@ -1,0 +1,98 @@
+"""The agent that applies mends: built, tried on this machine, put on nodes, and asked whether it did."""
+
+from __future__ import annotations
+
+import hashlib
+import subprocess
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Final, Protocol
+
+from infra.machines.api import InfraError, Node, SettingsError, Share
+from infra.systems.maven import compile_jar, fetch_jars
+from infra.systems.mends.catalog import FOLDER, applied, orders
+from infra.systems.settings import properties
+from results.cache import cache_dir, exclusive
+
+ON_NODE: Final = "/opt/harness/mends"
+"""The agent, its library and its orders."""
+
+_SOURCES: Final = FOLDER / "agent"
+_LOCK: Final = _SOURCES / "jars-3.30.2.toml"
+_JAR: Final = "mends"
+_TRY_S: Final = 120
+
+
+class Mended(Protocol):
+    """What is asked of a server: its log, its node, and what it was started with."""
+
+    @property
+    def node(self) -> Node: ...
+
+    @property
+    def log(self) -> str: ...
+
+    @property
+    def mends(self) -> Sequence[int]: ...
+
+
+def option(folder: str, version: str | None) -> str:
+    """The JVM option that loads the agent, with the orders for servers of a version."""
+    return f"-javaagent:{folder}/{_JAR}.jar={folder}/{version}.orders"
+
+
+def build() -> Path:
+    """A folder with the agent and its library, built when missing. Raises InfraError."""
+    return compile_jar(_SOURCES, fetch_jars(_SOURCES / "pom.xml", _LOCK), _JAR)
+
+
+def share(numbers: Sequence[int], versions: Iterable[str]) -> Share:
+    """What every node must see to start servers of these versions with the mends. Raises InfraError."""
+    files = {f"{version}.orders": properties(orders(applied(numbers, version))) for version in versions}
+    built, library = build(), fetch_jars(_SOURCES / "pom.xml", _LOCK)
+    for path in [*built.glob("*.jar"), *library.glob("*.jar")]:
+        files[path.name] = path.read_bytes()
+    digest = hashlib.sha256()
+    for name, content in sorted(files.items()):
+        digest.update(f"{name} {len(content)}\n".encode() + content)
+    folder = cache_dir() / "mends" / digest.hexdigest()[:16]
+    with exclusive("mends"):
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, content in files.items():
+            if not (folder / name).is_file() or (folder / name).read_bytes() != content:
+                (folder / name).write_bytes(content)
+    return Share(folder, ON_NODE)
+
+
+def check(folder: Path, version: str, class_path: Sequence[Path]) -> None:
+    """Have the agent apply its orders here to the jars that servers of a version will have. About 2 s.
+
+    Raises SettingsError with the agent's line where one does not apply.
+    """
+    jars = ":".join(f"{path}/*" for path in (*class_path, folder))
+    argv = ["java", "-XX:TieredStopAtLevel=1", option(str(folder), version), "-cp", jars, "harness.mends.Agent"]
+    try:
+        done = subprocess.run(argv, check=False, capture_output=True, stdin=subprocess.DEVNULL, timeout=_TRY_S)
+    except FileNotFoundError:
+        raise InfraError("java is not on the path; install a JDK (Debian: openjdk-17-jdk-headless)") from None
+    except subprocess.TimeoutExpired:
+        raise InfraError(f"java took more than {_TRY_S} s to try the mends: this machine is overloaded") from None
+    if done.returncode != 0:
+        lines = (done.stdout + done.stderr).decode(errors="replace").strip().splitlines() or ["no output"]
+        reason = next((line.split(" ", 2)[-1] for line in lines if "mends not applied" in line), lines[-1])
+        raise SettingsError(f"servers of version {version}: {reason}")
+
+
+def require_applied(server: Mended) -> None:
+    """Raise InfraError where a server that runs does not say of each of its mends that it is applied.
+
+    The agent says so before the server's own main method, and ends a server where one is not; so a server that answers
+    has said it, unless it was started without the agent.
+    """
+    if not server.mends:
+        return
+    told = server.node.run(["grep", "-a", " mend [0-9]* applied to ", "--", server.log], check=False).text
+    words = {tuple(line.split()[2:5]) for line in told.splitlines()}
+    for number in server.mends:
+        if ("mend", str(number), "applied") not in words:
+            raise InfraError(f"{server}: mend {number} was not applied; its log: {server.log}")

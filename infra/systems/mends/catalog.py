@@ -1,0 +1,156 @@
+"""The mends of this folder: read, and chosen for the versions of a run."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from infra.machines.api import SettingsError
+from infra.options import OptionError, option, parse
+from results.reading import read_toml
+
+FOLDER: Final = Path(__file__).parent
+
+ALL: Final = "all"
+"""In place of ids: every mend for the versions of the run."""
+
+_FILE: Final = re.compile(r"(\d{2,4})-([a-z0-9-]+)\.toml")
+
+
+@dataclass(frozen=True)
+class Edit:
+    """One change of one method; see the example of the package."""
+
+    method: str = option(help="CLASS.METHOD")
+    at: Literal["call", "before", "after", "body"] = option(help="What the source replaces, or where it is put.")
+    source: str = option(help="Java, as Javassist reads it.")
+    call: str = option("", "CLASS.METHOD whose calls are replaced.")
+    descriptor: str = option("", "Of the method, as the JVM writes it.")
+
+    def __post_init__(self) -> None:
+        if "." not in self.method:
+            raise ValueError(f"method is {self.method!r}; CLASS.METHOD is right")
+        if (self.at == "call") != bool(self.call):
+            raise ValueError('call = "CLASS.METHOD" goes with at = "call", and only with it')
+
+    def order(self, mend: int) -> dict[str, str]:
+        """As the agent reads it."""
+        owner, _, name = self.method.rpartition(".")
+        found = {"mend": str(mend), "class": owner, "method": name, "at": self.at, "source": self.source}
+        return found | {"call": self.call, "descriptor": self.descriptor}
+
+
+@dataclass(frozen=True)
+class _Head:
+    """What a file has beside its edits."""
+
+    reason: str = option(help="What is changed.")
+    versions: tuple[str, ...] = option(help="`SYSTEM VERSION` of the servers that it is for.")
+    upstream: str = option("", "Where the system's own people corrected it, or speak of it.")
+
+
+@dataclass(frozen=True)
+class Mend:
+    """A correction of the cause of one finding.
+
+    id        of the finding. versions: `SYSTEM VERSION` of the servers that it is for.
+    reason    what is changed. upstream: where the system's own people corrected it, or speak of it; "": nowhere known.
+    """
+
+    id: int
+    name: str
+    reason: str
+    upstream: str
+    versions: Sequence[str]
+    edits: Sequence[Edit]
+
+
+def read_mends(folder: Path) -> list[Mend]:
+    """All mends of a folder, by id. Raises SettingsError where a file is wrong, or two have one id."""
+    found: dict[int, Mend] = {}
+    for path in sorted(folder.glob("*.toml")):
+        mend = _read(path)
+        if mend.id in found:
+            raise SettingsError(f"{path}: there are two mends of finding {mend.id}; one file with all edits is right")
+        found[mend.id] = mend
+    return [found[number] for number in sorted(found)]
+
+
+@cache
+def mends() -> Sequence[Mend]:
+    """The mends of the harness, by id."""
+    return read_mends(FOLDER)
+
+
+def mend_of(finding: int) -> Mend | None:
+    """The mend of a finding."""
+    return next((mend for mend in mends() if mend.id == finding), None)
+
+
+def _read(path: Path) -> Mend:
+    named = _FILE.fullmatch(path.name)
+    if named is None:
+        raise SettingsError(f"{path}: a mend's file is named NN-NAME.toml, NN being the finding's id")
+    try:
+        data = read_toml(path)
+    except OSError as problem:
+        raise SettingsError(f"{path}: cannot be read: {problem.strerror}") from None
+    except ValueError as problem:
+        raise SettingsError(f"{path}: {problem}") from None
+    edits = data.pop("edit", None)
+    if not isinstance(edits, list) or not edits or not all(isinstance(edit, dict) for edit in edits):
+        raise SettingsError(f"{path}: there is no [[edit]]; a mend changes at least one method")
+    try:
+        head = parse(_Head, data, str(path), "a mend")
+        made = tuple(parse(Edit, edit, f"{path}: edit {n}", "an edit") for n, edit in enumerate(edits, start=1))
+    except OptionError as problem:
+        raise SettingsError(str(problem)) from None
+    return Mend(int(named[1]), named[2], head.reason, head.upstream, head.versions, made)
+
+
+def ids(texts: Iterable[str]) -> list[str]:
+    """`["5,8", "13"]` -> `["5", "8", "13"]`: each once, in their order."""
+    words = [word.strip() for text in texts for word in text.split(",")]
+    return list(dict.fromkeys(word for word in words if word))
+
+
+def choose(texts: Sequence[str], versions: Sequence[str]) -> list[Mend]:
+    """The mends that a user named (ids, or `all`), for servers of these versions (`rocketmq 5.5.0`), by id.
+
+    Raises SettingsError for an id without a mend, and for a mend that is for none of the versions.
+    """
+    words, fitting = ids(texts), [mend for mend in mends() if set(mend.versions) & set(versions)]
+    here = " and ".join(versions) or "of a version that is not known"
+    if words == [ALL]:
+        if not fitting:
+            raise SettingsError(f"--mend all: there is no mend for {here}  (harness list mends)")
+        return fitting
+    known = {str(mend.id): mend for mend in mends()}
+    chosen = {}
+    for word in words:
+        mend = known.get(word.lstrip("0"))
+        if mend is None:
+            right = f"{', '.join(known)} or all (alone)"
+            raise SettingsError(f"--mend {word}: there is no such mend; {right} is right  (harness list mends)")
+        if mend not in fitting:
+            raise SettingsError(f"--mend {word}: it is for {' and '.join(mend.versions)}, and the servers are {here}")
+        chosen[mend.id] = mend
+    return [chosen[number] for number in sorted(chosen)]
+
+
+def applied(numbers: Iterable[int], version: str | None) -> list[Mend]:
+    """Those of the mends that are for a version (`5.5.0`; that of each system has other numbers)."""
+    wanted = set(numbers)
+    return [m for m in mends() if m.id in wanted and version in {name.split()[-1] for name in m.versions}]
+
+
+def orders(found: Iterable[Mend]) -> Mapping[str, str]:
+    """What the agent is to do, as properties."""
+    made: dict[str, Any] = {}
+    for number, order in enumerate(edit.order(mend.id) for mend in found for edit in mend.edits):
+        made |= {f"{number}.{key}": value for key, value in order.items() if value}
+    return made
