@@ -314,7 +314,8 @@ def _late(scene: RunTimeline, everyone: Sequence[_Message], reads: _Reads, servi
 
 def _copies(everyone: Sequence[_Message], reads: _Reads, limit: int) -> tuple[list[_Case], list[_Case]]:
     """Messages with a second copy: soon after the first, and certainly more than the limit after it."""
-    again, later = [], []
+    again: list[_Case] = []
+    later: list[_Case] = []
     for m in everyone:
         if len(m.seen) < 2:
             continue

@@ -117,8 +117,8 @@ class DelayWorkload(LogWorkload):
 
     name = "delay"
     summary = "messages for a delay level or a time: each appears, not early, not late, once; recalled ones never"
-    topologies = ("controller", "slave-acting-master")
-    clients = ("remoting",)
+    topologies: ClassVar[Sequence[str]] = ("controller", "slave-acting-master")
+    clients: ClassVar[Sequence[str]] = ("remoting",)
     Options: ClassVar[type] = DelayOptions
     default_rate = 200.0
     prefix = "delay"
