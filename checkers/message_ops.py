@@ -122,6 +122,8 @@ _GROUP: Final[Mapping[str, Check]] = {**_WHO, "group": NAME}
 
 FORMS: Final[Mapping[str, Form]] = {
     "send": Form(ID, PLACE, {**_WHO, "offset": OFFSET, "message_id": NAME}),
+    "delay": Form(ID, PLACE, {**_WHO, "wait_ms": OFFSET}, ("wait_ms",)),
+    "recall": Form(ID, ID, _WHO),
     "poll": Form(ASKED, MESSAGES, _SERVED),
     "replica-read": Form(ASKED, MESSAGES, _SERVED),
     "max-offset": Form(ANY, END, _WHO),

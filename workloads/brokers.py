@@ -1,9 +1,9 @@
-"""The client of the workloads `log` and `queue`: single attempts at brokers, and their answers as completions."""
+"""The client of the workloads that send messages: single attempts at brokers, and their answers as completions."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from harness.api import Completion
@@ -81,8 +81,10 @@ class BrokerClient:
             self._links[node] = Broker(*now, deadline_s=self.deadline_s, raft_log=self.places.raft_log)
         return self._links[node]
 
-    async def send(self, op: Op) -> Completion:
-        """One message to a queue at whom this client considers the master: at most one attempt."""
+    async def send(self, op: Op, properties: Mapping[str, str] | None = None) -> Completion:
+        """One message to a queue at whom this client considers the master: at most one attempt. `properties`: the
+        message's, if our own client sends it.
+        """
         queue = queue_of(op.key)
         end = asyncio.get_running_loop().time() + self.deadline_s
         await self.pause()
@@ -93,7 +95,8 @@ class BrokerClient:
         if node is None or left <= 0:
             self._refused = True
             return Completion("fail", op.value, f"no-master: {self.masters.silence}; nothing was sent")
-        sent = await self.at(node).send(queue.topic, queue.number, body_of(op.value, BODY_SIZE), deadline_s=left)
+        body = body_of(op.value, BODY_SIZE)
+        sent = await self.at(node).send(queue.topic, queue.number, body, properties=properties, deadline_s=left)
         self.learn(queue.group, node, sent.outcome)
         return _sent(sent, op.value, {"node": node})
 
@@ -178,6 +181,8 @@ def _sent(sent: Sent, message: int, extra: dict[str, Any]) -> Completion:
         extra["code"] = sent.code
     if sent.message_id is not None:
         extra["message_id"] = sent.message_id
+    if sent.recall is not None:
+        extra["recall"] = sent.recall
     if sent.outcome.type == "ok":
         return Completion("ok", [sent.offset, message], extra=extra)
     if sent.outcome.type == "info" and (status := STATUSES.get(sent.code or 0)) is not None:

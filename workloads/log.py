@@ -69,8 +69,8 @@ class LogWorkload(Workload):
 
     name = "log"
     summary = "messages of a topic, read by offset from masters and slaves: no acknowledged message may be lost"
-    topologies = ("controller", "dledger-commitlog", "master-slave", "slave-acting-master")
-    clients = ("remoting", "native", "grpc")
+    topologies: ClassVar[Sequence[str]] = ("controller", "dledger-commitlog", "master-slave", "slave-acting-master")
+    clients: ClassVar[Sequence[str]] = ("remoting", "native", "grpc")
     Options: ClassVar[type] = LogOptions
     default_rate = 1100.0
     restart_before_final = False

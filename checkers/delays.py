@@ -1,0 +1,411 @@
+"""Delayed messages: every acknowledged one appears, not early, not late, once; a recalled one never.
+
+A message is followed by its id through all queues of all broker groups, because RIP-32's escape delivers it through
+another group than the one that acknowledged it. All times are those of the machine that runs the clients (monotonic). A
+message is due at its delay after the send: at the earliest counted from the invocation, at the latest from the
+acknowledgement.
+
+* Early: a read had returned the message before the earliest due time.
+* Late: there is a time after the latest due time until which no node could return the message: for each node of the
+  queue's group, the last read that failed, or that reported an end of the queue at or before the message's offset.
+* The limit for a late message starts again when a fault begins or ends, and when sends are not acknowledged (then no
+  master lives that could take the message). It does not run while all nodes of the group are impaired.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, NamedTuple
+
+from checkers.legality import permits, settled
+from checkers.log.context import RunTimeline, group_of
+from checkers.message_ops import of_messages
+from results.figures import SECOND, clock, quantile
+from results.history import Call
+from results.op import FAIL, INFO, OK
+from results.record import RunRecord
+from results.verdict import Anomaly, CheckResult
+
+EARLY_NS: Final = SECOND
+"""RocketMQ's timers have a precision of one second (`timerPrecisionMs`)."""
+
+TOO_LATE_NS: Final = 2 * SECOND
+"""A recall acknowledged so shortly before the due time may be too late (`TimerMessageStore` has dequeued it)."""
+
+_MS: Final = 1_000_000
+_UNSERVED_NS: Final = 2 * SECOND
+_LISTED: Final = 50
+_OPS: Final = 12
+_ABSENT: Final = -1
+"""The end of a queue for a read that failed: it could return nothing."""
+
+_PROGRESS: Final = (
+    "slaves copy the progress of delayed messages only periodically: what was delivered shortly before a fault may be "
+    "delivered again (at least once)"
+)
+
+Place = tuple[str, int]
+"""Queue and offset."""
+
+
+@dataclass
+class _Message:
+    """One delayed message. `owed`: acknowledged, and certainly not recalled. `seen`: the first read of each place where
+    it was; `stays`: it was in the final reads.
+    """
+
+    id: int
+    send: Call
+    earliest: int
+    latest: int
+    outcome: str
+    recalls: list[Call] = field(default_factory=list)
+    seen: dict[Place, Call] = field(default_factory=dict)
+    stays: bool = False
+
+    @property
+    def owed(self) -> bool:
+        return self.outcome == OK and all(recall.outcome == FAIL for recall in self.recalls)
+
+    @property
+    def recalled(self) -> Call | None:
+        """The recall that was acknowledged in time."""
+        in_time = (r for r in self.recalls if r.outcome == OK and (r.end or 0) + TOO_LATE_NS <= self.earliest)
+        return next(in_time, None)
+
+    @property
+    def copies(self) -> list[tuple[Place, Call]]:
+        """Places in the order in which they were first seen."""
+        return sorted(self.seen.items(), key=lambda item: (item[1].end or 0, item[0]))
+
+
+class _Case(NamedTuple):
+    """One message that breaks a promise. `start`, `end` in ns; `ops`: the ops that prove it."""
+
+    message: _Message
+    start: int
+    end: int
+    ops: Sequence[int]
+
+
+class _Reads:
+    """What the reads of a run prove to be absent, and which of the final reads are complete."""
+
+    def __init__(self, calls: Sequence[Call]) -> None:
+        self._series: dict[str, dict[str, tuple[list[int], list[int]]]] = {}
+        self.asked: set[tuple[str, str]] = set()
+        self.done: set[tuple[str, str]] = set()
+        self.final_since: int | None = None
+        for call in sorted(calls, key=lambda c: c.start):
+            done, queue = call.completion, str(call.invoke.key)
+            node = str(call.invoke.extra.get("node"))
+            if call.invoke.f == "replica-read":
+                self.asked.add((queue, node))
+                self.final_since = call.start if self.final_since is None else self.final_since
+                if done is not None and done.extra.get("done"):
+                    self.done.add((queue, node))
+            if done is None or done.type == INFO:
+                continue
+            end = done.extra.get("max") if done.type == OK else _ABSENT
+            if end is not None:
+                starts, ends = self._series.setdefault(queue, {}).setdefault(node, ([], []))
+                starts.append(call.start)
+                ends.append(end)
+
+    @property
+    def missing(self) -> list[str]:
+        """Final reads that did not reach the end of their queue, as `QUEUE at NODE`."""
+        return [f"{queue} at {node}" for queue, node in sorted(self.asked - self.done)]
+
+    def absent_until(self, place: Place, before: int) -> int | None:
+        """Until when (ns), before a time, certainly no node returned what is at a place; None: that is not known."""
+        queue, offset = place
+        bounds = []
+        for starts, ends in self._series.get(queue, {}).values():
+            at = bisect_left(starts, before)
+            while at and ends[at - 1] > offset:
+                at -= 1
+            if not at:
+                return None
+            bounds.append(starts[at - 1])
+        return min(bounds, default=None)
+
+
+class Delays:
+    """`limit_s`: how long after its due time, or after a fault begins or ends, a message must be readable at latest.
+    `copied_within_s`: how old a slave's copy of the progress may be.
+    """
+
+    name = "delays"
+
+    def __init__(self, limit_s: float = 10, copied_within_s: float = 75) -> None:
+        self.limit, self.slack = int(limit_s * SECOND), int(copied_within_s * SECOND)
+
+    @of_messages
+    def check(self, run: RunRecord) -> CheckResult:
+        """`delayed-lost`, `delivered-early`, `delivered-late`, `delivered-again`, `reappeared`, `recalled-delivered`,
+        `aborted-read`, `never-sent`. `stats`: `messages`, `acknowledged`, `delivered`, `recalled`, `copies` beyond the
+        first, and `after_due_s` (`p50`, `max`): from the due time to the first read that returned the message.
+        """
+        messages, strangers, reads = _collect(run)
+        scene = RunTimeline(run)
+        service = _Service(run, scene, self.limit)
+        allowed = permits(run)
+        everyone = list(messages.values())
+        lost, open_ = _lost(everyone, reads, service)
+        again, later = _copies(everyone, reads, self.limit)
+        found = [
+            *_told(scene, "delayed-lost", lost, _LOST, legal=allowed.get("lost")),
+            *_told(scene, "delivered-early", _early(everyone), _EARLY),
+            *_late(scene, everyone, reads, service),
+            *_told(scene, "recalled-delivered", _recalled(everyone), _RECALLED),
+            *_told(scene, "aborted-read", _refused(everyone), _REFUSED),
+            *_strangers(strangers),
+        ]
+        for explained in (True, False):
+            legal = _PROGRESS if explained else None
+            some = [
+                [c for c in cases if service.replays(c.start, c.end, self.slack) == explained]
+                for cases in (again, later)
+            ]
+            found += _told(scene, "delivered-again", some[0], _AGAIN, legal=legal)
+            found += _told(scene, "reappeared", some[1], _LATER, legal=legal)
+        after = sorted(
+            ((min(c.end or 0 for c in m.seen.values()) - m.latest) / SECOND) for m in everyone if m.seen and m.owed
+        )
+        stats: dict[str, Any] = {
+            "messages": len(everyone),
+            "acknowledged": sum(m.outcome == OK for m in everyone),
+            "delivered": sum(bool(m.seen) for m in everyone),
+            "recalled": sum(m.recalled is not None for m in everyone),
+            "copies": sum(max(0, len(m.seen) - 1) for m in everyone),
+            "after_due_s": {"p50": round(quantile(after, 0.5), 3), "max": round(after[-1], 3)} if after else None,
+        }
+        unknown = None
+        if not stats["acknowledged"]:
+            unknown = "no delayed message was acknowledged"
+        elif reads.final_since is None or reads.missing:
+            what = reads.missing or ["no queue"]
+            unknown = f"it is not proven that all queues were read to their end: {', '.join(what[:4])}"
+        elif open_:
+            unknown = f"{open_:,} messages were not yet due for long enough when the final reads began"
+        reason = f"{stats['delivered']:,} of {stats['acknowledged']:,} acknowledged delayed messages delivered"
+        return settled(self.name, run, found, stats, reason, unknown)
+
+
+class _Service:
+    """When the servers owed a delivery."""
+
+    def __init__(self, run: RunRecord, scene: RunTimeline, limit: int) -> None:
+        self.limit = limit
+        self.intervals = scene.fault_intervals
+        self.edges = sorted(t for i in self.intervals for t in (i.start_ns, i.end_ns) if t is not None)
+        self.groups: Mapping[str, Sequence[str]] = run.deployment.groups
+        sends = [c for c in run.history.clients.calls if c.invoke.f == "delay" and c.completion is not None]
+        acks = sorted(c.end for c in sends if c.outcome == OK and c.end is not None)
+        self._unserved = []
+        for end in sorted(c.end for c in sends if c.outcome != OK and c.end is not None):
+            at = bisect_left(acks, end - _UNSERVED_NS)
+            if at == len(acks) or acks[at] > end + _UNSERVED_NS:
+                self._unserved.append(end)
+
+    def owed_since(self, due: int, until: int, group: str | None) -> int:
+        """Since when the message was owed without a break, as of `until` (ns)."""
+        if self._all_impaired(group, until):
+            return until
+        breaks = (times[at - 1] for times in (self.edges, self._unserved) if (at := bisect_left(times, until)))
+        return max([due, *breaks])
+
+    def settled_at(self, time: int) -> int:
+        """When what is due at a time must be there, after the last fault."""
+        return max([time, *self.edges[-1:]]) + self.limit
+
+    def replays(self, first: int, again: int, slack: int) -> bool:
+        """Whether a fault explains a second delivery: a server went on from a progress that may lack the first one."""
+        return any(
+            i.start_ns <= again and (i.end_ns is None or i.end_ns + self.limit >= first) and first >= i.start_ns - slack
+            for i in self.intervals
+        )
+
+    def _all_impaired(self, group: str | None, time: int) -> bool:
+        nodes = set(self.groups.get(group or "", ()))
+        hit = {
+            node
+            for i in self.intervals
+            if i.start_ns <= time and (i.end_ns is None or i.end_ns >= time)
+            for node in {*i.impairs, *i.nodes}
+        }
+        return bool(nodes) and nodes <= hit
+
+
+def _collect(run: RunRecord) -> tuple[dict[int, _Message], list[tuple[Any, Call]], _Reads]:
+    """The messages by id, what nobody sent with the read that returned it, and the reads."""
+    messages: dict[int, _Message] = {}
+    recalls, reads = [], []
+    for call in run.history.clients.calls:
+        f = call.invoke.f
+        if f == "delay":
+            wait = call.invoke.extra["wait_ms"] * _MS
+            end = call.end if call.outcome == OK and call.end is not None else call.start
+            known = _Message(call.invoke.value, call, call.start + wait, end + wait, call.outcome)
+            messages[known.id] = known
+        elif f == "recall":
+            recalls.append(call)
+        elif f in ("poll", "replica-read"):
+            reads.append(call)
+    for call in recalls:
+        messages[call.invoke.value].recalls.append(call)
+    strangers = []
+    for call in reads:
+        if call.completion is None or call.completion.type != OK:
+            continue
+        for offset, identity in call.completion.value:
+            message = messages.get(identity)
+            if message is None:
+                strangers.append((identity, call))
+                continue
+            message.stays |= call.invoke.f == "replica-read"
+            place = (str(call.invoke.key), offset)
+            if place not in message.seen or (call.end or 0) < (message.seen[place].end or 0):
+                message.seen[place] = call
+    return messages, strangers, _Reads(reads)
+
+
+def _lost(everyone: Sequence[_Message], reads: _Reads, service: _Service) -> tuple[list[_Case], int]:
+    """What is in no queue at the end; and how many of these may still come."""
+    since = reads.final_since
+    if since is None or reads.missing:
+        return [], 0
+    gone = [m for m in everyone if m.owed and not m.stays]
+    due = [m for m in gone if service.settled_at(m.latest) <= since]
+    return [_Case(m, m.latest, since, _ops(m)) for m in due], len(gone) - len(due)
+
+
+def _early(everyone: Sequence[_Message]) -> list[_Case]:
+    cases = []
+    for m in everyone:
+        for _, call in m.copies[:1]:
+            if call.end is not None and call.end < m.earliest - EARLY_NS:
+                cases.append(_Case(m, call.end, m.earliest, _ops(m, call)))
+    return cases
+
+
+def _late(scene: RunTimeline, everyone: Sequence[_Message], reads: _Reads, service: _Service) -> Iterator[Anomaly]:
+    """One anomaly of time for each group that acknowledged such messages; its window is that of the worst."""
+    by_group: dict[str | None, list[_Case]] = {}
+    for m in everyone:
+        if not m.seen or not m.owed:
+            continue
+        bounds = [reads.absent_until(place, m.copies[0][1].end or 0) for place in m.seen]
+        if None in bounds:
+            continue
+        until = min(b for b in bounds if b is not None)
+        group = group_of(str(m.send.invoke.key))
+        start = service.owed_since(m.latest, until, group)
+        if until - start > service.limit:
+            by_group.setdefault(group, []).append(_Case(m, start, until, _ops(m, m.copies[0][1])))
+    for cases in by_group.values():
+        worst = max(cases, key=lambda c: c.end - c.start)
+        for told in _told(scene, "delivered-late", [worst, *(c for c in cases if c is not worst)], _LATE):
+            yield replace(told, window=(worst.start, worst.end), limit_s=service.limit / SECOND)
+
+
+def _copies(everyone: Sequence[_Message], reads: _Reads, limit: int) -> tuple[list[_Case], list[_Case]]:
+    """Messages with a second copy: soon after the first, and certainly more than the limit after it."""
+    again: list[_Case] = []
+    later: list[_Case] = []
+    for m in everyone:
+        if len(m.seen) < 2:
+            continue
+        (_, first), *others = m.copies
+        seen = first.end or 0
+        absent = [(reads.absent_until(place, call.end or 0), call) for place, call in others]
+        late = next((call for until, call in absent if until is not None and until > seen + limit), None)
+        call = late or others[0][1]
+        (later if late else again).append(_Case(m, seen, call.end or 0, _ops(m, first, call)))
+    return again, later
+
+
+def _recalled(everyone: Sequence[_Message]) -> list[_Case]:
+    found = []
+    for m in everyone:
+        recall = m.recalled
+        if recall is not None and m.seen:
+            call = m.copies[0][1]
+            found.append(_Case(m, recall.end or 0, call.end or 0, _ops(m, recall, call)))
+    return found
+
+
+def _refused(everyone: Sequence[_Message]) -> list[_Case]:
+    first = ((m, m.copies[0][1]) for m in everyone if m.outcome == FAIL and m.seen)
+    return [_Case(m, m.send.start, call.end or 0, _ops(m, call)) for m, call in first]
+
+
+def _strangers(strangers: Sequence[tuple[Any, Call]]) -> Iterator[Anomaly]:
+    if strangers:
+        identity, call = strangers[0]
+        count = len({str(identity) for identity, _ in strangers})
+        yield Anomaly(
+            "never-sent",
+            f"{count:,} messages were read that nobody sent: {identity} in {call.invoke.key} at {clock(call.end or 0)}",
+            call.invoke.key,
+            sorted({c.invoke.index for _, c in strangers[:_OPS]}),
+            (call.start, call.end or call.start),
+            {"count": count},
+        )
+
+
+_LOST: Final = "acknowledged and are in no queue of any replica at the end"
+_EARLY: Final = "returned by a read more than a second before they were due"
+_LATE: Final = "not readable at any node for longer than the limit after they were due"
+_RECALLED: Final = "recalled in time, with an acknowledgement, and delivered"
+_REFUSED: Final = "delivered although their send had certainly failed"
+_AGAIN: Final = "delivered more than once"
+_LATER: Final = "delivered again long after a reader had received them"
+
+
+def _told(
+    scene: RunTimeline, name: str, cases: Sequence[_Case], what: str, legal: str | None = None
+) -> Iterator[Anomaly]:
+    """One anomaly for all cases of a kind; the first is told in full."""
+    if not cases:
+        return
+    first = cases[0]
+    m, queue = first.message, str(first.message.send.invoke.key)
+    node = (m.send.completion.extra if m.send.completion is not None else {}).get("node")
+    places = ", ".join(f"{at}:{offset} at {clock(call.end or 0)}" for (at, offset), call in m.copies[:4])
+    took = (
+        f" for {(first.end - first.start) / SECOND:.1f} s from {clock(first.start)}" if name == "delivered-late" else ""
+    )
+    yield Anomaly(
+        name,
+        f"{len(cases):,} delayed messages were {what}: message {m.id}, sent to {node} ({queue}) at "
+        f"{clock(m.send.start)}, due at {clock(m.latest)}{took}; seen: {places or 'never'}."
+        f"{scene.describe(first.start, first.end, group_of(queue))}",
+        queue if len({c.message.send.invoke.key for c in cases}) == 1 else None,
+        sorted({i for c in cases[: _OPS // 2] for i in c.ops}),
+        (min(c.start for c in cases), max(c.end for c in cases)),
+        {
+            "count": len(cases),
+            "first": [_listed(c) for c in cases[:_LISTED]],
+            **scene.details(first.start, first.end, group_of(queue)),
+        },
+        legal=legal,
+    )
+
+
+def _listed(case: _Case) -> dict[str, Any]:
+    m = case.message
+    return {
+        "id": m.id,
+        "by": m.send.invoke.extra.get("by"),
+        "queue": m.send.invoke.key,
+        "due": clock(m.latest),
+        "seen": [[queue, offset, clock(call.end or 0)] for (queue, offset), call in m.copies],
+    }
+
+
+def _ops(message: _Message, *calls: Call) -> list[int]:
+    return sorted({message.send.invoke.index, *(call.invoke.index for call in calls)})

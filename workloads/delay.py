@@ -1,0 +1,220 @@
+"""Delayed messages: sent for a delay level or for a time, some recalled; read from masters and slaves until they came.
+
+Clients send to the master of each queue, as those of `log` do. Half of the messages have a delay level (5 or 10 s), the
+others a time 2 to 11 s ahead (`TIMER_DELIVER_MS`, by the wall clock of the machine that runs the clients). One in
+sixteen is recalled at once. Readers poll all queues of all nodes, so that a message is found wherever it was delivered.
+At the end the readers continue until the last message is due and its limit is over. Then every replica is read.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass, replace
+from random import Random
+from typing import ClassVar, Final
+
+import harness.generator as gen
+from checkers.api import Checker
+from checkers.availability import Availability
+from checkers.delays import Delays
+from checkers.faults import Faults
+from checkers.server_deaths import ServersDied
+from checkers.stats import Stats
+from checkers.sync_state import SyncState
+from harness.api import Client, Completion, RunContext
+from harness.generator import PENDING, Generator, Invocation, Step
+from harness.generator.context import Context
+from infra.options import Seconds, option
+from infra.systems.rocketmq.servers import artifacts
+from results.deployment import DeploymentRecord
+from results.op import OK, Op
+from workloads.brokers import BrokerClient
+from workloads.log import PHASE, LogWorkload, read_rounds, reader_count
+from workloads.places import queue_of
+from workloads.reading import Polls
+
+POLL_SHARE: Final = 1 / 2
+"""Of all ops: lateness is measured by polls, so each queue of each node is polled several times a second."""
+
+LEVELS_S: Final[Mapping[int, int]] = {2: 5, 3: 10}
+"""Delay levels that are used, and the seconds that they mean (`messageDelayLevel`)."""
+
+LONGEST_S: Final = 11
+"""The longest delay of a message."""
+
+RECALLS_SINCE: Final = (5, 3, 2)
+"""The first version with recalls."""
+
+
+@dataclass(frozen=True)
+class DelayOptions:
+    """The options of the workload."""
+
+    late_after: Seconds = option(
+        Seconds(10), "A message must be readable so long after it is due, or after a fault begins or ends.", low=1
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Delay:
+    """What one message is told: a level, or None for a time; `wait_s` until it is due; whether it is to be recalled."""
+
+    level: int | None
+    wait_s: int
+    recalled: bool
+
+    @staticmethod
+    def of(turn: int) -> Delay:
+        """That of the messages that are sent in the n-th round of the queues."""
+        kind, round_ = turn % 4, turn // 4
+        if kind < 2:
+            level = list(LEVELS_S)[kind]
+            return Delay(level, LEVELS_S[level], False)
+        wait = 2 + 7 * round_ % (LONGEST_S - 1)
+        return Delay(None, wait, kind == 3 and wait >= 5 and round_ % 2 == 0)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Delayed(Generator):
+    """Messages for all queues in turn, with ids from `first` on; recalls as soon as there is a handle.
+
+    recalls  whether there are recalls at all. due: recalls to be made.
+    """
+
+    keys: Sequence[str]
+    first: int
+    recalls: bool
+    n: int = 0
+    due: tuple[Invocation, ...] = ()
+
+    def op(self, ctx: Context) -> Step:
+        if not ctx.free_takers:
+            return PENDING, self
+        if self.due:
+            return self.due[0], replace(self, due=self.due[1:])
+        delay = self._delay(self.first + self.n)
+        extra = {"by": "time" if delay.level is None else "level", "wait_ms": delay.wait_s * 1000}
+        if delay.level is not None:
+            extra["level"] = delay.level
+        send = Invocation("delay", self.keys[self.n % len(self.keys)], self.first + self.n, extra)
+        return send, replace(self, n=self.n + 1)
+
+    def update(self, ctx: Context, event: Op) -> Generator:
+        if event.f != "delay" or event.type != OK or not self.recalls:
+            return self
+        handle, identity = event.extra.get("recall"), event.value[1]
+        if handle is None or not self._delay(identity).recalled:
+            return self
+        return replace(self, due=(*self.due, Invocation("recall", event.key, identity, {"handle": handle})))
+
+    def _delay(self, identity: int) -> Delay:
+        return Delay.of((identity - self.first) // len(self.keys))
+
+
+class DelayWorkload(LogWorkload):
+    """Delayed messages and recalls; polls; afterwards every replica is read."""
+
+    name = "delay"
+    summary = "messages for a delay level or a time: each appears, not early, not late, once; recalled ones never"
+    topologies: ClassVar[Sequence[str]] = ("controller", "slave-acting-master")
+    clients: ClassVar[Sequence[str]] = ("remoting",)
+    Options: ClassVar[type] = DelayOptions
+    default_rate = 200.0
+    prefix = "delay"
+
+    def client(self, context: RunContext, thread: int) -> Client:
+        return self.connect(DelayOps, thread)
+
+    def generator(self, rng: Random, phase: str) -> Generator:
+        readers = reader_count(self.plan.concurrency)
+        rate = self.plan.rate or self.default_rate
+        first = next(self._phases) * PHASE + 1
+        return gen.reserve(
+            readers,
+            gen.rate(rate * POLL_SHARE, self._polls(readers)),
+            default=Delayed(self.places.keys, first, self.recalls),
+        )
+
+    def final(self, keys: Sequence[str], nodes: Sequence[str]) -> Generator:
+        """Polls until everything is due, then every queue of every replica."""
+        wait = LONGEST_S + 2 * self.options.late_after
+        rate = (self.plan.rate or self.default_rate) * POLL_SHARE
+        polls = gen.rate(rate, self._polls(reader_count(self.plan.concurrency)))
+        return gen.phases(gen.clients(gen.time_limit(wait, polls)), super().final(keys, nodes))
+
+    def _polls(self, readers: int) -> Polls:
+        return Polls(read_rounds(self.places, readers))
+
+    @property
+    def recalls(self) -> bool:
+        """Whether the servers' version has recalls."""
+        version = self.plan.server.version or artifacts.DEFAULT_VERSION
+        return tuple(map(int, version.split("."))) >= RECALLS_SINCE
+
+    @classmethod
+    def judges(cls, fs: Set[str], identified: bool) -> Sequence[Checker] | None:
+        return None
+
+    def server_settings(self) -> Mapping[str, str]:
+        recall = {"broker.recallMessageEnable": "true"} if self.recalls else {}
+        return {**super().server_settings(), **recall}
+
+    def checkers(self, deployment: DeploymentRecord) -> Sequence[Checker]:
+        limit, every = self.plan.recovery_limit_s, deployment.traits.offsets_copied_s or 10.0
+        return [
+            Delays(self.options.late_after, every + max(5.0, every / 4)),
+            Availability(list(deployment.nodes), limit, self.acknowledges, deployment.quorums),
+            *([SyncState(limit)] if deployment.traits.in_sync else []),
+            ServersDied(),
+            Faults(planned=self.plan.faulty),
+            Stats(self.needed),
+        ]
+
+    @property
+    def needed(self) -> Sequence[str]:
+        return ["delay", "poll", *(["recall"] if self.recalls else [])]
+
+    @property
+    def stops_servers(self) -> bool:
+        """Nobody reads their files."""
+        return False
+
+    def acknowledges(self, op: Op) -> bool:
+        """A delayed message that the master acknowledged as durable as configured."""
+        return op.f == "delay" and op.type == "ok"
+
+
+class DelayOps(BrokerClient):
+    """The workload's client."""
+
+    async def invoke(self, op: Op) -> Completion:
+        match op.f:
+            case "delay":
+                return await self.send(op, _properties(op))
+            case "recall":
+                return await self._recall(op)
+            case "poll":
+                return await self.poll(op)
+            case "replica-read":
+                return await self.replica_read(op)
+        raise ValueError(f"the delay workload does not know {op.f!r}")
+
+    async def _recall(self, op: Op) -> Completion:
+        """One attempt at the master of the group that holds the message."""
+        queue = queue_of(op.key)
+        await self.pause()
+        node = await self.master(queue.group)
+        if node is None:
+            return Completion("fail", op.value, f"no-master: {self.masters.silence}; nothing was sent")
+        answer = await self.at(node).recall(queue.topic, op.extra["handle"])
+        self.learn(queue.group, node, answer.outcome)
+        extra = {"node": node} | ({} if answer.code is None else {"code": answer.code})
+        return Completion(answer.outcome.type, op.value, answer.outcome.why or None, extra)
+
+
+def _properties(op: Op) -> Mapping[str, str]:
+    """What tells the broker when a message is due."""
+    if (level := op.extra.get("level")) is not None:
+        return {"DELAY": str(level)}
+    return {"TIMER_DELIVER_MS": str(time.time_ns() // 1_000_000 + op.extra["wait_ms"])}
