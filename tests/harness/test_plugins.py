@@ -14,8 +14,14 @@ from harness.plan.plan import Plan
 
 HARNESS = Path(__file__).parents[2] / "harness"
 GROUPS = ("workloads", "nemeses", "topologies", "clusters", "clients")
-OTHERS = {("harness/generator/__init__.py", "log"), ("harness/nemesis/events.py", "log")}
-"""Words that mean something else there: the op and the event `log`."""
+OTHERS = {
+    ("harness/generator/__init__.py", "log"),
+    ("harness/nemesis/events.py", "log"),
+    ("harness/plan/plan.py", "delay"),
+    ("harness/generator/__init__.py", "delay"),
+    ("harness/generator/timing.py", "delay"),
+}
+"""Words that mean something else there: the op and the event `log`, the key `delay` of a strike, and the generator."""
 
 
 def strings(path: Path) -> Iterator[str]:
