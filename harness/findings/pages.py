@@ -75,6 +75,9 @@ def _head(finding: Finding) -> Iterator[str]:
         yield f"| upstream | {finding.upstream} |"
     for change, (shown, runs) in finding.rates().items():
         yield f"| {f'rate with `{change}`' if change else 'rate'} | {describe(shown, runs)} |"
+    if finding.mended()[1]:
+        means = "explained: this excludes the rate of the published servers" if finding.explained() else "too few runs"
+        yield f"| mended | {describe(*finding.mended())}, {means} |"
 
 
 def _signature(number: int, signature: Signature) -> Iterator[str]:

@@ -27,13 +27,16 @@ import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
 import tomli_w
 
+from harness.findings.rates import interval
 from harness.findings.signature import Signature
 from harness.plan.table import PlanError, Table, check
+from infra.systems.mends.catalog import ids
 from results.errors import cannot_write
 from results.reading import read_toml
 
@@ -123,6 +126,20 @@ class Finding:
             shown, runs = found.get(one.change, (0, 0))
             found[one.change] = shown + one.shown, runs + one.runs
         return found
+
+    def mended(self) -> tuple[int, int]:
+        """(shown, runs) over all series with the mend of this finding (`--mend`), alone or with others."""
+        mine = [one for one in self.measured if str(self.id) in _mends(one.change)]
+        return sum(one.shown for one in mine), sum(one.runs for one in mine)
+
+    def explained(self) -> bool:
+        """Whether the interval of the mended servers' rate lies below that of the published ones'."""
+        return interval(*self.mended())[1] < interval(*self.rates().get("", (0, 0)))[0]
+
+
+def _mends(change: str) -> list[str]:
+    """The ids that `--mend` names in options of `harness run`."""
+    return ids(value for word, value in pairwise(shlex.split(change)) if word == "--mend")
 
 
 def read_findings(folder: Path = DATA) -> list[Finding]:

@@ -51,6 +51,18 @@ def test_every_finding_has_a_text() -> None:
         assert "**Seen as**" in text, finding.file
 
 
+def test_a_finding_is_explained_when_the_intervals_are_apart(tmp_path: Path) -> None:
+    finding = one(tmp_path, GOOD.replace("shown = 2\nruns = 5", "shown = 10\nruns = 10"))
+    assert (finding.mended(), finding.explained()) == ((0, 0), False)
+    record.add(tmp_path, finding, record.Measured(0, 3, change="--mend 5"))
+    record.add(tmp_path, finding, record.Measured(1, 9, change="--mend 16"))
+    finding = record.read_findings(tmp_path)[0]
+    assert (finding.mended(), finding.explained()) == ((0, 3), False)  # 0 of 3: up to 0.71; 10 of 10: from 0.69
+    record.add(tmp_path, finding, record.Measured(0, 1, change="--time-limit 60 --mend 16,5"))
+    finding = record.read_findings(tmp_path)[0]
+    assert (finding.mended(), finding.explained()) == ((0, 4), True)
+
+
 # Files of a record.
 
 GOOD = """
