@@ -8,6 +8,8 @@ acknowledgement.
 * Early: a read had returned the message before the earliest due time.
 * Late: there is a time after the latest due time until which no node could return the message: for each node of the
   queue's group, the last read that failed, or that reported an end of the queue at or before the message's offset.
+* A copy in a queue of another broker group than the one that acknowledged the message comes from an acting master. So
+  such copies show when a slave acted, with or without a fault: a master whose heartbeats come late loses its role.
 * The limit for a late message starts again when a fault begins or ends, and when sends are not acknowledged (then no
   master lives that could take the message). It does not run while all nodes of the group are impaired.
 """
@@ -15,7 +17,7 @@ acknowledgement.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, NamedTuple
 
@@ -36,14 +38,17 @@ TOO_LATE_NS: Final = 2 * SECOND
 
 _MS: Final = 1_000_000
 _UNSERVED_NS: Final = 2 * SECOND
+_START_NS: Final = 5 * SECOND
+"""Who is seen to be master so early was so before the run."""
+
 _LISTED: Final = 50
 _OPS: Final = 12
 _ABSENT: Final = -1
 """The end of a queue for a read that failed: it could return nothing."""
 
 _PROGRESS: Final = (
-    "slaves copy the progress of delayed messages only periodically: what was delivered shortly before a fault may be "
-    "delivered again (at least once)"
+    "slaves copy the progress of delayed messages only periodically: what was delivered before a change of master may "
+    "be delivered again (at least once)"
 )
 
 Place = tuple[str, int]
@@ -151,7 +156,7 @@ class Delays:
         """
         messages, strangers, reads = _collect(run)
         scene = RunTimeline(run)
-        service = _Service(run, scene, self.limit)
+        service = _Service(run, scene, messages.values(), self.limit)
         allowed = permits(run)
         everyone = list(messages.values())
         lost, open_ = _lost(everyone, reads, service)
@@ -198,9 +203,18 @@ class Delays:
 class _Service:
     """When the servers owed a delivery."""
 
-    def __init__(self, run: RunRecord, scene: RunTimeline, limit: int) -> None:
+    def __init__(self, run: RunRecord, scene: RunTimeline, messages: Iterable[_Message], limit: int) -> None:
         self.limit = limit
         self.intervals = scene.fault_intervals
+        self._changes = [(i.start_ns, i.end_ns) for i in self.intervals]
+        self._changes += [(r.since - limit, r.since) for r in scene.master_periods if r.since > _START_NS]
+        escaped = (
+            call.end or 0
+            for m in messages
+            for (queue, _), call in m.seen.items()
+            if group_of(queue) != group_of(str(m.send.invoke.key))
+        )
+        self._changes += [(at - limit, at) for at in {t - t % SECOND for t in escaped}]
         self.edges = sorted(t for i in self.intervals for t in (i.start_ns, i.end_ns) if t is not None)
         self.groups: Mapping[str, Sequence[str]] = run.deployment.groups
         sends = [c for c in run.history.clients.calls if c.invoke.f == "delay" and c.completion is not None]
@@ -223,10 +237,12 @@ class _Service:
         return max([time, *self.edges[-1:]]) + self.limit
 
     def replays(self, first: int, again: int, slack: int) -> bool:
-        """Whether a fault explains a second delivery: a server went on from a progress that may lack the first one."""
+        """Whether a fault, or a change of master, explains a second delivery: another server, or the same after its
+        restart, went on from a progress that may lack the first one.
+        """
         return any(
-            i.start_ns <= again and (i.end_ns is None or i.end_ns + self.limit >= first) and first >= i.start_ns - slack
-            for i in self.intervals
+            start <= again and (end is None or end + self.limit >= first) and first >= start - slack
+            for start, end in self._changes
         )
 
     def _all_impaired(self, group: str | None, time: int) -> bool:

@@ -236,13 +236,24 @@ def test_a_copy_after_a_fault_is_permitted(name: str, again: float, fault_at: fl
     story = Story()
     story.delay(1, 1)
     story.deliver(6.2, 1)
-    story.deliver(again, 1, "t:b:0")
+    story.deliver(again, 1)
     if fault_at is not None:
         story.fault(fault_at, 20, "n1")
     story.reads(50)
     result = story.judge()
     assert [(a.name, a.legal is not None) for a in result.anomalies] == [(name, legal)]
     assert result.verdict == (Verdict.VALID if legal else Verdict.INVALID)
+
+
+@pytest.mark.parametrize(("wait_s", "legal"), [(5, True), (90, False)])
+def test_an_escaped_copy_shows_that_a_slave_acted(wait_s: float, legal: bool) -> None:
+    story = Story()
+    story.delay(1, 1)
+    story.deliver(6.2, 1)
+    story.deliver(6.2 + wait_s, 1, "t:b:0")
+    story.reads(150)
+    (copy,) = story.judge().anomalies
+    assert (copy.legal is not None) is legal
 
 
 def test_a_copy_of_what_the_slaves_knew_long_ago_is_not_permitted() -> None:
