@@ -195,7 +195,12 @@ class Delays:
             what = reads.missing or ["no queue"]
             unknown = f"it is not proven that all queues were read to their end: {', '.join(what[:4])}"
         elif open_:
-            unknown = f"{open_:,} messages were not yet due for long enough when the final reads began"
+            why = (
+                "were not yet due for long enough"
+                if service.served
+                else "could go nowhere, for no send was acknowledged"
+            )
+            unknown = f"{open_:,} undelivered messages {why} when the final reads began"
         reason = f"{stats['delivered']:,} of {stats['acknowledged']:,} acknowledged delayed messages delivered"
         return settled(self.name, run, found, stats, reason, unknown)
 
@@ -219,11 +224,13 @@ class _Service:
         self.groups: Mapping[str, Sequence[str]] = run.deployment.groups
         sends = [c for c in run.history.clients.calls if c.invoke.f == "delay" and c.completion is not None]
         acks = sorted(c.end for c in sends if c.outcome == OK and c.end is not None)
-        self._unserved = []
+        self._unserved: list[int] = []
         for end in sorted(c.end for c in sends if c.outcome != OK and c.end is not None):
             at = bisect_left(acks, end - _UNSERVED_NS)
             if at == len(acks) or acks[at] > end + _UNSERVED_NS:
                 self._unserved.append(end)
+        self.served = not self._unserved or (bool(acks) and acks[-1] > self._unserved[-1])
+        """Whether sends were acknowledged at the end: otherwise no master took what slaves deliver."""
 
     def owed_since(self, due: int, until: int, group: str | None) -> int:
         """Since when the message was owed without a break, as of `until` (ns)."""
@@ -232,9 +239,9 @@ class _Service:
         breaks = (times[at - 1] for times in (self.edges, self._unserved) if (at := bisect_left(times, until)))
         return max([due, *breaks])
 
-    def settled_at(self, time: int) -> int:
-        """When what is due at a time must be there, after the last fault."""
-        return max([time, *self.edges[-1:]]) + self.limit
+    def is_settled(self, due: int, by: int) -> bool:
+        """Whether what was due at a time must be there by another: after the last fault, if masters served again."""
+        return self.served and max([due, *self.edges[-1:], *self._unserved[-1:]]) + self.limit <= by
 
     def replays(self, first: int, again: int, slack: int) -> bool:
         """Whether a fault, or a change of master, explains a second delivery: another server, or the same after its
@@ -295,7 +302,7 @@ def _lost(everyone: Sequence[_Message], reads: _Reads, service: _Service) -> tup
     if since is None or reads.missing:
         return [], 0
     gone = [m for m in everyone if m.owed and not m.stays]
-    due = [m for m in gone if service.settled_at(m.latest) <= since]
+    due = [m for m in gone if service.is_settled(m.latest, since)]
     return [_Case(m, m.latest, since, _ops(m)) for m in due], len(gone) - len(due)
 
 

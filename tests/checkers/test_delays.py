@@ -217,6 +217,17 @@ def test_nothing_is_owed_while_no_master_takes_a_message() -> None:
     assert names([story.judge()]) == set()
 
 
+def test_a_message_that_no_master_could_take_is_not_lost() -> None:
+    story = Story()
+    story.delay(1, 1)
+    for second in range(7, 30, 2):
+        story.delay(second, 100 + second, type_="fail")
+    story.reads(60)
+    result = story.judge()
+    assert (result.verdict, result.anomalies) == (Verdict.UNKNOWN, [])
+    assert "1 undelivered messages could go nowhere" in result.reason
+
+
 def test_a_node_that_was_not_read_proves_no_lateness() -> None:
     story = Story()
     story.delay(1, 1)
