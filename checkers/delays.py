@@ -8,6 +8,8 @@ acknowledgement.
 * Early: a read had returned the message before the earliest due time.
 * Late: there is a time after the latest due time until which no node could return the message: for each node of the
   queue's group, the last read that failed, or that reported an end of the queue at or before the message's offset.
+* A copy in a queue of another broker group than the one that acknowledged the message comes from an acting master. So
+  such copies show when a slave acted, with or without a fault: a master whose heartbeats come late loses its role.
 * The limit for a late message starts again when a fault begins or ends, and when sends are not acknowledged (then no
   master lives that could take the message). It does not run while all nodes of the group are impaired.
 """
@@ -15,7 +17,7 @@ acknowledgement.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, NamedTuple
 
@@ -36,14 +38,17 @@ TOO_LATE_NS: Final = 2 * SECOND
 
 _MS: Final = 1_000_000
 _UNSERVED_NS: Final = 2 * SECOND
+_START_NS: Final = 5 * SECOND
+"""Who is seen to be master so early was so before the run."""
+
 _LISTED: Final = 50
 _OPS: Final = 12
 _ABSENT: Final = -1
 """The end of a queue for a read that failed: it could return nothing."""
 
 _PROGRESS: Final = (
-    "slaves copy the progress of delayed messages only periodically: what was delivered shortly before a fault may be "
-    "delivered again (at least once)"
+    "slaves copy the progress of delayed messages only periodically: what was delivered before a change of master may "
+    "be delivered again (at least once)"
 )
 
 Place = tuple[str, int]
@@ -151,7 +156,7 @@ class Delays:
         """
         messages, strangers, reads = _collect(run)
         scene = RunTimeline(run)
-        service = _Service(run, scene, self.limit)
+        service = _Service(run, scene, messages.values(), self.limit)
         allowed = permits(run)
         everyone = list(messages.values())
         lost, open_ = _lost(everyone, reads, service)
@@ -190,7 +195,12 @@ class Delays:
             what = reads.missing or ["no queue"]
             unknown = f"it is not proven that all queues were read to their end: {', '.join(what[:4])}"
         elif open_:
-            unknown = f"{open_:,} messages were not yet due for long enough when the final reads began"
+            why = (
+                "were not yet due for long enough"
+                if service.served
+                else "could go nowhere, for no send was acknowledged"
+            )
+            unknown = f"{open_:,} undelivered messages {why} when the final reads began"
         reason = f"{stats['delivered']:,} of {stats['acknowledged']:,} acknowledged delayed messages delivered"
         return settled(self.name, run, found, stats, reason, unknown)
 
@@ -198,18 +208,29 @@ class Delays:
 class _Service:
     """When the servers owed a delivery."""
 
-    def __init__(self, run: RunRecord, scene: RunTimeline, limit: int) -> None:
+    def __init__(self, run: RunRecord, scene: RunTimeline, messages: Iterable[_Message], limit: int) -> None:
         self.limit = limit
         self.intervals = scene.fault_intervals
+        self._changes = [(i.start_ns, i.end_ns) for i in self.intervals]
+        self._changes += [(r.since - limit, r.since) for r in scene.master_periods if r.since > _START_NS]
+        escaped = (
+            call.end or 0
+            for m in messages
+            for (queue, _), call in m.seen.items()
+            if group_of(queue) != group_of(str(m.send.invoke.key))
+        )
+        self._changes += [(at - limit, at) for at in {t - t % SECOND for t in escaped}]
         self.edges = sorted(t for i in self.intervals for t in (i.start_ns, i.end_ns) if t is not None)
         self.groups: Mapping[str, Sequence[str]] = run.deployment.groups
         sends = [c for c in run.history.clients.calls if c.invoke.f == "delay" and c.completion is not None]
         acks = sorted(c.end for c in sends if c.outcome == OK and c.end is not None)
-        self._unserved = []
+        self._unserved: list[int] = []
         for end in sorted(c.end for c in sends if c.outcome != OK and c.end is not None):
             at = bisect_left(acks, end - _UNSERVED_NS)
             if at == len(acks) or acks[at] > end + _UNSERVED_NS:
                 self._unserved.append(end)
+        self.served = not self._unserved or (bool(acks) and acks[-1] > self._unserved[-1])
+        """Whether sends were acknowledged at the end: otherwise no master took what slaves deliver."""
 
     def owed_since(self, due: int, until: int, group: str | None) -> int:
         """Since when the message was owed without a break, as of `until` (ns)."""
@@ -218,15 +239,17 @@ class _Service:
         breaks = (times[at - 1] for times in (self.edges, self._unserved) if (at := bisect_left(times, until)))
         return max([due, *breaks])
 
-    def settled_at(self, time: int) -> int:
-        """When what is due at a time must be there, after the last fault."""
-        return max([time, *self.edges[-1:]]) + self.limit
+    def is_settled(self, due: int, by: int) -> bool:
+        """Whether what was due at a time must be there by another: after the last fault, if masters served again."""
+        return self.served and max([due, *self.edges[-1:], *self._unserved[-1:]]) + self.limit <= by
 
     def replays(self, first: int, again: int, slack: int) -> bool:
-        """Whether a fault explains a second delivery: a server went on from a progress that may lack the first one."""
+        """Whether a fault, or a change of master, explains a second delivery: another server, or the same after its
+        restart, went on from a progress that may lack the first one.
+        """
         return any(
-            i.start_ns <= again and (i.end_ns is None or i.end_ns + self.limit >= first) and first >= i.start_ns - slack
-            for i in self.intervals
+            start <= again and (end is None or end + self.limit >= first) and first >= start - slack
+            for start, end in self._changes
         )
 
     def _all_impaired(self, group: str | None, time: int) -> bool:
@@ -279,7 +302,7 @@ def _lost(everyone: Sequence[_Message], reads: _Reads, service: _Service) -> tup
     if since is None or reads.missing:
         return [], 0
     gone = [m for m in everyone if m.owed and not m.stays]
-    due = [m for m in gone if service.settled_at(m.latest) <= since]
+    due = [m for m in gone if service.is_settled(m.latest, since)]
     return [_Case(m, m.latest, since, _ops(m)) for m in due], len(gone) - len(due)
 
 

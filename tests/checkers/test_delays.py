@@ -217,6 +217,17 @@ def test_nothing_is_owed_while_no_master_takes_a_message() -> None:
     assert names([story.judge()]) == set()
 
 
+def test_a_message_that_no_master_could_take_is_not_lost() -> None:
+    story = Story()
+    story.delay(1, 1)
+    for second in range(7, 30, 2):
+        story.delay(second, 100 + second, type_="fail")
+    story.reads(60)
+    result = story.judge()
+    assert (result.verdict, result.anomalies) == (Verdict.UNKNOWN, [])
+    assert "1 undelivered messages could go nowhere" in result.reason
+
+
 def test_a_node_that_was_not_read_proves_no_lateness() -> None:
     story = Story()
     story.delay(1, 1)
@@ -236,13 +247,24 @@ def test_a_copy_after_a_fault_is_permitted(name: str, again: float, fault_at: fl
     story = Story()
     story.delay(1, 1)
     story.deliver(6.2, 1)
-    story.deliver(again, 1, "t:b:0")
+    story.deliver(again, 1)
     if fault_at is not None:
         story.fault(fault_at, 20, "n1")
     story.reads(50)
     result = story.judge()
     assert [(a.name, a.legal is not None) for a in result.anomalies] == [(name, legal)]
     assert result.verdict == (Verdict.VALID if legal else Verdict.INVALID)
+
+
+@pytest.mark.parametrize(("wait_s", "legal"), [(5, True), (90, False)])
+def test_an_escaped_copy_shows_that_a_slave_acted(wait_s: float, legal: bool) -> None:
+    story = Story()
+    story.delay(1, 1)
+    story.deliver(6.2, 1)
+    story.deliver(6.2 + wait_s, 1, "t:b:0")
+    story.reads(150)
+    (copy,) = story.judge().anomalies
+    assert (copy.legal is not None) is legal
 
 
 def test_a_copy_of_what_the_slaves_knew_long_ago_is_not_permitted() -> None:
