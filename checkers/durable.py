@@ -34,13 +34,13 @@ class DurableFiles:
         strikes = fault_intervals(run.history)
         cuts = sum(_cuts(strike) for strike in strikes)
         found = [anomaly for strike in strikes for anomaly in _lost(strike)]
-        files = ", ".join(run.deployment.traits.durable) or "of no file is it known"
+        files = ", ".join(run.deployment.traits.durable) or "no such file is known"
         return settled(
             self.name,
             run,
             found,
             {"cuts": cuts, "changed": len(found)},
-            f"after {cuts} failures of power, over all nodes ({files})",
+            f"{cuts} failure{'' if cuts == 1 else 's'} of power, over all nodes ({files})",
         )
 
 
