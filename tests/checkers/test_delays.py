@@ -329,6 +329,8 @@ def simulated(seed: int, bug: str | None = None) -> CheckResult:
             story.deliver(due, identity, queue)
             if fault is not None and due < fault[0] and rng.random() < 0.3:
                 story.deliver(fault[0] + rng.uniform(5, 9), identity, "t:b:0")
+    story.delay(45, 21, 2)  # the masters serve again after whatever happened
+    story.deliver(47.5, 21)
     for queue, log in story.log.items():
         story.log[queue] = sorted(log, key=lambda entry: entry[1])
     story.reads(100, every_s=1)
