@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from harness.signals import Stopped
+from results.durable import write_text
 from results.store import RunDir
 
 OUTPUT: Final = "output.txt"
@@ -37,7 +38,7 @@ class ChildRun:
 
 
 def run_child(args: Sequence[str], store: Path) -> ChildRun:
-    """`harness run ARGS`, to its end. Never raises for what the run does.
+    """`harness run ARGS`, to its end. Never raises for what the run does; StoreError where its output cannot be kept.
 
     A stop signal goes on to the run, which heals, judges and removes its machines; the second one, too. Its own group
     of processes keeps a Ctrl-C of the terminal from reaching it twice.
@@ -58,7 +59,7 @@ def run_child(args: Sequence[str], store: Path) -> ChildRun:
             lines = [line for line in text.splitlines() if line.strip()]
             return ChildRun(code, None, problem=lines[-1] if lines else f"exit code {code}", stopped=stopped)
         run = RunDir(Path(facts["folder"]))
-        (run.path / OUTPUT).write_text(text)
+        write_text(run.path / OUTPUT, text, "the output of the run")
         return ChildRun(code, run, facts["run_id"], stopped=stopped)
 
 
