@@ -109,6 +109,7 @@ def test_nothing_is_left_after_the_clean_up(pair: Pair) -> None:
     assert left_of(pair.log.environment) == [], pair.cleaned
 
 
+@pytest.mark.nightly
 def test_a_version_whose_slaves_refuse_topics(tmp_path: Path) -> None:
     """Before 5.2.0 a slave takes topics from its master alone."""
     old = ("--topology", "controller", "--version", "5.1.1")

@@ -88,7 +88,7 @@ def test_controller(tmp_path: Path) -> None:
             (1, 2),
         ),
         (DledgerCommitlogTopology(ServerSettings()), 3, (1, 2)),
-        (MasterSlaveTopology(ServerSettings()), 3, (2, 1)),
+        pytest.param(MasterSlaveTopology(ServerSettings()), 3, (2, 1), marks=pytest.mark.nightly),
         (ActingMasterTopology(ServerSettings()), 4, (2, 2)),
     ],
     ids=lambda value: getattr(value, "name", None),

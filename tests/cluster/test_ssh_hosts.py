@@ -180,6 +180,7 @@ def test_a_run_with_faults(park: Park, store: Path) -> None:
     assert ended.environment["hosts"].split() == [f"{spec}:22" for spec in park.specs]
 
 
+@pytest.mark.nightly
 def test_messages_on_borrowed_machines(park: Park, store: Path) -> None:
     """RocketMQ itself: name servers, controllers and brokers, on hosts where other things lie around."""
     times = ("--time-limit", "16", "--interval", "8", "--duration", "5", "--rate", "200", "--seed", "2")

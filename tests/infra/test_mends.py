@@ -209,7 +209,7 @@ def jars(version: str) -> Path:
         dledger.VERSION,
         artifacts.DEFAULT_VERSION,
         # Jars that the set-up does not fetch.
-        *(pytest.param(version, marks=pytest.mark.slow) for version in ("5.3.3", "5.4.0")),
+        *(pytest.param(version, marks=[pytest.mark.slow, pytest.mark.nightly]) for version in ("5.3.3", "5.4.0")),
     ],
 )
 def test_all_mends_apply_to_the_published_jars(version: str) -> None:

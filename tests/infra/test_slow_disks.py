@@ -49,7 +49,13 @@ os.sync()
 }
 
 
-@pytest.fixture(scope="module", params=BACKENDS, ids=lambda backend: backend.name)
+@pytest.fixture(
+    scope="module",
+    params=[
+        pytest.param(backend, id=backend.name, marks=pytest.mark.nightly if backend.name == "docker" else ())
+        for backend in BACKENDS
+    ],
+)
 def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
     made = request.param.provision(ClusterSpec(run_id=f"test/{uuid4().hex[:8]}", nodes=2))
     try:

@@ -32,7 +32,14 @@ VIEW = ClusterView(
 )
 
 
-@pytest.fixture(scope="module", params=[DockerBackend(), LocalBackend()], ids=lambda backend: backend.name)
+BACKENDS = (
+    pytest.param(DockerBackend(), id="docker"),
+    pytest.param(LocalBackend(), id="local", marks=pytest.mark.nightly),
+)
+"""`make test` has the other one for the faults of disks."""
+
+
+@pytest.fixture(scope="module", params=BACKENDS)
 def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
     made = request.param.provision(ClusterSpec(f"replace-{uuid4().hex[:10]}", nodes=3))
     try:
