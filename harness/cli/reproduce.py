@@ -104,7 +104,7 @@ def reproduce(
         terminal.say(f"{subject.title}: {found.describe()}{f'; {why}' if why else ''}")
         if subject.finding is not None and found.runs and not no_record:
             path = record.add(place, subject.finding, found.measured(shlex.join(extra)))
-            terminal.say(f"  added to {path}")
+            terminal.say(f"  added to {path}; python -m harness.findings.pages brings the documents up to date")
         codes.append(Verdict.UNKNOWN if not found.runs else Verdict.VALID if found.shown else Verdict.INVALID)
     sys.exit(max((code.exit_code for code in codes), default=0))
 

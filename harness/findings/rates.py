@@ -57,10 +57,10 @@ class Fixed:
 
     def decide(self, k: int, n: int) -> str | None:
         """Why the series is over after k of n, or None: it goes on."""
-        return f"{self.runs} runs" if n >= self.runs else None
+        return self.describe() if n >= self.runs else None
 
     def describe(self) -> str:
-        return f"{self.runs} runs"
+        return f"{self.runs} run{'s' if self.runs != 1 else ''}"
 
 
 @dataclass(frozen=True)
