@@ -9,11 +9,10 @@ from typing import Final
 
 from results.reading import log_lines
 from results.record import RunRecord
-from results.strikes import Strike
 from results.verdict import Judgement, Verdict
 
 ALIGNED: Final = 0.8
-"""A replay in which a smaller share of the strikes met their event tried nothing (reference: exploration of plans)."""
+"""A replay in which a smaller share of the strikes met their event tried nothing."""
 
 
 class Sight(StrEnum):
@@ -78,7 +77,7 @@ def not_tried(record: RunRecord, judgement: Judgement) -> str | None:
     for op in record.history:
         if op.process < 0 and op.type == "invoke":
             injected += op.f == "inject"
-            skipped += op.f == "skip" and Strike.from_op(op.value) is not None
+            skipped += op.f == "skip"
     if injected < ALIGNED * (injected + skipped):
         return f"only {injected} of {injected + skipped} strikes met their event"
     return None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 from random import Random
@@ -116,18 +116,18 @@ def _run(cell: Cell, cluster: SharedCluster, store: Path, options: Sequence[str]
 
 
 def _entry(cell: Cell, run: ChildRun, findings: Sequence[Finding], seconds: float) -> Entry:
-    def made(verdict: Verdict, why: str, **more: object) -> Entry:
-        now = datetime.now().isoformat(timespec="seconds")
-        return Entry(cell.name, now, verdict.value, why, round(seconds, 1), code=code_digest(), **more)  # type: ignore[arg-type]
-
+    """What a run came to. Where it cannot be judged, the harness failed."""
+    now = datetime.now().isoformat(timespec="seconds")
+    made = Entry(cell.name, now, Verdict.HARNESS_FAILURE.value, "", round(seconds, 1), code=code_digest())
     if run.folder is None:
-        return made(Verdict.HARNESS_FAILURE, f"there was no run: {run.problem}")
+        return replace(made, why=f"there was no run: {run.problem}")
+    made = replace(made, folder=str(run.folder.path))
     try:
         record, judgement = judge_stored(run.folder)
     except ExpectedError as problem:
-        return made(Verdict.HARNESS_FAILURE, str(problem), folder=str(run.folder.path))
+        return replace(made, why=str(problem))
     known, new = sort_anomalies(record, judgement, findings, cell.topology)
-    return made(judgement.verdict, judgement.reason, folder=str(run.folder.path), new=new, known=known)
+    return replace(made, verdict=judgement.verdict.value, why=judgement.reason, new=new, known=known)
 
 
 def sort_anomalies(
