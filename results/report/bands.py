@@ -7,6 +7,7 @@ of the gravest. Styles differ in tint and in pattern: they can be told apart in 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from markupsafe import Markup
@@ -126,3 +127,28 @@ def _filled(kind: str, x: float, y: float, width: float, height: float, class_: 
     if kind in _PATTERNS:
         found.append(tag("rect", **box, fill=f"url(#tile-{kind})", class_=f"{class_}-tile"))
     return found
+
+
+@dataclass(frozen=True)
+class StrikeLine:
+    """One strike: what it did, and what was measured of that."""
+
+    label: str
+    when: str
+    effects: str
+    measured: str
+    samples: Sequence[Markup]
+
+
+def strike_line(fault: FaultInterval, last: int) -> StrikeLine:
+    """The line of a strike. `last`: the end of the run (ns)."""
+    found = kinds(fault)
+    end = last if fault.end_ns is None else fault.end_ns
+    until = "not seen to end" if fault.end_ns is None else f"to {clock(end)}"
+    return StrikeLine(
+        text(fault.label, 200),
+        f"{clock(fault.start_ns)} {until}",
+        ", ".join(KINDS[kind] for kind in found),
+        measured(fault),
+        [swatch(kind) for kind in found],
+    )

@@ -74,17 +74,6 @@ class FaultRow:
 
 
 @dataclass(frozen=True)
-class StrikeLine:
-    """One strike: what it did, and what was measured of that."""
-
-    label: str
-    when: str
-    effects: str
-    measured: str
-    samples: Sequence[Markup]
-
-
-@dataclass(frozen=True)
 class Change:
     """A node was first seen to lead in a term. `beside`: who else said so at that time."""
 
@@ -143,7 +132,7 @@ class Page:
     unlisted: int
     patterns: Markup
     legend: Sequence[tuple[Markup, str]]
-    strikes: Sequence[StrikeLine]
+    strikes: Sequence[bands.StrikeLine]
     charts: Sequence[Chart]
     changes: Sequence[Change]
     faults: Sequence[FaultRow]
@@ -176,7 +165,7 @@ def page(record: RunRecord, judgement: Judgement, report: Path) -> Page:
         unlisted=unlisted,
         patterns=bands.definitions(),
         legend=[(bands.swatch(kind), bands.KINDS[kind]) for kind in bands.shown(faults)],
-        strikes=[_strike(fault, last) for fault in faults],
+        strikes=[bands.strike_line(fault, last) for fault in faults],
         charts=list(_charts(record, calls, on)),
         changes=leader_changes(record.observations),
         faults=_fault_rows(faults, calls, judgement, last),
@@ -354,19 +343,6 @@ def leader_changes(observations: Sequence[Observation]) -> list[Change]:
             led[seen.node, seen.term] = None
         label[seen.node] = seen
     return changes
-
-
-def _strike(fault: FaultInterval, last: int) -> StrikeLine:
-    found = bands.kinds(fault)
-    end = last if fault.end_ns is None else fault.end_ns
-    until = "not seen to end" if fault.end_ns is None else f"to {clock(end)}"
-    return StrikeLine(
-        text(fault.label, 200),
-        f"{clock(fault.start_ns)} {until}",
-        ", ".join(bands.KINDS[kind] for kind in found),
-        bands.measured(fault),
-        [bands.swatch(kind) for kind in found],
-    )
 
 
 def _fault_rows(
