@@ -113,7 +113,7 @@ class Workload(ABC):
     """
     reads_files: ClassVar[bool] = False
     """Whether `after_stop` reads the servers' files: that is done after faults at disks (`results.strikes.AT_DISKS`)
-    although nobody asked for it, unless the cluster is kept.
+    although nobody asked for it.
     """
     reusable: ClassVar[bool] = False
     """Whether it may run on a cluster on which another run has been: all it writes lies under names with the run's own
@@ -289,8 +289,10 @@ class Fault(ABC):
         return None
 
     def prepare(self, deployment: Deployment) -> None:  # noqa: B027  (most need nothing)
-        """Before the servers start: mount file systems, put proxies between servers. Raises InfraError. What it does
-        ends with the cluster.
+        """Before the servers start: mount file systems, put proxies between servers. It ends with the cluster.
+
+        Idempotent. Raises InfraError, and ServersRun for servers of a kept cluster that run without it: then all are
+        stopped, and it is called again.
         """
 
     @abstractmethod

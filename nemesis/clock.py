@@ -25,7 +25,7 @@ from harness.api import Evidence
 from infra.machines.api import InfraError, Lease, Node
 from infra.machines.primitives import clock
 from infra.options import Seconds, option
-from infra.systems.api import Deployment, Launch, Server
+from infra.systems.api import Deployment, Launch, Server, ServersRun
 from nemesis.patience import eventually
 from nemesis.process import Leases, ProcessFault, ProcessInjection, named
 from results.strikes import Effect
@@ -268,7 +268,7 @@ class ClockFault(ProcessFault):
             return next(filter(None, pool.map(clock.unavailable, deployment.nodes)), None)
 
     def prepare(self, deployment: Deployment) -> None:
-        """Every server is started with a clock of its own. Raises InfraError where one runs already without it."""
+        """Every server is started with a clock of its own. Raises ServersRun where one runs without it."""
         with ThreadPoolExecutor(len(deployment.nodes)) as pool:
             list(pool.map(lambda node: self._furnish(deployment, node), deployment.nodes))
 
@@ -279,10 +279,7 @@ class ClockFault(ProcessFault):
         for server in deployment.servers(node.name):
             running = server.process()
             if running is not None and not clock.is_preloaded(node, running.pid, found):
-                raise InfraError(
-                    f"{node.name}: its {server.kind} runs already, without libfaketime; on a new cluster (without "
-                    "--reuse) it is started with it"
-                )
+                raise ServersRun(f"{node.name}: its {server.kind} runs without libfaketime")
             folder = folder_of(server.kind)
             clock.make_ready(node, folder)
             server.launch = with_clock(server.launch, clock.variables(found, folder, self.reads_seldom))

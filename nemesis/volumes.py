@@ -11,7 +11,7 @@ from infra.machines.api import InfraError, Lease, ProcessId
 from infra.machines.primitives import volume
 from infra.machines.primitives.volume import Volume
 from infra.options import option
-from infra.systems.api import Deployment
+from infra.systems.api import Deployment, ServersRun
 from infra.systems.java import DATA
 from nemesis.patience import eventually
 
@@ -49,10 +49,7 @@ class VolumeFault(Fault):
             running = [server.kind for server in deployment.servers(name) if server.process() is not None]
             mine = volume_of(deployment, name)
             if running and not volume.attached(mine):
-                raise InfraError(
-                    f"{name}: its {running[0]} runs already, and its data is not on a file system of its own; "
-                    "keep a cluster of a run with such a fault, or begin without --reuse"
-                )
+                raise ServersRun(f"{name}: its {running[0]} runs, and its data is not on a file system of its own")
             volume.attach(mine, self.options.size)
 
         with ThreadPoolExecutor(len(deployment.nodes)) as pool:

@@ -30,12 +30,12 @@ from harness.parts import reuse as reusing
 from harness.plan.plan import Plan, PlanError
 from harness.run.environment import Environment, describe
 from harness.run.phases import usual_phases
-from harness.run.servers import READY_TIMEOUT_S, collect
+from harness.run.servers import READY_TIMEOUT_S, collect, stop_all
 from harness.run.session import Session
 from infra.machines.api import Backend, Cluster, ClusterSpec, InfraError
 from infra.machines.cpu_share import Priority
 from infra.machines.pressure import start_probes
-from infra.systems.api import Deployment, Topology
+from infra.systems.api import Deployment, ServersRun, Topology
 from results.deployment import to_text
 from results.durable import write_text
 from results.store import RunDir, Store
@@ -207,7 +207,7 @@ def _on_cluster(
         permits_after=json.dumps(topology.permits_after()),
     )
     environment = Environment(folder.environment, about)
-    _prepare_faults(parts.faults, deployment)
+    _prepare_faults(parts.faults, deployment, say)
     ready_s = _start(deployment, folder)
     environment.note(ready_s=f"{ready_s:.1f}")
     start_probes(cluster.nodes)
@@ -224,12 +224,8 @@ def _on_cluster(
     # One Ctrl-C must not cost the evidence from here on; the next ends the judging, and the journal is there.
     with signals.deferred(lambda: say(_GOES_ON), announced=session.stopping):
         try:
-            kept = prepared.keep or prepared.reuse is not None
-            if not session.stopping and (parts.workload.stops_servers or (session.disks_struck and not kept)):
-                session.read_files()
-            elif session.disks_struck and kept:
-                environment.note(ground_truth="not read: the cluster is kept")
-                say(" the servers' files are not compared after this fault at their disks: the cluster is kept")
+            if not session.stopping and (parts.workload.stops_servers or session.disks_struck):
+                session.read_files()  # a run that reuses the cluster starts them again
         finally:
             lost = collect(deployment, folder)
         if lost:
@@ -269,7 +265,7 @@ def _start(deployment: Deployment, folder: RunDir) -> float:
     return time.monotonic() - started
 
 
-def _prepare_faults(faults: registry.FaultSet, deployment: Deployment) -> None:
+def _prepare_faults(faults: registry.FaultSet, deployment: Deployment, say: Callable[[str], None]) -> None:
     """Raises PlanError for a fault that is not available here, InfraError where its preparation fails."""
     if not deployment.cluster.destructive:
         require_disposable(faults)
@@ -277,8 +273,14 @@ def _prepare_faults(faults: registry.FaultSet, deployment: Deployment) -> None:
         why = fault.available(deployment)
         if why is not None:
             raise PlanError(f"the nemesis {fault.name!r} is not available here: {why}")
-    for fault in faults:
-        fault.prepare(deployment)
+    try:
+        for fault in faults:
+            fault.prepare(deployment)
+    except ServersRun as why:
+        say(f" stopping all servers of the kept cluster first: {why}")
+        stop_all(deployment)
+        for fault in faults:
+            fault.prepare(deployment)
 
 
 class _Log(logging.FileHandler):

@@ -17,6 +17,10 @@ from results.deployment import DeploymentRecord
 from results.strikes import EffectKind
 
 
+class ServersRun(InfraError):
+    """A preparation takes effect when servers start, and some run already."""
+
+
 @dataclass(frozen=True)
 class Launch:
     """What a server is started with, beside its configuration.

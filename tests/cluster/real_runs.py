@@ -216,7 +216,7 @@ def nodes_of(facts: Mapping[str, str]) -> list[Owner]:
 
 
 def left_of(facts: Mapping[str, str], processes: Sequence[Owner] = ()) -> list[str]:
-    """What this machine still holds of a run: containers, networks, links, mounts, folders, processes.
+    """What this machine still holds of a run: containers, networks, links, mounts, control groups, folders, processes.
 
     `processes`: what ran on its nodes while they lived.
     """
@@ -230,6 +230,7 @@ def left_of(facts: Mapping[str, str], processes: Sequence[Owner] = ()) -> list[s
     found += [line for line in mounts.splitlines() if slug(run_id) in line]
     found += [f"link {p.name}" for p in Path("/sys/class/net").iterdir() if digest(run_id)[:8] in p.name]
     found += [str(path) for path in (cache_dir() / "local").glob(f"*{slug(run_id)}*")]
+    found += [group for group, *_ in os.walk("/sys/fs/cgroup") if f"harness-{digest(run_id)[:8]}-" in group]
     if facts["backend"] == "docker":
         label = {"label": f"{RUN}={run_id}"}
         with closing(docker.from_env()) as client:

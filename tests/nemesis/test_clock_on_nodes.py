@@ -17,7 +17,7 @@ from harness.api import Evidence, Fault, Injection, Target
 from harness.cluster_view import ClusterView
 from infra.machines.api import InfraError, Lease
 from infra.machines.primitives import clock, process
-from infra.systems.api import Deployment
+from infra.systems.api import Deployment, ServersRun
 from nemesis.clock import ClockDrift, ClockStep, ClockStrobe, DriftOptions, StepOptions, StrobeOptions
 from nemesis.patience import eventually
 from nemesis.process import Kill
@@ -208,7 +208,7 @@ def test_a_server_without_the_library_is_no_target(ticking: Deployment) -> None:
         bare.process = bare_process
         with pytest.raises(InfraError, match="was started without a clock"):
             struck(ClockStep(), deployment)
-        with pytest.raises(InfraError, match="runs already, without libfaketime"):
+        with pytest.raises(ServersRun, match="runs without libfaketime"):
             ClockStep().prepare(deployment)
     finally:
         process.kill_process(node, running)

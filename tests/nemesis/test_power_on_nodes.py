@@ -12,10 +12,10 @@ from toy_deployment import HOME, ToyTopology
 
 from harness.api import Fault, Injection, Target
 from harness.cluster_view import ClusterView
-from infra.machines.api import Cluster, ClusterSpec, InfraError
+from infra.machines.api import Cluster, ClusterSpec
 from infra.machines.backends.local import LocalBackend
 from infra.options import parse
-from infra.systems.api import Deployment
+from infra.systems.api import Deployment, ServersRun
 from nemesis.disk import DiskError, DiskFull, DiskReadOnly, DiskStall
 from nemesis.patience import eventually
 from nemesis.power import PowerCut, PowerFailure
@@ -207,7 +207,7 @@ def test_a_cluster_whose_servers_run_gets_no_volumes_under_them(cluster: Cluster
         for server in found.servers():
             server.furnish()  # type: ignore[attr-defined]
             server.start()
-        with pytest.raises(InfraError, match="n1: its namesrv runs already"):
+        with pytest.raises(ServersRun, match="n1: its namesrv runs"):
             power(size=64).prepare(found)
         assert other.nodes[0].run(["mountpoint", "-q", f"{HOME}/data"], check=False).code != 0
     finally:

@@ -17,9 +17,10 @@ from harness.plan.plan import ClusterPlan, NemesisPlan, Plan
 from harness.run import lifecycle, session
 from harness.run.virtual_time import VirtualTimeLoop
 from harness.signals import Stopped
+from infra.systems.api import Deployment, ServersRun
 from results.store import Store
 from results.verdict import Verdict
-from sim.rig import SimCluster, SimRegister, prepared
+from sim.rig import SimCluster, SimFaults, SimPause, SimRegister, prepared
 from sim.service import Bug
 
 BOTH = (NemesisPlan("sim-partition", 20, 10, "minority"), NemesisPlan("sim-pause", 30, 12, "leader"))
@@ -98,7 +99,7 @@ def test_a_stop_signal_while_the_servers_files_are_read_does_not_cost_the_verdic
 
 
 @pytest.mark.parametrize(
-    ("at_disks", "keep", "read"), [("down", False, True), ("down", True, False), ("unsynced-lost", False, False)]
+    ("at_disks", "keep", "read"), [("down", False, True), ("down", True, True), ("unsynced-lost", False, False)]
 )
 def test_files_are_read_unasked_after_faults_at_disks(
     at_disks: str, keep: bool, read: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -112,11 +113,26 @@ def test_files_are_read_unasked_after_faults_at_disks(
             (folder / "read").touch()
 
     paused = plan(5, nemeses=(NemesisPlan("sim-pause", 30, 12, "leader"),))
-    heard: list[str] = []
     requested = replace(prepared(paused, workload=Reading(paused)), keep=keep)
-    outcome = lifecycle.run(requested, Store(tmp_path), heard.append, VirtualTimeLoop)
+    outcome = lifecycle.run(requested, Store(tmp_path), lambda line: None, VirtualTimeLoop)
     assert (outcome.folder.path / "read").exists() == read
-    assert any("not compared" in line for line in heard) == keep
+
+
+@pytest.mark.parametrize("ready", [True, False], ids=["prepared before", "servers run"])
+def test_the_servers_of_a_kept_cluster_are_stopped_where_a_fault_must_prepare_them(
+    ready: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def prepare(self: SimPause, deployment: Deployment) -> None:
+        if not (ready or deployment.topology.restarted):  # type: ignore[attr-defined]
+            raise ServersRun("n1: its server runs without a clock")
+
+    monkeypatch.setattr(SimPause, "prepare", prepare)
+    monkeypatch.setattr(SimFaults, "__iter__", lambda self: iter([SimPause()]))
+    paused = plan(5, nemeses=BOTH)
+    heard: list[str] = []
+    outcome = lifecycle.run(prepared(paused), Store(tmp_path), heard.append, VirtualTimeLoop)
+    assert outcome.judgement.verdict == Verdict.VALID, outcome.judgement.reason
+    assert sum("stopping all servers" in line and "without a clock" in line for line in heard) == (not ready)
 
 
 def test_a_stop_signal_while_the_loop_is_closed_does_not_cost_the_verdict(tmp_path: Path) -> None:
