@@ -137,6 +137,7 @@ class Server(Protocol):
     data_dirs  where it keeps its data on the node. log: the file of its log there.
     files      kind of file -> where it lies below `data_dirs`, and what is in it; empty: not told.
     launch     what it is started with. A change (a rolling upgrade) shows at its next start.
+    pidfile    on the node: its process id, and when that started.
     """
 
     kind: str
@@ -147,6 +148,10 @@ class Server(Protocol):
     files: Mapping[str, FileKind]
     launch: Launch
     admin: Admin
+
+    @property
+    def pidfile(self) -> str:
+        """See above."""
 
     @property
     def log(self) -> str:

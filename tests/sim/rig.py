@@ -93,6 +93,7 @@ class SimServer:
     """The service on one node. There is no process to watch."""
 
     kind = "server"
+    pidfile = "/server.pid"
     ports: ClassVar[Mapping[str, int]] = {"server": 1}
     group = "sim"
     data_dirs: ClassVar[Sequence[str]] = ()
