@@ -4,8 +4,11 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 DEMO_ARGS ?=
 TEST_ARGS ?=
+WORKERS ?= 2
 FUZZ_ARGS ?= --count 10000
 FUZZ_INPUT_ARGS ?= --count 1000
+# Two at a time; what starts nodes runs alone.
+BESIDE := $(BIN)/pytest -n $(WORKERS) --dist worksteal
 BENCH_ARGS ?= --rounds 1 --limit-s 0.1
 
 .PHONY: help setup demo test test-fast fuzz fuzz-input test-slow test-nightly test-cluster lint bench engine engine-stop clean
@@ -20,13 +23,16 @@ demo: setup      ## the main job on real servers; DEMO_ARGS="--nemesis hammer-ti
 	@# A verdict is what the demo is for, whatever it says; only a harness that broke fails it.
 	@$(BIN)/harness run $(DEMO_ARGS); code=$$?; [ $$code -le 2 ] || exit $$code
 
-test: setup lint test-fast test-slow   ## all tests: lint, fast ones, then real five-node clusters
+test: setup lint   ## all tests but the nightly ones: lint, those that start no nodes, then real servers
+	$(BESIDE) -m "not cluster and not nightly" $(TEST_ARGS)
+	$(BIN)/pytest -m "cluster and not nightly" $(TEST_ARGS)
 
-test-fast:       ## tests that need no cluster
-	$(BIN)/pytest -m "not cluster and not slow" $(TEST_ARGS)
+test-fast:       ## tests that start no nodes and take little time
+	$(BESIDE) -m "not cluster and not slow" $(TEST_ARGS)
 
 test-slow:       ## the slow ones, and those that start real servers on docker and local nodes
-	$(BIN)/pytest -m "(cluster or slow) and not nightly" $(TEST_ARGS)
+	$(BESIDE) -m "slow and not cluster and not nightly" $(TEST_ARGS)
+	$(BIN)/pytest -m "cluster and not nightly" $(TEST_ARGS)
 
 fuzz:            ## the linearizability engine, every model, against brute force; FUZZ_ARGS="--count 1000000"
 	$(BIN)/python -m tests.fuzz.linearizability $(FUZZ_ARGS)

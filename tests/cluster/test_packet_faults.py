@@ -154,6 +154,7 @@ def test_it_is_available_seen_and_healed(deployment: Deployment, fault: PacketNe
         assert not healthy.seen, f"the probe sees an effect on a healthy link: {healthy.what}"
 
 
+@pytest.mark.nightly
 @pytest.mark.usefixtures("untouched")
 def test_delays_add_up_and_heal_alone(deployment: Deployment) -> None:
     """Two delays of one link beside losses and a partition: each is seen, and each ends when it is healed."""

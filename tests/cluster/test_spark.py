@@ -150,6 +150,7 @@ def until_receipts(output: Path, job: subprocess.Popen[str], count: int = 1) -> 
         time.sleep(0.02)
 
 
+@pytest.mark.nightly
 def test_a_cluster_on_which_a_worker_and_a_driver_die(tmp_path: Path) -> None:
     generate(tmp_path / "made", 6_000, (50, 200), 0.01, seed=3)
     histories, expected = tmp_path / "made" / "ops", truth(tmp_path / "made")

@@ -213,6 +213,7 @@ def test_machines_that_are_not_disposable(park: Park, store: Path) -> None:
     assert [path.name for path in ended.dir.nodes.iterdir()] == ["n1"]
 
 
+@pytest.mark.nightly
 def test_kill_9_in_mid_fault(park: Park, store: Path, tmp_path: Path) -> None:
     """The faults end by themselves, on the machines; the rest is on record, and `harness clean` fetches it."""
     plan = tmp_path / "plan.toml"
