@@ -21,12 +21,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, NamedTuple
 
+from checkers.duties import Place, QueueReads, unserved
 from checkers.legality import permits, settled
 from checkers.log.context import RunTimeline, group_of
 from checkers.message_ops import of_messages
 from results.figures import SECOND, clock, quantile
 from results.history import Call
-from results.op import FAIL, INFO, OK
+from results.op import FAIL, OK
 from results.record import RunRecord
 from results.verdict import Anomaly, CheckResult
 
@@ -37,22 +38,15 @@ TOO_LATE_NS: Final = 2 * SECOND
 """A recall acknowledged so shortly before the due time may be too late (`TimerMessageStore` has dequeued it)."""
 
 _MS: Final = 1_000_000
-_UNSERVED_NS: Final = 2 * SECOND
 _START_NS: Final = 5 * SECOND
 """Who is seen to be master so early was so before the run."""
 
 _LISTED: Final = 50
 _OPS: Final = 12
-_ABSENT: Final = -1
-"""The end of a queue for a read that failed: it could return nothing."""
-
 _PROGRESS: Final = (
     "slaves copy the progress of delayed messages only periodically: what was delivered before a change of master may "
     "be delivered again (at least once)"
 )
-
-Place = tuple[str, int]
-"""Queue and offset."""
 
 
 @dataclass
@@ -93,49 +87,6 @@ class _Case(NamedTuple):
     start: int
     end: int
     ops: Sequence[int]
-
-
-class _Reads:
-    """What the reads of a run prove to be absent, and which of the final reads are complete."""
-
-    def __init__(self, calls: Sequence[Call]) -> None:
-        self._series: dict[str, dict[str, tuple[list[int], list[int]]]] = {}
-        self.asked: set[tuple[str, str]] = set()
-        self.done: set[tuple[str, str]] = set()
-        self.final_since: int | None = None
-        for call in sorted(calls, key=lambda c: c.start):
-            done, queue = call.completion, str(call.invoke.key)
-            node = str(call.invoke.extra.get("node"))
-            if call.invoke.f == "replica-read":
-                self.asked.add((queue, node))
-                self.final_since = call.start if self.final_since is None else self.final_since
-                if done is not None and done.extra.get("done"):
-                    self.done.add((queue, node))
-            if done is None or done.type == INFO:
-                continue
-            end = done.extra.get("max") if done.type == OK else _ABSENT
-            if end is not None:
-                starts, ends = self._series.setdefault(queue, {}).setdefault(node, ([], []))
-                starts.append(call.start)
-                ends.append(end)
-
-    @property
-    def missing(self) -> list[str]:
-        """Final reads that did not reach the end of their queue, as `QUEUE at NODE`."""
-        return [f"{queue} at {node}" for queue, node in sorted(self.asked - self.done)]
-
-    def absent_until(self, place: Place, before: int) -> int | None:
-        """Until when (ns), before a time, certainly no node returned what is at a place; None: that is not known."""
-        queue, offset = place
-        bounds = []
-        for starts, ends in self._series.get(queue, {}).values():
-            at = bisect_left(starts, before)
-            while at and ends[at - 1] > offset:
-                at -= 1
-            if not at:
-                return None
-            bounds.append(starts[at - 1])
-        return min(bounds, default=None)
 
 
 class Delays:
@@ -223,14 +174,7 @@ class _Service:
         self.edges = sorted(t for i in self.intervals for t in (i.start_ns, i.end_ns) if t is not None)
         self.groups: Mapping[str, Sequence[str]] = run.deployment.groups
         sends = [c for c in run.history.clients.calls if c.invoke.f == "delay" and c.completion is not None]
-        acks = sorted(c.end for c in sends if c.outcome == OK and c.end is not None)
-        self._unserved: list[int] = []
-        for end in sorted(c.end for c in sends if c.outcome != OK and c.end is not None):
-            at = bisect_left(acks, end - _UNSERVED_NS)
-            if at == len(acks) or acks[at] > end + _UNSERVED_NS:
-                self._unserved.append(end)
-        self.served = not self._unserved or (bool(acks) and acks[-1] > self._unserved[-1])
-        """Whether sends were acknowledged at the end: otherwise no master took what slaves deliver."""
+        self._unserved, self.served = unserved(sends)
 
     def owed_since(self, due: int, until: int, group: str | None) -> int:
         """Since when the message was owed without a break, as of `until` (ns)."""
@@ -263,7 +207,7 @@ class _Service:
         return bool(nodes) and nodes <= hit
 
 
-def _collect(run: RunRecord) -> tuple[dict[int, _Message], list[tuple[Any, Call]], _Reads]:
+def _collect(run: RunRecord) -> tuple[dict[int, _Message], list[tuple[Any, Call]], QueueReads]:
     """The messages by id, what nobody sent with the read that returned it, and the reads."""
     messages: dict[int, _Message] = {}
     recalls, reads = [], []
@@ -293,10 +237,10 @@ def _collect(run: RunRecord) -> tuple[dict[int, _Message], list[tuple[Any, Call]
             place = (str(call.invoke.key), offset)
             if place not in message.seen or (call.end or 0) < (message.seen[place].end or 0):
                 message.seen[place] = call
-    return messages, strangers, _Reads(reads)
+    return messages, strangers, QueueReads(reads)
 
 
-def _lost(everyone: Sequence[_Message], reads: _Reads, service: _Service) -> tuple[list[_Case], int]:
+def _lost(everyone: Sequence[_Message], reads: QueueReads, service: _Service) -> tuple[list[_Case], int]:
     """What is in no queue at the end; and how many of these may still come."""
     since = reads.final_since
     if since is None or reads.missing:
@@ -315,7 +259,7 @@ def _early(everyone: Sequence[_Message]) -> list[_Case]:
     return cases
 
 
-def _late(scene: RunTimeline, everyone: Sequence[_Message], reads: _Reads, service: _Service) -> Iterator[Anomaly]:
+def _late(scene: RunTimeline, everyone: Sequence[_Message], reads: QueueReads, service: _Service) -> Iterator[Anomaly]:
     """One anomaly of time for each group that acknowledged such messages; its window is that of the worst."""
     by_group: dict[str | None, list[_Case]] = {}
     for m in everyone:
@@ -335,7 +279,7 @@ def _late(scene: RunTimeline, everyone: Sequence[_Message], reads: _Reads, servi
             yield replace(told, window=(worst.start, worst.end), limit_s=service.limit / SECOND)
 
 
-def _copies(everyone: Sequence[_Message], reads: _Reads, limit: int) -> tuple[list[_Case], list[_Case]]:
+def _copies(everyone: Sequence[_Message], reads: QueueReads, limit: int) -> tuple[list[_Case], list[_Case]]:
     """Messages with a second copy: soon after the first, and certainly more than the limit after it."""
     again: list[_Case] = []
     later: list[_Case] = []

@@ -87,6 +87,9 @@ MESSAGES: Final = Check("shows a list of messages, each [offset, id]", lambda v:
 LEASES: Final = Check(
     "shows a list of messages, each [queue, offset, id, handle, retried (0 or 1)]", lambda v: _is_list(v, _lease)
 )
+QUESTION: Final = Check(
+    "brings the id of the message that a broker asks about, or null", lambda v: v is None or _identity(v)
+)
 END: Final = Check("is answered with an offset (a whole number from 0)", _whole)
 COMMITS: Final = Check("has an offset (a whole number from 0)", _whole)
 COMMITTED: Final = Check(
@@ -124,6 +127,9 @@ FORMS: Final[Mapping[str, Form]] = {
     "send": Form(ID, PLACE, {**_WHO, "offset": OFFSET, "message_id": NAME}),
     "delay": Form(ID, PLACE, {**_WHO, "wait_ms": OFFSET}, ("wait_ms",)),
     "recall": Form(ID, ID, _WHO),
+    "half": Form(ID, PLACE, _WHO),
+    "end": Form(ID, ID, {**_WHO, "as": NAME}, ("as",)),
+    "check": Form(ANY, QUESTION, {**_WHO, "waited_ms": OFFSET}, keyed=False),
     "poll": Form(ASKED, MESSAGES, _SERVED),
     "replica-read": Form(ASKED, MESSAGES, _SERVED),
     "max-offset": Form(ANY, END, _WHO),

@@ -50,6 +50,8 @@ class Traits:
                       copies offsets.
     in_sync           somebody says which replicas are in sync (`Observation.extra["in_sync"]`).
     raft_log          the message log is a Raft log: it acknowledges, and refuses, by other rules than a copied one.
+    stands_in         while a broker group has no master, another server does what brokers do by themselves for its
+                      messages: a new master, or RIP-32's acting master.
     durable           names of small files without which a server forgets who it is or what it has promised (term,
                       vote, identity, epochs): a failure of power must not take them.
     """
@@ -57,6 +59,7 @@ class Traits:
     offsets_copied_s: float | None = None
     in_sync: bool = False
     raft_log: bool = False
+    stands_in: bool = True
     durable: tuple[str, ...] = ()
 
 

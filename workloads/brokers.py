@@ -93,19 +93,23 @@ class BrokerClient:
         node = await self.master(queue.group)
         left = end - asyncio.get_running_loop().time()
         if node is None or left <= 0:
-            self._refused = True
-            return Completion("fail", op.value, f"no-master: {self.masters.silence}; nothing was sent")
+            return self.refused(op)
         body = body_of(op.value, BODY_SIZE)
         sent = await self.at(node).send(queue.topic, queue.number, body, properties=properties, deadline_s=left)
         self.learn(queue.group, node, sent.outcome)
-        return _sent(sent, op.value, {"node": node})
+        return sent_completion(sent, op.value, {"node": node})
+
+    def refused(self, op: Op) -> Completion:
+        """There is no master to send it to."""
+        self._refused = True
+        return Completion("fail", op.value, f"no-master: {self.masters.silence}; nothing was sent")
 
     async def _send_by(self, foreign: Foreign, op: Op, end: float) -> Completion:
         """One message by another's producer, which finds its way to the master by itself."""
         left = end - asyncio.get_running_loop().time()
         sent = await foreign.send(queue_of(op.key).topic, body_of(op.value, BODY_SIZE), left)
         self._refused = sent.outcome.type != "ok"
-        return _sent(sent, op.value, {})
+        return sent_completion(sent, op.value, {})
 
     async def master(self, group: str) -> str | None:
         """Whom this client considers the master of a group."""
@@ -176,7 +180,8 @@ class BrokerClient:
         return Completion(answer.outcome.type, answer.value, answer.outcome.why or None, {"node": node})
 
 
-def _sent(sent: Sent, message: int, extra: dict[str, Any]) -> Completion:
+def sent_completion(sent: Sent, message: int, extra: dict[str, Any]) -> Completion:
+    """A send's completion, and what the broker said beside it in `extra`."""
     if sent.code is not None:
         extra["code"] = sent.code
     if sent.message_id is not None:

@@ -98,6 +98,8 @@ CASES: list[tuple[Operation, int, str | None, bool | None, OutcomeType]] = [
     ("send", 1, "UNKNOWN_ERROR DEFAULT", True, "info"),
     ("send", 1, "java.lang.NullPointerException", None, "info"),
     ("extend", 1, None, None, "info"),
+    ("end", 1, REPLICAS, False, "fail"),
+    ("end", 1, REPLICAS, True, "info"),
     ("end", 1, "The transaction state table offset wrong", None, "info"),
     ("read", 1, "java.lang.NullPointerException", None, "fail"),
     *((operation, 2, "[REJECTREQUEST]system busy, start flow control", None, "fail") for operation in CALLS),

@@ -106,11 +106,11 @@ OUTCOMES: Final[tuple[Line, ...]] = (
         raft_log=True,
     ),
     Line(
-        frozenset({"send"}),
+        frozenset({"send", "end"}),
         1,
         "fail",
         "too few replicas in sync: refused before the append",
-        "CommitLog.asyncPutMessage, in front of its locks; seen with a controller",
+        "CommitLog.asyncPutMessage, in front of its locks, also of a commit; seen with a controller",
         "in-sync replicas not enough",
         raft_log=False,
     ),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import ClassVar
 
 from infra.systems.rocketmq.servers import BROKER, settings
@@ -18,7 +19,7 @@ class MasterSlaveTopology(RocketmqTopology):
     name = "master-slave"
     summary = "three groups with fixed masters, two of them with a slave; no failover"
 
-    traits: ClassVar[Traits] = COPIED_SLOWLY
+    traits: ClassVar[Traits] = replace(COPIED_SLOWLY, stands_in=False)
 
     def _layout(self, nodes: Sequence[str]) -> Layout:
         return {

@@ -1,0 +1,79 @@
+"""What the judges of messages share that brokers deliver by themselves, some time after the send: delayed messages and
+transactions. A message is followed by its id through all queues, because an acting master delivers it through another
+broker group (RIP-32's escape).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from results.figures import SECOND
+from results.history import Call
+from results.op import INFO, OK
+
+_ABSENT: Final = -1
+"""The end of a queue for a read that failed: it could return nothing."""
+
+_UNSERVED_NS: Final = 2 * SECOND
+
+Place = tuple[str, int]
+"""Queue and offset."""
+
+
+class QueueReads:
+    """What the reads of a run prove to be absent, and which of the final reads are complete."""
+
+    def __init__(self, calls: Sequence[Call]) -> None:
+        self._series: dict[str, dict[str, tuple[list[int], list[int]]]] = {}
+        self.asked: set[tuple[str, str]] = set()
+        self.done: set[tuple[str, str]] = set()
+        self.final_since: int | None = None
+        for call in sorted(calls, key=lambda c: c.start):
+            done, queue = call.completion, str(call.invoke.key)
+            node = str(call.invoke.extra.get("node"))
+            if call.invoke.f == "replica-read":
+                self.asked.add((queue, node))
+                self.final_since = call.start if self.final_since is None else self.final_since
+                if done is not None and done.extra.get("done"):
+                    self.done.add((queue, node))
+            if done is None or done.type == INFO:
+                continue
+            end = done.extra.get("max") if done.type == OK else _ABSENT
+            if end is not None:
+                starts, ends = self._series.setdefault(queue, {}).setdefault(node, ([], []))
+                starts.append(call.start)
+                ends.append(end)
+
+    @property
+    def missing(self) -> list[str]:
+        """Final reads that did not reach the end of their queue, as `QUEUE at NODE`."""
+        return [f"{queue} at {node}" for queue, node in sorted(self.asked - self.done)]
+
+    def absent_until(self, place: Place, before: int) -> int | None:
+        """Until when (ns), before a time, certainly no node returned what is at a place; None: that is not known."""
+        queue, offset = place
+        bounds = []
+        for starts, ends in self._series.get(queue, {}).values():
+            at = bisect_left(starts, before)
+            while at and ends[at - 1] > offset:
+                at -= 1
+            if not at:
+                return None
+            bounds.append(starts[at - 1])
+        return min(bounds, default=None)
+
+
+def unserved(sends: Iterable[Call]) -> tuple[list[int], bool]:
+    """When sends ended without an acknowledgement, and without one of another in the 2 s before and after (ns, in
+    order): then no master served. And whether sends were acknowledged at the end.
+    """
+    done = [(call.end, call.outcome) for call in sends if call.completion is not None and call.end is not None]
+    acks = sorted(end for end, outcome in done if outcome == OK)
+    found = []
+    for end in sorted(end for end, outcome in done if outcome != OK):
+        at = bisect_left(acks, end - _UNSERVED_NS)
+        if at == len(acks) or acks[at] > end + _UNSERVED_NS:
+            found.append(end)
+    return found, not found or (bool(acks) and acks[-1] > found[-1])

@@ -1,0 +1,245 @@
+"""The workload `transaction` in virtual time: its generators against brokers in memory, judged by its judge; and the
+producer that brokers ask, against a toy server.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter, deque
+from random import Random
+from typing import Any
+
+import pytest
+from stored_messages import stored
+
+import harness.generator as gen
+from checkers.api import judge
+from checkers.wellformed import WellFormed
+from harness.api import Completion
+from harness.plan.plan import Plan, PlanError
+from harness.run import virtual_time
+from harness.run.interpreter import Interpreter
+from infra.systems.remoting.frame import Frame
+from results.deployment import DeploymentRecord
+from results.history import History
+from results.op import Op
+from results.record import RunRecord
+from results.verdict import Judgement, Verdict
+from workloads.asked import AskedProducer
+from workloads.log import PHASE
+from workloads.places import Queue, TopicLayout
+from workloads.transaction import INTERVAL_S, TIMEOUT_S, Decision, Transacting, TransactionWorkload
+
+GROUPS = {"a": ("n1", "n2", "n3"), "b": ("n4", "n5")}
+NODES = [node for nodes in GROUPS.values() for node in nodes]
+
+
+def places() -> TopicLayout:
+    endpoints = {node: (f"198.18.0.{i}", 10911) for i, node in enumerate(NODES)}
+    queues = [Queue("t", group, n) for group in GROUPS for n in range(2)]
+    return TopicLayout(False, "t", "readers", queues, GROUPS, endpoints, [], [])
+
+
+class Brokers:
+    """Two right groups, or ones with a `bug`. Some answers are lost; what was asked has happened, or not."""
+
+    def __init__(self, rng: Random, trouble: float, bug: str | None = None) -> None:
+        self.rng, self.trouble, self.bug = rng, trouble, bug
+        self.queues: dict[str, list[int]] = {}
+        self.open: dict[int, tuple[str, float]] = {}
+        """id -> queue, and since when it is there: half messages without a decision."""
+        self.questions: deque[int] = deque()
+        self.strange: set[int] = set()
+        self.asking = False
+
+    async def invoke(self, op: Op) -> Completion:
+        loop = asyncio.get_running_loop()
+        if not self.asking:
+            self.asking = True
+            loop.call_later(INTERVAL_S, self.ask)
+        await asyncio.sleep(self.rng.uniform(0.001, 0.02))
+        if op.f == "check":
+            until = loop.time() + 1
+            while not self.questions and loop.time() < until:
+                await asyncio.sleep(0.05)
+            if not self.questions:
+                return Completion("ok", None)
+            identity = self.questions.popleft()
+            extra = {"node": "n1", "group": "a", "half": [identity, identity, "x"], "waited_ms": 0}
+            return Completion("ok", identity, extra=extra)
+        extra = {"node": op.extra.get("node", "n1")}
+        if op.f in ("half", "end"):
+            luck = self.rng.random()
+            if luck < self.trouble / 2:
+                return Completion("fail", op.value, "refused", extra)
+            if luck > self.trouble or self.rng.random() < 0.5:
+                self.change(op)
+            if luck < self.trouble:
+                return Completion("info", op.value, "no answer", extra)
+            if op.f == "end":
+                return Completion("ok", op.value, extra=extra)
+            return Completion("ok", [3, op.value], extra=extra | {"half": [op.value, op.value, "x"]})
+        queue = self.queues.get(op.key or "", [])
+        shown = [[at, queue[at]] for at in range(op.value, min(op.value + 20, len(queue)))]
+        output = {"min": 0, "max": len(queue), "next": op.value + len(shown)}
+        done = {"done": op.value + len(shown) >= len(queue)} if op.f == "replica-read" else {}
+        return Completion("ok", shown, extra=extra | output | done)
+
+    def change(self, op: Op) -> None:
+        assert op.key is not None
+        if op.f == "half":
+            self.open[op.value] = op.key, asyncio.get_running_loop().time()
+            if self.rng.random() < 0.1:
+                self.strange.add(op.value)
+            return
+        assert op.extra["half"][0] == op.value, "it is ended where it is"
+        strange, commit = op.value in self.strange, op.extra["as"] == "commit"
+        if not (strange and self.bug == "again"):
+            self.open.pop(op.value, None)
+        if commit != (strange and self.bug == ("lost" if commit else "rolled-back")):
+            self.queues.setdefault(op.key, []).append(op.value)
+
+    def ask(self) -> None:
+        loop = asyncio.get_running_loop()
+        for identity, (key, since) in self.open.items():
+            strange = identity in self.strange
+            if loop.time() > since + TIMEOUT_S and identity not in self.questions:
+                if not (strange and self.bug == "silent"):
+                    self.questions.append(identity)
+                if strange and self.bug == "uncommitted" and Decision.of(identity, 4).answer is None:
+                    self.strange.remove(identity)
+                    self.queues.setdefault(key, []).append(identity)
+        loop.call_later(INTERVAL_S, self.ask)
+
+    async def open_(self) -> None:
+        """Nothing to open."""
+
+    async def close(self) -> None:
+        """Nothing to close."""
+
+
+class Connected:
+    """A client's view of the brokers."""
+
+    def __init__(self, brokers: Brokers) -> None:
+        self.invoke, self.open, self.close = brokers.invoke, brokers.open_, brokers.close
+
+
+def play(workload: TransactionWorkload, brokers: Brokers, seconds: float = 20) -> RunRecord:
+    """Load, recovery, final phase."""
+    workload._places = places()
+    ops: list[Op] = []
+
+    async def phases() -> None:
+        interpreter = Interpreter(
+            concurrency=workload.plan.concurrency,
+            client=lambda thread: Connected(brokers),
+            journal=ops.append,
+            deadline_s=4,
+        )
+        for phase in ("main", "recovery"):
+            rng = workload.plan.rng(phase)
+            load = gen.rate(workload.plan.rate or 1, workload.generator(rng, phase), rng=rng)
+            await interpreter.run(gen.clients(gen.time_limit(seconds, load)), phase)
+        await interpreter.run(gen.time_limit(120, workload.final([], NODES)), "final")
+        await interpreter.close()
+
+    virtual_time.run(phases())
+    return RunRecord(History(ops), deployment=DeploymentRecord("toy", groups=GROUPS))
+
+
+def plan(seed: int, **more: Any) -> Plan:
+    dice = Random(seed)
+    return Plan(workload="transaction", seed=seed, rate=dice.uniform(80, 160), concurrency=dice.randint(4, 9), **more)
+
+
+def judged(workload: TransactionWorkload, record: RunRecord) -> Judgement:
+    deployment = DeploymentRecord("toy", dict.fromkeys(NODES, ""), groups=GROUPS)
+    mine = [c for c in workload.checkers(deployment) if c.name in ("transactions", "stats", "availability")]
+    return judge(record, [WellFormed(), *mine])
+
+
+def test_good_brokers_raise_no_alarm() -> None:
+    for seed in range(3):
+        workload = TransactionWorkload(plan(seed))
+        judgement = judged(workload, play(workload, Brokers(Random(seed), trouble=0.03 * seed)))
+        assert judgement.verdict == Verdict.VALID, (seed, judgement.reason)
+        figures = next(r.stats for r in judgement.results if r.checker == "transactions")
+        assert figures["committed"] > 300
+        assert figures["rolled_back"] > 100
+        assert figures["asked"] > 100
+        assert figures["most_copies"] == 1
+
+
+@pytest.mark.parametrize(
+    ("bug", "name"),
+    [
+        ("lost", "committed-lost"),
+        ("rolled-back", "rolled-back-read"),
+        ("uncommitted", "uncommitted-read"),
+        ("silent", "never-asked"),
+        ("again", "delivered-again"),
+    ],
+)
+def test_bad_brokers_are_found(bug: str, name: str) -> None:
+    workload = TransactionWorkload(plan(5))
+    judgement = judged(workload, play(workload, Brokers(Random(5), 0, bug)))
+    assert {a.name for a in judgement.anomalies if a.legal is None} == {name}
+
+
+def test_a_decision_depends_on_the_message_alone() -> None:
+    decisions = Counter(Decision.of(PHASE * 2 + n, 4) for n in range(1, 32 * 4 + 1))
+    assert decisions == {
+        Decision("commit", True): 5 * 16 - 4,
+        Decision("commit", False): 16,
+        Decision("rollback", True): 16,
+        Decision("rollback", False): 16,
+        Decision(None, False): 4,
+    }
+
+
+def test_a_question_about_what_is_being_ended_waits() -> None:
+    keys = ["t:a:0"]
+    asked = Op(0, 0, 0, "ok", "check", None, 4, None, {"node": "n4", "half": [7, 8, "x"]})
+    ctx = None
+    transacting = Transacting(keys, 1).update(ctx, asked)  # type: ignore[arg-type]
+    assert isinstance(transacting, Transacting)
+    (end,) = transacting.due
+    assert (end.f, end.key, end.value) == ("end", "t:a:0", 4)
+    assert end.extra == {"as": "commit", "half": [7, 8, "x"], "asked_by": "n4"}
+    again = transacting.update(ctx, asked)  # type: ignore[arg-type]
+    assert isinstance(again, Transacting)
+    assert len(again.due) == 1
+    done = again.update(ctx, Op(0, 0, 0, "fail", "end", "t:a:0", 4))  # type: ignore[arg-type]
+    later = done.update(ctx, asked)  # type: ignore[arg-type]
+    assert isinstance(later, Transacting)
+    assert len(later.due) == 2
+
+
+def test_too_few_clients_are_refused() -> None:
+    with pytest.raises(PlanError, match="needs 3 clients"):
+        TransactionWorkload(Plan(workload="transaction", concurrency=2))
+
+
+def test_the_newest_question_replaces_the_older_one() -> None:
+    def question(place: int, transaction: str = "X") -> Frame:
+        ext = {"tranStateTableOffset": str(place), "commitLogOffset": "44", "transactionId": transaction}
+        return Frame(39, 2, flag=2, ext=ext, body=stored(b"1", topic="t"))
+
+    async def test() -> None:
+        producer = AskedProducer({}, "p")
+        assert await producer.take(0.01) is None
+        for frame in (question(3), question(5, "Y"), question(4), Frame(40, 1, flag=2), Frame(39, 2)):
+            producer.hear("n1", frame)
+        producer.hear("n4", question(3))
+        taken = [await producer.take(0.01) for _ in range(4)]
+        found = [(q.node, q.half.transaction_id, q.half.table_offset, q.older) for q in taken if q is not None]
+        assert found == [("n1", "Y", 5, 0), ("n1", "X", 4, 1), ("n4", "X", 3, 0)]
+        assert taken[3] is None
+        assert producer.nonsense == 1
+        waiting = asyncio.create_task(producer.take(5))
+        await asyncio.sleep(0.01)
+        producer.hear("n1", question(6))
+        assert (await waiting) is not None
+
+    asyncio.run(test())

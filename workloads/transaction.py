@@ -1,0 +1,304 @@
+"""Transactional messages: half messages that are committed, rolled back, or left for the broker to ask about.
+
+Clients send half messages to the master of each queue. Most are ended at once; the others are left undecided. One
+producer has a connection to every broker, sends it heartbeats, and takes the brokers' questions (check-backs). What
+becomes of a message depends on its id alone, so every question has the same answer, whoever asks; one in 32 messages is
+never decided. Readers poll all queues of all nodes, so that a message is found wherever it was delivered. At the end,
+questions are answered until the last one must have come. Then every replica is read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass, replace
+from random import Random
+from typing import Any, ClassVar, Final, Literal
+
+import harness.generator as gen
+from checkers.api import Checker
+from checkers.availability import Availability
+from checkers.faults import Faults
+from checkers.server_deaths import ServersDied
+from checkers.stats import Stats
+from checkers.sync_state import SyncState
+from checkers.transactions import Transactions
+from harness.api import Client, Completion, RunContext
+from harness.generator import PENDING, Generator, Invocation, Step
+from harness.generator.context import Context
+from harness.plan.plan import Plan, PlanError
+from infra.options import Seconds, option
+from infra.systems.rocketmq.message_body import body_of
+from infra.systems.rocketmq.protocol.client import Half
+from results.deployment import DeploymentRecord
+from results.op import INVOKE, OK, Op
+from workloads.asked import AskedProducer
+from workloads.brokers import BODY_SIZE, BrokerClient, sent_completion, shown_id
+from workloads.log import PHASE, LogWorkload, read_rounds, reader_count
+from workloads.places import queue_of
+from workloads.reading import Polls
+
+POLL_SHARE: Final = 1 / 3
+"""Of all ops: a message takes up to four others."""
+
+TIMEOUT_S: Final = 3.0
+INTERVAL_S: Final = 5.0
+BATCH_S: Final = 0.5
+"""What brokers are told: they ask after the timeout, look for what to ask about once in an interval, and write their
+decisions down in batches.
+"""
+
+_WAIT_S: Final = 1.0
+"""So long a client waits for a question."""
+
+Answer = Literal["commit", "rollback"]
+
+
+@dataclass(frozen=True)
+class TransactionOptions:
+    """The options of the workload."""
+
+    late_after: Seconds = option(
+        Seconds(10),
+        "A broker must ask so long after its timeout and two intervals, or after a fault begins or ends.",
+        low=1,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What becomes of one message: committed, rolled back, or never decided (None); `at_once`, or only when asked."""
+
+    answer: Answer | None
+    at_once: bool
+
+    @staticmethod
+    def of(identity: int, queues: int) -> Decision:
+        """That of a message, whatever part of the run it is from."""
+        turn = (identity - 1) % PHASE // queues
+        if turn % 32 == 31:
+            return Decision(None, False)
+        kind = turn % 8
+        return Decision("rollback" if kind in (1, 5) else "commit", kind not in (3, 5))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Transacting(Generator):
+    """Half messages for all queues in turn, with ids from `first` on; their ends; and one client that waits for
+    questions.
+
+    sending  whether there are new half messages.
+    due      ends to be made. busy: ids whose end is due or under way: a second question about one waits for the next.
+    asking   whether a client waits for a question.
+    """
+
+    keys: Sequence[str]
+    first: int
+    sending: bool = True
+    n: int = 0
+    due: tuple[Invocation, ...] = ()
+    busy: frozenset[int] = frozenset()
+    asking: bool = False
+
+    def op(self, ctx: Context) -> Step:
+        if not ctx.free_takers:
+            return PENDING, self
+        if self.due:
+            return self.due[0], replace(self, due=self.due[1:])
+        if not self.asking:
+            return Invocation("check"), replace(self, asking=True)
+        if not self.sending:
+            return PENDING, self
+        half = Invocation("half", self.keys[self.n % len(self.keys)], self.first + self.n)
+        return half, replace(self, n=self.n + 1)
+
+    def update(self, ctx: Context, event: Op) -> Generator:
+        if event.type == INVOKE:
+            return self
+        if event.f == "end":
+            return replace(self, busy=self.busy - {event.value})
+        if event.f == "half" and event.type == OK and "half" in event.extra:
+            identity = event.value[1]
+            return self._with(identity, event.extra) if self._decided(identity).at_once else self
+        if event.f == "check":
+            after = replace(self, asking=False)
+            if event.type != OK or type(event.value) is not int or event.value in self.busy:
+                return after
+            return after._with(event.value, {**event.extra, "asked_by": event.extra["node"]})
+        return self
+
+    def _decided(self, identity: int) -> Decision:
+        return Decision.of(identity, len(self.keys))
+
+    def _with(self, identity: int, of: Mapping[str, Any]) -> Transacting:
+        """The same, with the message's end, if it has one. `of`: where its half message is, and who asked."""
+        answer = self._decided(identity).answer
+        if answer is None:
+            return self
+        extra = {"as": answer, **{name: of[name] for name in ("half", "asked_by") if name in of}}
+        end = Invocation("end", self.keys[(identity - 1) % PHASE % len(self.keys)], identity, extra)
+        return replace(self, due=(*self.due, end), busy=self.busy | {identity})
+
+
+class TransactionWorkload(LogWorkload):
+    """Half messages, their ends, and the brokers' questions; polls; afterwards every replica is read."""
+
+    name = "transaction"
+    summary = "half messages, ended or asked about: committed ones appear, once; all others never"
+    topologies: ClassVar[Sequence[str]] = ("slave-acting-master", "controller", "master-slave")
+    clients: ClassVar[Sequence[str]] = ("remoting",)
+    Options: ClassVar[type] = TransactionOptions
+    default_rate = 200.0
+    prefix = "transaction"
+
+    def __init__(self, plan: Plan) -> None:
+        super().__init__(plan)
+        if plan.concurrency < 3:
+            raise PlanError(f"concurrency is {plan.concurrency}; {self.name} needs 3 clients: one reads, one is asked")
+        self._asked: AskedProducer | None = None
+
+    async def setup(self, context: RunContext) -> None:
+        """Make the topic on every broker; know who is asked."""
+        await self.make(context)
+        self._asked = AskedProducer(self.places.endpoints, f"producers-{context.run}")
+
+    def client(self, context: RunContext, thread: int) -> Client:
+        assert self._asked is not None, "setup must be called first"
+        client = self.connect(TransactionOps, thread)
+        client.asked = self._asked
+        return client
+
+    def generator(self, rng: Random, phase: str) -> Generator:
+        rate = self.plan.rate or self.default_rate
+        return self._with_polls(rate, Transacting(self.places.keys, next(self._phases) * PHASE + 1))
+
+    def final(self, keys: Sequence[str], nodes: Sequence[str]) -> Generator:
+        """Answers until the last question must have come, then every queue of every replica."""
+        wait = TIMEOUT_S + 2 * INTERVAL_S + 2 * self.options.late_after
+        rate = self.plan.rate or self.default_rate
+        answers = gen.rate(rate, Transacting(self.places.keys, 0, sending=False))
+        return gen.phases(
+            gen.clients(gen.time_limit(wait, self._with_polls(rate, answers))), super().final(keys, nodes)
+        )
+
+    def _with_polls(self, rate: float, others: Generator) -> Generator:
+        readers = reader_count(self.plan.concurrency)
+        polls = gen.rate(rate * POLL_SHARE, Polls(read_rounds(self.places, readers)))
+        return gen.reserve(readers, polls, default=others)
+
+    @classmethod
+    def judges(cls, fs: Set[str], identified: bool) -> Sequence[Checker] | None:
+        return None
+
+    def server_settings(self) -> Mapping[str, str]:
+        return {
+            **super().server_settings(),
+            "broker.transactionTimeOut": str(int(TIMEOUT_S * 1000)),
+            "broker.transactionCheckInterval": str(int(INTERVAL_S * 1000)),
+            "broker.transactionOpBatchInterval": str(int(BATCH_S * 1000)),
+        }
+
+    def checkers(self, deployment: DeploymentRecord) -> Sequence[Checker]:
+        limit = self.plan.recovery_limit_s
+        return [
+            Transactions(TIMEOUT_S, INTERVAL_S, BATCH_S, self.options.late_after),
+            Availability(list(deployment.nodes), limit, self.acknowledges, deployment.quorums),
+            *([SyncState(limit)] if deployment.traits.in_sync else []),
+            ServersDied(),
+            Faults(planned=self.plan.faulty),
+            Stats(self.needed),
+        ]
+
+    @property
+    def needed(self) -> Sequence[str]:
+        return ["half", "end", "check", "poll"]
+
+    @property
+    def stops_servers(self) -> bool:
+        """Nobody reads their files."""
+        return False
+
+    def acknowledges(self, op: Op) -> bool:
+        """A half message that the master acknowledged as durable as configured."""
+        return op.f == "half" and op.type == OK
+
+
+class TransactionOps(BrokerClient):
+    """The workload's client."""
+
+    asked: AskedProducer
+
+    async def open(self) -> None:
+        self.asked.join()
+
+    async def close(self) -> None:
+        await super().close()
+        await self.asked.leave()
+
+    async def invoke(self, op: Op) -> Completion:
+        match op.f:
+            case "half":
+                return await self._half(op)
+            case "end":
+                return await self._end(op)
+            case "check":
+                return await self._check(op)
+            case "poll":
+                return await self.poll(op)
+            case "replica-read":
+                return await self.replica_read(op)
+        raise ValueError(f"the transaction workload does not know {op.f!r}")
+
+    async def _half(self, op: Op) -> Completion:
+        """One half message to a queue at whom this client considers the master."""
+        queue = queue_of(op.key)
+        end = asyncio.get_running_loop().time() + self.deadline_s
+        await self.pause()
+        node = await self.master(queue.group)
+        left = end - asyncio.get_running_loop().time()
+        if node is None or left <= 0:
+            return self.refused(op)
+        body = body_of(op.value, BODY_SIZE)
+        sent, half = await self.at(node).send_half(
+            queue.topic, queue.number, body, group=self.asked.group, deadline_s=left
+        )
+        self.learn(queue.group, node, sent.outcome)
+        done = sent_completion(sent, op.value, {"node": node})
+        return done if half is None else replace(done, extra={**done.extra, "half": _named(half)})
+
+    async def _end(self, op: Op) -> Completion:
+        """A commit or rollback, to the broker that asked, else to the master of the queue's group."""
+        queue = queue_of(op.key)
+        node, asked = op.extra.get("asked_by"), "asked_by" in op.extra
+        if not asked:
+            await self.pause()
+            node = await self.master(queue.group)
+        if node is None:
+            return self.refused(op)
+        table, physical, transaction = op.extra["half"]
+        half = Half(queue.topic, table, physical, transaction, checked=asked)
+        answer = await self.at(node).end_transaction(half, op.extra["as"], group=self.asked.group)
+        if not asked:
+            self.learn(queue.group, node, answer.outcome)
+        extra = {"node": node, "as": op.extra["as"]} | ({} if answer.code is None else {"code": answer.code})
+        return Completion(answer.outcome.type, op.value, answer.outcome.why or None, extra)
+
+    async def _check(self, op: Op) -> Completion:
+        """The next question of a broker; `value` null: there was none within a second."""
+        question = await self.asked.take(min(_WAIT_S, self.deadline_s / 2))
+        if question is None:
+            return Completion("ok", None)
+        waited = asyncio.get_running_loop().time() - question.at
+        group = next((g for g, nodes in self.places.groups.items() if question.node in nodes), None)
+        extra: dict[str, Any] = {"node": question.node, "group": group, "half": _named(question.half)}
+        extra["waited_ms"] = int(waited * 1000)
+        if question.older:
+            extra["older"] = question.older
+        return Completion("ok", shown_id(question.message), extra=extra)
+
+
+def _named(half: Half) -> list[Any]:
+    """The place of a half message, as it is in histories: offset in the queue of half messages, offset in the commit
+    log, id of the transaction.
+    """
+    return [half.table_offset, half.physical, half.transaction_id]
