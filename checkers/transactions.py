@@ -144,8 +144,9 @@ class Transactions:
             if len(t.final) < 2:
                 continue
             commits = t.commits
-            doubtful = sum(e.outcome == INFO or self._is_late(t, e) for e in commits)
-            faults = {c for e in commits if e.end is not None for c in changes if self._forgets(c, e)}
+            before = commits[:-1]  # after which somebody asked again
+            doubtful = sum(e.outcome == INFO or self._is_late(t, e) for e in before)
+            faults = {c for e in before for c in changes if self._forgets(c, e)}
             legal = len(t.final) <= min(len(commits), 1 + doubtful + len(faults))
             (_, first), *_ = copies = t.copies
             last = copies[-1][1]
