@@ -21,7 +21,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, NamedTuple
 
-from checkers.duties import Place, QueueReads, unserved
+from checkers.duties import Place, QueueReads, never_sent, unserved
 from checkers.legality import permits, settled
 from checkers.log.context import RunTimeline, group_of
 from checkers.message_ops import of_messages
@@ -118,7 +118,7 @@ class Delays:
             *_late(scene, everyone, reads, service),
             *_told(scene, "recalled-delivered", _recalled(everyone), _RECALLED),
             *_told(scene, "aborted-read", _refused(everyone), _REFUSED),
-            *_strangers(strangers),
+            *never_sent(strangers),
         ]
         for explained in (True, False):
             legal = _PROGRESS if explained else None
@@ -308,20 +308,6 @@ def _recalled(everyone: Sequence[_Message]) -> list[_Case]:
 def _refused(everyone: Sequence[_Message]) -> list[_Case]:
     first = ((m, m.copies[0][1]) for m in everyone if m.outcome == FAIL and m.seen)
     return [_Case(m, m.send.start, call.end or 0, _ops(m, call)) for m, call in first]
-
-
-def _strangers(strangers: Sequence[tuple[Any, Call]]) -> Iterator[Anomaly]:
-    if strangers:
-        identity, call = strangers[0]
-        count = len({str(identity) for identity, _ in strangers})
-        yield Anomaly(
-            "never-sent",
-            f"{count:,} messages were read that nobody sent: {identity} in {call.invoke.key} at {clock(call.end or 0)}",
-            call.invoke.key,
-            sorted({c.invoke.index for _, c in strangers[:_OPS]}),
-            (call.start, call.end or call.start),
-            {"count": count},
-        )
 
 
 _LOST: Final = "acknowledged and are in no queue of any replica at the end"

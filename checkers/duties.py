@@ -6,17 +6,19 @@ broker group (RIP-32's escape).
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
-from typing import Final
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Final
 
-from results.figures import SECOND
+from results.figures import SECOND, clock
 from results.history import Call
 from results.op import INFO, OK
+from results.verdict import Anomaly
 
 _ABSENT: Final = -1
 """The end of a queue for a read that failed: it could return nothing."""
 
 _UNSERVED_NS: Final = 2 * SECOND
+_OPS: Final = 12
 
 Place = tuple[str, int]
 """Queue and offset."""
@@ -77,3 +79,18 @@ def unserved(sends: Iterable[Call]) -> tuple[list[int], bool]:
         if at == len(acks) or acks[at] > end + _UNSERVED_NS:
             found.append(end)
     return found, not found or (bool(acks) and acks[-1] > found[-1])
+
+
+def never_sent(strangers: Sequence[tuple[Any, Call]]) -> Iterator[Anomaly]:
+    """What was read and nobody sent: the id, or text, with the read that returned it."""
+    if strangers:
+        identity, call = strangers[0]
+        count = len({str(identity) for identity, _ in strangers})
+        yield Anomaly(
+            "never-sent",
+            f"{count:,} messages were read that nobody sent: {identity} in {call.invoke.key} at {clock(call.end or 0)}",
+            call.invoke.key,
+            sorted({c.invoke.index for _, c in strangers[:_OPS]}),
+            (call.start, call.end or call.start),
+            {"count": count},
+        )

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
-from checkers.duties import Place, QueueReads, unserved
+from checkers.duties import Place, QueueReads, never_sent, unserved
 from checkers.legality import permits, settled
 from checkers.log.context import RunTimeline, group_of
 from checkers.message_ops import of_messages
@@ -117,7 +117,7 @@ class Transactions:
             *_never_asked(scene, duty, everyone),
             *_told(scene, "delivered-again", [case for case, legal in again if not legal], _AGAIN),
             *_told(scene, "delivered-again", [case for case, legal in again if legal], _AGAIN, legal=_BATCHED),
-            *_strangers(strangers),
+            *never_sent(strangers),
         ]
         stats = _stats(everyone)
         unknown = None
@@ -363,20 +363,6 @@ def _open(t: _Transaction, until: int) -> Iterator[tuple[int, int]]:
         start = at
     if len(t.checks) < _QUESTIONS:
         yield start, min(decided, until)
-
-
-def _strangers(strangers: Sequence[tuple[Any, Call]]) -> Iterator[Anomaly]:
-    if strangers:
-        identity, call = strangers[0]
-        count = len({str(identity) for identity, _ in strangers})
-        yield Anomaly(
-            "never-sent",
-            f"{count:,} messages were read that nobody sent: {identity} in {call.invoke.key} at {clock(call.end or 0)}",
-            call.invoke.key,
-            sorted({c.invoke.index for _, c in strangers[:_OPS]}),
-            (call.start, call.end or call.start),
-            {"count": count},
-        )
 
 
 def _stats(everyone: Sequence[_Transaction]) -> dict[str, Any]:
