@@ -26,6 +26,12 @@ from results.record import RunRecord
 from results.verdict import Anomaly, CheckResult, Verdict
 
 _MS = 1_000_000
+_START_NS = 5 * SECOND
+"""Who is seen to be master so early was so before the run."""
+
+_RETURNING_NS = 30 * SECOND
+"""A master that returns takes so long to take over from who acted for it, or to follow another (seen: 5 to 20 s)."""
+
 _AFTER_A_FAULT = (
     "a change of master may redeliver messages that were popped or acknowledged shortly before (at least once)"
 )
@@ -123,10 +129,15 @@ class Leases:
                 yield _anomaly("acked-redelivered", reason, scene, [(a, b) for _, _, a, b in some], legal)
 
     def _forgotten(self, scene: RunTimeline, since: int, again: Lease) -> bool:
-        """Whether a fault may have made the brokers forget what happened at `since` (ns) before `again`."""
+        """Whether a fault, or a change of master, may have made the brokers forget what happened at `since` (ns) before
+        `again`: it was in force, or was over for no longer than a returning master takes, or came shortly after.
+        """
         until = again.call.end or again.call.start
+        changes = [(i.start_ns, i.end_ns) for i in scene.fault_intervals]
+        changes += [(r.since, r.since) for r in scene.master_periods if r.since > _START_NS]
         return any(
-            interval.start_ns <= until and since >= interval.start_ns - self.slack for interval in scene.fault_intervals
+            start - self.slack <= since and start <= until and (end is None or since <= end + _RETURNING_NS)
+            for start, end in changes
         )
 
 

@@ -15,6 +15,7 @@ import pytest
 
 import harness.generator as gen
 from checkers.api import judge
+from checkers.queue import Deliveries, Leases
 from checkers.wellformed import WellFormed
 from harness.api import Completion
 from harness.plan.plan import Plan, PlanError
@@ -27,7 +28,7 @@ from results.record import RunRecord
 from results.verdict import Judgement, Verdict
 from workloads.log import PHASE, LogWorkload, read_rounds
 from workloads.places import Queue, TopicLayout, queue_of
-from workloads.queue import QueueWorkload
+from workloads.queue import QueueWorkload, _escape_readers
 
 NODES = ("n1", "n2", "n3")
 JUDGES = {"log", "linearizability", "replicas", "deliveries", "offsets", "leases", "well-formed"}
@@ -51,6 +52,8 @@ class Brokers:
         self.committed: dict[tuple[str, str], int] = {}
         self.popped: dict[str, int] = {}
         self.leased: dict[str, tuple[float, list[Any]]] = {}
+        self.bug = ""
+        """What becomes of one message in ten that is popped."""
         self.silent_reads = 0
         """So many of the final reads are never answered."""
         self.wiped: tuple[str, float] = ("", 0.0)
@@ -112,7 +115,8 @@ class Brokers:
             case "pop":
                 return Completion("ok", self.pop(queue_of(op.key), now, op.extra["invisible_ms"]), extra=extra)
             case "ack":
-                self.leased.pop(op.value[0], None)
+                if not (self.bug == "acked-redelivered" and self.is_strange(op.extra["id"])):
+                    self.leased.pop(op.value[0], None)
                 return Completion("ok", op.value, extra=extra)
             case "extend":
                 handle, more_ms = op.value
@@ -128,7 +132,10 @@ class Brokers:
         """Messages whose lease is over first, as retries; then new ones."""
         found: list[list[Any]] = []
         for handle, (until, entry) in list(self.leased.items()):
-            if until < now and len(found) < 8:
+            strange = self.is_strange(entry[2])
+            if strange and self.bug == "never-returned":
+                continue
+            if (until < now or (strange and self.bug == "leased-twice")) and len(found) < 8:
                 del self.leased[handle]
                 found.append(["%RETRY%g_t:a:0", entry[1] + 1000, entry[2], handle + "'", 1])
         for key in (queue.key for queue in places().queues):
@@ -136,10 +143,16 @@ class Brokers:
             while self.popped.get(key, 0) < len(queue) and len(found) < 8:
                 at = self.popped.get(key, 0)
                 self.popped[key] = at + 1
+                if self.bug == "lost-to-group" and self.is_strange(queue[at]):
+                    continue
                 found.append([key, at, queue[at], f"{key}/{at}", 0])
         until = now + invisible_ms / 1000
         self.leased |= {entry[3]: (until, entry) for entry in found}
         return found
+
+    @staticmethod
+    def is_strange(identity: int) -> bool:
+        return identity % 10 == 7
 
     async def open(self) -> None:
         """Nothing to open."""
@@ -201,6 +214,26 @@ def test_good_brokers_raise_no_alarm(name: str) -> None:
         record = play(workload, Brokers(Random(seed), trouble=0.03 * (seed % 3), forgetful=False))
         judgement = judged(workload, record)
         assert judgement.verdict == Verdict.VALID, (seed, judgement.reason)
+
+
+@pytest.mark.parametrize("bug", ["leased-twice", "acked-redelivered", "never-returned", "lost-to-group"])
+def test_brokers_that_forget_what_was_popped_are_found(bug: str) -> None:
+    workload, brokers = WORKLOADS["pop"](1), Brokers(Random(1), trouble=0, forgetful=False)
+    brokers.bug = bug
+    judgement = judge(play(workload, brokers, seconds=15), [Leases(limit_s=10), Deliveries()])
+    found = {anomaly.name for anomaly in judgement.anomalies if anomaly.legal is None}
+    assert bug in found
+    assert found <= {bug, "never-returned"}  # what nobody gets does not return, either
+
+
+def test_brokers_that_read_for_others_need_a_group_of_their_own() -> None:
+    assert _escape_readers({"a": ("n1", "n2", "n3")}) == []
+    assert _escape_readers({"a": ("n1", "n2", "n3"), "b": ("n4",)}) == [
+        "InnerConsumerGroup_a_0",
+        "InnerConsumerGroup_a_1",
+        "InnerConsumerGroup_a_2",
+        "InnerConsumerGroup_b_0",
+    ]
 
 
 def test_lost_committed_offsets_are_found() -> None:

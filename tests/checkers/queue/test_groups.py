@@ -235,8 +235,16 @@ def test_redelivery_is_counted_and_legal() -> None:
     assert all(a.legal for a in after.anomalies)
 
 
-def popped(*pops: tuple[float, int], acks: tuple[float, ...] = (), strike: float | None = None) -> CheckResult:
-    """`pops`: (at, id), each for 10 s; id 0: an empty pop. `acks`: acknowledgements of message 1."""
+def popped(
+    *pops: tuple[float, int],
+    acks: tuple[float, ...] = (),
+    strike: float | None = None,
+    until: float | None = None,
+    master: tuple[float, str] | None = None,
+) -> CheckResult:
+    """`pops`: (at, id), each for 10 s; id 0: an empty pop. `acks`: acknowledgements of message 1. `strike`, `until`: a
+    fault; `master`: since when another node calls itself master.
+    """
     story = Story()
     for n, (at, identity) in enumerate(pops):
         held = [[Q, identity - 1, identity, f"h{n}", 0, 0]] if identity else []
@@ -244,7 +252,9 @@ def popped(*pops: tuple[float, int], acks: tuple[float, ...] = (), strike: float
     for at in acks:
         story.call(at, "ack", ["h0"], ["h0"], node="n1", queue=Q, offset=0, id=1)
     if strike is not None:
-        story.strike(strike, "n1")
+        story.strike(strike, "n1", until)
+    if master is not None:
+        story.seen.append(Observation(int(master[0] * S), master[1], "leader", term=2))
     return Leases(limit_s=30, copied_within_s=15).check(story.record)
 
 
@@ -263,6 +273,18 @@ def test_two_leases_at_once(strike: float | None, verdict: Verdict) -> None:
 @pytest.mark.parametrize(("strike", "verdict"), [(None, Verdict.INVALID), (20, Verdict.INVALID), (4, Verdict.VALID)])
 def test_delivered_after_its_acknowledgement(strike: float | None, verdict: Verdict) -> None:
     result = popped((1, 1), (30, 1), acks=(2,), strike=strike)
+    assert (result.verdict, names([result])) == (verdict, {"acked-redelivered"})
+
+
+@pytest.mark.parametrize(("acked", "verdict"), [(29, Verdict.VALID), (41, Verdict.INVALID)])
+def test_a_fault_explains_nothing_that_happens_long_after_it(acked: float, verdict: Verdict) -> None:
+    result = popped((acked - 1, 1), (acked + 30, 1), acks=(acked,), strike=2, until=10)
+    assert (result.verdict, names([result])) == (verdict, {"acked-redelivered"})
+
+
+@pytest.mark.parametrize(("since", "verdict"), [(16, Verdict.VALID), (20, Verdict.INVALID), (40, Verdict.INVALID)])
+def test_a_change_of_master_explains_what_a_fault_does(since: float, verdict: Verdict) -> None:
+    result = popped((1, 1), (30, 1), acks=(2,), master=(since, "n2"))
     assert (result.verdict, names([result])) == (verdict, {"acked-redelivered"})
 
 
