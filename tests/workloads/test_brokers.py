@@ -8,13 +8,17 @@ import re
 from contextlib import AsyncExitStack
 from typing import Any
 
+from stored_messages import stored
 from toy_servers import LONG, ToyServer, free_port, hang_up, run, serving
 
 from harness.api import Completion
+from infra.systems.remoting.frame import Frame, encode
 from results.op import Op
+from workloads.asked import AskedProducer
 from workloads.log import LogOps
 from workloads.masters import Masters
 from workloads.places import Queue, TopicLayout
+from workloads.transaction import TransactionOps
 
 KEY = "t:a:0"
 
@@ -221,3 +225,49 @@ def test_an_answer_that_makes_no_sense_is_not_taken_for_silence() -> None:
         assert re.fullmatch(r"no-master: .*: invalid replica info: .*; nothing was sent", done.error)
 
     run(test)
+
+
+def test_a_transaction_is_opened_asked_about_and_ended() -> None:
+    """The half message at n1; n2 asks about it; the commit goes to n2, with the place that n2 named."""
+    place = {"queueOffset": "7", "queueId": "0", "msgId": "0A0000010000276900000000006A778D"}
+    question = {"tranStateTableOffset": "3", "commitLogOffset": "44", "transactionId": "X"}
+    done: list[Completion] = []
+    heard: list[Frame] = []
+
+    async def asking(frame: Frame, writer: asyncio.StreamWriter) -> None:
+        heard.append(frame)
+        if frame.code == 34 and len([f for f in heard if f.code == 34]) == 1:
+            writer.write(encode(Frame(39, 2, flag=2, ext=question, body=stored(b"7 ...", topic="t"))))
+        writer.write(encode(frame.reply(0)))
+
+    async def test() -> None:
+        async with AsyncExitStack() as stack:
+            first = ToyServer(**place)
+            at = {"n1": await stack.enter_async_context(serving(first))}
+            at["n2"] = await stack.enter_async_context(serving(asking))
+            client = TransactionOps(places(at), Named("n1"), {}, LONG, False)
+            client.asked = AskedProducer(at, "p")
+            await client.open()
+            done.append(await client.invoke(op("half")))
+            done.append(await client.invoke(op("end", half=done[0].extra["half"], **{"as": "rollback"})))
+            done.append(await client.invoke(op("check", None)))
+            done.append(await client.invoke(op("end", half=done[2].extra["half"], asked_by="n2", **{"as": "commit"})))
+            first.code = 11
+            done.append(await client.invoke(op("end", half=done[0].extra["half"], **{"as": "commit"})))
+            assert {frame.code for frame in first.requests} == {34, 310, 37}, "heartbeats reach everybody"
+            await client.close()
+            assert not client.asked._tasks
+
+    run(test)
+    assert [(c.type, c.value, c.extra.get("node")) for c in done] == [
+        ("ok", [7, 7], "n1"),
+        ("ok", 7, "n1"),
+        ("ok", 7, "n2"),
+        ("ok", 7, "n2"),
+        ("fail", 7, "n1"),
+    ]
+    assert done[0].extra["half"][:2] == [7, 0x6A778D]
+    assert (done[2].extra["half"], done[2].extra["group"]) == ([3, 44, "X"], "a")
+    (end,) = (frame for frame in heard if frame.code == 37)
+    assert (end.ext["commitOrRollback"], end.ext["fromTransactionCheck"]) == ("8", "true")
+    assert (end.ext["tranStateTableOffset"], end.ext["commitLogOffset"], end.ext["producerGroup"]) == ("3", "44", "p")
