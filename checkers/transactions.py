@@ -26,7 +26,7 @@ from checkers.duties import Place, QueueReads, never_sent, unserved
 from checkers.legality import permits, settled
 from checkers.log.context import RunTimeline, group_of
 from checkers.message_ops import of_messages
-from results.figures import SECOND, clock
+from results.figures import SECOND, clock, quantile
 from results.history import Call
 from results.op import FAIL, INFO, OK
 from results.record import RunRecord
@@ -102,7 +102,8 @@ class Transactions:
         """`committed-lost`, `rolled-back-read`, `uncommitted-read`, `never-asked`, `delivered-again`, `aborted-read`,
         `never-sent`. `stats`: `halves`, `acknowledged`, `committed`, `rolled_back`, `asked` (transactions that were
         asked about), `asked_again` (although their end had been acknowledged), `asked_by_others`: questions of another
-        broker group than the half message's; `delivered`, `copies` beyond the first, `most_copies` of one message.
+        broker group than the half message's; `asked_after_s` (`p50`, `max`): from a half message's acknowledgement to the
+        first question; `delivered`, `copies` beyond the first, `most_copies` of one message.
         """
         everyone, strangers, reads = _collect(run)
         scene = RunTimeline(run)
@@ -370,6 +371,7 @@ def _stats(everyone: Sequence[_Transaction]) -> dict[str, Any]:
         known = min((e.end for e in t.ends if e.outcome == OK and e.end is not None), default=None)
         return known is not None and any(_asked_at(check) > known for check in t.checks)
 
+    took = sorted((_asked_at(t.checks[0]) - (t.half.end or 0)) / SECOND for t in everyone if t.checks)
     return {
         "halves": len(everyone),
         "acknowledged": sum(t.half.outcome == OK for t in everyone),
@@ -378,6 +380,7 @@ def _stats(everyone: Sequence[_Transaction]) -> dict[str, Any]:
         "asked": sum(bool(t.checks) for t in everyone),
         "asked_again": sum(map(asked_again, everyone)),
         "asked_by_others": sum(_is_of_others(t, check) for t in everyone for check in t.checks),
+        "asked_after_s": {"p50": round(quantile(took, 0.5), 3), "max": round(took[-1], 3)} if took else None,
         "delivered": sum(bool(t.seen) for t in everyone),
         "copies": sum(max(0, len(t.final) - 1) for t in everyone),
         "most_copies": max((len(t.final) for t in everyone), default=0),
