@@ -102,8 +102,8 @@ class Transactions:
         """`committed-lost`, `rolled-back-read`, `uncommitted-read`, `never-asked`, `delivered-again`, `aborted-read`,
         `never-sent`. `stats`: `halves`, `acknowledged`, `committed`, `rolled_back`, `asked` (transactions that were
         asked about), `asked_again` (although their end had been acknowledged), `asked_by_others`: questions of another
-        broker group than the half message's; `asked_after_s` (`p50`, `max`): from a half message's acknowledgement to the
-        first question; `delivered`, `copies` beyond the first, `most_copies` of one message.
+        broker group than the half message's; `asked_after_s` (`p50`, `max`): from a half message's acknowledgement to
+        the first question; `delivered`, `copies` beyond the first, `most_copies` of one message.
         """
         everyone, strangers, reads = _collect(run)
         scene = RunTimeline(run)
