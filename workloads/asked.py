@@ -1,5 +1,9 @@
 """A producer that brokers can ask what became of its transactions (39): it sends heartbeats to all of them, and keeps
 their questions until somebody takes them.
+
+A broker writes a half message anew with every question, and each of these records is a transaction of its own to it: an
+answer ends the one that it names. A broker may have several records of one message (an acting master hands over all
+that it has), and asks about each of them; so each question is answered, as a producer in Java does.
 """
 
 from __future__ import annotations
@@ -13,20 +17,25 @@ from infra.systems.remoting.frame import Frame
 from infra.systems.rocketmq.protocol.client import Broker, Half, check_of
 from infra.systems.rocketmq.protocol.messages import Message, MessageError
 
+SAME_ROUND_S: Final = 2.0
+"""Questions about one message so close together are about different records of it. One that comes later is about the
+same one, from the broker's next round; nobody has answered in between.
+"""
+
 _BEAT_S: Final = 1.0
 """Between two heartbeats to a broker. One that was restarted has forgotten its producers and asks nobody until then."""
 
 
 class Question(NamedTuple):
-    """One question. `at`: when it came (s, by the clock of the event loop). `older`: how many questions about the same
-    half message it replaces. They name an older place of it than the broker accepts now.
+    """One question. `at`: when it came (s, by the clock of the event loop). `replaces`: how many questions of earlier
+    rounds about the message it replaces, because nobody had taken them: the broker has another record by now.
     """
 
     node: str
     half: Half
     message: Message
     at: float
-    older: int
+    replaces: int
 
 
 class AskedProducer:
@@ -37,8 +46,8 @@ class AskedProducer:
 
     def __init__(self, endpoints: Mapping[str, tuple[str, int]], group: str) -> None:
         self._endpoints, self.group = endpoints, group
-        self._questions: dict[tuple[str, str], Question] = {}
-        """(node, transaction's id) -> its newest question, the oldest entry first."""
+        self._questions: list[Question] = []
+        """In the order in which they came."""
         self._came = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
         self._users = 0
@@ -69,7 +78,7 @@ class AskedProducer:
                     await self._came.wait()
         if not self._questions:
             return None
-        return self._questions.pop(next(iter(self._questions)))
+        return self._questions.pop(0)
 
     def hear(self, node: str, frame: Frame) -> None:
         """What a broker pushed."""
@@ -80,11 +89,16 @@ class AskedProducer:
             return
         if check is None:
             return
-        place = node, check.half.transaction_id
-        before = self._questions.pop(place, None)
-        older = 0 if before is None else before.older + 1
         now = asyncio.get_running_loop().time()
-        self._questions[place] = Question(node, check.half, check.message, now, older)
+        old = [
+            q
+            for q in self._questions
+            if (q.node, q.half.transaction_id) == (node, check.half.transaction_id) and q.at < now - SAME_ROUND_S
+        ]
+        if old:
+            self._questions = [q for q in self._questions if q not in old]
+        replaces = sum(1 + q.replaces for q in old)
+        self._questions.append(Question(node, check.half, check.message, now, replaces))
         self._came.set()
 
     async def _beat(self, node: str) -> None:

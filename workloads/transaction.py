@@ -24,13 +24,14 @@ from checkers.stats import Stats
 from checkers.sync_state import SyncState
 from checkers.transactions import Transactions
 from harness.api import Client, Completion, RunContext
-from harness.generator import PENDING, Generator, Invocation, Step
+from harness.generator import PENDING, Generator, Invocation, Pending, Step
 from harness.generator.context import Context
 from harness.plan.plan import Plan, PlanError
 from infra.options import Seconds, option
 from infra.systems.rocketmq.message_body import body_of
 from infra.systems.rocketmq.protocol.client import Half
 from results.deployment import DeploymentRecord
+from results.figures import SECOND
 from results.op import INVOKE, OK, Op
 from workloads.asked import AskedProducer
 from workloads.brokers import BODY_SIZE, BrokerClient, sent_completion, shown_id
@@ -39,7 +40,12 @@ from workloads.places import queue_of
 from workloads.reading import Polls
 
 POLL_SHARE: Final = 1 / 3
-"""Of all ops: a message takes up to four others."""
+"""Of all ops."""
+
+HALF_SHARE: Final = 1 / 6
+"""Of all ops. Each takes an end, and there must be room for the questions that come all at once after a change of
+master: a late answer is a reason to ask again.
+"""
 
 TIMEOUT_S: Final = 3.0
 INTERVAL_S: Final = 5.0
@@ -87,17 +93,18 @@ class Transacting(Generator):
     """Half messages for all queues in turn, with ids from `first` on; their ends; and one client that waits for
     questions.
 
-    sending  whether there are new half messages.
-    due      ends to be made. busy: ids whose end is due or under way: a second question about one waits for the next.
+    gap      ns from one half message to the next; None: there are none.
+    after    when the next one is due.
+    due      ends to be made.
     asking   whether a client waits for a question.
     """
 
     keys: Sequence[str]
     first: int
-    sending: bool = True
+    gap: int | None
+    after: int = 0
     n: int = 0
     due: tuple[Invocation, ...] = ()
-    busy: frozenset[int] = frozenset()
     asking: bool = False
 
     def op(self, ctx: Context) -> Step:
@@ -107,22 +114,22 @@ class Transacting(Generator):
             return self.due[0], replace(self, due=self.due[1:])
         if not self.asking:
             return Invocation("check"), replace(self, asking=True)
-        if not self.sending:
+        if self.gap is None:
             return PENDING, self
+        if ctx.time < self.after:
+            return Pending(self.after), self
         half = Invocation("half", self.keys[self.n % len(self.keys)], self.first + self.n)
-        return half, replace(self, n=self.n + 1)
+        return half, replace(self, n=self.n + 1, after=ctx.time + self.gap)
 
     def update(self, ctx: Context, event: Op) -> Generator:
         if event.type == INVOKE:
             return self
-        if event.f == "end":
-            return replace(self, busy=self.busy - {event.value})
         if event.f == "half" and event.type == OK and "half" in event.extra:
             identity = event.value[1]
             return self._with(identity, event.extra) if self._decided(identity).at_once else self
         if event.f == "check":
             after = replace(self, asking=False)
-            if event.type != OK or type(event.value) is not int or event.value in self.busy:
+            if event.type != OK or type(event.value) is not int:
                 return after
             return after._with(event.value, {**event.extra, "asked_by": event.extra["node"]})
         return self
@@ -137,7 +144,7 @@ class Transacting(Generator):
             return self
         extra = {"as": answer, **{name: of[name] for name in ("half", "asked_by") if name in of}}
         end = Invocation("end", self.keys[(identity - 1) % PHASE % len(self.keys)], identity, extra)
-        return replace(self, due=(*self.due, end), busy=self.busy | {identity})
+        return replace(self, due=(*self.due, end))
 
 
 class TransactionWorkload(LogWorkload):
@@ -170,13 +177,14 @@ class TransactionWorkload(LogWorkload):
 
     def generator(self, rng: Random, phase: str) -> Generator:
         rate = self.plan.rate or self.default_rate
-        return self._with_polls(rate, Transacting(self.places.keys, next(self._phases) * PHASE + 1))
+        gap = int(SECOND / (rate * HALF_SHARE))
+        return self._with_polls(rate, Transacting(self.places.keys, next(self._phases) * PHASE + 1, gap))
 
     def final(self, keys: Sequence[str], nodes: Sequence[str]) -> Generator:
         """Answers until the last question must have come, then every queue of every replica."""
         wait = TIMEOUT_S + 2 * INTERVAL_S + 2 * self.options.late_after
         rate = self.plan.rate or self.default_rate
-        answers = gen.rate(rate, Transacting(self.places.keys, 0, sending=False))
+        answers = gen.rate(rate, Transacting(self.places.keys, 0, None))
         return gen.phases(
             gen.clients(gen.time_limit(wait, self._with_polls(rate, answers))), super().final(keys, nodes)
         )
@@ -292,8 +300,8 @@ class TransactionOps(BrokerClient):
         group = next((g for g, nodes in self.places.groups.items() if question.node in nodes), None)
         extra: dict[str, Any] = {"node": question.node, "group": group, "half": _named(question.half)}
         extra["waited_ms"] = int(waited * 1000)
-        if question.older:
-            extra["older"] = question.older
+        if question.replaces:
+            extra["replaces"] = question.replaces
         return Completion("ok", shown_id(question.message), extra=extra)
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter, deque
+from dataclasses import replace
 from random import Random
 from typing import Any
 
@@ -25,7 +26,7 @@ from results.history import History
 from results.op import Op
 from results.record import RunRecord
 from results.verdict import Judgement, Verdict
-from workloads.asked import AskedProducer
+from workloads.asked import SAME_ROUND_S, AskedProducer
 from workloads.log import PHASE
 from workloads.places import Queue, TopicLayout
 from workloads.transaction import INTERVAL_S, TIMEOUT_S, Decision, Transacting, TransactionWorkload
@@ -165,9 +166,9 @@ def test_good_brokers_raise_no_alarm() -> None:
         judgement = judged(workload, play(workload, Brokers(Random(seed), trouble=0.03 * seed)))
         assert judgement.verdict == Verdict.VALID, (seed, judgement.reason)
         figures = next(r.stats for r in judgement.results if r.checker == "transactions")
-        assert figures["committed"] > 300
-        assert figures["rolled_back"] > 100
-        assert figures["asked"] > 100
+        assert figures["committed"] > 200
+        assert figures["rolled_back"] > 60
+        assert figures["asked"] > 60
         assert figures["most_copies"] == 1
 
 
@@ -198,22 +199,18 @@ def test_a_decision_depends_on_the_message_alone() -> None:
     }
 
 
-def test_a_question_about_what_is_being_ended_waits() -> None:
-    keys = ["t:a:0"]
+def test_every_question_is_answered_where_it_came_from() -> None:
     asked = Op(0, 0, 0, "ok", "check", None, 4, None, {"node": "n4", "half": [7, 8, "x"]})
-    ctx = None
-    transacting = Transacting(keys, 1).update(ctx, asked)  # type: ignore[arg-type]
+    ctx: Any = None
+    transacting = Transacting(["t:a:0"], 1, None).update(ctx, asked).update(ctx, asked)
     assert isinstance(transacting, Transacting)
-    (end,) = transacting.due
+    (end, again) = transacting.due
     assert (end.f, end.key, end.value) == ("end", "t:a:0", 4)
     assert end.extra == {"as": "commit", "half": [7, 8, "x"], "asked_by": "n4"}
-    again = transacting.update(ctx, asked)  # type: ignore[arg-type]
-    assert isinstance(again, Transacting)
-    assert len(again.due) == 1
-    done = again.update(ctx, Op(0, 0, 0, "fail", "end", "t:a:0", 4))  # type: ignore[arg-type]
-    later = done.update(ctx, asked)  # type: ignore[arg-type]
-    assert isinstance(later, Transacting)
-    assert len(later.due) == 2
+    assert again == end
+    never = Transacting(["t:a:0"], 1, None).update(ctx, replace(asked, value=32))
+    assert isinstance(never, Transacting)
+    assert never.due == ()
 
 
 def test_too_few_clients_are_refused() -> None:
@@ -221,7 +218,7 @@ def test_too_few_clients_are_refused() -> None:
         TransactionWorkload(Plan(workload="transaction", concurrency=2))
 
 
-def test_the_newest_question_replaces_the_older_one() -> None:
+def test_a_question_of_the_next_round_replaces_the_one_before() -> None:
     def question(place: int, transaction: str = "X") -> Frame:
         ext = {"tranStateTableOffset": str(place), "commitLogOffset": "44", "transactionId": transaction}
         return Frame(39, 2, flag=2, ext=ext, body=stored(b"1", topic="t"))
@@ -232,14 +229,17 @@ def test_the_newest_question_replaces_the_older_one() -> None:
         for frame in (question(3), question(5, "Y"), question(4), Frame(40, 1, flag=2), Frame(39, 2)):
             producer.hear("n1", frame)
         producer.hear("n4", question(3))
-        taken = [await producer.take(0.01) for _ in range(4)]
-        found = [(q.node, q.half.transaction_id, q.half.table_offset, q.older) for q in taken if q is not None]
-        assert found == [("n1", "Y", 5, 0), ("n1", "X", 4, 1), ("n4", "X", 3, 0)]
-        assert taken[3] is None
+        await asyncio.sleep(SAME_ROUND_S + 1)
+        producer.hear("n1", question(6))
+        producer.hear("n1", question(7))
+        taken = [await producer.take(0.01) for _ in range(5)]
+        found = [(q.node, q.half.transaction_id, q.half.table_offset, q.replaces) for q in taken if q is not None]
+        assert found == [("n1", "Y", 5, 0), ("n4", "X", 3, 0), ("n1", "X", 6, 2), ("n1", "X", 7, 0)]
+        assert taken[4] is None
         assert producer.nonsense == 1
         waiting = asyncio.create_task(producer.take(5))
         await asyncio.sleep(0.01)
         producer.hear("n1", question(6))
         assert (await waiting) is not None
 
-    asyncio.run(test())
+    virtual_time.run(test())
