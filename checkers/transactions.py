@@ -207,6 +207,10 @@ class _Duty:
         for t in everyone:
             of.setdefault(group_of(str(t.half.invoke.key)), []).append(t.half)
         self._refused = {group: self._refusals(halves) for group, halves in of.items()}
+        self._last_ack = {
+            group: max((half.end or 0 for half in halves if half.outcome == OK), default=0)
+            for group, halves in of.items()
+        }
         checks = [c for c in run.history.clients.calls if c.invoke.f == "check" and c.end is not None]
         self.heard_until = max((c.end or 0 for c in checks if c.outcome == OK), default=0)
         """Until when somebody was there to be asked."""
@@ -233,9 +237,14 @@ class _Duty:
 
     def longest(self, start: int, end: int, group: str | None) -> tuple[int, int]:
         """The longest time between two moments in which a question was owed without a break."""
-        breaks = (t for times in (self.edges, self._unserved, self._refused.get(group, [])) for t in times)
+        refused = self._refused.get(group, [])
+        if not self.served:
+            end = min(end, self._unserved[-1])  # nobody serves any more
+        elif refused and refused[-1] > self._last_ack.get(group, 0):
+            end = min(end, refused[-1])
+        breaks = (t for times in (self.edges, self._unserved, refused) for t in times)
         points = sorted({start, end, *(t for t in breaks if start < t < end)})
-        spans = [(a, b) for a, b in pairwise(points) if not self._all_impaired(group, (a + b) // 2)]
+        spans = [(a, b) for a, b in pairwise(points) if b <= end and not self._all_impaired(group, (a + b) // 2)]
         return max(spans, key=lambda span: span[1] - span[0], default=(start, start))
 
     def is_settled(self, due: int, by: int) -> bool:

@@ -293,6 +293,20 @@ def test_a_master_that_serves_nobody_owes_nothing() -> None:
     assert names([it.result()]) == set()
 
 
+@pytest.mark.parametrize("both", [True, False])
+def test_after_the_last_refusal_nothing_is_owed(both: bool) -> None:
+    """No master serves at the end, or none of the group: without new half messages nothing would show that it does."""
+    it = story(90)
+    it.half(9, 1)
+    for n in range(40):
+        for queue in QUEUES:
+            identity = 1000 * (1 + (queue == "t:b:0")) + n
+            refused = n >= 12 and (both or queue == "t:a:0")
+            it.half(n + 0.2, identity, "fail" if refused else "ok", queue=queue)
+            it.end(n + 0.4, identity, "rollback", "info")
+    assert names([it.result()]) == set()
+
+
 def twice(it: Story, first: float, again: float, node: str = "n4", type_: OpType = "ok") -> None:
     """Message 1: committed, asked about again by b's master, committed there as well."""
     it.half(first - 0.1, 1)
