@@ -58,6 +58,7 @@ class BrokerClient:
         self._beliefs = beliefs
         """Group -> node. The thread's, so that a process that ends leaves its belief to the next one."""
         self._doubts: dict[str, str] = {}
+        self._looked: dict[str, float] = {}
         self._refused = False
         self._links: dict[str, Broker] = {}
         self._former: list[Broker] = []
@@ -120,6 +121,16 @@ class BrokerClient:
             if believed is not None:
                 self._beliefs[group] = believed
         return believed
+
+    def look_again(self, group: str, every_s: float) -> None:
+        """Have the next `master` ask, if `look_again` did not so shortly before."""
+        now = asyncio.get_running_loop().time()
+        if now - self._looked.get(group, float("-inf")) < every_s:
+            return
+        self._looked[group] = now
+        believed = self._beliefs.pop(group, None)
+        if believed is not None:
+            self._doubts[group] = believed
 
     async def pause(self) -> None:
         """A moment, if the last answer was a refusal."""

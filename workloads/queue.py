@@ -39,6 +39,12 @@ POP_BATCH: Final = 8
 """Messages of one pop: few, so that their acknowledgements come well within the time they are invisible."""
 
 
+ROUTE_S: Final = 5.0
+"""A slave that acted for its master pops and acknowledges also afterwards, and never sends a client away. So who pops
+looks at the routes again and again, as all clients do (RocketMQ's own every 30 s).
+"""
+
+
 @dataclass(frozen=True)
 class QueueOptions(LogOptions):
     """The options of the workload."""
@@ -142,6 +148,8 @@ class QueueOps(BrokerClient):
         queue, group = queue_of(op.key), op.extra["group"]
         extra: dict[str, Any] = {"group": group}
         await self.pause()
+        if op.f == "pop" and not self.places.controllers:
+            self.look_again(queue.group, ROUTE_S)
         node = await self.master(queue.group)
         if node is None:
             self.learn(queue.group, "", Outcome("fail", ""))

@@ -18,6 +18,7 @@ from workloads.asked import AskedProducer
 from workloads.log import LogOps
 from workloads.masters import Masters
 from workloads.places import Queue, TopicLayout
+from workloads.queue import ROUTE_S, QueueOps
 from workloads.transaction import TransactionOps
 
 KEY = "t:a:0"
@@ -271,3 +272,23 @@ def test_a_transaction_is_opened_asked_about_and_ended() -> None:
     (end,) = (frame for frame in heard if frame.code == 37)
     assert (end.ext["commitOrRollback"], end.ext["fromTransactionCheck"]) == ("8", "true")
     assert (end.ext["tranStateTableOffset"], end.ext["commitLogOffset"], end.ext["producerGroup"]) == ("3", "44", "p")
+
+
+def test_who_pops_looks_for_the_master_again() -> None:
+    """n1, a slave that acted, answers all the same; after a while the routes name n2."""
+    nodes: list[Any] = []
+    masters = Named("n1", "n2")
+
+    async def test() -> None:
+        async with AsyncExitStack() as stack:
+            server = ToyServer(code=210)
+            at = {name: await stack.enter_async_context(serving(server)) for name in ("n1", "n2")}
+            client = QueueOps(places(at), masters, {}, LONG, True)
+            for since in (0, 0, ROUTE_S):
+                client._looked = {group: looked - since for group, looked in client._looked.items()}
+                pop = op("pop", None, group="g", invisible_ms=1000, wait_s=0)
+                nodes.append((await client.invoke(pop)).extra["node"])
+            await client.close()
+
+    run(test)
+    assert (nodes, masters.asked) == (["n1", "n1", "n2"], 2)
