@@ -2,7 +2,8 @@
 
 All histories share one table, and lie one behind the other in arrays (`Packed`). What the fast path does not decide -
 too hard, too wide, a model without a closed table - goes through the same `decide` as a single history, so that both
-ways give the same verdict. So do histories that have nothing in common (`Apart`).
+ways give the same verdict: behind the small tries, if they were made here with the same end. So do histories that have
+nothing in common (`Apart`).
 """
 
 from __future__ import annotations
