@@ -27,8 +27,9 @@ from results.verdict import Verdict
 if TYPE_CHECKING:
     from checkers.linearizability.compiled.searches import Compiled
 
-_TRIED, _A_STEP = 1 << 24, 64
-"""Bytes: what the rows of a try take at most, with all that a single search has beside them; and more a step."""
+_TRY_BYTES: Final = 1 << 24
+_TRY_STEP_BYTES: Final = 64
+"""With so much memory, and so much more for each of its steps, a try of a batch ends as it would here."""
 
 _ILLUSTRATED: Final = 2_000
 """Events of a history that the plain search goes through again."""
@@ -52,7 +53,7 @@ def decide(
         return _replayed(problem, _each(problem, several, budget, portfolio))
     allowed = budget.steps + budget.per_event * len(problem.events)
     # (With more steps, or with more memory, than is allowed here, they may have got further.)
-    spent, passed = tried if 0 < tried[0] < min(allowed, (budget.memory - _TRIED) // _A_STEP) else (0, NONE)
+    spent, passed = tried if 0 < tried[0] < min(allowed, (budget.memory - _TRY_BYTES) // _TRY_STEP_BYTES) else (0, NONE)
     furthest = Outcome(Verdict.UNKNOWN, "none", 0)
     for run, steps in _stages(problem, allowed, THOROUGH if spent else portfolio):
         meter = Meter(min(steps, allowed - spent), budget.memory)
