@@ -59,14 +59,14 @@ class Apart:
 class BatchResult:
     """verdict      INVALID, VALID or UNKNOWN a history; UNKNOWN too where it has no op at all: nothing was checked.
     failing_op   as that of a single check (`LinearResult`), or NONE.
-    work         steps spent in all.
+    work         steps spent on each, whoever decided it.
 
     The fast path keeps no orders: `witness` finds one when it is asked for.
     """
 
     verdict: Bytes
     failing_op: Longs
-    work: int
+    work: Longs
     packed: Packed | Apart = field(repr=False)
     budget: Budget = field(repr=False)
 
@@ -113,7 +113,7 @@ def check_batch(
     if jit.enabled() and len(packed):
         _walk(packed, budget, verdict, failing, work)
     _search(packed, budget, verdict, failing, work)
-    return BatchResult(verdict, failing, int(work.sum()), packed, budget)
+    return BatchResult(verdict, failing, work, packed, budget)
 
 
 def _walk(packed: Packed | Apart, budget: Budget, verdict: Bytes, failing: Longs, work: Longs) -> None:
