@@ -2,7 +2,8 @@
 
 All histories share one table, and lie one behind the other in arrays (`Packed`). What the fast path does not decide -
 too hard, too wide, a model without a closed table - goes through the same `decide` as a single history, so that both
-ways give the same verdict. So do histories that have nothing in common (`Apart`).
+ways give the same verdict: behind the small tries, if they were made here with the same end. So do histories that have
+nothing in common (`Apart`).
 """
 
 from __future__ import annotations
@@ -58,14 +59,14 @@ class Apart:
 class BatchResult:
     """verdict      INVALID, VALID or UNKNOWN a history; UNKNOWN too where it has no op at all: nothing was checked.
     failing_op   as that of a single check (`LinearResult`), or NONE.
-    work         steps spent in all.
+    work         steps spent on each, whoever decided it.
 
     The fast path keeps no orders: `witness` finds one when it is asked for.
     """
 
     verdict: Bytes
     failing_op: Longs
-    work: int
+    work: Longs
     packed: Packed | Apart = field(repr=False)
     budget: Budget = field(repr=False)
 
@@ -108,46 +109,42 @@ def check_batch(
         packed = pack(histories, model)
     verdict = np.full(len(packed), UNKNOWN, np.uint8)
     failing = np.full(len(packed), NONE, np.int64)
-    work = 0
+    work = np.zeros(len(packed), np.int64)
     if jit.enabled() and len(packed):
-        work = _walked(packed, budget, verdict, failing)
-    work += _searched(packed, budget, verdict, failing)
+        _walk(packed, budget, verdict, failing, work)
+    _search(packed, budget, verdict, failing, work)
     return BatchResult(verdict, failing, work, packed, budget)
 
 
-def _walked(packed: Packed | Apart, budget: Budget, verdict: Bytes, failing: Longs) -> int:
-    """What compiled loops decide. Returns the work."""
+def _walk(packed: Packed | Apart, budget: Budget, verdict: Bytes, failing: Longs, work: Longs) -> None:
+    """What compiled loops decide, or tried (`walk_packed`)."""
     if isinstance(packed, Apart):
         from checkers.linearizability.compiled.kv_batch import walk_keys
 
-        return walk_keys(packed.histories, budget.memory, verdict, failing)
+        return walk_keys(packed.histories, budget.memory, verdict, failing, work)
     from checkers.linearizability.compiled.batch_kernel import walk_packed
 
     dense = enumerate_states(packed.table, max_cells=MAX_CELLS)
-    if dense is None:
-        return 0
-    work = walk_packed(packed, dense, budget.memory, verdict, failing)
+    if dense is not None:
+        walk_packed(packed, dense, budget.memory, verdict, failing, work)
     if (verdict == INVALID).any():
         packed.table.insist_on_known()
-    return work
 
 
-def _searched(packed: Packed | Apart, budget: Budget, verdict: Bytes, failing: Longs) -> int:
-    """What is undecided goes through the whole portfolio. Returns the work."""
-    work = 0
+def _search(packed: Packed | Apart, budget: Budget, verdict: Bytes, failing: Longs, work: Longs) -> None:
+    """What is undecided goes through the portfolio, but for what was tried."""
     for history in np.nonzero(verdict == UNKNOWN)[0]:
         problem = packed.problem(int(history))
         if not problem.kind:
             continue
         problem.table.settle()
-        outcome = decide(problem, budget)
-        work += outcome.work
-        verdict[history] = VERDICTS.index(outcome.verdict)
+        tried = int(work[history]), problem.ret[failing[history]]
+        outcome = decide(problem, budget, tried=tried)
+        verdict[history], failing[history], work[history] = VERDICTS.index(outcome.verdict), NONE, outcome.work
         if outcome.verdict == Verdict.INVALID:
             # As a single check names it.
             at = earliest(problem, outcome, budget)
             failing[history] = problem.source[problem.events[at] >> 1]
-    return work
 
 
 __all__ = ["INVALID", "UNKNOWN", "VALID", "VERDICTS", "BatchResult", "Packed", "check_batch", "pack"]

@@ -18,7 +18,7 @@ from checkers.linearizability.history.table import Table
 from checkers.linearizability.outcome import Outcome
 from checkers.linearizability.search.cegar import FREE, Groups, Use, by_target, refine
 from checkers.linearizability.search.jit_linearization import JustInTime
-from checkers.linearizability.search.portfolio import CEGAR, JIT, PORTFOLIO, STATE_FLOW, WGL, Stage, schedule
+from checkers.linearizability.search.portfolio import CEGAR, JIT, PORTFOLIO, STATE_FLOW, THOROUGH, WGL, Stage, schedule
 from checkers.linearizability.search.state_flow import state_flow
 from checkers.linearizability.search.wgl import wgl
 from checkers.linearizability.witness import FAILED_REPLAY, verify_witness
@@ -27,6 +27,10 @@ from results.verdict import Verdict
 if TYPE_CHECKING:
     from checkers.linearizability.compiled.searches import Compiled
 
+_TRY_BYTES: Final = 1 << 24
+_TRY_STEP_BYTES: Final = 64
+"""With so much memory, and so much more for each of its steps, a try of a batch ends as it would here."""
+
 _ILLUSTRATED: Final = 2_000
 """Events of a history that the plain search goes through again."""
 
@@ -34,22 +38,29 @@ Search = Callable[[Meter], Outcome]
 """A search of some problem."""
 
 
-def decide(problem: Problem, budget: Budget, portfolio: Sequence[Stage] = PORTFOLIO) -> Outcome:
-    """Valid (with a witness that was replayed), invalid, or unknown. `work` is that of all stages together."""
+def decide(
+    problem: Problem, budget: Budget, portfolio: Sequence[Stage] = PORTFOLIO, tried: tuple[int, int] = (0, NONE)
+) -> Outcome:
+    """Valid (with a witness that was replayed), invalid, or unknown. `work` is that of all stages together.
+
+    tried  the steps that all small tries took in vain already, or 0; and `Outcome.passed` of them.
+    """
     special = monitor(problem)
     if special is not None:
         return _replayed(problem, special)
     several = partition(problem)
     if several:
         return _replayed(problem, _each(problem, several, budget, portfolio))
-    spent, passed, allowed = 0, NONE, budget.steps + budget.per_event * len(problem.events)
+    allowed = budget.steps + budget.per_event * len(problem.events)
+    # (With more steps, or with more memory, than is allowed here, they may have got further.)
+    spent, passed = tried if 0 < tried[0] < min(allowed, (budget.memory - _TRY_BYTES) // _TRY_STEP_BYTES) else (0, NONE)
     furthest = Outcome(Verdict.UNKNOWN, "none", 0)
-    for run, steps in _stages(problem, allowed, portfolio):
+    for run, steps in _stages(problem, allowed, THOROUGH if spent else portfolio):
         meter = Meter(min(steps, allowed - spent), budget.memory)
         outcome = run(meter)
         spent += outcome.work
         if outcome.verdict != Verdict.UNKNOWN:
-            return _replayed(problem, replace(outcome, work=spent, passed=passed))
+            return _replayed(problem, replace(outcome, work=spent, passed=max(passed, outcome.passed)))
         passed = max(passed, outcome.position, outcome.passed)
         # (How far CEGAR came says nothing, and it does not tell.)
         if outcome.position >= furthest.position:

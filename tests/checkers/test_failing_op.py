@@ -11,9 +11,11 @@ from models_at_work import WORK, falsified, lived, told
 from tiny_histories import brute_force, problems
 from tiny_histories import told as told_problem
 
+from benchmarks.checker.families import Shape, packed, register
 from checkers.linearizability import Budget, CasRegister, Problem, Set, check, encode
 from checkers.linearizability.batch import check_batch
 from checkers.linearizability.budget import Meter
+from checkers.linearizability.compiled.searches import Compiled
 from checkers.linearizability.decide import cegar, decide
 from checkers.linearizability.evidence.explain import earliest, explain
 from checkers.linearizability.outcome import Outcome
@@ -45,6 +47,28 @@ def test_a_stage_that_notices_late_is_told_the_first(search: Search) -> None:
         assert explained.op in explained.core.ops
     assert found > 100
     assert late > 0 or search is cegar, "no stage was late: nothing was tested"
+
+
+def test_cegar_tells_how_far_an_order_was_left() -> None:
+    """Most often up to the return that it names, so that nothing has to be decided to see that it is the first."""
+    named = late = 0
+    for seed in range(400):
+        rng = Random(f"left/{seed}")
+        unknown = rng.randrange(2, 9)
+        shape = Shape(30 + rng.randrange(30), 5, values=4, unknown=unknown, late=True, broken=True)
+        rows = register(rng, shape)
+        problem = packed(CasRegister(), [rows]).problem(0)
+        fast = Compiled.of(problem)
+        assert fast is not None
+        outcome, whole = fast.cegar(Meter(10**7, 10**8)), fast.just_in_time(Meter(10**7, 10**8))
+        assert outcome.verdict == whole.verdict
+        if outcome.verdict == Verdict.INVALID:
+            named += outcome.passed == whole.position
+            late += outcome.position > whole.position
+            assert outcome.passed <= whole.position, seed
+            assert earliest(problem, outcome, Budget()) == whole.position
+    assert named > 100
+    assert late > 5, "no order that is none was left: nothing was tested"
 
 
 def test_without_steps_for_it_the_op_stays() -> None:

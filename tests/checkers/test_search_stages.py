@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 from tiny_histories import FAMILIES, brute_force, problems, told
 
-from benchmarks.checker.families import Row, Shape
-from benchmarks.checker.nasty import Nasty, lived, storm, swaps
-from checkers.linearizability import Budget, CasRegister, Problem, Transition, verify_witness
+from benchmarks.checker.families import Row, Shape, packed
+from benchmarks.checker.nasty import Nasty, late, lived, storm, swaps
+from checkers.linearizability import Budget, CasRegister, Problem, Transition, batch, verify_witness
 from checkers.linearizability.budget import Meter
 from checkers.linearizability.closed_table import enumerate_states
 from checkers.linearizability.compiled.code_cache import ensure
@@ -25,10 +25,11 @@ from checkers.linearizability.compiled.workspace import Workspace
 from checkers.linearizability.decide import cegar, decide
 from checkers.linearizability.evidence.core import core_of
 from checkers.linearizability.history.columns import columns
-from checkers.linearizability.history.events import NEVER
+from checkers.linearizability.history.events import NEVER, NONE
 from checkers.linearizability.history.table import Table
 from checkers.linearizability.outcome import Outcome
 from checkers.linearizability.search.cegar import FREE, by_target, overdrawn
+from checkers.linearizability.search.portfolio import JIT, PORTFOLIO, THOROUGH, WGL, Stage
 from checkers.linearizability.search.state_flow import _Flows, state_flow
 from results.verdict import Verdict
 
@@ -177,6 +178,55 @@ def test_a_check_does_not_depend_on_what_was_checked_before() -> None:
     assert {outcome.verdict for outcome in alone} == {Verdict.VALID, Verdict.INVALID, Verdict.UNKNOWN}
     assert in_a_new_thread(lambda: told_of(cases)) == alone
     assert in_a_new_thread(lambda: told_of(cases[::-1])) == alone[::-1]
+
+
+@pytest.mark.parametrize("unknown", [False, True])
+def test_a_batch_tries_what_comes_first(unknown: bool) -> None:
+    """One try of each search, and all that comes behind them is thorough."""
+    own = [stage for stage in PORTFOLIO if stage.unknown in (None, unknown)]
+    assert [stage.search for stage in own[:2]] == [WGL, JIT]
+    assert own[2:] == [stage for stage in THOROUGH if stage.unknown in (None, unknown)]
+
+
+ALL_ALLOWED, LESS_THAN_TRIED = Budget(), Budget(steps=25_000, per_event=0)
+LITTLE_MEMORY = Budget(memory=1 << 20)
+
+
+@pytest.mark.parametrize("budget", [ALL_ALLOWED, LESS_THAN_TRIED, LITTLE_MEMORY], ids=str)
+def test_a_search_goes_on_where_the_batch_gave_up(budget: Budget, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It ends as one from the beginning does: verdict, evidence and work. Not where that could not try as much."""
+    decider = importlib.import_module(decide.__module__)
+    stages, went_on, ended = decider._stages, [], set()
+
+    def noted(problem: Problem, allowed: int, portfolio: Sequence[Stage]) -> Any:
+        went_on.append(portfolio is THOROUGH)
+        return stages(problem, allowed, portfolio)
+
+    def twice(problem: Problem, budget: Budget, tried: tuple[int, int]) -> Outcome:
+        outcome, whole = decide(problem, budget, tried=tried), decide(problem, budget)
+        assert (outcome.verdict, outcome.work) == (whole.verdict, whole.work)
+        # (Of what ran out, a batch tells nothing.)
+        assert outcome == whole or outcome.verdict == Verdict.UNKNOWN
+        ended.add(outcome.verdict)
+        return outcome
+
+    monkeypatch.setattr(decider, "_stages", noted)
+    monkeypatch.setattr(batch, "decide", twice)
+    monkeypatch.setattr(batch, "earliest", lambda problem, outcome, budget: outcome.position)
+    for broken in (False, True):
+        shapes = (
+            Shape(120, 8, unknown=20, late=True, broken=broken),
+            Shape(250, 10, values=None, unknown=20, late=True, broken=broken),
+            Shape(500, 50, broken=broken),
+        )
+        known = [nasty for shape in shapes for nasty in lived(shape)]
+        for nasty in (*known, late(40, broken), swaps(20, broken), storm(24, broken)):
+            found = batch.check_batch(packed(CasRegister(), [nasty.rows]), budget=budget)
+            assert (found.failing_op[0] != NONE) == (found[0] == Verdict.INVALID)
+    assert {Verdict.VALID, Verdict.INVALID} <= ended or budget == LESS_THAN_TRIED
+    # (Every other one is the whole.)
+    assert set(went_on[::2]) == {ALL_ALLOWED: {True}, LESS_THAN_TRIED: {True, False}, LITTLE_MEMORY: {False}}[budget]
+    assert not any(went_on[1::2])
 
 
 def test_a_walk_ends_at_the_same_row_however_large_the_workspace_is() -> None:

@@ -1,7 +1,7 @@
 """A batch, compiled: order the events of a history, walk, write verdict and failing op down, next.
 
 A history gets the first row of WGL and the first of just-in-time linearization that there are for it in the portfolio.
-Harder ones go through all of it, one by one (`batch`).
+Harder ones go through the rest of it, one by one (`batch`).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from checkers.linearizability.closed_table import enumerate_states
 from checkers.linearizability.compiled.code_cache import Part, ensure
 from checkers.linearizability.compiled.configurations import LIMIT
 from checkers.linearizability.compiled.jit import compiled, loop
-from checkers.linearizability.compiled.kernel import INVALID, POSITION, SPENT, VALID, WORK, Space, walk
+from checkers.linearizability.compiled.kernel import INVALID, POSITION, SPENT, TOO_BIG, VALID, WORK, Space, walk
 from checkers.linearizability.compiled.open_ops import lay_out
 from checkers.linearizability.compiled.searches import SEARCH, small_history
 from checkers.linearizability.compiled.wgl_kernel import search
@@ -102,7 +102,10 @@ def room(ops: int) -> Room:
 def judge(
     kind: Ints, call: Longs, ret: Longs, dense: Dense, group: Ints, place: Room, space: Space, rows: int, quick: Longs
 ) -> int:
-    """VALID, INVALID or SPENT; `space.told` as a walk fills it. `quick`: `quick_steps`. A history has an op."""
+    """VALID, INVALID, SPENT (in both searches) or TOO_BIG. `quick`: `quick_steps`. A history has an op.
+
+    `space.told` as a walk fills it, but with the work of both searches, and with the event that the better one reached.
+    """
     told = space.told
     told[WORK] = 0
     count = _order(kind, call, ret, dense, place)
@@ -112,41 +115,46 @@ def judge(
         if not event & 1 and columns.ret[event >> 1] == NEVER:
             unknown = 1
     steps = quick[unknown]
-    if count <= steps[2] and search(columns, dense, steps[0] + steps[1] * count, place.order)[0] == VALID:
-        told[WORK] = count
-        return VALID
+    deep = reached = 0
+    if count <= steps[2]:
+        found, deep, reached = search(columns, dense, steps[0] + steps[1] * count, place.order)
+        if found == VALID:
+            told[WORK] = deep
+            return VALID
     layout = lay_out(columns, group)
     limit = min(rows, rows * BATCH_WORDS // layout.width)
     if limit < _FEW_ROWS:
-        return SPENT
+        return TOO_BIG
     for some in (space.front, space.todo, space.passed):
         some.links[LIMIT] = limit
     code = walk(columns, dense, layout, 0, steps[3] + steps[4] * count, space)
-    return code if code in (VALID, INVALID) else SPENT
+    told[WORK] += deep
+    if code == SPENT:
+        told[POSITION] = max(told[POSITION], reached)
+    return int(code)
 
 
 @compiled
 def _judge_all(
     kind: Ints, call: Longs, ret: Longs, first: Longs, source: Longs, dense: Dense, space: Space, rows: int,
-    quick: Longs, verdict: Bytes, failing: Longs,
-) -> int:  # fmt: skip
-    """Judges every history; `verdict` and `failing` stay as they are where that decides nothing. Returns the work."""
+    quick: Longs, verdict: Bytes, failing: Longs, work: Longs,
+) -> None:  # fmt: skip
+    """Judges every history, see `walk_packed`."""
     longest = 0
     for history in range(first.shape[0] - 1):
         longest = max(longest, first[history + 1] - first[history])
     place, group = room(longest), np.arange(dense.flags.shape[0], dtype=np.int32)
-    work = 0
     for history in range(first.shape[0] - 1):
         begin, end = first[history], first[history + 1]
         if begin == end:
             continue
         code = judge(kind[begin:end], call[begin:end], ret[begin:end], dense, group, place, space, rows, quick)
-        work += space.told[WORK]
-        if code != SPENT:
-            verdict[history] = code
-        if code == INVALID:
-            failing[history] = source[begin + (place.events[space.told[POSITION]] >> 1)]
-    return work
+        if code == TOO_BIG:
+            continue
+        verdict[history], work[history] = code, space.told[WORK]
+        if code != VALID:
+            op = place.events[space.told[POSITION]] >> 1
+            failing[history] = source[begin + op] if code == INVALID else op
 
 
 @cache
@@ -163,8 +171,11 @@ def quick_steps() -> Longs:
     return np.array(rows, np.int64)
 
 
-def walk_packed(packed: Packed, dense: Dense, memory: int, verdict: Bytes, failing: Longs) -> int:
-    """Fills what it decides and returns the work. `memory`: bytes. Raises ValueError for what cannot be a batch."""
+def walk_packed(packed: Packed, dense: Dense, memory: int, verdict: Bytes, failing: Longs, work: Longs) -> None:
+    """Fills verdict, failing op and work of what it decides. Where both searches used up their steps, `verdict` is
+    SPENT, and `failing` the history's own number of the op at whose return the better one gave up. What was too large
+    for this stays as it is. `memory`: bytes. Raises ValueError for what cannot be a batch.
+    """
     if len(packed.kind) and not 0 <= int(packed.kind.min()) <= int(packed.kind.max()) < dense.step.shape[1]:
         raise ValueError("a packed op has a kind that its table does not know")
     if (packed.ret < packed.call).any():
@@ -172,7 +183,7 @@ def walk_packed(packed: Packed, dense: Dense, memory: int, verdict: Bytes, faili
     ensure(BATCH)
     space, rows = workspace().prepare(dense.step.shape[0], memory)
     ops = packed.kind, packed.call, packed.ret, packed.first, packed.source
-    return int(_judge_all(*ops, dense, space, rows, quick_steps(), verdict, failing))
+    _judge_all(*ops, dense, space, rows, quick_steps(), verdict, failing, work)
 
 
 def _run_batch() -> None:
@@ -180,7 +191,7 @@ def _run_batch() -> None:
     dense = enumerate_states(packed.table)
     if dense is None:
         raise AssertionError("a register of two values has a closed table")
-    walk_packed(packed, dense, 1 << 26, np.zeros(1, np.uint8), np.full(1, NONE, np.int64))
+    walk_packed(packed, dense, 1 << 26, np.zeros(1, np.uint8), *np.full((2, 1), NONE, np.int64))
 
 
 BATCH: Final = Part("batch", _run_batch, 20, SEARCH)

@@ -212,14 +212,13 @@ def _in_order(events: Ints, call: Longs, ret: Longs) -> bool:
 @compiled
 def _judge_keys(
     ops: Longs, first: Longs, characters: Characters, sizes: Longs, fs: Bytes, kinds: Longs, space: Space, rows: int,
-    quick: Longs, verdict: Bytes, failing: Longs,
-) -> int:  # fmt: skip
-    """Judges every key as `batch_kernel` does a history. `sizes`: of the strings. Returns the work."""
+    quick: Longs, verdict: Bytes, failing: Longs, work: Longs,
+) -> None:  # fmt: skip
+    """Judges every key as `batch_kernel` does a history. `sizes`: of the strings."""
     at = np.zeros(len(sizes) + 1, np.int64)
     at[1:] = np.cumsum(sizes)
     texts = Texts(characters, at)
     place, group = room(np.max(first[1:] - first[:-1])), np.arange(np.max(kinds[1:] - kinds[:-1]), dtype=np.int32)
-    work = 0
     for key in range(len(first) - 1):
         low, high = kinds[key], kinds[key + 1]
         own = ops[3 * first[key] : 3 * first[key + 1]]
@@ -230,31 +229,26 @@ def _judge_keys(
             continue
         kind, call, ret = own[::3].astype(np.int32), own[1::3].copy(), own[2::3].copy()
         code = judge(kind, call, ret, dense, group[: high - low], place, space, rows, quick)
-        work += space.told[WORK]
-        if not _in_order(place.events[: 2 * len(ret) - (ret == NEVER).sum()], call, ret):
+        if code >= SPENT or not _in_order(place.events[: 2 * len(ret) - (ret == NEVER).sum()], call, ret):
             continue
-        if code != SPENT:
-            verdict[key] = code
+        verdict[key], work[key] = code, space.told[WORK]
         if code == INVALID:
             failing[key] = call[place.events[space.told[POSITION]] >> 1]
-    return work
 
 
-def walk_keys(histories: Sequence[Sequence[Call]], memory: int, verdict: Bytes, failing: Longs) -> int:
-    """`batch_kernel.walk_packed` for keys of `KV`."""
+def walk_keys(histories: Sequence[Sequence[Call]], memory: int, verdict: Bytes, failing: Longs, work: Longs) -> None:
+    """`batch_kernel.walk_packed` for keys of `KV`. Nothing stays of those that it does not decide."""
     ensure(KEYS)
-    work = 0
     for batch in _batches(histories):
         space, rows = workspace().prepare(MAX_STATES, memory)
         first = np.array(batch.first)
         characters = np.frombuffer("".join(batch.strings).encode("utf-32-le", "surrogatepass"), np.uint32)
         sizes = np.array(list(map(len, batch.strings)))
         own = slice(batch.begin, batch.begin + len(first) - 1)
-        work += _judge_keys(
+        _judge_keys(
             np.array(batch.ops), first, characters, sizes, np.array(batch.fs), np.array(batch.kinds), space, rows,
-            quick_steps(), verdict[own], failing[own],
+            quick_steps(), verdict[own], failing[own], work[own],
         )  # fmt: skip
-    return work
 
 
 def _batches(histories: Iterable[Sequence[Call]]) -> Iterator[KvBatch]:
@@ -270,7 +264,7 @@ def _batches(histories: Iterable[Sequence[Call]]) -> Iterator[KvBatch]:
 
 def _run_keys() -> None:
     op = Op(0, 0, 0, "invoke", "put", "k", "a"), Op(1, 1, 0, "ok", "put", "k", "a")
-    walk_keys([[Call(*op)]], 1 << 26, np.zeros(1, np.uint8), np.full(1, NONE, np.int64))
+    walk_keys([[Call(*op)]], 1 << 26, np.zeros(1, np.uint8), *np.full((2, 1), NONE, np.int64))
 
 
 KEYS: Final = Part("keys", _run_keys, 10, BATCH)

@@ -56,7 +56,9 @@ class Compiled:
         if outcome.verdict != Verdict.VALID:
             # (Of an order that uses too many unknown ops nobody wants to hear.)
             position = outcome.position if outcome.verdict == Verdict.INVALID else NONE
-            return replace(outcome, position=position, survivors=()), ()
+            # (A survivor has a last op where its unknown ops could be named: it used none too often.)
+            passed = position if any(last != NONE for _, last in outcome.survivors) else NONE
+            return replace(outcome, position=position, passed=passed, survivors=()), ()
         uses: list[Use] = []
         space = workspace()
         node = space.node(0)
