@@ -135,6 +135,8 @@ FORMS: Final[Mapping[str, Form]] = {
     "pop": Form(ANY, LEASES, {**_GROUP, "invisible_ms": OFFSET}, ("group", "invisible_ms"), keyed=False),
     "ack": Form(ANY, ANY, {**_GROUP, "id": ITS_ID}, ("group", "id"), keyed=False),
     "extend": Form(ANY, ANY, {**_GROUP, "id": ITS_ID}, ("group", "id"), keyed=False),
+    "lock": Form(ANY, ANY, {**_GROUP, "client": NAME, "refused": FLAG}, ("client",)),
+    "unlock": Form(ANY, ANY, {**_GROUP, "client": NAME}, ("client",)),
     "assign": Form(QUEUES, QUEUES, _GROUP, keyed=False),
     "crash": Form(ANY, ANY, _GROUP, keyed=False),
     "seek": Form(ANY, ANY, _WHO, keyed=False),

@@ -48,3 +48,9 @@ class ActingMasterTopology(RocketmqTopology):
             "inSyncReplicas": Default(str(min(2, replicas)), "acknowledged when a slave has it, too"),
             **(settings.STRICT_ACTING if self.profile == "strict" and replicas > 1 else {}),
         }
+
+    def permits(self) -> Mapping[str, str]:
+        """With lockInStrictMode a lock takes a majority of the group."""
+        place = next(place for place in self._places.values() if place.group is not None)
+        strict = self.configured(BROKER, place).get("lockInStrictMode") == "true"
+        return {} if strict else {name: f"lockInStrictMode=false: {why}" for name, why in super().permits().items()}
