@@ -16,6 +16,11 @@ _FIRST: Final = 3
 """Nodes of the group `a`."""
 
 
+_HIDDEN: Final = (
+    "RIP-32: until a returning master is online it does not register, and by that it does not serve; it refuses nothing"
+)
+
+
 class ActingMasterTopology(RocketmqTopology):
     """Group `a` of three nodes, and `b` of the others, to which `a` escapes what an acting master may not store."""
 
@@ -50,7 +55,8 @@ class ActingMasterTopology(RocketmqTopology):
         }
 
     def permits(self) -> Mapping[str, str]:
-        """With lockInStrictMode a lock takes a majority of the group."""
+        """With lockInStrictMode a lock takes a majority of the group. Who knows a master's address is served by it."""
         place = next(place for place in self._places.values() if place.group is not None)
         strict = self.configured(BROKER, place).get("lockInStrictMode") == "true"
-        return {} if strict else {name: f"lockInStrictMode=false: {why}" for name, why in super().permits().items()}
+        alone = {name: f"lockInStrictMode=false: {why}" for name, why in super().permits().items()}
+        return {"served-unlisted": _HIDDEN, **({} if strict else alone)}
