@@ -62,6 +62,11 @@ class Listing:
         """How many there are."""
         return sum(len(a.ends) for servers in self._answers.values() for a in servers.values())
 
+    @property
+    def groups(self) -> Sequence[str]:
+        """The groups that were asked for."""
+        return sorted(self._answers)
+
     def servers(self, group: str) -> Sequence[str]:
         """The name servers that were asked about a group."""
         return sorted(self._answers.get(group, {}))

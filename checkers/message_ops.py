@@ -108,6 +108,14 @@ QUEUES: Final = Check("has a list of queues, or null", lambda v: v is None or _i
 DRAINED: Final = Check('is answered with {"committed": N, "max": N, "consumed_to": N}', _drained)
 MEMBERS: Final = Check("is answered with the members, each broker id -> node", _members)
 PROGRESS: Final = Check('is answered with {"counter": N, "delay": {level: N}, "timer": N}, or null for each', _progress)
+ROUTE: Final = Check(
+    'is answered with {"addresses": {broker id: node}, "permission": N}, the permission perhaps null',
+    lambda v: (
+        isinstance(v, Mapping)
+        and _members(v.get("addresses"))
+        and (v.get("permission") is None or _whole(v["permission"]))
+    ),
+)
 NAME: Final = Check("a name", _text)
 FLAG: Final = Check("true or false", lambda value: isinstance(value, bool))
 OFFSET: Final = Check("a whole number from 0", _whole)
@@ -153,6 +161,8 @@ FORMS: Final[Mapping[str, Form]] = {
     "unlock": Form(ANY, ANY, {**_GROUP, "client": NAME}, ("client",)),
     "direct": Form(COMMITS, ANY, _GROUP, ("group", "node")),
     "members": Form(ANY, MEMBERS, {"name_server": NAME}, ("name_server",)),
+    "route": Form(ANY, ROUTE, {"name_server": NAME}, ("name_server",)),
+    "routed-read": Form(ASKED, MESSAGES, _WHO),
     "progress": Form(ANY, PROGRESS, _WHO, ("node",), keyed=False),
     "assign": Form(QUEUES, QUEUES, _GROUP, keyed=False),
     "crash": Form(ANY, ANY, _GROUP, keyed=False),

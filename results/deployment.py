@@ -50,6 +50,7 @@ class Traits:
                       copies offsets.
     in_sync           somebody says which replicas are in sync (`Observation.extra["in_sync"]`).
     raft_log          the message log is a Raft log: it acknowledges, and refuses, by other rules than a copied one.
+    acting_master     without a master, name servers list the slave with the smallest id in its place, for reads only.
     durable           names of small files without which a server forgets who it is or what it has promised (term,
                       vote, identity, epochs): a failure of power must not take them.
     """
@@ -57,6 +58,7 @@ class Traits:
     offsets_copied_s: float | None = None
     in_sync: bool = False
     raft_log: bool = False
+    acting_master: bool = False
     durable: tuple[str, ...] = ()
 
 

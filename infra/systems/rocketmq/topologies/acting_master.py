@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import ClassVar, Final
 
 from infra.machines.api import SettingsError
@@ -27,7 +28,7 @@ class ActingMasterTopology(RocketmqTopology):
     name = "slave-acting-master"
     summary = "RIP-32: if a group has no master, a slave acts for it and later hands its data back"
 
-    traits: ClassVar[Traits] = COPIED_SLOWLY
+    traits: ClassVar[Traits] = replace(COPIED_SLOWLY, acting_master=True)
 
     def _layout(self, nodes: Sequence[str]) -> Layout:
         if len(nodes) <= _FIRST:
