@@ -236,8 +236,8 @@ def _overlaps(
                 if client == now.client or before.end <= now.start:
                     continue
                 text = (
-                    f"{key}: {client} by {before.node} at {clock(before.start)} for {LEASE_S:g} s, {now.client} by "
-                    f"{now.node} at {clock(now.start)}"
+                    f"{key}: {client} by {before.node} from {clock(before.start)} to {clock(before.end)}, {now.client} "
+                    f"by {now.node} at {clock(now.start)}"
                 )
                 ops = [before.grant.invoke.index, now.grant.invoke.index]
                 case = _Case(key, before.start, now.start, ops, text, sorted({before.node, now.node}))

@@ -20,7 +20,7 @@ import harness.generator as gen
 from checkers.api import Checker
 from checkers.availability import Availability
 from checkers.faults import Faults
-from checkers.locks import Locks
+from checkers.locks import LEASE_S, Locks
 from checkers.server_deaths import ServersDied
 from checkers.stats import Stats
 from harness.api import Client, Completion, RunContext
@@ -48,6 +48,8 @@ STEPS: Final = ("lock", "unlock", "committed", "consume", "commit")
 RETRY_NS: Final = SECOND // 2
 RENEW_NS: Final = SECOND
 CONSUME_NS: Final = SECOND // 2
+
+_LEASE: Final = "-Drocketmq.broker.rebalance.lockMaxLiveTime="
 
 _LOOK_AGAIN_S: Final = 1.0
 """How often a client who is refused a lock looks up the master: a refusal usually means that somebody else has it."""
@@ -198,7 +200,7 @@ class OrderLockWorkload(LogWorkload):
 
     def checkers(self, deployment: DeploymentRecord) -> Sequence[Checker]:
         return [
-            Locks(self.options.renews_within),
+            Locks(self.options.renews_within, lease_s(self.plan.server.jvm_options)),
             Availability(list(deployment.nodes), self.plan.recovery_limit_s, self.acknowledges, deployment.quorums),
             ServersDied(),
             Faults(planned=self.plan.faulty),
@@ -217,6 +219,12 @@ class OrderLockWorkload(LogWorkload):
     def acknowledges(self, op: Op) -> bool:
         """A message that was acknowledged, or a lock that was granted."""
         return op.f in ("send", "lock") and op.type == OK
+
+
+def lease_s(jvm_options: Sequence[str]) -> float:
+    """How long brokers keep a lock that is not renewed: 60 s, or what the last such JVM option says (ms)."""
+    told = [option.removeprefix(_LEASE) for option in jvm_options if option.startswith(_LEASE)]
+    return int(told[-1]) / 1000 if told and told[-1].isdecimal() else LEASE_S
 
 
 class OrderLockOps(QueueOps):

@@ -14,9 +14,10 @@ from toy_servers import LONG, ToyServer, run, serving
 
 import harness.generator as gen
 from checkers.api import judge
+from checkers.locks import Locks
 from checkers.wellformed import WellFormed
 from harness.api import Completion
-from harness.plan.plan import Plan
+from harness.plan.plan import Plan, ServerPlan
 from harness.run import virtual_time
 from harness.run.interpreter import Interpreter
 from results.deployment import DeploymentRecord
@@ -25,7 +26,7 @@ from results.op import Op
 from results.record import RunRecord
 from results.verdict import Judgement, Verdict
 from workloads.masters import Masters
-from workloads.order_lock import OrderLockOps, OrderLockWorkload
+from workloads.order_lock import OrderLockOps, OrderLockWorkload, lease_s
 from workloads.places import Queue, TopicLayout
 
 GROUPS = {"a": ("n1", "n2", "n3"), "b": ("n4", "n5")}
@@ -143,6 +144,16 @@ def test_only_holders_consume() -> None:
             holds[who] = op.f == "lock" and op.type == "ok"
         elif op.f == "consume" and op.type == "invoke":
             assert holds[who]
+
+
+def test_the_lease_is_what_the_servers_are_told() -> None:
+    option = "-Drocketmq.broker.rebalance.lockMaxLiveTime="
+    assert lease_s(["-Xmx1g"]) == 60
+    assert lease_s([f"{option}5000", f"{option}15000"]) == 15
+    assert lease_s([f"{option}soon"]) == 60
+    plan = Plan(workload="order-lock", server=ServerPlan(jvm_options=(f"{option}8000",)))
+    (locks,) = (c for c in OrderLockWorkload(plan).checkers(DeploymentRecord("toy")) if isinstance(c, Locks))
+    assert locks.lease == 8_000_000_000
 
 
 class Named(Masters):
