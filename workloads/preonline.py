@@ -3,9 +3,9 @@
 One client commits ever larger offsets. For half of the queues it commits to the broker that the name servers name for
 the group, be it the master or a slave that acts for it, for the others only to the master. After a change it waits some
 seconds: so that the others see what the new one knows, before the next commit hides it. One client sends delayed
-messages, so that their progress moves. The others ask, several times a second: each broker for the
-committed offsets and the progress of delayed messages and timers, and each name server for the members of each group.
-They also commit to the masters directly, under another group, whether these are listed or not.
+messages, so that their progress moves. The others ask, several times a second: each broker for the committed offsets,
+the progress of delayed messages and timers, and some messages, and each name server for the members of each group. They
+also commit to the masters directly, under another group, whether these are listed or not.
 """
 
 from __future__ import annotations
@@ -130,7 +130,9 @@ class PreonlineWorkload(LogWorkload):
         return send
 
     def _questions(self) -> list[Invocation]:
-        """A round: each broker's progress and what is done with masters directly once, all others twice."""
+        """A round: the progress of each broker and a pull there once, the others twice. (Brokers note in the table of
+        the offsets how far pulls came, so these belong to what is handed over.)
+        """
         groups = self.places.groups
         offsets = [
             Invocation("committed", queue.key, None, {"group": self.group, "node": node})
@@ -144,7 +146,8 @@ class PreonlineWorkload(LogWorkload):
             Invocation("direct", queue.key, 1, {"group": f"{self.group}-direct", "node": groups[queue.group][0]})
             for queue in first
         ]
-        return [*offsets, *members, *progress, *direct, *offsets, *members, *direct]
+        polls = [Invocation("poll", queue.key, 0, {"node": n}) for queue in first for n in groups[queue.group]]
+        return [*offsets, *members, *progress, *direct, *offsets, *members, *polls, *direct]
 
     def final(self, keys: Sequence[str], nodes: Sequence[str]) -> Generator:
         """Nothing: the questions went on until everything was healed."""
@@ -201,6 +204,8 @@ class PreonlineOps(QueueOps):
         match op.f:
             case "delay":
                 return await self.send(op, properties_of(op))
+            case "poll":
+                return await self.poll(op)
             case "members":
                 return await self.name_servers.ask(op)
             case "progress":

@@ -80,6 +80,8 @@ class Cluster:
                 return Completion("ok", {"counter": 0, "delay": {"1": int(self.now)}, "timer": 5}, extra=extra)
             case "delay":
                 return Completion("ok", [0, op.value], extra=extra)
+            case "poll":
+                return Completion("ok", [], extra=extra)
         return Completion("ok", op.value, extra=extra)
 
     async def open(self) -> None:
