@@ -24,7 +24,7 @@ from checkers.locks import LEASE_S, Locks
 from checkers.server_deaths import ServersDied
 from checkers.stats import Stats
 from harness.api import Client, Completion, RunContext
-from harness.generator import EMPTY, PENDING, Generator, Invocation, Pending, Step
+from harness.generator import PENDING, Generator, Invocation, Pending, Step
 from harness.generator.context import Context, members
 from harness.plan.plan import Plan
 from infra.options import Seconds, option
@@ -188,8 +188,9 @@ class OrderLockWorkload(LogWorkload):
         return gen.reserve(1, gen.rate(SEND_RATE, self.sends()), default=holders)
 
     def final(self, keys: Sequence[str], nodes: Sequence[str]) -> Generator:
-        """Nothing: what counts is who was granted what, and when."""
-        return EMPTY
+        """How far the group came. What counts is who was granted what, and when."""
+        extra = {"group": self.group}
+        return gen.clients([Invocation("committed", queue.key, None, extra) for queue in self.places.queues])
 
     @classmethod
     def judges(cls, fs: Set[str], identified: bool) -> Sequence[Checker] | None:

@@ -24,7 +24,7 @@ from checkers.preonline import Preonline
 from checkers.server_deaths import ServersDied
 from checkers.stats import Stats
 from harness.api import Client, Completion, RunContext
-from harness.generator import EMPTY, Generator, Invocation
+from harness.generator import Generator, Invocation
 from harness.plan.plan import Plan, PlanError
 from infra.options import Seconds, option
 from infra.systems.remoting.connection import RemotingError
@@ -150,8 +150,8 @@ class PreonlineWorkload(LogWorkload):
         return [*offsets, *members, *progress, *direct, *offsets, *members, *polls, *direct]
 
     def final(self, keys: Sequence[str], nodes: Sequence[str]) -> Generator:
-        """Nothing: the questions went on until everything was healed."""
-        return EMPTY
+        """Each question once more."""
+        return gen.clients(self._questions())
 
     @classmethod
     def judges(cls, fs: Set[str], identified: bool) -> Sequence[Checker] | None:

@@ -20,7 +20,7 @@ from checkers.routes import Routes
 from checkers.server_deaths import ServersDied
 from checkers.stats import Stats
 from harness.api import Client, Completion, RunContext
-from harness.generator import EMPTY, Generator, Invocation
+from harness.generator import Generator, Invocation
 from harness.plan.plan import Plan, PlanError
 from infra.options import Seconds, option
 from infra.systems.dledger.outcomes import Outcome
@@ -80,8 +80,7 @@ class RouteWorkload(LogWorkload):
 
     def generator(self, rng: Random, phase: str) -> Generator:
         rate = self.plan.rate or self.default_rate
-        groups, servers = list(self.places.groups), list(self.servers)
-        questions = [q for f in ("members", "route") for q in asked(f, groups, servers)]
+        questions = self._questions()
         return gen.reserve(
             1,
             gen.rate(rate * SEND_SHARE, self.sends()),
@@ -90,13 +89,16 @@ class RouteWorkload(LogWorkload):
             default=lambda n: questions[n % len(questions)],
         )
 
+    def _questions(self) -> list[Invocation]:
+        return [q for f in ("members", "route") for q in asked(f, list(self.places.groups), list(self.servers))]
+
     def _reads(self) -> Callable[[int], Invocation]:
         keys = self.places.keys
         return lambda n: Invocation("routed-read", keys[n * (len(keys) // 2 + 1) % len(keys)], 0)
 
     def final(self, keys: Sequence[str], nodes: Sequence[str]) -> Generator:
-        """Nothing: the questions went on until everything was healed."""
-        return EMPTY
+        """Each question once more."""
+        return gen.clients(self._questions())
 
     @classmethod
     def judges(cls, fs: Set[str], identified: bool) -> Sequence[Checker] | None:
