@@ -92,7 +92,9 @@ class _Group:
         self.name, self.nodes, self.master = name, nodes, master
         self.online = periods
         self.strikes = {node: [i for i in strikes if node in i.impairs or node in i.nodes] for node in nodes}
-        self.kills = sorted(i.start_ns for i in self.strikes[master] if master in i.impairs.get(master, ()))
+        stops = [i for i in self.strikes[master] if master in i.impairs.get(master, ())]
+        self.stops = sorted((i.start_ns, FOREVER if i.end_ns is None else i.end_ns) for i in stops)
+        """From when to when the master was stopped: at the longest."""
 
     def online_at(self, time: int) -> Period | None:
         return next((p for p in self.online if p.start <= time < p.end), None)
@@ -114,11 +116,11 @@ class _Group:
 
     def written(self, until: int, flushed: int) -> Iterator[tuple[int, int]]:
         """From when to when the master acknowledged what it must still know at `until`, whatever it was struck by."""
-        edges = [k for k in self.kills if k <= until]
         since = 0
-        for kill in edges:
-            yield since, kill - flushed
-            since = kill
+        for start, end in self.stops:
+            if start <= until:
+                yield since, start - flushed
+                since = max(since, end)
         yield since, until
 
     def acting(self, period: Period, slave: str) -> tuple[int, int] | None:
@@ -275,7 +277,7 @@ def _best(found: Iterable[tuple[int, Call] | None]) -> tuple[int, Call] | None:
 
 def _killed(group: _Group, start: int, end: int) -> bool:
     """Whether the master was killed between two times: then it must have written what it took over."""
-    return any(start < kill <= end for kill in group.kills)
+    return any(start < stop <= end for stop, _ in group.stops)
 
 
 def _offset_case(group: _Group, query: Call, owed: tuple[int, Call], node: str, by: str) -> _Case:
@@ -305,7 +307,7 @@ def _progress(groups: Mapping[str, _Group], history: History) -> list[_Case]:
             if period is None or _killed(group, period.start, call.start):
                 continue
             for what, value in _figures(call):
-                kill = max((k for k in group.kills if k <= period.start), default=0)
+                kill = max((start for start, _ in group.stops if start <= period.start), default=0)
                 owed = [(node, told[node][what].largest(*some)) for some in group.written(kill, WRITTEN_NS)]
                 owed += [
                     (slave, told[slave][what].largest(*times))

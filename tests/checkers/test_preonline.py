@@ -180,6 +180,7 @@ def returned(story: Story, down: float = 30, up: float = 40, online: float = 45,
         (10, "n1", {"offset-overwritten"}),
         (22, "n1", {"offset-overwritten"}),
         (24, "n1", set()),  # it may not have written it
+        (30.2, "n1", set()),  # when the strike has begun, but the process still serves
         (35, "n2", {"offset-dropped"}),
         (38, "n2", {"offset-dropped"}),
         (41, "n2", set()),  # it may be too late for the transfer
