@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -110,12 +110,6 @@ class Listing:
                 return False
         return bool(servers)
 
-    def listed_by_all(self, group: str, start: int, end: int) -> set[str]:
-        """The nodes in every answer that was asked for and given between two times; none without an answer."""
-        inside = [
-            set(m.values())
-            for server in self.servers(group)
-            for s, e, m in self.told(group, server)
-            if start <= s and e <= end
-        ]
-        return set.intersection(*inside) if inside else set()
+    def listed(self, group: str, nodes: Iterable[str], start: int, end: int) -> set[str]:
+        """Those of some nodes that a majority of the name servers listed all the time between two times."""
+        return {n for n in nodes if any(p.start <= start and end <= p.end for p in self.periods(group, n))}

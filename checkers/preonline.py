@@ -365,7 +365,7 @@ def _early(run: RunRecord, groups: Mapping[str, _Group], listing: Listing) -> li
                 if _REVERSE in line:
                     taken.add(line.partition(_REVERSE)[2].split(":")[0].strip())
                 elif _ONLINE in line:
-                    listed = listing.listed_by_all(group.name, at - NEAR_NS, at) - {group.master}
+                    listed = listing.listed(group.name, set(group.nodes) - {group.master}, at - NEAR_NS, at)
                     left = sorted(n for n in listed if run.deployment.nodes.get(n) not in taken)
                     if left:
                         text = f"{group.master} came online at {clock(at)} without the data of {', '.join(left)}"

@@ -285,5 +285,6 @@ def test_listing() -> None:
     assert listing.periods("a", "n1") == [Period(int(1.01 * S), int(3.01 * S)), Period(int(5.01 * S), FOREVER)]
     assert not listing.unlisted("a", "n1", int(3.5 * S), int(3.6 * S)), "n3 did not answer afterwards"
     assert listing.unlisted("a", "n3", int(1.5 * S), int(2.6 * S))
-    assert listing.listed_by_all("a", 0, 4 * S) == {"n2"}
-    assert listing.listed_by_all("a", 0, S) == set()
+    assert listing.listed("a", NODES, 2 * S, 4 * S) == {"n2"}
+    assert listing.listed("a", NODES, 2 * S, 3 * S) == {"n1", "n2"}
+    assert listing.listed("a", NODES, 0, 3 * S) == set()
