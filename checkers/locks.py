@@ -135,7 +135,8 @@ class Locks:
                     refused = [c for c in tries if c.outcome == FAIL and (c.end or 0) <= stop]
                     if len(refused) < _ATTEMPTS:
                         continue
-                    since, until = refused[0].start, refused[-1].end or refused[-1].start
+                    granted = stop == end and end < _FOREVER
+                    since, until = refused[0].start, end if granted else refused[-1].end or refused[-1].start
                     if until - since > self.limit and (worst is None or until - since > worst.end - worst.start):
                         worst = _Case(
                             key,
@@ -150,12 +151,12 @@ class Locks:
         return cases
 
     def _waits(self, queue: _Queue) -> Iterator[tuple[int, int]]:
-        """The times between two grants, without those in which somebody may hold the queue who does not ask."""
+        """The times between the answers of two grants, without those in which somebody may hold it who does not ask."""
         grants = [c for c in queue.locks if c.outcome == OK and c.end is not None]
         edges = [0, *(c.end or 0 for c in grants)]
         mine = {client: [c for c in queue.locks if client_of(c) == client] for client in queue.clients}
         unlocks = {client: [c for c in queue.unlocks if client_of(c) == client] for client in queue.clients}
-        for start, end in zip(edges, [*(c.start for c in grants), _FOREVER], strict=True):
+        for start, end in zip(edges, [*(c.end or 0 for c in grants), _FOREVER], strict=True):
             if end - start <= self.limit:
                 continue
             begin = max([start, *(self._may_hold_until(mine[c], unlocks[c], start) for c in mine)])
