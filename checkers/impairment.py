@@ -52,6 +52,12 @@ def sides(nodes: Sequence[str], interval: FaultInterval) -> list[tuple[str, ...]
     return sorted(found, key=lambda part: -len(part))
 
 
+def hears(node: str, other: str, active: Iterable[FaultInterval]) -> bool:
+    """Whether both nodes are up and nothing keeps one from hearing the other."""
+    down, deaf = _hearing([node, other], active)
+    return not down & {node, other} and other not in deaf[node]
+
+
 def _hearing(nodes: Sequence[str], active: Iterable[FaultInterval]) -> tuple[set[str], dict[str, set[str]]]:
     """The nodes that are down, and node -> whom it does not hear, or is not heard by."""
     down: set[str] = set()

@@ -74,6 +74,18 @@ def _drained(value: Any) -> bool:
     return isinstance(value, Mapping) and all(value.get(name) is None or _whole(value[name]) for name in _DRAINED)
 
 
+def _members(value: Any) -> bool:
+    return isinstance(value, Mapping) and all(_text(name) and _text(node) for name, node in value.items())
+
+
+def _progress(value: Any) -> bool:
+    if not isinstance(value, Mapping):
+        return False
+    levels = value.get("delay") or {}
+    figures = [*(levels.values() if isinstance(levels, Mapping) else [None]), value.get("timer") or 0]
+    return all(type(n) is int for n in figures)
+
+
 _DRAINED: Final = ("committed", "max", "consumed_to")
 
 ANY: Final = Check("has any value", lambda value: True)
@@ -97,6 +109,16 @@ COMMITTED: Final = Check(
 )
 QUEUES: Final = Check("has a list of queues, or null", lambda v: v is None or _is_list(v, _text))
 DRAINED: Final = Check('is answered with {"committed": N, "max": N, "consumed_to": N}', _drained)
+MEMBERS: Final = Check("is answered with the members, each broker id -> node", _members)
+PROGRESS: Final = Check('is answered with {"counter": N, "delay": {level: N}, "timer": N}, or null for each', _progress)
+ROUTE: Final = Check(
+    'is answered with {"addresses": {broker id: node}, "permission": N}, the permission perhaps null',
+    lambda v: (
+        isinstance(v, Mapping)
+        and _members(v.get("addresses"))
+        and (v.get("permission") is None or _whole(v["permission"]))
+    ),
+)
 NAME: Final = Check("a name", _text)
 FLAG: Final = Check("true or false", lambda value: isinstance(value, bool))
 OFFSET: Final = Check("a whole number from 0", _whole)
@@ -141,6 +163,13 @@ FORMS: Final[Mapping[str, Form]] = {
     "pop": Form(ANY, LEASES, {**_GROUP, "invisible_ms": OFFSET}, ("group", "invisible_ms"), keyed=False),
     "ack": Form(ANY, ANY, {**_GROUP, "id": ITS_ID}, ("group", "id"), keyed=False),
     "extend": Form(ANY, ANY, {**_GROUP, "id": ITS_ID}, ("group", "id"), keyed=False),
+    "lock": Form(ANY, ANY, {**_GROUP, "client": NAME, "refused": FLAG}, ("client",)),
+    "unlock": Form(ANY, ANY, {**_GROUP, "client": NAME}, ("client",)),
+    "direct": Form(COMMITS, ANY, _GROUP, ("group", "node")),
+    "members": Form(ANY, MEMBERS, {"name_server": NAME}, ("name_server",)),
+    "route": Form(ANY, ROUTE, {"name_server": NAME}, ("name_server",)),
+    "routed-read": Form(ASKED, MESSAGES, _WHO),
+    "progress": Form(ANY, PROGRESS, _WHO, ("node",), keyed=False),
     "assign": Form(QUEUES, QUEUES, _GROUP, keyed=False),
     "crash": Form(ANY, ANY, _GROUP, keyed=False),
     "seek": Form(ANY, ANY, _WHO, keyed=False),

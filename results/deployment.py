@@ -52,6 +52,7 @@ class Traits:
     raft_log          the message log is a Raft log: it acknowledges, and refuses, by other rules than a copied one.
     stands_in         while a broker group has no master, another server does what brokers do by themselves for its
                       messages: a new master, or RIP-32's acting master.
+    acting_master     without a master, name servers list the slave with the smallest id in its place, for reads only.
     durable           names of small files without which a server forgets who it is or what it has promised (term,
                       vote, identity, epochs): a failure of power must not take them.
     """
@@ -60,6 +61,7 @@ class Traits:
     in_sync: bool = False
     raft_log: bool = False
     stands_in: bool = True
+    acting_master: bool = False
     durable: tuple[str, ...] = ()
 
 

@@ -191,7 +191,7 @@ class DelayOps(BrokerClient):
     async def invoke(self, op: Op) -> Completion:
         match op.f:
             case "delay":
-                return await self.send(op, _properties(op))
+                return await self.send(op, properties_of(op))
             case "recall":
                 return await self._recall(op)
             case "poll":
@@ -213,7 +213,7 @@ class DelayOps(BrokerClient):
         return Completion(answer.outcome.type, op.value, answer.outcome.why or None, extra)
 
 
-def _properties(op: Op) -> Mapping[str, str]:
+def properties_of(op: Op) -> Mapping[str, str]:
     """What tells the broker when a message is due."""
     if (level := op.extra.get("level")) is not None:
         return {"DELAY": str(level)}

@@ -37,8 +37,9 @@ class Masters:
         self.silence = _SILENCE
         """Why the last look found nobody, in a few words."""
         self._locks = {group: asyncio.Lock() for group in places.groups}
-        self._controllers = [Controller(*at, deadline_s=_ASK_S) for at in places.controllers]
-        self._name_servers = [NameServer(*at, deadline_s=_ASK_S) for at in places.nameservers]
+        self._controllers = {g: [Controller(*at, deadline_s=_ASK_S) for at in places.controllers] for g in self._locks}
+        self._name_servers = {g: [NameServer(*at, deadline_s=_ASK_S) for at in places.nameservers] for g in self._locks}
+        """For each group its own: a connection carries one call at a time."""
 
     def known(self, group: str) -> str | None:
         """The node that is believed to be master, without asking."""
@@ -61,7 +62,7 @@ class Masters:
                 found = await self._ask(group)
             finally:
                 # Looked up rarely, so that a connection is not worth keeping; nobody would close it at the end.
-                for server in (*self._controllers, *self._name_servers):
+                for server in (*self._controllers[group], *self._name_servers[group]):
                     await server.close()
             self._looked[group], self._found[group] = loop.time(), found
             if found is not None:
@@ -69,12 +70,12 @@ class Masters:
             return found
 
     async def _ask(self, group: str) -> str | None:
-        if self._controllers:
-            answers = await self._all(self._controllers, lambda controller: controller.replica_info(group))
+        if self._places.controllers:
+            answers = await self._all(self._controllers[group], lambda controller: controller.replica_info(group))
             best = max(answers, key=lambda info: info.master_epoch, default=None)
             return None if best is None else self._places.node_at(best.master_address)
         topic = next(iter(self._places.topics(group)))
-        routes = await self._all(self._name_servers, lambda server: server.route(topic))
+        routes = await self._all(self._name_servers[group], lambda server: server.route(topic))
         named: Counter[str] = Counter()
         for route in routes:
             for broker in (route or {}).get("brokerDatas", []):

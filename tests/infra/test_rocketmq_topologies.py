@@ -261,6 +261,10 @@ def test_every_pinned_version_is_whole() -> None:
     assert artifacts.known_version(None) in artifacts.VERSIONS
 
 
+LOCKS = {"locked-by-two", "minority-grant"}
+"""What is permitted where brokers lock queues alone."""
+
+
 @pytest.mark.parametrize("name", ROCKETMQ)
 def test_each_setting_and_permission_has_a_reason(name: str) -> None:
     for profile in TOPOLOGIES[name](ServerSettings()).profiles:
@@ -272,7 +276,18 @@ def test_each_setting_and_permission_has_a_reason(name: str) -> None:
                     assert default.value, setting
                     assert default.why, setting
         assert all(topology.permits().values())
-        assert (profile == "default" and name == "controller") == bool(topology.permits())
+        permitted = set(topology.permits()) - LOCKS - {"served-unlisted"}
+        assert (profile == "default" and name == "controller") == bool(permitted)
+        assert ("served-unlisted" in topology.permits()) == (name == "slave-acting-master")
+        assert (set(topology.permits()) >= LOCKS) == (name != "slave-acting-master")
+
+
+def test_two_holders_of_a_queue_are_permitted_without_strict_locks() -> None:
+    topology = made("slave-acting-master", settings={"broker.lockInStrictMode": "false"})
+    attached(topology)
+    locks = {name: why for name, why in topology.permits().items() if name in LOCKS}
+    assert locks.keys() == LOCKS
+    assert all(why.startswith("lockInStrictMode=false") for why in locks.values())
 
 
 @pytest.mark.parametrize(
@@ -286,7 +301,7 @@ def test_each_setting_and_permission_has_a_reason(name: str) -> None:
     ],
 )
 def test_settings_decide_what_is_permitted(profile: str, settings: Mapping[str, str], permitted: set[str]) -> None:
-    assert made("controller", profile=profile, settings=settings).permits().keys() == permitted
+    assert made("controller", profile=profile, settings=settings).permits().keys() - LOCKS == permitted
 
 
 def test_the_start_command(tmp_path: Path) -> None:

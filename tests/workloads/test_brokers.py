@@ -204,6 +204,34 @@ def test_the_highest_epoch_counts_and_one_look_serves_all() -> None:
     run(test)
 
 
+def test_two_groups_are_looked_up_at_one_time() -> None:
+    """A connection carries one call at a time, so the look-ups of two groups must not share one."""
+    body = json.dumps({"brokerDatas": [{"brokerName": g, "brokerAddrs": {"0": f"{g}:1"}} for g in ("a", "b")]}).encode()
+
+    toy, second = ToyServer(body=body), asyncio.Event()
+
+    async def answer(frame: Frame, writer: asyncio.StreamWriter) -> None:
+        """The first one only when the second look-up has begun."""
+        if not toy.requests:
+            toy.requests.append(frame)
+            asyncio.get_running_loop().call_later(0.05, second.set)
+            await second.wait()
+        await toy(frame, writer)
+
+    async def test() -> None:
+        async with serving(answer) as at:
+            queues, groups = [Queue("t", "a", 0), Queue("t", "b", 0)], {"a": ["n1"], "b": ["n2"]}
+            where = TopicLayout(False, "t", "readers", queues, groups, {"n1": ("a", 1), "n2": ("b", 1)}, [at], [])
+            masters = Masters(where)
+            first = asyncio.create_task(masters.find("a"))
+            while not toy.requests:
+                await asyncio.sleep(0.001)
+            assert await masters.find("b") == "n2"
+            assert await first == "n1"
+
+    run(test)
+
+
 def test_nobody_who_knows_is_no_master() -> None:
     async def test() -> None:
         async with serving(ToyServer(code=2007, remark="not leader")) as at:

@@ -181,5 +181,5 @@ def test_brokers_are_told_a_level_or_a_time(monkeypatch: pytest.MonkeyPatch) -> 
     level = Op(0, 0, 0, "invoke", "delay", "t:a:0", 1, None, {"level": 3, "wait_ms": 10_000})
     at = Op(0, 0, 0, "invoke", "delay", "t:a:0", 2, None, {"wait_ms": 4_000})
     with clock_at(monkeypatch, 7_000_000_000):
-        assert workloads.delay._properties(level) == {"DELAY": "3"}
-        assert workloads.delay._properties(at) == {"TIMER_DELIVER_MS": "11000"}
+        assert workloads.delay.properties_of(level) == {"DELAY": "3"}
+        assert workloads.delay.properties_of(at) == {"TIMER_DELIVER_MS": "11000"}

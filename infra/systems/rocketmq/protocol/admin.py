@@ -27,6 +27,8 @@ Json = dict[str, Any]
 
 _TOPIC_MISSING: Final = 17
 _GROUP_MISSING: Final = 26
+_TIMER_CHECKPOINT: Final = 32
+"""Bytes that it has at least; since 5.0 the version of the table follows them."""
 READ_WRITE: Final = 6
 """Permission bits of a topic: 4 read, 2 write."""
 
@@ -208,6 +210,25 @@ class BrokerAdmin(Server):
         """Delay level -> how far its queue has been delivered."""
         table = (await self.json(Request.GET_ALL_DELAY_OFFSET)).get("offsetTable") or {}
         return {int(level): int(at) for level, at in table.items()}
+
+    async def consumer_offset_counter(self) -> int:
+        """How often the version of this replica's table of committed offsets was raised (`DataVersion.counter`): by
+        default with each 500th commit, whatever the group. A slave takes over its master's with the table.
+        """
+        version = (await self.json(Request.GET_ALL_CONSUMER_OFFSET)).get("dataVersion") or {}
+        try:
+            return int(version["counter"])
+        except (KeyError, TypeError, ValueError):
+            raise Malformed(f"{self.address}: a table of offsets without the counter of its version") from None
+
+    async def timer_read_ms(self) -> int:
+        """Up to which time (ms since 1970, by its own clock) this replica has delivered the messages of its timer
+        (`TimerCheckpoint.lastReadTimeMs`, the first of seven 8-byte numbers).
+        """
+        body = (await self.request(Request.GET_TIMER_CHECK_POINT)).body
+        if len(body) < _TIMER_CHECKPOINT:
+            raise Malformed(f"{self.address}: a timer checkpoint of {len(body)} bytes")
+        return int.from_bytes(body[:8], "big", signed=True)
 
     async def consumers(self, group: str) -> list[str]:
         """Client ids of the group whose heartbeats reach this broker. None: AdminError 1."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import ClassVar, Final
 
 from infra.machines.api import SettingsError
@@ -16,13 +17,18 @@ _FIRST: Final = 3
 """Nodes of the group `a`."""
 
 
+_HIDDEN: Final = (
+    "RIP-32: until a returning master is online it does not register, and by that it does not serve; it refuses nothing"
+)
+
+
 class ActingMasterTopology(RocketmqTopology):
     """Group `a` of three nodes, and `b` of the others, to which `a` escapes what an acting master may not store."""
 
     name = "slave-acting-master"
     summary = "RIP-32: if a group has no master, a slave acts for it and later hands its data back"
 
-    traits: ClassVar[Traits] = COPIED_SLOWLY
+    traits: ClassVar[Traits] = replace(COPIED_SLOWLY, acting_master=True)
 
     def _layout(self, nodes: Sequence[str]) -> Layout:
         if len(nodes) <= _FIRST:
@@ -48,3 +54,10 @@ class ActingMasterTopology(RocketmqTopology):
             "inSyncReplicas": Default(str(min(2, replicas)), "acknowledged when a slave has it, too"),
             **(settings.STRICT_ACTING if self.profile == "strict" and replicas > 1 else {}),
         }
+
+    def permits(self) -> Mapping[str, str]:
+        """With lockInStrictMode a lock takes a majority of the group. Who knows a master's address is served by it."""
+        place = next(place for place in self._places.values() if place.group is not None)
+        strict = self.configured(BROKER, place).get("lockInStrictMode") == "true"
+        alone = {name: f"lockInStrictMode=false: {why}" for name, why in super().permits().items()}
+        return {"served-unlisted": _HIDDEN, **({} if strict else alone)}

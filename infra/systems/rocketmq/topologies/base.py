@@ -72,6 +72,9 @@ _AT_ONCE: Final = 4
 _POLL_S: Final = 0.25
 _ASK_S: Final = 2.0
 
+ALONE: Final = "a broker locks queues without asking the others of its group, and keeps the locks in memory"
+"""Why queues may have two holders after a change of master, or a restart."""
+
 _STAGES: Final = ((NAMESRV, CONTROLLER), (BROKER,), (PROXY,))
 """Brokers ask name servers and controllers at their start, and again only seconds later."""
 
@@ -168,7 +171,7 @@ class RocketmqTopology(ABC):
 
     def permits(self) -> Mapping[str, str]:
         """Name of an anomaly -> why the topology, with this profile and these settings, permits it."""
-        return {}
+        return dict.fromkeys(("locked-by-two", "minority-grant"), ALONE)
 
     def permits_after(self) -> Mapping[EffectKind, Mapping[str, str]]:
         """Brokers that do not sync before they acknowledge lose messages with their power; a Raft log promises that

@@ -147,15 +147,16 @@ class ControllerTopology(RocketmqTopology):
 
     def permits(self) -> Mapping[str, str]:
         """What the settings come to, whatever the profile is called."""
+        locks = dict(super().permits())
         place = NodeRoles((BROKER, CONTROLLER), "a")
         if self.configured(CONTROLLER, place).get("enableElectUncleanMaster") == "true":
-            return dict.fromkeys(
+            return locks | dict.fromkeys(
                 _GONE, "enableElectUncleanMaster=true: a replica that lacks messages may become master"
             )
         if self.configured(BROKER, place).get("allAckInSyncStateSet") == "true":
-            return {}
+            return locks
         why = (
             f"profile {self.profile}: with allAckInSyncStateSet=false a master acknowledges, and shows, what a replica "
             "that may become master does not have yet; a change of master drops it"
         )
-        return dict.fromkeys(_GONE, why)
+        return locks | dict.fromkeys(_GONE, why)

@@ -1,0 +1,330 @@
+"""Routes: what the name servers say of each broker group while brokers come and go, and reads along these routes.
+
+Name servers do not talk to one another. What one says is known for certain from one answer to the next, if both are the
+same. Limits start again when a fault begins or ends.
+
+* All name servers list the same smallest broker id of a group, soon after a change (`routes-disagree`). Two that a
+  fault lets hear different brokers are not compared, nor is one that lists nobody: it was restarted, and brokers
+  register every 10 s.
+* The smallest member of a group stands under "0" in the routes of its topics (`wrong-route`): with an acting master
+  this is a slave, and its queues must not be writable (`acting-writable`).
+* Reads along the routes go on (`reads-interrupted`), except while all nodes of the group or most name servers are down.
+* Each slave learns of a new smallest id, by its log (`change-not-learned`).
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import combinations, pairwise
+from typing import Any, Final, NamedTuple
+
+from checkers.evidence import stamped_lines
+from checkers.impairment import hears
+from checkers.legality import settled
+from checkers.listing import FOREVER, MASTER, Listing
+from checkers.log.context import RunTimeline, group_of
+from checkers.message_ops import of_messages
+from results.fault_intervals import FaultInterval
+from results.figures import SECOND, clock
+from results.history import Call, History
+from results.op import OK
+from results.record import RunRecord
+from results.strikes import CLIENTS
+from results.verdict import Anomaly, CheckResult
+
+NEAR_NS: Final = 3 * SECOND
+"""Two answers that are farther apart say nothing of the time between."""
+
+_WRITE: Final = 2
+_CHANGED: Final = re.compile(r"Min broker changed, old: .*, new (\d+)-")
+"""`BrokerController.onMinBrokerChange`."""
+
+_LISTED: Final = 50
+
+
+class _Case(NamedTuple):
+    group: str
+    start: int
+    end: int
+    ops: Sequence[int]
+    text: str
+
+
+class _Said(NamedTuple):
+    """A name server certainly listed `node` with the smallest id `number`, from `start` to `end`."""
+
+    number: int
+    node: str
+    start: int
+    end: int
+
+
+class Routes:
+    """`detected_s`: within which time name servers notice that a broker is gone. Agreement may take a second longer,
+    reads five seconds.
+    """
+
+    name = "routes"
+
+    def __init__(self, detected_s: float = 5) -> None:
+        self.agree, self.read = int((detected_s + 1) * SECOND), int((detected_s + 5) * SECOND)
+
+    @of_messages
+    def check(self, run: RunRecord) -> CheckResult:
+        """`stats`: `answers` about members, `routes`, `reads`, `changes` of the smallest id of a group, `acting`
+        (routes that were judged while a slave was the smallest), `longest_gap_s` without a read, `learned`: lines of
+        slaves' logs.
+        """
+        scene, listing = RunTimeline(run), Listing(run.history)
+        faults = scene.fault_intervals
+        groups = {g: nodes for g, nodes in run.deployment.groups.items() if listing.servers(g)}
+        said = {g: {s: _said(listing.told(g, s)) for s in listing.servers(g)} for g in groups}
+        acting = run.deployment.traits.acting_master
+        wrong, writable, judged = _routed(run.history, listing, acting)
+        gaps, longest = self._gaps(run.history, groups, listing, faults)
+        changes = {g: _changes(servers) for g, servers in said.items()}
+        unlearned, learned = self._learned(run, groups, changes, faults) if acting else ([], 0)
+        disagree = [c for g, servers in said.items() for c in self._disagreements(g, groups[g], servers, faults)]
+        found = [
+            *_told(scene, "routes-disagree", disagree, "name servers did not agree on the first broker", self.agree),
+            *_told(scene, "wrong-route", wrong, "a route did not name the smallest member first"),
+            *_told(scene, "acting-writable", writable, "a route let clients write to an acting master"),
+            *_told(scene, "reads-interrupted", gaps, "no read along the route was answered", self.read),
+            *_told(scene, "change-not-learned", unlearned, "slaves did not learn of a new smallest id"),
+        ]
+        stats: dict[str, Any] = {
+            "answers": listing.answers,
+            "routes": sum(c.invoke.f == "route" and c.outcome == OK for c in run.history.clients.calls),
+            "reads": sum(c.invoke.f == "routed-read" and c.outcome == OK for c in run.history.clients.calls),
+            "changes": sum(map(len, changes.values())),
+            "acting": judged,
+            "longest_gap_s": round(longest / SECOND, 3),
+            "learned": learned,
+        }
+        unknown = (
+            None if said and stats["routes"] and stats["reads"] else "no route was asked for, or none was read along"
+        )
+        reason = f"{stats['answers']:,} answers of name servers, {stats['changes']} changes of the smallest id"
+        return settled(self.name, run, found, stats, reason, unknown)
+
+    def _disagreements(
+        self,
+        group: str,
+        nodes: Sequence[str],
+        servers: Mapping[str, Sequence[_Said]],
+        faults: Sequence[FaultInterval],
+    ) -> Iterator[_Case]:
+        """For each two name servers the longest time, in which no fault came or went, that they named two brokers."""
+        for (a, ours), (b, theirs) in combinations(sorted(servers.items()), 2):
+            worst: tuple[int, int, _Said, _Said] | None = None
+            for one in ours:
+                for other in theirs:
+                    if one.node == other.node or one.start >= other.end or other.start >= one.end:
+                        continue
+                    for start, end in _quiet(max(one.start, other.start), min(one.end, other.end), faults):
+                        if not _comparable(a, b, nodes, _active(faults, start, end)):
+                            continue
+                        if end - start > self.agree and (worst is None or end - start > worst[1] - worst[0]):
+                            worst = start, end, one, other
+            if worst is not None:
+                start, end, one, other = worst
+                text = (
+                    f"group {group}: the name server of {a} listed {one.node} first, that of {b} {other.node}, from "
+                    f"{clock(start)} to {clock(end)}"
+                )
+                yield _Case(group, start, end, [], text)
+
+    def _gaps(
+        self,
+        history: History,
+        groups: Mapping[str, Sequence[str]],
+        listing: Listing,
+        faults: Sequence[FaultInterval],
+    ) -> tuple[list[_Case], int]:
+        """The longest time of each group without a read, in which no fault came or went, and somebody could serve."""
+        reads: dict[str, list[Call]] = {}
+        for call in history.clients.calls:
+            if call.invoke.f == "routed-read":
+                reads.setdefault(group_of(str(call.invoke.key)) or "", []).append(call)
+        cases, longest = [], 0
+        for group, calls in reads.items():
+            ends = sorted(c.end for c in calls if c.outcome == OK and c.end is not None)
+            starts = [c.start for c in calls]
+            worst: _Case | None = None
+            for a, b in pairwise([starts[0], *ends, max(c.end or c.start for c in calls)]):
+                if b - a <= SECOND:
+                    continue
+                for start, end in _quiet(a, b, faults):
+                    down = _down(_active(faults, start, end))
+                    servers = listing.servers(group)
+                    tried = calls[bisect_left(starts, start) : bisect_right(starts, end)]
+                    nobody = down.issuperset(groups.get(group, ())) or 2 * len(down & set(servers)) >= len(servers)
+                    if nobody or not tried:
+                        continue
+                    longest = max(longest, end - start)
+                    if end - start > self.read and (worst is None or end - start > worst.end - worst.start):
+                        ops = [c.invoke.index for c in (*tried[:3], *tried[-3:])]
+                        text = f"group {group}: {len(tried)} reads from {clock(start)} to {clock(end)} failed"
+                        worst = _Case(group, start, end, ops, text)
+            if worst is not None:
+                cases.append(worst)
+        return cases, longest
+
+    def _learned(
+        self,
+        run: RunRecord,
+        groups: Mapping[str, Sequence[str]],
+        changes: Mapping[str, Sequence[_Said]],
+        faults: Sequence[FaultInterval],
+    ) -> tuple[list[_Case], int]:
+        """Changes that lasted, and that the log of a slave does not tell; and how many lines there are."""
+        cases, lines = [], 0
+        for group, nodes in groups.items():
+            for node in nodes:
+                paths = [p for p in run.logs.get(node, ()) if p.name == "broker.log"]
+                told = sorted(_lines(run, paths)) if paths else []
+                lines += len(told)
+                for change in changes[group]:
+                    lasted = change.end - change.start > 2 * self.agree
+                    begun, done = change.start - self.agree, change.start + self.agree
+                    struck = any(_hits(i, node) and i.covers(begun, done) for i in faults)
+                    if not paths or not lasted or struck or (node == change.node and change.number == int(MASTER)):
+                        continue
+                    if not any(begun <= at <= done and number == change.number for at, number in told):
+                        text = (
+                            f"group {group}: {change.node} was listed first at {clock(change.start)}, and the log of "
+                            f"{node} does not tell it"
+                        )
+                        cases.append(_Case(group, change.start, change.start, [], text))
+        return cases, lines
+
+
+def _said(told: Sequence[tuple[int, int, Mapping[str, str]]]) -> list[_Said]:
+    """What one name server certainly said was the smallest member, from its answers in order; equal ones in one."""
+    found: list[_Said] = []
+    before: tuple[int, str] | None = None
+    for start, end, members in told:
+        if not members:
+            before = None
+            continue
+        number = min(map(int, members))
+        now = number, members[str(number)]
+        if before == now and start - found[-1].end <= NEAR_NS:
+            found[-1] = found[-1]._replace(end=max(found[-1].end, start))
+        else:
+            found.append(_Said(*now, end, end))
+        before = now
+    return found
+
+
+def _changes(servers: Mapping[str, Sequence[_Said]]) -> list[_Said]:
+    """What the most talkative name server said after its first answer: each a change of the smallest id."""
+    most = max(servers.values(), key=lambda some: sum(s.end - s.start for s in some), default=[])
+    return [now for before, now in pairwise(most) if now.node != before.node]
+
+
+def _routed(history: History, listing: Listing, acting: bool) -> tuple[list[_Case], list[_Case], int]:
+    """Routes that name another broker than the smallest member first, or that let clients write to a slave; and how
+    many were judged while a slave was the smallest.
+    """
+    told = {(g, s): listing.told(g, s) for g in listing.groups for s in listing.servers(g)}
+    ends = {place: [end for _, end, _ in some] for place, some in told.items()}
+    wrong, writable, judged = [], [], 0
+    for call in history.clients.calls:
+        if call.invoke.f != "route" or call.outcome != OK or call.end is None or call.completion is None:
+            continue
+        group, server = str(call.invoke.key), str(call.invoke.extra.get("name_server"))
+        members = _around(told.get((group, server), []), ends.get((group, server), []), call.start, call.end)
+        if not members:
+            continue
+        number = min(map(int, members))
+        if number and not acting:
+            continue
+        judged += number != 0
+        route, node = call.completion.value, members[str(number)]
+        first = route["addresses"].get(MASTER)
+        what = (
+            f"group {group}: the name server of {server} listed {node} with id {number}; its route at {clock(call.end)}"
+        )
+        if first != node:
+            case = _Case(group, call.start, call.end, [call.invoke.index], f"{what} had {first or 'nobody'} under 0")
+            wrong.append(case)
+        elif number and (route["permission"] or 0) & _WRITE:
+            case = _Case(
+                group, call.start, call.end, [call.invoke.index], f"{what} had permission {route['permission']}"
+            )
+            writable.append(case)
+    return wrong, writable, judged
+
+
+def _around(
+    told: Sequence[tuple[int, int, Mapping[str, str]]], ends: Sequence[int], start: int, end: int
+) -> Mapping[str, str] | None:
+    """The members in the last answer before a time and in the first one after another, if they are the same."""
+    at = bisect_right(ends, start)
+    after = next((t for t in told[at:] if t[0] >= end), None)
+    if not at or after is None:
+        return None
+    before = told[at - 1]
+    near = start - before[1] <= NEAR_NS and after[0] - end <= NEAR_NS
+    return before[2] if near and before[2] == after[2] else None
+
+
+def _lines(run: RunRecord, paths: Sequence[Any]) -> Iterator[tuple[int, int]]:
+    for path in paths:
+        for at, line in stamped_lines(path, run.environment):
+            if at is not None and (found := _CHANGED.search(line)):
+                yield at, int(found[1])
+
+
+def _hits(interval: FaultInterval, node: str) -> bool:
+    return node in interval.nodes or node in interval.impairs
+
+
+def _active(faults: Sequence[FaultInterval], start: int, end: int) -> list[FaultInterval]:
+    return [i for i in faults if i.covers(start + 1, end - 1)]
+
+
+def _down(active: Sequence[FaultInterval]) -> set[str]:
+    """The nodes that are stopped, or that clients do not reach."""
+    return {node for i in active for node, peers in i.impairs.items() if node in peers or CLIENTS in peers}
+
+
+def _comparable(a: str, b: str, nodes: Sequence[str], active: Sequence[FaultInterval]) -> bool:
+    """Whether faults let two name servers hear the same brokers of a group, and leave both as fast as they are."""
+    slow = any(node in i.nodes and node not in i.impairs for i in active for node in (a, b, *nodes))
+    down = _down(active)
+    heard = [{n for n in nodes if n not in down and (n == s or hears(s, n, active))} for s in (a, b)]
+    return not slow and a not in down and b not in down and heard[0] == heard[1]
+
+
+def _quiet(start: int, end: int, faults: Sequence[FaultInterval]) -> list[tuple[int, int]]:
+    """The parts of a time in which no fault comes or goes."""
+    edges = sorted({t for i in faults for t in (i.start_ns, i.end_ns or FOREVER) if start < t < end})
+    return list(pairwise([start, *edges, end]))
+
+
+def _told(
+    scene: RunTimeline, name: str, cases: Sequence[_Case], what: str, limit: int | None = None
+) -> Iterator[Anomaly]:
+    """One anomaly for each group with such cases; the one that lasted longest is told in full."""
+    by_group: dict[str, list[_Case]] = {}
+    for case in cases:
+        by_group.setdefault(case.group, []).append(case)
+    for group, some in by_group.items():
+        first = max(some, key=lambda c: c.end - c.start) if limit is not None else some[0]
+        yield Anomaly(
+            name,
+            f"{what} ({len(some):,} cases): {first.text}.{scene.describe(first.start, first.end, group)}",
+            None,
+            sorted({i for c in (first, *some[:5]) for i in c.ops}),
+            (first.start, first.end),
+            {
+                "count": len(some),
+                "first": [c.text for c in some[:_LISTED]],
+                **scene.details(first.start, first.end, group),
+            },
+            limit_s=None if limit is None else limit / SECOND,
+        )
