@@ -10,7 +10,6 @@ The client id belongs to the thread, not to the process: so no lock is left to s
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from random import Random
@@ -229,9 +228,7 @@ def lease_s(jvm_options: Sequence[str]) -> float:
 
 
 class OrderLockOps(QueueOps):
-    """The workload's client."""
-
-    _looked = 0.0
+    """The workload's client. After a refusal the steadfast stay with a master that answers."""
 
     async def invoke(self, op: Op) -> Completion:
         if op.f in ("lock", "unlock"):
@@ -255,14 +252,8 @@ class OrderLockOps(QueueOps):
             return Completion(answer.outcome.type, None, answer.outcome.why or None, extra)
         locked = await self.at(node).lock_queues(client, wanted, group=group)
         if locked.outcome.type == "ok" and not wanted <= locked.queues:
-            self._look_again(queue.group, node)
+            if not self.sticky_master:
+                self.look_again(queue.group, _LOOK_AGAIN_S)
             return Completion("fail", None, "refused: the answer does not name the queue", {**extra, "refused": True})
         self.learn(queue.group, node, locked.outcome)
         return Completion(locked.outcome.type, None, locked.outcome.why or None, extra)
-
-    def _look_again(self, group: str, node: str) -> None:
-        """After a refusal: the steadfast stay with a master that answers; the others look it up now and then."""
-        now = asyncio.get_running_loop().time()
-        if not self.sticky_master and now >= self._looked + _LOOK_AGAIN_S:
-            self._looked = now
-            self.learn(group, node, Outcome("info", ""))

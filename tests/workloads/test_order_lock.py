@@ -181,7 +181,6 @@ def test_a_refusal_is_a_failure_and_sends_only_some_to_the_name_servers(sticky: 
             at = {f"n{i}": await stack.enter_async_context(serving(refusing)) for i in (1, 2)}
             places = TopicLayout(False, "t", "readers", [Queue("t", "a", 0)], {"a": list(at)}, at, [], [])
             client = OrderLockOps(places, Named(), {}, LONG, sticky)
-            client._looked = -10.0
             for _ in range(3):
                 op = Op(0, 0, 0, "invoke", "lock", "t:a:0", None, extra={"client": "c", "group": "g"})
                 done.append(await client.invoke(op))
