@@ -90,7 +90,7 @@ class Leases:
         twice, after, gone = [], [], []
         for (group, identity), life in held.items():
             twice += [(group, identity, a, b) for a, b in _overlaps(life)]
-            after += [(group, identity, a, b) for a, b in _after_ack(life)]
+            after += [(group, identity, ack, lease, _earlier(life, ack, lease)) for ack, lease in _after_ack(life)]
             last = life.leases[-1]
             if life.acked is None and not life.perhaps and last_pop.get(group, 0) > last.over + self.limit:
                 gone.append((group, identity, last))
@@ -115,18 +115,26 @@ class Leases:
                 yield _anomaly("leased-twice", reason, scene, [(a, b) for _, _, a, b in some], legal)
 
     def _acked_redelivered(
-        self, scene: RunTimeline, cases: Sequence[tuple[str, int, Call, Lease]]
+        self, scene: RunTimeline, cases: Sequence[tuple[str, int, Call, Lease, Sequence[Lease]]]
     ) -> Iterator[Anomaly]:
         for legal in (False, True):
-            some = [c for c in cases if self._forgotten(scene, c[2].end or 0, c[3]) == legal]
+            some = [
+                case
+                for case in cases
+                if legal
+                == any(
+                    self._forgotten(scene, since, case[3])
+                    for since in (case[2].end or 0, *(earlier.call.end or 0 for earlier in case[4]))
+                )
+            ]
             if some:
-                group, identity, ack, lease = some[0]
+                group, identity, ack, lease, _ = some[0]
                 reason = (
                     f"{len(some):,} messages were delivered to group {group} after their acknowledgement had been "
                     f"accepted: message {identity} (offset {lease.offset} of {lease.queue}), acknowledged at "
                     f"{clock(ack.end or 0)}, again by {lease.node} at {clock(lease.call.end or 0)}"
                 )
-                yield _anomaly("acked-redelivered", reason, scene, [(a, b) for _, _, a, b in some], legal)
+                yield _anomaly("acked-redelivered", reason, scene, [(a, b) for _, _, a, b, _ in some], legal)
 
     def _forgotten(self, scene: RunTimeline, since: int, again: Lease) -> bool:
         """Whether a fault, or a change of master, may have made the brokers forget what happened at `since` (ns) before
@@ -189,6 +197,16 @@ def _after_ack(life: _Held) -> Iterator[tuple[Call, Lease]]:
     for lease in life.leases:
         if lease.call.start > ack.end:
             yield ack, lease
+
+
+def _earlier(life: _Held, ack: Call, again: Lease) -> list[Lease]:
+    """A message that came back is at two places: its own, and one of the group's retry topic. Where another place is
+    delivered again than the one that was acknowledged: its deliveries before, which the brokers have forgotten.
+    """
+    if (ack.invoke.extra.get("queue"), ack.invoke.extra.get("offset")) == (again.queue, again.offset):
+        return []
+    place = again.queue, again.offset
+    return [at for at in life.leases if (at.queue, at.offset) == place and at.call.start < again.call.start]
 
 
 def _never_returned(

@@ -317,7 +317,6 @@ def test_without_arguments_it_lists_the_findings(capsys: pytest.CaptureFixture[s
     ("argv", "said"),
     [
         (["77"], "'77' is no finding (there are 1 to"),
-        (["9"], "finding 9: no run shows it"),
         (["5", "--runs", "3", "--show", "0.8"], "--runs and --show or --gone exclude each other"),
         (["5", "--show", "0.2", "--gone", "0.5"], "0 < gone < show < 1"),
         (["5", "--hours", "3"], "--hours is for --all"),
@@ -333,6 +332,12 @@ def test_bad_input_is_one_line(capsys: pytest.CaptureFixture[str], argv: list[st
     assert code == 64
     assert said in err
     assert len(err.strip().splitlines()) == 1
+
+
+def test_what_no_run_shows_is_not_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "01-by-hand.toml").write_text('title = "t"\nsystem = "s"\nby_hand = "`top -H`"\n')
+    code, _, err = harness(capsys, "1", "--record", str(tmp_path))
+    assert (code, "finding 1: no run shows it" in err) == (64, True)
 
 
 def test_a_plan_is_run_with_a_seed_of_its_own(tmp_path: Path) -> None:

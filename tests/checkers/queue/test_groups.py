@@ -288,6 +288,19 @@ def test_a_change_of_master_explains_what_a_fault_does(since: float, verdict: Ve
     assert (result.verdict, names([result])) == (verdict, {"acked-redelivered"})
 
 
+@pytest.mark.parametrize(("until", "verdict"), [(3, Verdict.INVALID), (14, Verdict.VALID)])
+def test_the_copy_that_is_acknowledged_is_not_the_one_that_comes_again(until: float, verdict: Verdict) -> None:
+    """Popped at its own place, come back in the retry topic, acknowledged there, and popped again at its own place."""
+    story = Story()
+    for at, queue in ((40, Q), (80, "%RETRY%g_t:b:0"), (82, Q)):
+        held = [[queue, 5, 1, f"h{at}", int(queue != Q), 0]]
+        story.call(at, "pop", None, held, node="n1", invisible_ms=10_000)
+    story.call(81, "ack", ["h80"], ["h80"], node="n1", queue="%RETRY%g_t:b:0", offset=5, id=1)
+    story.strike(2, "n1", until)
+    result = Leases(limit_s=300, copied_within_s=15).check(story.record)
+    assert (result.verdict, names([result])) == (verdict, {"acked-redelivered"})
+
+
 def test_an_acknowledgement_after_its_lease_promises_nothing() -> None:
     assert popped((1, 1), (30, 1), acks=(12,)).verdict == Verdict.VALID
 
