@@ -48,7 +48,7 @@ NEAR_NS: Final = 3 * SECOND
 """Slaves listed from so long before a master comes online are listed when it looks for them."""
 
 _REVERSE: Final = "Get metadata reverse from "
-_ONLINE: Final = "master preOnline complete"
+_ONLINE: Final = ("master preOnline complete", "no other broker online, will start service directly")
 """Of the log of a broker (`BrokerPreOnlineService`)."""
 
 _LISTED: Final = 50
@@ -377,7 +377,7 @@ def _handed_over(run: RunRecord, group: _Group) -> list[tuple[int, str | None]]:
         for at, line in stamped_lines(path, run.environment):
             if at is not None and _REVERSE in line:
                 found.append((at, nodes.get(line.partition(_REVERSE)[2].split(":")[0].strip(), "")))
-            elif at is not None and _ONLINE in line:
+            elif at is not None and any(text in line for text in _ONLINE):
                 found.append((at, None))
     return sorted(found, key=lambda item: item[0])
 
