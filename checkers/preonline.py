@@ -7,8 +7,8 @@ machine that runs the clients.
 * Its own commits: a master must know what it acknowledged, except in the last seconds before it was killed, in which
   it may not have written its table (`flushConsumerOffsetInterval`, 5 s). If it answers less once it is online again,
   its table was overwritten by an older one of a slave (`offset-overwritten`).
-* Those of its acting master, except in the last seconds before it was online again, between the transfer and the change
-  of the routes. If they are missing, the acting master's table was dropped (`offset-dropped`).
+* Those of its acting master, except after the transfer, or in the last seconds before it was online again. If they are
+  missing, the acting master's table was dropped (`offset-dropped`).
 * An acting master must know what the master acknowledged longer ago than the interval at which slaves copy it
   (`offset-not-copied`). What is younger may be missing; `stats` counts these answers as `stale_at_failover`.
 * The same for the progress of delayed messages and of the timer (`progress-regressed`).
@@ -48,7 +48,7 @@ NEAR_NS: Final = 3 * SECOND
 """Slaves listed from so long before a master comes online are listed when it looks for them."""
 
 _REVERSE: Final = "Get metadata reverse from "
-_ONLINE: Final = "master preOnline complete"
+_ONLINE: Final = ("master preOnline complete", "no other broker online, will start service directly")
 """Of the log of a broker (`BrokerPreOnlineService`)."""
 
 _LISTED: Final = 50
@@ -90,6 +90,8 @@ class _Group:
         self, name: str, nodes: Sequence[str], master: str, periods: Sequence[Period], strikes: Sequence[FaultInterval]
     ) -> None:
         self.name, self.nodes, self.master = name, nodes, master
+        self.transfers: dict[str, list[int]] = {}
+        """Slave -> when the master asked it for its data, by the master's log."""
         self.online = periods
         self.strikes = {node: [i for i in strikes if node in i.impairs or node in i.nodes] for node in nodes}
         stops = [i for i in self.strikes[master] if master in i.impairs.get(master, ())]
@@ -124,9 +126,13 @@ class _Group:
         yield since, until
 
     def acting(self, period: Period, slave: str) -> tuple[int, int] | None:
-        """From when to when a slave acted for the master before it was online again in this period."""
+        """From when to when a slave acted for the master before it was online again in this period, and what it did
+        must be known there: until the transfer, if the master's log tells when that was.
+        """
         at = self.online.index(period)
         start, end = self.online[at - 1].end, period.start - HANDED_OVER_NS
+        transfers = [t for t in self.transfers.get(slave, ()) if start <= t <= period.start]
+        end = min([end, *transfers[-1:]])
         return None if start >= end or self.down(slave, start, period.start) else (start, end)
 
 
@@ -153,6 +159,11 @@ class Preonline:
             for name, nodes in run.deployment.groups.items()
             if name in listing.masters and listing.masters[name] in nodes
         }
+        handed_over = {name: _handed_over(run, group) for name, group in groups.items()}
+        for name, group in groups.items():
+            for at, slave in handed_over[name]:
+                if slave is not None:
+                    group.transfers.setdefault(slave, []).append(at)
         commits, queries = _commits(run.history), _calls(run.history, "committed")
         own, dropped, stale, missing = self._offsets(groups, commits, queries)
         late, longest = self._late(groups, strikes, run.history)
@@ -163,7 +174,12 @@ class Preonline:
             *_told(scene, "offset-not-copied", missing, "an acting master lacks offsets that are older than a copy"),
             *_told(scene, "progress-regressed", _progress(groups, run.history), "an online master lacks progress"),
             *_told(scene, "late-online", late, "a master that ran was not listed within the limit", self.limit),
-            *_told(scene, "early-online", _early(run, groups, listing), "a master was online before all handed over"),
+            *_told(
+                scene,
+                "early-online",
+                _early(groups, handed_over, listing),
+                "a master was online before all handed over",
+            ),
             *_told(scene, "served-unlisted", direct, "a master that was not listed acknowledged commits"),
         ]
         returns = sum(max(0, len(group.online) - 1) for group in groups.values())
@@ -351,26 +367,37 @@ def _unlisted(groups: Mapping[str, _Group], listing: Listing, history: History) 
     return cases, tried
 
 
-def _early(run: RunRecord, groups: Mapping[str, _Group], listing: Listing) -> list[_Case]:
+def _handed_over(run: RunRecord, group: _Group) -> list[tuple[int, str | None]]:
+    """When the master asked which slave for its data, and when it came online (None), by its log, in order of time."""
+    nodes = {address: node for node, address in run.deployment.nodes.items()}
+    found: list[tuple[int, str | None]] = []
+    for path in run.logs.get(group.master, ()):
+        if path.name != "broker.log":
+            continue
+        for at, line in stamped_lines(path, run.environment):
+            if at is not None and _REVERSE in line:
+                found.append((at, nodes.get(line.partition(_REVERSE)[2].split(":")[0].strip(), "")))
+            elif at is not None and any(text in line for text in _ONLINE):
+                found.append((at, None))
+    return sorted(found, key=lambda item: item[0])
+
+
+def _early(
+    groups: Mapping[str, _Group], handed_over: Mapping[str, Sequence[tuple[int, str | None]]], listing: Listing
+) -> list[_Case]:
     """Starts of a master's service, by its log, without the data of a slave that was listed all the time before."""
     cases = []
     for group in groups.values():
         taken: set[str] = set()
-        for path in run.logs.get(group.master, ()):
-            if path.name != "broker.log":
+        for at, slave in handed_over[group.name]:
+            if slave is not None:
+                taken.add(slave)
                 continue
-            for at, line in stamped_lines(path, run.environment):
-                if at is None:
-                    continue
-                if _REVERSE in line:
-                    taken.add(line.partition(_REVERSE)[2].split(":")[0].strip())
-                elif _ONLINE in line:
-                    listed = listing.listed(group.name, set(group.nodes) - {group.master}, at - NEAR_NS, at)
-                    left = sorted(n for n in listed if run.deployment.nodes.get(n) not in taken)
-                    if left:
-                        text = f"{group.master} came online at {clock(at)} without the data of {', '.join(left)}"
-                        cases.append(_Case(None, group.name, at - NEAR_NS, at, [], text))
-                    taken = set()
+            listed = listing.listed(group.name, set(group.nodes) - {group.master}, at - NEAR_NS, at)
+            if left := sorted(listed - taken):
+                text = f"{group.master} came online at {clock(at)} without the data of {', '.join(left)}"
+                cases.append(_Case(None, group.name, at - NEAR_NS, at, [], text))
+            taken = set()
     return cases
 
 

@@ -220,9 +220,9 @@ def _said(told: Sequence[tuple[int, int, Mapping[str, str]]]) -> list[_Said]:
 
 
 def _changes(servers: Mapping[str, Sequence[_Said]]) -> list[_Said]:
-    """What the most talkative name server said after its first answer: each a change of the smallest id."""
-    most = max(servers.values(), key=lambda some: sum(s.end - s.start for s in some), default=[])
-    return [now for before, now in pairwise(most) if now.node != before.node]
+    """Changes of the smallest id, as the name server told them that told most: one that is cut off sees the fewest."""
+    told = [[now for before, now in pairwise(some) if now.node != before.node] for some in servers.values()]
+    return max(told, key=len, default=[])
 
 
 def _routed(history: History, listing: Listing, acting: bool) -> tuple[list[_Case], list[_Case], int]:

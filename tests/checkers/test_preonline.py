@@ -266,6 +266,32 @@ def test_a_master_is_not_online_before_all_slaves_handed_over(
     assert all(f"without the data of {left}." in a.summary for a in result.anomalies)
 
 
+def test_a_master_that_finds_nobody_is_online_too_early(tmp_path: Path) -> None:
+    """The name server that it asked had just been restarted."""
+    story = returned(Story())
+    story.commit(5, 1)
+    story.asked(6, 1)
+    story.logs = log_of(tmp_path, (44.8, "no other broker online, will start service directly"))
+    result = story.judge(started_at="2026-01-01T00:00:00.000000+00:00")
+    assert names([result]) == {"early-online"}
+    assert "without the data of n2, n3." in result.anomalies[0].summary
+
+
+@pytest.mark.parametrize(("at", "expected"), [(33, {"offset-dropped"}), (36, set())])
+def test_what_came_after_the_transfer_may_be_lost(tmp_path: Path, at: float, expected: set[str]) -> None:
+    """On a slow machine it is long before the master is listed."""
+    story = returned(Story())
+    story.commit(5, 1)
+    story.commit(at, 7, "n2")
+    story.asked(50, 3)
+    story.logs = log_of(
+        tmp_path,
+        *((35 + i / 10, f"Get metadata reverse from 198.18.0.{i}:10911") for i in (1, 2)),
+        (44.8, "master preOnline complete, start service"),
+    )
+    assert names([story.judge(started_at="2026-01-01T00:00:00.000000+00:00")]) == expected
+
+
 def test_a_run_without_commits_says_nothing() -> None:
     story = Story()
     assert story.judge().reason.startswith("no name server ever listed a master")
