@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -41,67 +40,63 @@ _AT_ONCE: Final = 1 << 22
 class KvBatch:
     """Keys one behind the other. `begin`: the number of the first.
 
-    ops      three numbers each: its kind, when it was called, when it returned; those of key k from `3 * first[k]` on.
-    strings  of every kind, and `fs`, what it does with that; those of key k from `kinds[k]` on.
+    ops      four numbers each: what it does, which string of its key with, when it was called, when it returned; those
+             of key k from `4 * first[k]` on.
+    strings  all different ones of a key; those of key k from `texts[k]` on.
     """
 
     def __init__(self, begin: int) -> None:
         self.begin, self.characters = begin, 0
         self.ops, self.first = array("q"), array("q", [0])
         self.strings: list[str] = []
-        self.fs, self.kinds = bytearray(), array("q", [0])
+        self.texts = array("q", [0])
 
     def add(self, calls: Sequence[Call]) -> None:
-        """One more key; without any op where a call is not quite what it should be: others say what is wrong."""
-        with suppress(ValueError, TypeError, OverflowError):
-            self._add(calls)
-        self.first.append(len(self.ops) // 3)
-        self.kinds.append(len(self.fs))
-
-    def _add(self, calls: Sequence[Call]) -> None:
-        numbers: dict[str, dict[str, int]] = {"get": {}, "put": {}, "append": {}}
-        strings: list[str] = []
-        fs, ops = bytearray(), list[int]()
+        """One more key. Raises ValueError, TypeError or OverflowError where a call is not quite what it should be."""
+        numbers: dict[str, int] = {}
+        ops: list[int] = []
         for call in calls:
             invoke, completion = call.invoke, call.completion
-            f, value, end = invoke.f, invoke.value, NEVER
-            own = numbers.get(f)
-            if own is None or invoke.process < 0:
+            f = invoke.f
+            code = _CODES.get(f)
+            if code is None or invoke.process < 0:
                 continue
             if completion is not None:
                 if completion.f != f:
                     raise ValueError("it is completed by another one")
                 if completion.type == OK:
-                    end = completion.index
-                    if f == "get":
-                        value = "" if completion.value is None else completion.value
-                elif completion.type == FAIL:
+                    value = invoke.value if code else completion.value
+                    if value is None and not code:
+                        value = ""
+                    ops += code, numbers.setdefault(value, len(numbers)), invoke.index, completion.index
                     continue
-            if end == NEVER and f == "get":
-                if value is None or isinstance(value, str):
+                if completion.type == FAIL:
                     continue
+            if code:
+                ops += code, numbers.setdefault(invoke.value, len(numbers)), invoke.index, NEVER
+            elif invoke.value is not None and not isinstance(invoke.value, str):
                 raise TypeError("no string")
-            kind = own.get(value)
-            if kind is None:
-                kind = own[value] = len(strings)
-                strings.append(value)
-                fs.append(_CODES[f])
-            ops += kind, invoke.index, end
-        characters = len("".join(strings))  # (Takes nothing but strings.)
+        characters = len("".join(numbers))  # (Takes nothing but strings.)
         self.ops += array("q", ops)
-        self.strings += strings
-        self.fs += fs
+        self.strings += numbers
         self.characters += characters
+        self.close()
+
+    def close(self) -> None:
+        """That was all of a key; one that `add` refused has no op: others say what is wrong."""
+        self.first.append(len(self.ops) // 4)
+        self.texts.append(len(self.strings))
 
 
 Characters = npt.NDArray[np.uint32]
 
 
 class Texts(NamedTuple):
-    """Strings: number n has the characters from `at[n]` to `at[n + 1]`."""
+    """Strings: number n has `size[n]` characters from `at[n]` on."""
 
     characters: Characters
     at: Longs
+    size: Longs
 
 
 _worth: Final = inlined(worth)
@@ -111,7 +106,7 @@ _worth: Final = inlined(worth)
 def _common(texts: Texts, one: int, other: int, at: int) -> int:
     """How many characters of `one` stand in `other` from place `at` on."""
     i, j = texts.at[one], texts.at[other] + at
-    most = min(texts.at[one + 1] - i, texts.at[other + 1] - j)
+    most = min(texts.size[one], texts.size[other] - at)
     found = 0
     while found < most and texts.characters[i + found] == texts.characters[j + found]:
         found += 1
@@ -128,13 +123,12 @@ def _state(state_at: Ints, place: int, step: Ints, states: int) -> int:
 
 
 @compiled
-def _table(texts: Texts, fs: Bytes, low: int, cells: int) -> Dense:
-    """The closed table of a key; its kind k does `fs[k]` with the text `low + k`. State 0 is "". `legal` is empty where
-    the table would have more than `cells`.
+def _table(texts: Texts, fs: Bytes, cells: int) -> Dense:
+    """The closed table of a key; its kind k does `fs[k]` with the text k. State 0 is "". `legal` is empty where the
+    table would have more than `cells`.
     """
-    kinds = len(fs)
+    kinds, size = len(fs), texts.size
     most = min(MAX_STATES, cells // kinds) - 1
-    size = texts.at[low + 1 : low + kinds + 1] - texts.at[low : low + kinds]
     step, leads = np.empty((most + 2, kinds), np.int32), np.full(kinds, NONE, np.int32)
     step[0] = ILLEGAL
     flags, target, first = np.zeros(kinds, np.uint8), np.full(kinds, ILLEGAL, np.int32), np.zeros(kinds + 1, np.int32)
@@ -148,7 +142,7 @@ def _table(texts: Texts, fs: Bytes, low: int, cells: int) -> Dense:
         shared, like = 0, NONE
         for other in range(kinds):
             if base[other] >= 0 and shared < size[get]:
-                common = _common(texts, low + get, low + other, 0)
+                common = _common(texts, get, other, 0)
                 if common >= shared:
                     shared, like = common, other
         if like >= 0 and shared == size[get]:
@@ -160,7 +154,7 @@ def _table(texts: Texts, fs: Bytes, low: int, cells: int) -> Dense:
         if like >= 0:
             own[: shared + 1] = state_at[base[like] : base[like] + shared + 1]
         for put in range(kinds):
-            if fs[put] == _PUT and _common(texts, low + put, low + get, 0) == size[put]:
+            if fs[put] == _PUT and _common(texts, put, get, 0) == size[put]:
                 states = _state(own, size[put], step, states)
                 leads[put] = own[size[put]]
         for place in range(len(own)):
@@ -168,7 +162,7 @@ def _table(texts: Texts, fs: Bytes, low: int, cells: int) -> Dense:
                 if states + kinds > most:
                     return Dense(step, flags, target, target[:0], first)
                 for append in range(kinds):
-                    if fs[append] == _APPEND and _common(texts, low + append, low + get, place) == size[append]:
+                    if fs[append] == _APPEND and _common(texts, append, get, place) == size[append]:
                         end = place + size[append]
                         states = _state(own, end, step, states)
                         step[own[place], append] = own[end]
@@ -211,24 +205,31 @@ def _in_order(events: Ints, call: Longs, ret: Longs) -> bool:
 
 @compiled
 def _judge_keys(
-    ops: Longs, first: Longs, characters: Characters, sizes: Longs, fs: Bytes, kinds: Longs, space: Space, rows: int,
+    ops: Longs, first: Longs, texts: Longs, characters: Characters, sizes: Longs, space: Space, rows: int,
     quick: Longs, verdict: Bytes, failing: Longs, work: Longs,
 ) -> None:  # fmt: skip
     """Judges every key as `batch_kernel` does a history. `sizes`: of the strings."""
-    at = np.zeros(len(sizes) + 1, np.int64)
-    at[1:] = np.cumsum(sizes)
-    texts = Texts(characters, at)
-    place, group = room(np.max(first[1:] - first[:-1])), np.arange(np.max(kinds[1:] - kinds[:-1]), dtype=np.int32)
+    longest, at = np.max(first[1:] - first[:-1]), np.cumsum(sizes) - sizes
+    place, group = room(longest), np.arange(longest, dtype=np.int32)
     for key in range(len(first) - 1):
-        low, high = kinds[key], kinds[key + 1]
-        own = ops[3 * first[key] : 3 * first[key + 1]]
+        low, high = texts[key], texts[key + 1]
+        own = ops[4 * first[key] : 4 * first[key + 1]]
         if low == high:
             continue
-        dense = _table(texts, fs[low:high], low, _worth(2 * len(own) // 3))
+        call, ret = own[2::4].copy(), own[3::4].copy()
+        kind, what, kinds = np.empty(len(call), np.int32), np.empty(len(call), np.int64), 0
+        number = np.full(3 * (high - low), NONE, np.int32)
+        for op in range(len(call)):
+            code = 3 * own[4 * op + 1] + own[4 * op]
+            if number[code] < 0:
+                number[code], what[kinds] = kinds, code
+                kinds += 1
+            kind[op] = number[code]
+        text, fs = low + what[:kinds] // 3, (what[:kinds] % 3).astype(np.uint8)
+        dense = _table(Texts(characters, at[text], sizes[text]), fs, _worth(2 * len(call)))
         if not len(dense.legal):
             continue
-        kind, call, ret = own[::3].astype(np.int32), own[1::3].copy(), own[2::3].copy()
-        code = judge(kind, call, ret, dense, group[: high - low], place, space, rows, quick)
+        code = judge(kind, call, ret, dense, group[:kinds], place, space, rows, quick)
         if code >= SPENT or not _in_order(place.events[: 2 * len(ret) - (ret == NEVER).sum()], call, ret):
             continue
         verdict[key], work[key] = code, space.told[WORK]
@@ -241,20 +242,21 @@ def walk_keys(histories: Sequence[Sequence[Call]], memory: int, verdict: Bytes, 
     ensure(KEYS)
     for batch in _batches(histories):
         space, rows = workspace().prepare(MAX_STATES, memory)
-        first = np.array(batch.first)
+        ops, first, texts = map(np.array, (batch.ops, batch.first, batch.texts))
         characters = np.frombuffer("".join(batch.strings).encode("utf-32-le", "surrogatepass"), np.uint32)
         sizes = np.array(list(map(len, batch.strings)))
         own = slice(batch.begin, batch.begin + len(first) - 1)
-        _judge_keys(
-            np.array(batch.ops), first, characters, sizes, np.array(batch.fs), np.array(batch.kinds), space, rows,
-            quick_steps(), verdict[own], failing[own], work[own],
-        )  # fmt: skip
+        told = verdict[own], failing[own], work[own]
+        _judge_keys(ops, first, texts, characters, sizes, space, rows, quick_steps(), *told)
 
 
 def _batches(histories: Iterable[Sequence[Call]]) -> Iterator[KvBatch]:
     batch = KvBatch(0)
     for key, calls in enumerate(histories):
-        batch.add(calls)
+        try:
+            batch.add(calls)
+        except (ValueError, TypeError, OverflowError):
+            batch.close()
         if batch.characters > _AT_ONCE:
             yield batch
             batch = KvBatch(key + 1)
