@@ -338,6 +338,7 @@ def simulated(seed: int, bug: str | None = None) -> CheckResult:
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_a_thousand_good_runs() -> None:
     alarms = {seed: r.reason for seed in range(1000) if (r := simulated(seed)).verdict != Verdict.VALID}
     assert alarms == {}

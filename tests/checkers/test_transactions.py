@@ -499,6 +499,7 @@ def test_good_runs_raise_no_alarm() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_a_thousand_good_runs() -> None:
     alarms = {seed: r.reason for seed in range(1000) if (r := simulated(seed)).verdict != Verdict.VALID}
     assert alarms == {}

@@ -108,6 +108,7 @@ def judged(plan: Plan) -> Judgement:
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_a_thousand_good_runs() -> None:
     alarms = {}
     for seed in range(RUNS):
