@@ -334,7 +334,9 @@ def simulated(seed: int, bug: str | None = None) -> CheckResult:
     return story.judge()
 
 
-@pytest.mark.parametrize("seeds", [range(40), pytest.param(range(40, 1000), marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "seeds", [range(40), pytest.param(range(40, 1000), marks=[pytest.mark.slow, pytest.mark.nightly])]
+)
 def test_good_groups_raise_no_alarm(seeds: range) -> None:
     alarms = {seed: r.reason for seed in seeds if (r := simulated(seed)).verdict != Verdict.VALID}
     assert alarms == {}

@@ -20,6 +20,7 @@ from results.verdict import Verdict
 EFFORT = int(os.environ.get("HARNESS_FUZZ", "1"))
 
 QUICK = ("cas-register", "unique cas-register", "unique register", "unique kv", "mutex")
+LONG = ("fifo-queue", "unique fifo-queue", "stack")
 
 
 @pytest.mark.parametrize("family", QUICK)
@@ -30,9 +31,13 @@ def test_all_ways_agree(family: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("family", FAMILIES)
-def test_all_ways_agree_on_every_model(family: str) -> None:
-    tally = fuzz(family, 60 * EFFORT, seed=2, plain_every=10)
+@pytest.mark.parametrize(
+    ("family", "count"),
+    [(family, 15 if family in LONG else 60) for family in FAMILIES]
+    + [pytest.param(family, 60, marks=pytest.mark.nightly) for family in LONG],
+)
+def test_all_ways_agree_on_every_model(family: str, count: int) -> None:
+    tally = fuzz(family, count * EFFORT, seed=2, plain_every=10)
     assert not tally.wrong, tally.wrong[0]
     assert tally.valid
     assert tally.invalid
