@@ -113,11 +113,11 @@ class Delays:
         lost, open_ = _lost(everyone, reads, service)
         again, later = _copies(everyone, reads, self.limit)
         found = [
-            *_told(scene, "delayed-lost", lost, _LOST, legal=allowed.get("lost")),
-            *_told(scene, "delivered-early", _early(everyone), _EARLY),
+            *_anomalies(scene, "delayed-lost", lost, _LOST, legal=allowed.get("lost")),
+            *_anomalies(scene, "delivered-early", _early(everyone), _EARLY),
             *_late(scene, everyone, reads, service),
-            *_told(scene, "recalled-delivered", _recalled(everyone), _RECALLED),
-            *_told(scene, "aborted-read", _refused(everyone), _REFUSED),
+            *_anomalies(scene, "recalled-delivered", _recalled(everyone), _RECALLED),
+            *_anomalies(scene, "aborted-read", _refused(everyone), _REFUSED),
             *never_sent(strangers),
         ]
         for explained in (True, False):
@@ -126,8 +126,8 @@ class Delays:
                 [c for c in cases if service.replays(c.start, c.end, self.slack) == explained]
                 for cases in (again, later)
             ]
-            found += _told(scene, "delivered-again", some[0], _AGAIN, legal=legal)
-            found += _told(scene, "reappeared", some[1], _LATER, legal=legal)
+            found += _anomalies(scene, "delivered-again", some[0], _AGAIN, legal=legal)
+            found += _anomalies(scene, "reappeared", some[1], _LATER, legal=legal)
         after = sorted(
             ((min(c.end or 0 for c in m.seen.values()) - m.latest) / SECOND) for m in everyone if m.seen and m.owed
         )
@@ -275,7 +275,7 @@ def _late(scene: RunTimeline, everyone: Sequence[_Message], reads: QueueReads, s
             by_group.setdefault(group, []).append(_Case(m, start, until, _ops(m, m.copies[0][1])))
     for cases in by_group.values():
         worst = max(cases, key=lambda c: c.end - c.start)
-        for told in _told(scene, "delivered-late", [worst, *(c for c in cases if c is not worst)], _LATE):
+        for told in _anomalies(scene, "delivered-late", [worst, *(c for c in cases if c is not worst)], _LATE):
             yield replace(told, window=(worst.start, worst.end), limit_s=service.limit / SECOND)
 
 
@@ -319,7 +319,7 @@ _AGAIN: Final = "delivered more than once"
 _LATER: Final = "delivered again long after a reader had received them"
 
 
-def _told(
+def _anomalies(
     scene: RunTimeline, name: str, cases: Sequence[_Case], what: str, legal: str | None = None
 ) -> Iterator[Anomaly]:
     """One anomaly for all cases of a kind; the first is told in full."""

@@ -99,11 +99,15 @@ class Locks:
         minority = _minority(queues, run.deployment.groups, strikes)
         stuck = self._stuck(queues, scene.fault_intervals)
         found = [
-            *_told(scene, "locked-twice", same, "were held by two clients at one time, by grants of one broker"),
-            *_told(scene, "locked-by-two", others, "were held by two clients at one time, by grants of two brokers"),
-            *_told(scene, "minority-grant", minority, "were granted by a broker without a majority of its group"),
-            *_told(scene, "lock-stuck", stuck, "were granted to nobody for longer than the limit", self.limit / SECOND),
-            *_told(scene, "consumed-out-of-order", _disorder(queues), "were consumed out of order"),
+            *_anomalies(scene, "locked-twice", same, "were held by two clients at one time, by grants of one broker"),
+            *_anomalies(
+                scene, "locked-by-two", others, "were held by two clients at one time, by grants of two brokers"
+            ),
+            *_anomalies(scene, "minority-grant", minority, "were granted by a broker without a majority of its group"),
+            *_anomalies(
+                scene, "lock-stuck", stuck, "were granted to nobody for longer than the limit", self.limit / SECOND
+            ),
+            *_anomalies(scene, "consumed-out-of-order", _disorder(queues), "were consumed out of order"),
         ]
         granted = sum(len(each) for each in certain.values())
         changes = sum(a.client != b.client for each in certain.values() for a, b in pairwise(each))
@@ -335,7 +339,7 @@ def _places(calls: Sequence[Call]) -> str:
     return ", ".join(sorted({node_of(c) for c in calls}))
 
 
-def _told(
+def _anomalies(
     scene: RunTimeline, name: str, cases: Sequence[_Case], what: str, limit_s: float | None = None
 ) -> Iterator[Anomaly]:
     """One anomaly for all cases of a kind; the first, or the longest, is told in full."""

@@ -169,18 +169,20 @@ class Preonline:
         late, longest = self._late(groups, strikes, run.history)
         direct, tried = _unlisted(groups, listing, run.history)
         found = [
-            *_told(scene, "offset-overwritten", own, "an online master lacks offsets that it had acknowledged"),
-            *_told(scene, "offset-dropped", dropped, "an online master lacks offsets that its acting master took"),
-            *_told(scene, "offset-not-copied", missing, "an acting master lacks offsets that are older than a copy"),
-            *_told(scene, "progress-regressed", _progress(groups, run.history), "an online master lacks progress"),
-            *_told(scene, "late-online", late, "a master that ran was not listed within the limit", self.limit),
-            *_told(
+            *_anomalies(scene, "offset-overwritten", own, "an online master lacks offsets that it had acknowledged"),
+            *_anomalies(scene, "offset-dropped", dropped, "an online master lacks offsets that its acting master took"),
+            *_anomalies(
+                scene, "offset-not-copied", missing, "an acting master lacks offsets that are older than a copy"
+            ),
+            *_anomalies(scene, "progress-regressed", _progress(groups, run.history), "an online master lacks progress"),
+            *_anomalies(scene, "late-online", late, "a master that ran was not listed within the limit", self.limit),
+            *_anomalies(
                 scene,
                 "early-online",
                 _early(groups, handed_over, listing),
                 "a master was online before all handed over",
             ),
-            *_told(scene, "served-unlisted", direct, "a master that was not listed acknowledged commits"),
+            *_anomalies(scene, "served-unlisted", direct, "a master that was not listed acknowledged commits"),
         ]
         returns = sum(max(0, len(group.online) - 1) for group in groups.values())
         stats: dict[str, Any] = {
@@ -401,7 +403,7 @@ def _early(
     return cases
 
 
-def _told(
+def _anomalies(
     scene: RunTimeline, name: str, cases: Sequence[_Case], what: str, limit: int | None = None
 ) -> Iterator[Anomaly]:
     """One anomaly for each group with such cases; the one that lasted longest is told in full."""

@@ -88,11 +88,13 @@ class Routes:
         unlearned, learned = self._learned(run, groups, changes, faults) if acting else ([], 0)
         disagree = [c for g, servers in said.items() for c in self._disagreements(g, groups[g], servers, faults)]
         found = [
-            *_told(scene, "routes-disagree", disagree, "name servers did not agree on the first broker", self.agree),
-            *_told(scene, "wrong-route", wrong, "a route did not name the smallest member first"),
-            *_told(scene, "acting-writable", writable, "a route let clients write to an acting master"),
-            *_told(scene, "reads-interrupted", gaps, "no read along the route was answered", self.read),
-            *_told(scene, "change-not-learned", unlearned, "slaves did not learn of a new smallest id"),
+            *_anomalies(
+                scene, "routes-disagree", disagree, "name servers did not agree on the first broker", self.agree
+            ),
+            *_anomalies(scene, "wrong-route", wrong, "a route did not name the smallest member first"),
+            *_anomalies(scene, "acting-writable", writable, "a route let clients write to an acting master"),
+            *_anomalies(scene, "reads-interrupted", gaps, "no read along the route was answered", self.read),
+            *_anomalies(scene, "change-not-learned", unlearned, "slaves did not learn of a new smallest id"),
         ]
         stats: dict[str, Any] = {
             "answers": listing.answers,
@@ -306,7 +308,7 @@ def _quiet(start: int, end: int, faults: Sequence[FaultInterval]) -> list[tuple[
     return list(pairwise([start, *edges, end]))
 
 
-def _told(
+def _anomalies(
     scene: RunTimeline, name: str, cases: Sequence[_Case], what: str, limit: int | None = None
 ) -> Iterator[Anomaly]:
     """One anomaly for each group with such cases; the one that lasted longest is told in full."""

@@ -111,13 +111,13 @@ class Transactions:
         open_, lost = _lost(everyone, reads, duty)
         again = self._again(scene, everyone)
         found = [
-            *_told(scene, "committed-lost", lost, _LOST, legal=permits(run).get("lost")),
-            *_told(scene, "rolled-back-read", _rolled_back(everyone), _ROLLED_BACK),
-            *_told(scene, "uncommitted-read", _uncommitted(everyone), _UNCOMMITTED),
-            *_told(scene, "aborted-read", _aborted(everyone), _ABORTED),
+            *_anomalies(scene, "committed-lost", lost, _LOST, legal=permits(run).get("lost")),
+            *_anomalies(scene, "rolled-back-read", _rolled_back(everyone), _ROLLED_BACK),
+            *_anomalies(scene, "uncommitted-read", _uncommitted(everyone), _UNCOMMITTED),
+            *_anomalies(scene, "aborted-read", _aborted(everyone), _ABORTED),
             *_never_asked(scene, duty, everyone),
-            *_told(scene, "delivered-again", [case for case, legal in again if not legal], _AGAIN),
-            *_told(scene, "delivered-again", [case for case, legal in again if legal], _AGAIN, legal=_BATCHED),
+            *_anomalies(scene, "delivered-again", [case for case, legal in again if not legal], _AGAIN),
+            *_anomalies(scene, "delivered-again", [case for case, legal in again if legal], _AGAIN, legal=_BATCHED),
             *never_sent(strangers),
         ]
         stats = _stats(everyone)
@@ -360,7 +360,7 @@ def _never_asked(scene: RunTimeline, duty: _Duty, everyone: Sequence[_Transactio
             by_group.setdefault(group, []).append(_Case(t, start, end, _ops(t)))
     for cases in by_group.values():
         worst = max(cases, key=lambda c: c.end - c.start)
-        for told in _told(scene, "never-asked", [worst, *(c for c in cases if c is not worst)], _ASKED):
+        for told in _anomalies(scene, "never-asked", [worst, *(c for c in cases if c is not worst)], _ASKED):
             yield replace(told, window=(worst.start, worst.end), limit_s=duty.bound / SECOND)
 
 
@@ -404,7 +404,7 @@ _ASKED: Final = "left open, and no broker asked about them within the limit"
 _AGAIN: Final = "delivered more than once"
 
 
-def _told(
+def _anomalies(
     scene: RunTimeline, name: str, cases: Sequence[_Case], what: str, legal: str | None = None
 ) -> Iterator[Anomaly]:
     """One anomaly for all cases of a kind; the first is told in full."""

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Final, Literal
 
 from harness.api import Evidence, Fault, Injection, NoTarget, Target
 from harness.cluster_view import ClusterView
-from infra.machines.api import InfraError, Lease, Node
+from infra.machines.api import InfraError, Lease, Node, ProcessId
 from infra.machines.primitives import frames
 from infra.machines.primitives.frames import Link, Report
 from infra.machines.primitives.network import control_address
@@ -64,7 +64,7 @@ class AtFrame(Injection):
     def __init__(self, node: str, kind: str, port: int, options: FrameOptions, name: str) -> None:
         self.node, self.kind, self.port, self.options, self.name = node, kind, port, options, name
         self.before: Report | None = None
-        self.running: Any = None
+        self.running: ProcessId | None = None
 
     @property
     def detail(self) -> Any:
@@ -104,13 +104,13 @@ class AtFrame(Injection):
         """The proxy did it to a frame."""
         node = deployment.node(self.node)
         hit = eventually(lambda: self._fired(frames.report(node)) > 0, self.options.wait)
-        return Evidence(hit, self._told(frames.report(node)))
+        return Evidence(hit, self._describe(frames.report(node)))
 
     def healed(self, deployment: Deployment) -> Evidence:
         """How many frames it was in the end; a server that was killed has a new process."""
         node = deployment.node(self.node)
         now = frames.report(node)
-        told = self._told(now)
+        told = self._describe(now)
         if self.options.act != "kill" or not self._fired(now):
             return Evidence(True, told)
         server = deployment.server(self.node, self.kind)
@@ -120,7 +120,7 @@ class AtFrame(Injection):
     def _fired(self, now: Report) -> int:
         return sum(name == self.name for name, _, _ in now.fired)
 
-    def _told(self, now: Report) -> str:
+    def _describe(self, now: Report) -> str:
         """How many frames it was, and all that passed meanwhile, by code."""
         given = self.options
         before = {(c.port, c.kind, c.code, c.towards): c.number for c in (self.before.counts if self.before else ())}

@@ -25,7 +25,7 @@ def name_servers(context: RunContext) -> Mapping[str, tuple[str, int]]:
     return {server.node: (server.host, server.ports["namesrv"]) for server in found}
 
 
-def asked(f: str, groups: Sequence[str], nodes: Sequence[str]) -> list[Invocation]:
+def questions(f: str, groups: Sequence[str], nodes: Sequence[str]) -> list[Invocation]:
     """`members` or `route` of each group, of each of the name servers on these nodes."""
     return [Invocation(f, group, None, {"name_server": node}) for group in groups for node in nodes]
 

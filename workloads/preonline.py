@@ -34,7 +34,7 @@ from results.op import OK, Op
 from workloads.brokers import READ_DEADLINE_S
 from workloads.delay import Delay, properties_of
 from workloads.log import PHASE, LogWorkload
-from workloads.name_servers import NameServerClient, asked, name_servers
+from workloads.name_servers import NameServerClient, name_servers, questions
 from workloads.places import Queue, queue_of
 from workloads.queue import QueueOps
 
@@ -139,7 +139,7 @@ class PreonlineWorkload(LogWorkload):
             for queue in self._queues
             for node in groups[queue.group]
         ]
-        members = asked("members", list(groups), list(self.servers))
+        members = questions("members", list(groups), list(self.servers))
         progress = [Invocation("progress", None, None, {"node": node}) for nodes in groups.values() for node in nodes]
         first = [queue for queue in self._queues if queue.number == 0]
         direct = [

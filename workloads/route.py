@@ -28,7 +28,7 @@ from results.deployment import DeploymentRecord
 from results.op import Op
 from workloads.brokers import READ_DEADLINE_S, BrokerClient, read_completion
 from workloads.log import LogWorkload, reader_count
-from workloads.name_servers import NameServerClient, asked, name_servers
+from workloads.name_servers import NameServerClient, name_servers, questions
 from workloads.places import queue_of
 
 SEND_SHARE: Final = 0.1
@@ -90,7 +90,7 @@ class RouteWorkload(LogWorkload):
         )
 
     def _questions(self) -> list[Invocation]:
-        return [q for f in ("members", "route") for q in asked(f, list(self.places.groups), list(self.servers))]
+        return [q for f in ("members", "route") for q in questions(f, list(self.places.groups), list(self.servers))]
 
     def _reads(self) -> Callable[[int], Invocation]:
         keys = self.places.keys

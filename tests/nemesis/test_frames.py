@@ -62,4 +62,4 @@ def test_the_evidence_has_what_passed_since_the_beginning() -> None:
     one.before = Report([Count(9878, "request", 1013, "server", 2)], [])
     counts = [Count(9878, "request", 1013, "server", 3), Count(9878, "request", 904, "server", 12)]
     now = Report([*counts, Count(9878, "response", 904, "opener", 12)], [(one.name, 1, 1), ("another", 2, 1)])
-    assert one._told(now) == "drop request 1013: 1 times; requests meanwhile: 904 x 12, 1013 x 1"
+    assert one._describe(now) == "drop request 1013: 1 times; requests meanwhile: 904 x 12, 1013 x 1"
