@@ -263,6 +263,21 @@ def test_a_dead_connection_is_made_anew(tmp_path: Path) -> None:
         node.close()
 
 
+@pytest.mark.parametrize("error", [EOFError(), BrokenPipeError("Broken pipe")])
+def test_a_send_that_fails_before_paramiko_sees_the_end_counts_as_a_dead_connection(
+    node: RemoteNode, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    first = connection_of(node).connect()
+
+    def fails(**_: object) -> paramiko.Channel:
+        raise error
+
+    monkeypatch.setattr(first, "open_session", fails)
+    assert first.is_active()
+    assert node.run(["echo", "1"]).text == "1\n"
+    assert not first.is_active()
+
+
 def test_a_connection_lost_in_mid_command_is_told_and_nothing_runs_twice(tmp_path: Path) -> None:
     marks = tmp_path / "marks"
     with Sshd(tmp_path / "sshd") as server:

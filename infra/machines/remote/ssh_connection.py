@@ -101,10 +101,13 @@ class Connection:
                     "raise MaxSessions in its sshd_config"
                 ) from error
             except (paramiko.SSHException, EOFError, OSError) as error:
-                if last or transport.is_active():
+                # A send that failed knows of the end before paramiko's own thread does: `is_active` is still true then.
+                lost = isinstance(error, EOFError | OSError) or not transport.is_active()
+                if last or not lost:
                     raise NodeUnreachable(
                         f"{self.name}: {self.where} does not open a session: {_say(error)}"
                     ) from error
+                transport.close()
         raise AssertionError("unreachable: the second attempt returns or raises")
 
     def execute(
