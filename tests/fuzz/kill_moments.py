@@ -3,7 +3,8 @@
 Whatever it was doing: the faults end without it, every history that had begun can be checked and is never `valid` by
 what is missing, and after `harness clean` nothing of the run is left on this machine. Every third run is killed in the
 middle of a power cycle of all nodes, the others at any moment of a run with other faults. The leases and the guard, and
-`harness clean`, take turns: in every second run of a backend `clean` comes at once, and must end everything alone.
+`harness clean`, take turns: in every second run of a backend the run's janitor is killed as well and `clean` comes at
+once, and must end everything alone.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import signal
 import sys
 import tempfile
 import time
@@ -48,7 +50,7 @@ def killed_at(
     moment_s: float, cluster: str, nemesis: str, seed: int, store: Path, clean_alone: bool = False
 ) -> list[str]:
     """Start a run and kill it, with the power cycle after so many seconds of the first one, else after so many seconds
-    of the run; what is wrong afterwards. clean_alone: `harness clean` comes at once.
+    of the run; what is wrong afterwards. clean_alone: the janitor dies, too, and `harness clean` comes at once.
     """
     wrong: list[str] = []
     facts: dict[str, str] = {}
@@ -68,6 +70,8 @@ def killed_at(
             if not started.ended and (facts := _facts(started)):
                 processes = nodes_of(facts)
             wrong += ["there was no power cycle"] * (nemesis == CYCLE)
+        if clean_alone and facts:
+            _kill_janitor(facts["run_id"])
         ended = started.kill()
     if facts and not clean_alone:
         until = time.monotonic() + GONE_S
@@ -100,6 +104,14 @@ def _facts(started: Going) -> dict[str, str]:
     except (OSError, ValueError):
         return {}
     return facts
+
+
+def _kill_janitor(run_id: str) -> None:
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):
+            words = path.read_bytes().split(b"\0")
+            if b"infra.machines.janitor" in words and run_id.encode() in words:
+                os.kill(int(path.parent.name), signal.SIGKILL)
 
 
 def _loops() -> set[str]:
