@@ -1,6 +1,7 @@
-"""Documents that are made from the record: the table of `docs/track-record.md`, and the head of each finding's page.
+"""Documents made from the record: the table of `docs/track-record.md`, and the head and end of each finding's page.
 
-What people write stays: only what is between `<!-- record -->` and `<!-- end of record -->` is replaced.
+What people write stays: only what is between `<!-- record -->` and `<!-- end of record -->` is replaced, and what is
+behind `<!-- issue -->`.
 `python -m harness.findings.pages DOCS` writes them; a test tells when they are out of date.
 """
 
@@ -11,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
+from harness.findings.issue_text import issue_text, project
 from harness.findings.rates import describe
 from harness.findings.record import Finding, read_findings
 from harness.findings.signature import Signature
@@ -19,6 +21,8 @@ from results.durable import write_text
 
 BEGIN: Final = "<!-- record -->"
 END: Final = "<!-- end of record -->"
+
+ISSUE: Final = "<!-- issue -->"
 
 TABLE: Final = "track-record.md"
 FOLDER: Final = "findings"
@@ -30,7 +34,8 @@ def documents(findings: Sequence[Finding], docs: Path) -> Mapping[Path, str]:
     for finding in findings:
         path = docs / FOLDER / f"{finding.file}.md"
         old = path.read_text(encoding="utf-8") if path.exists() else f"{BEGIN}\n{END}\n"
-        found[path] = _replaced(old, "\n".join(_head(finding)))
+        text = _replaced(old, "\n".join(_head(finding))).partition(ISSUE)[0].rstrip("\n")
+        found[path] = "\n".join([text, "", *_end(finding)]) + "\n"
     return found
 
 
@@ -78,6 +83,20 @@ def _head(finding: Finding) -> Iterator[str]:
     if finding.mended()[1]:
         means = "explained: this excludes the rate of the published servers" if finding.explained() else "too few runs"
         yield f"| mended | {describe(*finding.mended())}, {means} |"
+
+
+def _end(finding: Finding) -> Iterator[str]:
+    if finding.issue is None:
+        return
+    yield ISSUE
+    yield f"**What is promised.** {finding.issue.promised}"
+    yield ""
+    if finding.issue.meanwhile:
+        yield f"**Meanwhile.** {finding.issue.meanwhile}"
+        yield ""
+    yield f"**The issue's text**, ready to file for {project(finding)}:"
+    yield ""
+    yield from (f"> {line}".rstrip() for line in issue_text(finding, finding.issue).splitlines())
 
 
 def _signature(number: int, signature: Signature) -> Iterator[str]:

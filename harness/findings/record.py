@@ -6,6 +6,12 @@
     cause = "AutoSwitchHAService.removeConnection"
     kept = true
 
+    [issue]
+    promised = "A send is acknowledged when all members of the SyncStateSet have it (RIP-44)."
+    happens = "A partition separates the master from the controllers. It acknowledges sends that nobody else has."
+    why = "The master removes a silent replica from its own copy of the SyncStateSet at once."
+    meanwhile = "Check after a partition which messages the old master truncated."
+
     [signature]
     anomalies = ["lost"]
     log_line = "ha housekeeping, found this connection"
@@ -46,6 +52,9 @@ DATA: Final = Path(__file__).with_name("data")
 _FILE: Final = re.compile(r"(\d{2,4})-([a-z0-9-]+)\.toml")
 
 
+_TEXTS: Final = ("promised", "happens", "why", "meanwhile", "configuration")
+
+
 @dataclass(frozen=True)
 class Measured:
     """One series of runs: how many showed the finding.
@@ -73,6 +82,24 @@ class Measured:
 
 
 @dataclass(frozen=True)
+class Issue:
+    """What a maintainer needs to know (Markdown), without the words of this harness.
+
+    promised   what the servers promise, and where.
+    happens    what a user sees.
+    why        the cause, down to class and method; "": not known.
+    meanwhile  what an operator should set or do until it is mended.
+    configuration  of the servers; "": what `system` says behind the versions is enough.
+    """
+
+    promised: str
+    happens: str
+    why: str = ""
+    meanwhile: str = ""
+    configuration: str = ""
+
+
+@dataclass(frozen=True)
 class Finding:
     """A defect in released servers, and how to see it.
 
@@ -93,6 +120,7 @@ class Finding:
     command: str = ""
     by_hand: str = ""
     signature: Signature | None = None
+    issue: Issue | None = None
     cause: str = ""
     upstream: str = ""
     topologies: tuple[str, ...] = ()
@@ -189,6 +217,7 @@ def read_finding(path: Path) -> Finding:
         brings=table.strings("brings"),
         kept=table.get("kept", bool, False),
         signature=read_signature(table.table("signature")) if texts["command"] else None,
+        issue=_issue(table.table("issue")) if "issue" in data else None,
         measured=tuple(_measured(one) for one in table.tables("measured")),
         **texts,
     )
@@ -207,6 +236,14 @@ def read_signature(table: Table) -> Signature:
     found = Signature(anomalies, table.get("permitted", bool, False), log)
     table.reject_unknown()
     return found
+
+
+def _issue(table: Table) -> Issue:
+    texts = {key: table.get(key, str, "") for key in _TEXTS}
+    for key in ("promised", "happens"):
+        check(texts[key], f"{table.where}: {table.prefix}{key}", texts[key], "a text")
+    table.reject_unknown()
+    return Issue(**texts)
 
 
 def _measured(table: Table) -> Measured:

@@ -12,6 +12,7 @@ import pytest
 from harness.cli.main import cli, guarded
 from harness.cli.run import run as run_command
 from harness.findings import pages, rates, record, reproduce
+from harness.findings.issue_text import issue_text, project
 from harness.findings.signature import Sight, Sighting, Signature
 from harness.plan.plan import Plan, PlanError
 from harness.series.child import ChildRun, run_child
@@ -49,6 +50,39 @@ def test_every_finding_has_a_text() -> None:
     for finding in record.read_findings():
         _, _, text = (DOCS / pages.FOLDER / f"{finding.file}.md").read_text().partition(pages.END)
         assert "**Seen as**" in text, finding.file
+        assert finding.issue is not None, f"{finding.file}: [issue] says what a maintainer needs to know"
+
+
+def test_an_issue_speaks_no_word_of_this_harness() -> None:
+    for finding in record.read_findings():
+        assert finding.issue is not None
+        text = issue_text(finding, finding.issue)
+        assert "](../" not in text
+        assert not re.search(r"\bfindings? \[?\d|profile strict", text.partition("### Additional Context")[0]), text
+
+
+def test_an_issue_has_the_fields_of_the_form(tmp_path: Path) -> None:
+    issue = '[issue]\npromised = "P."\nhappens = "H."\nconfiguration = "C"\n[signature]'
+    finding = one(tmp_path, GOOD.replace("[signature]", issue).replace("5.5.0", "5.5.0, controller"))
+    assert finding.issue is not None
+    text = issue_text(finding, finding.issue)
+    for part in (
+        "**[Bug] It breaks**",
+        "### RocketMQ version\n5.5.0\n\nConfiguration: C\n",
+        "### Describe the Bug\nH.\n",
+        "    harness run --nemesis bridge\n",
+        "### What Did You Expect to See?\nP.\n",
+        "It showed in 2 of 5 runs",
+    ):
+        assert part in text
+    assert project(finding) == "apache/rocketmq"
+    page = pages.documents([finding], _docs(tmp_path))[tmp_path / "findings" / "05-breaks.md"]
+    assert page.index(pages.END) < page.index(pages.ISSUE) < page.index("> **[Bug] It breaks**")
+
+
+def _docs(folder: Path) -> Path:
+    (folder / "track-record.md").write_text(f"{pages.BEGIN}\n{pages.END}\n")
+    return folder
 
 
 def test_a_finding_is_explained_when_the_intervals_are_apart(tmp_path: Path) -> None:
@@ -105,6 +139,7 @@ def test_a_series_is_added_and_read_again(tmp_path: Path) -> None:
         ("title =", "titel =", "title is ''"),
         ("runs = 5", "runs = 5\nruns_ = 1", "unknown key 'runs_'"),
         ("[signature]", "[signature", "05-breaks.toml"),
+        ("[signature]", '[issue]\npromised = "P"\n[signature]', "issue: happens is ''; a text is right"),
     ],
 )
 def test_a_wrong_file_is_one_line(tmp_path: Path, old: str, new: str, said: str) -> None:
