@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from harness.cli.run import run as run_command
 from harness.parts.resolve import resolve
 from harness.plan.plan import ClusterPlan, NemesisPlan, Plan, PlanError, ServerPlan, ServerRule
 from infra.options import seconds
@@ -37,6 +38,15 @@ STRUCK = Plan(
         Strike(2, "hammer-time", "master", 2.0, after="role-changed:a", delay_s=0.5, within_s=30.0, options={"x": 1}),
     ),
 )
+
+
+EXAMPLES = Path(__file__).parents[2] / "examples" / "plans"
+
+
+@pytest.mark.parametrize("path", sorted(EXAMPLES.rglob("*.toml")), ids=lambda path: path.stem)
+def test_every_example_is_a_plan(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_command.main(["--plan", str(path), "--dry-run"], standalone_mode=False) is None
+    assert "workload = " in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("plan", [Plan(), FULL, STRUCK, Plan(nemeses=())])
