@@ -21,8 +21,9 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
+from checkers.cases import Case, anomalies
 from checkers.evidence import stamped_lines
 from checkers.legality import settled
 from checkers.listing import FOREVER, Listing, Period
@@ -33,7 +34,7 @@ from results.figures import SECOND, clock
 from results.history import Call, History
 from results.op import OK
 from results.record import RunRecord
-from results.verdict import Anomaly, CheckResult
+from results.verdict import CheckResult
 
 FLUSHED_NS: Final = 7 * SECOND
 """A broker writes its committed offsets every 5 s, and may be late."""
@@ -50,17 +51,6 @@ NEAR_NS: Final = 3 * SECOND
 _REVERSE: Final = "Get metadata reverse from "
 _ONLINE: Final = ("master preOnline complete", "no other broker online, will start service directly")
 """Of the log of a broker (`BrokerPreOnlineService`)."""
-
-_LISTED: Final = 50
-
-
-class _Case(NamedTuple):
-    key: str | None
-    group: str
-    start: int
-    end: int
-    ops: Sequence[int]
-    text: str
 
 
 @dataclass
@@ -169,20 +159,20 @@ class Preonline:
         late, longest = self._late(groups, strikes, run.history)
         direct, tried = _unlisted(groups, listing, run.history)
         found = [
-            *_anomalies(scene, "offset-overwritten", own, "an online master lacks offsets that it had acknowledged"),
-            *_anomalies(scene, "offset-dropped", dropped, "an online master lacks offsets that its acting master took"),
-            *_anomalies(
+            *anomalies(scene, "offset-overwritten", own, "an online master lacks offsets that it had acknowledged"),
+            *anomalies(scene, "offset-dropped", dropped, "an online master lacks offsets that its acting master took"),
+            *anomalies(
                 scene, "offset-not-copied", missing, "an acting master lacks offsets that are older than a copy"
             ),
-            *_anomalies(scene, "progress-regressed", _progress(groups, run.history), "an online master lacks progress"),
-            *_anomalies(scene, "late-online", late, "a master that ran was not listed within the limit", self.limit),
-            *_anomalies(
+            *anomalies(scene, "progress-regressed", _progress(groups, run.history), "an online master lacks progress"),
+            *anomalies(scene, "late-online", late, "a master that ran was not listed within the limit", self.limit),
+            *anomalies(
                 scene,
                 "early-online",
                 _early(groups, handed_over, listing),
                 "a master was online before all handed over",
             ),
-            *_anomalies(scene, "served-unlisted", direct, "a master that was not listed acknowledged commits"),
+            *anomalies(scene, "served-unlisted", direct, "a master that was not listed acknowledged commits"),
         ]
         returns = sum(max(0, len(group.online) - 1) for group in groups.values())
         stats: dict[str, Any] = {
@@ -206,7 +196,7 @@ class Preonline:
         groups: Mapping[str, _Group],
         commits: Mapping[str, Mapping[str, _Told]],
         queries: Sequence[Call],
-    ) -> tuple[list[_Case], list[_Case], int, list[_Case]]:
+    ) -> tuple[list[Case], list[Case], int, list[Case]]:
         """Answers that lack the master's own commits; those of its acting master; how many lack what they may; those
         of acting masters that lack what they must have copied.
         """
@@ -248,9 +238,9 @@ class Preonline:
 
     def _late(
         self, groups: Mapping[str, _Group], strikes: Sequence[FaultInterval], history: History
-    ) -> tuple[list[_Case], int | None]:
+    ) -> tuple[list[Case], int | None]:
         """Masters that were not listed within the limit after the last fault that had struck them."""
-        cases: list[_Case] = []
+        cases: list[Case] = []
         longest: int | None = None
         last = max((op.time for op in history.clients), default=0)
         for group in groups.values():
@@ -269,7 +259,7 @@ class Preonline:
                     text = f"{group.master} ran again at {clock(since)}" + (
                         f", and was listed at {clock(listed)}" if listed < FOREVER else ", and was not listed any more"
                     )
-                    cases.append(_Case(None, group.name, since, until, [], text))
+                    cases.append(Case(group.name, since, until, [], text))
         return cases, longest
 
 
@@ -298,7 +288,7 @@ def _killed(group: _Group, start: int, end: int) -> bool:
     return any(start < stop <= end for stop, _ in group.stops)
 
 
-def _offset_case(group: _Group, query: Call, owed: tuple[int, Call], node: str, by: str) -> _Case:
+def _offset_case(group: _Group, query: Call, owed: tuple[int, Call], node: str, by: str) -> Case:
     offset, commit = owed
     said = query.completion.value if query.completion is not None else None
     text = (
@@ -306,10 +296,10 @@ def _offset_case(group: _Group, query: Call, owed: tuple[int, Call], node: str, 
         f"had acknowledged {offset} at {clock(commit.end or 0)}"
     )
     ops = [commit.invoke.index, query.invoke.index]
-    return _Case(query.invoke.key, group.name, commit.end or 0, query.end or 0, ops, text)
+    return Case(group.name, commit.end or 0, query.end or 0, ops, text, query.invoke.key)
 
 
-def _progress(groups: Mapping[str, _Group], history: History) -> list[_Case]:
+def _progress(groups: Mapping[str, _Group], history: History) -> list[Case]:
     """Reports of online masters that are behind what they had written, or what their acting master had done."""
     told: dict[str, dict[str, _Told]] = {}
     reports = sorted(_calls(history, "progress"), key=lambda c: c.end or 0)
@@ -340,7 +330,7 @@ def _progress(groups: Mapping[str, _Group], history: History) -> list[_Case]:
                         f"{clock(earlier.end or 0)}"
                     )
                     ops = [earlier.invoke.index, call.invoke.index]
-                    cases.append(_Case(None, group.name, earlier.end or 0, call.end or 0, ops, text))
+                    cases.append(Case(group.name, earlier.end or 0, call.end or 0, ops, text))
     return cases
 
 
@@ -353,7 +343,7 @@ def _figures(call: Call) -> Iterator[tuple[str, int]]:
         yield "timer", said["timer"]
 
 
-def _unlisted(groups: Mapping[str, _Group], listing: Listing, history: History) -> tuple[list[_Case], int]:
+def _unlisted(groups: Mapping[str, _Group], listing: Listing, history: History) -> tuple[list[Case], int]:
     """Direct commits that a master acknowledged while it was certainly not listed; and how many were tried."""
     cases, tried = [], 0
     for call in history.clients.calls:
@@ -365,7 +355,7 @@ def _unlisted(groups: Mapping[str, _Group], listing: Listing, history: History) 
         tried += 1
         if call.outcome == OK:
             text = f"{node} acknowledged a commit to {call.invoke.key} at {clock(call.end)}"
-            cases.append(_Case(call.invoke.key, group.name, call.start, call.end, [call.invoke.index], text))
+            cases.append(Case(group.name, call.start, call.end, [call.invoke.index], text, call.invoke.key))
     return cases, tried
 
 
@@ -386,7 +376,7 @@ def _handed_over(run: RunRecord, group: _Group) -> list[tuple[int, str | None]]:
 
 def _early(
     groups: Mapping[str, _Group], handed_over: Mapping[str, Sequence[tuple[int, str | None]]], listing: Listing
-) -> list[_Case]:
+) -> list[Case]:
     """Starts of a master's service, by its log, without the data of a slave that was listed all the time before."""
     cases = []
     for group in groups.values():
@@ -398,31 +388,6 @@ def _early(
             listed = listing.listed(group.name, set(group.nodes) - {group.master}, at - NEAR_NS, at)
             if left := sorted(listed - taken):
                 text = f"{group.master} came online at {clock(at)} without the data of {', '.join(left)}"
-                cases.append(_Case(None, group.name, at - NEAR_NS, at, [], text))
+                cases.append(Case(group.name, at - NEAR_NS, at, [], text))
             taken = set()
     return cases
-
-
-def _anomalies(
-    scene: RunTimeline, name: str, cases: Sequence[_Case], what: str, limit: int | None = None
-) -> Iterator[Anomaly]:
-    """One anomaly for each group with such cases; the one that lasted longest is told in full."""
-    by_group: dict[str, list[_Case]] = {}
-    for case in cases:
-        by_group.setdefault(case.group, []).append(case)
-    for group, some in by_group.items():
-        first = max(some, key=lambda c: c.end - c.start) if limit is not None else some[0]
-        keys = {c.key for c in some}
-        yield Anomaly(
-            name,
-            f"{what} ({len(some):,} cases): {first.text}.{scene.describe(first.start, first.end, group)}",
-            first.key if len(keys) == 1 else None,
-            sorted({i for c in (first, *some[:5]) for i in c.ops}),
-            (first.start, first.end),
-            {
-                "count": len(some),
-                "first": [c.text for c in some[:_LISTED]],
-                **scene.details(first.start, first.end, group),
-            },
-            limit_s=None if limit is None else limit / SECOND,
-        )

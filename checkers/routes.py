@@ -20,6 +20,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations, pairwise
 from typing import Any, Final, NamedTuple
 
+from checkers.cases import Case, anomalies
 from checkers.evidence import stamped_lines
 from checkers.impairment import hears
 from checkers.legality import settled
@@ -32,7 +33,7 @@ from results.history import Call, History
 from results.op import OK
 from results.record import RunRecord
 from results.strikes import CLIENTS
-from results.verdict import Anomaly, CheckResult
+from results.verdict import CheckResult
 
 NEAR_NS: Final = 3 * SECOND
 """Two answers that are farther apart say nothing of the time between."""
@@ -40,16 +41,6 @@ NEAR_NS: Final = 3 * SECOND
 _WRITE: Final = 2
 _CHANGED: Final = re.compile(r"Min broker changed, old: .*, new (\d+)-")
 """`BrokerController.onMinBrokerChange`."""
-
-_LISTED: Final = 50
-
-
-class _Case(NamedTuple):
-    group: str
-    start: int
-    end: int
-    ops: Sequence[int]
-    text: str
 
 
 class _Said(NamedTuple):
@@ -88,13 +79,13 @@ class Routes:
         unlearned, learned = self._learned(run, groups, changes, faults) if acting else ([], 0)
         disagree = [c for g, servers in said.items() for c in self._disagreements(g, groups[g], servers, faults)]
         found = [
-            *_anomalies(
+            *anomalies(
                 scene, "routes-disagree", disagree, "name servers did not agree on the first broker", self.agree
             ),
-            *_anomalies(scene, "wrong-route", wrong, "a route did not name the smallest member first"),
-            *_anomalies(scene, "acting-writable", writable, "a route let clients write to an acting master"),
-            *_anomalies(scene, "reads-interrupted", gaps, "no read along the route was answered", self.read),
-            *_anomalies(scene, "change-not-learned", unlearned, "slaves did not learn of a new smallest id"),
+            *anomalies(scene, "wrong-route", wrong, "a route did not name the smallest member first"),
+            *anomalies(scene, "acting-writable", writable, "a route let clients write to an acting master"),
+            *anomalies(scene, "reads-interrupted", gaps, "no read along the route was answered", self.read),
+            *anomalies(scene, "change-not-learned", unlearned, "slaves did not learn of a new smallest id"),
         ]
         stats: dict[str, Any] = {
             "answers": listing.answers,
@@ -117,7 +108,7 @@ class Routes:
         nodes: Sequence[str],
         servers: Mapping[str, Sequence[_Said]],
         faults: Sequence[FaultInterval],
-    ) -> Iterator[_Case]:
+    ) -> Iterator[Case]:
         """For each two name servers the longest time, in which no fault came or went, that they named two brokers."""
         for (a, ours), (b, theirs) in combinations(sorted(servers.items()), 2):
             worst: tuple[int, int, _Said, _Said] | None = None
@@ -136,7 +127,7 @@ class Routes:
                     f"group {group}: the name server of {a} listed {one.node} first, that of {b} {other.node}, from "
                     f"{clock(start)} to {clock(end)}"
                 )
-                yield _Case(group, start, end, [], text)
+                yield Case(group, start, end, [], text)
 
     def _gaps(
         self,
@@ -144,7 +135,7 @@ class Routes:
         groups: Mapping[str, Sequence[str]],
         listing: Listing,
         faults: Sequence[FaultInterval],
-    ) -> tuple[list[_Case], int]:
+    ) -> tuple[list[Case], int]:
         """The longest time of each group without a read, in which no fault came or went, and somebody could serve."""
         reads: dict[str, list[Call]] = {}
         for call in history.clients.calls:
@@ -154,7 +145,7 @@ class Routes:
         for group, calls in reads.items():
             ends = sorted(c.end for c in calls if c.outcome == OK and c.end is not None)
             starts = [c.start for c in calls]
-            worst: _Case | None = None
+            worst: Case | None = None
             for a, b in pairwise([starts[0], *ends, max(c.end or c.start for c in calls)]):
                 if b - a <= SECOND:
                     continue
@@ -169,7 +160,7 @@ class Routes:
                     if end - start > self.read and (worst is None or end - start > worst.end - worst.start):
                         ops = [c.invoke.index for c in (*tried[:3], *tried[-3:])]
                         text = f"group {group}: {len(tried)} reads from {clock(start)} to {clock(end)} failed"
-                        worst = _Case(group, start, end, ops, text)
+                        worst = Case(group, start, end, ops, text)
             if worst is not None:
                 cases.append(worst)
         return cases, longest
@@ -180,7 +171,7 @@ class Routes:
         groups: Mapping[str, Sequence[str]],
         changes: Mapping[str, Sequence[_Said]],
         faults: Sequence[FaultInterval],
-    ) -> tuple[list[_Case], int]:
+    ) -> tuple[list[Case], int]:
         """Changes that lasted, and that the log of a slave does not tell; and how many lines there are."""
         cases, lines = [], 0
         for group, nodes in groups.items():
@@ -199,7 +190,7 @@ class Routes:
                             f"group {group}: {change.node} was listed first at {clock(change.start)}, and the log of "
                             f"{node} does not tell it"
                         )
-                        cases.append(_Case(group, change.start, change.start, [], text))
+                        cases.append(Case(group, change.start, change.start, [], text))
         return cases, lines
 
 
@@ -227,7 +218,7 @@ def _changes(servers: Mapping[str, Sequence[_Said]]) -> list[_Said]:
     return max(told, key=len, default=[])
 
 
-def _routed(history: History, listing: Listing, acting: bool) -> tuple[list[_Case], list[_Case], int]:
+def _routed(history: History, listing: Listing, acting: bool) -> tuple[list[Case], list[Case], int]:
     """Routes that name another broker than the smallest member first, or that let clients write to a slave; and how
     many were judged while a slave was the smallest.
     """
@@ -251,10 +242,10 @@ def _routed(history: History, listing: Listing, acting: bool) -> tuple[list[_Cas
             f"group {group}: the name server of {server} listed {node} with id {number}; its route at {clock(call.end)}"
         )
         if first != node:
-            case = _Case(group, call.start, call.end, [call.invoke.index], f"{what} had {first or 'nobody'} under 0")
+            case = Case(group, call.start, call.end, [call.invoke.index], f"{what} had {first or 'nobody'} under 0")
             wrong.append(case)
         elif number and (route["permission"] or 0) & _WRITE:
-            case = _Case(
+            case = Case(
                 group, call.start, call.end, [call.invoke.index], f"{what} had permission {route['permission']}"
             )
             writable.append(case)
@@ -306,27 +297,3 @@ def _quiet(start: int, end: int, faults: Sequence[FaultInterval]) -> list[tuple[
     """The parts of a time in which no fault comes or goes."""
     edges = sorted({t for i in faults for t in (i.start_ns, i.end_ns or FOREVER) if start < t < end})
     return list(pairwise([start, *edges, end]))
-
-
-def _anomalies(
-    scene: RunTimeline, name: str, cases: Sequence[_Case], what: str, limit: int | None = None
-) -> Iterator[Anomaly]:
-    """One anomaly for each group with such cases; the one that lasted longest is told in full."""
-    by_group: dict[str, list[_Case]] = {}
-    for case in cases:
-        by_group.setdefault(case.group, []).append(case)
-    for group, some in by_group.items():
-        first = max(some, key=lambda c: c.end - c.start) if limit is not None else some[0]
-        yield Anomaly(
-            name,
-            f"{what} ({len(some):,} cases): {first.text}.{scene.describe(first.start, first.end, group)}",
-            None,
-            sorted({i for c in (first, *some[:5]) for i in c.ops}),
-            (first.start, first.end),
-            {
-                "count": len(some),
-                "first": [c.text for c in some[:_LISTED]],
-                **scene.details(first.start, first.end, group),
-            },
-            limit_s=None if limit is None else limit / SECOND,
-        )
