@@ -24,6 +24,7 @@ from infra.machines.primitives.volume import Volume
 pytestmark = pytest.mark.cluster
 
 DATA = "/var/lib/harness/data"
+OLD = f"{DATA}/broker/store/old"
 PIDFILE = "/var/lib/harness/writer.pid"
 # Writes without end, and holds its file open, as a server does.
 _WRITER = f"exec 5>>{DATA}/file; while :; do date >&5; sleep 0.01; done"
@@ -45,8 +46,10 @@ def volumes(cluster: Cluster) -> list[Volume]:
     """One for each node, with a folder that was there before; made once, found again by the next test."""
     found = []
     for node in cluster.nodes:
-        node.run(["mkdir", "-p", f"{DATA}/broker/store"])
         found.append(Volume(node.name, cluster.host(node.name), DATA))
+        if not volume.attached(found[-1]):
+            make = f"mkdir -p {DATA}/broker/store; seq 300000 >{OLD}; truncate -s 16M {OLD}"
+            node.run(["sh", "-c", make])
         volume.attach(found[-1], 128)
     return found
 
@@ -69,7 +72,11 @@ def lines(node: Node) -> int:
 
 
 def test_a_volume_holds_what_the_folder_held(cluster: Cluster, volumes: list[Volume]) -> None:
+    """And it is on the disk, as it was before: a failure of power right away takes nothing of it."""
+    volume.power_cycle({each: [] for each in volumes})
     for node in cluster.nodes:
+        assert node.run(["stat", "-c", "%s", OLD]).text == f"{16 << 20}\n"
+        assert node.run(["sh", "-c", f"tr -d '\\0' <{OLD} | tail -n 1"]).text == "300000\n"
         node.run(["test", "-d", f"{DATA}/broker/store"])
         node.run(["mountpoint", "-q", DATA])
     assert volume.why_not(volumes[0].host) is None

@@ -156,9 +156,12 @@ def attach(volume: Volume, size_mib: int) -> Answer:
         enter(volume)
         before = f"{path}.before"
         os.makedirs(path, exist_ok=True)
-        shutil.copytree(path, before)
+        # Servers keep large files that are mostly holes.
+        run("cp", "-a", "--sparse=always", path, before)
         mount(volume, os.path.basename(device))
-        shutil.copytree(before, path, dirs_exist_ok=True)
+        run("cp", "-a", "--sparse=always", f"{before}/.", path)
+        # What the servers of a kept cluster wrote long ago was on the disk, so the copy must be.
+        run("sync", "--file-system", path)
         shutil.rmtree(before)
 
     try:
