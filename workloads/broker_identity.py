@@ -29,6 +29,7 @@ from infra.machines.api import InfraError
 from infra.options import Seconds, option
 from infra.systems.remoting.connection import RemotingError
 from infra.systems.rocketmq.protocol.admin import AdminError, Controller
+from infra.systems.rocketmq.servers import artifacts
 from infra.systems.rocketmq.topologies.layout import CLUSTER
 from results.deployment import DeploymentRecord
 from results.op import Op
@@ -43,6 +44,8 @@ HEARTBEAT_MS: Final = 12000
 controllers give it up before, its restart is a lottery.
 """
 
+SINCE: Final = "5.1.1"
+
 SEND_RATE: Final = 15.0
 """Messages per second."""
 
@@ -56,8 +59,13 @@ _ASK_S: Final = 2.0
 class IdentityOptions:
     """The options of the workload."""
 
-    rows: tuple[str, ...] = option((), "Rows of the crash table (docs/broker-identity.md); none named: all.")
+    rows: tuple[str, ...] = option(
+        (), "A row of the crash table (docs/broker-identity.md); none named: all of them.", flag="--row"
+    )
     repeat: int = option(1, "How often each row is tried.", low=1, high=1000)
+    lanes: int = option(
+        2, "How many trials go on at one time, each on a node of its own, if there are two nodes more.", low=1, high=20
+    )
     runs_within: Seconds = option(
         Seconds(30), "A broker must run within so long after it was started, or after the last fault.", low=5
     )
@@ -73,11 +81,20 @@ class BrokerIdentityWorkload(LogWorkload):
     Options: ClassVar[type] = IdentityOptions
     default_rate = 2 * SEND_RATE
     restart_before_final = True
+    brings_faults = True
     reads_files = False
     prefix = "identity"
 
     def __init__(self, plan: Plan) -> None:
         super().__init__(plan)
+        version = plan.server.version
+        if version is not None and artifacts.before(version, SINCE):
+            raise PlanError(f"version is {version}; brokers have an id that lasts since {SINCE}")
+        if plan.concurrency <= self.options.lanes:
+            raise PlanError(
+                f"concurrency is {plan.concurrency}; {self.name} needs {self.options.lanes + 1} clients: one for each "
+                "lane, and one that sends"
+            )
         if plan.faulty:
             raise PlanError(f"the rows of the crash table are the faults of {self.name}; --nemesis none is right")
         table = rows(self.options.runs_within)
@@ -110,31 +127,40 @@ class BrokerIdentityWorkload(LogWorkload):
         most = self.options.repeat * len(self.rows) * MOST_S
         return [replace(p, seconds=most) if isinstance(p, Load) and p.strikes else p for p in usual]
 
-    @property
-    def trials(self) -> list[Trial]:
-        """Each row, again and again."""
-        return [
-            Trial(f"t{self.run}-{turn}-{row.name}", row.name, self._asking(row.steps))
-            for turn in range(self.options.repeat)
-            for row in self.rows
-        ]
+    def lanes(self) -> tuple[list[list[Trial]], list[Trial]]:
+        """Trials that go on side by side, lane by lane, and those behind them, each alone. A lane has its own node;
+        only the first has trials with several brokers, which are on the nodes that no lane has.
+        """
+        several = self.options.lanes if self.options.lanes + 2 <= len(self.plan.nodes) else 1
+        lanes: list[list[Trial]] = [[] for _ in range(several)]
+        alone: list[Trial] = []
+        for turn in range(self.options.repeat):
+            for row in self.rows:
+                shortest = 0 if row.members > 1 else min(range(several), key=lambda n: len(lanes[n]))
+                found = alone if row.alone else lanes[shortest]
+                steps = [step for one in row.steps for step in self._placed(one, shortest, several)]
+                found.append(Trial(f"t{self.run}-{turn}-{row.name}", row.name, steps))
+        return [lane for lane in lanes if lane], alone
 
-    def _asking(self, steps: Sequence[Step]) -> list[Step]:
-        """A question to the controllers is one to each of them."""
-        found: list[Step] = []
-        for step in steps:
-            asked = step.f in ASKS and step.on == "controllers"
-            found += [Step(step.f, step.member, on=node) for node in self.controllers] if asked else [step]
-        return found
+    def _placed(self, step: Step, lane: int, lanes: int) -> list[Step]:
+        """Where its member enters; a question to the controllers is one to each of them."""
+        if step.f == "enter" and not step.on:
+            return [replace(step, value=lane if step.member == 0 else lanes + step.member - 1)]
+        asked = step.f in ASKS and step.on == "controllers"
+        return [replace(step, on=node) for node in self.controllers] if asked else [step]
 
     def generator(self, rng: Random, phase: str) -> Generator:
         """The trials are tried once; that is the end of the phase."""
         if phase != "main":
             return gen.as_generator(self.sends())
-        trials = self.trials
-        last = trials[-1]
-        load = gen.reserve(1, Trials(tuple(trials)), default=gen.rate(SEND_RATE, self.sends()))
-        return gen.until(lambda op: (op.f, op.key, op.extra.get("member")) == ("leave", last.group, 0), load)
+        lanes, alone = self.lanes()
+        first = max(1, len(lanes))
+        side_by_side = [one for lane in lanes for one in (1, Trials(tuple(lane)))]
+        trials = gen.phases(gen.reserve(*side_by_side) if lanes else None, Trials(tuple(alone)))
+        return gen.shortest_any(
+            gen.on_threads(lambda thread: 0 <= thread < first, trials),
+            gen.on_threads(lambda thread: thread >= first, gen.rate(SEND_RATE, self.sends())),
+        )
 
     def final(self, keys: Sequence[str], nodes: Sequence[str]) -> Generator:
         """Who is still there leaves. Then each controller says what it knows of each name."""

@@ -47,6 +47,16 @@ class Row:
     words: str
     steps: Sequence[Step]
 
+    @property
+    def alone(self) -> bool:
+        """Whether it strikes what all trials need."""
+        return any(step.f == "arm" and step.value.get("victim") == "controller" for step in self.steps)
+
+    @property
+    def members(self) -> int:
+        """How many brokers it has."""
+        return len({step.member for step in self.steps})
+
 
 def rows(runs_within_s: float) -> Mapping[str, Row]:
     """The whole table. runs_within_s: how soon a started broker must run; it is looked at for a little longer."""

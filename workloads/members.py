@@ -52,7 +52,7 @@ class Members:
             busy[server.node] += 1 if server.group is None else 10
         idle_first = sorted(deployment.nodes, key=lambda node: busy[node.name])
         self.places: Sequence[str] = [node.name for node in idle_first]
-        """Nodes, those with the fewest other servers first: the members of a trial are put there in turn."""
+        """Nodes, those with the fewest other servers first."""
 
     @property
     def present(self) -> list[tuple[str, int]]:
@@ -103,9 +103,10 @@ class Members:
             }
             return does[f](self._members[group, member], value)
 
-    def _enter(self, group: str, member: int, node: str | None) -> Any:
-        """node: where; None: the member's own place."""
-        server = self._further(group, member, node or self.places[member % len(self.places)])
+    def _enter(self, group: str, member: int, where: str | int) -> Any:
+        """where: a node, or the number of a place."""
+        node = where if isinstance(where, str) else self.places[where % len(self.places)]
+        server = self._further(group, member, node)
         self._members[group, member] = Member(server, guests.hold(server, HELD_S))
         return _whereabouts(server)
 
