@@ -115,7 +115,7 @@ class _Group:
             if call.outcome == OK:
                 self.answers.append(call)
             return
-        if call.outcome != OK and self.problem is None:
+        if call.outcome != OK and self.problem is None and f not in ("look", "fired"):
             self.problem = f"{f}: {done.error if done is not None else 'no answer'}"
         if f != "look":
             self.acts += [call] if call.outcome != FAIL else []

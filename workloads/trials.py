@@ -1,7 +1,7 @@
 """Trials, one after the other: the steps of each as ops, each step when the one before is over.
 
-A step with `until` is repeated, twice a second, until its answer is such or its time is over. A trial of which an op
-fails, or is not answered, is broken off: its members leave, and the next trial begins.
+A step with `until` is repeated, twice a second, until its answer is such or its time is over. A trial of which an op that
+does something fails, or is not answered, is broken off: its members leave, and the next trial begins.
 """
 
 from __future__ import annotations
@@ -20,7 +20,10 @@ from workloads.crash_table import DOWN, FIRED, RUNNING, WRITTEN, Step
 AGAIN_NS: Final = SECOND // 2
 
 ASKS: Final = ("next", "view")
-"""Questions to controllers: one that does not lead, or is gone, gives no answer, and the trial goes on."""
+"""Questions to controllers: one that does not lead, or is gone, gives no answer."""
+
+LOOKS: Final = (*ASKS, "look", "fired")
+"""What does nothing: without an answer the trial goes on."""
 
 UNTIL: Final[Mapping[str, Callable[[Any], bool]]] = {
     FIRED: lambda value: value > 0,
@@ -83,14 +86,15 @@ class Trials(Generator):
             return self
         trial = self.trials[self.trial]
         step = trial.steps[self.step]
-        if (event.f, event.key, event.extra.get("member")) != (step.f, trial.group, step.member):
+        if (event.f, event.key) != (step.f, trial.group):
             return self
-        if event.type != OK and step.f not in ASKS and step.f != "leave":
+        answered = event.type == OK
+        if not answered and step.f not in LOOKS and step.f != "leave":
             at = max(self.step + 1, trial.leaving)
             return replace(self, step=at, open=False, since=None, due=0, broken=self.broken | {trial.group})
         assert self.since is not None
         over = event.time - self.since >= step.within_s * SECOND
-        if step.until is not None and not over and not UNTIL[step.until](event.value):
+        if step.until is not None and not over and not (answered and UNTIL[step.until](event.value)):
             return replace(self, open=False, due=event.time + AGAIN_NS)
         if self.step + 1 < len(trial.steps):
             return replace(self, step=self.step + 1, open=False, since=None, due=0)
