@@ -92,7 +92,7 @@ class Members:
                 "start": self._start,
                 "kill": self._kill,
                 "look": self._look,
-                "arm": self._arm,
+                "arm": lambda one, rule: self._arm(one, rule, group),
                 "fired": self._fired,
                 "disarm": self._disarm,
                 "rm-temp": lambda one, _: self._remove(one, f"{identity_file(one.server)}-temp"),
@@ -138,9 +138,9 @@ class Members:
             **({"torn": True} if found.torn else {}),
         }
 
-    def _arm(self, one: Member, value: Mapping[str, Any]) -> Any:
+    def _arm(self, one: Member, value: Mapping[str, Any], group: str) -> Any:
         """value: of `infra.machines.scripts.frames.Rule`, and `victim`: the kind of server that `kill` kills."""
-        node, name = one.server.node, f"i{next(self._names)}"
+        node, name = one.server.node, f"{group}-{next(self._names)}"
         rule: dict[str, object] = {"which": 1, **{k: v for k, v in value.items() if k not in ("victim", "passes")}}
         then: list[Sequence[str]] = []
         victim = one.server

@@ -1,4 +1,4 @@
-"""The workload `broker-identity` on real servers: brokers that come and go beside a cluster, struck at single frames."""
+"""The workload `broker-identity` on real servers: brokers come and go beside a cluster, struck at single frames."""
 
 from __future__ import annotations
 
