@@ -147,7 +147,7 @@ def test_a_trial_whose_op_is_not_answered_is_broken_off() -> None:
 def test_rows_for_which_there_is_no_time_leave_the_verdict_open() -> None:
     judgement, _ = play(2, ("first-start", "restart", "wipe"), seconds=5)
     assert judgement.verdict == Verdict.UNKNOWN
-    assert "0 of 3 trials were completed; first-start: it did not come to its end" in identity(judgement).reason
+    assert "1 of 3 trials were completed; restart: it did not come to its end" in identity(judgement).reason
 
 
 @pytest.mark.parametrize(
