@@ -1,13 +1,14 @@
 """Trials, one after the other: the steps of each as ops, each step when the one before is over.
 
 A step with `until` is repeated, once or twice a second, until its answer is such or its time is over. A trial of which
-an op that does something fails, or is not answered, is broken off: its members leave, and the next trial begins.
+an op that does something fails, or is not answered, is broken off: its members leave, and the next trial begins. It is
+tried once more, under another name, when all others are over.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from harness.generator import PENDING, Generator, Invocation, Pending
@@ -22,6 +23,8 @@ AGAIN_NS: Final[Mapping[str, int]] = {"look": SECOND // 2, "fired": SECOND}
 
 ASKS: Final = ("next", "view")
 """Questions to controllers: one that does not lead, or is gone, gives no answer."""
+
+_AGAIN: Final = "-again"
 
 LOOKS: Final = (*ASKS, "look", "fired")
 """What does nothing: without an answer the trial goes on."""
@@ -41,6 +44,10 @@ class Trial:
     group: str
     row: str
     steps: Sequence[Step]
+
+    def again(self) -> list[Trial]:
+        """The same under another name, unless it is that already."""
+        return [] if self.group.endswith(_AGAIN) else [replace(self, group=f"{self.group}{_AGAIN}")]
 
     @property
     def leaving(self) -> int:
@@ -62,7 +69,6 @@ class Trials(Generator):
     open: bool = False
     since: int | None = None
     due: int = 0
-    broken: frozenset[str] = field(default_factory=frozenset)
 
     def op(self, ctx: Context) -> Answer:
         if self.trial == len(self.trials):
@@ -91,8 +97,8 @@ class Trials(Generator):
             return self
         answered = event.type == OK
         if not answered and step.f not in LOOKS and step.f != "leave":
-            at = max(self.step + 1, trial.leaving)
-            return replace(self, step=at, open=False, since=None, due=0, broken=self.broken | {trial.group})
+            at, trials = max(self.step + 1, trial.leaving), (*self.trials, *trial.again())
+            return replace(self, trials=trials, step=at, open=False, since=None, due=0)
         assert self.since is not None
         over = event.time - self.since >= step.within_s * SECOND
         if step.until is not None and not over and not (answered and UNTIL[step.until](event.value)):

@@ -142,6 +142,8 @@ def test_a_trial_whose_op_is_not_answered_is_broken_off() -> None:
     assert "trials were completed" in identity(judgement).reason
     assert wrong(judgement) == set()
     assert any(op.f == "leave" and op.type == "ok" for op in record.history)
+    assert any(str(op.key).endswith("-again") for op in record.history)
+    assert not any(str(op.key).endswith("-again-again") for op in record.history)
 
 
 def test_rows_for_which_there_is_no_time_leave_the_verdict_open() -> None:
