@@ -2,30 +2,48 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Collection
+from typing import Any, Final
 
 from checkers.legality import settled
-from results.op import Op
+from results.figures import SECOND
+from results.op import FAIL, Op
 from results.record import RunRecord
 from results.verdict import Anomaly, CheckResult
 
 _LINES = 20
 
+_LATER_NS: Final = 60 * SECOND
+"""A client's op that ends a server may do so when a frame comes, and its end is noticed some seconds later."""
+
 
 class ServersDied:
-    """`server-died` for each op `server-died`: `value = {"node", "server", "pid", "last": its last lines}`."""
+    """`server-died` for each op `server-died`: `value = {"node", "server", "pid", "last": its last lines}`.
+
+    on_purpose: kinds of clients' ops that end a server themselves: `extra["ends"]` is [node, kind of the server].
+    """
 
     name = "servers"
+
+    def __init__(self, on_purpose: Collection[str] = ()) -> None:
+        self.on_purpose = on_purpose
 
     def check(self, run: RunRecord) -> CheckResult:
         """`stats["deaths"]`: node -> the kinds of servers that ended unasked."""
         deaths = [op for op in run.history.nemesis if op.f == "server-died" and isinstance(op.value, dict)]
+        meant = [op for op in run.history.clients if op.f in self.on_purpose and op.type != FAIL and "ends" in op.extra]
+        deaths = [op for op in deaths if not any(_explains(one, op) for one in meant)]
         stats: dict[str, list[str]] = {}
         for op in deaths:
             stats.setdefault(str(op.value.get("node")), []).append(str(op.value.get("server")))
         return settled(
             self.name, run, [_tell(op) for op in deaths], {"deaths": stats}, "no server ended without a fault"
         )
+
+
+def _explains(done: Op, death: Op) -> bool:
+    same = list(done.extra["ends"]) == [death.value.get("node"), death.value.get("server")]
+    return same and done.time <= death.time <= done.time + _LATER_NS
 
 
 def _tell(op: Op) -> Anomaly:

@@ -115,6 +115,8 @@ class Workload(ABC):
     """Whether `after_stop` reads the servers' files: that is done after faults at disks (`results.strikes.AT_DISKS`)
     although nobody asked for it.
     """
+    brings_faults: ClassVar[bool] = False
+    """Whether its own ops are the faults: then a command that names no nemesis has none."""
     reusable: ClassVar[bool] = False
     """Whether it may run on a cluster on which another run has been: all it writes lies under names with the run's own
     word (`Context.run`) in them.

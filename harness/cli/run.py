@@ -354,6 +354,8 @@ def override(
         cluster=replace(base.cluster, **cluster, options={**own, **of(registry.CLUSTERS)}),
         server=replace(base.server, **server, options={**topology, **of(TOPOLOGIES)}),
     )
+    if plan is None and getattr(_found(registry.WORKLOADS, made.workload), "brings_faults", False):
+        made = replace(made, nemeses=())
     return _with_nemeses(made, given, of(registry.NEMESES))
 
 

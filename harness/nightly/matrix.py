@@ -114,10 +114,14 @@ def read_matrix(path: Path = DEFAULT) -> Matrix:
     impossible: dict[str, int] = {}
     for entry in table.tables("cells"):
         for cell in _product(entry):
-            alike = replace(cell, version="")  # whether it can be does not depend on the version
-            if alike not in known:
-                known[alike] = _why_not(cell)
-            why = known[alike]
+            # Whether a fault can be does not depend on the version, nor a version on the fault.
+            why = None
+            for key, tried in (
+                (replace(cell, nemesis=""), replace(cell, nemesis="none")),
+                (replace(cell, version=""), cell),
+            ):
+                if why is None:
+                    why = known[key] if key in known else known.setdefault(key, _why_not(tried))
             if why is None:
                 found.setdefault(cell.name, cell)
             else:

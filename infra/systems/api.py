@@ -213,6 +213,15 @@ class Topology(Protocol):
     def servers(self, node: Node) -> Sequence[Server]:
         """The servers of a node, in the order of their start."""
 
+    def further(self, node: Node, name: str, group: str, slot: int) -> Server:
+        """One more server that holds data, the only one of its replica group unless there are others with this group.
+
+        Its configuration is written, and it is not started. It is in no record, nor in `servers`: who has it made holds
+        it (`infra.systems.guests`). name: of its files on the node. slot: it has the ports of this number; no two that
+        run on a node may have the same. The same name with another slot is the same server at another address. Raises
+        InfraError where the topology has no such servers.
+        """
+
     def record(self) -> DeploymentRecord:
         """Who is where now, for the run's folder."""
 

@@ -89,7 +89,8 @@ class Program:
 class JavaServer:
     """A server in a JVM of its own; implements `infra.systems.api.Server`.
 
-    `program` tells what is run, for the launch that is active when the server is started.
+    `program` tells what is run, for the launch that is active when the server is started. label: what its files on the
+    node are called, where that is not its kind: a node may have several of one.
     """
 
     def __init__(
@@ -104,14 +105,16 @@ class JavaServer:
         launch: Launch,
         admin: Admin,
         group: str | None = None,
+        label: str = "",
     ) -> None:
         self.node, self.kind, self.group, self.launch = node, kind, group, launch
+        self.label = label or kind
         self.ports, self.data_dirs, self.files = ports, data_dirs, files
         self.admin = admin
         self._program = program
 
     def __repr__(self) -> str:
-        return f"{self.node.name} {self.kind}"
+        return f"{self.node.name} {self.label}"
 
     @property
     def endpoint(self) -> tuple[str, int]:
@@ -120,11 +123,11 @@ class JavaServer:
     @property
     def log(self) -> str:
         """Where its log lies on the node."""
-        return log_file(self.kind)
+        return log_file(self.label)
 
     @property
     def pidfile(self) -> str:
-        return pid_file(self.kind)
+        return pid_file(self.label)
 
     @property
     def mends(self) -> Sequence[int]:
@@ -151,10 +154,10 @@ class JavaServer:
             *program.args,
         ]
         spawn = spawn_argv(argv, env=launch.env, log=self.log, pidfile=self.pidfile)
-        return ["flock", "-o", f"{RUN}/{self.kind}.lock", *spawn]
+        return ["flock", "-o", f"{RUN}/{self.label}.lock", *spawn]
 
     def stop(self, timeout_s: float = 20) -> None:
-        end(self.node, self.pidfile, timeout_s, f"its {self.kind}")
+        end(self.node, self.pidfile, timeout_s, f"its {self.label}")
 
     def process(self) -> ProcessId | None:
         return self.node.process(self.pidfile)
@@ -162,7 +165,7 @@ class JavaServer:
     def must_run(self) -> None:
         """Raises InfraError with the end of its log where it has ended."""
         if self.process() is None:
-            raise InfraError(f"{self.node.name}: the {self.kind} has ended; its log: {self.last_words()}")
+            raise InfraError(f"{self.node.name}: the {self.label} has ended; its log: {self.last_words()}")
 
     def last_words(self) -> str:
         return last_lines(self.node, self.log)

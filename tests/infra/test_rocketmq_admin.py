@@ -100,6 +100,12 @@ def test_controllers() -> None:
             assert json.loads(server.last.body) == ["a", "b"]
             await controller.elect_master("c", "a", 2)
             assert (server.last.ext["brokerId"], server.last.ext["designateElect"]) == ("2", "true")
+            await controller.clean_broker_data("c", "a", [1, 3])
+            assert server.last.ext["brokerControllerIdsToClean"] == "1;3"
+            with pytest.raises(Broken, match="without the next broker id"):
+                await controller.next_broker_id("c", "a")
+            server.ext = {"clusterName": "c", "brokerName": "a", "nextBrokerId": "4"}
+            assert await controller.next_broker_id("c", "a") == 4
             server.code, server.remark = 2007, "the controller is not in leader state"
             with pytest.raises(AdminError, match="2007 CONTROLLER_NOT_LEADER") as refusal:
                 await controller.sync_state(["a"])

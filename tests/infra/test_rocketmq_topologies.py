@@ -85,6 +85,26 @@ def test_a_node_that_runs_a_broker_alone_may_get_another_address() -> None:
     assert server(topology, nodes[4]).endpoint == ("198.18.0.211", 10911)
 
 
+def test_further_brokers_have_their_own_names_ports_and_folders() -> None:
+    topology = made("controller", options={"brokers": 2}, settings={"broker.syncFlushTimeout": "7000"})
+    nodes = attached(topology)
+    record = topology.record()
+    one = topology.further(nodes[3], "guest-x", "x", 0)  # type: ignore[arg-type]
+    moved = topology.further(nodes[3], "guest-x", "x", 1)  # type: ignore[arg-type]
+    assert (one.endpoint, moved.endpoint) == (("198.18.0.4", 12911), ("198.18.0.4", 12921))
+    assert one.pidfile == moved.pidfile == "/var/lib/harness/guest-x.pid"
+    assert (one.kind, one.group, one.log) == ("broker", "x", "/var/lib/harness/log/guest-x.log")
+    assert list(one.data_dirs) == ["/var/lib/harness/data/guest-x"]
+    text = nodes[3].settings("/var/lib/harness/log/guest-x.properties")
+    assert (text["brokerName"], text["brokerIP1"], text["listenPort"]) == ("x", "198.18.0.4", "12921")
+    assert (text["haListenPort"], text["brokerId"], text["syncFlushTimeout"]) == ("12922", "-1", "7000")
+    assert text["storePathRootDir"] == "/var/lib/harness/data/guest-x/store"
+    assert "-Duser.home=/var/lib/harness/data/guest-x" in one.start_command()
+    assert topology.record() == record
+    with pytest.raises(InfraError, match="one Raft group of brokers, and no further ones"):
+        made("dledger-commitlog").further(nodes[3], "guest-x", "x", 0)  # type: ignore[arg-type]
+
+
 def test_the_groups() -> None:
     expected = {
         "controller": {"a": ["n1", "n2", "n3", "n4", "n5"]},
@@ -276,7 +296,7 @@ def test_each_setting_and_permission_has_a_reason(name: str) -> None:
                     assert default.value, setting
                     assert default.why, setting
         assert all(topology.permits().values())
-        permitted = set(topology.permits()) - LOCKS - {"served-unlisted"}
+        permitted = set(topology.permits()) - LOCKS - {"served-unlisted", "never-running"}
         assert (profile == "default" and name == "controller") == bool(permitted)
         assert ("served-unlisted" in topology.permits()) == (name == "slave-acting-master")
         assert (set(topology.permits()) >= LOCKS) == (name != "slave-acting-master")
@@ -301,7 +321,15 @@ def test_two_holders_of_a_queue_are_permitted_without_strict_locks() -> None:
     ],
 )
 def test_settings_decide_what_is_permitted(profile: str, settings: Mapping[str, str], permitted: set[str]) -> None:
-    assert made("controller", profile=profile, settings=settings).permits().keys() - LOCKS == permitted
+    assert made("controller", profile=profile, settings=settings).permits().keys() - LOCKS == permitted | {
+        "never-running"
+    }
+
+
+@pytest.mark.parametrize(("limit", "permitted"), [("3000", True), ("5999", True), ("6000", False), ("12000", False)])
+def test_a_restart_is_a_lottery_where_heartbeats_are_missed_soon(limit: str, permitted: bool) -> None:
+    topology = made("controller", settings={"broker.controllerHeartBeatTimeoutMills": limit})
+    assert ("never-running" in topology.permits()) == permitted
 
 
 def test_the_start_command(tmp_path: Path) -> None:

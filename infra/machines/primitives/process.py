@@ -86,6 +86,14 @@ done
     + _KILL
 )
 
+_KILL_NOTED = (
+    """
+read -r pid started 2>/dev/null < "$1" && [ -n "$started" ] || exit 0
+set -- "$pid" "$started"
+"""
+    + _KILL
+)
+
 _STATE = """
 { read -r stat < "/proc/$1/stat"; } 2>/dev/null || exit 0
 started=$2
@@ -170,6 +178,11 @@ def kill_process(node: Node, process: ProcessId) -> None:
 def kill_argv(process: ProcessId) -> list[str]:
     """The argv that does the same, for leases of several commands."""
     return _argv(_KILL, "kill", process)
+
+
+def kill_noted_argv(pidfile: str) -> list[str]:
+    """The same for whatever process a pid file (`Node.spawn`) names when the command runs."""
+    return ["sh", "-c", _KILL_NOTED, "kill-noted", pidfile]
 
 
 def end_and_restart(node: Node, process: ProcessId, grace_s: int, restart_argv: Sequence[str], ttl_s: float) -> Lease:

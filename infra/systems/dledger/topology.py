@@ -185,6 +185,9 @@ class DledgerTopology:
     def servers(self, node: Node) -> Sequence[Server]:
         return [self._servers[node.name]]
 
+    def further(self, node: Node, name: str, group: str, slot: int) -> Server:
+        raise InfraError(f"the topology {self.name} has one group of servers, and no further ones")
+
     def record(self) -> DeploymentRecord:
         names = [node.name for node in self._nodes]
         return DeploymentRecord(

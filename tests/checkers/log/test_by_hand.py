@@ -22,7 +22,7 @@ from checkers.log.outcomes import study
 from checkers.server_deaths import ServersDied
 from checkers.sync_state import SyncState
 from results.history import History
-from results.op import NEMESIS, Op
+from results.op import NEMESIS, Op, OpType
 from results.record import Observation, RunRecord
 from results.verdict import Anomaly, CheckResult, Verdict
 from sim.rocketmq import names
@@ -285,6 +285,20 @@ def test_a_server_that_died_is_told_with_its_last_line() -> None:
     assert names([result]) == {"server-died"}
     assert "the broker of n2 (pid 7) ended without a fault; its log: java.lang" in result.anomalies[0].summary
     assert ServersDied().check(RunRecord(History([]))).verdict == Verdict.VALID
+
+
+def test_a_server_that_a_client_ends_on_purpose_did_not_die() -> None:
+    second = 1_000_000_000
+    died = {"node": "n2", "server": "controller", "pid": 7, "last": ""}
+
+    def judged(node: str, at: int, type_: OpType = "ok") -> Verdict:
+        arm = Op(0, 0, 0, "invoke", "arm", "t1", {"act": "kill"})
+        armed = Op(1, 5, 0, type_, "arm", "t1", {"act": "kill"}, None, {"ends": [node, "controller"]})
+        death = Op(2, at * second, NEMESIS, "info", "server-died", None, died)
+        return ServersDied(on_purpose=("arm",)).check(RunRecord(History([arm, armed, death]))).verdict
+
+    assert judged("n2", 20) == Verdict.VALID
+    assert judged("n1", 20) == judged("n2", 90) == judged("n2", 20, "fail") == Verdict.INVALID
 
 
 @pytest.mark.parametrize("permits", [{"unavailable": "one master"}, '{"unavailable": "one master"}'])

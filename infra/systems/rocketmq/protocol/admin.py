@@ -317,6 +317,26 @@ class Controller(Server):
         }
         await self.request(Request.CONTROLLER_ELECT_MASTER, ext)
 
+    async def next_broker_id(self, cluster: str, broker_name: str) -> int:
+        """The id that the next new broker of a group would apply for; 1 for a group nobody knows."""
+        ext = {"clusterName": cluster, "brokerName": broker_name}
+        reply = (await self.request(Request.CONTROLLER_GET_NEXT_BROKER_ID, ext)).ext
+        try:
+            return int(reply["nextBrokerId"])
+        except (KeyError, ValueError):
+            raise Malformed(f"{self.address}: an answer without the next broker id") from None
+
+    async def clean_broker_data(self, cluster: str, broker_name: str, broker_ids: Sequence[int]) -> None:
+        """Have brokers that do not live forgotten (`mqadmin cleanBrokerMetadata`). One that lives: AdminError 2009."""
+        ext = {
+            "clusterName": cluster,
+            "brokerName": broker_name,
+            "brokerControllerIdsToClean": ";".join(map(str, broker_ids)),
+            "isCleanLivingBroker": "false",
+            "cleanLivingBroker": "false",
+        }
+        await self.request(Request.CLEAN_BROKER_DATA, ext)
+
     async def config(self) -> dict[str, str]:
         """The effective configuration."""
         return await self.properties(Request.GET_CONTROLLER_CONFIG)

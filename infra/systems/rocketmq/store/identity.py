@@ -1,4 +1,8 @@
-"""The file `brokerIdentity`: the id that a controller gave to a broker for good (`BrokerMetadata`, `MetadataFile`)."""
+"""The file `brokerIdentity`: the id that a controller gave to a broker for good (`BrokerMetadata`, `MetadataFile`).
+
+Before, while a broker applies for an id, it has the file `brokerIdentity-temp` with the id and a register code
+behind it (`TempBrokerMetadata`).
+"""
 
 from __future__ import annotations
 
@@ -19,8 +23,15 @@ class Identity:
 
 def read_identity(path: Path) -> Identity:
     """Raises StorageError for a file that is damaged, and OSError for one that is not there."""
-    text = path.read_text().strip()
-    parts = text.split("#")
-    if len(parts) != 3 or not parts[2].isdecimal():
-        raise StorageError(path, f"{text[:100]!r} is not CLUSTER#NAME#ID")
+    found = parse_identity(path.read_text())
+    if found is None:
+        raise StorageError(path, f"{path.read_text()[:100]!r} is not CLUSTER#NAME#ID")
+    return found
+
+
+def parse_identity(text: str, *, temp: bool = False) -> Identity | None:
+    """What such a file says; None where it is damaged, or torn. temp: with a register code behind the id."""
+    parts = text.strip().split("#")
+    if len(parts) != 3 + temp or not parts[2].isdecimal():
+        return None
     return Identity(parts[0], parts[1], int(parts[2]))

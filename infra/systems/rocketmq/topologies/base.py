@@ -43,6 +43,7 @@ from infra.systems.rocketmq.servers import BROKER, CONTROLLER, MAIN_CLASSES, NAM
 from infra.systems.rocketmq.store.layouts import BROKER_FILES, RAFT_BROKER_FILES
 from infra.systems.rocketmq.topologies.administration import RocketmqAdmin
 from infra.systems.rocketmq.topologies.files import OURS, find_mismatch, rendered, settings_file
+from infra.systems.rocketmq.topologies.further import further_ports, further_settings
 from infra.systems.rocketmq.topologies.layout import (
     BROKER_PORT,
     CLUSTER,
@@ -225,7 +226,7 @@ class RocketmqTopology(ABC):
         logback = (artifacts.FOLDER / "logback.xml").read_bytes()
 
         def furnish(node: Node) -> None:
-            node.run(["mkdir", "-p", LOG, TMP, *(f"{DATA}/{kind}" for kind in self._kinds_at(node))])
+            node.run(["mkdir", "-p", DATA, LOG, TMP, *(f"{DATA}/{kind}" for kind in self._kinds_at(node))])
             node.write(_LOGBACK, logback)
             self.readdress(node)
 
@@ -250,6 +251,15 @@ class RocketmqTopology(ABC):
     def servers(self, node: Node) -> Sequence[Server]:
         return self._servers[node.name]
 
+    def further(self, node: Node, name: str, group: str, slot: int) -> Server:
+        """A broker that is configured as the first one of the layout, but for its names, paths and addresses."""
+        first = next(node for node in self._nodes if BROKER in self._kinds_at(node))
+        server = self._server(node, BROKER, label=name, group=group, ports=further_ports(slot))
+        own = further_settings(server)
+        node.run(["mkdir", "-p", LOG, TMP, *server.data_dirs])
+        node.write(settings_file(name), rendered(BROKER, self.settings_of(BROKER, first) | dict(own)))
+        return server
+
     def record(self) -> DeploymentRecord:
         return DeploymentRecord(
             topology=self.name,
@@ -268,13 +278,22 @@ class RocketmqTopology(ABC):
     def _kinds_at(self, node: Node) -> Sequence[str]:
         return self._places[node.name].kinds
 
-    def _server(self, node: Node, kind: str) -> JavaServer:
+    def _server(
+        self,
+        node: Node,
+        kind: str,
+        *,
+        label: str | None = None,
+        group: str | None = None,
+        ports: Mapping[str, int] | None = None,
+    ) -> JavaServer:
+        """The server of a kind that the layout has on a node; or one more, with its own label, group and ports."""
         launch = replace(launch_for(self.settings, node.name, kind))
         launch = replace(launch, version=launch.version or self.version)
-        home = f"{DATA}/{kind}"
+        name = label or kind
+        home, file = f"{DATA}/{name}", settings_file(name)
 
         def program(launch: Launch) -> Program:
-            file = settings_file(kind)
             return Program(
                 MAIN_CLASSES[kind],
                 ["-pm", "cluster", "-pc", file] if kind == PROXY else ["-c", file],
@@ -282,26 +301,29 @@ class RocketmqTopology(ABC):
                 options=[
                     *self._heap(kind),
                     *jvm.COMMON,
-                    *options(f"gc-{kind}.log"),
+                    *options(f"gc-{name}.log"),
                     f"-Duser.home={home}",
                     f"-Drocketmq.home.dir={home}",
                     f"-Drmq.logback.configurationFile={_LOGBACK}",
                 ],
             )
 
-        group = self._places[node.name].group if kind == BROKER else None
-        ports = self._ports(kind)
+        if ports is None:
+            group = self._places[node.name].group if kind == BROKER else None
+            ports = self._ports(kind)
+        # A controller inside a name server has its own folder.
+        inside = [f"{DATA}/{each}" for each in ports if each in MAIN_CLASSES]
         return JavaServer(
             node,
             kind,
             program,
             ports=ports,
-            # A controller inside a name server has its own folder.
-            data_dirs=[f"{DATA}/{inside}" for inside in ports if inside in MAIN_CLASSES],
+            data_dirs=inside if label is None else [home],
             files=self._files(kind),
             launch=launch,
-            admin=RocketmqAdmin(node, kind, ports[kind], settings_file(kind)),
+            admin=RocketmqAdmin(node, kind, ports[kind], file),
             group=group,
+            label=name,
         )
 
     def _files(self, kind: str) -> Mapping[str, FileKind]:

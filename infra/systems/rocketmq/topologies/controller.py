@@ -33,6 +33,9 @@ _RAFT_GROUP: Final = "controllers"
 
 _JRAFT_SINCE: Final = "5.2.0"
 
+_RETRY_MS: Final = 6000
+"""A broker whose group has no master asks for an election every 5 s (`ReplicasManager`), and may be late."""
+
 _GONE: Final = ("lost", "dirty-read")
 """What it looks like when a change of master drops messages."""
 
@@ -147,8 +150,14 @@ class ControllerTopology(RocketmqTopology):
 
     def permits(self) -> Mapping[str, str]:
         """What the settings come to, whatever the profile is called."""
-        locks = dict(super().permits())
         place = NodeRoles((BROKER, CONTROLLER), "a")
+        limit_ms = self.configured(BROKER, place).get("controllerHeartBeatTimeoutMills", "")
+        locks = dict(super().permits())
+        if limit_ms.isdecimal() and int(limit_ms) < _RETRY_MS:
+            locks["never-running"] = (
+                f"controllerHeartBeatTimeoutMills={limit_ms}: a broker without a master sends heartbeats only when it "
+                "asks for an election, every 5 s; before that the controllers have given it up, and elect nobody"
+            )
         if self.configured(CONTROLLER, place).get("enableElectUncleanMaster") == "true":
             return locks | dict.fromkeys(
                 _GONE, "enableElectUncleanMaster=true: a replica that lacks messages may become master"

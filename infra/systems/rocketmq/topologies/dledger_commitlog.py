@@ -6,8 +6,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from infra.machines.api import Node
-from infra.systems.api import REPLICATION
+from infra.machines.api import InfraError, Node
+from infra.systems.api import REPLICATION, Server
 from infra.systems.rocketmq.servers import BROKER, settings
 from infra.systems.rocketmq.topologies.base import RocketmqTopology
 from infra.systems.rocketmq.topologies.layout import BROKERS, DLEDGER_PORT, Layout, NodeRoles, first_nodes
@@ -40,6 +40,9 @@ class DledgerCommitlogTopology(RocketmqTopology):
 
     def _mode(self, kind: str, place: NodeRoles) -> Mapping[str, Default]:
         return settings.DLEDGER if kind == BROKER else {}
+
+    def further(self, node: Node, name: str, group: str, slot: int) -> Server:
+        raise InfraError(f"the topology {self.name} has one Raft group of brokers, and no further ones")
 
     def _own(self, kind: str, node: Node) -> Mapping[str, str]:
         own = dict(super()._own(kind, node))
