@@ -41,9 +41,7 @@ class Story:
         op = Op(0, int(at * S), process, type_, f, key, value, error, more)
         heapq.heappush(self.events, (at, len(self.events), op))
 
-    def call(
-        self, at: float, f: str, key: str | None, asked: Any, got: Any, type_: OpType = "ok", **more: Any
-    ) -> None:
+    def call(self, at: float, f: str, key: str | None, asked: Any, got: Any, type_: OpType = "ok", **more: Any) -> None:
         process, took = len(self.events), more.pop("took", 0.005)
         told = {name: value for name, value in more.items() if name in ("node", "name_server")}
         self.put(at, process, "invoke", f, key, asked, **({} if f == "send" else told))

@@ -225,7 +225,7 @@ class RocketmqTopology(ABC):
         logback = (artifacts.FOLDER / "logback.xml").read_bytes()
 
         def furnish(node: Node) -> None:
-            node.run(["mkdir", "-p", LOG, TMP, *(f"{DATA}/{kind}" for kind in self._kinds_at(node))])
+            node.run(["mkdir", "-p", LOG, TMP, DATA, *(f"{DATA}/{kind}" for kind in self._kinds_at(node))])
             node.write(_LOGBACK, logback)
             self.readdress(node)
 
