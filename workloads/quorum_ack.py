@@ -120,6 +120,10 @@ class QuorumAckWorkload(LogWorkload):
         self.servers = name_servers(context)
         self._brokers = {s.node.name: s for s in context.deployment.servers() if s.group is not None}
         await self.make(context)
+        for group, nodes in self.places.groups.items():
+            if len(nodes) < self.options.in_sync_replicas:  # of a kept cluster, whose groups nobody chose for this run
+                wanted = self.options.in_sync_replicas
+                raise InfraError(f"in_sync_replicas is {wanted}, and the group {group} has {len(nodes)} replicas")
         given = {name.removeprefix("broker."): value for name, value in self.plan.server.settings.items()}
         wanted = {name: given.get(name, value) for name, value in self.broker_settings.items()}
         await asyncio.gather(*(_configure(self.places.endpoints[node], wanted) for node in self._brokers))

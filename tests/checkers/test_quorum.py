@@ -186,9 +186,7 @@ def simulated(seed: int, bug: str | None = None) -> CheckResult:
         acked = None
         if short and not (few and wrong):
             story.send(now, "refused")
-        elif bug == "not-refused" and short:
-            story.send(now, "late")
-        elif bug == "late-timeout" and group.away and rng.random() < 0.3:
+        elif (bug == "not-refused" and short) or (bug == "late-timeout" and group.away and rng.random() < 0.3):
             story.send(now, "late")
         elif len(here) >= need or short:
             acked = story.send(now)
