@@ -1,6 +1,6 @@
 """Quorum write and automatic downgrade (RIP-34): how many replicas hold a message that was acknowledged.
 
-What is judged of an acknowledgement (code 0), by the rule of its cluster (`RULES`):
+What is judged of an acknowledgement (code 0), by the rule of its cluster (`checkers.quorum_rules`):
 
 * Where nobody lowers the number, `inSyncReplicas` replicas hold it; with `enableAutoInSyncReplicas` as many of these as
   were alive and in sync, and `minInSyncReplicas` at least; with `allAckInSyncStateSet` every member of the controllers'
@@ -33,7 +33,7 @@ from checkers.impairment import hears
 from checkers.legality import settled
 from checkers.log.context import RunTimeline, group_of
 from checkers.message_ops import of_messages
-from results.deployment import Traits
+from checkers.quorum_rules import Setting, rule_of
 from results.fault_intervals import FaultInterval
 from results.figures import SECOND, clock
 from results.history import Call, History
@@ -41,16 +41,6 @@ from results.op import INFO, INVOKE, OK
 from results.record import Observation, RunRecord
 from results.strikes import LASTING
 from results.verdict import Anomaly, CheckResult
-
-SETTINGS: Final = (
-    "inSyncReplicas",
-    "minInSyncReplicas",
-    "enableAutoInSyncReplicas",
-    "allAckInSyncStateSet",
-    "haMaxGapNotInSync",
-    "slaveTimeout",
-)
-"""The settings of a broker that decide (`MessageStoreConfig`)."""
 
 LOOK_BACK_NS: Final = 3 * SECOND
 """A master goes by a list of the living that it asks for every second, and that name servers correct every second."""
@@ -66,67 +56,6 @@ _FOREVER: Final = 2**62
 _LISTED: Final = 50
 
 
-class Rule(NamedTuple):
-    """Whom a master waits for.
-
-    auto      `enableAutoInSyncReplicas` lowers the number.
-    by_set    `allAckInSyncStateSet` replaces it.
-    majority  it is a majority, whatever is set.
-    refuses   with too few replicas in sync sends are refused before they are stored.
-    """
-
-    auto: bool = False
-    by_set: bool = False
-    majority: bool = False
-    refuses: bool = False
-
-
-RAFT: Final = Rule(majority=True)
-CONTROLLED: Final = Rule(by_set=True, refuses=True)
-ACTING: Final = Rule(auto=True, refuses=True)
-FIXED: Final = Rule()
-"""RocketMQ checks the number in front of a send, and lowers it, only with `enableSlaveActingMaster` (`CommitLog`)."""
-
-
-def rule_of(traits: Traits) -> Rule:
-    """The rule of a cluster."""
-    if traits.raft_log:
-        return RAFT
-    return CONTROLLED if traits.in_sync else ACTING if traits.acting_master else FIXED
-
-
-@dataclass(frozen=True)
-class Setting:
-    """The settings of one broker at one moment."""
-
-    in_sync: int = 1
-    least: int = 1
-    auto: bool = False
-    all_ack: bool = False
-    timeout_ns: int = 3 * SECOND
-
-    @staticmethod
-    def of(told: Mapping[str, Any]) -> Setting:
-        """From a broker's own names; what is not there is as in RocketMQ."""
-        return Setting(
-            int(told.get("inSyncReplicas", 1)),
-            int(told.get("minInSyncReplicas", 1)),
-            str(told.get("enableAutoInSyncReplicas")) == "true",
-            str(told.get("allAckInSyncStateSet")) == "true",
-            int(told.get("slaveTimeout", 3000)) * 1_000_000,
-        )
-
-    def needs(self, rule: Rule, replicas: int, alive: int) -> int:
-        """How many replicas must hold what is acknowledged, if `alive` are in sync."""
-        if rule.majority:
-            return replicas // 2 + 1
-        if rule.by_set and self.all_ack:
-            return max(1, self.least)
-        if rule.auto and self.auto:
-            return max(self.least, min(self.in_sync, alive))
-        return max(1, self.in_sync)
-
-
 @dataclass
 class _Told:
     """Answers of one server, in order of their ends."""
@@ -138,15 +67,16 @@ class _Told:
     def around(self, start: int, end: int) -> list[Any]:
         """The values that hold somewhere between two times: from the last answer before to the first one after."""
         first = max(0, bisect_right(self.ends, start) - 1)
-        last = bisect_left(self.starts, end, lo=min(first, len(self.starts)))
+        # Several clients ask, so the answers are not in the order of the questions.
+        last = next((n for n in range(first, len(self.starts)) if self.starts[n] >= end), len(self.starts))
         return self.values[first : last + 1]
 
 
 @dataclass(frozen=True)
 class _Calm:
-    """A time without a change: no fault begins or ends. limit: from when on the servers must have adapted.
+    """A time without a change: no fault begins or ends. limit: how long after `since` the servers may need to adapt.
 
-    active  the faults that are certainly in force. came: whether a replica returned at its beginning.
+    active  the faults that are certainly in force. since: when it began, or the last replica that returned answered.
     """
 
     start: int
@@ -154,7 +84,6 @@ class _Calm:
     active: Sequence[FaultInterval]
     since: int
     limit: int
-    came: bool
 
     @property
     def plain(self) -> bool:
@@ -163,7 +92,7 @@ class _Calm:
 
 
 class _Case(NamedTuple):
-    """One violation. node: the master. window: of an anomaly of time."""
+    """One violation. node: the master. limit: how long it may last, of an anomaly of time."""
 
     node: str
     start: int
@@ -382,7 +311,7 @@ class _Run:
             firsts = [self._answers(n, start) for n in back if n in self.counted]
             gone = out
             limit = self.returns if back else self.detected + 2 * self._timeout(start, end)
-            yield _Calm(start, end, active, max([start, *firsts]), limit, bool(back))
+            yield _Calm(start, end, active, max([start, *firsts]), limit)
 
     def _answers(self, node: str, after: int) -> int:
         """When a broker first answered after a time."""
