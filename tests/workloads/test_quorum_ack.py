@@ -184,6 +184,28 @@ def test_it_runs_on_one_group(topology: str) -> None:
     assert 5 in resolve(Plan(workload="quorum-ack", server=chosen)).server.options.values()
 
 
+class Kept:
+    """A cluster that somebody made for another run: two groups."""
+
+    def __init__(self) -> None:
+        self.record = DeploymentRecord("toy", groups={"a": NODES, "b": ["n4", "n5"]})
+        self.deployment = self
+
+    def servers(self) -> list[Any]:
+        return []
+
+
+def test_a_kept_cluster_must_have_groups_that_are_large_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    workload = QuorumAckWorkload(resolve(Plan(workload="quorum-ack")))
+
+    async def make(*_: Any) -> None:
+        workload._places = TopicLayout(False, "t", "readers", QUEUES, Kept().record.groups, {}, [], [])
+
+    monkeypatch.setattr(workload, "make", make)
+    with pytest.raises(InfraError, match="in_sync_replicas is 3, and the group b has 2 replicas"):
+        asyncio.run(workload.setup(Kept()))  # type: ignore[arg-type]
+
+
 class Named(Masters):
     """There is one master."""
 
