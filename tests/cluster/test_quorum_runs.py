@@ -15,8 +15,8 @@ OURS = {"aborted-read", "never-sent", "malformed-history", "unhealed-fault"}
 
 def test_replicas_are_looked_at_while_one_is_stopped(tmp_path: Path) -> None:
     shape = ("--workload", "quorum-ack", "--nodes", "3", "--version", "5.4.0")
-    stop = ("--nemesis", "hammer-time", "--target", "n3", "--interval", "4s", "--duration", "9s")
-    ended = run(*shape, *stop, "--time-limit", "16", "--seed", "1", store=tmp_path)
+    stop = ("--nemesis", "hammer-time", "--target", "n3", "--interval", "20s", "--duration", "7s")
+    ended = run(*shape, *stop, "--time-limit", "13", "--seed", "1", store=tmp_path)
     assert ended.code in (0, 1, 2), ended.out + ended.err
     results = ended.results()
     assert {"quorum", "log", "replicas", "faults"} <= results.keys()
