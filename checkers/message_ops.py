@@ -86,6 +86,23 @@ def _progress(value: Any) -> bool:
     return all(type(n) is int for n in figures)
 
 
+def _held(value: Any) -> bool:
+    return (
+        isinstance(value, Mapping)
+        and _whole(value.get("id"), 1)
+        and isinstance(value.get("held"), Mapping)
+        and all(_text(node) and (has is None or isinstance(has, bool)) for node, has in value["held"].items())
+    )
+
+
+def _counted(value: Any) -> bool:
+    return isinstance(value, Mapping) and isinstance(value.get("master"), bool) and _whole(value.get("in_sync"))
+
+
+def _settings(value: Any) -> bool:
+    return isinstance(value, Mapping) and all(_text(name) and _text(text) for name, text in value.items())
+
+
 _DRAINED: Final = ("committed", "max", "consumed_to")
 
 ANY: Final = Check("has any value", lambda value: True)
@@ -119,6 +136,9 @@ ROUTE: Final = Check(
         and (v.get("permission") is None or _whole(v["permission"]))
     ),
 )
+HELD: Final = Check('is answered with {"id": N, "held": {node: true, false or null}}', _held)
+COUNTED: Final = Check('is answered with {"master": true or false, "in_sync": N}', _counted)
+SETTINGS: Final = Check("is answered with the settings, each name -> text", _settings)
 NAME: Final = Check("a name", _text)
 FLAG: Final = Check("true or false", lambda value: isinstance(value, bool))
 OFFSET: Final = Check("a whole number from 0", _whole)
@@ -170,6 +190,9 @@ FORMS: Final[Mapping[str, Form]] = {
     "route": Form(ANY, ROUTE, {"name_server": NAME}, ("name_server",)),
     "routed-read": Form(ASKED, MESSAGES, _WHO),
     "progress": Form(ANY, PROGRESS, _WHO, ("node",), keyed=False),
+    "held": Form(ANY, HELD, keyed=False),
+    "in-sync": Form(ANY, COUNTED, _WHO, ("node",), keyed=False),
+    "settings": Form(ANY, SETTINGS, _WHO, ("node",), keyed=False),
     "assign": Form(QUEUES, QUEUES, _GROUP, keyed=False),
     "crash": Form(ANY, ANY, _GROUP, keyed=False),
     "seek": Form(ANY, ANY, _WHO, keyed=False),

@@ -107,6 +107,8 @@ class Workload(ABC):
     """The model of `checkers.linearizability` that judges histories of its ops that anybody wrote, if one does."""
     default_rate: ClassVar[float] = 100.0
     """Ops per second over all clients, where the plan says nothing."""
+    topology_options: ClassVar[Mapping[str, Any]] = {}
+    """Options of a topology, where it has them, whose defaults are others for this workload; TOML's values."""
     restart_before_final: ClassVar[bool] = True
     """Whether every server is restarted before the final phase, so that it shows what outlives a restart. If not, it
     begins when all replicas have caught up, or have not within the recovery limit.

@@ -57,8 +57,9 @@ class Cell:
 
     @property
     def shape(self) -> tuple[str, ...]:
-        """Cells of one shape can share a cluster."""
-        return self.topology, self.version, self.profile, self.client, self.options
+        """Cells of one shape can share a cluster: not with a workload that has its groups arranged otherwise."""
+        alone = [self.workload] if registry.workload_class(self.workload).topology_options else []
+        return self.topology, self.version, self.profile, self.client, self.options, *alone
 
     @property
     def name(self) -> str:

@@ -37,13 +37,14 @@ def resolve(plan: Plan) -> Plan:
     owner = registry.topology_class(topology)
     client = _client(plan, workload)
     backend = plan.cluster.backend
+    wanted = {n: value for n, value in workload.topology_options.items() if n in registry.options_by_name(owner)}
     server = replace(
         plan.server,
         topology=topology,
         profile=profile,
         version=plan.server.version or owner.default_version,
         mends=_mends(plan, owner),
-        options=_filled(owner, plan.server.options, "server", f"the topology {topology!r}", TOPOLOGIES),
+        options=_filled(owner, {**wanted, **plan.server.options}, "server", f"the topology {topology!r}", TOPOLOGIES),
     )
     cluster_options, nodes = plan.cluster.options, plan.cluster.nodes
     if backend != "auto":

@@ -166,6 +166,14 @@ def test_a_batch_has_one_shape_and_some_that_ran_before() -> None:
     assert len({c.shape for c in batch}) == 1
 
 
+def test_a_workload_with_groups_of_its_own_shares_no_cluster_with_others() -> None:
+    one, other, third = (
+        Cell(w, "controller", "5.5.0", "strict", "remoting", "none") for w in ("log", "queue", "quorum-ack")
+    )
+    assert one.shape == other.shape
+    assert third.shape != one.shape
+
+
 def test_the_ledger_survives_a_torn_line(tmp_path: Path) -> None:
     (cell,) = cells("none")
     ledger.append(tmp_path, ran(cell))

@@ -118,6 +118,28 @@ def test_messages_without_sense_fail_the_pull(body: bytes) -> None:
     run(test)
 
 
+@pytest.mark.parametrize(
+    ("server", "type_", "there"),
+    [
+        (ToyServer(body=stored(b"5")), "ok", True),
+        (ToyServer(1, "can not find message by the offset, 77"), "ok", False),
+        (ToyServer(1, "java.lang.IllegalArgumentException"), "fail", False),
+        (ToyServer(body=b"\0\0\0\1"), "fail", False),
+    ],
+)
+def test_a_message_is_found_by_its_place_in_the_log(server: ToyServer, type_: str, there: bool) -> None:
+    async def test() -> None:
+        async with serving(server) as address:
+            broker = Broker(*address, deadline_s=LONG)
+            viewed = await broker.message_at("t", 77)
+            await broker.close()
+        assert (viewed.outcome.type, viewed.message is not None) == (type_, there)
+        (request,) = server.requests
+        assert (request.code, request.ext) == (33, {"topic": "t", "offset": "77"})
+
+    run(test)
+
+
 def test_offsets() -> None:
     async def test() -> None:
         server = ToyServer(offset="7")

@@ -246,7 +246,7 @@ def _broker(node: NotingNode) -> Mapping[str, str]:
         ("controller", {"options": {"controller_type": "jraft"}, "launch": Launch("5.1.1")}, "has it since 5.2.0"),
         ("controller", {"options": {"brokers": 0}}, "brokers is 0; at least 1 is right"),
         ("dledger-commitlog", {"options": {"brokers": "x"}}, "brokers is 'x'; a whole number is right"),
-        ("master-slave", {"options": {"brokers": 3}}, "this has no option 'brokers'; it has none"),
+        ("master-slave", {"options": {"brokers": 3}}, "this has no option 'brokers'; it has replicas"),
         ("master-slave", {"kinds": ["controller"]}, "the topology master-slave has no controller"),
         ("controller", {"rules": [LaunchRule(Launch("9.9"))]}, "RocketMQ 9.9 is not pinned here"),
         (
@@ -268,6 +268,28 @@ def test_what_cannot_be_meant(topology: str, settings: Mapping[str, object], sai
 def test_two_groups_take_four_nodes() -> None:
     with pytest.raises(InfraError, match="needs 4 nodes at least"):
         attached(made("slave-acting-master"), 3)
+
+
+@pytest.mark.parametrize("name", ["master-slave", "slave-acting-master"])
+def test_one_group_of_so_many_replicas(name: str) -> None:
+    topology = made(name, options={"replicas": 3})
+    nodes = attached(topology)
+    record = topology.record()
+    assert (record.groups, record.quorums) == ({"a": ["n1", "n2", "n3"]}, [["n1", "n2", "n3"]])
+    given = [node.settings(BROKER_FILE) for node in nodes[:3]]
+    assert [(s["brokerId"], s["totalReplicas"], s["inSyncReplicas"]) for s in given] == [
+        (str(n), "3", "2") for n in range(3)
+    ]
+    assert placed(made(name, options={"replicas": 5})) == ["namesrv+broker"] * 3 + ["broker"] * 2
+    assert placed(made(name, options={"replicas": 2}), 4) == ["namesrv+broker"] * 2 + ["namesrv", ""]
+    with pytest.raises(InfraError, match="replicas is 6; 1 to 5, as many as there are nodes, is right"):
+        attached(made(name, options={"replicas": 6}))
+
+
+def test_a_node_without_a_server_has_the_folder_whose_disk_is_looked_at() -> None:
+    """`dledger-commitlog --brokers 3` on five nodes ended with `n4: does not report its memory and disk`."""
+    nodes = attached(made("dledger-commitlog", options={"brokers": 3}))
+    assert all("/var/lib/harness/data" in argv for node in nodes for argv in node.ran if argv[0] == "mkdir")
 
 
 def test_every_pinned_version_is_whole() -> None:

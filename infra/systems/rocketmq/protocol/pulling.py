@@ -20,6 +20,9 @@ _SUSPEND: Final = 2
 _SUBSCRIPTION: Final = 4
 """Bits of a pull's sysFlag: hold the answer back; the subscription is in the request, no heartbeat has told it."""
 
+_NOT_THERE: Final = "can not find message by the offset"
+"""With code 1, of `QueryMessageProcessor.viewMessageById`."""
+
 
 @dataclass(frozen=True, slots=True)
 class Pulled:
@@ -34,6 +37,14 @@ class Pulled:
     min: int | None = None
     max: int | None = None
     code: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Viewed:
+    """What stands at a byte of a commit log. `ok` without a message: none begins there."""
+
+    outcome: Outcome
+    message: Message | None = None
 
 
 class Pulling(Link):
@@ -78,6 +89,20 @@ class Pulling(Link):
             )
         except RemotingError as error:
             return Pulled(outcome_of_error("read", error))
+
+    async def message_at(self, topic: str, physical: int, *, deadline_s: float | None = None) -> Viewed:
+        """The message at a byte of this replica's commit log, also where its queues and its readers do not know it yet.
+        No role is checked.
+        """
+        try:
+            ext = {"topic": topic, "offset": str(physical)}
+            frame = await self.ask(Request.VIEW_MESSAGE_BY_ID, ext, deadline_s=deadline_s)
+            if _NOT_THERE in (frame.remark or ""):
+                return Viewed(Outcome("ok", ""))
+            found = self.messages(frame)
+            return Viewed(self.judge("read", frame), found[0] if found else None)
+        except RemotingError as error:
+            return Viewed(outcome_of_error("read", error))
 
     async def max_offset(self, topic: str, queue: int, *, deadline_s: float | None = None) -> Answer:
         """The offset that the next message gets. **0 for topics and queues that do not exist.** No role is checked."""

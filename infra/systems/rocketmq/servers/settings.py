@@ -108,13 +108,12 @@ JRAFT: Final[Mapping[str, Default]] = {
     "jRaftSnapshotIntervalSecs": Default("60", "an hour otherwise: no run would ever see a snapshot"),
 }
 
-SYNC_PAIR: Final[Mapping[str, Default]] = {
+SYNC_GROUP: Final[Mapping[str, Default]] = {
     **REPLICATED,
     "brokerRole": Default("SYNC_MASTER", "acknowledged when replicated"),
-    "totalReplicas": Default("2", "master and slave"),
     "inSyncReplicas": Default("2", "SYNC_MASTER alone waits for nobody: since 5.0 this number decides (CommitLog)"),
 }
-"""The master of a pair that must not lose what it acknowledged."""
+"""The master of a group that must not lose what it acknowledged, while one of its slaves remains."""
 
 ACTING_NAMESRV: Final[Mapping[str, Default]] = {
     "supportActingMaster": Default("true", "the mode (RIP-32)"),

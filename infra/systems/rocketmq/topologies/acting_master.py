@@ -9,7 +9,14 @@ from typing import ClassVar, Final
 from infra.machines.api import SettingsError
 from infra.systems.rocketmq.servers import BROKER, NAMESRV, settings
 from infra.systems.rocketmq.topologies.base import RocketmqTopology
-from infra.systems.rocketmq.topologies.layout import COPIED_SLOWLY, Layout, NodeRoles, groups
+from infra.systems.rocketmq.topologies.layout import (
+    COPIED_SLOWLY,
+    Layout,
+    NodeRoles,
+    ReplicasOptions,
+    groups,
+    one_group,
+)
 from infra.systems.settings import Default
 from results.deployment import Traits
 
@@ -23,14 +30,21 @@ _HIDDEN: Final = (
 
 
 class ActingMasterTopology(RocketmqTopology):
-    """Group `a` of three nodes, and `b` of the others, to which `a` escapes what an acting master may not store."""
+    """Group `a` of three nodes, and `b` of the others, to which `a` escapes what an acting master may not store. One
+    group alone (`replicas`) has nowhere to escape to.
+    """
 
     name = "slave-acting-master"
     summary = "RIP-32: if a group has no master, a slave acts for it and later hands its data back"
+    Options: ClassVar[type] = ReplicasOptions
 
     traits: ClassVar[Traits] = replace(COPIED_SLOWLY, acting_master=True)
 
     def _layout(self, nodes: Sequence[str]) -> Layout:
+        replicas = self.options.replicas
+        if replicas is not None:
+            kinds = {node: self._kinds(nodes, i, broker=i < replicas) for i, node in enumerate(nodes)}
+            return one_group(nodes, replicas, kinds)
         if len(nodes) <= _FIRST:
             raise SettingsError(f"the topology {self.name} needs {_FIRST + 1} nodes at least: two groups")
         return {

@@ -190,7 +190,7 @@ class RocketmqTopology(ABC):
 
     def quorums(self) -> Sequence[Sequence[str]]:
         """See `results.deployment.DeploymentRecord`."""
-        return [[node.name for node in self._nodes]]
+        return [[name for name, place in self._places.items() if place.group is not None]]
 
     # The contract.
 

@@ -61,8 +61,29 @@ def groups(layout: Layout) -> dict[str, list[str]]:
 BROKERS: Final = option(None, "Number of nodes with a broker, counted from the first.  [default: all]", low=1)
 """An option that several topologies have."""
 
+
+@dataclass(frozen=True)
+class ReplicasOptions:
+    """The option of the topologies with fixed masters."""
+
+    replicas: int | None = option(
+        None, "One broker group of so many replicas, on the first nodes.  [default: several groups]", low=1
+    )
+
+
 COPIED_SLOWLY: Final = Traits(offsets_copied_s=60.0)
 """Without an election slaves ask for their master's offsets every 60 s (`BrokerController`, 5.1.0 to 5.5.0)."""
+
+
+def one_group(nodes: Sequence[str], replicas: int, kinds: Mapping[str, Sequence[str]]) -> Layout:
+    """A group `a` on the first nodes, the first of them its master. kinds: node -> what runs there, with a broker where
+    there is one. Raises SettingsError where there are fewer nodes.
+    """
+    if replicas > len(nodes):
+        raise SettingsError(f"replicas is {replicas}; 1 to {len(nodes)}, as many as there are nodes, is right")
+    return {
+        node: NodeRoles(kinds[node], "a", i) if i < replicas else NodeRoles(kinds[node]) for i, node in enumerate(nodes)
+    }
 
 
 def first_nodes(nodes: Sequence[str], brokers: int | None) -> Sequence[str]:

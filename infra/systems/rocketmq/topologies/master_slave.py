@@ -8,7 +8,14 @@ from typing import ClassVar
 
 from infra.systems.rocketmq.servers import BROKER, settings
 from infra.systems.rocketmq.topologies.base import RocketmqTopology
-from infra.systems.rocketmq.topologies.layout import COPIED_SLOWLY, Layout, NodeRoles, groups
+from infra.systems.rocketmq.topologies.layout import (
+    COPIED_SLOWLY,
+    Layout,
+    NodeRoles,
+    ReplicasOptions,
+    groups,
+    one_group,
+)
 from infra.systems.settings import Default
 from results.deployment import Traits
 
@@ -18,10 +25,15 @@ class MasterSlaveTopology(RocketmqTopology):
 
     name = "master-slave"
     summary = "three groups with fixed masters, two of them with a slave; no failover"
+    Options: ClassVar[type] = ReplicasOptions
 
     traits: ClassVar[Traits] = replace(COPIED_SLOWLY, stands_in=False)
 
     def _layout(self, nodes: Sequence[str]) -> Layout:
+        replicas = self.options.replicas
+        if replicas is not None:
+            kinds = {node: self._kinds(nodes, i, broker=i < replicas) for i, node in enumerate(nodes)}
+            return one_group(nodes, replicas, kinds)
         return {
             node: NodeRoles(
                 kinds=self._kinds(nodes, i),
@@ -32,5 +44,8 @@ class MasterSlaveTopology(RocketmqTopology):
         }
 
     def _mode(self, kind: str, place: NodeRoles) -> Mapping[str, Default]:
-        pair = kind == BROKER and place.group is not None and len(groups(self._places)[place.group]) > 1
-        return settings.SYNC_PAIR if pair and self.profile == "strict" else {}
+        if kind != BROKER or place.group is None or self.profile != "strict":
+            return {}
+        replicas = len(groups(self._places)[place.group])
+        size = {"totalReplicas": Default(str(replicas), "the master and its slaves")}
+        return {**settings.SYNC_GROUP, **size} if replicas > 1 else {}

@@ -1,0 +1,295 @@
+"""What an acknowledgement is worth: how many replicas hold the message at that moment (quorum write and downgrade).
+
+Most clients send. One takes the newest acknowledgement, again and again, and looks at once which replicas have the
+message in their commit log: it asks each broker, and reads the file on the node of one that does not answer (stopped,
+killed, or cut off: then nobody can ask it, and it may have the message all the same). The others ask: the name servers
+for the living members of the group (901), each broker for its replicas in sync (907) and its settings (26).
+
+The settings of the brokers are set while they run, so runs with different ones can share a cluster. The judge goes by
+what the brokers say their settings are: a `config-change` counts from the moment at which it shows.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass
+from random import Random
+from typing import Any, ClassVar, Final, NamedTuple
+
+import harness.generator as gen
+from checkers.api import Checker
+from checkers.quorum import QuorumAck
+from checkers.quorum_rules import SETTINGS
+from harness.api import Client, Completion, RunContext
+from harness.generator import Generator, Invocation
+from harness.plan.plan import Plan, PlanError
+from infra.machines.api import InfraError
+from infra.options import Seconds, Size, option
+from infra.systems.api import Server
+from infra.systems.remoting.connection import RemotingError
+from infra.systems.rocketmq.protocol.admin import AdminError, BrokerAdmin
+from infra.systems.rocketmq.protocol.messages import Message, MessageError, parse_offset_message_id
+from infra.systems.rocketmq.store.remote import record_at
+from results.deployment import DeploymentRecord
+from results.op import OK, Op
+from workloads.brokers import BrokerClient, shown_id
+from workloads.log import LogOptions, LogWorkload
+from workloads.name_servers import NameServerClient, name_servers, questions
+from workloads.places import queue_of
+
+PROBE_SHARE: Final = 0.06
+QUESTION_SHARE: Final = 0.24
+"""Of all ops; the rest are sends."""
+
+ASKERS: Final = 3
+"""Clients that ask: a question to a broker that is stopped waits for its deadline."""
+
+ASK_S: Final = 0.5
+"""How long a broker may take to answer a question, or to show a message, before its file is read."""
+
+SET_S: Final = 20.0
+"""How long the brokers may take to have the settings before the run."""
+
+
+@dataclass(frozen=True)
+class QuorumAckOptions(LogOptions):
+    """The options of the workload."""
+
+    in_sync_replicas: int = option(3, "inSyncReplicas: replicas that must have a message, the master included.", low=1)
+    min_in_sync_replicas: int = option(2, "minInSyncReplicas: so many at least, however few are left.", low=1)
+    auto: bool = option(True, "enableAutoInSyncReplicas: with fewer replicas in sync, fewer are waited for.")
+    all_ack: bool = option(True, "allAckInSyncStateSet, with controllers: all replicas in sync are waited for.")
+    max_gap: Size = option(Size(256 << 20), "haMaxGapNotInSync: a slave that is behind by so much is not in sync.")
+    slave_timeout: Seconds = option(Seconds(2), "slaveTimeout: how long a send waits for replicas.", low=0.1)
+    detected_within: Seconds = option(Seconds(6), "Brokers must notice within so long that a replica is gone.", low=1)
+    returns_within: Seconds = option(
+        Seconds(15), "A replica that answers again must be counted again within so long.", low=1
+    )
+
+
+class QuorumAckWorkload(LogWorkload):
+    """Sends, and a look at every replica after acknowledgements while the faults last."""
+
+    name = "quorum-ack"
+    summary = "what an acknowledgement is worth: how many replicas hold the message at that moment, whatever fails"
+    topologies: ClassVar[Sequence[str]] = ("slave-acting-master", "controller", "master-slave", "dledger-commitlog")
+    clients: ClassVar[Sequence[str]] = ("remoting",)
+    Options: ClassVar[type] = QuorumAckOptions
+    topology_options: ClassVar[Mapping[str, Any]] = {"replicas": 3, "brokers": 3}
+    default_rate = 120.0
+    prefix = "quorum"
+
+    def __init__(self, plan: Plan) -> None:
+        super().__init__(plan)
+        options = self.options
+        if plan.concurrency < ASKERS + 2:
+            raise PlanError(f"concurrency is {plan.concurrency}; {self.name} needs {ASKERS + 2} clients at least")
+        if options.min_in_sync_replicas > options.in_sync_replicas:
+            raise PlanError(
+                f"min_in_sync_replicas is {options.min_in_sync_replicas}; "
+                f"1 to {options.in_sync_replicas} (in_sync_replicas) is right"
+            )
+        replicas = plan.server.options.get("replicas") or plan.server.options.get("brokers") or len(plan.nodes)
+        if options.in_sync_replicas > replicas:
+            raise PlanError(f"in_sync_replicas is {options.in_sync_replicas}, and the group has {replicas} replicas")
+        if options.slave_timeout >= plan.op_deadline_s:
+            raise PlanError(
+                f"slave_timeout is {options.slave_timeout:g} s; less than the deadline of an operation "
+                f"({plan.op_deadline_s:g} s) is right: else no client sees what comes of it"
+            )
+        self.servers: Mapping[str, tuple[str, int]] = {}
+        self._acked: deque[_Acked] = deque(maxlen=1)
+        self._brokers: Mapping[str, Server] = {}
+
+    @property
+    def broker_settings(self) -> Mapping[str, str]:
+        """The brokers' settings that the options mean."""
+        options = self.options
+        return {
+            "inSyncReplicas": str(options.in_sync_replicas),
+            "minInSyncReplicas": str(options.min_in_sync_replicas),
+            "enableAutoInSyncReplicas": str(options.auto).lower(),
+            "allAckInSyncStateSet": str(options.all_ack).lower(),
+            "haMaxGapNotInSync": str(options.max_gap),
+            "slaveTimeout": str(int(options.slave_timeout * 1000)),
+        }
+
+    async def setup(self, context: RunContext) -> None:
+        """Make the topic, and set every broker as the options say. Raises InfraError where one does not take it."""
+        self.servers = name_servers(context)
+        self._brokers = {s.node.name: s for s in context.deployment.servers() if s.group is not None}
+        await self.make(context)
+        for group, nodes in self.places.groups.items():
+            if len(nodes) < self.options.in_sync_replicas:  # of a kept cluster, whose groups nobody chose for this run
+                wanted = self.options.in_sync_replicas
+                raise InfraError(f"in_sync_replicas is {wanted}, and the group {group} has {len(nodes)} replicas")
+        given = {name.removeprefix("broker."): value for name, value in self.plan.server.settings.items()}
+        wanted = {name: given.get(name, value) for name, value in self.broker_settings.items()}
+        await asyncio.gather(*(_configure(self.places.endpoints[node], wanted) for node in self._brokers))
+
+    def client(self, context: RunContext, thread: int) -> Client:
+        client = self.connect(QuorumAckOps, thread)
+        client.name_servers = NameServerClient(self.places, self.servers)
+        client.acked, client.brokers = self._acked, self._brokers
+        return client
+
+    def generator(self, rng: Random, phase: str) -> Generator:
+        rate, asked = self.plan.rate or self.default_rate, self._questions()
+        return gen.reserve(
+            1,
+            gen.rate(rate * PROBE_SHARE, lambda n: Invocation("held", None, None)),
+            ASKERS,
+            gen.rate(rate * QUESTION_SHARE, lambda n: asked[n % len(asked)]),
+            default=self.sends(),
+        )
+
+    def _questions(self) -> list[Invocation]:
+        """A round: the members and the replicas in sync twice, the settings once."""
+        nodes = list(self._brokers)
+        members = questions("members", list(self.places.groups), list(self.servers))
+        in_sync = [Invocation("in-sync", None, None, {"node": node}) for node in nodes]
+        return [*members, *in_sync, *members, *in_sync, *_settings(nodes)]
+
+    def server_settings(self) -> Mapping[str, str]:
+        mine = {f"broker.{name}": value for name, value in self.broker_settings.items()}
+        return {**super().server_settings(), **mine}
+
+    @classmethod
+    def judges(cls, fs: Set[str], identified: bool) -> Sequence[Checker] | None:
+        return None
+
+    def checkers(self, deployment: DeploymentRecord) -> Sequence[Checker]:
+        options = self.options
+        judge = QuorumAck(options.detected_within, options.returns_within)
+        return [judge, *super().checkers(deployment)]
+
+    @property
+    def needed(self) -> Sequence[str]:
+        return ["send", "held", "settings", "replica-read"]
+
+
+class _Acked(NamedTuple):
+    """An acknowledged message, and where it is in the commit log of the master."""
+
+    topic: str
+    message: int
+    physical: int
+
+
+class QuorumAckOps(BrokerClient):
+    """The workload's client."""
+
+    name_servers: NameServerClient
+    acked: deque[_Acked]
+    """The newest acknowledgement that nobody has looked at; of the run."""
+    brokers: Mapping[str, Server]
+
+    async def invoke(self, op: Op) -> Completion:
+        match op.f:
+            case "send":
+                done = await self.send(op)
+                self._note(op, done)
+                return done
+            case "held":
+                return await self._held()
+            case "members":
+                return await self.name_servers.ask(op)
+            case "in-sync":
+                return await self._in_sync(str(op.extra["node"]))
+            case "settings":
+                return await self._settings(str(op.extra["node"]))
+            case "replica-read":
+                return await self.replica_read(op)
+        raise ValueError(f"the quorum-ack workload does not know {op.f!r}")
+
+    async def close(self) -> None:
+        await self.name_servers.close()
+        await super().close()
+
+    def _note(self, op: Op, done: Completion) -> None:
+        if done.type != OK or "message_id" not in done.extra:
+            return
+        try:
+            _, _, physical = parse_offset_message_id(str(done.extra["message_id"]))
+        except MessageError:
+            return
+        self.acked.append(_Acked(queue_of(op.key).topic, int(op.value), physical))
+
+    async def _held(self) -> Completion:
+        """Which replicas have the newest acknowledged message in their log: node -> true, false, or null (nobody
+        knows). `by_file`: those whose file was read.
+        """
+        if not self.acked:
+            return Completion("fail", None, "nothing was acknowledged since the last look")
+        acked = self.acked.pop()
+        nodes = list(self.brokers)
+        looks = await asyncio.gather(*(self._look(node, acked) for node in nodes))
+        by_file = [node for node, (_, by) in zip(nodes, looks, strict=True) if by]
+        value = {"id": acked.message, "held": {n: held for n, (held, _) in zip(nodes, looks, strict=True)}}
+        return Completion("ok", value, extra={"by_file": by_file} if by_file else {})
+
+    async def _look(self, node: str, acked: _Acked) -> tuple[bool | None, bool]:
+        """Whether a replica has it, and whether its file said so."""
+        viewed = await self.at(node).message_at(acked.topic, acked.physical, deadline_s=ASK_S)
+        if viewed.outcome.type == OK:
+            return _is(acked, viewed.message), False
+        try:
+            return _is(acked, await asyncio.to_thread(record_at, self.brokers[node], acked.physical)), True
+        except InfraError:
+            return None, True
+
+    async def _in_sync(self, node: str) -> Completion:
+        """What a broker says of its replicas: `master`, whether it is one; `in_sync`: how many it counts, itself
+        included; `behind`: node -> bytes, as far as it knows.
+        """
+        try:
+            async with BrokerAdmin(*self.places.endpoints[node], deadline_s=ASK_S) as broker:
+                status = await broker.ha_status()
+        except (RemotingError, AdminError) as problem:
+            return Completion("fail", None, str(problem), {"node": node})
+        hosts = {host: name for name, (host, _) in self.places.endpoints.items()}
+        slaves = status.get("haConnectionInfo") or []
+        behind = {hosts.get(str(s.get("addr", "")).rpartition(":")[0], "?"): s.get("diff") for s in slaves}
+        value: dict[str, Any] = {
+            "master": bool(status.get("master")),
+            "in_sync": 1 + int(status.get("inSyncSlaveNums", 0)),
+        }
+        return Completion("ok", value | {"behind": behind}, extra={"node": node})
+
+    async def _settings(self, node: str) -> Completion:
+        try:
+            async with BrokerAdmin(*self.places.endpoints[node], deadline_s=ASK_S) as broker:
+                found = await broker.config()
+        except (RemotingError, AdminError) as problem:
+            return Completion("fail", None, str(problem), {"node": node})
+        return Completion("ok", {name: found[name] for name in SETTINGS if name in found}, extra={"node": node})
+
+
+def _settings(nodes: Sequence[str]) -> list[Invocation]:
+    return [Invocation("settings", None, None, {"node": node}) for node in nodes]
+
+
+def _is(acked: _Acked, found: Message | None) -> bool:
+    return found is not None and shown_id(found) == acked.message
+
+
+async def _configure(endpoint: tuple[str, int], settings: Mapping[str, str]) -> None:
+    """Set a broker while it runs, and wait until it says so. Raises InfraError."""
+    problem = "it does not answer"
+    try:
+        async with asyncio.timeout(SET_S), BrokerAdmin(*endpoint, deadline_s=SET_S / 4) as broker:
+            while True:
+                try:
+                    await broker.set_config(settings)
+                    now = await broker.config()
+                    wrong = [f"{n} is {now.get(n)}" for n, value in settings.items() if now.get(n) != value]
+                    if not wrong:
+                        return
+                    problem = f"{wrong[0]}, not {settings[wrong[0].split()[0]]}"
+                except (RemotingError, AdminError) as error:
+                    problem = str(error)
+                await asyncio.sleep(0.2)
+    except TimeoutError:
+        raise InfraError(f"{endpoint[0]}:{endpoint[1]}: its settings could not be set: {problem}") from None
