@@ -86,6 +86,14 @@ def _progress(value: Any) -> bool:
     return all(type(n) is int for n in figures)
 
 
+def _flag(value: Any) -> bool:
+    return isinstance(value, Mapping) and _text(value.get("member")) and isinstance(value.get("gray"), bool)
+
+
+def _rebalanced(value: Any) -> bool:
+    return isinstance(value, Mapping) and all(_is_list(value.get(name), _text) for name in ("queues", "gray", "base"))
+
+
 _DRAINED: Final = ("committed", "max", "consumed_to")
 
 ANY: Final = Check("has any value", lambda value: True)
@@ -119,6 +127,8 @@ ROUTE: Final = Check(
         and (v.get("permission") is None or _whole(v["permission"]))
     ),
 )
+FLAGGED: Final = Check('has {"member": NAME, "gray": true or false}', _flag)
+REBALANCED: Final = Check('is answered with {"queues": [...], "gray": [...], "base": [...]}', _rebalanced)
 NAME: Final = Check("a name", _text)
 FLAG: Final = Check("true or false", lambda value: isinstance(value, bool))
 OFFSET: Final = Check("a whole number from 0", _whole)
@@ -144,9 +154,12 @@ class Form:
 
 
 _GROUP: Final[Mapping[str, Check]] = {**_WHO, "group": NAME}
+_MEMBER: Final[Mapping[str, Check]] = {"group": NAME, "member": NAME}
+
+_COLOURED: Final[Mapping[str, Check]] = {"colour": NAME, "producer": NAME, "ordering": OFFSET}
 
 FORMS: Final[Mapping[str, Form]] = {
-    "send": Form(ID, PLACE, {**_WHO, "offset": OFFSET, "message_id": NAME}),
+    "send": Form(ID, PLACE, {**_WHO, "offset": OFFSET, "message_id": NAME, **_COLOURED}),
     "delay": Form(ID, PLACE, {**_WHO, "wait_ms": OFFSET}, ("wait_ms",)),
     "recall": Form(ID, ID, _WHO),
     "half": Form(ID, PLACE, _WHO),
@@ -172,6 +185,11 @@ FORMS: Final[Mapping[str, Form]] = {
     "progress": Form(ANY, PROGRESS, _WHO, ("node",), keyed=False),
     "assign": Form(QUEUES, QUEUES, _GROUP, keyed=False),
     "crash": Form(ANY, ANY, _GROUP, keyed=False),
+    "join": Form(ANY, ANY, {**_MEMBER, "gray": FLAG}, ("member",), keyed=False),
+    "leave": Form(ANY, ANY, _MEMBER, ("member",), keyed=False),
+    "rebalance": Form(ANY, REBALANCED, _MEMBER, ("member",), keyed=False),
+    "flag": Form(FLAGGED, FLAGGED, keyed=False),
+    "expand": Form(ANY, ANY, keyed=False),
     "seek": Form(ANY, ANY, _WHO, keyed=False),
 }
 """f -> what its ops look like. Others are none of these judges' business."""

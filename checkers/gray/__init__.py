@@ -11,9 +11,9 @@ from collections.abc import Iterator, Sequence
 
 from checkers.gray.case import Case
 from checkers.gray.facts import Facts
-from checkers.gray.owners import owned_by_two, ownerless
+from checkers.gray.owners import doubles, owned_by_two, ownerless
 from checkers.gray.receptions import never_received, other_colour, out_of_order, received_again, stranded
-from checkers.legality import settled
+from checkers.legality import permits, settled
 from checkers.log.context import RunTimeline, group_of
 from checkers.message_ops import of_messages
 from results.figures import SECOND
@@ -41,14 +41,18 @@ class Gray:
         `rebalances`, `switches` (flags that an operator changed), `without_gray` (times without a gray member).
         """
         facts, scene = Facts(run.history), RunTimeline(run)
-        again = list(received_again(facts, scene.fault_intervals, self.copied))
+        allowed = permits(run)
+        lost = allowed.get("lost", allowed.get("dirty-read"))
+        both = list(doubles(facts))
+        again = list(received_again(facts, both, scene.fault_intervals, self.copied))
         found = [
             *_anomalies(scene, "wrong-colour", list(other_colour(facts, False)), "were received by the other colour"),
-            *_anomalies(scene, "never-received", list(never_received(facts)), "were received by no member"),
+            *_anomalies(scene, "never-received", list(never_received(facts, True)), "were received by no member"),
+            *_anomalies(scene, "never-received", list(never_received(facts, False)), "were received by nobody", lost),
             *_anomalies(scene, "stranded", list(stranded(facts)), "had no reader after the last gray member left"),
             *_anomalies(scene, "received-out-of-order", list(out_of_order(facts)), "were received after a later one"),
             *_anomalies(scene, "received-again", again, "were received again without a reason"),
-            *_anomalies(scene, "owned-by-two", list(owned_by_two(facts)), "times a queue had two owners"),
+            *_anomalies(scene, "owned-by-two", list(owned_by_two(both)), "times a queue had two owners"),
             *_anomalies(scene, "ownerless", list(ownerless(facts)), "times a queue had no owner"),
             *_anomalies(
                 scene,
@@ -81,8 +85,10 @@ class Gray:
         return settled(self.name, run, found, stats, reason, unknown)
 
 
-def _anomalies(scene: RunTimeline, name: str, cases: Sequence[Case], what: str) -> Iterator[Anomaly]:
-    """One anomaly for all cases of a kind; the first is told in full."""
+def _anomalies(
+    scene: RunTimeline, name: str, cases: Sequence[Case], what: str, legal: str | None = None
+) -> Iterator[Anomaly]:
+    """One anomaly for all cases of a kind; the first is told in full. `legal`: why they are permitted."""
     if not cases:
         return
     first = min(cases, key=lambda case: case.start)
@@ -100,4 +106,5 @@ def _anomalies(scene: RunTimeline, name: str, cases: Sequence[Case], what: str) 
             "first": [case.text for case in cases[:_LISTED]],
             **scene.details(*window, group),
         },
+        legal=legal,
     )

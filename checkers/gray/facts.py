@@ -62,6 +62,7 @@ class Span:
 class Session:
     """One member from its join on. `begun`: when the join was answered; `over`: when it certainly did nothing more.
 
+    edges      around its coming and going: others hear of it in between.
     positions  queue -> its queries of the committed offset that were answered, in order: it began at the first after
                each assignment.
     """
@@ -70,6 +71,7 @@ class Session:
     process: int
     begun: int
     over: int = FOREVER
+    edges: tuple[int, ...] = ()
     spans: list[Span] = field(default_factory=list)
     rebalances: list[Rebalance] = field(default_factory=list)
     positions: dict[str, list[Call]] = field(default_factory=dict)
@@ -88,6 +90,7 @@ class Session:
         for span in self.held().values():
             span.end, span.may_end = sure, moment
         self.over = moment
+        self.edges = (*self.edges, sure, moment)
 
 
 class Reception(NamedTuple):
@@ -190,6 +193,17 @@ class Facts:
         }
 
     @cached_property
+    def ends(self) -> dict[str, int]:
+        """Queue -> up to which offset the drain at the end consumed it, if it came to its end."""
+        found = {}
+        for call in self.calls:
+            if call.invoke.f == "drain" and call.outcome == OK and call.completion is not None:
+                value = call.completion.value
+                if (value.get("consumed_to") or 0) >= (value.get("max") or 0):
+                    found[str(call.invoke.key)] = value.get("max") or 0
+        return found
+
+    @cached_property
     def commits(self) -> dict[str, list[Call]]:
         """Queue -> its commits that were not refused, in order of invocation."""
         found: dict[str, list[Call]] = {}
@@ -217,6 +231,15 @@ class Facts:
                 break
             since = turn.end
         return before[-1].gray, since
+
+    @cached_property
+    def changes(self) -> list[int]:
+        """When members came, went, or changed their colour, and when the topic was expanded (ns, in order)."""
+        found = {moment for session in self.sessions for moment in session.edges}
+        found |= {m for turns in self.turns.values() for turn in turns for m in (turn.start, turn.end)}
+        if self.expanded is not None:
+            found |= {self.expanded.start, self.expanded.end or self.expanded.start}
+        return sorted(found)
 
     def without_gray(self) -> Iterator[tuple[int, int, int]]:
         """(from, to, op): no member is gray since the answer of that flag, until one may be again."""
@@ -246,7 +269,7 @@ def _sessions(calls: Iterable[Call], cut: int) -> Iterator[Session]:
             session.end(cut if end is None else end, call.start)
             yield now.pop(process)
         if f == "join" and call.outcome == OK and end is not None:
-            now[process] = Session(call.invoke.extra["member"], process, end)
+            now[process] = Session(call.invoke.extra["member"], process, end, edges=(call.start, end))
         elif session is None or call.outcome != OK or end is None or call.completion is None:
             continue
         elif f == "assign":

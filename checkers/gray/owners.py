@@ -5,9 +5,10 @@ Time does not count here, rebalances do: a member that had no processor, or no a
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import combinations, pairwise
-from typing import Final
+from typing import Final, NamedTuple
 
 from checkers.gray.case import Case
 from checkers.gray.facts import FOREVER, Facts, Session, Span
@@ -17,32 +18,45 @@ ENOUGH: Final = 3
 """Rebalances of each member concerned, within the time: more than two."""
 
 
-def owned_by_two(facts: Facts) -> Iterator[Case]:
-    """Two members certainly held a queue while each of them rebalanced again and again."""
+class Double(NamedTuple):
+    """Two sessions certainly held a queue from `start` to `end`, and rebalanced often enough to notice."""
+
+    key: str
+    one: Session
+    other: Session
+    start: int
+    end: int
+
+
+def doubles(facts: Facts) -> Iterator[Double]:
+    """Two members certainly held a queue while each of them rebalanced again and again, and nothing changed."""
     by_key: dict[str, list[tuple[Session, Span]]] = {}
     for session in facts.sessions:
         for span in session.spans:
             by_key.setdefault(span.key, []).append((session, span))
+    edges = facts.changes
     for key, held in sorted(by_key.items()):
         for (one, mine), (other, theirs) in combinations(held, 2):
             start, end = max(mine.start, theirs.start), min(mine.end, theirs.end)
             if one is other or start >= end:
                 continue
-            if min(one.rebalanced(start, end), other.rebalanced(start, end)) >= ENOUGH:
-                text = f"{key}: {one.member} and {other.member} from {clock(start)} to {clock(end)}"
-                yield Case(key, start, end, (), text)
+            for begun, over in _pieces([(start, end)], edges):
+                if min(one.rebalanced(begun, over), other.rebalanced(begun, over)) >= ENOUGH:
+                    yield Double(key, one, other, begun, over)
+
+
+def owned_by_two(found: Iterable[Double]) -> Iterator[Case]:
+    """Each of them as a case."""
+    for key, one, other, start, end in found:
+        yield Case(key, start, end, (), f"{key}: {one.member} and {other.member} from {clock(start)} to {clock(end)}")
 
 
 def ownerless(facts: Facts) -> Iterator[Case]:
     """Nobody held a queue while all members of its colour rebalanced again and again, and there was one."""
     keys = sorted({key for session in facts.sessions for r in session.rebalances for key in (*r.gray, *r.base)})
-    edges = sorted(
-        {moment for s in facts.sessions for moment in (s.begun, s.over)}
-        | {moment for turns in facts.turns.values() for turn in turns for moment in (turn.start, turn.end)}
-    )
     for key in keys:
         spans = [span for session in facts.sessions for span in session.spans if span.key == key]
-        for start, end in _pieces(_gaps(spans, facts.cut), edges):
+        for start, end in _pieces(_gaps(spans, facts.cut), facts.changes):
             there = [s for s in facts.sessions if s.begun <= start and s.over >= end]
             colours = {key in r.gray for s in there for r in s.rebalances if r.start >= start and r.end <= end}
             known = all(
@@ -69,8 +83,8 @@ def _gaps(spans: Sequence[Span], cut: int) -> Iterator[tuple[int, int]]:
         yield at, cut
 
 
-def _pieces(gaps: Iterator[tuple[int, int]], edges: Sequence[int]) -> Iterator[tuple[int, int]]:
+def _pieces(gaps: Iterable[tuple[int, int]], edges: Sequence[int]) -> Iterator[tuple[int, int]]:
     """Their parts in which no member comes, goes, or changes its colour."""
     for start, end in gaps:
-        marks = [start, *(edge for edge in edges if start < edge < end), end]
+        marks = [start, *edges[bisect_right(edges, start) : bisect_left(edges, end)], end]
         yield from pairwise(marks)

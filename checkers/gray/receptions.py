@@ -9,13 +9,14 @@ from typing import Final
 
 from checkers.gray.case import Case
 from checkers.gray.facts import GRAY, Facts, Reception, Send
+from checkers.gray.owners import Double
 from results.fault_intervals import FaultInterval
 from results.figures import SECOND, clock
 from results.history import Call
 from results.op import OK
 
 CHANCES: Final = 2
-"""Rebalances after which a member must act on its colour, and on queues that are no longer its own."""
+"""Rebalances after which a member must act on its colour."""
 
 READ_NS: Final = 5 * SECOND
 """What was unread at a switch-off may be received so long after it."""
@@ -63,15 +64,19 @@ def stranded(facts: Facts) -> Iterator[Case]:
                 yield Case(send.key, off, until, [flag, send.call.invoke.index], text)
 
 
-def never_received(facts: Facts) -> Iterator[Case]:
-    """Acknowledged messages that were there at the end, and that no member ever received. Gray ones without a gray
-    member are another matter.
+def never_received(facts: Facts, there: bool) -> Iterator[Case]:
+    """Acknowledged messages that no member ever received: those that the drain at the end found (`there`), or those
+    that it did not find below the end of their queue: they are lost, or were left out. Gray ones without a gray member
+    are another matter.
     """
     if not facts.drained:
         return
     no_reader = any(until >= facts.cut for _, until, _ in facts.without_gray())
     for send in facts.sends.values():
-        if send.id in facts.first or send.id not in facts.drained_ids or (no_reader and send.colour == GRAY):
+        if send.id in facts.first or (no_reader and send.colour == GRAY):
+            continue
+        found, below = send.id in facts.drained_ids, (send.offset or 0) < facts.ends.get(send.key, 0)
+        if found != there or not (found or below):
             continue
         text = f"{send.colour} message {send.id} of {send.key}, acknowledged at {clock(send.acked)}"
         yield Case(send.key, send.acked, facts.cut, [send.call.invoke.index], text)
@@ -100,10 +105,15 @@ def out_of_order(facts: Facts) -> Iterator[Case]:
                 later = first
 
 
-def received_again(facts: Facts, faults: Sequence[FaultInterval], copied: int) -> Iterator[Case]:
-    """Messages that were received again although a commit covered them when the receiver began, or by a member that
-    should have given up the queue long before. `copied`: how old (ns) the offsets of a new master may be.
+def received_again(
+    facts: Facts, both: Sequence[Double], faults: Sequence[FaultInterval], copied: int
+) -> Iterator[Case]:
+    """Messages that were received again although a commit covered them when the receiver began, or by one of two
+    members that `both` held the queue. `copied`: how old (ns) the offsets of a new master may be.
     """
+    pairs: dict[tuple[str, frozenset[int]], list[Double]] = {}
+    for double in both:
+        pairs.setdefault((double.key, frozenset((id(double.one), id(double.other)))), []).append(double)
     for reception in facts.receptions:
         first = facts.first[reception.id]
         if first.call is reception.call or first.key != reception.key:
@@ -118,7 +128,8 @@ def received_again(facts: Facts, faults: Sequence[FaultInterval], copied: int) -
         if first.session is reception.session and first.start >= began.end:
             yield Case(reception.key, first.end, reception.end, ops, f"{text}, in one session")
         elif first.end > began.end:
-            if first.session.rebalanced(began.end, first.start) >= CHANCES:
+            two = pairs.get((reception.key, frozenset((id(first.session), id(reception.session)))), ())
+            if any(double.start <= first.start and reception.start <= double.end for double in two):
                 yield Case(reception.key, first.end, reception.end, ops, f"{text}, who both read the queue")
         elif (commit := _covered(facts, reception, began, faults, copied)) is not None:
             ops = [*ops, commit.invoke.index, began.invoke.index]

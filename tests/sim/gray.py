@@ -29,6 +29,7 @@ from workloads.gray.flags import Flags
 from workloads.gray.split import Counts, Place
 from workloads.gray.workload import GrayWorkload
 from workloads.places import Queue, TopicLayout
+from workloads.reading import MOVED
 
 NODES = ("n1", "n2", "n3")
 OK = Outcome("ok", "")
@@ -132,11 +133,10 @@ class SimBroker:
         if await self.world.reach() != "ok":
             return Pulled(Outcome("fail", "no answer"))
         log = self.world.logs.setdefault(queue, [])
-        skipped = self.world.bug == "skip" and self.world.rng.random() < 0.05 and len(log) > offset + 1
-        shown = [_message(topic, queue, n, log[n]) for n in range(offset + skipped, len(log))]
-        if self.world.bug == "swap" and len(shown) > 1:
-            shown = shown[-1:]
+        shown = [_message(topic, queue, n, log[n]) for n in range(offset, len(log))]
         await self.world.travel()
+        if shown and self.world.bug == "skip" and self.world.rng.random() < 0.05:
+            return Pulled(OK, (), next=offset + len(shown), min=0, max=len(log), code=MOVED)
         return Pulled(OK, shown, next=len(log), min=0, max=len(log), code=0)
 
     async def committed_offset(self, topic: str, queue: int, group: str, **_: Any) -> Answer:
@@ -257,6 +257,7 @@ def play(
             load = gen.rate(plan.rate or 1, workload.generator(rng, phase), rng=rng)
             await interpreter.run(gen.clients(gen.time_limit(length, load)), phase)
         keys = sorted({op.key for op in ops if op.key is not None})
+        world.trouble = 0  # an answer that is lost ends a drain
         await interpreter.run(workload.final(keys, NODES), "final")
         await interpreter.close()
         await striking

@@ -93,13 +93,14 @@ class GrayOps(QueueOps):
         """
         member = self._member = op.extra["member"]
         extra = self._who(op)
-        if self._heartbeats is None:
-            # Who joins anew begins with another name server, as if it had drawn one.
-            self.flags.use(self._first + self.centre.joins[member])
-            client = self.centre.client_id(member)
-            self.centre.clients[member] = client
-            await self._begin(client)
-        client, gray = self.centre.clients[member], self.centre.colours[member]
+        if self._heartbeats is not None:
+            gray = self.centre.colours[member]
+            return Completion("ok", self.centre.clients[member], extra={**extra, "gray": gray})
+        # Who joins anew begins with another name server, as if it had drawn one.
+        self.flags.use(self._first + self.centre.joins[member])
+        client = self.centre.clients[member] = self.centre.client_id(member)
+        await self._begin(client)
+        gray = self.centre.colours[member]
         written = await self.flags.write(client, gray, self.centre.version())
         if not self.flags.holds(written):
             await self._end()
