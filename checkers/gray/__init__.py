@@ -1,8 +1,8 @@
 """Judge of a gray release by queue isolation: the promises G1 to G7 of docs/gray.md.
 
 G1 `wrong-colour`, G2 `never-received`, G3 `stranded`, G4 `received-out-of-order`, G5 `received-again`, G6
-`owned-by-two` and `ownerless`, G7 `recoloured`. Times of which it is not certain who was what are not judged, and what depends on a
-rebalance is judged by the number of rebalances, not by time.
+`owned-by-two` and `ownerless`, G7 `recoloured`. Times of which it is not certain who was what are not judged, and what
+depends on a rebalance is judged by the number of rebalances, not by time.
 """
 
 from __future__ import annotations

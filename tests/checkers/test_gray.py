@@ -35,9 +35,7 @@ class Story:
                 self.assign(0.2, member, [key])
                 self.begin(0.3, member, key, 0)
 
-    def call(
-        self, at: float, f: str, value: Any = None, got: Any = None, type_: OpType = "ok", **more: Any
-    ) -> None:
+    def call(self, at: float, f: str, value: Any = None, got: Any = None, type_: OpType = "ok", **more: Any) -> None:
         key, process = more.pop("key", None), more.pop("process")
         after = more.pop("after", {})
         for time, kind, what, extra in ((at, "invoke", value, more), (at + 0.01, type_, got, {**more, **after})):
@@ -65,7 +63,9 @@ class Story:
     def send(self, at: float, key: str = G, colour: str = "gray", offset: int = 0, **more: Any) -> int:
         self.ids += 1
         who = {"producer": "p0", "ordering": 0} | more
-        self.call(at, "send", self.ids, [offset, self.ids], process=8 + (colour == "gray"), key=key, colour=colour, **who)
+        self.call(
+            at, "send", self.ids, [offset, self.ids], process=8 + (colour == "gray"), key=key, colour=colour, **who
+        )
         return self.ids
 
     def receive(self, at: float, member: str, key: str, *messages: Sequence[int]) -> None:

@@ -143,7 +143,9 @@ class GrayWorkload(LogWorkload):
 
     @property
     def needed(self) -> Sequence[str]:
-        return ["send", "consume", "commit", "rebalance", *(["flag"] if self.options.tasks else [])]
+        ops = {"on": "flag", "off": "flag", "expand": "expand", "restart": "leave"}
+        done = {ops[task.verb]: None for task in tasks(self.options.tasks)}
+        return ["send", "consume", "commit", "rebalance", *done]
 
     @property
     def stops_servers(self) -> bool:
