@@ -18,6 +18,7 @@ class Centre:
                the group it has a new client id.
     clients    member -> its client id, while it is there.
     sending    whether gray producers send. open: gray sends that are under way.
+    turned     members whose colour was changed: they rebalance at once, the others at their next time.
     restarts   members that are to leave and join again. joins: member -> how often it has joined.
     """
 
@@ -25,6 +26,7 @@ class Centre:
     clients: dict[str, str] = field(default_factory=dict)
     sending: bool = True
     open: int = 0
+    turned: set[str] = field(default_factory=set)
     restarts: set[str] = field(default_factory=set)
     joins: Counter[str] = field(default_factory=Counter)
     _version: int = 0

@@ -176,7 +176,8 @@ class GrayOps(QueueOps):
         """The same, with what the member has heard meanwhile."""
         member = op.extra.get("member")
         heard: dict[str, Any] = {} if member is None else {"member": member}
-        if member is not None and self._changed and op.f == "consume":
+        if member is not None and op.f == "consume" and (self._changed or member in self.centre.turned):
+            self.centre.turned.discard(member)
             heard["changed"] = True
         if member in self.centre.restarts:
             self.centre.restarts.discard(member)
@@ -232,6 +233,7 @@ class GrayOps(QueueOps):
         written = await self.flags.write(client, gray, self.centre.version())
         extra = {"client": client, "taken": list(written.taken), "missed": [*written.refused, *written.unsure]}
         if self.flags.holds(written):
+            self.centre.turned.add(member)
             return Completion("ok", op.value, extra=extra)
         self.centre.colours[member] = before
         certain = not written.taken and not written.unsure
