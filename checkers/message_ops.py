@@ -101,6 +101,12 @@ def _counted(value: Any) -> bool:
 
 def _settings(value: Any) -> bool:
     return isinstance(value, Mapping) and all(_text(name) and _text(text) for name, text in value.items())
+def _flag(value: Any) -> bool:
+    return isinstance(value, Mapping) and _text(value.get("member")) and isinstance(value.get("gray"), bool)
+
+
+def _rebalanced(value: Any) -> bool:
+    return isinstance(value, Mapping) and all(_is_list(value.get(name), _text) for name in ("queues", "gray", "base"))
 
 
 _DRAINED: Final = ("committed", "max", "consumed_to")
@@ -139,6 +145,8 @@ ROUTE: Final = Check(
 HELD: Final = Check('is answered with {"id": N, "held": {node: true, false or null}}', _held)
 COUNTED: Final = Check('is answered with {"master": true or false, "in_sync": N}', _counted)
 SETTINGS: Final = Check("is answered with the settings, each name -> text", _settings)
+FLAGGED: Final = Check('has {"member": NAME, "gray": true or false}', _flag)
+REBALANCED: Final = Check('is answered with {"queues": [...], "gray": [...], "base": [...]}', _rebalanced)
 NAME: Final = Check("a name", _text)
 FLAG: Final = Check("true or false", lambda value: isinstance(value, bool))
 OFFSET: Final = Check("a whole number from 0", _whole)
@@ -164,9 +172,12 @@ class Form:
 
 
 _GROUP: Final[Mapping[str, Check]] = {**_WHO, "group": NAME}
+_MEMBER: Final[Mapping[str, Check]] = {"group": NAME, "member": NAME}
+
+_COLOURED: Final[Mapping[str, Check]] = {"colour": NAME, "producer": NAME, "ordering": OFFSET}
 
 FORMS: Final[Mapping[str, Form]] = {
-    "send": Form(ID, PLACE, {**_WHO, "offset": OFFSET, "message_id": NAME}),
+    "send": Form(ID, PLACE, {**_WHO, "offset": OFFSET, "message_id": NAME, **_COLOURED}),
     "delay": Form(ID, PLACE, {**_WHO, "wait_ms": OFFSET}, ("wait_ms",)),
     "recall": Form(ID, ID, _WHO),
     "half": Form(ID, PLACE, _WHO),
@@ -195,6 +206,11 @@ FORMS: Final[Mapping[str, Form]] = {
     "settings": Form(ANY, SETTINGS, _WHO, ("node",), keyed=False),
     "assign": Form(QUEUES, QUEUES, _GROUP, keyed=False),
     "crash": Form(ANY, ANY, _GROUP, keyed=False),
+    "join": Form(ANY, ANY, {**_MEMBER, "gray": FLAG}, ("member",), keyed=False),
+    "leave": Form(ANY, ANY, _MEMBER, ("member",), keyed=False),
+    "rebalance": Form(ANY, REBALANCED, _MEMBER, ("member",), keyed=False),
+    "flag": Form(FLAGGED, FLAGGED, keyed=False),
+    "expand": Form(ANY, ANY, keyed=False),
     "seek": Form(ANY, ANY, _WHO, keyed=False),
 }
 """f -> what its ops look like. Others are none of these judges' business."""

@@ -14,16 +14,14 @@ from contextlib import suppress
 from typing import Final, NamedTuple
 
 from infra.systems.remoting.frame import Frame
-from infra.systems.rocketmq.protocol.client import Broker, Half, check_of
+from infra.systems.rocketmq.protocol.client import Half, check_of
 from infra.systems.rocketmq.protocol.messages import Message, MessageError
+from workloads.heartbeats import Heartbeats
 
 SAME_ROUND_S: Final = 2.0
 """Questions about one message so close together are about different records of it. One that comes later is about the
 same one, from the broker's next round; nobody has answered in between.
 """
-
-_BEAT_S: Final = 1.0
-"""Between two heartbeats to a broker. One that was restarted has forgotten its producers and asks nobody until then."""
 
 
 class Question(NamedTuple):
@@ -49,7 +47,7 @@ class AskedProducer:
         self._questions: list[Question] = []
         """In the order in which they came."""
         self._came = asyncio.Event()
-        self._tasks: list[asyncio.Task[None]] = []
+        self._heartbeats: Heartbeats | None = None
         self._users = 0
         self.nonsense = 0
         """Requests that looked like a question and could not be read."""
@@ -57,17 +55,15 @@ class AskedProducer:
     def join(self) -> None:
         """Be there from now on. One who joined leaves."""
         self._users += 1
-        if not self._tasks:
-            self._tasks = [asyncio.create_task(self._beat(node)) for node in self._endpoints]
+        if self._heartbeats is None:
+            self._heartbeats = Heartbeats(self._endpoints, self.group, self.hear, producers=[self.group])
 
     async def leave(self) -> None:
         """The last one ends the heartbeats."""
         self._users -= 1
-        if self._users == 0:
-            tasks, self._tasks = self._tasks, []
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+        if self._users == 0 and self._heartbeats is not None:
+            heartbeats, self._heartbeats = self._heartbeats, None
+            await heartbeats.end()
 
     async def take(self, wait_s: float) -> Question | None:
         """The next question; None: there was none in that time."""
@@ -100,19 +96,3 @@ class AskedProducer:
         replaces = sum(1 + q.replaces for q in old)
         self._questions.append(Question(node, check.half, check.message, now, replaces))
         self._came.set()
-
-    async def _beat(self, node: str) -> None:
-        """Heartbeats to one broker, whatever becomes of them."""
-        link: Broker | None = None
-        try:
-            while True:
-                host, port = self._endpoints[node]
-                if link is None or (link.host, link.port) != (host, port):
-                    if link is not None:
-                        await link.close()
-                    link = Broker(host, port, deadline_s=_BEAT_S, on_request=lambda frame: self.hear(node, frame))
-                await link.heartbeat(f"{self.group}@{node}", producers=[self.group])
-                await asyncio.sleep(_BEAT_S)
-        finally:
-            if link is not None:
-                await link.close()

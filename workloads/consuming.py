@@ -89,8 +89,8 @@ class Consumers(Generator):
             return self
         thread = ctx.process_map.thread_of(event.process)
         session = self.sessions.get(thread, Session())
-        after = _after(session, event, ctx.time)
-        return self if after is session else replace(self, sessions={**self.sessions, thread: after})
+        found = after(session, event, ctx.time)
+        return self if found is session else replace(self, sessions={**self.sessions, thread: found})
 
     def _next(self, ctx: Context, thread: int, session: Session) -> Invocation | None:
         """What the consumer does now; None: nothing, for it has no queue."""
@@ -126,7 +126,7 @@ class Consumers(Generator):
         return Invocation(f, key, value, {"group": self.group})
 
 
-def _after(session: Session, event: Op, now: int) -> Session:
+def after(session: Session, event: Op, now: int) -> Session:
     """A session after one of its ops completed."""
     if event.type == INFO:
         return Session()  # the process is gone, and what it knew with it

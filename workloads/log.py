@@ -78,6 +78,7 @@ class LogWorkload(Workload):
     reusable = True
     prefix = "log"
     """Of the topic's name."""
+    queues_per_group = QUEUES
 
     def __init__(self, plan: Plan) -> None:
         super().__init__(plan)
@@ -104,7 +105,8 @@ class LogWorkload(Workload):
         client = make_client(self.plan)
         assert isinstance(client, MessageClient)
         self._producers = await client.producers(context, self.plan.op_deadline_s)
-        self._places = topic_layout(context, f"{self.prefix}-{context.run}", QUEUES, apart=self._producers is not None)
+        topic, apart = f"{self.prefix}-{context.run}", self._producers is not None
+        self._places = topic_layout(context, topic, self.queues_per_group, apart=apart)
         await make(self._places, consumer_groups)
         self._masters = Masters(self._places)
         if self._producers is not None:

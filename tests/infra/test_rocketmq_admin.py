@@ -33,9 +33,18 @@ def test_name_servers() -> None:
             assert await names.member_group("c", "nobody") == {}
             server.body = b"#c\nlistenPort=9876\nempty=\nkvConfigPath=/a=b\n"
             assert await names.config() == {"listenPort": "9876", "empty": "", "kvConfigPath": "/a=b"}
+            server.body = b'{"table":{"k":"v","n":7}}'
+            assert await names.kv_table("s") == {"k": "v", "n": "7"}
+            await names.put_kv("s", "k", "w")
+            assert server.last.ext == {"namespace": "s", "key": "k", "value": "w"}
             server.code = 17
             assert await names.route("t") is None
-        assert [request.code for request in server.requests] == [105, 106, 901, 901, 319, 105]
+            with pytest.raises(AdminError, match="GET_KVLIST_BY_NAMESPACE"):
+                await names.kv_table("s")
+            server.code = 22
+            assert await names.kv_table("s") == {}
+        codes = [105, 106, 901, 901, 319, 219, 100, 105, 219, 219]
+        assert [request.code for request in server.requests] == codes
 
     run(test)
 

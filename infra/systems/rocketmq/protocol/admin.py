@@ -27,6 +27,7 @@ Json = dict[str, Any]
 
 _TOPIC_MISSING: Final = 17
 _GROUP_MISSING: Final = 26
+_NOT_FOUND: Final = 22
 _TIMER_CHECKPOINT: Final = 32
 """Bytes that it has at least; since 5.0 the version of the table follows them."""
 READ_WRITE: Final = 6
@@ -101,6 +102,20 @@ class NameServer(Server):
         reply = await self.json(Request.GET_BROKER_MEMBER_GROUP, ext)
         members = (reply.get("brokerMemberGroup") or {}).get("brokerAddrs") or {}
         return {int(number): address for number, address in members.items()}
+
+    async def put_kv(self, namespace: str, key: str, value: str) -> None:
+        """Keep a value here, also over a restart. No other name server gets it."""
+        await self.request(Request.PUT_KV_CONFIG, {"namespace": namespace, "key": key, "value": value})
+
+    async def kv_table(self, namespace: str) -> dict[str, str]:
+        """All keys and values of a namespace here; empty for an unknown one."""
+        try:
+            reply = await self.json(Request.GET_KVLIST_BY_NAMESPACE, {"namespace": namespace})
+        except AdminError as e:
+            if e.code == _NOT_FOUND:
+                return {}
+            raise
+        return {key: str(value) for key, value in (reply.get("table") or {}).items()}
 
     async def config(self) -> dict[str, str]:
         """The effective configuration."""

@@ -1,0 +1,110 @@
+"""Judge of a gray release by queue isolation: the promises G1 to G7 of docs/gray.md.
+
+G1 `wrong-colour`, G2 `never-received`, G3 `stranded`, G4 `received-out-of-order`, G5 `received-again`, G6
+`owned-by-two` and `ownerless`, G7 `recoloured`. Times of which it is not certain who was what are not judged, and what
+depends on a rebalance is judged by the number of rebalances, not by time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from checkers.gray.case import Case
+from checkers.gray.facts import Facts
+from checkers.gray.owners import doubles, owned_by_two, ownerless
+from checkers.gray.receptions import never_received, other_colour, out_of_order, received_again, stranded
+from checkers.legality import permits, settled
+from checkers.log.context import RunTimeline, group_of
+from checkers.message_ops import of_messages
+from results.figures import SECOND
+from results.op import OK
+from results.record import RunRecord
+from results.verdict import Anomaly, CheckResult
+
+__all__ = ["Gray"]
+
+_LISTED = 50
+_OPS = 12
+
+
+class Gray:
+    """`copied_within_s`: how old the committed offsets of a new master may be."""
+
+    name = "gray"
+
+    def __init__(self, copied_within_s: float = 15) -> None:
+        self.copied = int(copied_within_s * SECOND)
+
+    @of_messages
+    def check(self, run: RunRecord) -> CheckResult:
+        """`stats`: `sent` and `received` messages by colour, `again` (receptions beyond the first), `sessions`,
+        `rebalances`, `switches` (flags that an operator changed), `without_gray` (times without a gray member).
+        """
+        facts, scene = Facts(run.history), RunTimeline(run)
+        allowed = permits(run)
+        lost = allowed.get("lost", allowed.get("dirty-read"))
+        both = list(doubles(facts))
+        again = list(received_again(facts, both, scene.fault_intervals, self.copied))
+        found = [
+            *_anomalies(scene, "wrong-colour", list(other_colour(facts, False)), "were received by the other colour"),
+            *_anomalies(scene, "never-received", list(never_received(facts, True)), "were received by no member"),
+            *_anomalies(scene, "never-received", list(never_received(facts, False)), "were received by nobody", lost),
+            *_anomalies(scene, "stranded", list(stranded(facts)), "had no reader after the last gray member left"),
+            *_anomalies(scene, "received-out-of-order", list(out_of_order(facts)), "were received after a later one"),
+            *_anomalies(scene, "received-again", again, "were received again without a reason"),
+            *_anomalies(scene, "owned-by-two", list(owned_by_two(both)), "times a queue had two owners"),
+            *_anomalies(scene, "ownerless", list(ownerless(facts)), "times a queue had no owner"),
+            *_anomalies(
+                scene,
+                "recoloured",
+                list(other_colour(facts, True)),
+                "were received by the other colour after an expansion",
+            ),
+        ]
+        sent = {c: sum(s.colour == c for s in facts.sends.values()) for c in ("gray", "base")}
+        got = {c: sum(s.colour == c for s in facts.sends.values() if s.id in facts.first) for c in sent}
+        flags = [c for c in facts.calls if c.invoke.f == "flag" and c.outcome == OK]
+        stats = {
+            "sent": sent,
+            "received": got,
+            "again": len(facts.receptions) - len(facts.first),
+            "sessions": len(facts.sessions),
+            "rebalances": sum(len(s.rebalances) for s in facts.sessions),
+            "switches": len(flags),
+            "without_gray": len(list(facts.without_gray())),
+        }
+        unknown = None
+        if not all(got.values()):
+            unknown = f"no {' and no '.join(c for c, n in got.items() if not n)} message was received"
+        elif not facts.drained:
+            unknown = "the queues were not drained at the end, so nobody knows what was never received"
+        reason = (
+            f"{sum(got.values()):,} of {sum(sent.values()):,} messages received, {stats['again']:,} times again; "
+            f"{len(flags)} switches, {stats['rebalances']:,} rebalances"
+        )
+        return settled(self.name, run, found, stats, reason, unknown)
+
+
+def _anomalies(
+    scene: RunTimeline, name: str, cases: Sequence[Case], what: str, legal: str | None = None
+) -> Iterator[Anomaly]:
+    """One anomaly for all cases of a kind; the first is told in full. `legal`: why they are permitted."""
+    if not cases:
+        return
+    first = min(cases, key=lambda case: case.start)
+    window = min(c.start for c in cases), max(c.end for c in cases)
+    keys = {case.key for case in cases}
+    group = group_of(first.key or "")
+    yield Anomaly(
+        name,
+        f"{len(cases):,} {what}: {first.text}.{scene.describe(first.start, first.end, group)}",
+        first.key if len(keys) == 1 else None,
+        sorted({i for case in (first, *cases[:5]) for i in case.ops})[:_OPS],
+        window,
+        {
+            "count": len(cases),
+            "first": [case.text for case in cases[:_LISTED]],
+            **scene.details(*window, group),
+        },
+        legal=legal,
+    )

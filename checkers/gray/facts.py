@@ -1,0 +1,311 @@
+"""What a run of a gray release contains: sends with their colour, who received what, who held which queue, and the
+colours of the members.
+
+A *session* is one member from a join to its crash, its leave, its next join, or the end of its process. It certainly
+holds a queue from the answer of the `assign` that names it to the invocation of the next one that does not.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Final, NamedTuple
+
+from results.history import Call, History
+from results.op import FAIL, INFO, OK
+
+FOREVER: Final = 2**62
+
+GRAY: Final = "gray"
+
+
+class Send(NamedTuple):
+    """An acknowledged message."""
+
+    id: int
+    key: str
+    offset: int | None
+    colour: str
+    producer: str
+    ordering: int
+    call: Call
+
+    @property
+    def acked(self) -> int:
+        assert self.call.end is not None
+        return self.call.end
+
+
+class Rebalance(NamedTuple):
+    """A rebalance that was answered. gray, base: the queues, as the member knew them."""
+
+    start: int
+    end: int
+    gray: frozenset[str]
+    base: frozenset[str]
+
+
+@dataclass
+class Span:
+    """A session holds a queue: certainly from `start` to `end`, perhaps from `may_start` to `may_end` (ns)."""
+
+    key: str
+    may_start: int
+    start: int
+    end: int = FOREVER
+    may_end: int = FOREVER
+
+
+@dataclass
+class Session:
+    """One member from its join on. `begun`: when the join was answered; `over`: when it certainly did nothing more.
+
+    edges      around its coming and going: others hear of it in between.
+    positions  queue -> its queries of the committed offset that were answered, in order: it began at the first after
+               each assignment.
+    """
+
+    member: str
+    process: int
+    begun: int
+    over: int = FOREVER
+    edges: tuple[int, ...] = ()
+    spans: list[Span] = field(default_factory=list)
+    rebalances: list[Rebalance] = field(default_factory=list)
+    positions: dict[str, list[Call]] = field(default_factory=dict)
+
+    def rebalanced(self, start: int, end: int) -> int:
+        """How many of its rebalances began and ended between two moments."""
+        at = bisect_left(self.rebalances, start, key=lambda r: r.start)
+        return sum(r.end <= end for r in self.rebalances[at:])
+
+    def held(self) -> dict[str, Span]:
+        """What it holds now."""
+        return {span.key: span for span in self.spans if span.end == FOREVER}
+
+    def end(self, moment: int, sure: int) -> None:
+        """It is over: nothing is held after `moment`, and certainly nothing since `sure`."""
+        for span in self.held().values():
+            span.end, span.may_end = sure, moment
+        self.over = moment
+        self.edges = (*self.edges, sure, moment)
+
+
+class Reception(NamedTuple):
+    """One message that a member received."""
+
+    id: Any
+    key: str
+    offset: int
+    session: Session
+    call: Call
+
+    @property
+    def start(self) -> int:
+        return self.call.start
+
+    @property
+    def end(self) -> int:
+        return self.call.end or self.call.start
+
+
+class Turn(NamedTuple):
+    """A member's colour was set, between two moments; None: perhaps."""
+
+    start: int
+    end: int
+    gray: bool | None
+    op: int
+    by_flag: bool
+
+
+class Facts:
+    """Of a history. Ops of members name them (`member`); those of the drain at the end do not."""
+
+    def __init__(self, history: History) -> None:
+        self.calls = history.clients.calls
+        drains = [c.start for c in self.calls if c.invoke.f == "consume" and "member" not in c.invoke.extra]
+        last = history[-1].time if len(history) else 0
+        self.drained = bool(drains)
+        self.cut = min(drains, default=last)
+        """When the members' part ends (ns)."""
+        self.sessions = list(_sessions(self.calls, self.cut))
+        self.turns = _turns(self.calls)
+
+    @cached_property
+    def sends(self) -> dict[int, Send]:
+        """Id -> an acknowledged message."""
+        found = {}
+        for call in self.calls:
+            if (
+                call.invoke.f == "send"
+                and call.outcome == OK
+                and call.completion is not None
+                and "colour" in call.invoke.extra
+            ):
+                extra, (offset, identity) = call.invoke.extra, call.completion.value
+                found[identity] = Send(
+                    identity,
+                    str(call.invoke.key),
+                    offset,
+                    str(extra["colour"]),
+                    str(extra.get("producer")),
+                    int(extra.get("ordering", 0)),
+                    call,
+                )
+        return found
+
+    @cached_property
+    def receptions(self) -> list[Reception]:
+        """By members, in order of their answers."""
+        by_process: dict[int, list[Session]] = {}
+        for session in self.sessions:
+            by_process.setdefault(session.process, []).append(session)
+        found = []
+        for call in self.calls:
+            done = call.completion
+            if call.invoke.f != "consume" or "member" not in call.invoke.extra or done is None or done.type != OK:
+                continue
+            mine = [s for s in by_process.get(call.invoke.process, []) if s.begun <= call.start]
+            if mine:
+                key = str(call.invoke.key)
+                found += [Reception(identity, key, offset, mine[-1], call) for offset, identity in done.value]
+        return sorted(found, key=lambda r: r.end)
+
+    @cached_property
+    def first(self) -> dict[Any, Reception]:
+        """Id -> its first reception by a member."""
+        found: dict[Any, Reception] = {}
+        for reception in self.receptions:
+            found.setdefault(reception.id, reception)
+        return found
+
+    @cached_property
+    def drained_ids(self) -> set[Any]:
+        """What the drain at the end read."""
+        return {
+            identity
+            for call in self.calls
+            if call.invoke.f == "consume" and "member" not in call.invoke.extra and call.completion is not None
+            for _, identity in (call.completion.value or ())
+        }
+
+    @cached_property
+    def ends(self) -> dict[str, int]:
+        """Queue -> up to which offset the drain at the end consumed it, if it came to its end."""
+        found = {}
+        for call in self.calls:
+            if call.invoke.f == "drain" and call.outcome == OK and call.completion is not None:
+                value = call.completion.value
+                if (value.get("consumed_to") or 0) >= (value.get("max") or 0):
+                    found[str(call.invoke.key)] = value.get("max") or 0
+        return found
+
+    @cached_property
+    def commits(self) -> dict[str, list[Call]]:
+        """Queue -> its commits that were not refused, in order of invocation."""
+        found: dict[str, list[Call]] = {}
+        for call in self.calls:
+            if call.invoke.f == "commit" and call.outcome != FAIL:
+                found.setdefault(str(call.invoke.key), []).append(call)
+        return found
+
+    @cached_property
+    def expanded(self) -> Call | None:
+        """The first expansion that may have happened."""
+        return next((c for c in self.calls if c.invoke.f == "expand" and c.outcome != FAIL), None)
+
+    def colour(self, member: str, start: int, end: int) -> tuple[bool, int] | None:
+        """A member's colour (gray?) through an interval, and since when it is that; None: it is not certain."""
+        turns = self.turns.get(member, ())
+        if any(turn.start < end and turn.end > start for turn in turns):
+            return None
+        before = [turn for turn in turns if turn.end <= start]
+        if not before or before[-1].gray is None:
+            return None
+        since = before[-1].end
+        for turn in reversed(before):
+            if turn.gray != before[-1].gray:
+                break
+            since = turn.end
+        return before[-1].gray, since
+
+    @cached_property
+    def changes(self) -> list[int]:
+        """When members came, went, or changed their colour, and when the topic was expanded (ns, in order)."""
+        found = {moment for session in self.sessions for moment in session.edges}
+        found |= {m for turns in self.turns.values() for turn in turns for m in (turn.start, turn.end)}
+        if self.expanded is not None:
+            found |= {self.expanded.start, self.expanded.end or self.expanded.start}
+        return sorted(found)
+
+    def without_gray(self) -> Iterator[tuple[int, int, int]]:
+        """(from, to, op): no member is gray since the answer of that flag, until one may be again."""
+        gray: dict[str, bool | None] = {}
+        since: tuple[int, int] | None = None
+        for member, turn in sorted(
+            ((m, turn) for m, turns in self.turns.items() for turn in turns), key=lambda pair: pair[1].end
+        ):
+            before, gray[member] = gray.get(member), turn.gray
+            if since is not None and turn.gray is not False:
+                yield since[0], min(turn.start, self.cut), since[1]
+                since = None
+            elif since is None and turn.by_flag and before and not any(g is not False for g in gray.values()):
+                since = turn.end, turn.op
+        if since is not None:
+            yield since[0], self.cut, since[1]
+
+
+def _sessions(calls: Iterable[Call], cut: int) -> Iterator[Session]:
+    now: dict[int, Session] = {}
+    for call in calls:
+        if "member" not in call.invoke.extra or call.start >= cut:
+            continue
+        process, f, end = call.invoke.process, call.invoke.f, call.end
+        session = now.get(process)
+        if session is not None and (f in ("join", "crash", "leave") or call.outcome == INFO):
+            session.end(cut if end is None else end, call.start)
+            yield now.pop(process)
+        if f == "join" and call.outcome == OK and end is not None:
+            now[process] = Session(call.invoke.extra["member"], process, end, edges=(call.start, end))
+        elif session is None or call.outcome != OK or end is None or call.completion is None:
+            continue
+        elif f == "assign":
+            _assigned(session, call.completion.value, call.start, end)
+        elif f == "rebalance":
+            value: Mapping[str, Any] = call.completion.value
+            session.rebalances.append(Rebalance(call.start, end, frozenset(value["gray"]), frozenset(value["base"])))
+        elif f == "committed":
+            session.positions.setdefault(str(call.invoke.key), []).append(call)
+    for session in now.values():
+        session.end(cut, cut)
+        yield session
+
+
+def _assigned(session: Session, keys: Sequence[str], start: int, end: int) -> None:
+    held = session.held()
+    for key, span in held.items():
+        if key not in keys:
+            span.end, span.may_end = start, end
+    session.spans += [Span(key, start, end) for key in keys if key not in held]
+
+
+def _turns(calls: Iterable[Call]) -> dict[str, list[Turn]]:
+    """Member -> when its colour was set: by its join, or by the operator."""
+    found: dict[str, list[Turn]] = {}
+    for call in calls:
+        if call.invoke.f not in ("join", "flag") or call.outcome == FAIL:
+            continue
+        known = call.outcome == OK and call.completion is not None and call.end is not None
+        end = call.end if call.end is not None else FOREVER
+        if call.invoke.f == "flag":
+            member, gray = call.invoke.value["member"], call.invoke.value["gray"] if known else None
+        else:
+            assert call.completion is not None or not known
+            member, gray = call.invoke.extra["member"], None
+            if known and call.completion is not None:
+                gray = bool(call.completion.extra.get(GRAY))
+        found.setdefault(member, []).append(Turn(call.start, end, gray, call.invoke.index, call.invoke.f == "flag"))
+    return {member: sorted(turns, key=lambda t: t.end) for member, turns in found.items()}

@@ -1,0 +1,60 @@
+"""The configuration centre of the platform: what an operator has decided, as its clients hear of it at once.
+
+It is in this process. The published scheme names such a centre (`graySwitch`, `grayFlag`), and leaves it open.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from dataclasses import dataclass, field
+
+
+@dataclass
+class Centre:
+    """Of one run; one event loop.
+
+    colours    member -> whether it is to be gray. A member is an instance of the application (`m0`); each time it joins
+               the group it has a new client id.
+    clients    member -> its client id, while it is there.
+    sending    whether gray producers send. open: gray sends that are under way.
+    turned     members whose colour was changed: they rebalance at once, the others at their next time.
+    restarts   members that are to leave and join again. joins: member -> how often it has joined.
+    """
+
+    colours: dict[str, bool]
+    clients: dict[str, str] = field(default_factory=dict)
+    sending: bool = True
+    open: int = 0
+    turned: set[str] = field(default_factory=set)
+    restarts: set[str] = field(default_factory=set)
+    joins: Counter[str] = field(default_factory=Counter)
+    _version: int = 0
+
+    @staticmethod
+    def of(members: int, gray: int) -> Centre:
+        """Members `m0`, `m1`, ...; the first ones are gray."""
+        return Centre({f"m{n}": n < gray for n in range(members)})
+
+    @property
+    def grays(self) -> frozenset[str]:
+        """The members that are to be gray."""
+        return frozenset(member for member, gray in self.colours.items() if gray)
+
+    def version(self) -> int:
+        """Of the next flag: higher than all before it."""
+        self._version += 1
+        return self._version
+
+    def client_id(self, member: str) -> str:
+        """A client id that nobody had."""
+        self.joins[member] += 1
+        return f"{member}-{self.joins[member]:04d}"
+
+    async def quiet(self, limit_s: float) -> bool:
+        """Wait until no gray send is under way; false: one still was after the limit."""
+        loop = asyncio.get_running_loop()
+        end = loop.time() + limit_s
+        while self.open and loop.time() < end:
+            await asyncio.sleep(0.02)
+        return not self.open

@@ -1,0 +1,284 @@
+"""The client of the workload `gray`: the ops of members, producers and the operator, each one attempt."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any, Final
+
+from harness.api import Completion
+from infra.systems.remoting.connection import RemotingError
+from infra.systems.remoting.frame import Frame
+from infra.systems.rocketmq.protocol.admin import AdminError, BrokerAdmin, NameServer
+from infra.systems.rocketmq.protocol.codes import Request
+from results.op import Op
+from workloads.brokers import READ_DEADLINE_S
+from workloads.gray.centre import Centre
+from workloads.gray.flags import Flags, NoFlags
+from workloads.gray.split import Counts, Scheme, Split
+from workloads.heartbeats import Heartbeats
+from workloads.places import Queue
+from workloads.queue import QueueOps
+
+ASK_S: Final = 0.5
+"""How long a name server may take: a rebalance must not wait for one that is cut off."""
+
+
+class GrayOps(QueueOps):
+    """One process: a member, a producer, or the operator. What they have in common is in `centre`."""
+
+    centre: Centre
+    split: Split
+    group: str
+    flags: Flags
+    name_servers: Mapping[str, NameServer]
+
+    def furnish(
+        self,
+        centre: Centre,
+        split: Split,
+        group: str,
+        scheme: Scheme,
+        servers: Mapping[str, tuple[str, int]],
+        namespace: str,
+        first: int,
+    ) -> None:
+        """What it needs beyond other clients. `servers`: node -> host and port of its name server; `first`: the place
+        of the one that it uses first.
+        """
+        self.centre, self.split, self.group = centre, split, group
+        self.name_servers = {node: NameServer(*at, deadline_s=ASK_S) for node, at in servers.items()}
+        self.flags, self._first = Flags(self.name_servers, namespace, scheme), first
+        self.flags.use(first)
+        self._heartbeats: Heartbeats | None = None
+        self._member = ""
+        self._changed = False
+
+    async def close(self) -> None:
+        await self._end()
+        for server in self.name_servers.values():
+            await server.close()
+        await super().close()
+
+    async def invoke(self, op: Op) -> Completion:
+        match op.f:
+            case "send":
+                return await self._send_coloured(op)
+            case "look":
+                return await self._look()
+            case "join":
+                return await self._join(op)
+            case "leave" | "crash":
+                return await self._away(op)
+            case "rebalance":
+                return self._noticed(op, await self._rebalance(op))
+            case "flag":
+                return await self._flag(op)
+            case "sending":
+                return await self._sending(op)
+            case "lag":
+                return await self._lag()
+            case "expand":
+                return await self._expand(op)
+            case "restart":
+                self.centre.restarts.add(op.value)
+                return Completion("ok", op.value)
+        return self._noticed(op, await super().invoke(op))
+
+    # Members.
+
+    async def _join(self, op: Op) -> Completion:
+        """Heartbeats to all brokers, under a new client id, and its flag in the name servers. Who is in the group
+        already (a new phase began) stays what it is.
+        """
+        member = self._member = op.extra["member"]
+        extra = self._who(op)
+        if self._heartbeats is not None:
+            gray = self.centre.colours[member]
+            return Completion("ok", self.centre.clients[member], extra={**extra, "gray": gray})
+        # Who joins anew begins with another name server, as if it had drawn one.
+        self.flags.use(self._first + self.centre.joins[member])
+        client = self.centre.clients[member] = self.centre.client_id(member)
+        await self._begin(client)
+        gray = self.centre.colours[member]
+        written = await self.flags.write(client, gray, self.centre.version())
+        if not self.flags.holds(written):
+            await self._end()
+            return Completion("fail", None, "not enough name servers took its flag; it left again", extra)
+        return Completion("ok", client, extra={**extra, "gray": gray, "taken": list(written.taken)})
+
+    async def _begin(self, client: str) -> None:
+        topics = list(dict.fromkeys(queue.topic for queue in self.places.queues))
+        self._heartbeats = Heartbeats(self.places.endpoints, client, self._hear, consumers=[self.group], topics=topics)
+        await self._heartbeats.first()
+
+    def _hear(self, node: str, frame: Frame) -> None:
+        """What a broker pushed: the members have changed (40), or something that does not concern it."""
+        self._changed |= frame.code == Request.NOTIFY_CONSUMER_IDS_CHANGED
+
+    async def _away(self, op: Op) -> Completion:
+        """Leave in an orderly way, or crash: brokers notice that the connections are closed."""
+        if op.f == "leave" and self._heartbeats is not None:
+            heartbeats, self._heartbeats = self._heartbeats, None
+            await heartbeats.leave(self.group)
+        await self._end()
+        return Completion("ok", None, extra=self._who(op))
+
+    async def _end(self) -> None:
+        """It is no longer in the group."""
+        heartbeats, self._heartbeats = self._heartbeats, None
+        if heartbeats is not None:
+            if self.centre.clients.get(self._member) == heartbeats.client_id:
+                del self.centre.clients[self._member]
+            await heartbeats.end()
+
+    async def _rebalance(self, op: Op) -> Completion:
+        """Which queues are this member's: by the broker's list of clients, the routes, and the flags."""
+        self._changed = False
+        extra = {**self._who(op), "name_server": self.flags.chosen}
+        client = self.centre.clients[op.extra["member"]]
+        try:
+            flags = await self.flags.read()
+            extra["name_server"] = self.flags.chosen
+            counts = await self._counts()
+            clients = await self._consumers()
+        except (NoFlags, RemotingError, AdminError) as problem:
+            return Completion("fail", None, str(problem), extra)
+        share = self.split.share(client, clients, flags, counts)
+        topic = self.places.topic
+        value = {
+            "queues": [Queue(topic, *place).key for place in share],
+            **{
+                name: [Queue(topic, *place).key for place in self.split.queues(counts, gray)]
+                for name, gray in (("gray", True), ("base", False))
+            },
+            "clients": {other: flags.get(other, False) for other in sorted(clients)},
+            "of": counts,
+        }
+        return Completion("ok", value, extra=extra)
+
+    async def _consumers(self) -> list[str]:
+        """The group's client ids, from one of the brokers, as clients ask for them."""
+        for group in self.places.groups:
+            node = await self.master(group)
+            if node is None:
+                continue
+            async with BrokerAdmin(*self.places.endpoints[node], deadline_s=ASK_S) as broker:
+                try:
+                    return await broker.consumers(self.group)
+                except AdminError:
+                    return []
+                except RemotingError:
+                    self.look_again(group, ASK_S)
+        raise NoFlags("no broker told the members of the group")
+
+    def _noticed(self, op: Op, done: Completion) -> Completion:
+        """The same, with what the member has heard meanwhile."""
+        member = op.extra.get("member")
+        heard: dict[str, Any] = {} if member is None else {"member": member}
+        if member is not None and op.f == "consume" and (self._changed or member in self.centre.turned):
+            self.centre.turned.discard(member)
+            heard["changed"] = True
+        if member in self.centre.restarts:
+            self.centre.restarts.discard(member)
+            heard["restart"] = True
+        return Completion(done.type, done.value, done.error, {**done.extra, **heard}) if heard else done
+
+    def _who(self, op: Op) -> dict[str, Any]:
+        return {"group": self.group, "member": op.extra["member"]}
+
+    # Producers.
+
+    async def _send_coloured(self, op: Op) -> Completion:
+        """One message to the queue that the producer chose; gray ones only while that is allowed."""
+        gray = op.extra["colour"] == "gray"
+        if gray and not self.centre.sending:
+            return Completion("fail", op.value, "gray producers do not send now; nothing was sent")
+        self.centre.open += gray
+        try:
+            return await self.send(op)
+        finally:
+            self.centre.open -= gray
+
+    async def _look(self) -> Completion:
+        """The queues of the topic, as the name server of this client has them."""
+        try:
+            counts = await self._counts()
+        except (RemotingError, AdminError) as problem:
+            return Completion("fail", None, str(problem), {"name_server": self.flags.chosen})
+        return Completion("ok", counts, extra={"name_server": self.flags.chosen})
+
+    async def _counts(self) -> Counts:
+        """Broker group -> number of queues. A name server that does not answer is left for the next one."""
+        try:
+            route = await self.name_servers[self.flags.chosen].route(self.places.topic) or {}
+        except RemotingError:
+            self.flags.next()
+            raise
+        return {
+            queues["brokerName"]: int(queues["readQueueNums"])
+            for queues in route.get("queueDatas") or []
+            if queues["brokerName"] in self.places.groups
+        }
+
+    # The operator.
+
+    async def _flag(self, op: Op) -> Completion:
+        """A member's colour: for the clients that it will have, and in the flag of the one that it has."""
+        member, gray = op.value["member"], op.value["gray"]
+        before, self.centre.colours[member] = self.centre.colours[member], gray
+        client = self.centre.clients.get(member)
+        if client is None:
+            return Completion("ok", op.value)
+        written = await self.flags.write(client, gray, self.centre.version())
+        extra = {"client": client, "taken": list(written.taken), "missed": [*written.refused, *written.unsure]}
+        if self.flags.holds(written):
+            self.centre.turned.add(member)
+            return Completion("ok", op.value, extra=extra)
+        self.centre.colours[member] = before
+        certain = not written.taken and not written.unsure
+        return Completion("fail" if certain else "info", op.value, "not enough name servers took the flag", extra)
+
+    async def _sending(self, op: Op) -> Completion:
+        """Let gray producers send, or end that: then no gray send is under way any more."""
+        self.centre.sending = op.value
+        if op.value or await self.centre.quiet(self.deadline_s / 2):
+            return Completion("ok", op.value)
+        return Completion("fail", op.value, "a gray send is still under way")
+
+    async def _lag(self) -> Completion:
+        """Messages of each gray queue above the committed offset."""
+        found: dict[str, int] = {}
+        deadline = min(READ_DEADLINE_S, self.deadline_s)
+        try:
+            counts = await self._counts()
+        except (RemotingError, AdminError) as problem:
+            return Completion("fail", None, str(problem))
+        topic = self.places.topic
+        for group, number in self.split.queues(counts, True):
+            node = await self.master(group)
+            if node is None:
+                return Completion("fail", None, f"no-master: {self.masters.silence}; nothing was sent")
+            broker = self.at(node)
+            end = await broker.max_offset(topic, number, deadline_s=deadline)
+            committed = await broker.committed_offset(topic, number, self.group, deadline_s=deadline)
+            for answer in (end, committed):
+                self.learn(group, node, answer.outcome)
+                if answer.outcome.type != "ok":
+                    return Completion("fail", None, answer.outcome.why, {"node": node})
+            found[Queue(topic, group, number).key] = (end.value or 0) - (committed.value or 0)
+        return Completion("ok", found) if found else Completion("fail", None, "the routes name no queue")
+
+    async def _expand(self, op: Op) -> Completion:
+        """So many more queues on every broker, slaves as well, than the topic had at first."""
+        queues = len({queue.number for queue in self.places.queues}) + op.value
+
+        async def one(node: str) -> None:
+            async with BrokerAdmin(*self.places.endpoints[node], deadline_s=self.deadline_s / 2) as broker:
+                await broker.create_topic(self.places.topic, queues)
+
+        found = await asyncio.gather(*map(one, self.places.endpoints), return_exceptions=True)
+        wrong = next((f for f in found if isinstance(f, RemotingError | AdminError)), None)
+        if wrong is not None:
+            return Completion("info", op.value, str(wrong))
+        return Completion("ok", op.value, extra={"queues": queues})

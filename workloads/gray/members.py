@@ -1,0 +1,160 @@
+"""Generator for the consumers of the group: join, rebalance, commit and take queues, consume, crash, leave.
+
+The order is that of RocketMQ's push consumer: a rebalance asks for the members, the queues and the flags; queues that
+are no longer the member's are committed and dropped, others are taken at their committed offset. It rebalances every
+`EVERY_S`, and at once when a broker tells that the members have changed. Nothing else keeps two members from a queue.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from random import Random
+from typing import Any, Final
+
+from harness.generator import PENDING, Generator, Invocation, Pending, Step
+from harness.generator.context import Context, members
+from results.figures import SECOND
+from results.op import FAIL, INFO, INVOKE, Op
+from workloads.consuming import Session, after
+
+EVERY_S: Final = 2.0
+"""Between two rebalances. The Java client does it every 20 s; ten times as often lets a run show ten times as much."""
+
+CONSUME_NS: Final = SECOND // 20
+COMMIT_NS: Final = SECOND // 10
+AWAY_NS: Final = SECOND
+"""How long a member that crashed or left is gone."""
+
+AGAIN_NS: Final = SECOND // 2
+"""After a join or a rebalance that failed."""
+
+OURS: Final = frozenset({"join", "rebalance", "assign", "committed", "consume", "commit", "crash", "leave"})
+
+
+@dataclass(frozen=True, slots=True)
+class Seat:
+    """What one member does. Times in ns.
+
+    joined    whether it is in the group. wanted: the queues that the last rebalance gave it, if they are others than it
+              holds.
+    rebalance, consume, crash   when it does these next; crash None: not drawn yet.
+    leaving   it is to leave, and to join again.
+    """
+
+    session: Session = field(default_factory=Session)
+    joined: bool = False
+    wanted: tuple[str, ...] | None = None
+    rebalance: int = 0
+    consume: int = 0
+    crash: int | None = None
+    leaving: bool = False
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Members(Generator):
+    """The members on the threads it may use, for ever: the n-th thread is member `m<n>`.
+
+    crash_every_s  how often each of them crashes, on average; 0: never.
+    """
+
+    group: str
+    seed: int
+    crash_every_s: float
+    seats: Mapping[int, Seat] = field(default_factory=dict)
+
+    def op(self, ctx: Context) -> Step:
+        wait: Pending = PENDING
+        for thread in members(ctx.free_takers, ctx.turn % ctx.process_map.concurrency):
+            seat = self.seats.get(thread, Seat())
+            found = self._next(ctx.time, seat)
+            if isinstance(found, int):
+                wait = wait.or_at(found)
+                continue
+            extra = {"group": self.group, "member": self._name(ctx, thread)}
+            return Invocation(*found, extra).by(ctx.process(thread)), self
+        return wait, self
+
+    def update(self, ctx: Context, event: Op) -> Generator:
+        if event.f not in OURS or event.type == INVOKE:
+            return self
+        thread = ctx.process_map.thread_of(event.process)
+        seat = self._after(self.seats.get(thread, Seat()), event, ctx.time, thread)
+        return replace(self, seats={**self.seats, thread: seat})
+
+    def _name(self, ctx: Context, thread: int) -> str:
+        return f"m{list(members(ctx.takers)).index(thread)}"
+
+    def _next(self, now: int, seat: Seat) -> tuple[str, str | None, Any] | int:
+        """Op, key and value; or when there is something to do."""
+        session = seat.session
+        if session.away_until > now:
+            return session.away_until
+        if not seat.joined:
+            return ("join", None, None) if now >= seat.rebalance else seat.rebalance
+        if seat.crash is not None and now >= seat.crash:
+            return "crash", None, None
+        for key in session.held:
+            # What is given away is committed first; where nobody takes the commit, that does not stop it.
+            going = seat.leaving or (seat.wanted is not None and key not in seat.wanted)
+            if going and key in session.uncommitted:
+                return "commit", key, session.at[key]
+        if seat.leaving:
+            return "leave", None, None
+        if seat.wanted is not None:
+            return "assign", None, list(seat.wanted)
+        if now >= seat.rebalance:
+            return "rebalance", None, None
+        if now < seat.consume:
+            return min(seat.rebalance, seat.consume)
+        for key in session.held:
+            if key not in session.at or key in session.probes:
+                return "committed", key, None
+            if now - session.uncommitted.get(key, now) >= COMMIT_NS:
+                return "commit", key, session.at[key]
+        if not session.held:
+            return seat.rebalance
+        key = session.held[session.turn % len(session.held)]
+        return "consume", key, session.at[key]
+
+    def _after(self, seat: Seat, event: Op, now: int, thread: int) -> Seat:
+        """A seat after one of its ops completed."""
+        if event.type == INFO:
+            return Seat(rebalance=now + AGAIN_NS)
+        if event.f in ("crash", "leave"):
+            return Seat(session=Session(away_until=now + AWAY_NS))
+        if event.extra.get("changed"):
+            seat = replace(seat, rebalance=now)
+        if event.extra.get("restart"):
+            seat = replace(seat, leaving=True)
+        match event.f, event.type:
+            case "join", "ok":
+                return Seat(joined=True, rebalance=now, crash=self._crash(now, thread))
+            case "join", _:
+                return replace(seat, rebalance=now + AGAIN_NS)
+            case "rebalance", "ok":
+                wanted = tuple(event.value["queues"])
+                seat = replace(seat, rebalance=now + int(EVERY_S * SECOND))
+                return seat if set(wanted) == set(seat.session.held) else replace(seat, wanted=wanted)
+            case "rebalance", _:
+                return replace(seat, rebalance=now + AGAIN_NS)
+        session = after(seat.session, event, now)
+        if event.f == "consume":
+            session = replace(session, turn=session.turn + 1)
+            seat = replace(seat, consume=now + CONSUME_NS)
+        if event.type == FAIL:
+            return self._failed(replace(seat, session=session), event, now)
+        return replace(seat, session=session, wanted=None if event.f == "assign" else seat.wanted)
+
+    def _failed(self, seat: Seat, event: Op, now: int) -> Seat:
+        """Nobody took it: wait a little. A commit before giving a queue away is not tried again."""
+        going = seat.leaving or seat.wanted is not None
+        if event.f == "commit" and going:
+            left = {key: since for key, since in seat.session.uncommitted.items() if key != event.key}
+            return replace(seat, session=replace(seat.session, uncommitted=left))
+        return replace(seat, consume=now + CONSUME_NS)
+
+    def _crash(self, now: int, thread: int) -> int | None:
+        if not self.crash_every_s:
+            return None
+        return now + int(Random(f"{self.seed}/{thread}/{now}").expovariate(1 / self.crash_every_s) * SECOND)

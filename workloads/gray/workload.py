@@ -1,0 +1,157 @@
+"""Gray release by queue isolation: members of one group, gray and base, producers of both colours, and an operator.
+
+Four members read the topic's queues, at first two of them gray. An operator switches members off and on, expands the
+topic, and has members restart, at the times that `--tasks` says. With `--scheme document` all works as the published
+scheme says; with `cured` as it would have to. The last ten seconds nobody sends, so that everything must have been
+received; then every queue is drained.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence, Set
+from dataclasses import dataclass
+from random import Random
+from typing import ClassVar, Final
+
+import harness.generator as gen
+from checkers.api import Checker
+from checkers.availability import Availability
+from checkers.faults import Faults
+from checkers.gray import Gray
+from checkers.queue import Deliveries, Offsets
+from checkers.server_deaths import ServersDied
+from checkers.stats import Stats
+from harness.api import Client, RunContext
+from harness.generator import Generator
+from harness.plan.plan import Plan, PlanError
+from infra.options import Seconds, option
+from results.deployment import DeploymentRecord
+from results.op import Op
+from workloads.consuming import Drain
+from workloads.gray.centre import Centre
+from workloads.gray.client import GrayOps
+from workloads.gray.members import Members
+from workloads.gray.operator import Operator, tasks
+from workloads.gray.producers import Producers
+from workloads.gray.split import Scheme, Split
+from workloads.log import PHASE, LogWorkload
+from workloads.name_servers import name_servers
+
+MEMBERS: Final = 4
+GRAYS: Final = 2
+"""Members, and how many of them are gray at first."""
+
+QUEUES: Final = 6
+"""Queues of the topic on each broker group, as in the published scheme's example: 0 and 5 are gray."""
+
+QUIET_S: Final = 10.0
+"""How long the members go on when nobody sends any more."""
+
+TASKS: Final = ("10s off m1", "16s off m0", "26s on m0", "30s on m1", "38s expand")
+
+
+@dataclass(frozen=True)
+class GrayOptions:
+    """The options of the workload."""
+
+    scheme: Scheme = option("cured", "How the platform works: as the published scheme says, or with its faults cured.")
+    tasks: tuple[str, ...] = option(
+        TASKS,
+        "What the operator does, and when: 'TIME on|off|restart MEMBER' (m0 to m3) or 'TIME expand'.",
+        metavar="TASK,...",
+    )
+    member_crash_every: Seconds = option(
+        Seconds(20), "How often each member crashes, on average; it is back after a second. 0: never."
+    )
+
+    def __post_init__(self) -> None:
+        """Raises ValueError."""
+        known = Centre.of(MEMBERS, GRAYS).colours
+        for task in tasks(self.tasks):
+            if task.member and task.member not in known:
+                raise ValueError(f"tasks names {task.member!r}; there are {', '.join(known)}")
+
+
+class GrayWorkload(LogWorkload):
+    """The platform, its clients, and what its operator does."""
+
+    name = "gray"
+    summary = "gray release by queue isolation: colours stay apart, nothing is stranded by a switch or an expansion"
+    topologies: ClassVar[Sequence[str]] = ("controller", "master-slave")
+    clients: ClassVar[Sequence[str]] = ("remoting",)
+    Options: ClassVar[type] = GrayOptions
+    default_rate = 400.0
+    reads_files = False
+    prefix = "gray"
+    queues_per_group = QUEUES
+
+    def __init__(self, plan: Plan) -> None:
+        super().__init__(plan)
+        if plan.concurrency < MEMBERS + 3:
+            raise PlanError(
+                f"concurrency is {plan.concurrency}; {self.name} needs {MEMBERS + 3} clients: {MEMBERS} members, an "
+                "operator, two producers"
+            )
+        self.group = ""
+        self.split = Split(QUEUES if self.options.scheme == "cured" else None)
+        self.centre = Centre.of(MEMBERS, GRAYS)
+
+    async def setup(self, context: RunContext) -> None:
+        """Make the topic and the group on every broker."""
+        self.group = f"members-{context.run}"
+        await self.make(context, [self.group])
+
+    def client(self, context: RunContext, thread: int) -> Client:
+        client = self.connect(GrayOps, thread)
+        client.sticky_master = False  # members and producers look at the routes again and again
+        namespace = f"gray-{context.run}"
+        scheme: Scheme = self.options.scheme
+        client.furnish(self.centre, self.split, self.group, scheme, name_servers(context), namespace, thread)
+        return client
+
+    def generator(self, rng: Random, phase: str) -> Generator:
+        due = tuple(tasks(self.options.tasks)) if phase == "main" else ()
+        operator = Operator(self.options.scheme, self.centre.grays, due)
+        producers = Producers(self.places.topic, self.split, next(self._phases) * PHASE + 1)
+        return gen.reserve(MEMBERS, self._members(rng), 1, operator, default=producers)
+
+    def _members(self, rng: Random) -> Members:
+        return Members(self.group, rng.getrandbits(32), self.options.member_crash_every)
+
+    def final(self, keys: Sequence[str], nodes: Sequence[str]) -> Generator:
+        """The members go on for a while; then every queue is consumed to its end."""
+        members = gen.reserve(MEMBERS, Members(self.group, 0, 0))
+        drains = [Drain(self.group, key) for key in sorted({*keys, *self.places.keys})]
+        return gen.phases(gen.clients(gen.time_limit(QUIET_S, members)), gen.clients(gen.any_(*drains)))
+
+    @classmethod
+    def judges(cls, fs: Set[str], identified: bool) -> Sequence[Checker] | None:
+        return None
+
+    def checkers(self, deployment: DeploymentRecord) -> Sequence[Checker]:
+        every = deployment.traits.offsets_copied_s or 10.0
+        within = every + max(5.0, every / 4)
+        return [
+            Gray(within),
+            Deliveries(),
+            Offsets(within),
+            Availability(list(deployment.nodes), self.plan.recovery_limit_s, self.acknowledges, deployment.quorums),
+            ServersDied(),
+            Faults(planned=self.plan.faulty),
+            Stats(self.needed),
+        ]
+
+    @property
+    def needed(self) -> Sequence[str]:
+        ops = {"on": "flag", "off": "flag", "expand": "expand", "restart": "leave"}
+        done = {ops[task.verb]: None for task in tasks(self.options.tasks)}
+        return ["send", "consume", "commit", "rebalance", *done]
+
+    @property
+    def stops_servers(self) -> bool:
+        """Nobody reads their files."""
+        return False
+
+    def acknowledges(self, op: Op) -> bool:
+        """A message that was acknowledged."""
+        return op.f == "send" and op.type == "ok"

@@ -1,0 +1,86 @@
+"""The heartbeats of one client to all brokers, and what brokers push over the same connections."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import Final
+
+from infra.systems.remoting.frame import Frame
+from infra.systems.rocketmq.protocol.client import Broker
+
+_BEAT_S: Final = 1.0
+"""Between two heartbeats to a broker. One that was restarted has forgotten its clients until then. Also how long a
+broker may take to answer.
+"""
+
+Hear = Callable[[str, Frame], None]
+"""Is given a node, and what its broker pushed; it must not block."""
+
+
+class Heartbeats:
+    """Of one client; one event loop. `endpoints`: node -> host and port of its broker; they may change."""
+
+    def __init__(
+        self,
+        endpoints: Mapping[str, tuple[str, int]],
+        client_id: str,
+        hear: Hear,
+        *,
+        producers: Sequence[str] = (),
+        consumers: Sequence[str] = (),
+        topics: Sequence[str] = (),
+    ) -> None:
+        self.client_id = client_id
+        self._endpoints, self._hear = endpoints, hear
+        self._producers, self._consumers, self._topics = producers, consumers, topics
+        self._links: dict[str, Broker] = {}
+        self._answered = {node: asyncio.Event() for node in endpoints}
+        self._tasks = [asyncio.create_task(self._beat(node)) for node in endpoints]
+
+    async def first(self) -> list[str]:
+        """The nodes that have answered a heartbeat, once all have, or had time to."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_BEAT_S):
+                await asyncio.gather(*(event.wait() for event in self._answered.values()))
+        return [node for node, event in self._answered.items() if event.is_set()]
+
+    async def leave(self, group: str) -> None:
+        """End them, and tell every broker that this consumer leaves; who does not hear it notices the connection."""
+        await self._stop()
+        await asyncio.gather(*(link.leave(self.client_id, consumer=group) for link in self._links.values()))
+        await self._close()
+
+    async def end(self) -> None:
+        """End them without a word."""
+        await self._stop()
+        await self._close()
+
+    async def _stop(self) -> None:
+        tasks, self._tasks = self._tasks, []
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _close(self) -> None:
+        links, self._links = self._links, {}
+        for link in links.values():
+            await link.close()
+
+    async def _beat(self, node: str) -> None:
+        """Heartbeats to one broker, whatever becomes of them."""
+        while True:
+            host, port = self._endpoints[node]
+            link = self._links.get(node)
+            if link is None or (link.host, link.port) != (host, port):
+                if link is not None:
+                    await link.close()
+                link = Broker(host, port, deadline_s=_BEAT_S, on_request=lambda frame: self._hear(node, frame))
+                self._links[node] = link
+            answer = await link.heartbeat(
+                self.client_id, producers=self._producers, consumers=self._consumers, topics=self._topics
+            )
+            if answer.outcome.type == "ok":
+                self._answered[node].set()
+            await asyncio.sleep(_BEAT_S)
