@@ -101,6 +101,8 @@ def _counted(value: Any) -> bool:
 
 def _settings(value: Any) -> bool:
     return isinstance(value, Mapping) and all(_text(name) and _text(text) for name, text in value.items())
+
+
 def _flag(value: Any) -> bool:
     return isinstance(value, Mapping) and _text(value.get("member")) and isinstance(value.get("gray"), bool)
 

@@ -8,7 +8,7 @@ command comes with the repository that it belongs to.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from harness.findings.rates import describe, interval
@@ -16,20 +16,29 @@ from harness.findings.record import Finding, Issue
 from infra.systems.mends.catalog import mend_of
 
 _PROJECTS: Final = {"RocketMQ": "apache/rocketmq", "DLedger": "openmessaging/dledger"}
+_SERVERS: Final = re.compile(rf"({'|'.join(_PROJECTS)}) ([^,:]*)[,:]? *(.*)")
+"""`system` of a finding: which servers, in which versions, and how they are set up."""
+
 _PLATFORM: Final = "Debian 12, Linux, nodes in containers or network namespaces of one machine"
 _JDK: Final = "OpenJDK 17"
 
 
 def project(finding: Finding) -> str:
     """`owner/name` of the repository where the issue belongs."""
-    return _PROJECTS[finding.system.split()[0]]
+    return _PROJECTS[_servers(finding)[0]]
+
+
+def _servers(finding: Finding) -> Sequence[str]:
+    found = _SERVERS.search(finding.system)
+    if found is None:
+        raise ValueError(f"{finding.file}: system names none of {', '.join(_PROJECTS)}: {finding.system}")
+    return found.groups()
 
 
 def issue_text(finding: Finding, issue: Issue) -> str:
     """Markdown: the title, and a section for each field of the form."""
-    server = finding.system.split()[0]
-    versions, _, rest = re.sub(r":|,", ",", finding.system.removeprefix(server).strip()).partition(",")
-    configuration = issue.configuration or rest.strip()
+    server, versions, rest = _servers(finding)
+    configuration = issue.configuration or rest
     return "\n\n".join(
         (
             f"**[Bug] {finding.title[0].upper()}{finding.title[1:]}**",
