@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -21,21 +21,29 @@ ASKED = (
 )
 
 
-def names_in(source: str, where: str) -> Iterator[str]:
-    """The first argument of every `Anomaly(...)`. Where a function passes a parameter on, that of its calls."""
-    tree = ast.parse(source)
+def names_in(tree: ast.Module, where: str, trees: Sequence[ast.Module]) -> Iterator[str]:
+    """The first argument of every `Anomaly(...)`. Where a function passes a parameter on, that of its calls, here and in
+    the modules that import it.
+    """
+    module = where.removesuffix(".py").replace("/", ".")
     for function in (f for f in ast.walk(tree) if isinstance(f, ast.FunctionDef)):
         for call in calls_of(function, "Anomaly"):
             first = call.args[0] if call.args else next(k.value for k in call.keywords if k.arg == "name")
             parameters = [a.arg for a in function.args.args if a.arg != "self"]
             if isinstance(first, ast.Name) and first.id in parameters:
                 place = parameters.index(first.id)
-                passed = [c.args[place] for c in calls_of(tree, function.name)]
+                callers = [tree, *(other for other in trees if imports(other, module, function.name))]
+                passed = [c.args[place] for caller in callers for c in calls_of(caller, function.name)]
                 assert passed, f"{where}: nobody calls {function.name}"
                 for argument in passed:
                     yield from constants(argument, where)
             else:
                 yield from constants(first, where)
+
+
+def imports(tree: ast.Module, module: str, name: str) -> bool:
+    froms = (node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.module == module)
+    return any(alias.name == name for node in froms for alias in node.names)
 
 
 def calls_of(tree: ast.AST, name: str) -> Iterator[ast.Call]:
@@ -57,7 +65,8 @@ def constants(node: ast.expr, where: str) -> Iterator[str]:
 
 def emitted() -> set[str]:
     files = [path for room in ROOMS for path in sorted((ROOT / room).rglob("*.py"))]
-    return {name for path in files for name in names_in(path.read_text(), str(path.relative_to(ROOT)))}
+    trees = {str(path.relative_to(ROOT)): ast.parse(path.read_text()) for path in files}
+    return {name for where, tree in trees.items() for name in names_in(tree, where, list(trees.values()))}
 
 
 def chapters() -> dict[str, str]:
@@ -85,6 +94,12 @@ def test_names_are_found_however_they_are_passed() -> None:
         "    def tell(self, what, name):\n        return Anomaly(name, what)\n"
         "    def go(self):\n        return self.tell('s', 'passed-on')\n"
     )
-    assert set(names_in(source, "here")) == {"plain", "other", "passed-on"}
+    here = ast.parse(source)
+    assert set(names_in(here, "here.py", [here])) == {"plain", "other", "passed-on"}
+    passing = ast.parse("def f(name):\n    return Anomaly(name, 's')\n")
+    caller = ast.parse("from room.module import f\nf('from-afar')\n")
+    assert set(names_in(passing, "room/module.py", [passing, caller])) == {"from-afar"}
+    with pytest.raises(AssertionError, match="here: nobody calls f"):
+        list(names_in(passing, "here", [passing, caller]))
     with pytest.raises(AssertionError, match="here:2: name the anomaly"):
-        list(names_in("def f(x):\n    return Anomaly('a' + x, 's')\n", "here"))
+        list(names_in(ast.parse("def f(x):\n    return Anomaly('a' + x, 's')\n"), "here", []))
