@@ -21,7 +21,7 @@ PERMITTED: Final[Mapping[str, Mapping[str, str]]] = {
     "rm-temp": {"burnt-id": _GHOST, "ghost-replica": _GHOST},
     "rm-identity": {"never-running": _SET},
     "wipe": {"burnt-id": _GHOST, "ghost-replica": _GHOST, "never-running": _SET},
-    "clone": {"identity-shared": _COPY, "stale-address": _COPY, "controllers-disagree": _COPY},
+    "clone": {"identity-shared": _COPY, "stale-address": _COPY},
 }
 """What was done to a member's files -> anomaly of its group that may follow -> why."""
 
@@ -84,7 +84,7 @@ class Group:
                 self.answers.append(call)
             return
         if call.outcome != OK and self.problem is None and f not in ("look", "fired"):
-            self.problem = f"{f}: {done.error if done is not None else 'no answer'}"
+            self.problem = f"{f}: {(done and done.error) or 'no answer'}"
         if f != "look":
             self.acts += [call] if call.outcome != FAIL else []
         elif call.outcome == OK and done is not None:
