@@ -57,7 +57,7 @@ _LISTED: Final = 50
 
 
 @dataclass
-class _Told:
+class _Answers:
     """Answers of one server, in order of their ends."""
 
     starts: list[int] = field(default_factory=list)
@@ -167,9 +167,9 @@ class _Run:
         self.sends = [c for c in run.history.clients.calls if c.invoke.f == "send"]
         self.by_id = {c.invoke.value: c for c in self.sends}
         self.looks = [c for c in run.history.clients.calls if c.invoke.f == "held" and c.outcome == OK]
-        self.settings: dict[str, _Told] = {}
-        self.counted: dict[str, _Told] = {}
-        self.members: dict[str, dict[str, _Told]] = {}
+        self.settings: dict[str, _Answers] = {}
+        self.counted: dict[str, _Answers] = {}
+        self.members: dict[str, dict[str, _Answers]] = {}
         self.sets = [o for o in run.observations if isinstance(o.extra.get("in_sync"), list)]
         self._set_times = [o.time for o in self.sets]
         self._collect(run.history)
@@ -187,13 +187,13 @@ class _Run:
             extra, value = call.invoke.extra, call.completion.value
             match call.invoke.f:
                 case "settings":
-                    told = self.settings.setdefault(str(extra["node"]), _Told())
+                    told = self.settings.setdefault(str(extra["node"]), _Answers())
                     value = Setting.of(value)
                 case "in-sync":
-                    told = self.counted.setdefault(str(extra["node"]), _Told())
+                    told = self.counted.setdefault(str(extra["node"]), _Answers())
                 case "members":
                     servers = self.members.setdefault(str(call.invoke.key), {})
-                    told = servers.setdefault(str(extra["name_server"]), _Told())
+                    told = servers.setdefault(str(extra["name_server"]), _Answers())
                     value = len(value)
                 case _:
                     continue
@@ -308,12 +308,12 @@ class _Run:
                 continue
             out = {n for i in active for n in i.impairs}
             back = gone - out
-            firsts = [self._answers(n, start) for n in back if n in self.counted]
+            firsts = [self._first_answer(n, start) for n in back if n in self.counted]
             gone = out
             limit = self.returns if back else self.detected + 2 * self._timeout(start, end)
             yield _Calm(start, end, active, max([start, *firsts]), limit)
 
-    def _answers(self, node: str, after: int) -> int:
+    def _first_answer(self, node: str, after: int) -> int:
         """When a broker first answered after a time."""
         told = self.counted[node]
         at = bisect_left(told.starts, after)
@@ -375,7 +375,7 @@ class _Run:
                     yield from self._short(node, group, calm, begin)
 
     def _short(self, node: str, group: str, calm: _Calm, begin: int) -> Iterator[_Case]:
-        told = self.counted.get(node, _Told())
+        told = self.counted.get(node, _Answers())
         some = [
             (s, e, v)
             for s, e, v in zip(told.starts, told.ends, told.values, strict=True)
@@ -383,7 +383,7 @@ class _Run:
         ]
         if len(some) < _ENOUGH_CASES:
             return
-        wanted = min((s.in_sync for s in self.settings.get(node, _Told()).around(begin, calm.end)), default=1)
+        wanted = min((s.in_sync for s in self.settings.get(node, _Answers()).around(begin, calm.end)), default=1)
         if wanted > len(self.run.deployment.groups[group]):
             return
         listed = [n for t in self.members.get(group, {}).values() for n in t.around(begin, calm.end)]
