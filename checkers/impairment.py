@@ -1,11 +1,17 @@
-"""The time in which a majority of the nodes was up and connected, by the active faults; for the availability check."""
+"""What nodes hear while faults are active: whether a majority was connected; when a fault was certainly in force."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Final
 
 from results.fault_intervals import FaultInterval
+from results.history import History
+from results.op import INVOKE
 from results.strikes import CLIENTS
+
+FOREVER: Final = 2**62
+"""The end (ns) of what does not end."""
 
 
 def majority_connected(
@@ -56,6 +62,19 @@ def hears(node: str, other: str, active: Iterable[FaultInterval]) -> bool:
     """Whether both nodes are up and nothing keeps one from hearing the other."""
     down, deaf = _hearing([node, other], active)
     return not down & {node, other} and other not in deaf[node]
+
+
+def certain_times(history: History, faults: Iterable[FaultInterval]) -> list[tuple[int, int, FaultInterval]]:
+    """(from, to, fault): when its effect was certainly there: from the end of its injection to the heal's start."""
+    done: dict[int, int] = {}
+    healing: dict[int, int] = {}
+    for op in history.nemesis:
+        number = op.value.get("id") if isinstance(op.value, Mapping) else None
+        if isinstance(number, int) and op.f == "inject" and op.type != INVOKE:
+            done.setdefault(number, op.time)
+        elif isinstance(number, int) and op.f == "heal":
+            healing.setdefault(number, op.time)
+    return [(done[i.id], healing.get(i.id, FOREVER), i) for i in faults if i.id in done and i.seen]
 
 
 def _hearing(nodes: Sequence[str], active: Iterable[FaultInterval]) -> tuple[set[str], dict[str, set[str]]]:

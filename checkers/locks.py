@@ -22,14 +22,14 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
-from checkers.impairment import hears
+from checkers.impairment import FOREVER, certain_times, hears
 from checkers.legality import settled
 from checkers.log.context import RunTimeline, group_of
 from checkers.message_ops import of_messages
 from results.fault_intervals import FaultInterval
 from results.figures import SECOND, clock
 from results.history import Call, History
-from results.op import FAIL, INFO, INVOKE, OK
+from results.op import FAIL, INFO, OK
 from results.record import RunRecord
 from results.verdict import Anomaly, CheckResult
 
@@ -39,7 +39,6 @@ LEASE_S: Final = 60.0
 _ATTEMPTS: Final = 3
 """Refusals that make an end of service."""
 
-_FOREVER: Final = 2**62
 _LISTED: Final = 50
 _OPS: Final = 12
 
@@ -94,7 +93,7 @@ class Locks:
         queues = _collect(run.history)
         scene = RunTimeline(run)
         certain = {key: held(queue.locks, queue.unlocks, self.lease) for key, queue in queues.items()}
-        strikes = _strikes(run.history, scene.fault_intervals)
+        strikes = certain_times(run.history, scene.fault_intervals)
         same, others = _overlaps(certain, scene.fault_intervals)
         minority = _minority(queues, run.deployment.groups, strikes)
         stuck = self._stuck(queues, scene.fault_intervals)
@@ -139,7 +138,7 @@ class Locks:
                     refused = [c for c in tries if c.outcome == FAIL and (c.end or 0) <= stop]
                     if len(refused) < _ATTEMPTS:
                         continue
-                    granted = stop == end and end < _FOREVER
+                    granted = stop == end and end < FOREVER
                     since, until = refused[0].start, end if granted else refused[-1].end or refused[-1].start
                     if until - since > self.limit and (worst is None or until - since > worst.end - worst.start):
                         worst = _Case(
@@ -160,7 +159,7 @@ class Locks:
         edges = [0, *(c.end or 0 for c in grants)]
         mine = {client: [c for c in queue.locks if client_of(c) == client] for client in queue.clients}
         unlocks = {client: [c for c in queue.unlocks if client_of(c) == client] for client in queue.clients}
-        for start, end in zip(edges, [*(c.end or 0 for c in grants), _FOREVER], strict=True):
+        for start, end in zip(edges, [*(c.end or 0 for c in grants), FOREVER], strict=True):
             if end - start <= self.limit:
                 continue
             begin = max([start, *(self._may_hold_until(mine[c], unlocks[c], start) for c in mine)])
@@ -174,8 +173,8 @@ class Locks:
         if last is None:
             return start
         since = last.end or last.start
-        asks = mine[at].start if at < len(mine) else _FOREVER  # then a grant, or a refusal, shows it
-        freed = min((c.end or 0 for c in unlocks if c.outcome == OK and c.start >= since), default=_FOREVER)
+        asks = mine[at].start if at < len(mine) else FOREVER  # then a grant, or a refusal, shows it
+        freed = min((c.end or 0 for c in unlocks if c.outcome == OK and c.start >= since), default=FOREVER)
         return min(asks, freed, since + self.lease)
 
 
@@ -255,21 +254,6 @@ def _overlaps(
     return same, others
 
 
-def _strikes(history: History, faults: Sequence[FaultInterval]) -> list[tuple[int, int, FaultInterval]]:
-    """(from, to, fault): when its effect was certainly there: from the end of its injection to the heal's start."""
-    done: dict[int, int] = {}
-    healing: dict[int, int] = {}
-    for op in history.nemesis:
-        number = op.value.get("id") if isinstance(op.value, Mapping) else None
-        if not isinstance(number, int):
-            continue
-        if op.f == "inject" and op.type != INVOKE:
-            done.setdefault(number, op.time)
-        elif op.f == "heal":
-            healing.setdefault(number, op.time)
-    return [(done[i.id], healing.get(i.id, _FOREVER), i) for i in faults if i.id in done and i.seen]
-
-
 def _minority(
     queues: Mapping[str, _Queue],
     groups: Mapping[str, Sequence[str]],
@@ -327,8 +311,8 @@ def _calm(faults: Sequence[FaultInterval]) -> list[tuple[int, int]]:
     for interval in sorted(faults, key=lambda i: i.start_ns):
         if interval.start_ns > since:
             free.append((since, interval.start_ns))
-        since = max(since, _FOREVER if interval.end_ns is None else interval.end_ns)
-    return [*free, (since, _FOREVER)]
+        since = max(since, FOREVER if interval.end_ns is None else interval.end_ns)
+    return [*free, (since, FOREVER)]
 
 
 def _names(calls: Sequence[Call]) -> str:

@@ -29,7 +29,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
-from checkers.impairment import hears
+from checkers.impairment import FOREVER, certain_times, hears
 from checkers.legality import settled
 from checkers.log.context import RunTimeline, group_of
 from checkers.message_ops import of_messages
@@ -37,7 +37,7 @@ from checkers.quorum_rules import Setting, rule_of
 from results.fault_intervals import FaultInterval
 from results.figures import SECOND, clock
 from results.history import Call, History
-from results.op import INFO, INVOKE, OK
+from results.op import INFO, OK
 from results.record import Observation, RunRecord
 from results.strikes import LASTING
 from results.verdict import Anomaly, CheckResult
@@ -52,12 +52,11 @@ _TIMED_OUT: Final = 12
 _REFUSED: Final = 1
 _NOT_ENOUGH: Final = "in-sync replicas"
 _ENOUGH_CASES: Final = 3
-_FOREVER: Final = 2**62
 _LISTED: Final = 50
 
 
 @dataclass
-class _Told:
+class _Answers:
     """Answers of one server, in order of their ends."""
 
     starts: list[int] = field(default_factory=list)
@@ -163,13 +162,13 @@ class _Run:
         self.run, self.detected, self.returns = run, detected, returns
         self.rule = rule_of(run.deployment.traits)
         self.faults = RunTimeline(run).fault_intervals
-        self.certain = _certain(run.history, self.faults)
+        self.certain = certain_times(run.history, self.faults)
         self.sends = [c for c in run.history.clients.calls if c.invoke.f == "send"]
         self.by_id = {c.invoke.value: c for c in self.sends}
         self.looks = [c for c in run.history.clients.calls if c.invoke.f == "held" and c.outcome == OK]
-        self.settings: dict[str, _Told] = {}
-        self.counted: dict[str, _Told] = {}
-        self.members: dict[str, dict[str, _Told]] = {}
+        self.settings: dict[str, _Answers] = {}
+        self.counted: dict[str, _Answers] = {}
+        self.members: dict[str, dict[str, _Answers]] = {}
         self.sets = [o for o in run.observations if isinstance(o.extra.get("in_sync"), list)]
         self._set_times = [o.time for o in self.sets]
         self._collect(run.history)
@@ -181,19 +180,19 @@ class _Run:
             self._judge_calm()
 
     def _collect(self, history: History) -> None:
-        for call in sorted(history.clients.calls, key=lambda c: c.end or _FOREVER):
+        for call in sorted(history.clients.calls, key=lambda c: c.end or FOREVER):
             if call.outcome != OK or call.completion is None or call.end is None:
                 continue
             extra, value = call.invoke.extra, call.completion.value
             match call.invoke.f:
                 case "settings":
-                    told = self.settings.setdefault(str(extra["node"]), _Told())
+                    told = self.settings.setdefault(str(extra["node"]), _Answers())
                     value = Setting.of(value)
                 case "in-sync":
-                    told = self.counted.setdefault(str(extra["node"]), _Told())
+                    told = self.counted.setdefault(str(extra["node"]), _Answers())
                 case "members":
                     servers = self.members.setdefault(str(call.invoke.key), {})
-                    told = servers.setdefault(str(extra["name_server"]), _Told())
+                    told = servers.setdefault(str(extra["name_server"]), _Answers())
                     value = len(value)
                 case _:
                     continue
@@ -297,7 +296,7 @@ class _Run:
 
     def calm(self) -> Iterator[_Calm]:
         """The times without a change, with their limits. A replica that was down counts from its first answer on."""
-        edges = sorted({t for start, end, i in self.certain for t in (i.start_ns, start, end, i.end_ns or _FOREVER)})
+        edges = sorted({t for start, end, i in self.certain for t in (i.start_ns, start, end, i.end_ns or FOREVER)})
         last = max((op.time for op in self.run.history.clients), default=0)
         gone: set[str] = set()
         for start, end in zip([0, *edges], [*edges, last], strict=True):
@@ -308,16 +307,16 @@ class _Run:
                 continue
             out = {n for i in active for n in i.impairs}
             back = gone - out
-            firsts = [self._answers(n, start) for n in back if n in self.counted]
+            firsts = [self._first_answer(n, start) for n in back if n in self.counted]
             gone = out
             limit = self.returns if back else self.detected + 2 * self._timeout(start, end)
             yield _Calm(start, end, active, max([start, *firsts]), limit)
 
-    def _answers(self, node: str, after: int) -> int:
+    def _first_answer(self, node: str, after: int) -> int:
         """When a broker first answered after a time."""
         told = self.counted[node]
         at = bisect_left(told.starts, after)
-        return told.ends[at] if at < len(told.ends) else _FOREVER
+        return told.ends[at] if at < len(told.ends) else FOREVER
 
     def _timeout(self, start: int, end: int) -> int:
         some = [s.timeout_ns for told in self.settings.values() for s in told.around(start, end)]
@@ -348,9 +347,9 @@ class _Run:
 
     def _enough(self, calm: _Calm, master: str, mine: Sequence[Call]) -> None:
         acks = [c for c in mine if c.outcome == OK and (c.end or 0) >= calm.since]
-        first = min((c.end or 0 for c in acks), default=_FOREVER)
+        first = min((c.end or 0 for c in acks), default=FOREVER)
         vain = [c for c in mine if c.start >= calm.since and (_timed_out(c) or _refused(c)) and (c.end or 0) <= first]
-        if vain and first < _FOREVER and calm.active:
+        if vain and first < FOREVER and calm.active:
             self.downgrades.append(round((first - calm.since) / SECOND, 1))
         until = min(first, max((c.end or 0 for c in vain), default=0))
         if len(vain) >= _ENOUGH_CASES and until - calm.since > calm.limit:
@@ -375,7 +374,7 @@ class _Run:
                     yield from self._short(node, group, calm, begin)
 
     def _short(self, node: str, group: str, calm: _Calm, begin: int) -> Iterator[_Case]:
-        told = self.counted.get(node, _Told())
+        told = self.counted.get(node, _Answers())
         some = [
             (s, e, v)
             for s, e, v in zip(told.starts, told.ends, told.values, strict=True)
@@ -383,11 +382,11 @@ class _Run:
         ]
         if len(some) < _ENOUGH_CASES:
             return
-        wanted = min((s.in_sync for s in self.settings.get(node, _Told()).around(begin, calm.end)), default=1)
+        wanted = min((s.in_sync for s in self.settings.get(node, _Answers()).around(begin, calm.end)), default=1)
         if wanted > len(self.run.deployment.groups[group]):
             return
         listed = [n for t in self.members.get(group, {}).values() for n in t.around(begin, calm.end)]
-        most = min(max(v["in_sync"] for _, _, v in some), max(listed) if self.rule.auto and listed else _FOREVER)
+        most = min(max(v["in_sync"] for _, _, v in some), max(listed) if self.rule.auto and listed else FOREVER)
         if most < wanted:
             text = f"{node} counted {most} replicas in sync from {clock(begin)} to {clock(some[-1][1])}, of {wanted}"
             yield _Case(node, calm.since, some[-1][1], [], text, calm.limit)
@@ -414,19 +413,6 @@ class _Run:
             "survives": min(copies) - 1 if copies else None,
             "downgrades": self.downgrades,
         }
-
-
-def _certain(history: History, faults: Sequence[FaultInterval]) -> list[tuple[int, int, FaultInterval]]:
-    """(from, to, fault): when its effect was certainly there: from the end of its injection to the heal's start."""
-    done: dict[int, int] = {}
-    healing: dict[int, int] = {}
-    for op in history.nemesis:
-        number = op.value.get("id") if isinstance(op.value, Mapping) else None
-        if isinstance(number, int) and op.f == "inject" and op.type != INVOKE:
-            done.setdefault(number, op.time)
-        elif isinstance(number, int) and op.f == "heal":
-            healing.setdefault(number, op.time)
-    return [(done[i.id], healing.get(i.id, _FOREVER), i) for i in faults if i.id in done and i.seen]
 
 
 def _node(call: Call) -> str:

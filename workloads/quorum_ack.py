@@ -5,8 +5,7 @@ message in their commit log: it asks each broker, and reads the file on the node
 killed, or cut off: then nobody can ask it, and it may have the message all the same). The others ask: the name servers
 for the living members of the group (901), each broker for its replicas in sync (907) and its settings (26).
 
-The settings of the brokers are set while they run, so runs with different ones can share a cluster. The judge goes by
-what the brokers say their settings are: a `config-change` counts from the moment at which it shows.
+The judge goes by what the brokers say their settings are: a `config-change` counts from the moment at which it shows.
 """
 
 from __future__ import annotations
@@ -48,9 +47,6 @@ ASKERS: Final = 3
 
 ASK_S: Final = 0.5
 """How long a broker may take to answer a question, or to show a message, before its file is read."""
-
-SET_S: Final = 20.0
-"""How long the brokers may take to have the settings before the run."""
 
 
 @dataclass(frozen=True)
@@ -103,31 +99,15 @@ class QuorumAckWorkload(LogWorkload):
         self._acked: deque[_Acked] = deque(maxlen=1)
         self._brokers: Mapping[str, Server] = {}
 
-    @property
-    def broker_settings(self) -> Mapping[str, str]:
-        """The brokers' settings that the options mean."""
-        options = self.options
-        return {
-            "inSyncReplicas": str(options.in_sync_replicas),
-            "minInSyncReplicas": str(options.min_in_sync_replicas),
-            "enableAutoInSyncReplicas": str(options.auto).lower(),
-            "allAckInSyncStateSet": str(options.all_ack).lower(),
-            "haMaxGapNotInSync": str(options.max_gap),
-            "slaveTimeout": str(int(options.slave_timeout * 1000)),
-        }
-
     async def setup(self, context: RunContext) -> None:
-        """Make the topic, and set every broker as the options say. Raises InfraError where one does not take it."""
+        """Make the topic. Raises InfraError for a group that is too small: nobody chose those of a kept cluster."""
         self.servers = name_servers(context)
         self._brokers = {s.node.name: s for s in context.deployment.servers() if s.group is not None}
         await self.make(context)
         for group, nodes in self.places.groups.items():
-            if len(nodes) < self.options.in_sync_replicas:  # of a kept cluster, whose groups nobody chose for this run
+            if len(nodes) < self.options.in_sync_replicas:
                 wanted = self.options.in_sync_replicas
                 raise InfraError(f"in_sync_replicas is {wanted}, and the group {group} has {len(nodes)} replicas")
-        given = {name.removeprefix("broker."): value for name, value in self.plan.server.settings.items()}
-        wanted = {name: given.get(name, value) for name, value in self.broker_settings.items()}
-        await asyncio.gather(*(_configure(self.places.endpoints[node], wanted) for node in self._brokers))
 
     def client(self, context: RunContext, thread: int) -> Client:
         client = self.connect(QuorumAckOps, thread)
@@ -153,8 +133,16 @@ class QuorumAckWorkload(LogWorkload):
         return [*members, *in_sync, *members, *in_sync, *_settings(nodes)]
 
     def server_settings(self) -> Mapping[str, str]:
-        mine = {f"broker.{name}": value for name, value in self.broker_settings.items()}
-        return {**super().server_settings(), **mine}
+        options = self.options
+        return {
+            **super().server_settings(),
+            "broker.inSyncReplicas": str(options.in_sync_replicas),
+            "broker.minInSyncReplicas": str(options.min_in_sync_replicas),
+            "broker.enableAutoInSyncReplicas": str(options.auto).lower(),
+            "broker.allAckInSyncStateSet": str(options.all_ack).lower(),
+            "broker.haMaxGapNotInSync": str(options.max_gap),
+            "broker.slaveTimeout": str(int(options.slave_timeout * 1000)),
+        }
 
     @classmethod
     def judges(cls, fs: Set[str], identified: bool) -> Sequence[Checker] | None:
@@ -273,23 +261,3 @@ def _settings(nodes: Sequence[str]) -> list[Invocation]:
 
 def _is(acked: _Acked, found: Message | None) -> bool:
     return found is not None and shown_id(found) == acked.message
-
-
-async def _configure(endpoint: tuple[str, int], settings: Mapping[str, str]) -> None:
-    """Set a broker while it runs, and wait until it says so. Raises InfraError."""
-    problem = "it does not answer"
-    try:
-        async with asyncio.timeout(SET_S), BrokerAdmin(*endpoint, deadline_s=SET_S / 4) as broker:
-            while True:
-                try:
-                    await broker.set_config(settings)
-                    now = await broker.config()
-                    wrong = [f"{n} is {now.get(n)}" for n, value in settings.items() if now.get(n) != value]
-                    if not wrong:
-                        return
-                    problem = f"{wrong[0]}, not {settings[wrong[0].split()[0]]}"
-                except (RemotingError, AdminError) as error:
-                    problem = str(error)
-                await asyncio.sleep(0.2)
-    except TimeoutError:
-        raise InfraError(f"{endpoint[0]}:{endpoint[1]}: its settings could not be set: {problem}") from None

@@ -66,7 +66,7 @@ class Story:
     def look(self, at: float, message: int, held: Mapping[str, bool | None]) -> None:
         self.call(at, "held", None, None, {"id": message, "held": dict(held)})
 
-    def told_settings(self, at: float, **told: str) -> None:
+    def settings(self, at: float, **told: str) -> None:
         for node in self.nodes:
             self.call(at, "settings", None, None, {**self.told, "slaveTimeout": "2000", **told}, node=node)
 
@@ -204,7 +204,7 @@ def simulated(seed: int, bug: str | None = None) -> CheckResult:
             for node in here[1:]:
                 story.answers(now, node)
         if rng.random() < 0.2:
-            story.told_settings(now)
+            story.settings(now)
     return story.judge()
 
 
@@ -258,7 +258,7 @@ def test_who_must_hold_a_message(held: tuple[bool | None, ...], told: dict[str, 
         story = Story(enableAutoInSyncReplicas=auto, **told)
         for n in range(60):
             story.counts(n / 10, 3)
-        story.told_settings(0.5)
+        story.settings(0.5)
         message = story.send(4)
         story.look(4.1, message, dict(zip(story.nodes, held, strict=True)))
         result = story.judge()
@@ -271,7 +271,7 @@ def test_a_downgrade_lowers_what_is_asked_for(counted: int | None, expected: boo
     """By what the master, or a name server, told around the send; nobody told: the minimum counts."""
     for who in ("master", "name server"):
         story = Story()
-        story.told_settings(0.5)
+        story.settings(0.5)
         for n in range(60):
             if counted is not None:
                 story.counts(n / 10, 3 if who == "name server" else counted, 3 if who == "master" else counted)
@@ -284,7 +284,7 @@ def test_a_downgrade_lowers_what_is_asked_for(counted: int | None, expected: boo
 def test_a_change_of_the_settings_counts_as_the_brokers_tell_it(changed: float, expected: bool) -> None:
     story = Story(enableAutoInSyncReplicas="false")
     for n in range(20):
-        story.told_settings(n / 2, inSyncReplicas="3" if n / 2 < changed else "2")
+        story.settings(n / 2, inSyncReplicas="3" if n / 2 < changed else "2")
     message = story.send(4.02)
     story.look(4.1, message, {"n1": True, "n2": True, "n3": False})
     assert names([story.judge()]) == ({"too-few-hold"} if expected else set())
@@ -293,7 +293,7 @@ def test_a_change_of_the_settings_counts_as_the_brokers_tell_it(changed: float, 
 @pytest.mark.parametrize("kind", ["data-lost", "unsynced-lost", "data-damaged"])
 def test_a_replica_that_lost_its_disk_proves_nothing(kind: str) -> None:
     story = Story(enableAutoInSyncReplicas="false")
-    story.told_settings(0.5)
+    story.settings(0.5)
     message = story.send(4)
     story.fault(4.05, 5, "n3", kind=kind)
     story.look(6, message, {"n1": True, "n2": True, "n3": False})
@@ -313,7 +313,7 @@ def test_a_replica_that_lost_its_disk_proves_nothing(kind: str) -> None:
 def test_a_master_may_not_shrink_its_own_set(sets: list[tuple[int, str]], expected: bool) -> None:
     """As long as the controllers name a replica, it holds what is acknowledged."""
     story = Story(IN_SET, allAckInSyncStateSet="true")
-    story.told_settings(0.5)
+    story.settings(0.5)
     for n in range(10 if sets else 0):
         epoch, members = sets[0] if n < 5 else sets[-1]
         story.observed(n, epoch, *members.split())
@@ -326,7 +326,7 @@ def test_a_master_may_not_shrink_its_own_set(sets: list[tuple[int, str]], expect
 
 def test_a_set_that_is_not_told_after_the_send_proves_nothing() -> None:
     story = Story(IN_SET, allAckInSyncStateSet="true")
-    story.told_settings(0.5)
+    story.settings(0.5)
     for n in range(5):
         story.observed(n, 1, *story.nodes)
     message = story.send(5.5)
@@ -351,7 +351,7 @@ def test_a_set_that_is_not_told_after_the_send_proves_nothing() -> None:
 def test_who_is_away_confirms_nothing(traits: Traits, told: dict[str, str], away: int, expected: set[str]) -> None:
     for cut in (False, True):
         story = Story(traits, **told)
-        story.told_settings(0.5)
+        story.settings(0.5)
         story.fault(3, 6, *story.nodes[3 - away :], cut=cut)
         message = story.send(4)
         story.look(4.1, message, dict.fromkeys(story.nodes))
@@ -361,7 +361,7 @@ def test_who_is_away_confirms_nothing(traits: Traits, told: dict[str, str], away
 @pytest.mark.parametrize(("at", "took"), [(2.9, 0.3), (5.9, 0.3), (2.96, 0.02), (7, 0.1)])
 def test_a_send_during_a_change_proves_nothing(at: float, took: float) -> None:
     story = Story(enableAutoInSyncReplicas="false")
-    story.told_settings(0.5)
+    story.settings(0.5)
     story.fault(3, 6, "n3")
     message = story.send(at, took=took)
     story.look(8, message, dict.fromkeys(story.nodes))
@@ -371,7 +371,7 @@ def test_a_send_during_a_change_proves_nothing(at: float, took: float) -> None:
 def struck(what: str, back_s: float, cut: bool = False, traits: Traits = COUNTED, **told: str) -> Story:
     """n3 is away from 5 s to 25 s; sends end as `what` for so long, then in an acknowledgement."""
     story = Story(traits, **told)
-    story.told_settings(0.5)
+    story.settings(0.5)
     story.fault(5, 25, "n3", cut=cut)
     for n in range(100):
         at = n * 0.3
@@ -412,7 +412,7 @@ def test_without_a_downgrade_there_is_nothing_to_be_late_for() -> None:
 @pytest.mark.parametrize(("until", "expected"), [(13, set()), (20, {"not-refused"})])
 def test_too_few_replicas_are_told_at_once(until: float, expected: set[str]) -> None:
     story = Story(enableAutoInSyncReplicas="false")
-    story.told_settings(0.5)
+    story.settings(0.5)
     story.fault(5, 25, "n3")
     for n in range(80):
         at = n * 0.3
@@ -427,7 +427,7 @@ def test_too_few_replicas_are_told_at_once(until: float, expected: set[str]) -> 
 def test_a_replica_that_returned_is_counted(counted: int, expected: set[str]) -> None:
     for told in ({}, {"enableAutoInSyncReplicas": "false"}):
         story = Story(**told)
-        story.told_settings(0.5)
+        story.settings(0.5)
         message = story.send(1)
         story.look(1.1, message, dict.fromkeys(story.nodes, True))
         story.fault(5, 12, "n3")
