@@ -39,8 +39,8 @@ class Session:
     uncommitted  queue -> since when (ns) it has consumed without a commit; missing: it has not.
     turn         how often it consumed, for going round the queues.
     away_until   ns: it crashed and is not back before.
-    node         who answered last. probes: queues whose committed offset it asks for, because that was another one
-                 before: a new master may have forgotten, and the next commit hides it.
+    nodes        broker group -> who answered last. probes: queues whose committed offset it asks for, because that was
+                 another one before: a new master may have forgotten, and the next commit hides it.
     """
 
     held: tuple[str, ...] = ()
@@ -48,7 +48,7 @@ class Session:
     uncommitted: Mapping[str, int] = field(default_factory=dict)
     turn: int = 0
     away_until: int = 0
-    node: str | None = None
+    nodes: Mapping[str, str] = field(default_factory=dict)
     probes: frozenset[str] = frozenset()
 
     def assigned(self, keys: Sequence[str]) -> Session:
@@ -133,9 +133,11 @@ def after(session: Session, event: Op, now: int) -> Session:
     if event.type == FAIL:
         return session
     key = event.key or ""
-    node = event.extra.get("node", session.node)
-    if node != session.node:
-        session = replace(session, node=node, probes=frozenset(session.at if session.node is not None else ()))
+    group, node = key.rpartition(":")[0], event.extra.get("node")
+    if node is not None and node != session.nodes.get(group):
+        # Of the same broker group: others have masters of their own.
+        new = {k for k in session.at if group in session.nodes and k.rpartition(":")[0] == group}
+        session = replace(session, nodes={**session.nodes, group: node}, probes=session.probes | new)
     match event.f:
         case "assign":
             return session.assigned(event.value)

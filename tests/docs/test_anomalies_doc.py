@@ -22,8 +22,8 @@ ASKED = (
 
 
 def names_in(tree: ast.Module, where: str, trees: Sequence[ast.Module]) -> Iterator[str]:
-    """The first argument of every `Anomaly(...)`. Where a function passes a parameter on, that of its calls, here and in
-    the modules that import it.
+    """The first argument of every `Anomaly(...)`. Where a function passes a parameter on, that of its calls, here and
+    in the modules that import it.
     """
     module = where.removesuffix(".py").replace("/", ".")
     for function in (f for f in ast.walk(tree) if isinstance(f, ast.FunctionDef)):

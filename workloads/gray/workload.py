@@ -57,8 +57,8 @@ class GrayOptions:
     scheme: Scheme = option("cured", "How the platform works: as the published scheme says, or with its faults cured.")
     tasks: tuple[str, ...] = option(
         TASKS,
-        "What the operator does, and when: 'TIME on|off|restart MEMBER' (m0 to m3) or 'TIME expand'.",
-        metavar="TASK,...",
+        "What the operator does, and when: 'TIME on|off|restart MEMBER' (m0 to m3) or 'TIME expand'; one or several.",
+        metavar="TASK",
     )
     member_crash_every: Seconds = option(
         Seconds(20), "How often each member crashes, on average; it is back after a second. 0: never."
