@@ -272,7 +272,7 @@ def run(
             raise PlanError("--replay is for a plan with strikes written out ([[strike]]), such as effective.toml")
         plan = by_times(plan) if replay == "times" else plan
     if reuse:
-        plan = reusing.on_kept(plan, reuse, given, owned)
+        plan = reusing.on_kept(plan, reuse, given, owned, lambda made, some: override(made, some, owned))
     plan = resolve(plan)
     if dry_run:
         lifecycle.check(plan, keep=keep, reuse=reuse)

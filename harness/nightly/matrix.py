@@ -74,15 +74,13 @@ class Cell:
             for second in words[i + 1 :]:
                 yield first, second
 
-    def args(self, *, reused: bool) -> list[str]:
-        """Options of `harness run`. `reused`: those that say what a cluster is were said when it was made."""
+    def args(self) -> list[str]:
+        """Options of `harness run`."""
         found = ["--workload", self.workload, "--nemesis", self.nemesis]
         found += ["--client", self.client] if self.client else []
-        if not reused:
-            found += ["--topology", self.topology, "--version", self.version]
-            found += ["--profile", self.profile] if self.profile else []
-            found += shlex.split(self.options)
-        return found
+        found += ["--topology", self.topology, "--version", self.version]
+        found += ["--profile", self.profile] if self.profile else []
+        return found + shlex.split(self.options)
 
 
 @dataclass(frozen=True)

@@ -106,12 +106,12 @@ def _run(cell: Cell, cluster: SharedCluster, store: Path, options: Sequence[str]
     with), on a new one.
     """
     if not shares(cell):
-        return run_child([*cell.args(reused=False), *options], store)
+        return run_child([*cell.args(), *options], store)
     reused = bool(cluster.run_id)
-    run = run_child([*cell.args(reused=reused), *options, *cluster.options()], store)
+    run = run_child([*cell.args(), *options, *cluster.options()], store)
     if reused and run.folder is None and run.stopped is None:
         cluster.remove()
-        run = run_child([*cell.args(reused=False), *options, *cluster.options()], store)
+        run = run_child([*cell.args(), *options, *cluster.options()], store)
     return run
 
 

@@ -7,20 +7,29 @@ them from the run that created it.
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
 from harness.api import Workload
 from harness.parts import registry
+from harness.parts.resolve import resolve
 from harness.plan.plan import Plan, PlanError
 from infra.machines import kept
 from infra.options import OptionSpec
 from infra.systems.api import TOPOLOGIES
 
-_DECIDED: Final = frozenset(
-    {"topology", "profile", "version", "server_jars", "jvm_options", "mends", "settings", "cluster", "nodes"}
-)
+_DECIDED: Final = {
+    "topology": "--topology",
+    "profile": "--profile",
+    "version": "--version",
+    "server_jars": "--server-jars",
+    "jvm_options": "--jvm-option",
+    "mends": "--mend",
+    "settings": "--set",
+    "cluster": "--cluster",
+    "nodes": "--nodes",
+}
 """Options that say what a cluster is; those of topologies and backends do, too."""
 
 
@@ -29,21 +38,29 @@ def on_kept(
     run_id: str,
     given: Mapping[str, Any],
     owned: Mapping[str, tuple[OptionSpec, Sequence[str]]],
+    override: Callable[[Plan, Mapping[str, Any]], Plan],
 ) -> Plan:
     """The plan with machines and servers of the kept cluster. Raises PlanError where an option that was given asks for
-    others, InfraError where there is no such cluster.
+    others, InfraError where there is no such cluster. override: a plan with some of the options that were given.
     """
-    requested = [f"--{option.replace('_', '-')}" for option in given if option in _DECIDED]
-    requested += [
-        spec.flag
+    flags = {option: _DECIDED[option] for option in given if option in _DECIDED} | {
+        f"of_{name}": spec.flag
         for name, (spec, groups) in owned.items()
         if f"of_{name}" in given and set(groups) & {TOPOLOGIES, registry.CLUSTERS}
-    ]
-    if requested:
-        raise PlanError(f"--reuse {run_id}: {', '.join(requested)} was set when that cluster was created; leave it out")
+    }
     record = kept.known(run_id)
     made = Plan.from_dict(tomllib.loads(record.note), f"the kept cluster {run_id}")
-    return replace(plan, cluster=replace(made.cluster, backend=record.backend), server=made.server)
+    made = replace(made, cluster=replace(made.cluster, backend=record.backend))
+    others = [flag for option, flag in flags.items() if not _has(made, override(made, {option: given[option]}))]
+    if others:
+        raise PlanError(f"--reuse {run_id}: {', '.join(others)} was set otherwise when that cluster was created")
+    return replace(plan, cluster=made.cluster, server=made.server)
+
+
+def _has(made: Plan, wanted: Plan) -> bool:
+    # What was noted is resolved: mends are single ids there, whatever way they were named.
+    wanted = resolve(wanted)
+    return (made.cluster, made.server) == (wanted.cluster, wanted.server)
 
 
 def check(plan: Plan, workload: Workload) -> None:

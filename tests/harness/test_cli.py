@@ -55,10 +55,6 @@ def harness(capsys: pytest.CaptureFixture[str], *argv: str) -> tuple[int, str, s
             ["run", "--workload", "register", "--keep"],
             "'register' needs a new cluster; leave --keep and --reuse",
         ),
-        (
-            ["run", "--reuse", "h1", "--version", "5.4.0"],
-            "--reuse h1: --version was set when that cluster was created",
-        ),
         (["run", "--brokers", "9"], "brokers is 9; 1 to 5"),
         (["run", "--set", "heartbeat"], "KEY=VALUE is right"),
         (["run", "--plan", "missing.toml"], "missing.toml: cannot be read"),
@@ -144,7 +140,8 @@ def test_a_run_on_a_kept_cluster_is_a_run_on_what_it_was_made_for(
     monkeypatch.setenv("HARNESS_CACHE", str(tmp_path))
     code, _, err = harness(capsys, "run", "--workload", "log", "--reuse", "h1")
     assert (code, err) == (3, "harness: no kept cluster 'h1'; there are: none (harness run --keep leaves one)\n")
-    made = resolve(Plan(workload="log", server=ServerPlan(version="5.3.3", settings={"broker.a": "1"})))
+    server = ServerPlan(version="5.3.3", settings={"broker.a": "1"}, mends=("7,8",))
+    made = resolve(Plan(workload="log", server=server))
     kept.save(kept.Kept.of("docker", "h1", {}, new_cluster_keys([]), {}, made.to_toml()))
     code, out, err = harness(capsys, "run", "--workload", "queue", "--dry-run", "--reuse", "h1", "--nemesis", "bridge")
     assert code == 0, err
@@ -152,6 +149,17 @@ def test_a_run_on_a_kept_cluster_is_a_run_on_what_it_was_made_for(
     plan = Plan.read(tmp_path / "plan.toml")
     assert plan.server == made.server
     assert (plan.cluster.backend, plan.workload, plan.nemeses[0].fault) == ("docker", "queue", "bridge")
+    same = ["--topology", "controller", "--version", "5.3.3", "--set", "broker.a=1", "--mend", "7,8"]
+    same += ["--controller-type", "dledger", "--rate", "70"]
+    code, out, err = harness(capsys, "run", "--dry-run", "--reuse", "h1", *same)
+    assert code == 0, err
+    (tmp_path / "plan.toml").write_text(out)
+    plan = Plan.read(tmp_path / "plan.toml")
+    assert (plan.server, plan.rate) == (made.server, 70)
+    others = ["--version", "5.4.0", "--controller-type", "jraft", "--nodes", "3", "--set", "broker.a=2"]
+    code, _, err = harness(capsys, "run", "--dry-run", "--reuse", "h1", "--topology", "controller", *others)
+    assert code == 64
+    assert "h1: --version, --nodes, --set, --controller-type was set otherwise when that cluster was created" in err
 
 
 def test_what_a_plan_leaves_open_is_resolve(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
