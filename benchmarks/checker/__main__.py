@@ -30,7 +30,7 @@ from statistics import median
 
 import numpy as np
 
-from benchmarks.checker.alone import lines, told
+from benchmarks.checker.alone import describe, lines
 from benchmarks.checker.families import Family, Stores, families, logs, stores
 from benchmarks.checker.memory import forget_peak, peak_mib
 from benchmarks.checker.yardstick import Yardstick, build, of_register, of_store
@@ -215,7 +215,7 @@ def main() -> int:
         print(f"{'alone':62} {'ours ms':>9} {'bar':>10} {'min':>8} {'median':>8} {'max':>8} {'MiB':>6} {'wall ms':>9}")
         real = [] if given.histories is None else logs(given.histories, "etcd_*.log")
         for line in lines(given.whole, Path(folder), real, given.only):
-            print(told(line), flush=True)
+            print(describe(line), flush=True)
     print(f"{table.worth} histories took Porcupine over a millisecond; on {len(table.slower)} of them we are slower")
     print("\n".join(table.slower))
     return 0 if table.agreed else 1

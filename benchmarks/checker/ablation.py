@@ -111,7 +111,7 @@ def run(chosen: Sequence[Case], portfolio: Sequence[Stage]) -> Run:
     return Run(verdict, work, seconds)
 
 
-def told(name: str, chosen: Sequence[Case], whole: Run, other: Run) -> str:
+def describe(name: str, chosen: Sequence[Case], whole: Run, other: Run) -> str:
     """A row of the table. Raises AssertionError where the two runs contradict each other."""
     both = [i for i in range(len(chosen)) if whole.decided(i) and other.decided(i)]
     for i in both:
@@ -144,10 +144,10 @@ def main() -> int:
         print("| without | lost | gained | steps | ms | which |\n|---|---|---|---|---|---|")
         for search in dict.fromkeys(stage.search for stage in PORTFOLIO):
             rest = [stage for stage in PORTFOLIO if stage.search != search]
-            print(told(search, chosen, whole, run(chosen, rest)), flush=True)
+            print(describe(search, chosen, whole, run(chosen, rest)), flush=True)
         for number, stage in enumerate(PORTFOLIO):
             rest = [*PORTFOLIO[:number], *PORTFOLIO[number + 1 :]]
-            print(told(f"row {number + 1} ({stage.search})", chosen, whole, run(chosen, rest)), flush=True)
+            print(describe(f"row {number + 1} ({stage.search})", chosen, whole, run(chosen, rest)), flush=True)
     return 0
 
 

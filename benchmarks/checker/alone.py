@@ -54,7 +54,7 @@ class Line:
     run: Run
 
 
-def told(line: Line) -> str:
+def describe(line: Line) -> str:
     """name, fastest ms, bar ms, ratios to the bar (minimum, median, maximum), MiB at most resident in this process, and
     the fastest ms by the clock on the wall, which is that of the machine and all that goes on there.
     """

@@ -87,7 +87,7 @@ def options_together(rng: Random, folder: Path) -> Case:
             ["--cluster", "ssh", "--node", "h1", "--disposable", "--nodes", "3"],
             ["--workload", "register", "--keep"],
             ["--workload", "register", "--snapshot", "--read-mode", "quick"],
-            ["--reuse", "h1", "--version", "5.4.0"],
+            ["--workload", "register", "--consume", "pop"],
             ["--interval", "5", "--duration", "5"],
             ["--time-limit", "30d"],
             ["--time-limit", "29h", "--interval", "0.002", "--duration", "0.001"],

@@ -285,7 +285,7 @@ def test_a_transaction_is_opened_asked_about_and_ended() -> None:
             done.append(await client.invoke(op("end", half=done[0].extra["half"], **{"as": "commit"})))
             assert {frame.code for frame in first.requests} == {34, 310, 37}, "heartbeats reach everybody"
             await client.close()
-            assert not client.asked._tasks
+            assert client.asked._heartbeats is None
 
     run(test)
     assert [(c.type, c.value, c.extra.get("node")) for c in done] == [
