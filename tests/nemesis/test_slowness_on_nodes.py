@@ -188,8 +188,11 @@ def test_children_that_are_born_meanwhile_come_back_too(busy: Deployment) -> Non
     injection, lease = struck(SlowNode(), busy, "broker")
     node.run(["touch", "/root/go"])
     host = busy.cluster.host("n1")
-    assert eventually(lambda: len(control_groups.counters(host, group_of(injection)).processes) > 1, 10)
-    child = int(node.run(["pgrep", "-x", "-f", "sleep 500"]).text)
+    # A child of the shell may be one that has not become `sleep 500` yet.
+    born = ["pgrep", "-x", "-f", "sleep 500"]
+    assert eventually(lambda: node.run(born, check=False).code == 0, 10)
+    child = int(node.run(born).text)
+    assert len(control_groups.counters(host, group_of(injection)).processes) > 1
     lease.heal()
     back = control_groups.group_for(host, "cpu", [parent.pid, child], "other")
     assert set(back.returns.values()) == {group_of(injection).origin}
