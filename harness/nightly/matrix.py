@@ -3,12 +3,12 @@
     time_limit = "60s"
 
     [[cells]]
-    workload = ["log", "queue"]
+    workload = ["log", "queue consume=pop"]
     version = ["5.5.0", "5.3.3"]
     nemesis = ["hammer-time", "power-failure target=all"]
     options = "--rate 500"
 
-A list that is left out is everything that is installed: all workloads, all topologies of a workload, all versions of
+Workloads and faults take their options as `name=value`; `options` are for all runs of the table. A list that is left out is everything that is installed: all workloads, all topologies of a workload, all versions of
 a topology, all faults, all clients of a workload. Only the profile is the strictest one. So a new plug-in is in the
 matrix when it is installed. A combination that cannot be (a fault needs an option, or a role that the topology does
 not have) is left out, and its reason is told.
@@ -31,7 +31,7 @@ from harness.plan.plan import ClusterPlan, Plan, PlanError, ServerPlan
 from harness.plan.table import Table, check
 from harness.run import lifecycle
 from infra.machines.api import SettingsError
-from infra.options import OptionError, suggest
+from infra.options import OptionError, assignments, suggest
 from infra.systems.api import TOPOLOGIES
 from results.reading import read_toml
 
@@ -43,7 +43,7 @@ DEFAULT: Final = Path(__file__).with_name("matrix.toml")
 class Cell:
     """One run of the matrix. Empty: the workload's, or the topology's, own.
 
-    nemesis  as on the command line, with options: `packet-delay delay=50ms`, or none.
+    workload  with options: `queue consume=pop`. nemesis: as on the command line, `packet-delay by=50ms`, or none.
     options  more of `harness run`.
     """
 
@@ -56,9 +56,20 @@ class Cell:
     options: str = ""
 
     @property
+    def owner(self) -> Any:
+        """The class of its workload."""
+        return registry.workload_class(self.workload.split()[0])
+
+    @property
+    def own_options(self) -> dict[str, str]:
+        """Of the workload. Raises OptionError."""
+        name, *words = self.workload.split()
+        return assignments(words, f"workload {name}")
+
+    @property
     def shape(self) -> tuple[str, ...]:
         """Cells of one shape can share a cluster: not with a workload that has its groups arranged otherwise."""
-        alone = [self.workload] if registry.workload_class(self.workload).topology_options else []
+        alone = [self.workload] if self.owner.topology_options else []
         return self.topology, self.version, self.profile, self.client, self.options, *alone
 
     @property
@@ -76,7 +87,13 @@ class Cell:
 
     def args(self) -> list[str]:
         """Options of `harness run`."""
-        found = ["--workload", self.workload, "--nemesis", self.nemesis]
+        found = ["--workload", self.workload.split()[0], "--nemesis", self.nemesis]
+        for name, value in self.own_options.items():
+            spec = registry.options_by_name(self.owner)[name]
+            if spec.kind is bool:
+                found.append(spec.flag if value == "true" else f"--no-{spec.flag[2:]}")
+            else:
+                found += [spec.flag, value]
         found += ["--client", self.client] if self.client else []
         found += ["--topology", self.topology, "--version", self.version]
         found += ["--profile", self.profile] if self.profile else []
@@ -132,14 +149,19 @@ def read_matrix(path: Path = DEFAULT) -> Matrix:
 
 def _product(entry: Table) -> Iterator[Cell]:
     """All combinations of a `[[cells]]` table, the impossible ones included."""
-    workloads = _names(entry, "workload", registry.WORKLOADS)
+    workloads = _names(entry, "workload", registry.WORKLOADS)  # with their options
     topologies = _names(entry, "topology", TOPOLOGIES)
     nemeses = list(entry.strings("nemesis")) or [*_faults(), "none"]
     given = {key: list(entry.strings(key)) for key in ("version", "profile", "client")}
     options = entry.get("options", str, "")
     entry.reject_unknown()
     for workload in workloads:
-        owner = registry.workload_class(workload)
+        name, *words = workload.split()
+        owner: Any = registry.workload_class(name)
+        try:
+            registry.options_of(owner, assignments(words, entry.where), entry.where, f"the workload {name!r}")
+        except OptionError as problem:
+            raise PlanError(str(problem)) from None
         clients = [c for c in owner.clients if not given["client"] or c in given["client"]] or [""]
         for topology in (t for t in owner.topologies if t in topologies):
             versions = [v for v in _versions(topology) if not given["version"] or v in given["version"]]
@@ -153,7 +175,7 @@ def _names(entry: Table, key: str, group: str) -> list[str]:
     """The names that a table gives, or all. Raises PlanError for one that there is not."""
     known = [name for name in registry.names(group) if registry.find(group, name).name == name]
     named = list(entry.strings(key)) or known
-    for name in named:
+    for name in (words.split()[0] if words.split() else "" for words in named):
         if name not in known:
             raise PlanError(f"{entry.where}: {entry.prefix}no {key} {name!r}{suggest(name, known)}")
     return named
@@ -173,8 +195,9 @@ def _why_not(cell: Cell) -> str | None:
     """Why a combination cannot be, or None. Nothing is started."""
     try:
         plan = Plan(
-            workload=cell.workload,
+            workload=cell.workload.split()[0],
             client=cell.client or None,
+            options=cell.own_options,
             cluster=ClusterPlan(),
             server=ServerPlan(topology=cell.topology, version=cell.version, profile=cell.profile or None),
             nemeses=() if cell.nemesis == "none" else named_faults(cell.nemesis),
@@ -187,5 +210,4 @@ def _why_not(cell: Cell) -> str | None:
 
 def shares(cell: Cell) -> bool:
     """Whether its runs can share a cluster with others."""
-    owner: Any = registry.workload_class(cell.workload)
-    return bool(owner.reusable)
+    return bool(cell.owner.reusable)

@@ -74,6 +74,24 @@ def test_lists_are_multiplied_and_what_cannot_be_is_told(tmp_path: Path) -> None
     assert found.impossible == {"nemesis: the nemesis 'config-change' needs the option set": 3}
 
 
+def test_a_workload_has_options_of_its_own_and_shares_a_cluster_with_others(tmp_path: Path) -> None:
+    found = matrix(
+        tmp_path,
+        """
+        [[cells]]
+        workload = ["queue consume=pop", "delay", "queue"]
+        topology = ["slave-acting-master"]
+        version = ["5.4.0"]
+        client = ["remoting"]
+        nemesis = ["none"]
+        """,
+    ).cells
+    assert len({cell.name for cell in found}) == 3
+    assert len({cell.shape for cell in found}) == 1
+    assert found[0].args()[:6] == ["--workload", "queue", "--nemesis", "none", "--consume", "pop"]
+    assert "--consume" not in found[2].args()
+
+
 def test_a_list_that_is_left_out_is_everything(tmp_path: Path) -> None:
     found = matrix(tmp_path, '[[cells]]\nnemesis = ["none"]\nclient = ["remoting"]')
     assert {c.workload for c in found.cells} >= {"log", "queue", "register"}
@@ -88,6 +106,10 @@ def test_a_list_that_is_left_out_is_everything(tmp_path: Path) -> None:
         ("", "at least one [[cells]] table"),
         ('[[cells]]\nworkload = ["lgo"]', "no workload 'lgo'; did you mean 'log'?"),
         ('[[cells]]\ntopology = ["raft"]', "no topology 'raft'"),
+        ('[[cells]]\nworkload = ["queue consume=pip"]', "consume is 'pip'; pull or pop is right"),
+        ('[[cells]]\nworkload = ["queue consum=pop"]', "did you mean 'consume'"),
+        ('[[cells]]\nworkload = ["queue pop"]', "'pop'"),
+        ('[[cells]]\nworkload = [""]', "no workload ''"),
         ('[[cells]]\nversion = ["4.9"]', "at least one [[cells]] table"),
         ('[[cells]]\nnemeses = ["none"]', "unknown key 'nemeses'; did you mean 'nemesis'?"),
         ('[[cells]]\nnemesis = "none"', "a list of strings is right"),
