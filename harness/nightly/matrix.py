@@ -8,10 +8,11 @@
     nemesis = ["hammer-time", "power-failure target=all"]
     options = "--rate 500"
 
-Workloads and faults take their options as `name=value`; `options` are for all runs of the table. A list that is left out is everything that is installed: all workloads, all topologies of a workload, all versions of
-a topology, all faults, all clients of a workload. Only the profile is the strictest one. So a new plug-in is in the
-matrix when it is installed. A combination that cannot be (a fault needs an option, or a role that the topology does
-not have) is left out, and its reason is told.
+Workloads and faults take their options as `name=value`; `options` are for all runs of the table. A list that is left
+out is everything that is installed: all workloads, all topologies of a workload, all versions of a topology, all
+faults, all clients of a workload. Only the profile is the strictest one. So a new plug-in is in the matrix when it is
+installed. A combination that cannot be (a fault needs an option, or a role that the topology does not have) is left
+out, and its reason is told.
 """
 
 from __future__ import annotations

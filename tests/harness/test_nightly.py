@@ -245,6 +245,13 @@ def test_known_findings_explain_their_anomalies_and_what_they_bring() -> None:
     )
 
 
+def test_a_finding_explains_nothing_on_servers_in_which_it_is_mended() -> None:
+    judgement = Judgement([CheckResult("log", Verdict.INVALID, "so", [Anomaly("lost", "so")])])
+    for mends, sorted_as in (([], ([5], [])), (["6"], ([5], [])), (["5"], ([], ["lost"]))):
+        record = replace(run_of("5.5.0"), plan={"server": {"mends": mends}})
+        assert night.sort_anomalies(record, judgement, [finding(5, "lost")], "controller") == sorted_as
+
+
 def test_what_is_permitted_or_doubtful_is_no_news() -> None:
     anomalies = [Anomaly("lost", "so", legal="ASYNC_FLUSH"), Anomaly("unavailable", "so", doubt="no processor")]
     judgement = Judgement([CheckResult("log", Verdict.UNKNOWN, "so", anomalies)])

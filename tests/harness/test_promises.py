@@ -1,0 +1,101 @@
+"""Promises of a document, counted in runs."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.findings import promises
+from harness.findings.promises import Promise, Tally, broken, read_promises, table, tallies
+from harness.parts import registry
+from results.deployment import DeploymentRecord, ServerRecord
+from results.history import History
+from results.op import Op
+from results.record import RunRecord
+from results.verdict import Anomaly, CheckResult, Judgement, Verdict
+
+ROOT = Path(__file__).parents[2]
+APPEARS = Promise("D1", "an acknowledged message appears", "delay", ["delayed-lost"])
+
+
+def run(**plan: Any) -> RunRecord:
+    ops = [Op(0, 0, 1, "invoke", "delay", None), Op(1, 1, 1, "ok", "delay", None)]
+    server = ServerRecord("n1", "broker", version="5.4.0")
+    full = {"workload": "delay", "server": {"topology": "controller"}, **plan}
+    return RunRecord(History(ops), plan=full, deployment=DeploymentRecord("controller", servers=(server,)))
+
+
+def judged(*anomalies: Anomaly, stats: Verdict = Verdict.VALID) -> Judgement:
+    return Judgement(
+        [CheckResult("delays", Verdict.VALID, "so", list(anomalies)), CheckResult("stats", stats, "so many ops")]
+    )
+
+
+def test_what_breaks_a_promise_and_what_cannot_judge_it() -> None:
+    assert broken(APPEARS, run(), judged()) == set()
+    assert broken(APPEARS, run(), judged(Anomaly("delayed-lost", "so"))) == {"delayed-lost"}
+    assert broken(APPEARS, run(), judged(Anomaly("delayed-lost", "so", legal="ASYNC_FLUSH"))) == set()
+    assert broken(APPEARS, run(), judged(Anomaly("delayed-lost", "so", doubt="no processor"))) is None
+    assert broken(APPEARS, run(), judged(Anomaly("delivered-again", "so"))) == set()
+    assert broken(APPEARS, run(), judged(stats=Verdict.UNKNOWN)) is None
+    # What was seen counts, however little was tried.
+    assert broken(APPEARS, run(), judged(Anomaly("delayed-lost", "so"), stats=Verdict.UNKNOWN)) == {"delayed-lost"}
+
+
+def test_a_run_without_the_ops_that_a_promise_needs_does_not_count() -> None:
+    recalled = Promise("D5", "a recalled one never appears", "delay", ["recalled-delivered"], needs=["recall"])
+    assert broken(recalled, run(), judged()) is None
+    assert broken(Promise("D1", "", "delay", [], needs=["delay"]), run(), judged()) == set()
+
+
+def test_runs_are_counted_by_version_topology_and_faults() -> None:
+    kill = {"nemesis": [{"fault": "kill-random-processes"}]}
+    runs = [
+        (run(), judged()),
+        (run(**kill), judged(Anomaly("delayed-lost", "so"))),
+        (run(**kill), judged()),
+        (run(strike=[{"fault": "bridge"}]), judged()),
+        (run(workload="log"), judged()),
+    ]
+    found = tallies([APPEARS], runs)
+    assert {name: (t.held, t.runs) for name, t in found["D1"].items()} == {
+        "5.4.0 controller quiet": (1, 1),
+        "5.4.0 controller kill-random-processes": (1, 2),
+        "5.4.0 controller bridge": (1, 1),
+    }
+    *_, row = table([APPEARS], found)
+    assert row.endswith("| 1 of 1 | 1 of 2 | 1 of 1 |")
+
+
+def test_a_cell_names_what_broke_a_promise_where_it_has_several_anomalies() -> None:
+    tally = Tally()
+    for names in (["a"], ["a", "b"], []):
+        tally.add(names)
+    (*_, row) = table([APPEARS], {"D1": {"x": tally}})
+    assert row.endswith("| 1 of 3 (a in 2, b in 1) |")
+
+
+@pytest.mark.parametrize("path", sorted(promises.FOLDER.glob("*.toml")), ids=lambda path: path.stem)
+def test_promises_name_workloads_and_anomalies_that_there_are(path: Path) -> None:
+    chapters = set(re.findall(r"^#+ `?([a-z-]+)`?$", (ROOT / "docs/anomalies.md").read_text(), re.MULTILINE))
+    found = read_promises(path)
+    assert len({promise.id for promise in found}) == len(found) > 0
+    for promise in found:
+        assert promise.text
+        assert promise.anomalies
+        assert promise.workload in registry.names(registry.WORKLOADS)
+        assert set(promise.anomalies) <= chapters
+
+
+def test_bad_input_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    wrong = tmp_path / "wrong.toml"
+    wrong.write_text('[[promise]]\nid = "D1"\nanomaly = ["lost"]')
+    assert promises.main([str(wrong), str(tmp_path)]) == 2
+    assert "anomaly" in capsys.readouterr().err
+    assert promises.main(["rip-33", str(tmp_path)]) == 2
+    assert "rip-33" in capsys.readouterr().err
+    assert promises.main([]) == 2
+    assert "rip-32" in capsys.readouterr().out
