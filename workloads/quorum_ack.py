@@ -20,7 +20,7 @@ from typing import Any, ClassVar, Final, NamedTuple
 import harness.generator as gen
 from checkers.api import Checker
 from checkers.quorum import QuorumAck
-from checkers.quorum_rules import SETTINGS
+from checkers.quorum.rules import SETTINGS
 from harness.api import Client, Completion, RunContext
 from harness.generator import Generator, Invocation
 from harness.plan.plan import Plan, PlanError

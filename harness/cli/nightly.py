@@ -18,6 +18,7 @@ from harness.plan.plan import PlanError
 @click.argument("matrix_file", required=False, type=click.Path(path_type=Path), metavar="[MATRIX.toml]")
 @click.option("--hours", type=click.FloatRange(0, min_open=True), default=8.0, show_default=True, help="Time budget.")
 @click.option("--runs", type=click.IntRange(1), help="End after so many runs.")
+@click.option("--once", is_flag=True, help="Run each cell once, and end: a suite. What ran before does not matter.")
 @click.option("--part", metavar="I/N", help="Only the I-th of N parts of the matrix: N machines share a night.")
 @click.option("--option", "options", multiple=True, metavar="OPTION", help='Option for the runs: "--cluster local".')
 @click.option("--dry-run", is_flag=True, help="Print the cells in their order, and what cannot be; start nothing.")
@@ -44,6 +45,7 @@ def nightly(
     matrix_file: Path | None,
     hours: float,
     runs: int | None,
+    once: bool,
     part: str | None,
     options: tuple[str, ...],
     dry_run: bool,
@@ -61,6 +63,7 @@ def nightly(
     \b
     harness nightly --hours 8
     harness nightly my-matrix.toml --runs 20 --option "--cluster local"
+    harness nightly examples/suites/quorum-ack.toml --once
     """
     from harness.findings import record
     from harness.nightly import ledger, matrix, night
@@ -72,7 +75,10 @@ def nightly(
     if part is not None:
         found = found.part(*_part(part))
     if dry_run:
-        terminal.say_all(ledger.in_order(found.cells, ledger.read_ledger(store), Random(0)))
+        if once:
+            terminal.say_all(cell.name for batch in ledger.by_shape(found.cells) for cell in batch)
+        else:
+            terminal.say_all(ledger.in_order(found.cells, ledger.read_ledger(store), Random(0)))
         terminal.say_all(f"not in the matrix: {count} combinations: {why}" for why, count in found.impossible.items())
         return
     began = time.monotonic()
@@ -87,6 +93,7 @@ def nightly(
             result,
             until=began + hours * 3600,
             most=runs,
+            once=once,
             extra=[word for text in options for word in shlex.split(text)],
         )
     finally:

@@ -109,6 +109,14 @@ def next_batch(cells: Iterable[Cell], ledger: Sequence[Entry], rng: Random, now:
     return chosen
 
 
+def by_shape(cells: Sequence[Cell]) -> Iterator[list[Cell]]:
+    """All cells, those of one shape together, in their order."""
+    shapes: dict[tuple[str, ...], list[Cell]] = {}
+    for cell in cells:
+        shapes.setdefault(cell.shape, []).append(cell)
+    yield from shapes.values()
+
+
 def in_order(cells: Sequence[Cell], ledger: Sequence[Entry], rng: Random) -> Iterator[str]:
     """The names of all cells, in the order in which nights would run them."""
     seen, now = list(ledger), datetime.now()

@@ -13,14 +13,21 @@ out is everything that is installed: all workloads, all topologies of a workload
 faults, all clients of a workload. Only the profile is the strictest one. So a new plug-in is in the matrix when it is
 installed. A combination that cannot be (a fault needs an option, or a role that the topology does not have) is left
 out, and its reason is told.
+
+    [[cells]]
+    plan = ["plans/downgrade.toml"]
+    version = ["5.3.3", "5.4.0"]
+
+With a plan (its path is relative to the matrix), a list that is left out is what the plan says.
 """
 
 from __future__ import annotations
 
 import shlex
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from itertools import product
 from pathlib import Path
 from typing import Any, Final
@@ -28,6 +35,7 @@ from typing import Any, Final
 from harness.parts import registry
 from harness.parts.named import named_faults
 from harness.parts.resolve import resolve
+from harness.parts.reuse import of_cluster
 from harness.plan.plan import ClusterPlan, Plan, PlanError, ServerPlan
 from harness.plan.table import Table, check
 from harness.run import lifecycle
@@ -44,8 +52,10 @@ DEFAULT: Final = Path(__file__).with_name("matrix.toml")
 class Cell:
     """One run of the matrix. Empty: the workload's, or the topology's, own.
 
-    workload  with options: `queue consume=pop`. nemesis: as on the command line, `packet-delay by=50ms`, or none.
+    workload  with options: `queue consume=pop`.
+    nemesis  as on the command line, with options: `packet-delay by=50ms`, or none; empty: as in the plan.
     options  more of `harness run`.
+    plan     file of the plan that the rest is put over; empty: there is none.
     """
 
     workload: str
@@ -55,6 +65,7 @@ class Cell:
     client: str
     nemesis: str
     options: str = ""
+    plan: str = ""
 
     @property
     def owner(self) -> Any:
@@ -69,14 +80,19 @@ class Cell:
 
     @property
     def shape(self) -> tuple[str, ...]:
-        """Cells of one shape can share a cluster: not with a workload that has its groups arranged otherwise."""
-        alone = [self.workload] if self.owner.topology_options else []
-        return self.topology, self.version, self.profile, self.client, self.options, *alone
+        """Cells of one shape can share a cluster: not with a workload that has its groups arranged otherwise. Options
+        of workloads are no part of it: they change servers while these run, or not at all.
+        """
+        alone = [self.workload.split()[0]] if self.owner.topology_options else []
+        options = of_cluster(shlex.split(self.options))
+        servers = [_servers(self.plan)] if self.plan else []
+        return self.topology, self.version, self.profile, self.client, *options, *servers, *alone
 
     @property
     def name(self) -> str:
         """Unique in a matrix, and the same every night."""
-        words = (self.workload, self.topology, self.version, self.profile, self.client, self.nemesis, self.options)
+        words = [self.workload, self.topology, self.version, self.profile, self.client, self.nemesis, self.options]
+        words.append(Path(self.plan).stem)
         return " / ".join(word for word in words if word)
 
     def pairs(self) -> Iterator[tuple[tuple[int, str], tuple[int, str]]]:
@@ -88,7 +104,9 @@ class Cell:
 
     def args(self) -> list[str]:
         """Options of `harness run`."""
-        found = ["--workload", self.workload.split()[0], "--nemesis", self.nemesis]
+        found = ["--plan", self.plan] if self.plan else []
+        found += ["--workload", self.workload.split()[0]]
+        found += ["--nemesis", self.nemesis] if self.nemesis else []
         for name, value in self.own_options.items():
             spec = registry.options_by_name(self.owner)[name]
             if spec.kind is bool:
@@ -130,11 +148,11 @@ def read_matrix(path: Path = DEFAULT) -> Matrix:
     known: dict[Cell, str | None] = {}
     impossible: dict[str, int] = {}
     for entry in table.tables("cells"):
-        for cell in _product(entry):
+        for cell in _product(entry, path.parent):
             # Whether a fault can be does not depend on the version, nor a version on the fault.
             why = None
             for key, tried in (
-                (replace(cell, nemesis=""), replace(cell, nemesis="none")),
+                (replace(cell, nemesis="", plan=""), replace(cell, nemesis="none")),
                 (replace(cell, version=""), cell),
             ):
                 if why is None:
@@ -148,15 +166,40 @@ def read_matrix(path: Path = DEFAULT) -> Matrix:
     return Matrix(list(found.values()), time_limit, impossible)
 
 
-def _product(entry: Table) -> Iterator[Cell]:
-    """All combinations of a `[[cells]]` table, the impossible ones included."""
-    workloads = _names(entry, "workload", registry.WORKLOADS)  # with their options
-    topologies = _names(entry, "topology", TOPOLOGIES)
-    nemeses = list(entry.strings("nemesis")) or [*_faults(), "none"]
-    given = {key: list(entry.strings(key)) for key in ("version", "profile", "client")}
+@cache
+def _servers(plan: str) -> str:
+    """What a plan says of its servers besides topology, version and profile."""
+    return str(replace(Plan.read(Path(plan)).server, topology=None, version=None, profile=None))
+
+
+def _product(entry: Table, folder: Path) -> Iterator[Cell]:
+    """All combinations of a `[[cells]]` table, the impossible ones included. folder: paths of plans begin there."""
+    plans = [str(folder / name) for name in entry.strings("plan")] or [""]
+    known = {
+        key: list(entry.strings(key)) for key in ("workload", "topology", "version", "profile", "client", "nemesis")
+    }
     options = entry.get("options", str, "")
     entry.reject_unknown()
-    for workload in workloads:
+    for plan in plans:
+        yield from _of_plan(entry, plan, {**known, **_said(plan, known)} if plan else known, options)
+
+
+def _said(path: str, given: Mapping[str, list[str]]) -> dict[str, list[str]]:
+    """What a plan says of that which is not given."""
+    plan = Plan.read(Path(path))
+    said = {
+        "workload": plan.workload,
+        "topology": plan.server.topology,
+        "version": plan.server.version,
+        "profile": plan.server.profile,
+        "client": plan.client,
+    }
+    return {key: [value] for key, value in said.items() if value is not None and not given[key]}
+
+
+def _of_plan(entry: Table, plan: str, given: Mapping[str, list[str]], options: str) -> Iterator[Cell]:
+    nemeses = given["nemesis"] or ([""] if plan else [*_faults(), "none"])
+    for workload in _names(entry, "workload", given["workload"], registry.WORKLOADS):
         name, *words = workload.split()
         owner: Any = registry.workload_class(name)
         try:
@@ -164,18 +207,19 @@ def _product(entry: Table) -> Iterator[Cell]:
         except OptionError as problem:
             raise PlanError(str(problem)) from None
         clients = [c for c in owner.clients if not given["client"] or c in given["client"]] or [""]
-        for topology in (t for t in owner.topologies if t in topologies):
+        named = _names(entry, "topology", given["topology"], TOPOLOGIES)
+        for topology in (t for t in owner.topologies if t in named):
             versions = [v for v in _versions(topology) if not given["version"] or v in given["version"]]
             known = registry.topology_class(topology).profiles
             profiles = [p for p in known if p in given["profile"]] or list(known[:1]) or [""]
             for version, profile, client, nemesis in product(versions, profiles, clients, nemeses):
-                yield Cell(workload, topology, version, profile, client, nemesis, options)
+                yield Cell(workload, topology, version, profile, client, nemesis, options, plan)
 
 
-def _names(entry: Table, key: str, group: str) -> list[str]:
+def _names(entry: Table, key: str, given: Sequence[str], group: str) -> Sequence[str]:
     """The names that a table gives, or all. Raises PlanError for one that there is not."""
     known = [name for name in registry.names(group) if registry.find(group, name).name == name]
-    named = list(entry.strings(key)) or known
+    named = given or known
     for name in (words.split()[0] if words.split() else "" for words in named):
         if name not in known:
             raise PlanError(f"{entry.where}: {entry.prefix}no {key} {name!r}{suggest(name, known)}")
@@ -195,14 +239,18 @@ def _versions(topology: str) -> list[str]:
 def _why_not(cell: Cell) -> str | None:
     """Why a combination cannot be, or None. Nothing is started."""
     try:
-        plan = Plan(
+        base = Plan.read(Path(cell.plan)) if cell.plan else Plan()
+        plan = replace(
+            base,
             workload=cell.workload.split()[0],
             client=cell.client or None,
-            options=cell.own_options,
+            options={**base.options, **cell.own_options},
             cluster=ClusterPlan(),
             server=ServerPlan(topology=cell.topology, version=cell.version, profile=cell.profile or None),
-            nemeses=() if cell.nemesis == "none" else named_faults(cell.nemesis),
         )
+        if cell.nemesis:
+            faults = () if cell.nemesis == "none" else named_faults(cell.nemesis)
+            plan = replace(plan, nemeses=faults, strikes=())
         lifecycle.check(resolve(plan))
     except (OptionError, SettingsError) as problem:
         return str(problem)

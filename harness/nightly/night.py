@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
@@ -13,7 +13,7 @@ from typing import Final
 from harness.check.judging import judge_stored
 from harness.findings.record import Finding
 from harness.findings.signature import Sight
-from harness.nightly.ledger import Entry, append, code_digest, next_batch, read_ledger
+from harness.nightly.ledger import Entry, append, by_shape, code_digest, next_batch, read_ledger
 from harness.nightly.matrix import Cell, Matrix, shares
 from harness.series.child import ChildRun, run_child
 from harness.series.shared import SharedCluster
@@ -59,13 +59,15 @@ def run_night(
     *,
     until: float,
     most: int | None = None,
+    once: bool = False,
     extra: Sequence[str] = (),
 ) -> None:
     """Run cells until a time (`time.monotonic`) or a number of runs. The ledger in the store tells what ran before.
 
+    once   each cell one time, those of one shape one after the other, whatever ran before.
     night  gets the runs as they end. extra: options for every run. Raises `signals.Stopped` after a stop signal.
     """
-    rng, broken = Random(), 0
+    broken = 0
 
     def over() -> str:
         if time.monotonic() >= until:
@@ -74,8 +76,9 @@ def run_night(
             return f"{most} runs"
         return f"{broken} runs in a row had no history: {night.entries[-1].why}" if broken >= _GAVE_UP else ""
 
-    while not over():
-        batch = next_batch(matrix.cells, read_ledger(store), rng, datetime.now())
+    for batch in by_shape(matrix.cells) if once else _by_need(matrix.cells, store):
+        if over():
+            break
         with SharedCluster() as cluster:
             for cell in batch:
                 if over():
@@ -90,7 +93,14 @@ def run_night(
                 broken = 0 if entry.folder else broken + 1
                 cluster.after(run, sound=entry.verdict == Verdict.VALID.value)
                 say(describe(entry))
-    night.ended = over()
+    night.ended = over() or "every cell has run"
+
+
+def _by_need(cells: Sequence[Cell], store: Path) -> Iterator[list[Cell]]:
+    """The most urgent cells by the ledger, for ever."""
+    rng = Random()
+    while True:
+        yield next_batch(cells, read_ledger(store), rng, datetime.now())
 
 
 def describe(entry: Entry) -> str:

@@ -1,7 +1,8 @@
 """Runs that share a cluster: one keeps it (`--keep`), others use it (`--reuse RUN_ID`).
 
 Topology, versions, settings and machines of a kept cluster are fixed when it is created. A run that reuses it takes
-them from the run that created it.
+them from the run that created it. What its workload's own options ask of the servers is changed while they run, where
+they take it (`infra.systems.rocketmq.topologies.files.LIVE`).
 """
 
 from __future__ import annotations
@@ -73,6 +74,21 @@ def check(plan: Plan, workload: Workload) -> None:
     if backend != "auto" and not registry.backend_class(backend).keeps:
         keeping = [name for name, made in registry.backends() if made.keeps]
         raise PlanError(f"--cluster {backend} cannot keep clusters; --keep is for {' and '.join(keeping)}")
+
+
+def of_cluster(words: Sequence[str]) -> list[str]:
+    """Of options of `harness run`, those that say what the cluster is."""
+    found: list[str] = []
+    here = False
+    for word in words:
+        if word.startswith("--"):
+            flag = word.partition("=")[0].replace("--no-", "--", 1)
+            here = flag in _DECIDED.values() or any(
+                registry.owners_of(flag, group) for group in (TOPOLOGIES, registry.CLUSTERS)
+            )
+        if here:
+            found.append(word)
+    return found
 
 
 def describe(run_id: str) -> str:

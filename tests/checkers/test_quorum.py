@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from checkers.quorum import QuorumAck
-from checkers.quorum_rules import ACTING, CONTROLLED, FIXED, RAFT, Setting, rule_of
+from checkers.quorum.rules import ACTING, CONTROLLED, FIXED, RAFT, Setting, rule_of
 from results.deployment import DeploymentRecord, Traits
 from results.history import History
 from results.op import NEMESIS, Op, OpType

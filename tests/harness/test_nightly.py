@@ -29,6 +29,7 @@ from results.record import RunRecord
 from results.store import RunDir
 from results.verdict import Anomaly, CheckResult, Judgement, Verdict
 
+SUITES = Path(__file__).parents[2] / "examples" / "suites"
 NOW = datetime(2026, 11, 23, 3, 0)
 
 
@@ -130,6 +131,47 @@ def test_options_of_a_cell() -> None:
         *["--client", "remoting", "--topology", "controller", "--version", "5.5.0"],
         *["--profile", "strict", "--rate", "500"],
     ]
+
+
+def test_cells_with_a_plan(tmp_path: Path) -> None:
+    """What the table does not say is as the plan says."""
+    (tmp_path / "plans").mkdir()
+    strike = '[[strike]]\nfault = "hammer-time"\ntarget = "n3"\nat = "6s"\nfor = "5s"\n'
+    server = '[server]\ntopology = "master-slave"\nversion = "5.4.0"\n'
+    (tmp_path / "plans" / "one.toml").write_text(
+        f'workload = "queue"\n{server}[server.options]\nreplicas = 3\n{strike}'
+    )
+    (tmp_path / "plans" / "two.toml").write_text(f'workload = "queue"\n{server}{strike}')
+    text = '[[cells]]\nplan = ["plans/one.toml", "plans/two.toml"]\nclient = ["remoting"]\n'
+    one, two = matrix(tmp_path, text).cells
+    assert one.name == "queue / master-slave / 5.4.0 / strict / remoting / one"
+    assert one.args()[:4] == ["--plan", str(tmp_path / "plans" / "one.toml"), "--workload", "queue"]
+    assert "--nemesis" not in one.args()
+    assert one.shape != two.shape, "their servers are arranged otherwise"
+    more = matrix(tmp_path, text + 'version = ["5.3.3", "5.5.0"]\nnemesis = ["none"]\n')
+    assert {(c.version, c.nemesis, Path(c.plan).stem) for c in more.cells} == {
+        (version, "none", plan) for version in ("5.3.3", "5.5.0") for plan in ("one", "two")
+    }
+    with pytest.raises(PlanError, match=r"three\.toml"):
+        matrix(tmp_path, '[[cells]]\nplan = ["plans/three.toml"]')
+
+
+def test_options_of_a_workload_need_no_cluster_of_their_own() -> None:
+    (cell,) = cells("none")
+    shape = replace(cell, options="--replicas 5").shape
+    assert replace(cell, options="--no-auto --in-sync-replicas=2 --replicas 5 --rate 9").shape == shape
+    assert replace(cell, options="--set broker.a=1 --replicas 5").shape != shape
+    assert replace(cell, options="--replicas 3").shape != shape
+
+
+@pytest.mark.parametrize("suite", sorted(SUITES.glob("*.toml")), ids=lambda path: str(path.stem))
+def test_the_suites_can_be_run(suite: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = read_matrix(suite)
+    assert not found.impossible
+    for cell in found.cells:
+        argv = ["run", *cell.args(), "--cluster", "local", "--dry-run", "--keep"]
+        code = guarded(lambda argv=argv: cli.main(argv, standalone_mode=False))  # type: ignore[misc]
+        assert code == 0, (cell.name, capsys.readouterr().err)
 
 
 def test_parts_share_the_matrix_shape_by_shape() -> None:
@@ -315,6 +357,21 @@ def test_a_night(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert ">NEW<" in page
     assert ">5<" in page
     assert "4 of 4 cells ran" in page
+
+
+def test_a_suite(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each cell once, whatever ran before; those of one shape share a cluster."""
+    scripted = Scripted(tmp_path, monkeypatch, "v" * 9)
+    made = Matrix([*cells("none"), *cells("none", version="5.4.0"), *cells("bridge", "hammer-time")])
+    for cell in made.cells[:2]:
+        ledger.append(tmp_path, ran(cell))
+    result = night.Night()
+    night.run_night(made, [], tmp_path, print, result, until=float("inf"), once=True)
+    assert [entry.cell for entry in result.entries] == [
+        cell.name for cell in (made.cells[0], *made.cells[2:], made.cells[1])
+    ]
+    assert ["--reuse" in c for c in scripted.commands] == [False, True, True, False]
+    assert result.ended == "every cell has run"
 
 
 def test_a_fault_that_a_kept_cluster_does_not_have_gets_a_new_one(

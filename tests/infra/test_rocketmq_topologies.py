@@ -19,6 +19,7 @@ from infra.systems.api import REPLICATION, Launch, LaunchRule, Server, ServerSet
 from infra.systems.java import user_lib
 from infra.systems.maven import read_lock
 from infra.systems.rocketmq.servers import artifacts
+from infra.systems.rocketmq.topologies import base
 from infra.systems.rocketmq.topologies.acting_master import ActingMasterTopology
 from infra.systems.rocketmq.topologies.base import RocketmqTopology
 from infra.systems.rocketmq.topologies.controller import ControllerTopology
@@ -447,6 +448,50 @@ def test_settings_that_did_not_take() -> None:
     assert find_mismatch(requested, good, ("later",), ()) == "later=1 did not take effect: the value is None"
     assert find_mismatch(requested, {**good, "c": "y"}, (), ()) == "c=x did not take effect: the value is y"
     assert find_mismatch(requested, {**good, "c": "y"}, (), ("c",)) is None
+
+
+class Running:
+    """A server that runs with settings of its own, and takes all changes."""
+
+    def __init__(self, **now: str) -> None:
+        self.now = now
+
+    def settings(self, timeout_s: float) -> Mapping[str, str]:
+        return dict(self.now)
+
+    def change_command(self, settings: Mapping[str, str]) -> list[str]:
+        self.now |= settings
+        return ["changed", *sorted(settings)]
+
+
+OWN = {"inSyncReplicas": "1", "minInSyncReplicas": "1", "slaveTimeout": "3000", "slaveReadEnable": "true"}
+
+
+def on_running(monkeypatch: pytest.MonkeyPatch, now: Mapping[str, str], **wanted: str) -> tuple[Running, list[Any]]:
+    """One broker and a name server run already, with these settings."""
+    topology = made("master-slave", profile="default", settings={f"broker.{name}": v for name, v in wanted.items()})
+    node = attached(topology, 1)[0]
+    given = topology.settings_of("broker", node) | dict(now)  # type: ignore[arg-type]
+    admins = {"broker": Running(**given), "namesrv": Running()}
+    for one in topology.servers(node):  # type: ignore[arg-type]
+        one.admin = admins[one.kind]  # type: ignore[assignment]
+    monkeypatch.setattr(base, "require_applied", lambda server: None)
+    topology._read_back()
+    return admins["broker"], [argv for argv in node.ran if argv[0] == "changed"]
+
+
+def test_a_running_broker_takes_what_it_takes_while_it_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a run before this one had set, and nobody asks for any more, is as the server has it of itself."""
+    broker, changes = on_running(monkeypatch, {**OWN, "minInSyncReplicas": "4"}, inSyncReplicas="3")
+    assert changes == [["changed", "inSyncReplicas", "minInSyncReplicas"]]
+    assert (broker.now["inSyncReplicas"], broker.now["minInSyncReplicas"]) == ("3", "1")
+    assert on_running(monkeypatch, {**OWN, "inSyncReplicas": "3"}, inSyncReplicas="3")[1] == []
+    assert on_running(monkeypatch, {}, inSyncReplicas="3")[1] == [], "it does not know the others"
+
+
+def test_what_a_running_broker_does_not_take_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(InfraError, match=r"n1: broker\.slaveReadEnable=true did not take effect: the value is false"):
+        on_running(monkeypatch, {**OWN, "slaveReadEnable": "false"})
 
 
 @pytest.mark.slow

@@ -42,7 +42,7 @@ from infra.systems.mends.apply import require_applied
 from infra.systems.rocketmq.servers import BROKER, CONTROLLER, MAIN_CLASSES, NAMESRV, PROXY, artifacts, jvm, settings
 from infra.systems.rocketmq.store.layouts import BROKER_FILES, RAFT_BROKER_FILES
 from infra.systems.rocketmq.topologies.administration import RocketmqAdmin
-from infra.systems.rocketmq.topologies.files import OURS, find_mismatch, rendered, settings_file
+from infra.systems.rocketmq.topologies.files import OURS, find_mismatch, live_changes, rendered, settings_file
 from infra.systems.rocketmq.topologies.further import further_ports, further_settings
 from infra.systems.rocketmq.topologies.layout import (
     BROKER_PORT,
@@ -467,7 +467,8 @@ class RocketmqTopology(ABC):
 
     def _read_back(self) -> None:
         """Ask every server for its effective configuration, keep it on the node for `collect`, and compare it with what
-        was requested. Raises InfraError for the first setting that did not take, and the first mend.
+        was requested. A server that ran before (on a kept cluster) is changed, as far as it takes that while it runs.
+        Raises InfraError for the first setting that did not take, and the first mend.
         """
 
         def one(node: Node) -> None:
@@ -477,8 +478,12 @@ class RocketmqTopology(ABC):
                 if kind == PROXY:
                     continue  # tells nobody
                 reply = server.admin.settings(5 * _ASK_S)
+                requested = self.settings_of(kind, node)
+                if changes := live_changes(kind, requested, reply):
+                    node.run(server.admin.change_command(changes))
+                    reply = server.admin.settings(5 * _ASK_S)
                 node.write(f"{LOG}/effective-{kind}.properties", properties(reply))
-                if text := find_mismatch(self.settings_of(kind, node), reply, self._chosen[kind], self.changing):
+                if text := find_mismatch(requested, reply, self._chosen[kind], self.changing):
                     raise InfraError(f"{node.name}: {kind}.{text}")
 
         with ThreadPoolExecutor(len(self._nodes)) as pool:

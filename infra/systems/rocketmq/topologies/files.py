@@ -1,4 +1,6 @@
-"""The configuration files of servers: what is not to be chosen, how they are written, and whether they took effect."""
+"""The configuration files of servers: what is not to be chosen, how they are written, whether they took effect, and
+what a server takes while it runs.
+"""
 
 from __future__ import annotations
 
@@ -26,6 +28,22 @@ OURS: Final[Mapping[str, Collection[str]]] = {
     PROXY: ("rocketMQClusterName", "proxyClusterName", "namesrvAddr", "grpcServerPort", "remotingListenPort"),
 }
 """What the topology itself decides, by kind of server."""
+
+LIVE: Final[Mapping[str, Mapping[str, str]]] = {
+    BROKER: {
+        "inSyncReplicas": "1",
+        "minInSyncReplicas": "1",
+        "enableAutoInSyncReplicas": "false",
+        "allAckInSyncStateSet": "false",
+        "haMaxGapNotInSync": str(256 << 20),
+        "slaveTimeout": "3000",
+    },
+}
+"""By kind of server: settings that it goes by as soon as they are changed, and the values that it has of itself.
+
+A broker reads these for each message (`CommitLog.asyncPutMessage`, `calcNeedAckNums`, `DefaultHAService`; the same in
+5.1.0, 5.1.1, 5.2.0 and 5.3.3). It tells new values of all other settings, too, and goes by the old ones of many.
+"""
 
 
 def settings_file(kind: str) -> str:
@@ -60,6 +78,14 @@ def find_mismatch(
         if not _same(value, got):
             return f"{name}={value} did not take effect: the value is {got}"
     return None
+
+
+def live_changes(kind: str, requested: Mapping[str, str], reply: Mapping[str, str]) -> dict[str, str]:
+    """What must be changed in a server that runs already, of what it takes while it runs: name -> value. What nobody
+    requested gets the value that the server has of itself.
+    """
+    wanted = {name: requested.get(name, own) for name, own in LIVE.get(kind, {}).items() if name in reply}
+    return {name: value for name, value in wanted.items() if not _same(value, reply[name])}
 
 
 def _same(requested: str, got: str | None) -> bool:

@@ -1,0 +1,134 @@
+"""Quorum write and automatic downgrade (RIP-34): how many replicas hold a message that was acknowledged.
+
+What is judged of an acknowledgement (code 0), by the rule of its cluster (`checkers.quorum.rules`):
+
+* Where nobody lowers the number, `inSyncReplicas` replicas hold it; with `enableAutoInSyncReplicas` as many of these as
+  were alive and in sync, and `minInSyncReplicas` at least; with `allAckInSyncStateSet` every member of the controllers'
+  SyncStateSet; in a Raft log a majority.
+* A look at all replicas (`held`) shows which of them certainly do not have it (`too-few-hold`). A replica that nobody
+  could look at may have it.
+* No replica that was down, or cut off from the master, all through a send can have confirmed it: if too few others are
+  left, the acknowledgement is wrong (`acked-below-quorum`, `acked-below-minimum`).
+
+What is judged of the downgrade and its end, while nothing changes, with limits from the last change on
+(`checkers.quorum.calm`):
+
+* with enough replicas left, sends are acknowledged again (`downgrade-late`), and do not wait in vain for those that are
+  gone (`late-timeout`);
+* with too few, they are refused, not stored and answered with a time-out (`not-refused`);
+* with all back, the master counts all of them again (`replica-not-counted`).
+
+That a refused message is never seen is the business of `aborted-read`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+from checkers.legality import settled
+from checkers.log.context import RunTimeline
+from checkers.message_ops import of_messages
+from checkers.quorum.calm import CalmTimes
+from checkers.quorum.copies import below_quorum, too_few
+from checkers.quorum.facts import Case, Facts, kind_of
+from results.figures import SECOND
+from results.op import OK
+from results.record import RunRecord
+from results.verdict import Anomaly, CheckResult
+
+__all__ = ["QuorumAck"]
+
+_LISTED: Final = 50
+
+
+class QuorumAck:
+    """`detected_within_s`: how soon a master must notice that a replica is gone. `returns_within_s`: how soon one that
+    answers again must be counted again.
+    """
+
+    name = "quorum"
+
+    def __init__(self, detected_within_s: float = 6, returns_within_s: float = 15) -> None:
+        self.detected, self.returns = int(detected_within_s * SECOND), int(returns_within_s * SECOND)
+
+    @of_messages
+    def check(self, run: RunRecord) -> CheckResult:
+        """`stats`: `sends` by what came of them, `looks` at the replicas, `by_file` (replicas whose file was read),
+        `unseen` (replicas at which nobody could look), `copies` (number of replicas that certainly held a message ->
+        looks), `survives` (the machines whose loss the weakest of these messages outlives), `downgrades` (after each
+        change with enough replicas left, the time until the first acknowledgement, s).
+        """
+        facts, scene = Facts(run), RunTimeline(run)
+        times = CalmTimes(facts, self.detected, self.returns)
+        below = list(below_quorum(facts))
+        stored = "sends were acknowledged although fewer replicas than"
+        cases = {
+            "too-few-hold": (list(too_few(facts)), "acknowledgements were held by too few replicas"),
+            "acked-below-quorum": (
+                [case for case, least in below if not least],
+                f"{stored} inSyncReplicas could have the message",
+            ),
+            "acked-below-minimum": (
+                [case for case, least in below if least],
+                f"{stored} minInSyncReplicas could have the message",
+            ),
+            "downgrade-late": (times.late_downgrades, "times without an acknowledgement were too long"),
+            "late-timeout": (times.late_timeouts, "sends waited for replicas that were long gone"),
+            "not-refused": (times.not_refused, "sends were stored although too few replicas were left"),
+            "replica-not-counted": (list(times.not_counted()), "replicas were not counted again"),
+        }
+        found = [a for name, (some, what) in cases.items() for a in _anomalies(scene, name, some, what)]
+        unknown = None
+        if not any(c.outcome == OK for c in facts.sends):
+            unknown = "no send was acknowledged"
+        elif not facts.looks:
+            unknown = "nobody looked at the replicas"
+        reason = f"{len(facts.looks):,} looks at the replicas of {len(facts.sends):,} sends"
+        return settled(self.name, run, found, _stats(facts, times), reason, unknown)
+
+
+def _stats(facts: Facts, times: CalmTimes) -> dict[str, Any]:
+    """See `QuorumAck.check`."""
+    kinds = Counter(kind_of(c) for c in facts.sends)
+    copies: Counter[int] = Counter()
+    unseen = by_file = 0
+    for look in facts.looks:
+        assert look.completion is not None
+        held = facts.held(look)
+        send = facts.by_id.get(look.completion.value["id"])
+        unseen += sum(has is None for has in held.values())
+        by_file += len(look.completion.extra.get("by_file", ()))
+        if send is not None and None not in held.values():
+            copies[sum(has is True for has in held.values())] += 1
+    return {
+        "sends": dict(sorted(kinds.items())),
+        "looks": len(facts.looks),
+        "by_file": by_file,
+        "unseen": unseen,
+        "copies": {str(n): copies[n] for n in sorted(copies)},
+        "survives": min(copies) - 1 if copies else None,
+        "downgrades": times.downgrades,
+    }
+
+
+def _anomalies(scene: RunTimeline, name: str, cases: Sequence[Case], what: str) -> Iterable[Anomaly]:
+    """One anomaly for all cases of a kind; the first, or the longest, is told in full."""
+    if not cases:
+        return
+    first = max(cases, key=lambda c: c.end - c.start) if cases[0].limit is not None else cases[0]
+    yield Anomaly(
+        name,
+        f"{len(cases):,} {what}: {first.text}.{scene.describe(first.start, first.end)}",
+        None,
+        sorted({i for c in (first, *cases[:5]) for i in c.ops}),
+        (first.start, first.end),
+        {
+            "count": len(cases),
+            "master": first.node,
+            "first": [c.text for c in cases[:_LISTED]],
+            **scene.details(first.start, first.end),
+        },
+        limit_s=None if first.limit is None else first.limit / SECOND,
+    )
