@@ -37,12 +37,14 @@ LIVE: Final[Mapping[str, Mapping[str, str]]] = {
         "allAckInSyncStateSet": "false",
         "haMaxGapNotInSync": str(256 << 20),
         "slaveTimeout": "3000",
+        "maxTransferCountOnMessageInMemory": "32",
+        "recallMessageEnable": "false",
     },
 }
 """By kind of server: settings that it goes by as soon as they are changed, and the values that it has of itself.
 
-A broker reads these for each message (`CommitLog.asyncPutMessage`, `calcNeedAckNums`, `DefaultHAService`; the same in
-5.1.0, 5.1.1, 5.2.0 and 5.3.3). It tells new values of all other settings, too, and goes by the old ones of many.
+A broker reads these for each message (`CommitLog.asyncPutMessage`, `calcNeedAckNums`, `DefaultHAService`,
+`DefaultMessageStore.isTheBatchFull`, `RecallMessageProcessor`; the same in 5.1.0, 5.1.1, 5.2.0 and 5.3.3). It tells new values of all other settings, too, and goes by the old ones of many.
 """
 
 
