@@ -9,18 +9,14 @@ it knows. The other clients send messages to the brokers that are always there.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from random import Random
 from typing import Any, ClassVar, Final
 
 import harness.generator as gen
 from checkers.api import Checker
-from checkers.availability import Availability
-from checkers.faults import Faults
 from checkers.identity import BrokerIdentity
-from checkers.server_deaths import ServersDied
-from checkers.stats import Stats
 from harness.api import Client, Completion, Phase, RunContext
 from harness.generator import Generator, Invocation
 from harness.plan.plan import Plan, PlanError
@@ -35,8 +31,8 @@ from results.deployment import DeploymentRecord
 from results.op import Op
 from workloads.brokers import BrokerClient
 from workloads.crash_table import Step, rows
-from workloads.log import LogWorkload
 from workloads.members import CONTROLLER, Members
+from workloads.messages import MessageWorkload
 from workloads.trials import ASKS, Trial, Trials
 
 HEARTBEAT_MS: Final = 12000
@@ -71,18 +67,17 @@ class IdentityOptions:
     )
 
 
-class BrokerIdentityWorkload(LogWorkload):
+class BrokerIdentityWorkload(MessageWorkload):
     """The crash table, and sends."""
 
     name = "broker-identity"
     summary = "brokers that register, and die, lose frames or files at each step: one id each, for ever"
     topologies: ClassVar[Sequence[str]] = ("controller",)
-    clients: ClassVar[Sequence[str]] = ("remoting",)
     Options: ClassVar[type] = IdentityOptions
     default_rate = 2 * SEND_RATE
     restart_before_final = True
     brings_faults = True
-    reads_files = False
+    kills = ("arm",)
     prefix = "identity"
 
     def __init__(self, plan: Plan) -> None:
@@ -175,31 +170,18 @@ class BrokerIdentityWorkload(LogWorkload):
         ]
         return gen.phases(gen.clients(leave), gen.clients(asks))
 
-    @classmethod
-    def judges(cls, fs: Set[str], identified: bool) -> Sequence[Checker] | None:
-        return None
-
     def server_settings(self) -> Mapping[str, str]:
-        return {"broker.controllerHeartBeatTimeoutMills": str(HEARTBEAT_MS)}
+        return {**super().server_settings(), "broker.controllerHeartBeatTimeoutMills": str(HEARTBEAT_MS)}
 
-    def checkers(self, deployment: DeploymentRecord) -> Sequence[Checker]:
+    def judged(self, deployment: DeploymentRecord) -> Sequence[Checker]:
         wanted = [row.name for row in self.rows for _ in range(self.options.repeat)]
         return [
             BrokerIdentity(wanted, self.options.runs_within),
-            Availability(list(deployment.nodes), self.plan.recovery_limit_s, self.acknowledges, deployment.quorums),
-            ServersDied(on_purpose=("arm",)),
-            Faults(planned=self.plan.faulty),
-            Stats(self.needed),
         ]
 
     @property
     def needed(self) -> Sequence[str]:
         return ["send", "enter", "start", "look", "next", "view"]
-
-    @property
-    def stops_servers(self) -> bool:
-        """Nobody reads their files."""
-        return False
 
 
 class IdentityOps(BrokerClient):

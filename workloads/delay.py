@@ -9,19 +9,14 @@ At the end the readers continue until the last message is due and its limit is o
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from random import Random
 from typing import ClassVar, Final
 
 import harness.generator as gen
 from checkers.api import Checker
-from checkers.availability import Availability
 from checkers.delays import Delays
-from checkers.faults import Faults
-from checkers.server_deaths import ServersDied
-from checkers.stats import Stats
-from checkers.sync_state import SyncState
 from harness.api import Client, Completion, RunContext
 from harness.generator import PENDING, Generator, Invocation, Step
 from harness.generator.context import Context
@@ -30,7 +25,7 @@ from infra.systems.rocketmq.servers import artifacts
 from results.deployment import DeploymentRecord
 from results.op import OK, Op
 from workloads.brokers import BrokerClient
-from workloads.log import PHASE, LogWorkload, read_rounds, reader_count
+from workloads.messages import MessageWorkload, read_rounds, reader_count
 from workloads.places import queue_of
 from workloads.reading import Polls
 
@@ -112,15 +107,16 @@ class Delayed(Generator):
         return Delay.of((identity - self.first) // len(self.keys))
 
 
-class DelayWorkload(LogWorkload):
+class DelayWorkload(MessageWorkload):
     """Delayed messages and recalls; polls; afterwards every replica is read."""
 
     name = "delay"
     summary = "messages for a delay level or a time: each appears, not early, not late, once; recalled ones never"
     topologies: ClassVar[Sequence[str]] = ("controller", "slave-acting-master")
-    clients: ClassVar[Sequence[str]] = ("remoting",)
     Options: ClassVar[type] = DelayOptions
     default_rate = 200.0
+    reads_files = True
+    replicas_follow = True
     prefix = "delay"
 
     def client(self, context: RunContext, thread: int) -> Client:
@@ -129,7 +125,7 @@ class DelayWorkload(LogWorkload):
     def generator(self, rng: Random, phase: str) -> Generator:
         readers = reader_count(self.plan.concurrency)
         rate = self.plan.rate or self.default_rate
-        first = next(self._phases) * PHASE + 1
+        first = self.next_phase()
         return gen.reserve(
             readers,
             gen.rate(rate * POLL_SHARE, self._polls(readers)),
@@ -141,7 +137,7 @@ class DelayWorkload(LogWorkload):
         wait = LONGEST_S + 2 * self.options.late_after
         rate = (self.plan.rate or self.default_rate) * POLL_SHARE
         polls = gen.rate(rate, self._polls(reader_count(self.plan.concurrency)))
-        return gen.phases(gen.clients(gen.time_limit(wait, polls)), super().final(keys, nodes))
+        return gen.phases(gen.clients(gen.time_limit(wait, polls)), self.read_replicas())
 
     def _polls(self, readers: int) -> Polls:
         return Polls(read_rounds(self.places, readers))
@@ -152,33 +148,19 @@ class DelayWorkload(LogWorkload):
         version = self.plan.server.version or artifacts.DEFAULT_VERSION
         return tuple(map(int, version.split("."))) >= RECALLS_SINCE
 
-    @classmethod
-    def judges(cls, fs: Set[str], identified: bool) -> Sequence[Checker] | None:
-        return None
-
     def server_settings(self) -> Mapping[str, str]:
         recall = {"broker.recallMessageEnable": "true"} if self.recalls else {}
         return {**super().server_settings(), **recall}
 
-    def checkers(self, deployment: DeploymentRecord) -> Sequence[Checker]:
-        limit, every = self.plan.recovery_limit_s, deployment.traits.offsets_copied_s or 10.0
+    def judged(self, deployment: DeploymentRecord) -> Sequence[Checker]:
+        every = deployment.traits.offsets_copied_s or 10.0
         return [
             Delays(self.options.late_after, every + max(5.0, every / 4)),
-            Availability(list(deployment.nodes), limit, self.acknowledges, deployment.quorums),
-            *([SyncState(limit)] if deployment.traits.in_sync else []),
-            ServersDied(),
-            Faults(planned=self.plan.faulty),
-            Stats(self.needed),
         ]
 
     @property
     def needed(self) -> Sequence[str]:
         return ["delay", "poll", *(["recall"] if self.recalls else [])]
-
-    @property
-    def stops_servers(self) -> bool:
-        """Nobody reads their files."""
-        return False
 
     def acknowledges(self, op: Op) -> bool:
         """A delayed message that the master acknowledged as durable as configured."""

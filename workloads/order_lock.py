@@ -10,18 +10,14 @@ The client id belongs to the thread, not to the process: so no lock is left to s
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any, ClassVar, Final
 
 import harness.generator as gen
 from checkers.api import Checker
-from checkers.availability import Availability
-from checkers.faults import Faults
 from checkers.locks import LEASE_S, Locks
-from checkers.server_deaths import ServersDied
-from checkers.stats import Stats
 from harness.api import Client, Completion, RunContext
 from harness.generator import PENDING, Generator, Invocation, Pending, Step
 from harness.generator.context import Context, members
@@ -31,7 +27,7 @@ from infra.systems.dledger.outcomes import Outcome
 from results.deployment import DeploymentRecord
 from results.figures import SECOND
 from results.op import INVOKE, OK, Op
-from workloads.log import LogWorkload
+from workloads.messages import MessageWorkload
 from workloads.places import queue_of
 from workloads.queue import QueueOps
 
@@ -158,16 +154,14 @@ class Holders(Generator):
         return replace(hold, due=now + CONSUME_NS)
 
 
-class OrderLockWorkload(LogWorkload):
+class OrderLockWorkload(MessageWorkload):
     """Locks of queues, and what their holders consume."""
 
     name = "order-lock"
     summary = "locks of queues for orderly consumption: one holder at a time, a majority behind it, and no end of it"
     topologies: ClassVar[Sequence[str]] = ("slave-acting-master", "controller", "master-slave")
-    clients: ClassVar[Sequence[str]] = ("remoting",)
     Options: ClassVar[type] = OrderLockOptions
     default_rate = 120.0
-    reads_files = False
     prefix = "order-lock"
 
     def __init__(self, plan: Plan) -> None:
@@ -191,30 +185,14 @@ class OrderLockWorkload(LogWorkload):
         extra = {"group": self.group}
         return gen.clients([Invocation("committed", queue.key, None, extra) for queue in self.places.queues])
 
-    @classmethod
-    def judges(cls, fs: Set[str], identified: bool) -> Sequence[Checker] | None:
-        return None
-
-    def server_settings(self) -> Mapping[str, str]:
-        return {}
-
-    def checkers(self, deployment: DeploymentRecord) -> Sequence[Checker]:
+    def judged(self, deployment: DeploymentRecord) -> Sequence[Checker]:
         return [
             Locks(self.options.renews_within, lease_s(self.plan.server.jvm_options)),
-            Availability(list(deployment.nodes), self.plan.recovery_limit_s, self.acknowledges, deployment.quorums),
-            ServersDied(),
-            Faults(planned=self.plan.faulty),
-            Stats(self.needed),
         ]
 
     @property
     def needed(self) -> Sequence[str]:
         return ["send", "lock", "unlock", "consume", "commit"]
-
-    @property
-    def stops_servers(self) -> bool:
-        """Nobody reads their files."""
-        return False
 
     def acknowledges(self, op: Op) -> bool:
         """A message that was acknowledged, or a lock that was granted."""

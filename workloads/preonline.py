@@ -11,18 +11,14 @@ also commit to the masters directly, under another group, whether these are list
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
 from typing import Any, ClassVar, Final
 
 import harness.generator as gen
 from checkers.api import Checker
-from checkers.availability import Availability
-from checkers.faults import Faults
 from checkers.preonline import Preonline
-from checkers.server_deaths import ServersDied
-from checkers.stats import Stats
 from harness.api import Client, Completion, RunContext
 from harness.generator import Generator, Invocation
 from harness.plan.plan import Plan, PlanError
@@ -33,7 +29,7 @@ from results.deployment import DeploymentRecord
 from results.op import OK, Op
 from workloads.brokers import READ_DEADLINE_S
 from workloads.delay import Delay, properties_of
-from workloads.log import PHASE, LogWorkload
+from workloads.messages import MessageWorkload
 from workloads.name_servers import NameServerClient, name_servers, questions
 from workloads.places import Queue, queue_of
 from workloads.queue import QueueOps
@@ -61,16 +57,14 @@ class PreonlineOptions:
     )
 
 
-class PreonlineWorkload(LogWorkload):
+class PreonlineWorkload(MessageWorkload):
     """Commits and delayed messages while masters come and go; questions to everybody."""
 
     name = "preonline"
     summary = "what a returning master takes over from its acting master: offsets, progress, its place in the routes"
     topologies: ClassVar[Sequence[str]] = ("slave-acting-master",)
-    clients: ClassVar[Sequence[str]] = ("remoting",)
     Options: ClassVar[type] = PreonlineOptions
     default_rate = 80.0
-    reads_files = False
     prefix = "preonline"
 
     def __init__(self, plan: Plan) -> None:
@@ -97,7 +91,7 @@ class PreonlineWorkload(LogWorkload):
 
     def generator(self, rng: Random, phase: str) -> Generator:
         rate = self.plan.rate or self.default_rate
-        first, questions = next(self._phases) * PHASE + 1, self._questions()
+        first, questions = self.next_phase(), self._questions()
         return gen.reserve(
             1,
             gen.rate(rate * COMMIT_SHARE, self._commits(first)),
@@ -153,31 +147,15 @@ class PreonlineWorkload(LogWorkload):
         """Each question once more."""
         return gen.clients(self._questions())
 
-    @classmethod
-    def judges(cls, fs: Set[str], identified: bool) -> Sequence[Checker] | None:
-        return None
-
-    def server_settings(self) -> Mapping[str, str]:
-        return {}
-
-    def checkers(self, deployment: DeploymentRecord) -> Sequence[Checker]:
+    def judged(self, deployment: DeploymentRecord) -> Sequence[Checker]:
         every = deployment.traits.offsets_copied_s or 60.0
         return [
             Preonline(self.options.online_within, every + max(5.0, every / 4)),
-            Availability(list(deployment.nodes), self.plan.recovery_limit_s, self.acknowledges, deployment.quorums),
-            ServersDied(),
-            Faults(planned=self.plan.faulty),
-            Stats(self.needed),
         ]
 
     @property
     def needed(self) -> Sequence[str]:
         return ["commit", "committed", "progress", "members", "direct", "delay"]
-
-    @property
-    def stops_servers(self) -> bool:
-        """Nobody reads their files."""
-        return False
 
     def acknowledges(self, op: Op) -> bool:
         """A delayed message that the master acknowledged: commits are taken by slaves, too."""

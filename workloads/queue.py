@@ -24,10 +24,10 @@ from results.deployment import DeploymentRecord
 from results.op import Op
 from workloads.brokers import READ_DEADLINE_S, BrokerClient, read_completion, shown_id
 from workloads.consuming import Consumers, Drain
-from workloads.log import LogOptions, LogWorkload, reader_count
+from workloads.log import LogOptions, LogWorkload
+from workloads.messages import reader_count
 from workloads.places import Queue, queue_of
 from workloads.popping import PopDrain, Poppers
-from workloads.reading import ReadToEnd
 
 CONSUMER_SHARE: Final = 1 / 11
 """Of all ops: 1,000 sends and 100 of consumers a second."""
@@ -90,8 +90,7 @@ class QueueWorkload(LogWorkload):
         drains: list[Generator] = [Drain(self.group, queue.key) for queue in self.places.queues]
         if self.pops:
             drains = [PopDrain(self.group, source, tuple(keys)) for source, keys in self._sources().items()]
-        reads = [ReadToEnd(q.key, node) for q in self.places.queues for node in self.places.groups[q.group]]
-        return gen.phases(gen.clients(gen.any_(*drains)), gen.clients(gen.any_(*reads)))
+        return gen.phases(gen.clients(gen.any_(*drains)), self.read_replicas())
 
     def _sources(self) -> dict[str, list[str]]:
         """What is popped from: all queues of a broker group at once -> the keys of these queues."""
@@ -109,10 +108,11 @@ class QueueWorkload(LogWorkload):
             chosen.append(Leases())
         return chosen
 
-    def group_checkers(self, deployment: DeploymentRecord) -> Sequence[Checker]:
+    def judged(self, deployment: DeploymentRecord) -> Sequence[Checker]:
         every = deployment.traits.offsets_copied_s or 10.0
         within = every + max(5.0, every / 4)
-        return [Deliveries(), Leases(copied_within_s=within) if self.pops else Offsets(within)]
+        group = Leases(copied_within_s=within) if self.pops else Offsets(within)
+        return [*super().judged(deployment), Deliveries(), group]
 
     @property
     def needed(self) -> Sequence[str]:

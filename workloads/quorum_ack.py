@@ -148,10 +148,10 @@ class QuorumAckWorkload(LogWorkload):
     def judges(cls, fs: Set[str], identified: bool) -> Sequence[Checker] | None:
         return None
 
-    def checkers(self, deployment: DeploymentRecord) -> Sequence[Checker]:
+    def judged(self, deployment: DeploymentRecord) -> Sequence[Checker]:
         options = self.options
         judge = QuorumAck(options.detected_within, options.returns_within)
-        return [judge, *super().checkers(deployment)]
+        return [judge, *super().judged(deployment)]
 
     @property
     def needed(self) -> Sequence[str]:

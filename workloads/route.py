@@ -7,18 +7,14 @@ read fails. One client sends.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
 from typing import Any, ClassVar, Final
 
 import harness.generator as gen
 from checkers.api import Checker
-from checkers.availability import Availability
-from checkers.faults import Faults
 from checkers.routes import Routes
-from checkers.server_deaths import ServersDied
-from checkers.stats import Stats
 from harness.api import Client, Completion, RunContext
 from harness.generator import Generator, Invocation
 from harness.plan.plan import Plan, PlanError
@@ -27,7 +23,7 @@ from infra.systems.dledger.outcomes import Outcome
 from results.deployment import DeploymentRecord
 from results.op import Op
 from workloads.brokers import READ_DEADLINE_S, BrokerClient, read_completion
-from workloads.log import LogWorkload, reader_count
+from workloads.messages import MessageWorkload, reader_count
 from workloads.name_servers import NameServerClient, name_servers, questions
 from workloads.places import queue_of
 
@@ -50,16 +46,14 @@ class RouteOptions:
     )
 
 
-class RouteWorkload(LogWorkload):
+class RouteWorkload(MessageWorkload):
     """Questions to the name servers, and reads along the routes."""
 
     name = "route"
     summary = "what each name server says while brokers come and go: one first broker, reads go on, slaves learn of it"
     topologies: ClassVar[Sequence[str]] = ("slave-acting-master", "controller")
-    clients: ClassVar[Sequence[str]] = ("remoting",)
     Options: ClassVar[type] = RouteOptions
     default_rate = 100.0
-    reads_files = False
     prefix = "route"
 
     def __init__(self, plan: Plan) -> None:
@@ -100,30 +94,14 @@ class RouteWorkload(LogWorkload):
         """Each question once more."""
         return gen.clients(self._questions())
 
-    @classmethod
-    def judges(cls, fs: Set[str], identified: bool) -> Sequence[Checker] | None:
-        return None
-
-    def server_settings(self) -> Mapping[str, str]:
-        return {}
-
-    def checkers(self, deployment: DeploymentRecord) -> Sequence[Checker]:
+    def judged(self, deployment: DeploymentRecord) -> Sequence[Checker]:
         return [
             Routes(self.options.detected_within),
-            Availability(list(deployment.nodes), self.plan.recovery_limit_s, self.acknowledges, deployment.quorums),
-            ServersDied(),
-            Faults(planned=self.plan.faulty),
-            Stats(self.needed),
         ]
 
     @property
     def needed(self) -> Sequence[str]:
         return ["send", "members", "route", "routed-read"]
-
-    @property
-    def stops_servers(self) -> bool:
-        """Nobody reads their files."""
-        return False
 
 
 class RouteOps(BrokerClient):

@@ -10,18 +10,13 @@ questions are answered until the last one must have come. Then every replica is 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from random import Random
 from typing import Any, ClassVar, Final, Literal
 
 import harness.generator as gen
 from checkers.api import Checker
-from checkers.availability import Availability
-from checkers.faults import Faults
-from checkers.server_deaths import ServersDied
-from checkers.stats import Stats
-from checkers.sync_state import SyncState
 from checkers.transactions import Transactions
 from harness.api import Client, Completion, RunContext
 from harness.generator import PENDING, Generator, Invocation, Pending, Step
@@ -35,7 +30,7 @@ from results.figures import SECOND
 from results.op import INVOKE, OK, Op
 from workloads.asked import AskedProducer
 from workloads.brokers import BODY_SIZE, BrokerClient, sent_completion, shown_id
-from workloads.log import PHASE, LogWorkload, read_rounds, reader_count
+from workloads.messages import PHASE, MessageWorkload, read_rounds, reader_count
 from workloads.places import queue_of
 from workloads.reading import Polls
 
@@ -147,15 +142,16 @@ class Transacting(Generator):
         return replace(self, due=(*self.due, end))
 
 
-class TransactionWorkload(LogWorkload):
+class TransactionWorkload(MessageWorkload):
     """Half messages, their ends, and the brokers' questions; polls; afterwards every replica is read."""
 
     name = "transaction"
     summary = "half messages, ended or asked about: committed ones appear, once; all others never"
     topologies: ClassVar[Sequence[str]] = ("slave-acting-master", "controller", "master-slave")
-    clients: ClassVar[Sequence[str]] = ("remoting",)
     Options: ClassVar[type] = TransactionOptions
     default_rate = 200.0
+    reads_files = True
+    replicas_follow = True
     prefix = "transaction"
 
     def __init__(self, plan: Plan) -> None:
@@ -178,25 +174,19 @@ class TransactionWorkload(LogWorkload):
     def generator(self, rng: Random, phase: str) -> Generator:
         rate = self.plan.rate or self.default_rate
         gap = int(SECOND / (rate * HALF_SHARE))
-        return self._with_polls(rate, Transacting(self.places.keys, next(self._phases) * PHASE + 1, gap))
+        return self._with_polls(rate, Transacting(self.places.keys, self.next_phase(), gap))
 
     def final(self, keys: Sequence[str], nodes: Sequence[str]) -> Generator:
         """Answers until the last question must have come, then every queue of every replica."""
         wait = TIMEOUT_S + 2 * INTERVAL_S + 2 * self.options.late_after
         rate = self.plan.rate or self.default_rate
         answers = gen.rate(rate, Transacting(self.places.keys, 0, None))
-        return gen.phases(
-            gen.clients(gen.time_limit(wait, self._with_polls(rate, answers))), super().final(keys, nodes)
-        )
+        return gen.phases(gen.clients(gen.time_limit(wait, self._with_polls(rate, answers))), self.read_replicas())
 
     def _with_polls(self, rate: float, others: Generator) -> Generator:
         readers = reader_count(self.plan.concurrency)
         polls = gen.rate(rate * POLL_SHARE, Polls(read_rounds(self.places, readers)))
         return gen.reserve(readers, polls, default=others)
-
-    @classmethod
-    def judges(cls, fs: Set[str], identified: bool) -> Sequence[Checker] | None:
-        return None
 
     def server_settings(self) -> Mapping[str, str]:
         return {
@@ -206,25 +196,14 @@ class TransactionWorkload(LogWorkload):
             "broker.transactionOpBatchInterval": str(int(BATCH_S * 1000)),
         }
 
-    def checkers(self, deployment: DeploymentRecord) -> Sequence[Checker]:
-        limit = self.plan.recovery_limit_s
+    def judged(self, deployment: DeploymentRecord) -> Sequence[Checker]:
         return [
             Transactions(TIMEOUT_S, INTERVAL_S, BATCH_S, self.options.late_after),
-            Availability(list(deployment.nodes), limit, self.acknowledges, deployment.quorums),
-            *([SyncState(limit)] if deployment.traits.in_sync else []),
-            ServersDied(),
-            Faults(planned=self.plan.faulty),
-            Stats(self.needed),
         ]
 
     @property
     def needed(self) -> Sequence[str]:
         return ["half", "end", "check", "poll"]
-
-    @property
-    def stops_servers(self) -> bool:
-        """Nobody reads their files."""
-        return False
 
     def acknowledges(self, op: Op) -> bool:
         """A half message that the master acknowledged as durable as configured."""

@@ -26,7 +26,8 @@ from results.history import History
 from results.op import Op
 from results.record import RunRecord
 from results.verdict import Judgement, Verdict
-from workloads.log import PHASE, LogWorkload, read_rounds
+from workloads.log import LogWorkload
+from workloads.messages import PHASE, read_rounds
 from workloads.places import Queue, TopicLayout, queue_of
 from workloads.queue import QueueWorkload, _escape_readers
 

@@ -27,7 +27,7 @@ from results.op import Op
 from results.record import RunRecord
 from results.verdict import Judgement, Verdict
 from workloads.asked import SAME_ROUND_S, AskedProducer
-from workloads.log import PHASE
+from workloads.messages import PHASE
 from workloads.places import Queue, TopicLayout
 from workloads.transaction import INTERVAL_S, TIMEOUT_S, Decision, Transacting, TransactionWorkload
 

@@ -8,19 +8,15 @@ received; then every queue is drained.
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Set
+from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
 from typing import ClassVar, Final
 
 import harness.generator as gen
 from checkers.api import Checker
-from checkers.availability import Availability
-from checkers.faults import Faults
 from checkers.gray import Gray
 from checkers.queue import Deliveries, Offsets
-from checkers.server_deaths import ServersDied
-from checkers.stats import Stats
 from harness.api import Client, RunContext
 from harness.generator import Generator
 from harness.plan.plan import Plan, PlanError
@@ -34,7 +30,7 @@ from workloads.gray.members import Members
 from workloads.gray.operator import Operator, tasks
 from workloads.gray.producers import Producers
 from workloads.gray.split import Scheme, Split
-from workloads.log import PHASE, LogWorkload
+from workloads.messages import MessageWorkload
 from workloads.name_servers import name_servers
 
 MEMBERS: Final = 4
@@ -72,16 +68,14 @@ class GrayOptions:
                 raise ValueError(f"tasks names {task.member!r}; there are {', '.join(known)}")
 
 
-class GrayWorkload(LogWorkload):
+class GrayWorkload(MessageWorkload):
     """The platform, its clients, and what its operator does."""
 
     name = "gray"
     summary = "gray release by queue isolation: colours stay apart, nothing is stranded by a switch or an expansion"
     topologies: ClassVar[Sequence[str]] = ("controller", "master-slave")
-    clients: ClassVar[Sequence[str]] = ("remoting",)
     Options: ClassVar[type] = GrayOptions
     default_rate = 400.0
-    reads_files = False
     prefix = "gray"
     queues_per_group = QUEUES
 
@@ -112,7 +106,7 @@ class GrayWorkload(LogWorkload):
     def generator(self, rng: Random, phase: str) -> Generator:
         due = tuple(tasks(self.options.tasks)) if phase == "main" else ()
         operator = Operator(self.options.scheme, self.centre.grays, due)
-        producers = Producers(self.places.topic, self.split, next(self._phases) * PHASE + 1)
+        producers = Producers(self.places.topic, self.split, self.next_phase())
         return gen.reserve(MEMBERS, self._members(rng), 1, operator, default=producers)
 
     def _members(self, rng: Random) -> Members:
@@ -124,21 +118,13 @@ class GrayWorkload(LogWorkload):
         drains = [Drain(self.group, key) for key in sorted({*keys, *self.places.keys})]
         return gen.phases(gen.clients(gen.time_limit(QUIET_S, members)), gen.clients(gen.any_(*drains)))
 
-    @classmethod
-    def judges(cls, fs: Set[str], identified: bool) -> Sequence[Checker] | None:
-        return None
-
-    def checkers(self, deployment: DeploymentRecord) -> Sequence[Checker]:
+    def judged(self, deployment: DeploymentRecord) -> Sequence[Checker]:
         every = deployment.traits.offsets_copied_s or 10.0
         within = every + max(5.0, every / 4)
         return [
             Gray(within),
             Deliveries(),
             Offsets(within),
-            Availability(list(deployment.nodes), self.plan.recovery_limit_s, self.acknowledges, deployment.quorums),
-            ServersDied(),
-            Faults(planned=self.plan.faulty),
-            Stats(self.needed),
         ]
 
     @property
@@ -146,11 +132,6 @@ class GrayWorkload(LogWorkload):
         ops = {"on": "flag", "off": "flag", "expand": "expand", "restart": "leave"}
         done = {ops[task.verb]: None for task in tasks(self.options.tasks)}
         return ["send", "consume", "commit", "rebalance", *done]
-
-    @property
-    def stops_servers(self) -> bool:
-        """Nobody reads their files."""
-        return False
 
     def acknowledges(self, op: Op) -> bool:
         """A message that was acknowledged."""

@@ -44,7 +44,8 @@ LIVE: Final[Mapping[str, Mapping[str, str]]] = {
 """By kind of server: settings that it goes by as soon as they are changed, and the values that it has of itself.
 
 A broker reads these for each message (`CommitLog.asyncPutMessage`, `calcNeedAckNums`, `DefaultHAService`,
-`DefaultMessageStore.isTheBatchFull`, `RecallMessageProcessor`; the same in 5.1.0, 5.1.1, 5.2.0 and 5.3.3). It tells new values of all other settings, too, and goes by the old ones of many.
+`DefaultMessageStore.isTheBatchFull`, `RecallMessageProcessor`; the same in 5.1.0, 5.1.1, 5.2.0 and 5.3.3). It tells
+new values of all other settings, too, and goes by the old ones of many.
 """
 
 

@@ -1,0 +1,171 @@
+"""What workloads with a topic have in common: the topic, their clients, sends, and who follows them up.
+
+Producers send to the master. Half of them look up the master (at the controllers, or at the name servers) after every
+answer that is not an acknowledgement. The other half stay with the known master until it reports that it is not the
+master. They therefore receive the acknowledgements of a master that is cut off. Clients are outside every partition.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from itertools import count
+from pathlib import Path
+from typing import ClassVar, Final, TypeVar
+
+import harness.generator as gen
+from checkers.api import Checker
+from checkers.availability import Availability
+from checkers.faults import Faults
+from checkers.server_deaths import ServersDied
+from checkers.stats import Stats
+from checkers.sync_state import SyncState
+from harness.api import RunContext, Workload
+from harness.generator import Generator, Invocation
+from harness.parts.resolve import make_client
+from harness.plan.plan import Plan, PlanError
+from results.deployment import DeploymentRecord
+from results.op import OK, Op
+from workloads.brokers import PULL_LIMIT, BrokerClient
+from workloads.clients import Foreign, MessageClient, Producers
+from workloads.ground_truth import UNASKED, read_all, summarizer
+from workloads.masters import Masters
+from workloads.places import TopicLayout, make, topic_layout
+from workloads.reading import ReadToEnd
+
+C = TypeVar("C", bound=BrokerClient)
+
+QUEUES: Final = 4
+"""Queues of the topic on each broker group."""
+
+READERS: Final = 3
+"""Clients that read, at most; never more than a third of all."""
+
+POLL_SHARE: Final = 1 / 11
+"""Of all ops: 1,000 sends and 100 polls a second."""
+
+PHASE: Final = 1_000_000_000
+"""Ids of a phase begin at a multiple of this, so that no two messages of a run have the same."""
+
+
+class MessageWorkload(Workload):
+    """A topic on every broker, and clients that send to it. A workload adds its ops and its judges (`judged`)."""
+
+    clients: ClassVar[Sequence[str]] = ("remoting",)
+    restart_before_final = False
+    reusable = True
+    prefix: ClassVar[str]
+    """Of the topic's name."""
+    queues_per_group: ClassVar[int] = QUEUES
+    replicas_follow: ClassVar[bool] = False
+    """Whether it is judged that replicas come back into the SyncStateSet."""
+    kills: ClassVar[Sequence[str]] = ()
+    """Ops of its own after which a server may end."""
+
+    def __init__(self, plan: Plan) -> None:
+        super().__init__(plan)
+        if plan.concurrency < 2:
+            raise PlanError(f"concurrency is {plan.concurrency}; {self.name} needs 2 clients: one sends, one reads")
+        self._phases = count()
+        self._beliefs: dict[int, dict[str, str]] = {}
+        self._places: TopicLayout | None = None
+        self._masters: Masters | None = None
+        self._producers: Producers | None = None
+
+    @abstractmethod
+    def judged(self, deployment: DeploymentRecord) -> Sequence[Checker]:
+        """Its own judges."""
+
+    @property
+    @abstractmethod
+    def needed(self) -> Sequence[str]:
+        """Kinds of ops without one of which that succeeds a run says nothing."""
+
+    def checkers(self, deployment: DeploymentRecord) -> Sequence[Checker]:
+        limit = self.plan.recovery_limit_s
+        return [
+            *self.judged(deployment),
+            Availability(list(deployment.nodes), limit, self.acknowledges, deployment.quorums),
+            *([SyncState(limit)] if self.replicas_follow and deployment.traits.in_sync else []),
+            ServersDied(on_purpose=self.kills),
+            Faults(planned=self.plan.faulty),
+            Stats(self.needed),
+        ]
+
+    @property
+    def places(self) -> TopicLayout:
+        """Known once `setup` was called."""
+        assert self._places is not None, "setup must be called first"
+        return self._places
+
+    async def setup(self, context: RunContext) -> None:
+        """Make the topic on every broker."""
+        await self.make(context)
+
+    async def make(self, context: RunContext, consumer_groups: Sequence[str] = ()) -> None:
+        """Make the topic and the groups; know where everything is."""
+        client = make_client(self.plan)
+        assert isinstance(client, MessageClient)
+        self._producers = await client.producers(context, self.plan.op_deadline_s)
+        topic, apart = f"{self.prefix}-{context.run}", self._producers is not None
+        self._places = topic_layout(context, topic, self.queues_per_group, apart=apart)
+        await make(self._places, consumer_groups)
+        self._masters = Masters(self._places)
+        if self._producers is not None:
+            await self._producers.start(self.plan.concurrency)
+
+    def connect(self, kind: type[C], thread: int) -> C:
+        """A client of that kind for a thread; every second is steadfast."""
+        assert self._masters is not None, "setup must be called first"
+        beliefs = self._beliefs.setdefault(thread, {})
+        foreign = None if self._producers is None else Foreign(self._producers, thread)
+        return kind(self.places, self._masters, beliefs, self.plan.op_deadline_s, thread % 2 == 1, foreign)
+
+    def next_phase(self) -> int:
+        """The first id of a phase that has not begun yet."""
+        return next(self._phases) * PHASE + 1
+
+    def sends(self) -> Callable[[int], Invocation]:
+        """The sends of a phase, to all queues in turn, with ids that no other phase has."""
+        first, keys = self.next_phase(), self.places.keys
+        return lambda n: Invocation("send", keys[n % len(keys)], first + n)
+
+    def read_replicas(self) -> Generator:
+        """Every queue of every replica, from its start to its end."""
+        return gen.clients(
+            gen.any_(*(ReadToEnd(q.key, n) for q in self.places.queues for n in self.places.groups[q.group]))
+        )
+
+    def after_stop(self, context: RunContext, folder: Path) -> None:
+        """The files of every broker, with `reads_files`."""
+        read_all(context, summarizer({queue.topic for queue in self.places.queues}), folder, self.most_read)
+
+    @property
+    def most_read(self) -> int | None:
+        """Bytes of a broker's files that are read at most; None: all."""
+        return UNASKED
+
+    def server_settings(self) -> Mapping[str, str]:
+        return {"broker.maxTransferCountOnMessageInMemory": str(PULL_LIMIT)}
+
+    def acknowledges(self, op: Op) -> bool:
+        """A send that the master acknowledged as durable as configured."""
+        return op.f == "send" and op.type == OK
+
+
+def reader_count(concurrency: int) -> int:
+    """How many of the clients read; the others send."""
+    return min(READERS, max(1, concurrency // 3))
+
+
+def read_rounds(places: TopicLayout, readers: int) -> list[list[tuple[str, str]]]:
+    """What each reader polls: its share of the nodes, each node's queues one after the other."""
+    stops = [
+        (queue.key, node)
+        for group, nodes in places.groups.items()
+        for node in nodes
+        for queue in places.queues
+        if queue.group == group
+    ]
+    nodes = list(dict.fromkeys(node for _, node in stops))
+    return [[stop for stop in stops if nodes.index(stop[1]) % readers == r] or stops for r in range(readers)]
