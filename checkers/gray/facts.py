@@ -122,9 +122,11 @@ class Turn(NamedTuple):
 
 
 class Facts:
-    """Of a history. Ops of members name them (`member`); those of the drain at the end do not."""
+    """Of a history. Ops of members name them (`member`); those of the drain at the end do not. lease: how long (ns) a
+    queue stays locked whose owner has gone without a word; 0: nobody locks queues.
+    """
 
-    def __init__(self, history: History) -> None:
+    def __init__(self, history: History, lease: int = 0) -> None:
         self.calls = history.clients.calls
         drains = [c.start for c in self.calls if c.invoke.f == "consume" and "member" not in c.invoke.extra]
         last = history[-1].time if len(history) else 0
@@ -132,6 +134,7 @@ class Facts:
         self.cut = min(drains, default=last)
         """When the members' part ends (ns)."""
         self.sessions = list(_sessions(self.calls, self.cut))
+        self.lease = lease
         self.turns = _turns(self.calls)
 
     @cached_property
@@ -191,6 +194,25 @@ class Facts:
             if call.invoke.f == "consume" and "member" not in call.invoke.extra and call.completion is not None
             for _, identity in (call.completion.value or ())
         }
+
+    @cached_property
+    def returned(self) -> dict[int, Call]:
+        """Id -> the first time that a member may have sent that message back."""
+        found: dict[int, Call] = {}
+        for call in self.calls:
+            if call.invoke.f == "send-back" and call.outcome != FAIL:
+                found.setdefault(call.invoke.value[1], call)
+        return found
+
+    def locked(self, key: str) -> list[tuple[int, int]]:
+        """The times in which a queue may be locked by a session that is over."""
+        return [
+            (session.over, session.over + self.lease)
+            for session in self.sessions
+            if self.lease
+            for span in session.spans
+            if span.key == key and span.may_end == session.over
+        ]
 
     @cached_property
     def ends(self) -> dict[str, int]:

@@ -19,7 +19,7 @@ from harness.run.simulate import simulate
 from infra.systems.remoting.connection import Refused, TimedOut
 from results.op import Op
 from results.verdict import Judgement, Verdict
-from sim.gray import play
+from sim.gray import LEASE_S, play
 from workloads.gray.flags import Flags, NoFlags
 from workloads.gray.operator import Operator, Task, tasks
 from workloads.gray.split import Split, averaged
@@ -39,6 +39,11 @@ def broken(judgement: Judgement) -> set[str]:
     return {a.name for a in judgement.anomalies if a.legal is None}
 
 
+def in_order(seed: int, **how: Any) -> Judgement:
+    record, _ = play(seed, consume="orderly", **how)
+    return judge(record, [WellFormed(), Gray(lease_s=LEASE_S), Deliveries(), Offsets()])
+
+
 def test_good_runs_raise_no_alarm() -> None:
     for seed in range(3):
         record, _ = play(seed, trouble=0.02 * seed, seconds=20)
@@ -49,6 +54,33 @@ def test_good_runs_raise_no_alarm() -> None:
             assert done[f], f
         (figures,) = (r.stats for r in judgement.results if r.checker == "gray")
         assert figures["without_gray"] == 1
+
+
+def test_ordered_consumption_and_what_is_sent_back_raise_no_alarm() -> None:
+    for seed in range(2):
+        found = in_order(seed, trouble=0.02 * seed, crashes_s=8 * seed)
+        assert found.verdict == Verdict.VALID, (seed, found.reason)
+        record, _ = play(seed, failing=10, trouble=0.02 * seed)
+        found = judge(record, [WellFormed(), Gray(), Deliveries(), Offsets()])
+        assert found.verdict == Verdict.VALID, (seed, found.reason)
+        (figures,) = (r.stats for r in found.results if r.checker == "gray")
+        assert figures["returned"] > 10
+
+
+def test_what_the_published_scheme_makes_of_messages_that_are_sent_back() -> None:
+    """A group has one retry queue on a broker: base messages reach a gray member, or nobody."""
+    quiet = {"scheme": "document", "failing": 10, "crashes_s": 0}
+    assert broken(judged(3, tasks=["20s expand"], **quiet)) >= {"wrong-colour"}
+    assert broken(judged(3, tasks=["5s off m1", "6s off m0"], **quiet)) >= {"never-received"}
+
+
+def test_locks_leave_one_owner_where_the_scheme_names_two() -> None:
+    """The flag that one name server lacks: the second owner is refused the lock, and the other queue has none still."""
+    without, with_locks = broken(judged(4, scheme="document", **SPLIT)), broken(in_order(4, scheme="document", **SPLIT))
+    assert without >= {"owned-by-two", "ownerless"}
+    assert with_locks >= {"ownerless"}
+    assert "owned-by-two" not in with_locks
+    assert "owned-by-two" in broken(in_order(6, bug="grants", crashes_s=0, tasks=["9s off m1"]))
 
 
 @pytest.mark.slow
@@ -87,10 +119,12 @@ def test_the_published_scheme_breaks_and_the_cured_one_does_not(how: Mapping[str
         ("forget", "received-again"),
         ("orphan", "ownerless"),
         ("both", "owned-by-two"),
+        ("swallow", "never-received"),
     ],
 )
 def test_a_planted_bug_is_found(bug: str, name: str) -> None:
-    assert name in broken(judged(6, bug=bug, crashes_s=5 if bug == "forget" else 0, tasks=["9s off m1"]))
+    back = {"failing": 10, "scheme": "document"} if bug == "swallow" else {}
+    assert name in broken(judged(6, bug=bug, crashes_s=5 if bug == "forget" else 0, tasks=["9s off m1"], **back))
 
 
 def test_the_first_and_the_last_queue_are_gray() -> None:
@@ -208,6 +242,8 @@ def test_tasks_are_read() -> None:
 def test_what_cannot_be_run_is_refused() -> None:
     with pytest.raises(PlanError, match="needs 7 clients"):
         GrayWorkload(Plan(workload="gray", concurrency=6))
+    with pytest.raises(PlanError, match="failing needs consume = concurrently"):
+        GrayWorkload(Plan(workload="gray", options={"failing": 5.0, "consume": "orderly"}))
     with pytest.raises(PlanError, match="'m7'; there are m0, m1, m2, m3"):
         GrayWorkload(Plan(workload="gray", options={"tasks": ["1s off m7"]}))
 

@@ -29,7 +29,9 @@ AWAY_NS: Final = SECOND
 AGAIN_NS: Final = SECOND // 2
 """After a join or a rebalance that failed."""
 
-OURS: Final = frozenset({"join", "rebalance", "assign", "committed", "consume", "commit", "crash", "leave"})
+OURS: Final = frozenset(
+    {"join", "rebalance", "assign", "committed", "consume", "send-back", "commit", "crash", "leave"}
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +42,7 @@ class Seat:
               holds.
     rebalance, consume, crash   when it does these next; crash None: not drawn yet.
     leaving   it is to leave, and to join again.
+    back      (queue, offset, id) of messages that it could not process, and has to send back before it commits.
     """
 
     session: Session = field(default_factory=Session)
@@ -49,6 +52,7 @@ class Seat:
     consume: int = 0
     crash: int | None = None
     leaving: bool = False
+    back: tuple[tuple[str, int, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -56,11 +60,13 @@ class Members(Generator):
     """The members on the threads it may use, for ever: the n-th thread is member `m<n>`.
 
     crash_every_s  how often each of them crashes, on average; 0: never.
+    orderly        each rebalance ends with an `assign`, which locks the queues, or prolongs the locks.
     """
 
     group: str
     seed: int
     crash_every_s: float
+    orderly: bool = False
     seats: Mapping[int, Seat] = field(default_factory=dict)
 
     def op(self, ctx: Context) -> Step:
@@ -94,10 +100,14 @@ class Members(Generator):
             return ("join", None, None) if now >= seat.rebalance else seat.rebalance
         if seat.crash is not None and now >= seat.crash:
             return "crash", None, None
+        if seat.back and now >= seat.consume:
+            key, *message = seat.back[0]
+            return "send-back", key, message
+        unsent = {key for key, *_ in seat.back}
         for key in session.held:
             # What is given away is committed first; where nobody takes the commit, that does not stop it.
             going = seat.leaving or (seat.wanted is not None and key not in seat.wanted)
-            if going and key in session.uncommitted:
+            if going and key in session.uncommitted and key not in unsent:
                 return "commit", key, session.at[key]
         if seat.leaving:
             return "leave", None, None
@@ -110,7 +120,7 @@ class Members(Generator):
         for key in session.held:
             if key not in session.at or key in session.probes:
                 return "committed", key, None
-            if now - session.uncommitted.get(key, now) >= COMMIT_NS:
+            if now - session.uncommitted.get(key, now) >= COMMIT_NS and key not in unsent:
                 return "commit", key, session.at[key]
         if not session.held:
             return seat.rebalance
@@ -135,13 +145,17 @@ class Members(Generator):
             case "rebalance", "ok":
                 wanted = tuple(event.value["queues"])
                 seat = replace(seat, rebalance=now + int(EVERY_S * SECOND))
-                return seat if set(wanted) == set(seat.session.held) else replace(seat, wanted=wanted)
+                same = set(wanted) == set(seat.session.held) and not self.orderly
+                return seat if same else replace(seat, wanted=wanted)
             case "rebalance", _:
                 return replace(seat, rebalance=now + AGAIN_NS)
-        session = after(seat.session, event, now)
+        session = seat.session if event.f == "send-back" else after(seat.session, event, now)
         if event.f == "consume":
             session = replace(session, turn=session.turn + 1)
-            seat = replace(seat, consume=now + CONSUME_NS)
+            failed = tuple((event.key or "", *message) for message in event.extra.get("failed", ()))
+            seat = replace(seat, consume=now + CONSUME_NS, back=(*seat.back, *failed))
+        if event.f == "send-back" and event.type != FAIL:
+            seat = replace(seat, back=seat.back[1:])
         if event.type == FAIL:
             return self._failed(replace(seat, session=session), event, now)
         return replace(seat, session=session, wanted=None if event.f == "assign" else seat.wanted)

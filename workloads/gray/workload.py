@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from random import Random
-from typing import ClassVar, Final
+from typing import ClassVar, Final, Literal
 
 import harness.generator as gen
 from checkers.api import Checker
@@ -29,13 +29,14 @@ from results.deployment import DeploymentRecord
 from results.op import Op
 from workloads.consuming import Drain
 from workloads.gray.centre import Centre
-from workloads.gray.client import GrayOps
+from workloads.gray.client import GrayOps, Habits
 from workloads.gray.members import Members
 from workloads.gray.operator import Operator, tasks
 from workloads.gray.producers import Producers
 from workloads.gray.split import Scheme, Split
 from workloads.log import PHASE, LogWorkload
 from workloads.name_servers import name_servers
+from workloads.order_lock import lease_s
 
 MEMBERS: Final = 4
 GRAYS: Final = 2
@@ -63,6 +64,12 @@ class GrayOptions:
     member_crash_every: Seconds = option(
         Seconds(20), "How often each member crashes, on average; it is back after a second. 0: never."
     )
+    consume: Literal["concurrently", "orderly"] = option(
+        "concurrently", "How members consume: without locks of queues, or with them."
+    )
+    failing: float = option(
+        0.0, "Of so many messages (%) a member fails to process one: it sends it back, once.", low=0, high=50
+    )
 
     def __post_init__(self) -> None:
         """Raises ValueError."""
@@ -70,6 +77,8 @@ class GrayOptions:
         for task in tasks(self.tasks):
             if task.member and task.member not in known:
                 raise ValueError(f"tasks names {task.member!r}; there are {', '.join(known)}")
+        if self.failing and self.consume == "orderly":
+            raise ValueError("failing needs consume = concurrently: who consumes in order tries again by itself")
 
 
 class GrayWorkload(LogWorkload):
@@ -106,7 +115,8 @@ class GrayWorkload(LogWorkload):
         client.sticky_master = False  # members and producers look at the routes again and again
         namespace = f"gray-{context.run}"
         scheme: Scheme = self.options.scheme
-        client.furnish(self.centre, self.split, self.group, scheme, name_servers(context), namespace, thread)
+        habits = Habits(self.options.consume == "orderly", self.options.failing)
+        client.furnish(self.centre, self.split, self.group, scheme, name_servers(context), namespace, thread, habits)
         return client
 
     def generator(self, rng: Random, phase: str) -> Generator:
@@ -116,11 +126,14 @@ class GrayWorkload(LogWorkload):
         return gen.reserve(MEMBERS, self._members(rng), 1, operator, default=producers)
 
     def _members(self, rng: Random) -> Members:
-        return Members(self.group, rng.getrandbits(32), self.options.member_crash_every)
+        return self._of_group(rng.getrandbits(32), self.options.member_crash_every)
+
+    def _of_group(self, seed: int, crash_every_s: float) -> Members:
+        return Members(self.group, seed, crash_every_s, self.options.consume == "orderly")
 
     def final(self, keys: Sequence[str], nodes: Sequence[str]) -> Generator:
         """The members go on for a while; then every queue is consumed to its end."""
-        members = gen.reserve(MEMBERS, Members(self.group, 0, 0))
+        members = gen.reserve(MEMBERS, self._of_group(0, 0))
         drains = [Drain(self.group, key) for key in sorted({*keys, *self.places.keys})]
         return gen.phases(gen.clients(gen.time_limit(QUIET_S, members)), gen.clients(gen.any_(*drains)))
 
@@ -132,7 +145,7 @@ class GrayWorkload(LogWorkload):
         every = deployment.traits.offsets_copied_s or 10.0
         within = every + max(5.0, every / 4)
         return [
-            Gray(within),
+            Gray(within, lease_s(self.plan.server.jvm_options) if self.options.consume == "orderly" else 0),
             Deliveries(),
             Offsets(within),
             Availability(list(deployment.nodes), self.plan.recovery_limit_s, self.acknowledges, deployment.quorums),
@@ -145,7 +158,8 @@ class GrayWorkload(LogWorkload):
     def needed(self) -> Sequence[str]:
         ops = {"on": "flag", "off": "flag", "expand": "expand", "restart": "leave"}
         done = {ops[task.verb]: None for task in tasks(self.options.tasks)}
-        return ["send", "consume", "commit", "rebalance", *done]
+        back = ["send-back"] if self.options.failing else []
+        return ["send", "consume", "commit", "rebalance", *back, *done]
 
     @property
     def stops_servers(self) -> bool:
