@@ -19,7 +19,7 @@ from harness.run import virtual_time
 from harness.run.interpreter import Interpreter
 from infra.systems.dledger.outcomes import Outcome
 from infra.systems.remoting.connection import Refused, TimedOut
-from infra.systems.rocketmq.protocol.client import Answer, Locked, Message, Pulled, Sent
+from infra.systems.rocketmq.protocol.client import Acked, Answer, Handle, Locked, Message, Popped, Pulled, Sent
 from results.deployment import DeploymentRecord
 from results.history import History
 from results.op import Op
@@ -52,6 +52,10 @@ class World:
     committed: dict[tuple[str, int], int] = field(default_factory=dict)
     retries: list[tuple[float, bytes]] = field(default_factory=list)
     locks: dict[int, tuple[str, float]] = field(default_factory=dict)
+    popped: dict[int, int] = field(default_factory=dict)
+    leases: dict[str, tuple[float, int, bytes]] = field(default_factory=dict)
+    expired: list[tuple[int, bytes]] = field(default_factory=list)
+    handles: int = 0
     members: dict[str, GrayOps] = field(default_factory=dict)
     tables: dict[str, dict[str, str]] = field(default_factory=lambda: {node: {} for node in NODES})
     cut: set[str] = field(default_factory=set)
@@ -154,7 +158,7 @@ class SimBroker:
     async def committed_offset(self, topic: str, queue: int, group: str, **_: Any) -> Answer:
         if await self.world.reach() != "ok":
             return Answer(Outcome("fail", "no answer"))
-        at = self.world.committed.get((topic, queue))
+        at = self.world.committed.get((topic, queue), self.world.popped.get(queue))
         return Answer(OK, max(0, at - 5) if at is not None and self.world.bug == "forget" else at, 0)
 
     async def commit_offset(self, topic: str, queue: int, group: str, offset: int, **_: Any) -> Answer:
@@ -168,6 +172,40 @@ class SimBroker:
     async def max_offset(self, topic: str, queue: int, **_: Any) -> Answer:
         await self.world.travel()
         return Answer(OK, len(self.world.delivered(topic, queue)), 0)
+
+    async def pop(self, topic: str, queue: int, *, invisible_ms: int, poll_s: float, **_: Any) -> Popped:
+        """The next messages of a queue, or of any, and what nobody acknowledged in time, whoever popped it first."""
+        found = await self.world.reach()
+        if found == "fail":
+            return Popped(Outcome("fail", "no answer"))
+        now = asyncio.get_running_loop().time()
+        for text, (until, place, body) in list(self.world.leases.items()):
+            if until <= now:
+                del self.world.leases[text]
+                self.world.expired.append((place, body))
+        numbers = [queue] if queue >= 0 else sorted(self.world.logs)
+        taken = [(f"%RETRY%{topic}", 0, *one) for one in self.world.expired[:4]]
+        self.world.expired = self.world.expired[4:]
+        for number in numbers:
+            log, at = self.world.logs.setdefault(number, []), self.world.popped.get(number, 0)
+            taken += [(topic, number, at + n, body) for n, body in enumerate(log[at : at + 8])]
+            self.world.popped[number] = min(len(log), at + 8)
+        shown = []
+        for name, number, at, body in taken:
+            self.world.handles += 1
+            retry = int(name != topic)
+            handle = Handle(at, int(now * 1000), invisible_ms, self.world.handles, retry, "a", number, at)
+            self.world.leases[handle.text] = now + invisible_ms / 1000, at, body
+            shown.append((_message(name, number, at, body), handle))
+        await (self.world.travel() if shown else asyncio.sleep(poll_s))
+        return Popped(OK, shown, code=0) if found == "ok" else Popped(Outcome("info", "lost"))
+
+    async def ack(self, topic: str, handle: str, **_: Any) -> Acked:
+        found = await self.world.reach()
+        if found == "fail" or (found == "info" and self.world.rng.random() < 0.5):
+            return Acked(Outcome("fail" if found == "fail" else "info", "lost"))
+        self.world.leases.pop(handle, None)
+        return Acked(OK if found == "ok" else Outcome("info", "lost"), 0)
 
     async def send_back(self, topic: str, physical: int, **_: Any) -> Answer:
         found = await self.world.reach()
@@ -279,7 +317,7 @@ def play(
     def client(thread: int) -> SimOps:
         found = SimOps(workload.places, None, {}, 4, False)  # type: ignore[arg-type]
         found.world = world
-        habits = Habits(workload.options.consume == "orderly", workload.options.failing)
+        habits = Habits(workload.options.consume, workload.options.failing)
         found.furnish(workload.centre, workload.split, "members", scheme, endpoints, "gray", thread, habits)  # type: ignore[arg-type]
         found.name_servers = {node: Store(world, node) for node in NODES}  # type: ignore[misc]
         found.flags = Flags(found.name_servers, "gray", scheme)  # type: ignore[arg-type]

@@ -11,7 +11,7 @@ import pytest
 
 from checkers.api import judge
 from checkers.gray import Gray
-from checkers.queue import Deliveries, Offsets
+from checkers.queue import Deliveries, Leases, Offsets
 from checkers.wellformed import WellFormed
 from harness.generator.context import Context
 from harness.plan.plan import Plan, PlanError
@@ -67,6 +67,18 @@ def test_ordered_consumption_and_what_is_sent_back_raise_no_alarm() -> None:
         assert figures["returned"] > 10
 
 
+def test_pops_keep_colours_apart_while_everything_is_acknowledged() -> None:
+    """What is not comes back by a retry queue, from which every member pops."""
+    for seed, failing in ((1, 0.0), (2, 10.0)):
+        record, _ = play(seed, consume="pop", failing=failing, crashes_s=0)
+        found = judge(record, [WellFormed(), Gray(), Deliveries(), Leases()])
+        assert bool(broken(found)) == bool(failing), found.reason
+        assert broken(found) <= {"wrong-colour", "recoloured"}
+        done = Counter(op.f for op in record.history if op.type == "ok" and "member" in op.extra)
+        assert done["pop"] > 100
+        assert done["ack"] > 100
+
+
 def test_what_the_published_scheme_makes_of_messages_that_are_sent_back() -> None:
     """A group has one retry queue on a broker: base messages reach a gray member, or nobody."""
     quiet = {"scheme": "document", "failing": 10, "crashes_s": 0}
@@ -87,10 +99,17 @@ def test_locks_leave_one_owner_where_the_scheme_names_two() -> None:
 @pytest.mark.nightly
 def test_a_thousand_good_runs() -> None:
     alarms = {}
+    modes = ({}, {"consume": "orderly"}, {"failing": 10.0}, {"consume": "pop"})
     for seed in range(1000):
-        trouble = (0.0, 0.0, 0.02, 0.05)[seed % 4]
-        cut = (3.0, 7.0) if seed % 3 == 0 else None
-        found = judged(seed, trouble=trouble, cut=cut, crashes_s=(0, 3, 8)[seed % 3], seconds=18)
+        more, trouble = modes[seed % len(modes)], (0.0, 0.0, 0.0, 0.02, 0.05)[seed % 5]
+        cut = (3.0, 7.0) if seed % 7 < 2 else None
+        # A lost answer of a pop, and a crash, leave messages to whoever pops next.
+        pops = more.get("consume") == "pop"
+        how = {"trouble": 0.0 if pops else trouble, "cut": cut, "crashes_s": 0 if pops else (0, 3, 8)[seed % 3]}
+        record, _ = play(seed, seconds=18, **how, **more)
+        lease = LEASE_S if more.get("consume") == "orderly" else 0
+        offsets = Leases() if pops else Offsets()
+        found = judge(record, [WellFormed(), Gray(lease_s=lease), Deliveries(), offsets])
         if broken(found):
             alarms[seed] = found.reason
     assert alarms == {}
@@ -242,7 +261,7 @@ def test_tasks_are_read() -> None:
 def test_what_cannot_be_run_is_refused() -> None:
     with pytest.raises(PlanError, match="needs 7 clients"):
         GrayWorkload(Plan(workload="gray", concurrency=6))
-    with pytest.raises(PlanError, match="failing needs consume = concurrently"):
+    with pytest.raises(PlanError, match="failing needs another consume than orderly"):
         GrayWorkload(Plan(workload="gray", options={"failing": 5.0, "consume": "orderly"}))
     with pytest.raises(PlanError, match="'m7'; there are m0, m1, m2, m3"):
         GrayWorkload(Plan(workload="gray", options={"tasks": ["1s off m7"]}))

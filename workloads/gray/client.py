@@ -20,6 +20,7 @@ from results.op import OK, Op
 from workloads.brokers import BODY_SIZE, READ_DEADLINE_S
 from workloads.gray.centre import Centre
 from workloads.gray.flags import Flags, NoFlags
+from workloads.gray.members import Consuming
 from workloads.gray.split import Counts, Scheme, Split
 from workloads.heartbeats import Heartbeats
 from workloads.places import Queue, queue_of
@@ -28,11 +29,11 @@ from workloads.queue import QueueOps
 
 @dataclass(frozen=True)
 class Habits:
-    """How members consume. orderly: with locks. failing: of so many messages (%) they fail to process one, and give it
-    back.
+    """How members consume. failing: of so many messages (%) they fail to process one, and give it back, or, with pop,
+    do not acknowledge it.
     """
 
-    orderly: bool = False
+    consume: Consuming = "concurrently"
     failing: float = 0.0
 
 
@@ -92,7 +93,7 @@ class GrayOps(QueueOps):
                 return await self._join(op)
             case "leave" | "crash":
                 return await self._away(op)
-            case "assign" if self.habits.orderly and "member" in op.extra:
+            case "assign" if self.habits.consume == "orderly" and "member" in op.extra:
                 return await self._assign(op)
             case "send-back":
                 return await self._send_back(op)
@@ -204,7 +205,7 @@ class GrayOps(QueueOps):
         """The queues with what members sent back, as the published scheme has them: each topic's first queue is gray,
         and this topic has only one on a broker.
         """
-        if not self.habits.failing or self.scheme == "cured":
+        if not self.habits.failing or self.scheme == "cured" or self.habits.consume == "pop":
             return {}
         return {retry_topic(self.group): (Split(), dict.fromkeys(self.places.groups, 1))}
 
@@ -242,9 +243,10 @@ class GrayOps(QueueOps):
         """[offset, id] of the messages of an answer that this member fails to process, each once in a run."""
         if not self.habits.failing or done.type != OK or not done.value:
             return []
+        received = done.value if op.f == "consume" else [[offset, message] for _, offset, message, *_ in done.value]
         found = [
             [offset, message]
-            for offset, message in done.value
+            for offset, message in received
             if isinstance(message, int)
             and message not in self.centre.returned
             and Random(message).random() * 100 < self.habits.failing
@@ -289,10 +291,10 @@ class GrayOps(QueueOps):
         """The same, with what the member has heard meanwhile."""
         member = op.extra.get("member")
         heard: dict[str, Any] = {} if member is None else {"member": member}
-        if member is not None and op.f == "consume" and (self._changed or member in self.centre.turned):
+        if member is not None and op.f in ("consume", "pop") and (self._changed or member in self.centre.turned):
             self.centre.turned.discard(member)
             heard["changed"] = True
-        if member is not None and op.f == "consume" and (failed := self._failed(op, done)):
+        if member is not None and op.f in ("consume", "pop") and (failed := self._failed(op, done)):
             heard["failed"] = failed
         if member in self.centre.restarts:
             self.centre.restarts.discard(member)
