@@ -99,7 +99,7 @@ def test_locks_leave_one_owner_where_the_scheme_names_two() -> None:
 @pytest.mark.nightly
 def test_a_thousand_good_runs() -> None:
     alarms = {}
-    modes = ({}, {"consume": "orderly"}, {"failing": 10.0}, {"consume": "pop"})
+    modes: tuple[dict[str, Any], ...] = ({}, {"consume": "orderly"}, {"failing": 10.0}, {"consume": "pop"})
     for seed in range(1000):
         more, trouble = modes[seed % len(modes)], (0.0, 0.0, 0.0, 0.02, 0.05)[seed % 5]
         cut = (3.0, 7.0) if seed % 7 < 2 else None
