@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from checkers.gray.case import Case
-from checkers.gray.facts import GRAY, Facts, Reception, Send
+from checkers.gray.facts import FOREVER, GRAY, Facts, Reception, Send
 from checkers.gray.owners import Double
 from results.fault_intervals import FaultInterval
 from results.figures import SECOND, clock
@@ -84,18 +84,18 @@ def never_received(facts: Facts, there: bool) -> Iterator[Case]:
 
 
 def not_again(facts: Facts) -> Iterator[Case]:
-    """Messages that a member sent back, and none received once more before the members' part ended."""
+    """Messages that a member sent back, and no member received from another place than that one."""
     if not facts.drained:
         return
     no_reader = any(until >= facts.cut for _, until, _ in facts.without_gray())
-    last: dict[Any, int] = {}
+    places: dict[Any, set[tuple[str, int]]] = {}
     for reception in facts.receptions:
-        last[reception.id] = reception.start
+        places.setdefault(reception.id, set()).add((reception.key, reception.offset))
     for message, call in facts.returned.items():
         send = facts.sends.get(message)
         if call.outcome != OK or call.end is None or call.end > facts.cut - READ_NS or send is None:
             continue
-        if (no_reader and send.colour == GRAY) or last.get(message, 0) > call.start:
+        if (no_reader and send.colour == GRAY) or len(places.get(message, ())) > 1:
             continue
         text = f"{send.colour} message {message} of {send.key}, sent back at {clock(call.end)}"
         yield Case(send.key, call.start, facts.cut, [send.call.invoke.index, call.invoke.index], text)
@@ -177,7 +177,9 @@ def _covered(
             continue
         disturbed = any(i.covers(commit.end - copied, min(commit.end + copied, began.end or 0)) for i in faults)
         moved = _node(commit) != _node(began) and not any(i.covers(commit.end, began.end) for i in faults)
-        if not disturbed and not moved:
+        # Consumers overlap for a moment at a take-over: a smaller one that was under way may have come last.
+        late = any(c.invoke.value <= reception.offset and (c.end or FOREVER) > commit.start for c in commits)
+        if not disturbed and not moved and not late:
             return commit
     return None
 

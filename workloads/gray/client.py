@@ -68,6 +68,8 @@ class GrayOps(QueueOps):
         """
         self.scheme, self.habits = scheme, habits
         self._locked: set[Queue] = set()
+        self._to_unlock: set[Queue] = set()
+        self._popped: dict[tuple[str, int], list[Any]] = {}
         self._physical: dict[tuple[str, int], int] = {}
         self.centre, self.split, self.group = centre, split, group
         self.name_servers = {node: NameServer(*at, deadline_s=ASK_S) for node, at in servers.items()}
@@ -97,6 +99,8 @@ class GrayOps(QueueOps):
                 return await self._assign(op)
             case "send-back":
                 return await self._send_back(op)
+            case "ack":
+                self._popped.pop((op.extra["queue"], op.extra["offset"]), None)
             case "rebalance":
                 return self._noticed(op, await self._rebalance(op))
             case "flag":
@@ -129,8 +133,8 @@ class GrayOps(QueueOps):
         member = self._member = op.extra["member"]
         extra = self._who(op)
         if self._heartbeats is not None:
-            gray = self.centre.colours[member]
-            return Completion("ok", self.centre.clients[member], extra={**extra, "gray": gray})
+            extra |= {"gray": self.centre.colours[member], "popped": list(self._popped.values())}
+            return Completion("ok", self.centre.clients[member], extra=extra)
         # Who joins anew begins with another name server, as if it had drawn one.
         self.flags.use(self._first + self.centre.joins[member])
         client = self.centre.clients[member] = self.centre.client_id(member)
@@ -164,6 +168,8 @@ class GrayOps(QueueOps):
         """It is no longer in the group."""
         heartbeats, self._heartbeats = self._heartbeats, None
         self._locked.clear()
+        self._to_unlock.clear()
+        self._popped.clear()
         if heartbeats is not None:
             if self.centre.clients.get(self._member) == heartbeats.client_id:
                 del self.centre.clients[self._member]
@@ -225,19 +231,24 @@ class GrayOps(QueueOps):
             self.learn(group, node, found.outcome)
             granted = {queue for queue in mine if (queue.topic, queue.group, queue.number) in found.queues}
             self._locked = {queue for queue in self._locked if queue.group != group} | granted
+            if found.outcome.type == "info":
+                self._to_unlock |= mine
         held = [key for key in op.value if queue_of(key) in self._locked]
         return Completion("ok", held, extra={**self._who(op), "wanted": op.value})
 
     async def _unlock(self, wanted: Set[Queue]) -> None:
-        """Give back the locks of all other queues. Those that no broker took back expire."""
-        for queue in self._locked - wanted:
+        """Give back all other locks, those as well of which it is not known whether they were granted."""
+        self._to_unlock = (self._to_unlock | self._locked) - wanted
+        self._locked &= wanted
+        for queue in sorted(self._to_unlock, key=lambda queue: queue.key):
             node, heartbeats = await self.master(queue.group), self._heartbeats
             if node is None or heartbeats is None:
                 continue
             place = (queue.topic, queue.group, queue.number)
             done = await self.at(node).unlock_queues(heartbeats.client_id, [place], group=self.group, deadline_s=ASK_S)
             self.learn(queue.group, node, done.outcome)
-        self._locked &= wanted
+            if done.outcome.type == OK:
+                self._to_unlock.discard(queue)
 
     def _failed(self, op: Op, done: Completion) -> list[list[int]]:
         """[offset, id] of the messages of an answer that this member fails to process, each once in a run."""
@@ -296,6 +307,9 @@ class GrayOps(QueueOps):
             heard["changed"] = True
         if member is not None and op.f in ("consume", "pop") and (failed := self._failed(op, done)):
             heard["failed"] = failed
+        if member is not None and op.f == "pop" and done.type == OK:
+            left = [message for _, message in heard.get("failed", ())]
+            self._popped |= {(row[0], row[1]): row for row in done.value if row[2] not in left}
         if member in self.centre.restarts:
             self.centre.restarts.discard(member)
             heard["restart"] = True

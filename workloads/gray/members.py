@@ -153,7 +153,8 @@ class Members(Generator):
             seat = replace(seat, leaving=True)
         match event.f, event.type:
             case "join", "ok":
-                return Seat(joined=True, rebalance=now, crash=self._crash(now, thread))
+                due = tuple(acks(self.group, event.extra.get("popped", ())))  # of the phase before
+                return Seat(joined=True, rebalance=now, crash=self._crash(now, thread), acks=due)
             case "join", _:
                 return replace(seat, rebalance=now + AGAIN_NS)
             case "rebalance", "ok":
@@ -172,7 +173,7 @@ class Members(Generator):
                 session = replace(session, turn=session.turn + 1)
             case "pop":
                 left = [message for _, message in failed]
-                mine = acks(self.group, event) if event.type != FAIL else ()
+                mine = acks(self.group, event.value) if event.type != FAIL else ()
                 due = tuple(ack for ack in mine if ack.extra["id"] not in left)
                 seat = replace(seat, consume=now + CONSUME_NS, acks=due)
                 session = replace(session, turn=session.turn + 1)
