@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-from cluster.real_runs import Ended, harness, is_inject, run
+from cluster.real_runs import Run, harness, is_inject, run
 
 pytestmark = pytest.mark.cluster
 
@@ -37,7 +37,7 @@ def test_replicas_are_looked_at_while_one_is_stopped(tmp_path: Path) -> None:
     assert {op.value["inSyncReplicas"] for op in settings} == {"3"}
 
 
-def told(ended: Ended) -> Mapping[str, set[str]]:
+def told(ended: Run) -> Mapping[str, set[str]]:
     """Setting -> the values that brokers told."""
     found: dict[str, set[str]] = {}
     for op in ended.ops:
