@@ -1,5 +1,5 @@
-"""`quorum-ack` against RocketMQ: a slave is stopped, and what it holds is read from its disk; a kept cluster takes other
-settings while it runs.
+"""`quorum-ack` against RocketMQ: a slave is stopped, and what it holds is read from its disk; a kept cluster takes
+other settings while it runs.
 """
 
 from __future__ import annotations
