@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from random import Random
-from typing import Final
+from typing import Any, Final
 
 from harness.generator import EMPTY, PENDING, Generator, Invocation, Step
 from harness.generator.context import Context, members
@@ -69,7 +69,7 @@ class Poppers(Generator):
 
     def _jobs(self, event: Op) -> tuple[Job, ...]:
         found: list[Job] = []
-        for ack in acks(self.group, event):
+        for ack in acks(self.group, event.value):
             luck = Random(f"{self.seed}/{ack.extra['id']}/{event.index}").random()
             if luck >= FORGOTTEN + EXTENDED:
                 found.append(ack)
@@ -124,13 +124,13 @@ class PopDrain(Generator):
                 return replace(done, jobs=self.jobs[1:])
             case "drain":
                 return replace(done, queues=self.queues[1:])
-        jobs = tuple(acks(self.group, event))
+        jobs = tuple(acks(self.group, event.value))
         return replace(done, jobs=jobs, quiet=0 if jobs else self.quiet + 1)
 
 
-def acks(group: str, popped: Op) -> Iterator[Job]:
-    """The acknowledgement of everything that a pop brought."""
-    for queue, offset, message, handle, *_ in popped.value:
+def acks(group: str, popped: Iterable[Sequence[Any]]) -> Iterator[Job]:
+    """The acknowledgement of everything that a pop brought: queue, offset, id, handle of each message."""
+    for queue, offset, message, handle, *_ in popped:
         yield Invocation("ack", queue, [handle], {"group": group, "queue": queue, "offset": offset, "id": message})
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from checkers.gray.case import Case
 from checkers.gray.facts import Facts
 from checkers.gray.owners import doubles, owned_by_two, ownerless
-from checkers.gray.receptions import never_received, other_colour, out_of_order, received_again, stranded
+from checkers.gray.receptions import never_received, not_again, other_colour, out_of_order, received_again, stranded
 from checkers.legality import permits, settled
 from checkers.log.context import RunTimeline, group_of
 from checkers.message_ops import of_messages
@@ -28,19 +28,22 @@ _OPS = 12
 
 
 class Gray:
-    """`copied_within_s`: how old the committed offsets of a new master may be."""
+    """`copied_within_s`: how old the committed offsets of a new master may be. `lease_s`: how long the lock of a member
+    that is gone keeps a queue from the others; 0: members do not lock queues.
+    """
 
     name = "gray"
 
-    def __init__(self, copied_within_s: float = 15) -> None:
-        self.copied = int(copied_within_s * SECOND)
+    def __init__(self, copied_within_s: float = 15, lease_s: float = 0) -> None:
+        self.copied, self.lease = int(copied_within_s * SECOND), int(lease_s * SECOND)
 
     @of_messages
     def check(self, run: RunRecord) -> CheckResult:
         """`stats`: `sent` and `received` messages by colour, `again` (receptions beyond the first), `sessions`,
-        `rebalances`, `switches` (flags that an operator changed), `without_gray` (times without a gray member).
+        `rebalances`, `switches` (flags that an operator changed), `without_gray` (times without a gray member),
+        `returned` (messages that were sent back).
         """
-        facts, scene = Facts(run.history), RunTimeline(run)
+        facts, scene = Facts(run.history, self.lease), RunTimeline(run)
         allowed = permits(run)
         lost = allowed.get("lost", allowed.get("dirty-read"))
         both = list(doubles(facts))
@@ -49,6 +52,7 @@ class Gray:
             *_anomalies(scene, "wrong-colour", list(other_colour(facts, False)), "were received by the other colour"),
             *_anomalies(scene, "never-received", list(never_received(facts, True)), "were received by no member"),
             *_anomalies(scene, "never-received", list(never_received(facts, False)), "were received by nobody", lost),
+            *_anomalies(scene, "never-received", list(not_again(facts)), "were sent back, and not received once more"),
             *_anomalies(scene, "stranded", list(stranded(facts)), "had no reader after the last gray member left"),
             *_anomalies(scene, "received-out-of-order", list(out_of_order(facts)), "were received after a later one"),
             *_anomalies(scene, "received-again", again, "were received again without a reason"),
@@ -72,6 +76,7 @@ class Gray:
             "rebalances": sum(len(s.rebalances) for s in facts.sessions),
             "switches": len(flags),
             "without_gray": len(list(facts.without_gray())),
+            "returned": len(facts.returned),
         }
         unknown = None
         if not all(got.values()):

@@ -20,6 +20,8 @@ FOREVER: Final = 2**62
 
 GRAY: Final = "gray"
 
+READS: Final = ("consume", "pop")
+
 
 class Send(NamedTuple):
     """An acknowledged message."""
@@ -122,16 +124,19 @@ class Turn(NamedTuple):
 
 
 class Facts:
-    """Of a history. Ops of members name them (`member`); those of the drain at the end do not."""
+    """Of a history. Ops of members name them (`member`); those of the drain at the end do not. lease: how long (ns) a
+    queue stays locked whose owner has gone without a word; 0: nobody locks queues.
+    """
 
-    def __init__(self, history: History) -> None:
+    def __init__(self, history: History, lease: int = 0) -> None:
         self.calls = history.clients.calls
-        drains = [c.start for c in self.calls if c.invoke.f == "consume" and "member" not in c.invoke.extra]
+        drains = [c.start for c in self.calls if c.invoke.f in READS and "member" not in c.invoke.extra]
         last = history[-1].time if len(history) else 0
         self.drained = bool(drains)
         self.cut = min(drains, default=last)
         """When the members' part ends (ns)."""
         self.sessions = list(_sessions(self.calls, self.cut))
+        self.lease = lease
         self.turns = _turns(self.calls)
 
     @cached_property
@@ -166,12 +171,11 @@ class Facts:
         found = []
         for call in self.calls:
             done = call.completion
-            if call.invoke.f != "consume" or "member" not in call.invoke.extra or done is None or done.type != OK:
+            if call.invoke.f not in READS or "member" not in call.invoke.extra or done is None or done.type != OK:
                 continue
             mine = [s for s in by_process.get(call.invoke.process, []) if s.begun <= call.start]
             if mine:
-                key = str(call.invoke.key)
-                found += [Reception(identity, key, offset, mine[-1], call) for offset, identity in done.value]
+                found += [Reception(identity, key, at, mine[-1], call) for key, at, identity in _received(call)]
         return sorted(found, key=lambda r: r.end)
 
     @cached_property
@@ -188,9 +192,28 @@ class Facts:
         return {
             identity
             for call in self.calls
-            if call.invoke.f == "consume" and "member" not in call.invoke.extra and call.completion is not None
-            for _, identity in (call.completion.value or ())
+            if call.invoke.f in READS and "member" not in call.invoke.extra and call.outcome == OK
+            for _, _, identity in _received(call)
         }
+
+    @cached_property
+    def returned(self) -> dict[int, Call]:
+        """Id -> the first time that a member may have sent that message back."""
+        found: dict[int, Call] = {}
+        for call in self.calls:
+            if call.invoke.f == "send-back" and call.outcome != FAIL:
+                found.setdefault(call.invoke.value[1], call)
+        return found
+
+    def locked(self, key: str) -> list[tuple[int, int]]:
+        """The times in which a queue may be locked by a session that is over."""
+        return [
+            (session.over, session.over + self.lease)
+            for session in self.sessions
+            if self.lease
+            for span in session.spans
+            if span.key == key and span.may_end == session.over
+        ]
 
     @cached_property
     def ends(self) -> dict[str, int]:
@@ -256,6 +279,16 @@ class Facts:
                 since = turn.end, turn.op
         if since is not None:
             yield since[0], self.cut, since[1]
+
+
+def _received(call: Call) -> Iterator[tuple[str, int, Any]]:
+    """Queue, offset and id of each message that a pull or a pop brought."""
+    assert call.completion is not None
+    for message in call.completion.value or ():
+        if call.invoke.f == "pop":
+            yield str(message[0]), message[1], message[2]
+        else:
+            yield str(call.invoke.key), message[0], message[1]
 
 
 def _sessions(calls: Iterable[Call], cut: int) -> Iterator[Session]:

@@ -56,7 +56,10 @@ def ownerless(facts: Facts) -> Iterator[Case]:
     keys = sorted({key for session in facts.sessions for r in session.rebalances for key in (*r.gray, *r.base)})
     for key in keys:
         spans = [span for session in facts.sessions for span in session.spans if span.key == key]
+        locked = facts.locked(key)
         for start, end in _pieces(_gaps(spans, facts.cut), facts.changes):
+            if any(start < free and taken < end for taken, free in locked):
+                continue
             there = [s for s in facts.sessions if s.begun <= start and s.over >= end]
             colours = {key in r.gray for s in there for r in s.rebalances if r.start >= start and r.end <= end}
             known = all(

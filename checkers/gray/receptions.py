@@ -5,10 +5,10 @@ received again (G5).
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Final
+from typing import Any, Final
 
 from checkers.gray.case import Case
-from checkers.gray.facts import GRAY, Facts, Reception, Send
+from checkers.gray.facts import FOREVER, GRAY, Facts, Reception, Send
 from checkers.gray.owners import Double
 from results.fault_intervals import FaultInterval
 from results.figures import SECOND, clock
@@ -72,14 +72,33 @@ def never_received(facts: Facts, there: bool) -> Iterator[Case]:
     if not facts.drained:
         return
     no_reader = any(until >= facts.cut for _, until, _ in facts.without_gray())
+    locked = {key for key in facts.ends if any(free > facts.cut - READ_NS for _, free in facts.locked(key))}
     for send in facts.sends.values():
         if send.id in facts.first or (no_reader and send.colour == GRAY):
             continue
         found, below = send.id in facts.drained_ids, (send.offset or 0) < facts.ends.get(send.key, 0)
-        if found != there or not (found or below):
+        if found != there or not (found or below) or (there and send.key in locked):
             continue
         text = f"{send.colour} message {send.id} of {send.key}, acknowledged at {clock(send.acked)}"
         yield Case(send.key, send.acked, facts.cut, [send.call.invoke.index], text)
+
+
+def not_again(facts: Facts) -> Iterator[Case]:
+    """Messages that a member sent back, and no member received from another place than that one."""
+    if not facts.drained:
+        return
+    no_reader = any(until >= facts.cut for _, until, _ in facts.without_gray())
+    places: dict[Any, set[tuple[str, int]]] = {}
+    for reception in facts.receptions:
+        places.setdefault(reception.id, set()).add((reception.key, reception.offset))
+    for message, call in facts.returned.items():
+        send = facts.sends.get(message)
+        if call.outcome != OK or call.end is None or call.end > facts.cut - READ_NS or send is None:
+            continue
+        if (no_reader and send.colour == GRAY) or len(places.get(message, ())) > 1:
+            continue
+        text = f"{send.colour} message {message} of {send.key}, sent back at {clock(call.end)}"
+        yield Case(send.key, call.start, facts.cut, [send.call.invoke.index, call.invoke.index], text)
 
 
 def out_of_order(facts: Facts) -> Iterator[Case]:
@@ -118,6 +137,8 @@ def received_again(
         first = facts.first[reception.id]
         if first.call is reception.call or first.key != reception.key:
             continue
+        if reception.id in facts.returned and first.offset != reception.offset:
+            continue  # a copy
         text = f"{reception.key}: message {reception.id} by {first.session.member} at {clock(first.end)}, and by "
         text += f"{reception.session.member} at {clock(reception.end)}"
         ops = [first.call.invoke.index, reception.call.invoke.index]
@@ -156,7 +177,9 @@ def _covered(
             continue
         disturbed = any(i.covers(commit.end - copied, min(commit.end + copied, began.end or 0)) for i in faults)
         moved = _node(commit) != _node(began) and not any(i.covers(commit.end, began.end) for i in faults)
-        if not disturbed and not moved:
+        # Consumers overlap for a moment at a take-over: a smaller one that was under way may have come last.
+        late = any(c.invoke.value <= reception.offset and (c.end or FOREVER) > commit.start for c in commits)
+        if not disturbed and not moved and not late:
             return commit
     return None
 

@@ -63,23 +63,31 @@ class QuorumAck:
         facts, scene = Facts(run), RunTimeline(run)
         times = CalmTimes(facts, self.detected, self.returns)
         below = list(below_quorum(facts))
-        stored = "sends were acknowledged although fewer replicas than"
-        cases = {
-            "too-few-hold": (list(too_few(facts)), "acknowledgements were held by too few replicas"),
-            "acked-below-quorum": (
-                [case for case, least in below if not least],
-                f"{stored} inSyncReplicas could have the message",
+        few = [case for case, least in below if not least]
+        fewer = [case for case, least in below if least]
+        found = [
+            *_anomalies(scene, "too-few-hold", list(too_few(facts)), "acknowledgements were held by too few replicas"),
+            *_anomalies(
+                scene,
+                "acked-below-quorum",
+                few,
+                "sends were acknowledged although fewer replicas than inSyncReplicas could have the message",
             ),
-            "acked-below-minimum": (
-                [case for case, least in below if least],
-                f"{stored} minInSyncReplicas could have the message",
+            *_anomalies(
+                scene,
+                "acked-below-minimum",
+                fewer,
+                "sends were acknowledged although fewer replicas than minInSyncReplicas could have the message",
             ),
-            "downgrade-late": (times.late_downgrades, "times without an acknowledgement were too long"),
-            "late-timeout": (times.late_timeouts, "sends waited for replicas that were long gone"),
-            "not-refused": (times.not_refused, "sends were stored although too few replicas were left"),
-            "replica-not-counted": (list(times.not_counted()), "replicas were not counted again"),
-        }
-        found = [a for name, (some, what) in cases.items() for a in _anomalies(scene, name, some, what)]
+            *_anomalies(
+                scene, "downgrade-late", times.late_downgrades, "times without an acknowledgement were too long"
+            ),
+            *_anomalies(scene, "late-timeout", times.late_timeouts, "sends waited for replicas that were long gone"),
+            *_anomalies(
+                scene, "not-refused", times.not_refused, "sends were stored although too few replicas were left"
+            ),
+            *_anomalies(scene, "replica-not-counted", list(times.not_counted()), "replicas were not counted again"),
+        ]
         unknown = None
         if not any(c.outcome == OK for c in facts.sends):
             unknown = "no send was acknowledged"

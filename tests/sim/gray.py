@@ -19,12 +19,12 @@ from harness.run import virtual_time
 from harness.run.interpreter import Interpreter
 from infra.systems.dledger.outcomes import Outcome
 from infra.systems.remoting.connection import Refused, TimedOut
-from infra.systems.rocketmq.protocol.client import Answer, Message, Pulled, Sent
+from infra.systems.rocketmq.protocol.client import Acked, Answer, Handle, Locked, Message, Popped, Pulled, Sent
 from results.deployment import DeploymentRecord
 from results.history import History
 from results.op import Op
 from results.record import RunRecord
-from workloads.gray.client import GrayOps
+from workloads.gray.client import GrayOps, Habits
 from workloads.gray.flags import Flags
 from workloads.gray.split import Counts, Place
 from workloads.gray.workload import GrayWorkload
@@ -33,6 +33,9 @@ from workloads.reading import MOVED
 
 NODES = ("n1", "n2", "n3")
 OK = Outcome("ok", "")
+PHYSICAL = 1_000_000
+LEASE_S = 5.0
+"""How long a lock is kept that nobody prolongs."""
 
 
 @dataclass
@@ -46,7 +49,13 @@ class World:
     bug: str | None = None
     queues: int = 6
     logs: dict[int, list[bytes]] = field(default_factory=dict)
-    committed: dict[int, int] = field(default_factory=dict)
+    committed: dict[tuple[str, int], int] = field(default_factory=dict)
+    retries: list[tuple[float, bytes]] = field(default_factory=list)
+    locks: dict[int, tuple[str, float]] = field(default_factory=dict)
+    popped: dict[int, int] = field(default_factory=dict)
+    leases: dict[str, tuple[float, int, bytes]] = field(default_factory=dict)
+    expired: list[tuple[int, bytes]] = field(default_factory=list)
+    handles: int = 0
     members: dict[str, GrayOps] = field(default_factory=dict)
     tables: dict[str, dict[str, str]] = field(default_factory=lambda: {node: {} for node in NODES})
     cut: set[str] = field(default_factory=set)
@@ -59,6 +68,13 @@ class World:
         await self.travel()
         luck = self.rng.random()
         return "fail" if luck < self.trouble / 2 else "info" if luck < self.trouble else "ok"
+
+    def delivered(self, topic: str, queue: int) -> list[bytes]:
+        """The messages of a queue; what was sent back comes after a second."""
+        if not topic.startswith("%RETRY%"):
+            return self.logs.setdefault(queue, [])
+        now = asyncio.get_running_loop().time()
+        return [body for at, body in self.retries if at + 1 <= now]
 
     def notify(self) -> None:
         """Tell all members that they have changed."""
@@ -132,7 +148,7 @@ class SimBroker:
     async def pull(self, topic: str, queue: int, offset: int, **_: Any) -> Pulled:
         if await self.world.reach() != "ok":
             return Pulled(Outcome("fail", "no answer"))
-        log = self.world.logs.setdefault(queue, [])
+        log = self.world.delivered(topic, queue)
         shown = [_message(topic, queue, n, log[n]) for n in range(offset, len(log))]
         await self.world.travel()
         if shown and self.world.bug == "skip" and self.world.rng.random() < 0.05:
@@ -142,20 +158,84 @@ class SimBroker:
     async def committed_offset(self, topic: str, queue: int, group: str, **_: Any) -> Answer:
         if await self.world.reach() != "ok":
             return Answer(Outcome("fail", "no answer"))
-        at = self.world.committed.get(queue)
+        at = self.world.committed.get((topic, queue), self.world.popped.get(queue))
         return Answer(OK, max(0, at - 5) if at is not None and self.world.bug == "forget" else at, 0)
 
     async def commit_offset(self, topic: str, queue: int, group: str, offset: int, **_: Any) -> Answer:
         found = await self.world.reach()
         if found == "fail" or (found == "info" and self.world.rng.random() < 0.5):
             return Answer(Outcome("fail" if found == "fail" else "info", "lost"))
-        self.world.committed[queue] = offset
+        self.world.committed[topic, queue] = offset
         await self.world.travel()
         return Answer(OK if found == "ok" else Outcome("info", "lost"), None, 0)
 
     async def max_offset(self, topic: str, queue: int, **_: Any) -> Answer:
         await self.world.travel()
-        return Answer(OK, len(self.world.logs.get(queue, [])), 0)
+        return Answer(OK, len(self.world.delivered(topic, queue)), 0)
+
+    async def pop(self, topic: str, queue: int, *, invisible_ms: int, poll_s: float, **_: Any) -> Popped:
+        """The next messages of a queue, or of any, and what nobody acknowledged in time, whoever popped it first."""
+        found = await self.world.reach()
+        if found == "fail":
+            return Popped(Outcome("fail", "no answer"))
+        now = asyncio.get_running_loop().time()
+        for text, (until, place, body) in list(self.world.leases.items()):
+            if until <= now:
+                del self.world.leases[text]
+                self.world.expired.append((place, body))
+        numbers = [queue] if queue >= 0 else sorted(self.world.logs)
+        taken = [(f"%RETRY%{topic}", 0, *one) for one in self.world.expired[:4]]
+        self.world.expired = self.world.expired[4:]
+        for number in numbers:
+            log, at = self.world.logs.setdefault(number, []), self.world.popped.get(number, 0)
+            taken += [(topic, number, at + n, body) for n, body in enumerate(log[at : at + 8])]
+            self.world.popped[number] = min(len(log), at + 8)
+        shown = []
+        for name, number, at, body in taken:
+            self.world.handles += 1
+            retry = int(name != topic)
+            handle = Handle(at, int(now * 1000), invisible_ms, self.world.handles, retry, "a", number, at)
+            self.world.leases[handle.text] = now + invisible_ms / 1000, at, body
+            shown.append((_message(name, number, at, body), handle))
+        await (self.world.travel() if shown else asyncio.sleep(poll_s))
+        return Popped(OK, shown, code=0) if found == "ok" else Popped(Outcome("info", "lost"))
+
+    async def ack(self, topic: str, handle: str, **_: Any) -> Acked:
+        found = await self.world.reach()
+        if found == "fail" or (found == "info" and self.world.rng.random() < 0.5):
+            return Acked(Outcome("fail" if found == "fail" else "info", "lost"))
+        self.world.leases.pop(handle, None)
+        return Acked(OK if found == "ok" else Outcome("info", "lost"), 0)
+
+    async def send_back(self, topic: str, physical: int, **_: Any) -> Answer:
+        found = await self.world.reach()
+        if found == "fail" or (found == "info" and self.world.rng.random() < 0.5):
+            return Answer(Outcome("fail" if found == "fail" else "info", "lost"))
+        if self.world.bug != "swallow":
+            queue, offset = divmod(physical, PHYSICAL)
+            now = asyncio.get_running_loop().time()
+            self.world.retries.append((now, self.world.logs[queue][offset]))
+        return Answer(OK if found == "ok" else Outcome("info", "lost"), None, 0)
+
+    async def lock_queues(self, client: str, queues: Sequence[tuple[str, str, int]], **_: Any) -> Locked:
+        if await self.world.reach() != "ok":
+            return Locked(Outcome("info", "lost"))
+        now = asyncio.get_running_loop().time()
+        granted = []
+        for place in queues:
+            holder, until = self.world.locks.get(place[2], (client, 0.0))
+            if holder == client or until < now or self.world.bug == "grants":
+                self.world.locks[place[2]] = client, now + LEASE_S
+                granted.append(place)
+        return Locked(OK, frozenset(granted), 0)
+
+    async def unlock_queues(self, client: str, queues: Sequence[tuple[str, str, int]], **_: Any) -> Answer:
+        if await self.world.reach() != "ok":
+            return Answer(Outcome("info", "lost"))
+        for place in queues:
+            if self.world.locks.get(place[2], ("", 0))[0] == client:
+                del self.world.locks[place[2]]
+        return Answer(OK, None, 0)
 
     async def close(self) -> None:
         """Nothing to close."""
@@ -187,7 +267,7 @@ class SimOps(GrayOps):
 
 
 def _message(topic: str, queue: int, offset: int, body: bytes) -> Message:
-    return Message(topic, queue, offset, 0, body, {}, 0, 0, "", "", 0, 0, 0, 0, True)
+    return Message(topic, queue, offset, queue * PHYSICAL + offset, body, {}, 0, 0, "", "", 0, 0, 0, 0, True)
 
 
 def shares_with_a_bug(workload: GrayWorkload, world: World) -> None:
@@ -200,7 +280,7 @@ def shares_with_a_bug(workload: GrayWorkload, world: World) -> None:
             return [*mine, ("a", 0)]
         if world.bug == "orphan":
             return [place for place in mine if place != ("a", 2)]
-        if world.bug == "both" and client.startswith("m3"):
+        if world.bug in ("both", "grants") and client.startswith("m3"):
             return workload.split.queues(counts, False)
         return mine
 
@@ -217,11 +297,12 @@ def play(
     cut: tuple[float, float] | None = None,
     crashes_s: float = 8,
     seconds: float = 24,
+    **more: Any,
 ) -> tuple[RunRecord, GrayWorkload]:
-    """Load, recovery and the end of a run. `cut`: when the first name server is not reached."""
+    """Load, recovery and the end of a run. `cut`: when the first name server is not reached. more: options."""
     dice = Random(seed)
     due = ("5s off m1", "8s off m0", "13s on m0", "15s on m1", "18s expand") if tasks is None else tuple(tasks)
-    options = {"scheme": scheme, "tasks": list(due), "member_crash_every": crashes_s}
+    options = {"scheme": scheme, "tasks": list(due), "member_crash_every": crashes_s, **more}
     plan = Plan(workload="gray", seed=seed, rate=400, concurrency=dice.randint(7, 9), options=options)
     workload = GrayWorkload(plan)
     endpoints = {node: (f"198.18.0.{i}", 10911) for i, node in enumerate(NODES)}
@@ -236,7 +317,8 @@ def play(
     def client(thread: int) -> SimOps:
         found = SimOps(workload.places, None, {}, 4, False)  # type: ignore[arg-type]
         found.world = world
-        found.furnish(workload.centre, workload.split, "members", scheme, endpoints, "gray", thread)  # type: ignore[arg-type]
+        habits = Habits(workload.options.consume, workload.options.failing)
+        found.furnish(workload.centre, workload.split, "members", scheme, endpoints, "gray", thread, habits)  # type: ignore[arg-type]
         found.name_servers = {node: Store(world, node) for node in NODES}  # type: ignore[misc]
         found.flags = Flags(found.name_servers, "gray", scheme)  # type: ignore[arg-type]
         found.flags.use(thread)

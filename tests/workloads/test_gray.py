@@ -11,7 +11,7 @@ import pytest
 
 from checkers.api import judge
 from checkers.gray import Gray
-from checkers.queue import Deliveries, Offsets
+from checkers.queue import Deliveries, Leases, Offsets
 from checkers.wellformed import WellFormed
 from harness.generator.context import Context
 from harness.plan.plan import Plan, PlanError
@@ -19,7 +19,7 @@ from harness.run.simulate import simulate
 from infra.systems.remoting.connection import Refused, TimedOut
 from results.op import Op
 from results.verdict import Judgement, Verdict
-from sim.gray import play
+from sim.gray import LEASE_S, play
 from workloads.gray.flags import Flags, NoFlags
 from workloads.gray.operator import Operator, Task, tasks
 from workloads.gray.split import Split, averaged
@@ -39,6 +39,11 @@ def broken(judgement: Judgement) -> set[str]:
     return {a.name for a in judgement.anomalies if a.legal is None}
 
 
+def in_order(seed: int, **how: Any) -> Judgement:
+    record, _ = play(seed, consume="orderly", **how)
+    return judge(record, [WellFormed(), Gray(lease_s=LEASE_S), Deliveries(), Offsets()])
+
+
 def test_good_runs_raise_no_alarm() -> None:
     for seed in range(3):
         record, _ = play(seed, trouble=0.02 * seed, seconds=20)
@@ -51,14 +56,60 @@ def test_good_runs_raise_no_alarm() -> None:
         assert figures["without_gray"] == 1
 
 
+def test_ordered_consumption_and_what_is_sent_back_raise_no_alarm() -> None:
+    for seed in range(2):
+        found = in_order(seed, trouble=0.02 * seed, crashes_s=8 * seed)
+        assert found.verdict == Verdict.VALID, (seed, found.reason)
+        record, _ = play(seed, failing=10, trouble=0.02 * seed)
+        found = judge(record, [WellFormed(), Gray(), Deliveries(), Offsets()])
+        assert found.verdict == Verdict.VALID, (seed, found.reason)
+        (figures,) = (r.stats for r in found.results if r.checker == "gray")
+        assert figures["returned"] > 10
+
+
+def test_pops_keep_colours_apart_while_everything_is_acknowledged() -> None:
+    """What is not comes back by a retry queue, from which every member pops."""
+    for seed, failing in ((1, 0.0), (2, 10.0)):
+        record, _ = play(seed, consume="pop", failing=failing, crashes_s=0)
+        found = judge(record, [WellFormed(), Gray(), Deliveries(), Leases()])
+        assert bool(broken(found)) == bool(failing), found.reason
+        assert broken(found) <= {"wrong-colour", "recoloured"}
+        done = Counter(op.f for op in record.history if op.type == "ok" and "member" in op.extra)
+        assert done["pop"] > 100
+        assert done["ack"] > 100
+
+
+def test_what_the_published_scheme_makes_of_messages_that_are_sent_back() -> None:
+    """A group has one retry queue on a broker: base messages reach a gray member, or nobody."""
+    quiet = {"scheme": "document", "failing": 10, "crashes_s": 0}
+    assert broken(judged(3, tasks=["20s expand"], **quiet)) >= {"wrong-colour"}
+    assert broken(judged(3, tasks=["5s off m1", "6s off m0"], **quiet)) >= {"never-received"}
+
+
+def test_locks_leave_one_owner_where_the_scheme_names_two() -> None:
+    """The flag that one name server lacks: the second owner is refused the lock, and the other queue has none still."""
+    without, with_locks = broken(judged(4, scheme="document", **SPLIT)), broken(in_order(4, scheme="document", **SPLIT))
+    assert without >= {"owned-by-two", "ownerless"}
+    assert with_locks >= {"ownerless"}
+    assert "owned-by-two" not in with_locks
+    assert "owned-by-two" in broken(in_order(6, bug="grants", crashes_s=0, tasks=["9s off m1"]))
+
+
 @pytest.mark.slow
 @pytest.mark.nightly
 def test_a_thousand_good_runs() -> None:
     alarms = {}
+    modes: tuple[dict[str, Any], ...] = ({}, {"consume": "orderly"}, {"failing": 10.0}, {"consume": "pop"})
     for seed in range(1000):
-        trouble = (0.0, 0.0, 0.02, 0.05)[seed % 4]
-        cut = (3.0, 7.0) if seed % 3 == 0 else None
-        found = judged(seed, trouble=trouble, cut=cut, crashes_s=(0, 3, 8)[seed % 3], seconds=18)
+        more, trouble = modes[seed % len(modes)], (0.0, 0.0, 0.0, 0.02, 0.05)[seed % 5]
+        cut = (3.0, 7.0) if seed % 7 < 2 else None
+        # A lost answer of a pop, and a crash, leave messages to whoever pops next.
+        pops = more.get("consume") == "pop"
+        how = {"trouble": 0.0 if pops else trouble, "cut": cut, "crashes_s": 0 if pops else (0, 3, 8)[seed % 3]}
+        record, _ = play(seed, seconds=18, **how, **more)
+        lease = LEASE_S if more.get("consume") == "orderly" else 0
+        offsets = Leases() if pops else Offsets()
+        found = judge(record, [WellFormed(), Gray(lease_s=lease), Deliveries(), offsets])
         if broken(found):
             alarms[seed] = found.reason
     assert alarms == {}
@@ -87,10 +138,12 @@ def test_the_published_scheme_breaks_and_the_cured_one_does_not(how: Mapping[str
         ("forget", "received-again"),
         ("orphan", "ownerless"),
         ("both", "owned-by-two"),
+        ("swallow", "never-received"),
     ],
 )
 def test_a_planted_bug_is_found(bug: str, name: str) -> None:
-    assert name in broken(judged(6, bug=bug, crashes_s=5 if bug == "forget" else 0, tasks=["9s off m1"]))
+    back = {"failing": 10, "scheme": "document"} if bug == "swallow" else {}
+    assert name in broken(judged(6, bug=bug, crashes_s=5 if bug == "forget" else 0, tasks=["9s off m1"], **back))
 
 
 def test_the_first_and_the_last_queue_are_gray() -> None:
@@ -208,6 +261,8 @@ def test_tasks_are_read() -> None:
 def test_what_cannot_be_run_is_refused() -> None:
     with pytest.raises(PlanError, match="needs 7 clients"):
         GrayWorkload(Plan(workload="gray", concurrency=6))
+    with pytest.raises(PlanError, match="failing needs another consume than orderly"):
+        GrayWorkload(Plan(workload="gray", options={"failing": 5.0, "consume": "orderly"}))
     with pytest.raises(PlanError, match="'m7'; there are m0, m1, m2, m3"):
         GrayWorkload(Plan(workload="gray", options={"tasks": ["1s off m7"]}))
 

@@ -19,6 +19,7 @@ class Centre:
     clients    member -> its client id, while it is there.
     sending    whether gray producers send. open: gray sends that are under way.
     turned     members whose colour was changed: they rebalance at once, the others at their next time.
+    returned   ids of messages that a member has failed to process, once each.
     restarts   members that are to leave and join again. joins: member -> how often it has joined.
     """
 
@@ -27,6 +28,7 @@ class Centre:
     sending: bool = True
     open: int = 0
     turned: set[str] = field(default_factory=set)
+    returned: set[int] = field(default_factory=set)
     restarts: set[str] = field(default_factory=set)
     joins: Counter[str] = field(default_factory=Counter)
     _version: int = 0

@@ -3,22 +3,41 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
+from dataclasses import dataclass
+from random import Random
 from typing import Any, Final
 
 from harness.api import Completion
 from infra.systems.remoting.connection import RemotingError
 from infra.systems.remoting.frame import Frame
+from infra.systems.rocketmq.message_body import body_of
 from infra.systems.rocketmq.protocol.admin import AdminError, BrokerAdmin, NameServer
+from infra.systems.rocketmq.protocol.client import Pulled
 from infra.systems.rocketmq.protocol.codes import Request
-from results.op import Op
-from workloads.brokers import READ_DEADLINE_S
+from infra.systems.rocketmq.protocol.groups import retry_topic
+from results.op import OK, Op
+from workloads.brokers import BODY_SIZE, READ_DEADLINE_S
 from workloads.gray.centre import Centre
 from workloads.gray.flags import Flags, NoFlags
+from workloads.gray.members import Consuming
 from workloads.gray.split import Counts, Scheme, Split
 from workloads.heartbeats import Heartbeats
-from workloads.places import Queue
+from workloads.places import Queue, queue_of
 from workloads.queue import QueueOps
+
+
+@dataclass(frozen=True)
+class Habits:
+    """How members consume. failing: of so many messages (%) they fail to process one, and give it back, or, with pop,
+    do not acknowledge it.
+    """
+
+    consume: Consuming = "concurrently"
+    failing: float = 0.0
+
+
+DEFAULT: Final = Habits()
 
 ASK_S: Final = 0.5
 """How long a name server may take: a rebalance must not wait for one that is cut off."""
@@ -42,10 +61,16 @@ class GrayOps(QueueOps):
         servers: Mapping[str, tuple[str, int]],
         namespace: str,
         first: int,
+        habits: Habits = DEFAULT,
     ) -> None:
         """What it needs beyond other clients. `servers`: node -> host and port of its name server; `first`: the place
         of the one that it uses first.
         """
+        self.scheme, self.habits = scheme, habits
+        self._locked: set[Queue] = set()
+        self._to_unlock: set[Queue] = set()
+        self._popped: dict[tuple[str, int], list[Any]] = {}
+        self._physical: dict[tuple[str, int], int] = {}
         self.centre, self.split, self.group = centre, split, group
         self.name_servers = {node: NameServer(*at, deadline_s=ASK_S) for node, at in servers.items()}
         self.flags, self._first = Flags(self.name_servers, namespace, scheme), first
@@ -70,6 +95,12 @@ class GrayOps(QueueOps):
                 return await self._join(op)
             case "leave" | "crash":
                 return await self._away(op)
+            case "assign" if self.habits.consume == "orderly" and "member" in op.extra:
+                return await self._assign(op)
+            case "send-back":
+                return await self._send_back(op)
+            case "ack":
+                self._popped.pop((op.extra["queue"], op.extra["offset"]), None)
             case "rebalance":
                 return self._noticed(op, await self._rebalance(op))
             case "flag":
@@ -85,6 +116,14 @@ class GrayOps(QueueOps):
                 return Completion("ok", op.value)
         return self._noticed(op, await super().invoke(op))
 
+    async def pull(
+        self, queue: Queue, node: str, offset: int, group: str | None = None, deadline_s: float = READ_DEADLINE_S
+    ) -> Pulled:
+        pulled = await super().pull(queue, node, offset, group, deadline_s)
+        if self.habits.failing:
+            self._physical = {(queue.key, message.offset): message.physical for message in pulled.messages}
+        return pulled
+
     # Members.
 
     async def _join(self, op: Op) -> Completion:
@@ -94,8 +133,8 @@ class GrayOps(QueueOps):
         member = self._member = op.extra["member"]
         extra = self._who(op)
         if self._heartbeats is not None:
-            gray = self.centre.colours[member]
-            return Completion("ok", self.centre.clients[member], extra={**extra, "gray": gray})
+            extra |= {"gray": self.centre.colours[member], "popped": list(self._popped.values())}
+            return Completion("ok", self.centre.clients[member], extra=extra)
         # Who joins anew begins with another name server, as if it had drawn one.
         self.flags.use(self._first + self.centre.joins[member])
         client = self.centre.clients[member] = self.centre.client_id(member)
@@ -108,7 +147,7 @@ class GrayOps(QueueOps):
         return Completion("ok", client, extra={**extra, "gray": gray, "taken": list(written.taken)})
 
     async def _begin(self, client: str) -> None:
-        topics = list(dict.fromkeys(queue.topic for queue in self.places.queues))
+        topics = [*dict.fromkeys(queue.topic for queue in self.places.queues), retry_topic(self.group)]
         self._heartbeats = Heartbeats(self.places.endpoints, client, self._hear, consumers=[self.group], topics=topics)
         await self._heartbeats.first()
 
@@ -119,6 +158,7 @@ class GrayOps(QueueOps):
     async def _away(self, op: Op) -> Completion:
         """Leave in an orderly way, or crash: brokers notice that the connections are closed."""
         if op.f == "leave" and self._heartbeats is not None:
+            await self._unlock(set())
             heartbeats, self._heartbeats = self._heartbeats, None
             await heartbeats.leave(self.group)
         await self._end()
@@ -127,6 +167,9 @@ class GrayOps(QueueOps):
     async def _end(self) -> None:
         """It is no longer in the group."""
         heartbeats, self._heartbeats = self._heartbeats, None
+        self._locked.clear()
+        self._to_unlock.clear()
+        self._popped.clear()
         if heartbeats is not None:
             if self.centre.clients.get(self._member) == heartbeats.client_id:
                 del self.centre.clients[self._member]
@@ -144,18 +187,101 @@ class GrayOps(QueueOps):
             clients = await self._consumers()
         except (NoFlags, RemotingError, AdminError) as problem:
             return Completion("fail", None, str(problem), extra)
-        share = self.split.share(client, clients, flags, counts)
-        topic = self.places.topic
+        topics = {self.places.topic: (self.split, counts), **self._retries()}
         value = {
-            "queues": [Queue(topic, *place).key for place in share],
+            "queues": [
+                Queue(topic, *place).key
+                for topic, (split, of) in topics.items()
+                for place in split.share(client, clients, flags, of)
+            ],
             **{
-                name: [Queue(topic, *place).key for place in self.split.queues(counts, gray)]
+                name: [
+                    Queue(topic, *place).key
+                    for topic, (split, of) in topics.items()
+                    for place in split.queues(of, gray)
+                ]
                 for name, gray in (("gray", True), ("base", False))
             },
             "clients": {other: flags.get(other, False) for other in sorted(clients)},
             "of": counts,
         }
         return Completion("ok", value, extra=extra)
+
+    def _retries(self) -> dict[str, tuple[Split, Counts]]:
+        """The queues with what members sent back, as the published scheme has them: each topic's first queue is gray,
+        and this topic has only one on a broker.
+        """
+        if not self.habits.failing or self.scheme == "cured" or self.habits.consume == "pop":
+            return {}
+        return {retry_topic(self.group): (Split(), dict.fromkeys(self.places.groups, 1))}
+
+    async def _assign(self, op: Op) -> Completion:
+        """Lock these queues, or prolong the locks, and give others back; it has those that were granted."""
+        wanted = {queue_of(key) for key in op.value}
+        await self._unlock(wanted)
+        client = self.centre.clients[op.extra["member"]]
+        for group in {queue.group for queue in wanted}:
+            node = await self.master(group)
+            if node is None:
+                self._locked -= {queue for queue in self._locked if queue.group == group}
+                continue
+            mine = {queue for queue in wanted if queue.group == group}
+            places = [(queue.topic, queue.group, queue.number) for queue in mine]
+            found = await self.at(node).lock_queues(client, places, group=self.group, deadline_s=ASK_S)
+            self.learn(group, node, found.outcome)
+            granted = {queue for queue in mine if (queue.topic, queue.group, queue.number) in found.queues}
+            self._locked = {queue for queue in self._locked if queue.group != group} | granted
+            if found.outcome.type == "info":
+                self._to_unlock |= mine
+        held = [key for key in op.value if queue_of(key) in self._locked]
+        return Completion("ok", held, extra={**self._who(op), "wanted": op.value})
+
+    async def _unlock(self, wanted: Set[Queue]) -> None:
+        """Give back all other locks, those as well of which it is not known whether they were granted."""
+        self._to_unlock = (self._to_unlock | self._locked) - wanted
+        self._locked &= wanted
+        for queue in sorted(self._to_unlock, key=lambda queue: queue.key):
+            node, heartbeats = await self.master(queue.group), self._heartbeats
+            if node is None or heartbeats is None:
+                continue
+            place = (queue.topic, queue.group, queue.number)
+            done = await self.at(node).unlock_queues(heartbeats.client_id, [place], group=self.group, deadline_s=ASK_S)
+            self.learn(queue.group, node, done.outcome)
+            if done.outcome.type == OK:
+                self._to_unlock.discard(queue)
+
+    def _failed(self, op: Op, done: Completion) -> list[list[int]]:
+        """[offset, id] of the messages of an answer that this member fails to process, each once in a run."""
+        if not self.habits.failing or done.type != OK or not done.value:
+            return []
+        received = done.value if op.f == "consume" else [[offset, message] for _, offset, message, *_ in done.value]
+        found = [
+            [offset, message]
+            for offset, message in received
+            if isinstance(message, int)
+            and message not in self.centre.returned
+            and Random(message).random() * 100 < self.habits.failing
+        ]
+        self.centre.returned |= {message for _, message in found}
+        return found
+
+    async def _send_back(self, op: Op) -> Completion:
+        """Give a message back. document: the broker delivers it once more, from the group's one retry queue. cured: it
+        is sent once more to the queue that it came from, which has its colour.
+        """
+        queue, (offset, message) = queue_of(op.key), op.value
+        extra = self._who(op)
+        node = await self.master(queue.group)
+        if node is None:
+            return Completion("fail", op.value, f"no-master: {self.masters.silence}; nothing was sent", extra)
+        if self.scheme == "cured":
+            body = body_of(message, BODY_SIZE)
+            outcome = (await self.at(node).send(queue.topic, queue.number, body)).outcome
+        else:
+            physical = self._physical[queue.key, offset]
+            outcome = (await self.at(node).send_back(queue.topic, physical, group=self.group)).outcome
+        self.learn(queue.group, node, outcome)
+        return Completion(outcome.type, op.value, outcome.why or None, {**extra, "node": node})
 
     async def _consumers(self) -> list[str]:
         """The group's client ids, from one of the brokers, as clients ask for them."""
@@ -176,9 +302,14 @@ class GrayOps(QueueOps):
         """The same, with what the member has heard meanwhile."""
         member = op.extra.get("member")
         heard: dict[str, Any] = {} if member is None else {"member": member}
-        if member is not None and op.f == "consume" and (self._changed or member in self.centre.turned):
+        if member is not None and op.f in ("consume", "pop") and (self._changed or member in self.centre.turned):
             self.centre.turned.discard(member)
             heard["changed"] = True
+        if member is not None and op.f in ("consume", "pop") and (failed := self._failed(op, done)):
+            heard["failed"] = failed
+        if member is not None and op.f == "pop" and done.type == OK:
+            left = [message for _, message in heard.get("failed", ())]
+            self._popped |= {(row[0], row[1]): row for row in done.value if row[2] not in left}
         if member in self.centre.restarts:
             self.centre.restarts.discard(member)
             heard["restart"] = True

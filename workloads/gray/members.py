@@ -10,13 +10,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from random import Random
-from typing import Any, Final
+from typing import Final, Literal
 
 from harness.generator import PENDING, Generator, Invocation, Pending, Step
 from harness.generator.context import Context, members
 from results.figures import SECOND
 from results.op import FAIL, INFO, INVOKE, Op
 from workloads.consuming import Session, after
+from workloads.popping import acks, pop
 
 EVERY_S: Final = 2.0
 """Between two rebalances. The Java client does it every 20 s; ten times as often lets a run show ten times as much."""
@@ -29,7 +30,16 @@ AWAY_NS: Final = SECOND
 AGAIN_NS: Final = SECOND // 2
 """After a join or a rebalance that failed."""
 
-OURS: Final = frozenset({"join", "rebalance", "assign", "committed", "consume", "commit", "crash", "leave"})
+OURS: Final = frozenset(
+    {
+        *("join", "rebalance", "assign", "crash", "leave"),
+        *("committed", "consume", "send-back", "commit"),
+        *("pop", "ack"),
+    }
+)
+
+Consuming = Literal["concurrently", "orderly", "pop"]
+"""How members consume: they pull and commit, without locks of queues or with them; or they pop and acknowledge."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +50,8 @@ class Seat:
               holds.
     rebalance, consume, crash   when it does these next; crash None: not drawn yet.
     leaving   it is to leave, and to join again.
+    back      (queue, offset, id) of messages that it could not process, and has to send back before it commits.
+    acks      acknowledgements that are due.
     """
 
     session: Session = field(default_factory=Session)
@@ -49,6 +61,8 @@ class Seat:
     consume: int = 0
     crash: int | None = None
     leaving: bool = False
+    back: tuple[tuple[str, int, int], ...] = ()
+    acks: tuple[Invocation, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -56,11 +70,13 @@ class Members(Generator):
     """The members on the threads it may use, for ever: the n-th thread is member `m<n>`.
 
     crash_every_s  how often each of them crashes, on average; 0: never.
+    consume        orderly: each rebalance ends with an `assign`, which locks the queues, or prolongs the locks.
     """
 
     group: str
     seed: int
     crash_every_s: float
+    consume: Consuming = "concurrently"
     seats: Mapping[int, Seat] = field(default_factory=dict)
 
     def op(self, ctx: Context) -> Step:
@@ -71,8 +87,8 @@ class Members(Generator):
             if isinstance(found, int):
                 wait = wait.or_at(found)
                 continue
-            extra = {"group": self.group, "member": self._name(ctx, thread)}
-            return Invocation(*found, extra).by(ctx.process(thread)), self
+            extra = {**found.extra, "group": self.group, "member": self._name(ctx, thread)}
+            return replace(found, extra=extra).by(ctx.process(thread)), self
         return wait, self
 
     def update(self, ctx: Context, event: Op) -> Generator:
@@ -85,37 +101,45 @@ class Members(Generator):
     def _name(self, ctx: Context, thread: int) -> str:
         return f"m{list(members(ctx.takers)).index(thread)}"
 
-    def _next(self, now: int, seat: Seat) -> tuple[str, str | None, Any] | int:
-        """Op, key and value; or when there is something to do."""
+    def _next(self, now: int, seat: Seat) -> Invocation | int:
+        """The next op, or when there is something to do."""
         session = seat.session
         if session.away_until > now:
             return session.away_until
         if not seat.joined:
-            return ("join", None, None) if now >= seat.rebalance else seat.rebalance
+            return Invocation("join") if now >= seat.rebalance else seat.rebalance
         if seat.crash is not None and now >= seat.crash:
-            return "crash", None, None
+            return Invocation("crash")
+        if seat.acks:
+            return seat.acks[0]
+        if seat.back and now >= seat.consume:
+            key, *message = seat.back[0]
+            return Invocation("send-back", key, message)
+        unsent = {key for key, *_ in seat.back}
         for key in session.held:
             # What is given away is committed first; where nobody takes the commit, that does not stop it.
             going = seat.leaving or (seat.wanted is not None and key not in seat.wanted)
-            if going and key in session.uncommitted:
-                return "commit", key, session.at[key]
+            if going and key in session.uncommitted and key not in unsent:
+                return Invocation("commit", key, session.at[key])
         if seat.leaving:
-            return "leave", None, None
+            return Invocation("leave")
         if seat.wanted is not None:
-            return "assign", None, list(seat.wanted)
+            return Invocation("assign", None, list(seat.wanted))
         if now >= seat.rebalance:
-            return "rebalance", None, None
+            return Invocation("rebalance")
         if now < seat.consume:
             return min(seat.rebalance, seat.consume)
+        if self.consume == "pop":
+            return pop(self.group, session.held[session.turn % len(session.held)]) if session.held else seat.rebalance
         for key in session.held:
             if key not in session.at or key in session.probes:
-                return "committed", key, None
-            if now - session.uncommitted.get(key, now) >= COMMIT_NS:
-                return "commit", key, session.at[key]
+                return Invocation("committed", key)
+            if now - session.uncommitted.get(key, now) >= COMMIT_NS and key not in unsent:
+                return Invocation("commit", key, session.at[key])
         if not session.held:
             return seat.rebalance
         key = session.held[session.turn % len(session.held)]
-        return "consume", key, session.at[key]
+        return Invocation("consume", key, session.at[key])
 
     def _after(self, seat: Seat, event: Op, now: int, thread: int) -> Seat:
         """A seat after one of its ops completed."""
@@ -129,19 +153,34 @@ class Members(Generator):
             seat = replace(seat, leaving=True)
         match event.f, event.type:
             case "join", "ok":
-                return Seat(joined=True, rebalance=now, crash=self._crash(now, thread))
+                due = tuple(acks(self.group, event.extra.get("popped", ())))  # of the phase before
+                return Seat(joined=True, rebalance=now, crash=self._crash(now, thread), acks=due)
             case "join", _:
                 return replace(seat, rebalance=now + AGAIN_NS)
             case "rebalance", "ok":
                 wanted = tuple(event.value["queues"])
                 seat = replace(seat, rebalance=now + int(EVERY_S * SECOND))
-                return seat if set(wanted) == set(seat.session.held) else replace(seat, wanted=wanted)
+                same = set(wanted) == set(seat.session.held) and self.consume != "orderly"
+                return seat if same else replace(seat, wanted=wanted)
             case "rebalance", _:
                 return replace(seat, rebalance=now + AGAIN_NS)
-        session = after(seat.session, event, now)
-        if event.f == "consume":
-            session = replace(session, turn=session.turn + 1)
-            seat = replace(seat, consume=now + CONSUME_NS)
+        session = seat.session if event.f in ("send-back", "pop", "ack") else after(seat.session, event, now)
+        failed = event.extra.get("failed", ())
+        match event.f:
+            case "consume":
+                back = tuple((event.key or "", *message) for message in failed)
+                seat = replace(seat, consume=now + CONSUME_NS, back=(*seat.back, *back))
+                session = replace(session, turn=session.turn + 1)
+            case "pop":
+                left = [message for _, message in failed]
+                mine = acks(self.group, event.value) if event.type != FAIL else ()
+                due = tuple(ack for ack in mine if ack.extra["id"] not in left)
+                seat = replace(seat, consume=now + CONSUME_NS, acks=due)
+                session = replace(session, turn=session.turn + 1)
+            case "ack":
+                return replace(seat, acks=seat.acks[1:])  # what was not acknowledged comes back
+            case "send-back" if event.type != FAIL:
+                seat = replace(seat, back=seat.back[1:])
         if event.type == FAIL:
             return self._failed(replace(seat, session=session), event, now)
         return replace(seat, session=session, wanted=None if event.f == "assign" else seat.wanted)

@@ -16,7 +16,7 @@ from typing import ClassVar, Final
 import harness.generator as gen
 from checkers.api import Checker
 from checkers.gray import Gray
-from checkers.queue import Deliveries, Offsets
+from checkers.queue import Deliveries, Leases, Offsets
 from harness.api import Client, RunContext
 from harness.generator import Generator
 from harness.plan.plan import Plan, PlanError
@@ -25,13 +25,16 @@ from results.deployment import DeploymentRecord
 from results.op import Op
 from workloads.consuming import Drain
 from workloads.gray.centre import Centre
-from workloads.gray.client import GrayOps
-from workloads.gray.members import Members
+from workloads.gray.client import GrayOps, Habits
+from workloads.gray.members import Consuming, Members
 from workloads.gray.operator import Operator, tasks
 from workloads.gray.producers import Producers
 from workloads.gray.split import Scheme, Split
 from workloads.messages import MessageWorkload
 from workloads.name_servers import name_servers
+from workloads.order_lock import lease_s
+from workloads.places import Queue, queue_of
+from workloads.popping import PopDrain
 
 MEMBERS: Final = 4
 GRAYS: Final = 2
@@ -59,6 +62,15 @@ class GrayOptions:
     member_crash_every: Seconds = option(
         Seconds(20), "How often each member crashes, on average; it is back after a second. 0: never."
     )
+    consume: Consuming = option(
+        "concurrently", "How members consume: by pulls, without locks of queues or with them; or by pops."
+    )
+    failing: float = option(
+        0.0,
+        "Of so many messages (%) a member fails to process one, once: it sends it back, or lets its pop expire.",
+        low=0,
+        high=50,
+    )
 
     def __post_init__(self) -> None:
         """Raises ValueError."""
@@ -66,6 +78,8 @@ class GrayOptions:
         for task in tasks(self.tasks):
             if task.member and task.member not in known:
                 raise ValueError(f"tasks names {task.member!r}; there are {', '.join(known)}")
+        if self.failing and self.consume == "orderly":
+            raise ValueError("failing needs another consume than orderly: who consumes in order tries again by itself")
 
 
 class GrayWorkload(MessageWorkload):
@@ -89,6 +103,7 @@ class GrayWorkload(MessageWorkload):
         self.group = ""
         self.split = Split(QUEUES if self.options.scheme == "cured" else None)
         self.centre = Centre.of(MEMBERS, GRAYS)
+        self.pops = self.options.consume == "pop"
 
     async def setup(self, context: RunContext) -> None:
         """Make the topic and the group on every broker."""
@@ -100,7 +115,8 @@ class GrayWorkload(MessageWorkload):
         client.sticky_master = False  # members and producers look at the routes again and again
         namespace = f"gray-{context.run}"
         scheme: Scheme = self.options.scheme
-        client.furnish(self.centre, self.split, self.group, scheme, name_servers(context), namespace, thread)
+        habits = Habits(self.options.consume, self.options.failing)
+        client.furnish(self.centre, self.split, self.group, scheme, name_servers(context), namespace, thread, habits)
         return client
 
     def generator(self, rng: Random, phase: str) -> Generator:
@@ -110,28 +126,37 @@ class GrayWorkload(MessageWorkload):
         return gen.reserve(MEMBERS, self._members(rng), 1, operator, default=producers)
 
     def _members(self, rng: Random) -> Members:
-        return Members(self.group, rng.getrandbits(32), self.options.member_crash_every)
+        return self._of_group(rng.getrandbits(32), self.options.member_crash_every)
+
+    def _of_group(self, seed: int, crash_every_s: float) -> Members:
+        return Members(self.group, seed, crash_every_s, self.options.consume)
 
     def final(self, keys: Sequence[str], nodes: Sequence[str]) -> Generator:
         """The members go on for a while; then every queue is consumed to its end."""
-        members = gen.reserve(MEMBERS, Members(self.group, 0, 0))
-        drains = [Drain(self.group, key) for key in sorted({*keys, *self.places.keys})]
+        members = gen.reserve(MEMBERS, self._of_group(0, 0))
+        drains: list[Generator] = [Drain(self.group, key) for key in sorted({*keys, *self.places.keys})]
+        if self.pops:
+            mine = sorted({key for key in keys if queue_of(key).topic == self.places.topic} | {*self.places.keys})
+            of = {group: [key for key in mine if queue_of(key).group == group] for group in self.places.groups}
+            drains = [PopDrain(self.group, Queue(self.places.topic, g, -1).key, tuple(of[g])) for g in of]
         return gen.phases(gen.clients(gen.time_limit(QUIET_S, members)), gen.clients(gen.any_(*drains)))
 
     def judged(self, deployment: DeploymentRecord) -> Sequence[Checker]:
         every = deployment.traits.offsets_copied_s or 10.0
         within = every + max(5.0, every / 4)
         return [
-            Gray(within),
+            Gray(within, lease_s(self.plan.server.jvm_options) if self.options.consume == "orderly" else 0),
             Deliveries(),
-            Offsets(within),
+            Leases(copied_within_s=within) if self.pops else Offsets(within),
         ]
 
     @property
     def needed(self) -> Sequence[str]:
         ops = {"on": "flag", "off": "flag", "expand": "expand", "restart": "leave"}
         done = {ops[task.verb]: None for task in tasks(self.options.tasks)}
-        return ["send", "consume", "commit", "rebalance", *done]
+        back = ["send-back"] if self.options.failing and not self.pops else []
+        reads = ["pop", "ack"] if self.pops else ["consume", "commit"]
+        return ["send", *reads, "rebalance", *back, *done]
 
     def acknowledges(self, op: Op) -> bool:
         """A message that was acknowledged."""

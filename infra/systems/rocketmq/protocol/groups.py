@@ -1,7 +1,7 @@
-"""What members of a group do: tell the broker that they live, leave, and lock queues for themselves.
+"""What members of a group do: tell the broker that they live, leave, lock queues for themselves, send messages back.
 
-Source: `HeartbeatData`, `ClientManageProcessor`, `LockBatchRequestBody` and `RebalanceLockManager`, 5.3.3; seen with
-5.5.0.
+Source: `HeartbeatData`, `ClientManageProcessor`, `LockBatchRequestBody`, `RebalanceLockManager` and
+`AbstractSendMessageProcessor.consumerSendMsgBack`, 5.3.3; seen with 5.5.0.
 """
 
 from __future__ import annotations
@@ -25,6 +25,11 @@ Consuming = Literal["CONSUME_ACTIVELY", "CONSUME_PASSIVELY", "CONSUME_POP"]
 
 Queue = tuple[str, str, int]
 """Topic, broker name, queue."""
+
+
+def retry_topic(group: str) -> str:
+    """The topic of what members of a group send back: one queue on each broker."""
+    return f"%RETRY%{group}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +100,22 @@ class Membership(Link):
         if consumer is not None:
             ext["consumerGroup"] = consumer
         return await self.operate("group", Request.UNREGISTER_CLIENT, ext, deadline_s=deadline_s)
+
+    async def send_back(
+        self, topic: str, physical: int, *, group: str, delay_level: int = 1, deadline_s: float | None = None
+    ) -> Answer:
+        """Have a message, by its place in the commit log, delivered to the group once more, after a delay (level 1: a
+        second): as a new message of `retry_topic(group)`.
+        """
+        ext = {
+            "offset": str(physical),
+            "group": group,
+            "delayLevel": str(delay_level),
+            "originTopic": topic,
+            "unitMode": "false",
+            "maxReconsumeTimes": "16",
+        }
+        return await self.operate("group", Request.CONSUMER_SEND_MSG_BACK, ext, deadline_s=deadline_s)
 
     async def lock_queues(
         self, client_id: str, queues: Collection[Queue], *, group: str, deadline_s: float | None = None
