@@ -4,7 +4,7 @@ import java.io.IOException;
 import java.nio.ByteBuffer;
 import java.nio.channels.FileChannel;
 
-/** Clears what a truncation leaves in a file. */
+/** Writes zeros: over what a truncation leaves in a file, and to give a new file its space on the disk. */
 public final class Zeros {
     private static final int PAGE = 4096;
 
@@ -32,6 +32,27 @@ public final class Zeros {
         }
         if (changed) {
             file.force(false);
+        }
+    }
+
+    /**
+     * Makes a file at least `size` bytes long. Raises IOException where the disk has no space for it, and leaves the file
+     * as it was.
+     */
+    public static void extend(FileChannel file, long size) throws IOException {
+        long before = file.size();
+        try {
+            fill(file, before, size);
+        } catch (IOException problem) {
+            file.truncate(before);
+            throw problem;
+        }
+    }
+
+    /** Writes zeros from `from` to `to`, so that a sparse file has its space. Raises IOException where there is none. */
+    public static void fill(FileChannel file, long from, long to) throws IOException {
+        for (long at = from; at < to;) {
+            at += file.write(ByteBuffer.allocate((int) Math.min(1 << 20, to - at)), at);
         }
     }
 
