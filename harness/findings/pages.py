@@ -75,7 +75,7 @@ def _head(finding: Finding) -> Iterator[str]:
     mend = mend_of(finding.id)
     if mend is not None:
         where = " and ".join(mend.versions)
-        yield f"| mend | `--mend {finding.id}` on {where}: {mend.reason} ([mends](../mends.md)) |"
+        yield f"| mend | `--mend {mend.id}` on {where}: {mend.reason} ([mends](../mends.md)) |"
     if finding.upstream:
         yield f"| upstream | {finding.upstream} |"
     for change, (shown, runs) in finding.rates().items():

@@ -51,13 +51,15 @@ class _Head:
     reason: str = option(help="What is changed.")
     versions: tuple[str, ...] = option(help="`SYSTEM VERSION` of the servers that it is for.")
     upstream: str = option("", "Where the system's own people corrected it, or speak of it.")
+    also: tuple[int, ...] = option((), "Other findings that have this cause.")
 
 
 @dataclass(frozen=True)
 class Mend:
     """A correction of the cause of one finding.
 
-    id        of the finding. versions: `SYSTEM VERSION` of the servers that it is for.
+    id        of the finding. also: of others with the same cause.
+    versions  `SYSTEM VERSION` of the servers that it is for.
     reason    what is changed. upstream: where the system's own people corrected it, or speak of it; "": nowhere known.
     """
 
@@ -67,6 +69,12 @@ class Mend:
     upstream: str
     versions: Sequence[str]
     edits: Sequence[Edit]
+    also: Sequence[int] = ()
+
+    @property
+    def findings(self) -> Sequence[int]:
+        """The ids of all findings whose cause it removes."""
+        return (self.id, *self.also)
 
 
 def read_mends(folder: Path) -> list[Mend]:
@@ -88,7 +96,7 @@ def mends() -> Sequence[Mend]:
 
 def mend_of(finding: int) -> Mend | None:
     """The mend of a finding."""
-    return next((mend for mend in mends() if mend.id == finding), None)
+    return next((mend for mend in mends() if finding in mend.findings), None)
 
 
 def _read(path: Path) -> Mend:
@@ -109,7 +117,7 @@ def _read(path: Path) -> Mend:
         made = tuple(parse(Edit, edit, f"{path}: edit {n}", "an edit") for n, edit in enumerate(edits, start=1))
     except OptionError as problem:
         raise SettingsError(str(problem)) from None
-    return Mend(int(named[1]), named[2], head.reason, head.upstream, head.versions, made)
+    return Mend(int(named[1]), named[2], head.reason, head.upstream, head.versions, made, head.also)
 
 
 def ids(texts: Iterable[str]) -> list[str]:
@@ -129,7 +137,7 @@ def choose(texts: Sequence[str], versions: Sequence[str]) -> list[Mend]:
         if not fitting:
             raise SettingsError(f"--mend all: there is no mend for {here}  (harness list mends)")
         return fitting
-    known = {str(mend.id): mend for mend in mends()}
+    known = {str(number): mend for mend in mends() for number in mend.findings}
     chosen = {}
     for word in words:
         mend = known.get(word.lstrip("0"))

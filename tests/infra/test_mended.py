@@ -1,0 +1,56 @@
+"""Mends at work: classes of the published jars, as they are and with the agent, in a JVM without a cluster."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+from infra.systems.mends import apply
+from infra.systems.rocketmq.servers import artifacts
+
+SOURCES = Path(__file__).parent / "mended"
+
+pytestmark = pytest.mark.slow  # seconds of a JVM each
+
+Run = Callable[[str, Sequence[str], Sequence[int]], list[str]]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """Run a class of `mended/` with arguments and mends, and return the lines that it prints itself."""
+    classes, version = tmp_path_factory.mktemp("classes"), artifacts.DEFAULT_VERSION
+    jars = artifacts.fetch(version)
+    sources = [str(path) for path in SOURCES.glob("*.java")]
+    subprocess.run(["javac", "-cp", f"{jars}/*", "-d", str(classes), *sources], check=True, timeout=120)
+
+    def run(name: str, args: Sequence[str], mends: Sequence[int]) -> list[str]:
+        agent = [apply.option(str(apply.share(mends, [version]).source), version)] if mends else []
+        argv = ["java", "-XX:TieredStopAtLevel=1", *agent, "-cp", f"{classes}:{jars}/*", name, *args]
+        done = subprocess.run(argv, check=False, capture_output=True, text=True, timeout=120)
+        said = [line for line in done.stdout.splitlines() if " applied to " not in line]
+        assert said, done.stderr
+        return said
+
+    return run
+
+
+@pytest.mark.parametrize(("mends", "end"), [([], "100000 1000"), ([37], "60000 600")])
+def test_a_truncated_tail_returns_at_a_restart_unless_it_is_cleared(
+    mends: Sequence[int], end: str, run: Run, tmp_path: Path
+) -> None:
+    assert run("Log", [str(tmp_path), "write"], mends)[-1] == "end 60000 600"
+    assert run("Log", [str(tmp_path), "read"], mends)[-1] == f"end {end}"
+
+
+def test_an_election_leaves_one_member_and_a_cleaning_no_group_unless_mended(run: Run) -> None:
+    first = "1 is told [1] 1, the controllers have [1] 1"
+    assert run("Group", [], []) == [first, "2 is told [2] 3, the controllers have [2] 3", "nobody", "next id 2"]
+    assert run("Group", [], [25, 33]) == [
+        first,
+        "2 is told [2, 3] 4, the controllers have [2, 3] 4",
+        "3 is told [3] 5, the controllers have [3] 5",
+        "next id 6",
+    ]
