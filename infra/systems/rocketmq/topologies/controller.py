@@ -48,6 +48,11 @@ class ControllerOptions:
         "dledger", "Raft of the controllers; embedded: they run inside the name servers."
     )
     brokers: int | None = BROKERS
+    log_reads: bool = option(
+        False,
+        "processReadEvent: DLedger controllers append an entry for each read. Without it, one that is cut off answers "
+        "from its memory. (JRaft controllers always do.)",
+    )
 
 
 class ControllerTopology(RocketmqTopology):
@@ -116,7 +121,11 @@ class ControllerTopology(RocketmqTopology):
                 "jRaftInitConf": ",".join(f"{voter.address}:{JRAFT_PORT}" for voter in voters),
                 "jRaftControllerRPCAddr": ",".join(f"{voter.address}:{JRAFT_RPC_PORT}" for voter in voters),
             }
-        return store | {
+        # Written `isProcessReadEvent` in what a controller says of itself, a name that it does not take.
+        reads = {"processReadEvent": "true"} if self.options.log_reads else {}
+        return {
+            **store,
+            **reads,
             "controllerType": "DLedger",
             "controllerDLegerGroup": _RAFT_GROUP,
             "controllerDLegerPeers": ";".join(f"{voter.name}-{voter.address}:{CONTROLLER_PORT}" for voter in voters),
