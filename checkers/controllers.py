@@ -88,7 +88,7 @@ class GroupHistory:
         if not forgets:
             return True
         first = min(c.start for c in forgets)
-        return all(c.end is not None and c.end < first for c in self.of("apply") if asked(c).get("id", 1) == 1)
+        return all(_is_over(c, first) for c in self.of("apply") if asked(c).get("id", 1) == 1)
 
 
 class Controllers:
@@ -284,7 +284,7 @@ def _unasked(group: GroupHistory, some: Sequence[Seen]) -> Iterator[Case]:
 def _ids(group: GroupHistory, gone: int | None) -> Iterator[Case]:
     """Ids that two have, or nobody any more; and the next id."""
     owners: dict[int, Call] = {}
-    cleaned = {int(asked(c)["id"]): c for c in group.of("clean") if "id" in asked(c)}
+    cleans = [c for c in group.of("clean") if "id" in asked(c)]
     for call in group.of("apply", acknowledged=True):
         number = int(told(call)["id"])
         first = owners.setdefault(number, call)
@@ -301,14 +301,17 @@ def _ids(group: GroupHistory, gone: int | None) -> Iterator[Case]:
                 break
         views = [c for c in after if c.invoke.f == "view"]
         missing = [c for c in views if not _lists(c, number)]
-        if number in cleaned:
-            missing = [c for c in missing if _end(c) < cleaned[number].start]
+        mine = [c for c in cleans if int(asked(c)["id"]) == number]
+        if mine:
+            missing = [c for c in missing if _end(c) < min(c.start for c in mine)]
         if missing:
             name = "lost-metadata" if missing[-1] is views[-1] else "stale-metadata"
             text = f"id {number} was given {_at(owner)}, and {_at(missing[0])} nobody had it"
             yield Case(name, group.name, text, owner.start, _end(missing[0]), _both(owner, missing[0]))
-        clean = cleaned.get(number)
-        if clean is not None and clean.outcome == OK:
+        clean = next((c for c in mine if c.outcome == OK), None)
+        # An application that is still under way may bring it back.
+        others = [c for c in group.of("apply") if c is not owner and asked(c).get("id", number) == number]
+        if clean is not None and all(_is_over(c, clean.start) for c in others):
             again = next((c for c in views if c.start > _end(clean) and _lists(c, number)), None)
             if again is not None:
                 name = "lost-metadata" if _lists(views[-1], number) else "stale-metadata"
@@ -378,6 +381,11 @@ def _same_version(one: Call, other: Call) -> bool:
     if isinstance(a, Mapping) and isinstance(b, Mapping):
         return (a["master_epoch"], a["epoch"]) == (b["master_epoch"], b["epoch"])
     return True
+
+
+def _is_over(call: Call, at: int) -> bool:
+    """Whether a change took effect before a time, if it did at all. One without an answer may come at any time."""
+    return call.outcome == OK and _end(call) < at
 
 
 def _lists(view: Call, number: int) -> bool:

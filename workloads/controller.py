@@ -65,7 +65,7 @@ class ControllerWorkload(Workload):
     summary = "the controllers as a replicated state machine: ids, masters, SyncStateSets and their epochs, snapshots"
     topologies = ("controller",)
     Options: ClassVar[type] = ControllerWorkOptions
-    topology_options: ClassVar[Mapping[str, Any]] = {"brokers": 1, "log_reads": True}
+    topology_options: ClassVar[Mapping[str, Any]] = {"brokers": 0, "log_reads": True}
     default_rate = 120.0
 
     def __init__(self, plan: Any) -> None:
@@ -111,11 +111,9 @@ class ControllerWorkload(Workload):
 
     def server_settings(self) -> Mapping[str, str]:
         every = str(max(1, round(self.options.snapshot_every)))
-        # JRaft's alone; nobody is there to be told of an election; the one broker is alone in its group.
         jraft = str(self.plan.server.options.get("controller_type", "")).startswith("jraft")
         return {
-            "controller.notifyBrokerRoleChanged": "false",
-            "broker.minInSyncReplicas": "1",
+            "controller.notifyBrokerRoleChanged": "false",  # nobody listens
             **({"controller.jRaftSnapshotIntervalSecs": every} if jraft else {}),
         }
 
