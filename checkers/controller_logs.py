@@ -1,7 +1,8 @@
 """What controllers log of elections and snapshots.
 
 Sources: `JRaftControllerStateMachine` (`Start Leader, term=`, `Save snapshot, path=`, `Load snapshot from`, `Fail to
-...`), JRaft's `SnapshotExecutorImpl` and `Replicator`, DLedger's `DLedgerLeaderElector` (`[VOTE_RESULT] has been elected`).
+...`), JRaft's `NodeImpl` (`received InstallSnapshotRequest from`); DLedger's `DLedgerLeaderElector` (`[VOTE_RESULT] has
+been elected`), `SnapshotManager` and `StateMachineCaller`. A controller inside a name server writes into that one's log.
 """
 
 from __future__ import annotations
@@ -16,14 +17,13 @@ from results.record import RunRecord
 
 _JRAFT_LEADS: Final = re.compile(r"Start Leader, term=(?P<term>\d+)")
 _DLEDGER_LEADS: Final = re.compile(r"\[VOTE_RESULT\] has been elected to be the leader in term (?P<term>\d+)")
-_SAVED: Final = "Save snapshot, path="
-_LOADED: Final = "Load snapshot from "
-_INSTALLED: Final = re.compile(r"InstallSnapshotRequest from|Received InstallSnapshot|receive InstallSnapshot", re.I)
+_SAVED: Final = re.compile(r" Save snapshot, path=|Snapshot SnapshotMeta\{.*\} saved successfully")
+_LOADED: Final = re.compile(r" - Load snapshot from \S+$|Snapshot SnapshotMeta\{.*\} loaded successfully")
+_INSTALLED: Final = "received InstallSnapshotRequest from"
 _FAILED: Final = re.compile(
-    r"Fail to (?:find data file|load snapshot|save snapshot|serialize)|serialize replicaInfoTable or .* error"
-    r"|Fail to init snapshot|Fail to copy snapshot|StateMachine onSnapshotLoad failed|Fail to load snapshot"
+    r"Fail to (?:find data file|load snapshot|save snapshot)|Unable to (?:load|save) (?:data|snapshot)"
+    r"|Fail to recover state machine"
 )
-_CONTROLLER: Final = re.compile(r"controller|namesrv|server|jraft", re.I)
 
 
 @dataclass
@@ -56,7 +56,7 @@ def read_controller_logs(run: RunRecord) -> ControllerLogs:
     nodes = {server.node for server in run.deployment.having("controller")}
     for node, paths in run.logs.items():
         for path in paths if node in nodes else ():
-            if path.suffix != ".log" or path.name.startswith("gc-") or not _CONTROLLER.search(path.name):
+            if path.name not in ("controller.log", "namesrv.log"):
                 continue
             for stamp, line in stamped_lines(path, run.environment):
                 _take(found, node, stamp or 0, line)
@@ -66,11 +66,11 @@ def read_controller_logs(run: RunRecord) -> ControllerLogs:
 def _take(found: ControllerLogs, node: str, at: int, line: str) -> None:
     if leads := _JRAFT_LEADS.search(line) or _DLEDGER_LEADS.search(line):
         found.leaders.setdefault(int(leads["term"]), {}).setdefault(node, at)
-    elif _SAVED in line:
+    elif _SAVED.search(line):
         found.saved[node] = found.saved.get(node, 0) + 1
-    elif _LOADED in line and "Fail" not in line:
+    elif _LOADED.search(line):
         found.loaded[node] = found.loaded.get(node, 0) + 1
     elif _FAILED.search(line):
         found.failed.setdefault(node, []).append((at, line))
-    elif _INSTALLED.search(line):
+    elif _INSTALLED in line:
         found.installed[node] = found.installed.get(node, 0) + 1
