@@ -17,6 +17,8 @@ Ids: one id has one owner (`id-given-twice`), and the next id is above all that 
 is the last one that was registered (`stale-metadata`; all addresses are different). In the final phase nothing changes:
 who leads then says what those said who led before (`controllers-differ`).
 
+After each restart of who leads, another one leads and answers (`leader-serves-nothing`).
+
 One controller leads in a term (`two-leaders-in-a-term`), by the logs. Snapshots are counted from the logs, too; one that
 a controller cannot write or load is `snapshot-failed`.
 
@@ -32,9 +34,9 @@ from typing import Any, Final, NamedTuple
 
 from checkers.controller_logs import ControllerLogs, read_controller_logs
 from checkers.legality import settled
-from results.figures import clock, many
+from results.figures import SECOND, clock, many
 from results.history import Call
-from results.op import FAIL, OK
+from results.op import FAIL, INVOKE, OK, Op
 from results.record import RunRecord
 from results.verdict import Anomaly, CheckResult
 
@@ -46,6 +48,9 @@ ABSENT: Final[Version] = (-1, -1)
 CHANGES: Final = ("apply", "register", "elect", "alter", "clean", "forget")
 ANSWERS: Final = ("read", "view", "next")
 _LISTED: Final = 20
+
+SERVES_NS: Final = 10 * SECOND
+"""Within so long a controller that leads has applied its log, and answers."""
 
 
 class Case(NamedTuple):
@@ -106,7 +111,7 @@ class Controllers:
         groups = read(run)
         cases = [case for group in groups.values() if group.judged for case in judge_group(group)]
         logs = read_controller_logs(run)
-        found = [*_anomalies(cases), *_of_logs(logs)]
+        found = [*_anomalies(cases), *_mute(run), *_of_logs(logs)]
         final = [c for g in groups.values() for c in g.answers if c.invoke.extra.get("phase") == "final"]
         led = sorted({str(told_by(c)) for c in final})
         versions = [s.version for g in groups.values() for s in seen(g)]
@@ -206,7 +211,9 @@ def _reused(group: GroupHistory, some: Sequence[Seen]) -> Iterator[Case]:
         ):
             first = table.setdefault(number, (content, one))
             if first[0] != content:
-                text = f"epoch {number} of the {kind} was {first[0]} {_at(first[1].call)}, and {content} {_at(one.call)}"
+                text = (
+                    f"epoch {number} of the {kind} was {first[0]} {_at(first[1].call)}, and {content} {_at(one.call)}"
+                )
                 yield Case("epoch-reused", group.name, text, first[1].start, one.end, [first[1].op, one.op])
         for kind, number in (("SyncStateSet", epoch), *([("master", master_epoch)] if _is(one, "elect") else [])):
             if one.made:
@@ -359,7 +366,9 @@ def _returned(group: GroupHistory, surely: int | None) -> Iterator[Case]:
     there = [c for c in later if (told(c) != 1 if c.invoke.f == "next" else told(c) is not None)]
     if there:
         name = "lost-metadata" if there[-1] is later[-1] else "stale-metadata"
-        text = f"the group was forgotten at {clock(surely)}, and {_at(there[0])} it was there ({_short(told(there[0]))})"
+        text = (
+            f"the group was forgotten at {clock(surely)}, and {_at(there[0])} it was there ({_short(told(there[0]))})"
+        )
         yield Case(name, group.name, text, surely, _end(there[0]), [there[0].invoke.index])
 
 
@@ -457,6 +466,33 @@ def _named(name: str, cases: Sequence[Case]) -> Iterator[Anomaly]:
             (first.start, first.end),
             {"cases": [case.text for case in some[:_LISTED]], "groups": len(groups)},
         )
+
+
+def _mute(run: RunRecord) -> Iterator[Anomaly]:
+    """Leaders of the final phase that answered nothing. Each round begins with the restart of the one before."""
+    leader: Op | None = None
+    asks: list[Op] = []
+    for op in (*run.history, None):
+        if op is not None and op.is_client:
+            if leader is not None and op.f in ANSWERS and op.type != INVOKE:
+                asks.append(op)
+            continue
+        if op is not None and (op.f != "restart-leading" or op.type == INVOKE):
+            continue
+        mine = [ask for ask in asks if leader is not None and ask.extra.get("controller") == leader.value["to"]]
+        silent = leader is not None and bool(mine) and not any(ask.type == OK for ask in asks)
+        if silent and leader is not None and mine[-1].time - leader.time >= SERVES_NS:
+            node = leader.value["to"]
+            yield Anomaly(
+                "leader-serves-nothing",
+                f"the controller of {node} led from {clock(leader.time)} on, all of them ran, and none of "
+                f"{many(len(mine), 'question')} was answered, up to {clock(mine[-1].time)}: {mine[-1].error}",
+                ops=[mine[0].index, mine[-1].index],
+                window=(leader.time, mine[-1].time),
+                details={"node": node},
+            )
+        value = op.value if op is not None else None
+        leader, asks = (op if isinstance(value, Mapping) and value.get("to") and not op.error else None), []  # type: ignore[union-attr]
 
 
 def _of_logs(logs: ControllerLogs) -> Iterator[Anomaly]:

@@ -43,6 +43,8 @@ _WIDTH: Final = 4
 _FORGET_EVERY: Final = 4
 """Every so many groups, one is forgotten behind its last operation; reads follow."""
 
+_SERVING_TRIES: Final = 5
+
 _TAIL: Final = 8
 """Operations on a group that is to be forgotten, from that one on."""
 
@@ -102,7 +104,9 @@ class ControllerWorkload(Workload):
             for node in self.controllers
         ]
         who = [Invocation("leader", None, None, {"controller": node}) for node in self.controllers]
-        return gen.phases(gen.clients(who), gen.clients(asks))
+        # A leader applies its log before it answers.
+        serving = gen.limit(_SERVING_TRIES, gen.until_ok(gen.repeat(Invocation("serving"))))
+        return gen.phases(gen.clients(gen.concurrency_limit(1, serving)), gen.clients(who), gen.clients(asks))
 
     def phases(self, usual: Sequence[Phase]) -> Sequence[Phase]:
         """Behind the final reads, others of other leaders."""

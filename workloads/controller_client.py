@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from contextlib import suppress
 from random import Random
 from typing import Any, Final
 
@@ -50,6 +51,8 @@ class ControllerOps:
         """The outcome of one attempt; `extra["controller"]`: who was asked."""
         if op.f == "leader":
             return await self._who(op)
+        if op.f == "serving":
+            return await self._serving()
         node = op.extra.get("controller") or self.leader or await self._find()
         if node is None:
             return Completion("fail", None, "no controller says who leads; nothing was sent")
@@ -164,6 +167,21 @@ class ControllerOps:
             return None
         return told.is_leader, told.leader_address
 
+    async def _serving(self) -> Completion:
+        """Wait for a controller that leads and answers; a leader has its log to apply before."""
+        loop = asyncio.get_running_loop()
+        end = loop.time() + 0.8 * self.deadline_s
+        while loop.time() < end:
+            for node in self.controllers:
+                told = await self._says(node)
+                if told is None or not told[0]:
+                    continue
+                with suppress(RemotingError, AdminError):
+                    await self._asking[node].next_broker_id(CLUSTER, "nobody")
+                    return Completion("ok", {"leader": node})
+            await asyncio.sleep(0.2)
+        return Completion("fail", None, "no controller that leads answers")
+
     async def _who(self, op: Op) -> Completion:
         node = op.extra["controller"]
         told = await self._says(node)
@@ -204,4 +222,3 @@ def _subsets(some: list[int]) -> list[set[int]]:
     for number in some:
         found += [{*one, number} for one in found]
     return found
-

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -9,11 +10,11 @@ from typing import Any
 import pytest
 
 from checkers.controller_logs import read_controller_logs
-from checkers.controllers import Controllers
+from checkers.controllers import SERVES_NS, Controllers
 from checkers.linearizability import CasRegister, check
 from results.deployment import DeploymentRecord, ServerRecord
 from results.history import History
-from results.op import Op
+from results.op import NEMESIS, Op
 from results.record import RunRecord
 from results.verdict import Verdict
 
@@ -146,7 +147,11 @@ def test_a_good_story_is_silent() -> None:
         ([("forget", None), ("view", view((1, 1), [1], BOTH))], "lost-metadata"),
         ([("forget", None), ("next", 3), ("next", 1)], "stale-metadata"),
         (
-            [("apply", {"id": 4, "address": "d"}), ("clean", {"id": 4}), ("view", view((1, 1), [1], BOTH | {"4": "d"}))],
+            [
+                ("apply", {"id": 4, "address": "d"}),
+                ("clean", {"id": 4}),
+                ("view", view((1, 1), [1], BOTH | {"4": "d"})),
+            ],
             "lost-metadata",
         ),
         ([("register", {"id": 2, "address": "c"}), ("view", view((1, 1), [1], BOTH))], "lost-metadata"),
@@ -174,6 +179,34 @@ def test_who_elects_by_itself_is_no_difference() -> None:
     assert story.names() == set()
 
 
+def restarted(to: str | None, at: int, error: str | None = None) -> list[Op]:
+    value = {"kind": "controller", "from": "n1", "to": to}
+    start = Op(at, at * 1000, NEMESIS, "invoke", "restart-leading", None, {"kind": "controller"})
+    return [start, Op(at + 1, at * 1000 + 500, NEMESIS, "info", "restart-leading", None, value, error)]
+
+
+@pytest.mark.parametrize(
+    ("to", "kinds", "name"),
+    [
+        ("n2", ("fail", "fail"), {"leader-serves-nothing"}),
+        ("n2", ("fail", "ok"), set()),
+        (None, ("fail", "fail"), set()),
+        ("n2", (), set()),
+    ],
+)
+def test_a_leader_that_answers_nothing(to: str | None, kinds: tuple[str, ...], name: set[str]) -> None:
+    story = registered()
+    story.final = True
+    story.add("view", view((1, 1), [1], BOTH))
+    story.ops += restarted(to, len(story.ops))
+    for kind in kinds:
+        story.add("view", view((1, 1), [1], BOTH) if kind == "ok" else None, kind, by="n2")
+    late = [replace(op, time=op.time + (SERVES_NS if op.extra.get("controller") == "n2" else 0)) for op in story.ops]
+    assert story.names() <= (name if "ok" not in kinds else set()) - {"leader-serves-nothing"}, "too early to tell"
+    story.ops = late
+    assert story.names() == name
+
+
 LOG = """\
 2026-01-01 00:00:01.000 INFO main - node <controllers/198.18.0.1:9880> Start Leader, term={term}
 2026-01-01 00:00:02.000 INFO main - Save snapshot, path=/var/x/snapshot/temp
@@ -190,9 +223,7 @@ def logged(tmp_path: Path, **logs: str) -> RunRecord:
         path.parent.mkdir()
         path.write_text(text)
         paths[node] = [path]
-    return RunRecord(
-        History(()), environment={"started_at": "2026-01-01T00:00:00"}, logs=paths, deployment=deployment
-    )
+    return RunRecord(History(()), environment={"started_at": "2026-01-01T00:00:00"}, logs=paths, deployment=deployment)
 
 
 def test_logs_are_counted(tmp_path: Path) -> None:
