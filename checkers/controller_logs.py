@@ -2,7 +2,7 @@
 
 Sources: `JRaftControllerStateMachine` (`Start Leader, term=`, `Save snapshot, path=`, `Load snapshot from`, `Fail to
 ...`), JRaft's `NodeImpl` (`received InstallSnapshotRequest from`); DLedger's `DLedgerLeaderElector` (`[VOTE_RESULT] has
-been elected`), `SnapshotManager` and `StateMachineCaller`. A controller inside a name server writes into that one's log.
+been elected`), `SnapshotManager` and `StateMachineCaller`. A controller inside a name server writes into its log.
 """
 
 from __future__ import annotations

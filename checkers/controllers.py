@@ -19,34 +19,41 @@ who leads then says what those said who led before (`controllers-differ`).
 
 After each restart of who leads, another one leads and answers (`leader-serves-nothing`).
 
-One controller leads in a term (`two-leaders-in-a-term`), by the logs. Snapshots are counted from the logs, too; one that
-a controller cannot write or load is `snapshot-failed`.
+One controller leads in a term (`two-leaders-in-a-term`), by the logs. Snapshots are counted from the logs, too; one
+that a controller cannot write or load is `snapshot-failed`.
 
-Operations: see `workloads.controller`. A group that somebody forgot, and an application for id 1 may have begun anew, is
-not judged behind that.
+Operations: see `workloads.controller`. A group that somebody forgot, and that an application for id 1 may have begun
+anew, is not judged.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
+from checkers.controller_groups import (
+    ABSENT,
+    ANSWERS,
+    GroupHistory,
+    Seen,
+    Version,
+    asked,
+    ended,
+    is_over,
+    read,
+    seen,
+    told,
+    told_by,
+)
 from checkers.controller_logs import ControllerLogs, read_controller_logs
 from checkers.legality import settled
 from results.figures import SECOND, clock, many
 from results.history import Call
-from results.op import FAIL, INVOKE, OK, Op
+from results.op import INVOKE, OK, Op
 from results.record import RunRecord
 from results.verdict import Anomaly, CheckResult
 
-Version = tuple[int, int]
-"""(master epoch, epoch of the SyncStateSet)."""
-
-ABSENT: Final[Version] = (-1, -1)
-
-CHANGES: Final = ("apply", "register", "elect", "alter", "clean", "forget")
-ANSWERS: Final = ("read", "view", "next")
 _LISTED: Final = 20
 
 SERVES_NS: Final = 10 * SECOND
@@ -62,38 +69,6 @@ class Case(NamedTuple):
     start: int
     end: int
     ops: Sequence[int]
-
-
-class Seen(NamedTuple):
-    """An acknowledged operation that shows a version of a group. made: whether it is the change that made it."""
-
-    version: Version
-    start: int
-    end: int
-    op: int
-    made: bool
-    call: Call
-
-
-@dataclass
-class GroupHistory:
-    """name, and the operations on it: changes that may have happened, and answers, in order of invocation."""
-
-    name: str
-    changes: list[Call] = field(default_factory=list)
-    answers: list[Call] = field(default_factory=list)
-
-    def of(self, *fs: str, acknowledged: bool = False) -> list[Call]:
-        return [c for c in self.changes if c.invoke.f in fs and (not acknowledged or c.outcome == OK)]
-
-    @property
-    def judged(self) -> bool:
-        """Not, where an application for the first id may have come behind its end."""
-        forgets = self.of("forget")
-        if not forgets:
-            return True
-        first = min(c.start for c in forgets)
-        return all(_is_over(c, first) for c in self.of("apply") if asked(c).get("id", 1) == 1)
 
 
 class Controllers:
@@ -136,48 +111,6 @@ class Controllers:
         elif self.snapshots and not logs.saved:
             unknown = "no controller took a snapshot"
         return settled(self.name, run, found, stats, reason, unknown)
-
-
-def read(run: RunRecord) -> dict[str, GroupHistory]:
-    """Group -> its operations."""
-    found: dict[str, GroupHistory] = {}
-    for call in run.history.clients.calls:
-        key, f = call.invoke.key, call.invoke.f
-        if key is None:
-            continue
-        group = found.setdefault(key, GroupHistory(key))
-        if f in CHANGES and call.outcome != FAIL:
-            group.changes.append(call)
-        elif f in ANSWERS and call.outcome == OK:
-            group.answers.append(call)
-    return found
-
-
-def asked(call: Call) -> Mapping[str, Any]:
-    """What an operation asked for, as far as it was noted."""
-    value = call.completion.value if call.completion is not None else None
-    return value if isinstance(value, Mapping) else {}
-
-
-def told(call: Call) -> Any:
-    return call.completion.value if call.completion is not None else None
-
-
-def told_by(call: Call) -> Any:
-    return None if call.completion is None else call.completion.extra.get("controller")
-
-
-def seen(group: GroupHistory) -> list[Seen]:
-    """The operations that show a version, in order of their ends. A group that nobody knows has the version `ABSENT`."""
-    found = []
-    for call in (*group.changes, *group.answers):
-        if call.outcome != OK or call.end is None or call.invoke.f not in ("read", "view", "elect", "alter"):
-            continue
-        value = told(call)
-        version = ABSENT if value is None else (int(value["master_epoch"]), int(value["epoch"]))
-        made = call.invoke.f in ("elect", "alter")
-        found.append(Seen(version, call.start, call.end, call.invoke.index, made, call))
-    return sorted(found, key=lambda s: s.end)
 
 
 def judge_group(group: GroupHistory) -> Iterator[Case]:
@@ -253,8 +186,8 @@ def _old(group: GroupHistory, some: Sequence[Seen]) -> Iterator[Case]:
                 name = "lost-metadata"
             what = "changed" if one.made else "was"
             text = (
-                f"{one.call.invoke.f} {_at(one.call)}: the version {what} {_of(base)}; it had been {_of(newest.version)} "
-                f"before ({newest.call.invoke.f} {_at(newest.call)})"
+                f"{one.call.invoke.f} {_at(one.call)}: the version {what} {_of(base)}; it had been "
+                f"{_of(newest.version)} before ({newest.call.invoke.f} {_at(newest.call)})"
             )
             yield Case(name, group.name, text, newest.start, one.end, [newest.op, one.op])
 
@@ -297,33 +230,33 @@ def _ids(group: GroupHistory, gone: int | None) -> Iterator[Case]:
         first = owners.setdefault(number, call)
         if first is not call:
             text = f"id {number} was given {_at(first)} and {_at(call)}"
-            yield Case("id-given-twice", group.name, text, first.start, _end(call), _both(first, call))
-    lists = sorted((c for c in group.answers if gone is None or _end(c) < gone), key=lambda c: c.start)
+            yield Case("id-given-twice", group.name, text, first.start, ended(call), _both(first, call))
+    lists = sorted((c for c in group.answers if gone is None or ended(c) < gone), key=lambda c: c.start)
     for number, owner in owners.items():
-        after = [c for c in lists if c.start > _end(owner)]
+        after = [c for c in lists if c.start > ended(owner)]
         for call in after:
             if call.invoke.f == "next" and told(call) <= number:
                 text = f"{_at(call)} the next id was {told(call)}; {number} had been given {_at(owner)}"
-                yield Case("id-given-twice", group.name, text, owner.start, _end(call), _both(owner, call))
+                yield Case("id-given-twice", group.name, text, owner.start, ended(call), _both(owner, call))
                 break
         views = [c for c in after if c.invoke.f == "view"]
         missing = [c for c in views if not _lists(c, number)]
         mine = [c for c in cleans if int(asked(c)["id"]) == number]
         if mine:
-            missing = [c for c in missing if _end(c) < min(c.start for c in mine)]
+            missing = [c for c in missing if ended(c) < min(c.start for c in mine)]
         if missing:
             name = "lost-metadata" if missing[-1] is views[-1] else "stale-metadata"
             text = f"id {number} was given {_at(owner)}, and {_at(missing[0])} nobody had it"
-            yield Case(name, group.name, text, owner.start, _end(missing[0]), _both(owner, missing[0]))
+            yield Case(name, group.name, text, owner.start, ended(missing[0]), _both(owner, missing[0]))
         clean = next((c for c in mine if c.outcome == OK), None)
         # An application that is still under way may bring it back.
         others = [c for c in group.of("apply") if c is not owner and asked(c).get("id", number) == number]
-        if clean is not None and all(_is_over(c, clean.start) for c in others):
-            again = next((c for c in views if c.start > _end(clean) and _lists(c, number)), None)
+        if clean is not None and all(is_over(c, clean.start) for c in others):
+            again = next((c for c in views if c.start > ended(clean) and _lists(c, number)), None)
             if again is not None:
                 name = "lost-metadata" if _lists(views[-1], number) else "stale-metadata"
                 text = f"id {number} was forgotten {_at(clean)}, and {_at(again)} it was there again"
-                yield Case(name, group.name, text, clean.start, _end(again), _both(clean, again))
+                yield Case(name, group.name, text, clean.start, ended(again), _both(clean, again))
 
 
 def _addresses(group: GroupHistory, gone: int | None) -> Iterator[Case]:
@@ -334,18 +267,18 @@ def _addresses(group: GroupHistory, gone: int | None) -> Iterator[Case]:
             writes.setdefault(int(asked(call)["id"]), []).append(call)
         else:
             return
-    views = [c for c in group.answers if c.invoke.f == "view" and told(c) and (gone is None or _end(c) < gone)]
+    views = [c for c in group.answers if c.invoke.f == "view" and told(c) and (gone is None or ended(c) < gone)]
     for view in views:
         for text_id, address in told(view)["replicas"].items():
             mine = writes.get(int(text_id), [])
             written = next((w for w in mine if asked(w)["address"] == address), None)
-            if written is None or written.start > _end(view):
+            if written is None or written.start > ended(view):
                 text = f"{_at(view)} id {text_id} was at {address}, which nobody had registered"
-                yield Case("unasked-metadata", group.name, text, view.start, _end(view), [view.invoke.index])
+                yield Case("unasked-metadata", group.name, text, view.start, ended(view), [view.invoke.index])
                 continue
             over = written.end if written.outcome == OK else None
             newer = [
-                w for w in mine if w.outcome == OK and over is not None and w.start > over and _end(w) < view.start
+                w for w in mine if w.outcome == OK and over is not None and w.start > over and ended(w) < view.start
             ]
             if newer:
                 last = [v for v in views if v.start >= view.start and str(text_id) in told(v)["replicas"]]
@@ -355,7 +288,7 @@ def _addresses(group: GroupHistory, gone: int | None) -> Iterator[Case]:
                     f"{_at(newer[-1])}"
                 )
                 name = "stale-metadata" if good else "lost-metadata"
-                yield Case(name, group.name, text, newer[-1].start, _end(view), _both(newer[-1], view))
+                yield Case(name, group.name, text, newer[-1].start, ended(view), _both(newer[-1], view))
 
 
 def _returned(group: GroupHistory, surely: int | None) -> Iterator[Case]:
@@ -369,7 +302,7 @@ def _returned(group: GroupHistory, surely: int | None) -> Iterator[Case]:
         text = (
             f"the group was forgotten at {clock(surely)}, and {_at(there[0])} it was there ({_short(told(there[0]))})"
         )
-        yield Case(name, group.name, text, surely, _end(there[0]), [there[0].invoke.index])
+        yield Case(name, group.name, text, surely, ended(there[0]), [there[0].invoke.index])
 
 
 def _differing(group: GroupHistory) -> Iterator[Case]:
@@ -377,10 +310,10 @@ def _differing(group: GroupHistory) -> Iterator[Case]:
     final = sorted((c for c in group.answers if c.invoke.extra.get("phase") == "final"), key=lambda c: c.start)
     for f in ("view", "next", "read"):
         some = [c for c in final if c.invoke.f == f]
-        for one, other in zip(some, some[1:], strict=False):
+        for one, other in pairwise(some):
             if _same_version(one, other) and told(one) != told(other):
                 text = f"{_at(one)} {f} was {_short(told(one))}, {_at(other)} {_short(told(other))}"
-                yield Case("controllers-differ", group.name, text, one.start, _end(other), _both(one, other))
+                yield Case("controllers-differ", group.name, text, one.start, ended(other), _both(one, other))
                 break
 
 
@@ -390,11 +323,6 @@ def _same_version(one: Call, other: Call) -> bool:
     if isinstance(a, Mapping) and isinstance(b, Mapping):
         return (a["master_epoch"], a["epoch"]) == (b["master_epoch"], b["epoch"])
     return True
-
-
-def _is_over(call: Call, at: int) -> bool:
-    """Whether a change took effect before a time, if it did at all. One without an answer may come at any time."""
-    return call.outcome == OK and _end(call) < at
 
 
 def _lists(view: Call, number: int) -> bool:
@@ -426,11 +354,7 @@ def _of(version: Version) -> str:
 
 def _at(call: Call) -> str:
     where = told_by(call)
-    return f"at {clock(_end(call))}" + (f" by {where}" if where else "")
-
-
-def _end(call: Call) -> int:
-    return call.end if call.end is not None else call.start
+    return f"at {clock(ended(call))}" + (f" by {where}" if where else "")
 
 
 def _both(one: Call, other: Call) -> list[int]:
@@ -492,7 +416,7 @@ def _mute(run: RunRecord) -> Iterator[Anomaly]:
                 details={"node": node},
             )
         value = op.value if op is not None else None
-        leader, asks = (op if isinstance(value, Mapping) and value.get("to") and not op.error else None), []  # type: ignore[union-attr]
+        leader, asks = (op if isinstance(value, Mapping) and value.get("to") and not op.error else None), []
 
 
 def _of_logs(logs: ControllerLogs) -> Iterator[Anomaly]:

@@ -1,4 +1,4 @@
-"""Damaged files: what a disk, a controller of disks or memory silently changed is found by the server at its next start.
+"""Damaged files: what a disk, its controller or memory silently changed is found by the server at its next start.
 
 The server is killed, bits of its files are flipped, or a file loses its end or is removed, and the server is started
 again at the heal. The files stay as they are.
@@ -167,7 +167,8 @@ class Tear(Kill):
         if lease is None:
             return None
         server = deployment.server(self.node, self.kinds[0])
-        files = {self.options.kind: server.files[self.options.kind]}
+        kind: str = self.options.kind
+        files = {kind: server.files[kind]}
         try:
             self.cut = bits.cut_file(server.node, server.data_dirs, files, self.options.loss)
         except BaseException:

@@ -5,8 +5,8 @@ The clients act as brokers, and no broker has to run: they apply for ids (1013),
 (1004, 1006, 1012), and have ids and whole groups forgotten (1011). One group after the other has its operations; a
 group is a register whose version is its two epochs.
 
-Half of the clients ask all controllers who leads. Each of the others has a home controller, and believes it; so a leader
-that is cut off is asked for as long as it answers.
+Half of the clients ask all controllers who leads. Each of the others has a home controller, and believes it; so a
+leader that is cut off is asked for as long as it answers.
 
 At the end all servers are restarted, and every controller is asked for every group; then the leader is restarted, and
 all are asked again, some rounds: only a leader answers, so each round shows the state of another one.

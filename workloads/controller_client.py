@@ -68,11 +68,10 @@ class ControllerOps:
             self._doubt(node, refused=False)
             return Completion("fail" if op.f in READS else "info", value or None, "timed out", extra)
         except (RemotingError, AdminError) as problem:
-            refused = isinstance(problem, AdminError)
-            if not refused or problem.code == NOT_LEADER:
-                self._doubt(node, refused)
             came = outcome(problem)
             code = {"code": problem.code} if isinstance(problem, AdminError) else {}
+            if code.get("code", NOT_LEADER) == NOT_LEADER:
+                self._doubt(node, refused=bool(code))
             return Completion("fail" if op.f in READS else came.type, value or None, came.why, extra | code)
         if "controller" not in op.extra:
             self.leader = node

@@ -213,8 +213,8 @@ class Observer:
 
     @property
     def _all_in_sync(self) -> bool:
-        """True where nobody says who is in sync, and nobody is there to say it. Without replica groups: whether there is
-        a leader (of the controllers).
+        """True where nobody says who is in sync, and nobody is there to say it. Without replica groups: whether a
+        controller leads.
         """
         if not self._speaks_of_sync:
             return True

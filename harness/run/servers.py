@@ -16,7 +16,7 @@ log = logging.getLogger("harness")
 
 READY_TIMEOUT_S: Final = 240.0
 PARTIAL_READY_S: Final = 30.0
-"""How long the rest of a group is waited for when one of its nodes does not answer; also one server that was started."""
+"""How long the rest of a group is waited for when one of its nodes does not answer, or for one server."""
 
 _ASK_S: Final = 2.0
 

@@ -37,7 +37,7 @@ RESTART: Final = "restart-all"
 """The nemesis' op that restarts every server."""
 
 RESTART_LEADING: Final = "restart-leading"
-"""The nemesis' op that restarts the server of a kind (`value["kind"]`) that leads the others, when another one leads."""
+"""The nemesis' op that restarts the server of a kind (`value["kind"]`) that leads the others."""
 
 _LED_S: Final = 30.0
 

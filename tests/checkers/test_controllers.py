@@ -1,4 +1,4 @@
-"""The judge of the controllers: its order by epochs against the search for an order, planted violations by hand, logs."""
+"""The judge of the controllers: its order by epochs against a search for one, planted violations, logs."""
 
 from __future__ import annotations
 

@@ -179,7 +179,7 @@ class Link:
             if owner is not None and owner[1] != code and self.world.bug != "gives-ids-twice":
                 raise self._refused(Request.CONTROLLER_APPLY_BROKER_ID, 2014)
             if owner is None:
-                group.replicas[number] = [code.split(";")[0], code]
+                group.replicas[number] = [code.partition(";")[0], code]
                 group.next += 1
 
         await self._change(Request.CONTROLLER_APPLY_BROKER_ID, do)
