@@ -1,6 +1,7 @@
-"""Bits: what a disk, a controller of disks or memory silently changed is found by the server at its next start.
+"""Damaged files: what a disk, its controller or memory silently changed is found by the server at its next start.
 
-The server is killed, bits of its files are flipped, and it is started again at the heal. The bits stay as they are.
+The server is killed, bits of its files are flipped, or a file loses its end or is removed, and the server is started
+again at the heal. The files stay as they are.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from random import Random
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Final, Literal
 
 from harness.api import DATA, Evidence, Fault, Injection, NoTarget, Target
 from harness.cluster_view import ClusterView
@@ -21,7 +22,21 @@ from infra.systems.api import Deployment, Server
 from nemesis.process import Kill
 from results.strikes import Effect
 
-Kind = Literal["commitlog", "consumequeue", "index", "checkpoint", "epoch", "dledger-data", "dledger-index", "any"]
+Kind = Literal[
+    "commitlog",
+    "consumequeue",
+    "index",
+    "checkpoint",
+    "epoch",
+    "dledger-data",
+    "dledger-index",
+    "snapshot",
+    "snapshot-meta",
+    "any",
+]
+
+
+CONTROLLER: Final = "controller"
 
 
 @dataclass(frozen=True)
@@ -118,3 +133,79 @@ class FlipBits(Fault):
             node: Damage(node, kind, view.main.get(node) != kind, self.options, rng.getrandbits(32))
             for node, kind in hit.items()
         }
+
+
+@dataclass(frozen=True)
+class CutOptions:
+    """The options of the fault."""
+
+    kind: Kind = option("snapshot", "The files: of these, the one that was changed last.")
+    loss: bits.Loss = option("torn", "torn: its second half is gone; empty: all its bytes; missing: the file itself.")
+
+
+class Tear(Kill):
+    """SIGKILL, a file cut off; the server is started again at the end, and the file stays so."""
+
+    action: ClassVar[str] = "SIGKILL, a file cut off, restart"
+
+    def __init__(self, node: str, kind: str, others: bool, options: CutOptions) -> None:
+        """`kind`: of the server."""
+        super().__init__(node, [kind], others)
+        self.options = options
+        self.cut: bits.Cut | None = None
+
+    @property
+    def detail(self) -> Any:
+        return {**super().detail, **dump(self.options)}
+
+    @property
+    def effects(self) -> Sequence[Effect]:
+        return [*super().effects, Effect("data-damaged", self.node, tuple(self.kinds))]
+
+    def inject(self, deployment: Deployment, ttl_s: float) -> Lease | None:
+        lease = super().inject(deployment, ttl_s)
+        if lease is None:
+            return None
+        server = deployment.server(self.node, self.kinds[0])
+        kind: str = self.options.kind
+        files = {kind: server.files[kind]}
+        try:
+            self.cut = bits.cut_file(server.node, server.data_dirs, files, self.options.loss)
+        except BaseException:
+            lease.heal()
+            raise
+        return lease
+
+    def seen(self, deployment: Deployment) -> Evidence:
+        """The process is gone, and the file is as short as it was made."""
+        killed = super().seen(deployment)
+        if not self.struck or self.cut is None:
+            return killed
+        now = bits.size_of(deployment.node(self.node), self.cut.file)
+        return Evidence(killed.seen and now == self.cut.after, f"{killed.what}; {self.cut}")
+
+
+class CutFile(Fault):
+    """A file loses its end, or is removed, while the server with the role, or with such files, does not run."""
+
+    name = "cut-file"
+    summary = "kills servers, cuts off or removes the newest of their files of a kind, and starts them again"
+    Options: ClassVar[type] = CutOptions
+    default_target: ClassVar[str] = "one"
+
+    def available(self, deployment: Deployment) -> str | None:
+        if not any(self.options.kind in server.files for server in deployment.servers()):
+            return f"no server of the topology {deployment.topology.name} has {self.options.kind} files"
+        return next((why for node in deployment.nodes if (why := bits.why_not(node)) is not None), None)
+
+    def aim(self, view: ClusterView, target: Target, rng: Random) -> Mapping[str, Injection]:
+        """The servers that the target means; where it means nodes, those with the data, or the controllers there."""
+        hit = {}
+        for node in target.nodes:
+            kinds = target_kinds(view, node, target if target.kind is not None else Target(target.nodes, DATA))
+            there = kinds or [kind for kind in view.servers.get(node, ()) if kind == CONTROLLER]
+            if there:
+                hit[node] = there[0]
+        if not hit:
+            raise NoTarget(f"no server on {', '.join(target.nodes)} holds data")
+        return {node: Tear(node, kind, view.main.get(node) != kind, self.options) for node, kind in hit.items()}

@@ -66,6 +66,8 @@ class MessageWorkload(Workload):
         super().__init__(plan)
         if plan.concurrency < 2:
             raise PlanError(f"concurrency is {plan.concurrency}; {self.name} needs 2 clients: one sends, one reads")
+        if plan.server.options.get("brokers") == 0:
+            raise PlanError(f"brokers is 0; {self.name} sends messages, and needs 1 at least")
         self._phases = count()
         self._beliefs: dict[int, dict[str, str]] = {}
         self._places: TopicLayout | None = None

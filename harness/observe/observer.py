@@ -213,9 +213,13 @@ class Observer:
 
     @property
     def _all_in_sync(self) -> bool:
-        """True where nobody says who is in sync, and nobody is there to say it."""
+        """True where nobody says who is in sync, and nobody is there to say it. Without replica groups: whether a
+        controller leads.
+        """
         if not self._speaks_of_sync:
             return True
+        if not self._stage.main:
+            return bool(self.view.leading)
         held = self.view.in_sync
         return held is not None and set(self._stage.main) <= set(held)
 

@@ -11,7 +11,7 @@ import harness.generator as gen
 from harness.api import Phase, Workload
 from harness.generator import Generator, Invocation
 from harness.plan.plan import Plan
-from harness.run.session import RESTART, Session
+from harness.run.session import RESTART, RESTART_LEADING, Session
 
 log = logging.getLogger("harness")
 
@@ -86,6 +86,19 @@ class Restart:
         session.live.wipe()
         session.say(" restarting all servers, then final reads, also from each replica")
         await session.interpreter.run(gen.nemesis(Invocation(RESTART)), self.name)
+
+
+@dataclass(frozen=True)
+class RestartLeading:
+    """The server of a kind that leads the others is restarted in an orderly way, and another one leads."""
+
+    kind: str
+    name: str = "final"
+
+    async def run(self, session: Session) -> None:
+        session.live.wipe()
+        session.say(f" restarting the {self.kind} that leads, then the same reads")
+        await session.interpreter.run(gen.nemesis(Invocation(RESTART_LEADING, value={"kind": self.kind})), self.name)
 
 
 @dataclass(frozen=True)

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
 from infra.machines.api import InfraError, Node, NodeUnreachable
-from infra.systems.api import Deployment
+from infra.systems.api import Deployment, Server
 from results.store import RunDir
 
 log = logging.getLogger("harness")
 
 READY_TIMEOUT_S: Final = 240.0
 PARTIAL_READY_S: Final = 30.0
-"""How long the rest of a group is waited for when one of its nodes does not answer."""
+"""How long the rest of a group is waited for when one of its nodes does not answer, or for one server."""
+
+_ASK_S: Final = 2.0
 
 
 def restart_all(deployment: Deployment) -> None:
@@ -37,6 +40,16 @@ def restart_all(deployment: Deployment) -> None:
     with contextlib.suppress(InfraError):  # what is missing is told below
         deployment.topology.await_serving(PARTIAL_READY_S)
     raise InfraError("; ".join(str(problem) for problem in failed.values()))
+
+
+def start_one(server: Server) -> None:
+    """Start a server and wait until it answers. Raises InfraError."""
+    server.start()
+    end = time.monotonic() + PARTIAL_READY_S
+    while not server.admin.answers(_ASK_S):
+        if time.monotonic() > end:
+            raise InfraError(f"{server.node.name}: the {server.kind} did not answer within {PARTIAL_READY_S:g} s")
+        time.sleep(0.2)
 
 
 def stop_all(deployment: Deployment) -> None:

@@ -22,7 +22,7 @@ from harness.plan.plan import Plan
 from harness.run.environment import Environment
 from harness.run.interpreter import Interpreter
 from harness.run.live import ProgressLine
-from harness.run.servers import restart_all, stop_all
+from harness.run.servers import restart_all, start_one, stop_all
 from infra.machines.api import InfraError
 from infra.systems.api import Deployment
 from results.journal import Journal
@@ -35,6 +35,11 @@ log = logging.getLogger("harness")
 
 RESTART: Final = "restart-all"
 """The nemesis' op that restarts every server."""
+
+RESTART_LEADING: Final = "restart-leading"
+"""The nemesis' op that restarts the server of a kind (`value["kind"]`) that leads the others."""
+
+_LED_S: Final = 30.0
 
 
 class Session:
@@ -158,7 +163,9 @@ class Session:
             self.environment.note(ground_truth=f"not read: {problem}")
 
     async def invoke(self, op: Op) -> Completion:
-        """The nemesis' ops: faults, and the restart of everything before the final reads."""
+        """The nemesis' ops: faults, the restart of everything before the final reads, and that of who leads."""
+        if op.f == RESTART_LEADING:
+            return await self._restart_leading(str(op.value["kind"]))
         if op.f != RESTART:
             return await self.nemesis.invoke(op)
         self._monitor.pause()
@@ -169,6 +176,34 @@ class Session:
         finally:
             self._monitor.resume()
         return Completion("info", op.value)
+
+    async def _restart_leading(self, kind: str) -> Completion:
+        """The value: `kind`, and who led before and after; None: nobody is known to."""
+        old = await self._leading(kind, None)
+        if old is None:
+            return Completion("info", {"kind": kind, "from": None, "to": None}, f"no {kind} is known to lead")
+        server = self.deployment.server(old, kind)
+        self._monitor.pause()
+        new = None
+        try:
+            await asyncio.to_thread(server.stop)
+            new = await self._leading(kind, old)
+            await asyncio.to_thread(start_one, server)
+        except InfraError as problem:
+            return Completion("info", {"kind": kind, "from": old, "to": new}, error=str(problem))
+        finally:
+            self._monitor.resume()
+        return Completion("info", {"kind": kind, "from": old, "to": new})
+
+    async def _leading(self, kind: str, other_than: str | None) -> str | None:
+        """Who leads the servers of a kind, waited for."""
+        end = time.monotonic() + _LED_S
+        while time.monotonic() < end and not self.stopping:
+            found = self.observer.view.leading.get(kind)
+            if found is not None and found != other_than:
+                return found
+            await asyncio.sleep(0.2)
+        return None
 
     def _note_end(self) -> None:
         """Whoever judges this run later must know how it ended."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import struct
 import subprocess
 import sys
@@ -14,7 +15,19 @@ from typing import Any
 import pytest
 
 from infra.machines.api import Completed, InfraError
-from infra.machines.primitives.bits import Choice, FileKind, Flip, Part, Where, bytes_at, flip_bits, why_not
+from infra.machines.primitives.bits import (
+    Choice,
+    FileKind,
+    Flip,
+    Loss,
+    Part,
+    Where,
+    bytes_at,
+    cut_file,
+    flip_bits,
+    size_of,
+    why_not,
+)
 from infra.systems.dledger.layouts import DLEDGER_FILES
 from infra.systems.rocketmq.store.commitlog import Damage, Record, read_commit_log, read_dledger_log
 from infra.systems.rocketmq.store.layouts import BROKER_FILES, RAFT_BROKER_FILES
@@ -265,3 +278,26 @@ def test_a_node_without_python() -> None:
 def test_a_flip_in_words() -> None:
     flip = Flip("commitlog", "/d/0", 100, 3, 0x41, 0x49, 88, 200)
     assert str(flip) == "bit 3 of byte 100 of /d/0 (commitlog record of 200 bytes at 88): 0x41 -> 0x49"
+
+
+SNAPSHOT = {"snapshot": FileKind("**/snapshot/snapshot_*/data")}
+
+
+@pytest.mark.parametrize(("loss", "left"), [("torn", 5), ("empty", 0), ("missing", -1)])
+def test_the_newest_file_is_cut_off(tmp_path: Path, loss: Loss, left: int) -> None:
+    old, new = (tmp_path / "store" / "snapshot" / f"snapshot_{n}" / "data" for n in (9, 10))
+    for at, file in enumerate((old, new)):
+        file.parent.mkdir(parents=True)
+        file.write_bytes(b"0123456789")
+        os.utime(file, (at, at))
+    cut = cut_file(NODE, [str(tmp_path)], SNAPSHOT, loss)
+    assert (cut.file, cut.before, cut.after) == (str(new), 10, left)
+    assert size_of(NODE, cut.file) == left
+    assert old.read_bytes() == b"0123456789"
+    assert ("is gone" in str(cut)) == (loss == "missing")
+
+
+def test_no_file_to_cut_off_is_one_line(tmp_path: Path) -> None:
+    with pytest.raises(InfraError, match="there is no such file") as error:
+        cut_file(NODE, [str(tmp_path)], SNAPSHOT, "torn")
+    assert "\n" not in str(error.value)

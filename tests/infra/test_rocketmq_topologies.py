@@ -245,7 +245,7 @@ def _broker(node: NotingNode) -> Mapping[str, str]:
         ("controller", {"profile": "lax"}, "--profile lax: the topology controller has strict, default"),
         ("controller", {"options": {"controller_type": "zk"}}, "controller_type is 'zk'; dledger or jraft"),
         ("controller", {"options": {"controller_type": "jraft"}, "launch": Launch("5.1.1")}, "has it since 5.2.0"),
-        ("controller", {"options": {"brokers": 0}}, "brokers is 0; at least 1 is right"),
+        ("controller", {"options": {"brokers": -1}}, "brokers is -1; at least 0 is right"),
         ("dledger-commitlog", {"options": {"brokers": "x"}}, "brokers is 'x'; a whole number is right"),
         ("master-slave", {"options": {"brokers": 3}}, "this has no option 'brokers'; it has replicas"),
         ("master-slave", {"kinds": ["controller"]}, "the topology master-slave has no controller"),

@@ -19,6 +19,19 @@ Part = Literal["any", "body", "header", "size", "crc"]
 Where = Literal["last", "random"]
 
 _SCRIPT: Final = (Path(scripts.__file__).parent / "flip_bits.py").read_text()
+_CUT: Final = """
+import ast, glob, os, sys
+found = [(os.stat(f).st_mtime, k, f) for k, p in ast.literal_eval(sys.argv[2]) for f in glob.glob(p, recursive=True)]
+if not found:
+    sys.exit("there is no such file")
+_, kind, file = max(found)
+size = os.path.getsize(file)
+if sys.argv[1] == "missing":
+    os.remove(file)
+else:
+    os.truncate(file, size // 2 if sys.argv[1] == "torn" else 0)
+print((kind, file, size, {"missing": -1, "empty": 0, "torn": size // 2}[sys.argv[1]]))
+"""
 _TIMEOUT_S: Final = 25.0
 """447,000 messages in 128 MiB took 2.2 s of processor time (`random`); for `last` one file of each log is read."""
 
@@ -115,6 +128,41 @@ def bytes_at(node: Node, flips: Sequence[Flip]) -> list[int]:
     """The bytes that are there now; -1 where the file is gone, or shorter."""
     found: list[int] = _ask(node, "read", [[flip.file, flip.offset] for flip in flips])
     return found
+
+
+@dataclass(frozen=True)
+class Cut:
+    """A file that has `after` bytes left of `before`; after -1: it is gone."""
+
+    kind: str
+    file: str
+    before: int
+    after: int
+
+    def __str__(self) -> str:
+        left = "is gone" if self.after < 0 else f"has {self.after} bytes left"
+        return f"{self.file} ({self.kind}, {self.before} bytes) {left}"
+
+
+Loss = Literal["torn", "empty", "missing"]
+
+
+def cut_file(node: Node, folders: Sequence[str], files: Mapping[str, FileKind], loss: Loss) -> Cut:
+    """Cut off the second half of the file of these kinds that was changed last, all of it, or remove the file. Raises
+    InfraError where there is none.
+    """
+    patterns = [[kind, f"{folder}/{found.pattern}"] for kind, found in files.items() for folder in folders]
+    done = node.run(["python3", "-c", _CUT, loss, repr(patterns)], timeout_s=_TIMEOUT_S, check=False)
+    if done.code != 0:
+        lines = done.stderr.decode(errors="replace").strip().splitlines() or ["no output"]
+        raise InfraError(f"{node.name}: cutting a file failed: {lines[-1]}")
+    return Cut(*ast.literal_eval(done.text))
+
+
+def size_of(node: Node, file: str) -> int:
+    """Bytes of a file; -1: there is none."""
+    text = node.run(["stat", "-c", "%s", "--", file], check=False).text.strip()
+    return int(text) if text.isdecimal() else -1
 
 
 def why_not(node: Node) -> str | None:

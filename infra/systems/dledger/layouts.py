@@ -46,7 +46,7 @@ WIPED: Final[Mapping[str, str]] = dict.fromkeys(
 """What is permitted of a member of a Raft group after the loss of its data."""
 
 DAMAGED: Final[Mapping[str, str]] = dict.fromkeys(
-    ("replicas-differ-on-disk", "corrupt-message", "unindexed", "broken-index"),
+    ("replicas-differ-on-disk", "corrupt-message", "unindexed", "broken-index", "snapshot-failed"),
     "the fault changed bytes in the files of this node, and nothing compares them with other replicas'",
 )
 """What is permitted of a server whose files were damaged."""

@@ -178,8 +178,8 @@ class RocketmqTopology(ABC):
         """Brokers that do not sync before they acknowledge lose messages with their power; a Raft log promises that
         a majority has them. A member of a Raft group with an empty disk forgets.
         """
-        place = next(place for place in self._places.values() if place.group is not None)
-        flush = self.configured(BROKER, place).get("flushDiskType", "ASYNC_FLUSH")
+        place = next((place for place in self._places.values() if place.group is not None), None)
+        flush = None if place is None else self.configured(BROKER, place).get("flushDiskType", "ASYNC_FLUSH")
         permitted: dict[EffectKind, Mapping[str, str]] = {"data-damaged": DAMAGED}
         if self.traits.raft_log or self.controllers():
             permitted["data-lost"] = WIPED

@@ -17,7 +17,6 @@ from infra.systems.java import DATA
 from infra.systems.rocketmq.servers import BROKER, CONTROLLER, NAMESRV, PROXY, artifacts, jvm, settings
 from infra.systems.rocketmq.topologies.base import RocketmqTopology
 from infra.systems.rocketmq.topologies.layout import (
-    BROKERS,
     CONTROLLER_PORT,
     JRAFT_PORT,
     JRAFT_RPC_PORT,
@@ -36,6 +35,16 @@ _JRAFT_SINCE: Final = "5.2.0"
 _RETRY_MS: Final = 6000
 """A broker whose group has no master asks for an election every 5 s (`ReplicasManager`), and may be late."""
 
+_JRAFT_SNAPSHOTS: Final = {
+    "snapshot": FileKind("**/snapshot/snapshot_*/data"),
+    "snapshot-meta": FileKind("**/snapshot/snapshot_*/__raft_snapshot_meta"),
+}
+_DLEDGER_SNAPSHOTS: Final = {
+    "snapshot": FileKind("**/snapshot/snapshot_*/data"),
+    "snapshot-meta": FileKind("**/snapshot/snapshot_*/snapshot_meta"),
+}
+"""Of 0.3.2 and later."""
+
 _GONE: Final = ("lost", "dirty-read")
 """What it looks like when a change of master drops messages."""
 
@@ -47,7 +56,14 @@ class ControllerOptions:
     controller_type: Literal["dledger", "jraft", "dledger-embedded", "jraft-embedded"] = option(
         "dledger", "Raft of the controllers; embedded: they run inside the name servers."
     )
-    brokers: int | None = BROKERS
+    brokers: int | None = option(
+        None, "Number of nodes with a broker, counted from the first; 0: controllers alone.  [default: all]", low=0
+    )
+    log_reads: bool = option(
+        False,
+        "processReadEvent: DLedger controllers append an entry for each read. Without it, one that is cut off answers "
+        "from its memory. (JRaft controllers always do.)",
+    )
 
 
 class ControllerTopology(RocketmqTopology):
@@ -116,7 +132,11 @@ class ControllerTopology(RocketmqTopology):
                 "jRaftInitConf": ",".join(f"{voter.address}:{JRAFT_PORT}" for voter in voters),
                 "jRaftControllerRPCAddr": ",".join(f"{voter.address}:{JRAFT_RPC_PORT}" for voter in voters),
             }
-        return store | {
+        # Written `isProcessReadEvent` in what a controller says of itself, a name that it does not take.
+        reads = {"processReadEvent": "true"} if self.options.log_reads else {}
+        return {
+            **store,
+            **reads,
             "controllerType": "DLedger",
             "controllerDLegerGroup": _RAFT_GROUP,
             "controllerDLegerPeers": ";".join(f"{voter.name}-{voter.address}:{CONTROLLER_PORT}" for voter in voters),
@@ -136,14 +156,17 @@ class ControllerTopology(RocketmqTopology):
 
     def _files(self, kind: str) -> Mapping[str, FileKind]:
         """JRaft keeps its log in RocksDB, in no records that are known here."""
-        return {} if self._jraft and kind != BROKER else super()._files(kind)
+        if kind == BROKER or CONTROLLER not in self._ports(kind):
+            return super()._files(kind)
+        return _JRAFT_SNAPSHOTS if self._jraft else {**super()._files(kind), **_DLEDGER_SNAPSHOTS}
 
     def quorums(self) -> Sequence[Sequence[str]]:
         """A majority of the controllers elects, and a majority of the brokers copies: a half with most brokers cannot
         elect a master by itself.
         """
         names = [node.name for node in self._nodes]
-        return [names[:QUORUM_SIZE], [name for name in names if self._places[name].group is not None]]
+        brokers = [name for name in names if self._places[name].group is not None]
+        return [names[:QUORUM_SIZE], *([brokers] if brokers else [])]
 
     def _heap(self, kind: str) -> Sequence[str]:
         return list(jvm.HEAP[CONTROLLER if self._embedded and kind == NAMESRV else kind])

@@ -1,0 +1,119 @@
+"""What brokers ask of controllers: ids, registration, elections, changes of the SyncStateSet, heartbeats.
+
+A client that asks so is a broker to the controllers; no broker has to run. Each method is one attempt. Refusals raise
+AdminError, and `outcome` says what a refusal, or no answer, means for a change of the metadata.
+
+Source: `ControllerRequestProcessor`, `ReplicasInfoManager`, `DLedgerController` and `JRaftController` of 5.3.3.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Final
+
+from infra.systems.dledger.outcomes import Outcome
+from infra.systems.remoting.connection import Malformed, Refused, RemotingError
+from infra.systems.rocketmq.protocol.admin import AdminError, Controller
+from infra.systems.rocketmq.protocol.codes import Request
+
+NOT_LEADER: Final = 2007
+UNKNOWN_GROUP: Final = 2008
+
+REFUSALS: Final[Collection[int]] = (2, *range(2000, 2015))
+"""Codes after which nothing has changed, nor will. A controller that does not lead refuses before it proposes anything
+(`appendEvent`, `applyToJRaft`); all others are found by the state machine, which then makes no event. 1 (an exception,
+such as a wait of 5 s that was in vain) and 2015 (JRaft gave the entry up) may come behind a proposal that is committed
+later.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Elected:
+    """master, in the SyncStateSet alone, and the epochs that the election has made."""
+
+    master: int
+    master_epoch: int
+    in_sync_epoch: int
+
+
+class Metadata(Controller):
+    """One connection to one controller."""
+
+    async def apply_id(self, cluster: str, group: str, broker_id: int, code: str) -> None:
+        """Apply for an id. code: `ADDRESS;WORD`; who repeats it has the same id. Another's id: AdminError 2014."""
+        ext = {
+            "clusterName": cluster,
+            "brokerName": group,
+            "appliedBrokerId": str(broker_id),
+            "registerCheckCode": code,
+        }
+        await self.request(Request.CONTROLLER_APPLY_BROKER_ID, ext)
+
+    async def register(self, cluster: str, group: str, broker_id: int, address: str) -> None:
+        """Be known at this address. An id that nobody applied for: AdminError 2010."""
+        ext = {
+            "clusterName": cluster,
+            "brokerName": group,
+            "brokerId": str(broker_id),
+            "brokerAddress": address,
+        }
+        await self.request(Request.CONTROLLER_REGISTER_BROKER, ext)
+
+    async def elect(self, cluster: str, group: str, broker_id: int) -> Elected:
+        """Make this broker the master. It lives and is in the SyncStateSet, or is the first: else AdminError 2012. It
+        is the master already: 2011.
+        """
+        ext = {
+            "clusterName": cluster,
+            "brokerName": group,
+            "brokerId": str(broker_id),
+            "designateElect": "true",
+        }
+        reply = (await self.request(Request.CONTROLLER_ELECT_MASTER, ext)).ext
+        try:
+            return Elected(*(int(reply[name]) for name in ("masterBrokerId", "masterEpoch", "syncStateSetEpoch")))
+        except (KeyError, ValueError):
+            raise Malformed(f"{self.address}: an election without its epochs") from None
+
+    async def alter(self, group: str, master: int, master_epoch: int, in_sync: Collection[int], epoch: int) -> int:
+        """Another SyncStateSet, as the master of this epoch, in place of the one with `epoch`. The new epoch."""
+        ext = {"brokerName": group, "masterBrokerId": str(master), "masterEpoch": str(master_epoch)}
+        body = json.dumps({"syncStateSet": sorted(in_sync), "syncStateSetEpoch": epoch}).encode()
+        reply = (await self.request(Request.CONTROLLER_ALTER_SYNC_STATE_SET, ext, body)).ext
+        try:
+            return int(reply["newSyncStateSetEpoch"])
+        except (KeyError, ValueError):
+            raise Malformed(f"{self.address}: a new SyncStateSet without its epoch") from None
+
+    async def beat(self, cluster: str, group: str, broker_id: int, address: str, lives_ms: int) -> None:
+        """A heartbeat: the broker lives for so long, unless its connection ends. Any controller takes it."""
+        ext = {
+            "clusterName": cluster,
+            "brokerName": group,
+            "brokerAddr": address,
+            "brokerId": str(broker_id),
+            "epoch": "1",
+            "maxOffset": "0",
+            "confirmOffset": "0",
+            "heartbeatTimeoutMills": str(lives_ms),
+            "electionPriority": str(broker_id),
+        }
+        await self.request(Request.BROKER_HEARTBEAT, ext)
+
+    async def forget(self, cluster: str, group: str) -> None:
+        """Have a whole group forgotten, whoever of it lives."""
+        ext = {"clusterName": cluster, "brokerName": group, "isCleanLivingBroker": "true", "cleanLivingBroker": "true"}
+        await self.request(Request.CLEAN_BROKER_DATA, ext)
+
+
+def outcome(problem: AdminError | RemotingError) -> Outcome:
+    """What a change of the metadata came to that was not acknowledged.
+
+    >>> outcome(AdminError("n1", Request.CLEAN_BROKER_DATA, 2007, None)).type
+    'fail'
+    """
+    if isinstance(problem, AdminError):
+        return Outcome("fail" if problem.code in REFUSALS else "info", str(problem))
+    return Outcome("fail" if isinstance(problem, Refused) else "info", str(problem))
