@@ -75,7 +75,7 @@ class Routes:
         acting = run.deployment.traits.acting_master
         wrong, writable, judged = _routed(run.history, listing, acting)
         gaps, longest = self._gaps(run.history, groups, listing, faults)
-        changes = {g: _changes(servers) for g, servers in said.items()}
+        changes = {g: _changes(servers, self.agree) for g, servers in said.items()}
         unlearned, learned = self._learned(run, groups, changes, faults) if acting else ([], 0)
         disagree = [c for g, servers in said.items() for c in self._disagreements(g, groups[g], servers, faults)]
         found = [
@@ -212,10 +212,29 @@ def _said(told: Sequence[tuple[int, int, Mapping[str, str]]]) -> list[_Said]:
     return found
 
 
-def _changes(servers: Mapping[str, Sequence[_Said]]) -> list[_Said]:
-    """Changes of the smallest id, as the name server told them that told most: one that is cut off sees the fewest."""
-    told = [[now for before, now in pairwise(some) if now.node != before.node] for some in servers.values()]
-    return max(told, key=len, default=[])
+def _changes(servers: Mapping[str, Sequence[_Said]], agree: int) -> list[_Said]:
+    """Changes of the smallest id, as the name server told them that told most: one that is cut off sees the fewest.
+
+    A name server that was restarted learns of the brokers one after the other. What is new to it alone, and was told by
+    another one all along (`agree`: ns before), is no change.
+    """
+    told = {
+        server: [now for before, now in pairwise(some) if now.node != before.node] for server, some in servers.items()
+    }
+    real = [
+        [
+            now
+            for now in changes
+            if not any(
+                one.node == now.node and one.start <= now.start - agree <= one.end
+                for other, some in servers.items()
+                if other != server
+                for one in some
+            )
+        ]
+        for server, changes in told.items()
+    ]
+    return max(real, key=len, default=[])
 
 
 def _routed(history: History, listing: Listing, acting: bool) -> tuple[list[Case], list[Case], int]:
