@@ -6,6 +6,7 @@ again at the heal. The files stay as they are.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from random import Random
@@ -35,7 +36,6 @@ Kind = Literal[
     "any",
 ]
 
-
 CONTROLLER: Final = "controller"
 
 
@@ -59,15 +59,12 @@ class FlipOptions:
 
 
 class Damage(Kill):
-    """SIGKILL, bits flipped; the server is started again at the end, and the bits stay."""
+    """SIGKILL, files of the server changed while it is down; it is started again at the end, and the files stay so."""
 
-    action: ClassVar[str] = "SIGKILL, bits flipped, restart"
-
-    def __init__(self, node: str, kind: str, others: bool, options: FlipOptions, seed: int) -> None:
+    def __init__(self, node: str, kind: str, others: bool, options: Any) -> None:
         """`kind`: of the server."""
         super().__init__(node, [kind], others)
-        self.options, self._seed = options, seed
-        self.flips: list[bits.Flip] = []
+        self.options = options
 
     @property
     def detail(self) -> Any:
@@ -77,19 +74,36 @@ class Damage(Kill):
     def effects(self) -> Sequence[Effect]:
         return [*super().effects, Effect("data-damaged", self.node, tuple(self.kinds))]
 
+    @abstractmethod
+    def damage(self, server: Server) -> None:
+        """Change its files. Raises InfraError where there is nothing to change."""
+
     def inject(self, deployment: Deployment, ttl_s: float) -> Lease | None:
         lease = super().inject(deployment, ttl_s)
         if lease is None:
             return None
-        server = deployment.server(self.node, self.kinds[0])
-        files, options = self.options.files(server), self.options
-        choice = bits.Choice(options.count, options.part, options.where, self._seed, files)
         try:
-            self.flips = bits.flip_bits(server.node, server.data_dirs, choice)
+            self.damage(deployment.server(self.node, self.kinds[0]))
         except BaseException:
             lease.heal()
             raise
         return lease
+
+
+class Flipped(Damage):
+    """Bits are flipped."""
+
+    action: ClassVar[str] = "SIGKILL, bits flipped, restart"
+
+    def __init__(self, node: str, kind: str, others: bool, options: FlipOptions, seed: int) -> None:
+        super().__init__(node, kind, others, options)
+        self._seed = seed
+        self.flips: list[bits.Flip] = []
+
+    def damage(self, server: Server) -> None:
+        options = self.options
+        choice = bits.Choice(options.count, options.part, options.where, self._seed, options.files(server))
+        self.flips = bits.flip_bits(server.node, server.data_dirs, choice)
 
     def seen(self, deployment: Deployment) -> Evidence:
         """The process is gone, and each byte reads back with its bit flipped."""
@@ -130,7 +144,7 @@ class FlipBits(Fault):
         if not hit:
             raise NoTarget(f"no server on {', '.join(target.nodes)} holds data")
         return {
-            node: Damage(node, kind, view.main.get(node) != kind, self.options, rng.getrandbits(32))
+            node: Flipped(node, kind, view.main.get(node) != kind, self.options, rng.getrandbits(32))
             for node, kind in hit.items()
         }
 
@@ -143,38 +157,15 @@ class CutOptions:
     loss: bits.Loss = option("torn", "torn: its second half is gone; empty: all its bytes; missing: the file itself.")
 
 
-class Tear(Kill):
-    """SIGKILL, a file cut off; the server is started again at the end, and the file stays so."""
+class Cut(Damage):
+    """A file is cut off, or removed."""
 
     action: ClassVar[str] = "SIGKILL, a file cut off, restart"
+    cut: bits.Cut | None = None
 
-    def __init__(self, node: str, kind: str, others: bool, options: CutOptions) -> None:
-        """`kind`: of the server."""
-        super().__init__(node, [kind], others)
-        self.options = options
-        self.cut: bits.Cut | None = None
-
-    @property
-    def detail(self) -> Any:
-        return {**super().detail, **dump(self.options)}
-
-    @property
-    def effects(self) -> Sequence[Effect]:
-        return [*super().effects, Effect("data-damaged", self.node, tuple(self.kinds))]
-
-    def inject(self, deployment: Deployment, ttl_s: float) -> Lease | None:
-        lease = super().inject(deployment, ttl_s)
-        if lease is None:
-            return None
-        server = deployment.server(self.node, self.kinds[0])
+    def damage(self, server: Server) -> None:
         kind: str = self.options.kind
-        files = {kind: server.files[kind]}
-        try:
-            self.cut = bits.cut_file(server.node, server.data_dirs, files, self.options.loss)
-        except BaseException:
-            lease.heal()
-            raise
-        return lease
+        self.cut = bits.cut_file(server.node, server.data_dirs, {kind: server.files[kind]}, self.options.loss)
 
     def seen(self, deployment: Deployment) -> Evidence:
         """The process is gone, and the file is as short as it was made."""
@@ -208,4 +199,4 @@ class CutFile(Fault):
                 hit[node] = there[0]
         if not hit:
             raise NoTarget(f"no server on {', '.join(target.nodes)} holds data")
-        return {node: Tear(node, kind, view.main.get(node) != kind, self.options) for node, kind in hit.items()}
+        return {node: Cut(node, kind, view.main.get(node) != kind, self.options) for node, kind in hit.items()}
