@@ -3,9 +3,10 @@
 Name servers do not talk to one another. What one says is known for certain from one answer to the next, if both are the
 same. Limits start again when a fault begins or ends.
 
-* All name servers list the same smallest broker id of a group, soon after a change (`routes-disagree`). Two that a
-  fault lets hear different brokers are not compared, nor is one that lists nobody: it was restarted, and brokers
-  register every 10 s.
+* All name servers list the same smallest broker id of a group, soon after a change (`routes-disagree`): soon after a
+  broker is gone, or within a period of registration after it is back. A name server that forgot a broker learns of it
+  by nothing else, and one registration may fail on a connection from before the fault. Two that a fault lets hear
+  different brokers are not compared, nor is one that lists nobody: it was restarted.
 * The smallest member of a group stands under "0" in the routes of its topics (`wrong-route`): with an acting master
   this is a slave, and its queues must not be writable (`acting-writable`).
 * Reads along the routes go on (`reads-interrupted`), except while all nodes of the group or most name servers are down.
@@ -53,14 +54,15 @@ class _Said(NamedTuple):
 
 
 class Routes:
-    """`detected_s`: within which time name servers notice that a broker is gone. Agreement may take a second longer,
-    reads five seconds.
+    """`detected_s`: within which time name servers notice that a broker is gone. `registers_s`: how often brokers
+    register. Agreement may take a second longer, reads five seconds.
     """
 
     name = "routes"
 
-    def __init__(self, detected_s: float = 5) -> None:
+    def __init__(self, detected_s: float = 5, registers_s: float = 10) -> None:
         self.agree, self.read = int((detected_s + 1) * SECOND), int((detected_s + 5) * SECOND)
+        self.returned = max(self.agree, int((registers_s + 1) * SECOND))
 
     @of_messages
     def check(self, run: RunRecord) -> CheckResult:
@@ -77,10 +79,12 @@ class Routes:
         gaps, longest = self._gaps(run.history, groups, listing, faults)
         changes = {g: _changes(servers, self.agree) for g, servers in said.items()}
         unlearned, learned = self._learned(run, groups, changes, faults) if acting else ([], 0)
-        disagree = [c for g, servers in said.items() for c in self._disagreements(g, groups[g], servers, faults)]
+        disagree = [d for g, servers in said.items() for d in self._disagreements(g, groups[g], servers, faults)]
+        gone, back = ([case for returned, case in disagree if returned == which] for which in (False, True))
         found = [
+            *anomalies(scene, "routes-disagree", gone, "name servers did not agree that a broker is gone", self.agree),
             *anomalies(
-                scene, "routes-disagree", disagree, "name servers did not agree on the first broker", self.agree
+                scene, "routes-disagree", back, "name servers did not agree that a broker is back", self.returned
             ),
             *anomalies(scene, "wrong-route", wrong, "a route did not name the smallest member first"),
             *anomalies(scene, "acting-writable", writable, "a route let clients write to an acting master"),
@@ -108,26 +112,31 @@ class Routes:
         nodes: Sequence[str],
         servers: Mapping[str, Sequence[_Said]],
         faults: Sequence[FaultInterval],
-    ) -> Iterator[Case]:
-        """For each two name servers the longest time, in which no fault came or went, that they named two brokers."""
+    ) -> Iterator[tuple[bool, Case]]:
+        """For each two name servers the longest time, in which no fault came or went, that they named two brokers; and
+        whether a broker had come back.
+        """
+        healed = {i.end_ns for i in faults}
         for (a, ours), (b, theirs) in combinations(sorted(servers.items()), 2):
-            worst: tuple[int, int, _Said, _Said] | None = None
+            worst: dict[bool, tuple[int, int, _Said, _Said]] = {}
             for one in ours:
                 for other in theirs:
                     if one.node == other.node or one.start >= other.end or other.start >= one.end:
                         continue
+                    first = min(one, other)
                     for start, end in _quiet(max(one.start, other.start), min(one.end, other.end), faults):
                         if not _comparable(a, b, nodes, _active(faults, start, end)):
                             continue
-                        if end - start > self.agree and (worst is None or end - start > worst[1] - worst[0]):
-                            worst = start, end, one, other
-            if worst is not None:
-                start, end, one, other = worst
+                        returned = start in healed or start == first.start
+                        longest = worst[returned][1] - worst[returned][0] if returned in worst else 0
+                        if end - start > max(longest, self.returned if returned else self.agree):
+                            worst[returned] = start, end, one, other
+            for returned, (start, end, one, other) in worst.items():
                 text = (
                     f"group {group}: the name server of {a} listed {one.node} first, that of {b} {other.node}, from "
                     f"{clock(start)} to {clock(end)}"
                 )
-                yield Case(group, start, end, [], text)
+                yield returned, Case(group, start, end, [], text)
 
     def _gaps(
         self,

@@ -44,6 +44,11 @@ class RouteOptions:
         "Name servers notice within so long that a broker is gone; the limits build on it.",
         low=1,
     )
+    registers_within: Seconds = option(
+        Seconds(10),
+        "Name servers list a broker that is back within so long: brokers register every 10 s.",
+        low=1,
+    )
 
 
 class RouteWorkload(MessageWorkload):
@@ -96,7 +101,7 @@ class RouteWorkload(MessageWorkload):
 
     def judged(self, deployment: DeploymentRecord) -> Sequence[Checker]:
         return [
-            Routes(self.options.detected_within),
+            Routes(self.options.detected_within, self.options.registers_within),
         ]
 
     @property

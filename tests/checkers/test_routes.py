@@ -119,6 +119,22 @@ def test_name_servers_agree(spell: tuple[float, float], fault: Any, expected: se
         assert anomaly.window[1] - anomaly.window[0] > 6 * S
 
 
+@pytest.mark.parametrize(("until", "expected"), [(30, set()), (33, {"routes-disagree"})])
+def test_one_that_is_back_registers_every_ten_seconds(until: float, expected: set[str]) -> None:
+    """n1 is back at 20 s for two name servers, and later for the third one."""
+    story = steady(Story(), n1=(10, 20, NODES[1:]), n2=(10, 20, NODES[1:]), n3=(10, until, NODES[1:]))
+    result = story.judge()
+    assert names([result]) == expected
+    assert all(anomaly.limit_s == 11 for anomaly in result.anomalies)
+
+
+@pytest.mark.parametrize(("until", "expected"), [(29, set()), (32, {"routes-disagree"})])
+def test_the_end_of_a_fault_may_be_a_return(until: float, expected: set[str]) -> None:
+    story = steady(Story(), n3=(10, until, NODES[1:]))
+    story.fault(9, 20, {"n1": ["n3"], "n3": ["n1"]})
+    assert names([story.judge()]) == expected
+
+
 def test_one_that_lists_nobody_says_nothing() -> None:
     assert names([steady(Story(), n2=(10, 30, ())).judge()]) == set()
 
@@ -247,7 +263,7 @@ def simulated(seed: int, bug: str | None = None) -> CheckResult:
     back = {server: up + rng.uniform(1, 4.5) for server in NODES}
     late = rng.choice(NODES[1:])
     if bug == "routes-disagree":
-        back[late] += rng.uniform(8, 12)
+        back[late] = max(back.values()) + rng.uniform(12, 14)
     for n in range(320):
         at = n / 4
         for server in NODES:

@@ -42,7 +42,7 @@ class Cluster:
         await asyncio.sleep(self.rng.uniform(0.001, 0.01))
         now = asyncio.get_running_loop().time()
         server = str(op.extra.get("name_server"))
-        until = 30 if self.bug == "disagree" and server == "n3" else 20
+        until = 34 if self.bug == "disagree" and server == "n3" else 20
         there = list(GROUPS[str(op.key).split(":")[-2] if ":" in str(op.key) else str(op.key)])
         if 10 <= now < until and "n1" in there:
             there.remove("n1")
