@@ -30,16 +30,17 @@ FOLDER: Final = "findings"
 
 def documents(findings: Sequence[Finding], docs: Path) -> Mapping[Path, str]:
     """Path -> its whole text as it should be. A page that is not there yet gets its head and nothing else."""
-    found = {docs / TABLE: _replaced((docs / TABLE).read_text(encoding="utf-8"), "\n".join(_table(findings)))}
+    found = {docs / TABLE: replaced((docs / TABLE).read_text(encoding="utf-8"), "\n".join(_table(findings)))}
     for finding in findings:
         path = docs / FOLDER / f"{finding.file}.md"
         old = path.read_text(encoding="utf-8") if path.exists() else f"{BEGIN}\n{END}\n"
-        text = _replaced(old, "\n".join(_head(finding))).partition(ISSUE)[0].rstrip("\n")
+        text = replaced(old, "\n".join(_head(finding))).partition(ISSUE)[0].rstrip("\n")
         found[path] = "\n".join([text, "", *_end(finding)]) + "\n"
     return found
 
 
-def _replaced(text: str, made: str) -> str:
+def replaced(text: str, made: str) -> str:
+    """A page with other text between the two marks of the record. Raises ValueError where they are not there."""
     before, begin, rest = text.partition(BEGIN)
     _, end, after = rest.partition(END)
     if not begin or not end:

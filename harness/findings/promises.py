@@ -1,22 +1,28 @@
-"""In how many stored runs each promise of a document held: a table of Markdown, made from the runs themselves.
+"""In how many runs each promise of a document held: a table of Markdown, made from the runs themselves.
 
-    python -m harness.findings.promises rip-32 results/store results/nightly
+    python -m harness.findings.promises rip-32 results/store results/nightly     # of these runs
+    python -m harness.findings.promises rip-32 --add results/store               # of all that were ever counted
 
 The promises of a document stand in `harness/findings/promises/NAME.toml`: what is promised, which workload tries it,
-and the anomalies that break it. `k of n` means that a promise held in k of the n runs that could judge it.
+and the anomalies that break it. `k of n` means that a promise held in k of the n runs that could judge it. With
+`--add`, runs are counted for good: `NAME.json` has the counts, and the table in `docs/NAME.md` is made anew.
+A run that is counted already is left out.
 """
 
 from __future__ import annotations
 
+import json
 import sys
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Final
 
 from harness.check.judging import judge_stored
+from harness.findings.pages import replaced
 from harness.plan.table import Table
 from infra.options import OptionError
+from results.durable import write_text
 from results.errors import ExpectedError
 from results.reading import read_toml
 from results.record import RunRecord
@@ -24,6 +30,7 @@ from results.store import RunDir
 from results.verdict import Judgement, Verdict
 
 FOLDER: Final = Path(__file__).with_name("promises")
+DOCS: Final = Path(__file__).parents[2] / "docs"
 
 _NEEDED: Final = ("stats", "faults", "complete", "well-formed")
 """A run about which one of these checkers is not `valid` tried too little to speak for a promise."""
@@ -60,7 +67,54 @@ class Tally:
             self.broken_by[name] = self.broken_by.get(name, 0) + 1
 
 
-def read_promises(path: Path) -> list[Promise]:
+Tallies = dict[str, dict[str, Tally]]
+"""Id of a promise -> column -> tally."""
+
+
+@dataclass(frozen=True)
+class Document:
+    """What a document promises. `topology` is not in the names of columns; `faults` have shorter names there."""
+
+    promises: Sequence[Promise]
+    topology: str = ""
+    faults: Mapping[str, str] = field(default_factory=dict)
+
+    def column(self, record: RunRecord) -> str:
+        """Version, topology and faults of a run: what its column is called."""
+        server = record.plan.get("server", {})
+        names = [str(n.get("fault")) for n in record.plan.get("nemesis", [])]
+        names = names or sorted({str(s.get("fault")) for s in record.plan.get("strike", [])}) or ["quiet"]
+        topology = str(server.get("topology", ""))
+        words = [record.version or str(server.get("version", "")), "" if topology == self.topology else topology]
+        return " ".join(word for word in (*words, *(self.faults.get(name, name) for name in names)) if word)
+
+
+@dataclass
+class Counted:
+    """The runs that were counted (by the time of their start), and what they said."""
+
+    runs: list[str] = field(default_factory=list)
+    tallies: Tallies = field(default_factory=dict)
+
+    def write(self, path: Path) -> None:
+        write_text(path, json.dumps(asdict(self), indent=1, sort_keys=True) + "\n", "the counts")
+
+
+def read_counted(path: Path) -> Counted:
+    """Nothing is counted where there is no file. Raises ValueError where it is wrong, OSError."""
+    if not path.exists():
+        return Counted()
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+        found = {
+            name: {column: Tally(**tally) for column, tally in row.items()} for name, row in data["tallies"].items()
+        }
+        return Counted([str(run) for run in data["runs"]], found)
+    except (KeyError, TypeError, AttributeError, ValueError) as problem:
+        raise ValueError(f"{path}: runs and tallies are right: {problem}") from None
+
+
+def read_promises(path: Path) -> Document:
     """Raises PlanError where the file is wrong, OSError where it cannot be read."""
     table = Table(read_toml(path), str(path), "")
     found = []
@@ -68,16 +122,10 @@ def read_promises(path: Path) -> list[Promise]:
         name, text, workload = (entry.get(key, str, "") for key in ("id", "text", "workload"))
         found.append(Promise(name, text, workload, entry.strings("anomalies"), entry.strings("needs")))
         entry.reject_unknown()
+    topology = table.get("topology", str, "")
+    faults = {str(word): str(short) for word, short in table.get("faults", dict, {}).items()}
     table.reject_unknown()
-    return found
-
-
-def column(record: RunRecord) -> str:
-    """Version, topology and faults of a run: what its column is called."""
-    server = record.plan.get("server", {})
-    faults = [str(n.get("fault")) for n in record.plan.get("nemesis", [])]
-    faults = faults or sorted({str(s.get("fault")) for s in record.plan.get("strike", [])}) or ["quiet"]
-    return " ".join([record.version or str(server.get("version", "")), str(server.get("topology", "")), *faults])
+    return Document(found, topology, faults)
 
 
 def broken(promise: Promise, record: RunRecord, judgement: Judgement) -> set[str] | None:
@@ -93,16 +141,22 @@ def broken(promise: Promise, record: RunRecord, judgement: Judgement) -> set[str
     return None if untried or named or not done.issuperset(promise.needs) else set()
 
 
-def tallies(promises: Sequence[Promise], runs: Iterable[tuple[RunRecord, Judgement]]) -> dict[str, dict[str, Tally]]:
-    """Id -> column -> tally."""
-    found: dict[str, dict[str, Tally]] = {promise.id: {} for promise in promises}
+def count(document: Document, runs: Iterable[tuple[RunRecord, Judgement]], counted: Counted) -> int:
+    """Add what runs say that are not counted yet. How many these were."""
+    added = 0
     for record, judgement in runs:
-        for promise in promises:
+        identity = str(record.environment.get("started_at"))
+        if identity in counted.runs:
+            continue
+        added += 1
+        counted.runs.append(identity)
+        for promise in document.promises:
             if record.plan.get("workload") == promise.workload:
                 names = broken(promise, record, judgement)
                 if names is not None:
-                    found[promise.id].setdefault(column(record), Tally()).add(names)
-    return found
+                    row = counted.tallies.setdefault(promise.id, {})
+                    row.setdefault(document.column(record), Tally()).add(names)
+    return added
 
 
 def stored(stores: Iterable[Path]) -> Iterator[tuple[RunRecord, Judgement]]:
@@ -117,13 +171,13 @@ def stored(stores: Iterable[Path]) -> Iterator[tuple[RunRecord, Judgement]]:
                 print(f"left out: {problem}", file=sys.stderr)
 
 
-def table(promises: Sequence[Promise], found: dict[str, dict[str, Tally]]) -> Iterator[str]:
+def table(promises: Sequence[Promise], found: Tallies) -> Iterator[str]:
     """Lines of Markdown."""
     columns = sorted({name for row in found.values() for name in row})
     yield "| promise | anomaly | " + " | ".join(columns) + " |"
     yield "|---" * (len(columns) + 2) + "|"
     for promise in promises:
-        cells = [_cell(found[promise.id].get(name)) for name in columns]
+        cells = [_cell(found.get(promise.id, {}).get(name)) for name in columns]
         names = ", ".join(f"[`{name}`](anomalies.md#{name})" for name in promise.anomalies)
         yield f"| {promise.id} {promise.text} | {names} | " + " | ".join(cells) + " |"
 
@@ -135,20 +189,37 @@ def _cell(tally: Tally | None) -> str:
     return f"{tally.held} of {tally.runs}" + (f" ({why})" if len(tally.broken_by) > 1 else "")
 
 
-def main(arguments: Sequence[str]) -> int:
+def main(arguments: Sequence[str], docs: Path = DOCS) -> int:
     """Print the table of a document. The first argument is its name or its file, the others are stores."""
-    if len(arguments) < 2:
-        print(f"promises: NAME STORE... is right; names: {', '.join(sorted(p.stem for p in FOLDER.glob('*.toml')))}")
+    add = "--add" in arguments
+    words = [word for word in arguments if word != "--add"]
+    if not words or (add and not words[1:]):
+        print(f"promises: NAME [--add] [STORE...] is right; names: {', '.join(_names())}")
         return 2
-    name, *stores = arguments
+    name, *stores = words
     path = FOLDER / f"{name}.toml"
+    path = path if path.exists() else Path(name)
     try:
-        promises = read_promises(path if path.exists() else Path(name))
+        document, counts = read_promises(path), path.with_suffix(".json")
+        counted = read_counted(counts) if add or not stores else Counted()
+        added = count(document, stored(map(Path, stores)), counted)
+        lines = "\n".join(table(document.promises, counted.tallies))
+        if add:
+            page = docs / f"{path.stem}.md"
+            text = replaced(page.read_text(encoding="utf-8"), lines)
+            counted.write(counts)
+            write_text(page, text, "the page")
+            print(f"{added} runs were added to {counts}; their table is in {page}")
+        else:
+            print(lines)
     except (OSError, ValueError, OptionError) as problem:
         print(f"promises: {problem}", file=sys.stderr)
         return 2
-    print("\n".join(table(promises, tallies(promises, stored(map(Path, stores))))))
     return 0
+
+
+def _names() -> list[str]:
+    return sorted(path.stem for path in FOLDER.glob("*.toml"))
 
 
 if __name__ == "__main__":

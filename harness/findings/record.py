@@ -42,7 +42,7 @@ import tomli_w
 from harness.findings.rates import interval
 from harness.findings.signature import Signature
 from harness.plan.table import PlanError, Table, check
-from infra.systems.mends.catalog import ids, mend_of
+from infra.systems.mends.catalog import ALL, ids, mend_of
 from results.errors import cannot_write
 from results.reading import read_toml
 
@@ -156,9 +156,9 @@ class Finding:
         return found
 
     def mended(self) -> tuple[int, int]:
-        """(shown, runs) over all series with the mend of this finding (`--mend`), alone or with others."""
+        """(shown, runs) over all series with the mend of this finding (`--mend`), alone, with others, or with `all`."""
         mend = mend_of(self.id)
-        numbers = {str(number) for number in (mend.findings if mend else (self.id,))}
+        numbers = {ALL, *map(str, mend.findings)} if mend else {str(self.id)}
         mine = [one for one in self.measured if numbers & set(_mends(one.change))]
         return sum(one.shown for one in mine), sum(one.runs for one in mine)
 

@@ -95,6 +95,8 @@ def test_a_finding_is_explained_when_the_intervals_are_apart(tmp_path: Path) -> 
     record.add(tmp_path, finding, record.Measured(0, 1, change="--time-limit 60 --mend 16,5"))
     finding = record.read_findings(tmp_path)[0]
     assert (finding.mended(), finding.explained()) == ((0, 4), True)
+    record.add(tmp_path, finding, record.Measured(0, 2, change="--mend all"))
+    assert record.read_findings(tmp_path)[0].mended() == (0, 6)
 
 
 # Files of a record.

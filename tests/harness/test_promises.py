@@ -9,7 +9,17 @@ from typing import Any
 import pytest
 
 from harness.findings import promises
-from harness.findings.promises import Promise, Tally, broken, read_promises, table, tallies
+from harness.findings.promises import (
+    Counted,
+    Document,
+    Promise,
+    Tally,
+    broken,
+    count,
+    read_counted,
+    read_promises,
+    table,
+)
 from harness.parts import registry
 from results.deployment import DeploymentRecord, ServerRecord
 from results.history import History
@@ -21,11 +31,16 @@ ROOT = Path(__file__).parents[2]
 APPEARS = Promise("D1", "an acknowledged message appears", "delay", ["delayed-lost"])
 
 
-def run(**plan: Any) -> RunRecord:
+def run(started: str = "", **plan: Any) -> RunRecord:
     ops = [Op(0, 0, 1, "invoke", "delay", None), Op(1, 1, 1, "ok", "delay", None)]
     server = ServerRecord("n1", "broker", version="5.4.0")
     full = {"workload": "delay", "server": {"topology": "controller"}, **plan}
-    return RunRecord(History(ops), plan=full, deployment=DeploymentRecord("controller", servers=(server,)))
+    return RunRecord(
+        History(ops),
+        plan=full,
+        environment={"started_at": started},
+        deployment=DeploymentRecord("controller", servers=(server,)),
+    )
 
 
 def judged(*anomalies: Anomaly, stats: Verdict = Verdict.VALID) -> Judgement:
@@ -54,20 +69,40 @@ def test_a_run_without_the_ops_that_a_promise_needs_does_not_count() -> None:
 def test_runs_are_counted_by_version_topology_and_faults() -> None:
     kill = {"nemesis": [{"fault": "kill-random-processes"}]}
     runs = [
-        (run(), judged()),
-        (run(**kill), judged(Anomaly("delayed-lost", "so"))),
-        (run(**kill), judged()),
-        (run(strike=[{"fault": "bridge"}]), judged()),
-        (run(workload="log"), judged()),
+        (run("1"), judged()),
+        (run("2", **kill), judged(Anomaly("delayed-lost", "so"))),
+        (run("3", **kill), judged()),
+        (run("3", **kill), judged()),  # counted already
+        (run("4", strike=[{"fault": "bridge"}]), judged()),
+        (run("5", workload="log"), judged()),
     ]
-    found = tallies([APPEARS], runs)
-    assert {name: (t.held, t.runs) for name, t in found["D1"].items()} == {
+    counted = Counted()
+    document = Document([APPEARS], faults={"kill-random-processes": "kill"})
+    assert count(document, runs, counted) == 5
+    assert {name: (t.held, t.runs) for name, t in counted.tallies["D1"].items()} == {
         "5.4.0 controller quiet": (1, 1),
-        "5.4.0 controller kill-random-processes": (1, 2),
+        "5.4.0 controller kill": (1, 2),
         "5.4.0 controller bridge": (1, 1),
     }
-    *_, row = table([APPEARS], found)
+    *_, row = table([APPEARS], counted.tallies)
     assert row.endswith("| 1 of 1 | 1 of 2 | 1 of 1 |")
+    assert Document([APPEARS], topology="controller").column(run()) == "5.4.0 quiet"
+
+
+def test_runs_are_added_to_the_counts_and_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    named = tmp_path / "rip-99.toml"
+    named.write_text('[[promise]]\nid = "D1"\ntext = "so"\nworkload = "delay"\nanomalies = ["delayed-lost"]\n')
+    page = tmp_path / "rip-99.md"
+    page.write_text("before\n<!-- record -->\n<!-- end of record -->\nafter\n")
+    monkeypatch.setattr(promises, "stored", lambda stores: [(run("1"), judged()), (run("2"), judged())])
+    for _ in range(2):
+        assert promises.main([str(named), "--add", "a-store"], tmp_path) == 0
+    counted = read_counted(tmp_path / "rip-99.json")
+    assert counted.runs == ["1", "2"]
+    assert counted.tallies["D1"]["5.4.0 controller quiet"] == Tally(2, 2)
+    assert "| 2 of 2 |\n<!-- end of record -->\nafter" in page.read_text()
+    (tmp_path / "rip-99.json").write_text('{"runs": []}')
+    assert promises.main([str(named), "--add", "a-store"], tmp_path) == 2
 
 
 def test_a_cell_names_what_broke_a_promise_where_it_has_several_anomalies() -> None:
@@ -81,7 +116,8 @@ def test_a_cell_names_what_broke_a_promise_where_it_has_several_anomalies() -> N
 @pytest.mark.parametrize("path", sorted(promises.FOLDER.glob("*.toml")), ids=lambda path: path.stem)
 def test_promises_name_workloads_and_anomalies_that_there_are(path: Path) -> None:
     chapters = set(re.findall(r"^#+ `?([a-z-]+)`?$", (ROOT / "docs/anomalies.md").read_text(), re.MULTILINE))
-    found = read_promises(path)
+    found = read_promises(path).promises
+    assert set(read_counted(path.with_suffix(".json")).tallies) <= {promise.id for promise in found}
     assert len({promise.id for promise in found}) == len(found) > 0
     for promise in found:
         assert promise.text
