@@ -326,7 +326,9 @@ def _assigned(session: Session, keys: Sequence[str], start: int, end: int) -> No
 
 
 def _turns(calls: Iterable[Call]) -> dict[str, list[Turn]]:
-    """Member -> when its colour was set: by its join, or by the operator."""
+    """Member -> when its colour was set: by its join, or by the operator. Of two at one time that say different things,
+    it is not known which one was the last.
+    """
     found: dict[str, list[Turn]] = {}
     for call in calls:
         if call.invoke.f not in ("join", "flag") or call.outcome == FAIL:
@@ -341,4 +343,10 @@ def _turns(calls: Iterable[Call]) -> dict[str, list[Turn]]:
             if known and call.completion is not None:
                 gray = bool(call.completion.extra.get(GRAY))
         found.setdefault(member, []).append(Turn(call.start, end, gray, call.invoke.index, call.invoke.f == "flag"))
-    return {member: sorted(turns, key=lambda t: t.end) for member, turns in found.items()}
+    return {member: list(_certain(sorted(turns, key=lambda t: t.end))) for member, turns in found.items()}
+
+
+def _certain(turns: Sequence[Turn]) -> Iterator[Turn]:
+    for at, turn in enumerate(turns):
+        both = any(other.end > turn.start and other.gray != turn.gray for other in turns[:at])
+        yield turn._replace(gray=None) if both else turn

@@ -141,6 +141,20 @@ def test_an_uncertain_flag_accuses_nobody() -> None:
     assert names([story.judge()]) == set()
 
 
+@pytest.mark.parametrize(("flagged", "expected"), [(6.0, set()), (5.9, {"wrong-colour"})])
+def test_a_join_and_a_flag_at_one_time_leave_the_colour_open(flagged: float, expected: set[str]) -> None:
+    """m0 joins again as base while the operator makes it gray: which of the two was written last?"""
+    story = good()
+    story.join(0.4, "m2", True)
+    story.flag(flagged, "m0", True)
+    story.join(6.005, "m0", False)
+    story.assign(6.1, "m0", [G])
+    story.begin(6.2, "m0", G, 1)
+    story.rebalances(6.5, 7.5, members=["m0"])
+    story.receive(8, "m0", G, [1, story.send(7.8, offset=1)])
+    assert names([story.judge()]) == expected
+
+
 @pytest.mark.parametrize(
     ("there", "end", "verdict"),
     [(True, 2, Verdict.INVALID), (False, 2, Verdict.VALID), (False, 1, None), (True, 1, Verdict.INVALID)],
