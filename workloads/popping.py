@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from math import ceil
 from random import Random
 from typing import Any, Final
 
@@ -18,9 +19,8 @@ FORGOTTEN: Final = 0.05
 EXTENDED: Final = 0.05
 """Of all deliveries: not acknowledged at all; acknowledged after their invisible time was changed."""
 
-QUIET_POPS: Final = 15
-"""So many pops in a row bring nothing, each after the broker waited a second for a message, before a queue is taken to
-be drained: longer than a message may be invisible and than the broker's revival takes (seen: 2 s after its time)."""
+REVIVAL_S: Final = 9
+"""How long the broker's revival of a message may take after its time (seen: 2 s)."""
 
 Job = Invocation
 """What a delivery still needs: an `ack` or an `extend`."""
@@ -34,11 +34,13 @@ class Poppers(Generator):
     group, sources   the consumer group; the keys to pop from (`topic:broker group:-1`: any queue), in turn.
     jobs             thread -> what is to be done with what it has popped.
     turns            how many pops there were.
+    invisible_ms     for so long a popped message is hidden from others.
     """
 
     group: str
     sources: tuple[str, ...]
     seed: int
+    invisible_ms: int = INVISIBLE_MS
     jobs: Mapping[int, tuple[Job, ...]] = field(default_factory=dict)
     turns: int = 0
 
@@ -49,7 +51,7 @@ class Poppers(Generator):
             if jobs:
                 return jobs[0].by(process), self
             source = self.sources[self.turns % len(self.sources)]
-            return pop(self.group, source).by(process), replace(self, turns=self.turns + 1)
+            return pop(self.group, source, self.invisible_ms).by(process), replace(self, turns=self.turns + 1)
         return PENDING, self
 
     def update(self, ctx: Context, event: Op) -> Generator:
@@ -74,7 +76,7 @@ class Poppers(Generator):
             if luck >= FORGOTTEN + EXTENDED:
                 found.append(ack)
             elif luck >= FORGOTTEN:
-                found.append(replace(ack, f="extend", value=[*ack.value, INVISIBLE_MS]))
+                found.append(replace(ack, f="extend", value=[*ack.value, self.invisible_ms]))
         return tuple(found)
 
 
@@ -82,12 +84,15 @@ class Poppers(Generator):
 class PopDrain(Generator):
     """A source popped and acknowledged until nothing comes any more; then the broker's figures for each of `queues`.
 
-    Ops that fail are tried again, `tries` in a row; an `info` ends it, and nothing is proven then.
+    It is drained when so many pops in a row bring nothing, each after the broker waited a second for a message, that
+    whatever was popped before (for `invisible_ms`) has had the time to come back. Ops that fail are tried again,
+    `tries` in a row; an `info` ends it, and nothing is proven then.
     """
 
     group: str
     source: str
     queues: tuple[str, ...]
+    invisible_ms: int = INVISIBLE_MS
     tries: int = 20
     quiet: int = 0
     failures: int = 0
@@ -103,7 +108,7 @@ class PopDrain(Generator):
             return (PENDING, self) if ctx.runs(process) else None
         if self.jobs:
             found = self.jobs[0]
-        elif self.quiet < QUIET_POPS:
+        elif self.quiet < ceil(self.invisible_ms / 1000) + REVIVAL_S:
             found = pop(self.group, self.source, wait_s=1.0)
         elif self.queues:
             found = Invocation("drain", self.queues[0], None, {"group": self.group})
@@ -134,6 +139,6 @@ def acks(group: str, popped: Iterable[Sequence[Any]]) -> Iterator[Job]:
         yield Invocation("ack", queue, [handle], {"group": group, "queue": queue, "offset": offset, "id": message})
 
 
-def pop(group: str, source: str, wait_s: float = 0.0) -> Invocation:
+def pop(group: str, source: str, invisible_ms: int = INVISIBLE_MS, wait_s: float = 0.0) -> Invocation:
     """Take messages; with `wait_s` the broker waits so long for one."""
-    return Invocation("pop", source, None, {"group": group, "invisible_ms": INVISIBLE_MS, "wait_s": wait_s})
+    return Invocation("pop", source, None, {"group": group, "invisible_ms": invisible_ms, "wait_s": wait_s})

@@ -18,7 +18,7 @@ from checkers.queue import Deliveries, Leases, Offsets
 from harness.api import Client, Completion, RunContext
 from harness.generator import Generator
 from harness.plan.plan import Plan, PlanError
-from infra.options import option
+from infra.options import Seconds, option
 from infra.systems.dledger.outcomes import Outcome
 from results.deployment import DeploymentRecord
 from results.op import Op
@@ -27,7 +27,7 @@ from workloads.consuming import Consumers, Drain
 from workloads.log import LogOptions, LogWorkload
 from workloads.messages import reader_count
 from workloads.places import Queue, queue_of
-from workloads.popping import PopDrain, Poppers
+from workloads.popping import INVISIBLE_MS, PopDrain, Poppers
 
 CONSUMER_SHARE: Final = 1 / 11
 """Of all ops: 1,000 sends and 100 of consumers a second."""
@@ -50,6 +50,12 @@ class QueueOptions(LogOptions):
     """The options of the workload."""
 
     consume: Literal["pull", "pop"] = option("pull", "How the group consumes: pull (and commit) or pop (and ack).")
+    invisible: Seconds = option(
+        Seconds(INVISIBLE_MS / 1000),
+        "With pop: for so long a message that one consumer took is hidden from the others.",
+        low=1,
+        high=300,
+    )
 
 
 class QueueWorkload(LogWorkload):
@@ -64,6 +70,7 @@ class QueueWorkload(LogWorkload):
         super().__init__(plan)
         self.group = ""
         self.pops = self.options.consume == "pop"
+        self.invisible_ms = int(self.options.invisible * 1000)
         if self.pops and plan.client not in (None, "remoting"):
             raise PlanError(f"client is {plan.client!r}; with --consume pop only remoting is right")
 
@@ -80,7 +87,7 @@ class QueueWorkload(LogWorkload):
         seed = rng.getrandbits(32)
         rate = self.plan.rate or self.default_rate
         if self.pops:
-            consumers = gen.rate(rate * POP_SHARE, Poppers(self.group, tuple(self._sources()), seed))
+            consumers = gen.rate(rate * POP_SHARE, Poppers(self.group, tuple(self._sources()), seed, self.invisible_ms))
         else:
             consumers = gen.rate(rate * CONSUMER_SHARE, Consumers(self.group, self.places.keys, seed))
         return gen.reserve(reader_count(self.plan.concurrency), consumers, default=self.sends())
@@ -89,7 +96,9 @@ class QueueWorkload(LogWorkload):
         """Every queue consumed to its end, then every queue of every replica read through."""
         drains: list[Generator] = [Drain(self.group, queue.key) for queue in self.places.queues]
         if self.pops:
-            drains = [PopDrain(self.group, source, tuple(keys)) for source, keys in self._sources().items()]
+            drains = [
+                PopDrain(self.group, source, tuple(keys), self.invisible_ms) for source, keys in self._sources().items()
+            ]
         return gen.phases(gen.clients(gen.any_(*drains)), self.read_replicas())
 
     def _sources(self) -> dict[str, list[str]]:
