@@ -116,20 +116,23 @@ class Routes:
         """For each two name servers the longest time, in which no fault came or went, that they named two brokers; and
         whether a broker had come back.
         """
-        healed = {i.end_ns for i in faults}
+        healed = sorted(i.end_ns for i in faults if i.end_ns is not None)
         for (a, ours), (b, theirs) in combinations(sorted(servers.items()), 2):
             worst: dict[bool, tuple[int, int, _Said, _Said]] = {}
             for one in ours:
                 for other in theirs:
                     if one.node == other.node or one.start >= other.end or other.start >= one.end:
                         continue
-                    first = min(one, other)
                     for start, end in _quiet(max(one.start, other.start), min(one.end, other.end), faults):
                         if not _comparable(a, b, nodes, _active(faults, start, end)):
                             continue
-                        returned = start in healed or start == first.start
+                        # The last heal, if brokers may still be on their way back from it; or the return of this one.
+                        since = next((t for t in reversed(healed) if start - self.returned < t <= start), None)
+                        since = start if min(one, other).start == start else since
+                        returned = since is not None
+                        late = end - start > self.agree if since is None else end - since > self.returned
                         longest = worst[returned][1] - worst[returned][0] if returned in worst else 0
-                        if end - start > max(longest, self.returned if returned else self.agree):
+                        if late and end - start > longest:
                             worst[returned] = start, end, one, other
             for returned, (start, end, one, other) in worst.items():
                 text = (

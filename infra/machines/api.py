@@ -100,7 +100,9 @@ class Node(Protocol):
     def read(self, path: str, limit: int = 64 << 20) -> bytes: ...
 
     def fetch(self, remote_dir: str, local_dir: Path, limit: int = 256 << 20) -> list[Path]:
-        """Copy a folder of plain files here (for logs), each file at most `limit` bytes (its tail), sub-folders too."""
+        """Copy a folder of plain files here (for logs), sub-folders too; of a file with more than `limit` bytes its
+        beginning and its end, with a line between that says how much is left out.
+        """
 
     def spawn(self, argv: Sequence[str], *, env: Mapping[str, str], log: str, pidfile: str) -> ProcessId:
         """Start a daemon in a session of its own, stdout+stderr appended to `log`; it survives this connection."""

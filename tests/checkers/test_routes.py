@@ -135,6 +135,21 @@ def test_the_end_of_a_fault_may_be_a_return(until: float, expected: set[str]) ->
     assert names([story.judge()]) == expected
 
 
+@pytest.mark.parametrize(("until", "expected"), [(29, set()), (32, {"routes-disagree"})])
+def test_brokers_come_back_one_after_another(until: float, expected: set[str]) -> None:
+    """n3 lists itself alone in the cut, then n2 as well, and n1 at last."""
+    story = Story()
+    for n in range(100):
+        at = n / 2
+        for server in NODES:
+            alone = server == "n3" and 10 <= at < until
+            story.members(at, server, *(("n3",) if alone and at < 21 else NODES[1:] if alone else NODES))
+        story.read(at)
+    story.route(1, "n1", "n1", 6)
+    story.fault(9, 20, {"n1": ["n3"], "n2": ["n3"], "n3": ["n1", "n2"]})
+    assert names([story.judge()]) == expected
+
+
 def test_one_that_lists_nobody_says_nothing() -> None:
     assert names([steady(Story(), n2=(10, 30, ())).judge()]) == set()
 

@@ -187,7 +187,7 @@ def test_files(node: RemoteNode, tmp_path: Path) -> None:
     assert [p.name for p in path.parent.iterdir()] == ["a file"]
 
 
-def test_fetch_takes_tails_and_sub_folders_but_no_links(node: RemoteNode, tmp_path: Path) -> None:
+def test_fetch_takes_both_ends_and_sub_folders_but_no_links(node: RemoteNode, tmp_path: Path) -> None:
     there, here = tmp_path / "there", tmp_path / "here"
     (there / "sub dir").mkdir(parents=True)
     (there / "long.log").write_bytes(b"0123456789")
@@ -195,7 +195,7 @@ def test_fetch_takes_tails_and_sub_folders_but_no_links(node: RemoteNode, tmp_pa
     (there / "link").symlink_to("/etc/passwd")
     got = node.fetch(str(there), here, limit=4)
     assert got == [here / "long.log", here / "sub dir" / "é\n.log"]
-    assert [path.read_bytes() for path in got] == [b"6789", b"abc"]
+    assert [path.read_bytes() for path in got] == [b"0\n(6 bytes are left out here)\n789", b"abc"]
     assert node.fetch(str(tmp_path / "nothing"), here) == []
 
 

@@ -283,7 +283,7 @@ class DledgerTopology:
         )
 
     def collect(self, node: Node, into: Path) -> list[Path]:
-        """Server log, GC logs, crash reports, settings, given and effective; of each file at most the last 64 MiB."""
+        """Server log, GC logs, crash reports, settings, given and effective; of each file at most 64 MiB."""
         return node.fetch(LOG, into, _LOG_LIMIT)
 
     def versions(self) -> Mapping[str, str]:

@@ -396,7 +396,7 @@ class RocketmqTopology(ABC):
         return await look(self._addresses(), node.name, timeout_s, thorough=thorough)
 
     def collect(self, node: Node, into: Path) -> list[Path]:
-        """Server logs, GC logs, crash reports, settings, given and effective; of each file at most its last 64 MiB."""
+        """Server logs, GC logs, crash reports, settings, given and effective; of each file at most 64 MiB."""
         return node.fetch(LOG, into, _LOG_LIMIT)
 
     def versions(self) -> Mapping[str, str]:
