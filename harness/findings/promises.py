@@ -80,12 +80,13 @@ class Document:
     faults: Mapping[str, str] = field(default_factory=dict)
 
     def column(self, record: RunRecord) -> str:
-        """Version, topology and faults of a run: what its column is called."""
+        """Version, topology, mends and faults of a run: what its column is called."""
         server = record.plan.get("server", {})
         names = [str(n.get("fault")) for n in record.plan.get("nemesis", [])]
         names = names or sorted({str(s.get("fault")) for s in record.plan.get("strike", [])}) or ["quiet"]
         topology = str(server.get("topology", ""))
         words = [record.version or str(server.get("version", "")), "" if topology == self.topology else topology]
+        words += [f"mended {mend}" for mend in server.get("mends", ())]
         return " ".join(word for word in (*words, *(self.faults.get(name, name) for name in names)) if word)
 
 

@@ -87,6 +87,8 @@ def test_runs_are_counted_by_version_topology_and_faults() -> None:
     *_, row = table([APPEARS], counted.tallies)
     assert row.endswith("| 1 of 1 | 1 of 2 | 1 of 1 |")
     assert Document([APPEARS], topology="controller").column(run()) == "5.4.0 quiet"
+    mended = run(server={"topology": "controller", "mends": ["5", "24"]})
+    assert Document([APPEARS], topology="controller").column(mended) == "5.4.0 mended 5 mended 24 quiet"
 
 
 def test_runs_are_added_to_the_counts_and_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
