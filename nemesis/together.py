@@ -117,7 +117,8 @@ class Together(Injection):
         if not self.struck:
             return Evidence(False, "no server was running, so none was killed")
         found = [kill.seen(deployment) for kill in self.struck]
-        return Evidence(all(each.seen for each in found), "; ".join(each.what for each in found))
+        lines = [f"{kill.node}: {each.what}" for kill, each in zip(self.struck, found, strict=True)]
+        return Evidence(all(each.seen for each in found), "; ".join(lines))
 
     def healed(self, deployment: Deployment) -> Evidence:
         """Each has a new process, and they were started in the order that was meant."""
