@@ -126,9 +126,7 @@ class Routes:
                     for start, end in _quiet(max(one.start, other.start), min(one.end, other.end), faults):
                         if not _comparable(a, b, nodes, _active(faults, start, end)):
                             continue
-                        # The last heal, if brokers may still be on their way back from it; or the return of this one.
-                        since = next((t for t in reversed(healed) if start - self.returned < t <= start), None)
-                        since = start if min(one, other).start == start else since
+                        since = self._return(start, min(one, other), healed)
                         returned = since is not None
                         late = end - start > self.agree if since is None else end - since > self.returned
                         longest = worst[returned][1] - worst[returned][0] if returned in worst else 0
@@ -140,6 +138,14 @@ class Routes:
                     f"{clock(start)} to {clock(end)}"
                 )
                 yield returned, Case(group, start, end, [], text)
+
+    def _return(self, start: int, smaller: _Said, healed: Sequence[int]) -> int | None:
+        """Since when (ns) the broker with the smaller id may be coming back: `start`, if it was listed again then; or
+        the last heal, if that is not longer ago than a return takes. None: it is not.
+        """
+        if smaller.start == start:
+            return start
+        return next((t for t in reversed(healed) if start - self.returned < t <= start), None)
 
     def _gaps(
         self,
