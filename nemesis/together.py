@@ -32,7 +32,7 @@ class GroupOptions:
         "random",
         f"In which order they return: {', '.join(_WORDS)}, or nodes by name, as n3;n1 (those not named come last).",
     )
-    # A heal has 50 s, and a lease ends by itself 60 s after its time (harness/nemesis/runner.py): five nodes fit into both.
+    # A heal has 50 s, and a lease ends by itself 60 s after its time (harness/nemesis/runner.py): five nodes fit.
     pause: Seconds = option(Seconds(3.0), "Between the start of one node's servers and the next one's.", high=10)
     kind: tuple[str, ...] = option((), "Kinds of servers, such as broker or controller; none named: all of the nodes.")
 
