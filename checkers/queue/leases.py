@@ -5,6 +5,10 @@ follow the broker's clock, from some time between the pop's invocation and its c
 lease lasts at least from the completion to the invocation plus the invisible time, and at most until the completion
 plus that time.
 
+Each delivery has a check point of its own in the broker, and an acknowledgement ends the one that its handle names. A
+message that was delivered twice at once, where that is permitted, may come back although one delivery was acknowledged:
+the check point of the other is still due.
+
 Slaves receive pop progress and acknowledgements with the consumer offsets (`checkers.queue.offsets`). A change of
 master may therefore redeliver messages that were popped or acknowledged shortly before. This is at-least-once: shown
 and permitted.
@@ -46,6 +50,7 @@ class Lease:
     offset: int
     sure: int
     over: int
+    handle: str
 
     @property
     def node(self) -> str:
@@ -56,12 +61,22 @@ class Lease:
 
 @dataclass
 class _Held:
-    """The life of one message in one group. `acked`: the first acknowledgement that was accepted."""
+    """The life of one message in one group. `acked`: the first acknowledgement that was accepted. `handles`: of all
+    deliveries whose acknowledgement was accepted.
+    """
 
     leases: list[Lease] = field(default_factory=list)
     acked: Call | None = None
+    handles: set[str] = field(default_factory=set)
+    renewed: dict[str, str] = field(default_factory=dict)
+    """A handle that an extension brought -> the one of the delivery."""
     perhaps: bool = False
     """An acknowledgement of unknown outcome, or a lease whose end was moved."""
+
+    def delivery(self, call: Call) -> str:
+        """The handle of the delivery that an acknowledgement or an extension is about."""
+        handle = str(call.invoke.value[0])
+        return self.renewed.get(handle, handle)
 
 
 class Leases:
@@ -90,7 +105,7 @@ class Leases:
         twice, after, gone = [], [], []
         for (group, identity), life in held.items():
             twice += [(group, identity, a, b) for a, b in _overlaps(life)]
-            after += [(group, identity, ack, lease, _earlier(life, ack, lease)) for ack, lease in _after_ack(life)]
+            after += [(group, identity, ack, lease, _needed(life, ack, lease)) for ack, lease in _after_ack(life)]
             last = life.leases[-1]
             if life.acked is None and not life.perhaps and last_pop.get(group, 0) > last.over + self.limit:
                 gone.append((group, identity, last))
@@ -115,18 +130,10 @@ class Leases:
                 yield _anomaly("leased-twice", reason, scene, [(a, b) for _, _, a, b in some], legal)
 
     def _acked_redelivered(
-        self, scene: RunTimeline, cases: Sequence[tuple[str, int, Call, Lease, Sequence[Lease]]]
+        self, scene: RunTimeline, cases: Sequence[tuple[str, int, Call, Lease, Sequence[tuple[int, Lease]]]]
     ) -> Iterator[Anomaly]:
         for legal in (False, True):
-            some = [
-                case
-                for case in cases
-                if legal
-                == any(
-                    self._forgotten(scene, since, case[3])
-                    for since in (case[2].end or 0, *(earlier.call.end or 0 for earlier in case[4]))
-                )
-            ]
+            some = [c for c in cases if legal == any(self._forgotten(scene, since, later) for since, later in c[4])]
             if some:
                 group, identity, ack, lease, _ = some[0]
                 reason = (
@@ -160,8 +167,8 @@ def _lives(history: History) -> tuple[dict[tuple[str, int], _Held], dict[str, in
         if f == "pop" and done is not None and done.type == "ok":
             last[group] = call.start
             time = int(extra.get("invisible_ms") or 0) * _MS
-            for queue, offset, identity, *_ in done.value:
-                lease = Lease(call, str(queue), int(offset), call.start + time, done.time + time)
+            for queue, offset, identity, handle, *_ in done.value:
+                lease = Lease(call, str(queue), int(offset), call.start + time, done.time + time, str(handle))
                 held.setdefault((group, identity), _Held()).leases.append(lease)
         elif f in ("ack", "extend") and call.outcome != "fail":
             life = held.get((group, extra.get("id", 0)))
@@ -169,8 +176,11 @@ def _lives(history: History) -> tuple[dict[tuple[str, int], _Held], dict[str, in
                 continue
             if f == "ack" and call.outcome == "ok":
                 life.acked = life.acked or call
+                life.handles.add(life.delivery(call))
             else:
                 life.perhaps = True
+                if f == "extend" and done is not None and done.type == "ok":
+                    life.renewed[done.value[0]] = life.delivery(call)
     return held, last
 
 
@@ -199,14 +209,27 @@ def _after_ack(life: _Held) -> Iterator[tuple[Call, Lease]]:
             yield ack, lease
 
 
-def _earlier(life: _Held, ack: Call, again: Lease) -> list[Lease]:
-    """A message that came back is at two places: its own, and one of the group's retry topic. Where another place is
-    delivered again than the one that was acknowledged: its deliveries before, which the brokers have forgotten.
+def _needed(life: _Held, ack: Call, again: Lease) -> list[tuple[int, Lease]]:
+    """What the brokers must have forgotten, one of these, for `again` to be permitted: (when it happened in ns, the
+    delivery that shows it).
+
+    * The acknowledgement itself.
+    * A message that came back is at two places: its own, and one of the group's retry topic. Where another place is
+      delivered again than the one that was acknowledged: the deliveries of that place before.
+    * That the message was leased: it was delivered once more, that delivery was acknowledged, and the check point of
+      the first one was due when `again` came.
     """
-    if (ack.invoke.extra.get("queue"), ack.invoke.extra.get("offset")) == (again.queue, again.offset):
-        return []
+    found = [(ack.end or 0, again)]
+    before = [lease for lease in life.leases if lease.call.start < again.call.start]
     place = again.queue, again.offset
-    return [at for at in life.leases if (at.queue, at.offset) == place and at.call.start < again.call.start]
+    if place != (ack.invoke.extra.get("queue"), ack.invoke.extra.get("offset")):
+        found += [(at.call.end or 0, again) for at in before if (at.queue, at.offset) == place]
+    for twin in before:
+        if twin.handle == life.delivery(ack):
+            due = [lease for lease in before if lease.handle not in life.handles]
+            due = [lease for lease in due if lease.call.start < twin.call.start < lease.over]
+            found += [(lease.call.end or 0, twin) for lease in due if lease.sure <= (again.call.end or 0)]
+    return found
 
 
 def _never_returned(

@@ -301,6 +301,31 @@ def test_the_copy_that_is_acknowledged_is_not_the_one_that_comes_again(until: fl
     assert (result.verdict, names([result])) == (verdict, {"acked-redelivered"})
 
 
+@pytest.mark.parametrize(
+    ("strike", "again", "acked", "permitted"),
+    [
+        (4, 108, ["h2"], True),
+        (200, 108, ["h2"], False),  # nothing explains the second delivery
+        (4, 90, ["h2"], False),  # the first check point was not due
+        (4, 108, ["h2", "h1"], False),  # none was due
+        (4, 108, ["h2+"], True),  # "+": its time was extended before
+        (4, 108, ["h2", "h1+"], False),
+    ],
+)
+def test_each_delivery_has_a_check_point(strike: float, again: float, acked: list[str], permitted: bool) -> None:
+    """Leased at 5 s for 100 s, once more at 25 s, acknowledged long after the fault, and delivered again."""
+    story = Story()
+    for at, queue, handle in ((5, Q, "h1"), (25, Q, "h2"), (again, "%RETRY%g_t:b:0", "h3")):
+        story.call(at, "pop", None, [[queue, 5, 1, handle, int(queue != Q), 0]], node="n1", invisible_ms=100_000)
+    for n, handle in enumerate(acked):
+        if handle.endswith("+"):
+            story.call(50 + n, "extend", [handle[:-1], 60_000], [handle], node="n1", queue=Q, offset=5, id=1)
+        story.call(60 + n, "ack", [handle], [handle], node="n1", queue=Q, offset=5, id=1)
+    story.strike(strike, "n1", strike + 1)
+    (found,) = [a for a in Leases(limit_s=300).check(story.record).anomalies if a.name == "acked-redelivered"]
+    assert bool(found.legal) == permitted
+
+
 def test_an_acknowledgement_after_its_lease_promises_nothing() -> None:
     assert popped((1, 1), (30, 1), acks=(12,)).verdict == Verdict.VALID
 
