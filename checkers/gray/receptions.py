@@ -23,13 +23,16 @@ READ_NS: Final = 5 * SECOND
 
 
 def other_colour(facts: Facts, expanded: bool) -> Iterator[Case]:
-    """Messages that a member of the other colour received, after it had time to act on its own. `expanded`: those after
-    an expansion of the topic, else those before it.
+    """Messages that a member of the other colour received, after it had time to act on its own. `expanded`: those in
+    their own queue after an expansion of the topic; else those before it, and retries.
     """
     since = facts.expanded.start if facts.expanded is not None else None
     for reception in facts.receptions:
         send = facts.sends.get(reception.id)
-        if send is None or (since is not None and reception.end > since) != expanded:
+        if send is None:
+            continue
+        moved = since is not None and reception.end > since and reception.key == send.key
+        if moved != expanded:
             continue
         known = facts.colour(reception.session.member, reception.start, reception.end)
         if known is None or known[0] == (send.colour == GRAY):

@@ -171,8 +171,12 @@ class _Memory:
         else:
             others = (c.acked for c in ledger.commits if c.node != query.node and c.end < query.start)
             begun = max(others, default=0)
-        broken = [b.start_ns for b in scene.fault_intervals if query.node in b.impairs or query.node in b.nodes]
-        return max([begun, *(at for at in broken if at <= query.answered)])
+        hit = [b for b in scene.fault_intervals if query.node in b.impairs or query.node in b.nodes]
+        broken = [b.start_ns for b in hit if b.start_ns <= query.answered]
+        # What a server acknowledged while it was being killed is in the memory that it lost.
+        killed = [b for b in hit if any(e.kind == "down" and e.node == query.node for e in b.effects)]
+        lost = [min(b.end_ns or query.answered, query.answered) for b in killed if b.start_ns <= query.answered]
+        return max([begun, *broken, *lost])
 
     def inherited(self, since: int, heir: str) -> list[tuple[int, int, str | None]]:
         """(from, to, node): `heir`, who took over at `since`, must know what that master acknowledged in that time."""

@@ -323,3 +323,12 @@ def test_an_expansion_that_changes_colours(expands: float | None, expected: str)
     story.begin(10.6, "m1", G, 1)
     story.receive(12, "m1", G, [1, message])
     assert names([story.judge()]) == {expected}
+
+
+def test_a_retry_in_the_other_colour_is_none_of_an_expansion() -> None:
+    story = good()
+    message = story.send(7, offset=1)
+    story.call(8, "expand", 2, 2, process=6)
+    story.assign(10.5, "m1", [B])
+    story.receive(12, "m1", B, [9, message])
+    assert names([story.judge()]) == {"wrong-colour"}

@@ -130,6 +130,27 @@ def test_from_its_first_commit_on_a_new_master_is_bound() -> None:
     assert names([offsets(story)]) == {"committed-offset-regression"}
 
 
+@pytest.mark.parametrize(("effects", "legal"), [([{"kind": "down", "node": "n1"}], True), ([], False)])
+def test_what_is_acknowledged_during_a_kill_was_in_the_lost_memory(effects: list[Any], legal: bool) -> None:
+    story = Story()
+    story.reign("n1", 0, 40, 1)
+    story.commit(1, 4)
+    what = {"fault": "kill", "id": 1, "impairs": {"n1": ["n1"]}, "seen": True, "effects": effects}
+    for at, type_, f in (
+        (20, "invoke", "inject"),
+        (20.2, "info", "inject"),
+        (26, "invoke", "heal"),
+        (26, "info", "heal"),
+    ):
+        story.put(at, NEMESIS, type_, f, what)
+    story.commit(20.1, 7)
+    story.committed(30, 4)
+    assert names([offsets(story)]) == (set() if legal else {"committed-offset-regression"})
+    story.commit(31, 8)
+    story.committed(32, 4)
+    assert names([offsets(story)]) == {"committed-offset-regression"}
+
+
 def test_slaves_may_know_nothing() -> None:
     story = Story()
     story.reign("n1", 0, 20, 1)
