@@ -65,6 +65,7 @@ class Session:
     """One member from its join on. `begun`: when the join was answered; `over`: when it certainly did nothing more.
 
     edges      around its coming and going: others hear of it in between.
+    refused    queue -> when it asked for the queue and was not given its lock (ns).
     positions  queue -> its queries of the committed offset that were answered, in order: it began at the first after
                each assignment.
     """
@@ -76,6 +77,7 @@ class Session:
     edges: tuple[int, ...] = ()
     spans: list[Span] = field(default_factory=list)
     rebalances: list[Rebalance] = field(default_factory=list)
+    refused: dict[str, list[int]] = field(default_factory=dict)
     positions: dict[str, list[Call]] = field(default_factory=dict)
 
     def rebalanced(self, start: int, end: int) -> int:
@@ -307,6 +309,8 @@ def _sessions(calls: Iterable[Call], cut: int) -> Iterator[Session]:
             continue
         elif f == "assign":
             _assigned(session, call.completion.value, call.start, end)
+            for key in set(call.invoke.value or ()) - set(call.completion.value):
+                session.refused.setdefault(key, []).append(end)
         elif f == "rebalance":
             value: Mapping[str, Any] = call.completion.value
             session.rebalances.append(Rebalance(call.start, end, frozenset(value["gray"]), frozenset(value["base"])))

@@ -52,7 +52,9 @@ def owned_by_two(found: Iterable[Double]) -> Iterator[Case]:
 
 
 def ownerless(facts: Facts) -> Iterator[Case]:
-    """Nobody held a queue while all members of its colour rebalanced again and again, and there was one."""
+    """Nobody held a queue while all members of its colour rebalanced again and again, and there was one. The scheme is
+    not to blame where one of them asked for the queue, and its broker did not give the lock.
+    """
     keys = sorted({key for session in facts.sessions for r in session.rebalances for key in (*r.gray, *r.base)})
     for key in keys:
         spans = [span for session in facts.sessions for span in session.spans if span.key == key]
@@ -70,6 +72,8 @@ def ownerless(facts: Facts) -> Iterator[Case]:
             mine = [(s, facts.colour(s.member, start, end)) for s in there]
             owed = [s for s, colour in mine if colour is None or colour[0] in colours]
             sure = any(colour is not None for _, colour in mine if colour is not None and colour[0] in colours)
+            if any(start <= at <= end for s in owed for at in s.refused.get(key, ())):
+                continue
             if sure and all(s.rebalanced(start, end) >= ENOUGH for s in owed):
                 names = ", ".join(sorted(s.member for s in owed))
                 yield Case(key, start, end, (), f"{key}: from {clock(start)} to {clock(end)}, with {names} there")

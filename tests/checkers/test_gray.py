@@ -303,6 +303,17 @@ def test_no_owner(rebalances: Sequence[float], members: Sequence[str], expected:
     assert names([story.judge()]) == expected
 
 
+@pytest.mark.parametrize(("asked", "expected"), [(G, set()), (B, {"ownerless"})])
+def test_a_lock_that_was_not_given_is_not_the_fault_of_the_scheme(asked: str, expected: set[str]) -> None:
+    """Its broker does not answer, say."""
+    story = good()
+    story.assign(10, "m0", [])
+    story.rebalances(11, 13, 15)
+    story.of("m0", 13.1, "assign", [asked], [])
+    story.assign(17, "m0", [G])
+    assert names([story.judge()]) == expected
+
+
 def test_gray_queues_need_no_owner_without_a_gray_member() -> None:
     story = good()
     story.flag(9, "m0", False)
