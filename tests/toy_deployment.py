@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from infra.machines.api import Cluster, Node, ProcessId
+from infra.machines.api import Cluster, InfraError, Node, ProcessId
 from infra.machines.node import spawn_argv
 from infra.machines.primitives.bits import FileKind
-from infra.systems.api import Deployment, Launch
+from infra.systems.api import Deployment, Launch, Status
 from infra.systems.rocketmq.protocol.codes import RELEASES
 from infra.systems.rocketmq.store.layouts import BROKER_FILES
 from infra.systems.rocketmq.topologies.administration import RocketmqAdmin
@@ -96,6 +96,8 @@ class ToyTopology:
     """A name server on the first node, and a broker on each."""
 
     name = "toy"
+    refuses = False
+    """Whether nobody forgets a member."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._servers = {
@@ -108,6 +110,15 @@ class ToyTopology:
 
     def servers(self, node: Node) -> Sequence[Any]:
         return self._servers[node.name]
+
+    def forget(self, node: Node, timeout_s: float) -> str:
+        if self.refuses:
+            raise InfraError(f"{node.name} lives")
+        return f"the controllers forgot {node.name}"
+
+    async def observe(self, node: Node, timeout_s: float) -> Status:
+        running = any(server.group and server.process() for server in self._servers[node.name])
+        return Status("follower" if running else "silent", extra={"broker_id": 2} if running else {})
 
     def keeps_address(self, node: str) -> str | None:
         return "its namesrv is known by it" if len(self._servers[node]) > 1 else None

@@ -225,6 +225,11 @@ class Topology(Protocol):
     def record(self) -> DeploymentRecord:
         """Who is where now, for the run's folder."""
 
+    def forget(self, node: Node, timeout_s: float) -> str:
+        """Have those who keep the list of a group's members forget the server of this node, which has stopped: in
+        words, what they forgot. Raises InfraError where nobody keeps a list, or it is refused until the time is over.
+        """
+
     def keeps_address(self, node: str) -> str | None:
         """Why a node cannot come back with another address: who knows it by this one; None: it can."""
 

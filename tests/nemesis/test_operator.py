@@ -44,6 +44,7 @@ OURS = [
     "rolling-upgrade",
     "config-change",
     "wipe-node",
+    "remove-replica",
     "replace-node",
     "namesrv-loss",
     "controller-loss",

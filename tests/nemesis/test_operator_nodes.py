@@ -24,6 +24,7 @@ from infra.machines.primitives.process import stop_process
 from infra.options import parse
 from infra.systems.api import Deployment, Server
 from nemesis.bits import FlipBits
+from nemesis.membership import RemoveReplica
 from nemesis.operator import ConfigChange, NamesrvLoss, WipeNode
 from nemesis.rolling import Rolling, RollingRestart, RollingUpgrade
 from results.op import NEMESIS, Op
@@ -109,6 +110,27 @@ def test_a_wiped_node_comes_back_without_its_data(deployment: Deployment) -> Non
     assert injection.healed(deployment).seen
     assert broker.process() not in (None, before)
     assert broker.node.run(["test", "-d", broker.data_dirs[0]], check=False).code == 0, "the folder itself stays"
+
+
+@pytest.mark.parametrize("refuses", [False, True])
+def test_a_member_leaves_and_a_new_one_joins(deployment: Deployment, refuses: bool) -> None:
+    broker = deployment.server("n2", "broker")
+    filled(broker)
+    deployment.topology.refuses = refuses  # type: ignore[attr-defined]
+    injection = only(made(RemoveReplica), Target(["n2"]))
+    before = broker.process()
+    lease = struck(injection, deployment)
+    evidence = injection.seen(deployment)
+    assert evidence.seen == (not refuses), evidence.what
+    said = "n2 lives" if refuses else "the controllers forgot n2"
+    assert evidence.what.endswith(f"is gone; {said}; its data are now 0 files of 0.0 MiB")
+    assert broker.process() is None
+    assert [effect.kind for effect in injection.effects] == ["down"]
+    lease.heal()
+    back = injection.healed(deployment)
+    assert back.seen
+    assert back.what.endswith("its id is 2, and was 2")
+    assert broker.process() not in (None, before)
 
 
 def test_nothing_to_wipe_is_not_seen(deployment: Deployment) -> None:

@@ -180,6 +180,11 @@ def kill_argv(process: ProcessId) -> list[str]:
     return _argv(_KILL, "kill", process)
 
 
+def end_argv(process: ProcessId, grace_s: int) -> list[str]:
+    """The argv of SIGTERM, and of SIGKILL after `grace_s`, for leases of several commands."""
+    return [*_argv(_END, "end", process), str(grace_s)]
+
+
 def kill_noted_argv(pidfile: str) -> list[str]:
     """The same for whatever process a pid file (`Node.spawn`) names when the command runs."""
     return ["sh", "-c", _KILL_NOTED, "kill-noted", pidfile]
@@ -189,7 +194,7 @@ def end_and_restart(node: Node, process: ProcessId, grace_s: int, restart_argv: 
     """SIGTERM now, SIGKILL after `grace_s` (at most 40: one command of a lease must end within a minute); then as
     `kill_and_restart`.
     """
-    return node.lease([[*_argv(_END, "end", process), str(grace_s)]], [list(restart_argv)], ttl_s=ttl_s)
+    return node.lease([end_argv(process, grace_s)], [list(restart_argv)], ttl_s=ttl_s)
 
 
 def kill_and_restart(node: Node, process: ProcessId, restart_argv: Sequence[str], ttl_s: float) -> Lease:

@@ -210,6 +210,10 @@ class DledgerTopology:
             traits=Traits(raft_log=True, durable=("currterm",)),
         )
 
+    def forget(self, node: Node, timeout_s: float) -> str:
+        """Raises InfraError: the configuration says who is a member."""
+        raise InfraError(f"{node.name}: {self.keeps_address(node.name)}")
+
     def keeps_address(self, node: str) -> str | None:
         return "the members of the group have one another's addresses in their configuration"
 

@@ -235,6 +235,9 @@ class RocketmqTopology(ABC):
         check_space(self._nodes, self._kinds_at)
         self._java_version = java_version(self._nodes[0])
 
+    def forget(self, node: Node, timeout_s: float) -> str:
+        raise InfraError(f"{node.name}: the configuration says who is a member of a group; nobody keeps a list")
+
     def keeps_address(self, node: str) -> str | None:
         """Brokers register with their address. All others are in the configuration of their peers."""
         if self.traits.raft_log:

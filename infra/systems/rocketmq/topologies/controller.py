@@ -5,11 +5,12 @@ The controllers use DLedger or JRaft. They are separate servers or run inside th
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Final, Literal
 
-from infra.machines.api import Node, SettingsError
+from infra.machines.api import InfraError, Node, SettingsError
 from infra.machines.primitives.bits import FileKind
 from infra.options import option
 from infra.systems.api import REPLICATION, ServerSettings
@@ -25,6 +26,7 @@ from infra.systems.rocketmq.topologies.layout import (
     NodeRoles,
     first_nodes,
 )
+from infra.systems.rocketmq.topologies.members import forget
 from infra.systems.settings import Default
 from results.deployment import Traits
 
@@ -142,6 +144,12 @@ class ControllerTopology(RocketmqTopology):
             "controllerDLegerPeers": ";".join(f"{voter.name}-{voter.address}:{CONTROLLER_PORT}" for voter in voters),
             "controllerDLegerSelfId": node.name,
         }
+
+    def forget(self, node: Node, timeout_s: float) -> str:
+        group = self._places[node.name].group
+        if group is None:
+            raise InfraError(f"{node.name}: no broker is there")
+        return asyncio.run(forget(self.controllers(), group, node.address, timeout_s))
 
     def controllers(self) -> Sequence[tuple[str, int]]:
         return [(node.address, self.controller_port) for node in self._nodes[:QUORUM_SIZE]]

@@ -1,0 +1,61 @@
+"""Who is a member of a broker group: the list that the controllers keep, and what an operator takes out of it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Final
+
+from infra.machines.api import InfraError
+from infra.systems.remoting.connection import RemotingError
+from infra.systems.rocketmq.protocol.admin import AdminError, Controller
+from infra.systems.rocketmq.topologies.layout import CLUSTER
+
+_ASK_S: Final = 2.0
+_AGAIN_S: Final = 0.5
+
+
+async def forget(controllers: Sequence[tuple[str, int]], group: str, address: str, timeout_s: float) -> str:
+    """Have the broker at an address forgotten (`mqadmin cleanBrokerMetadata`), and see that it is. As long as the
+    controllers take it for alive, they refuse. Raises InfraError for who is refused, or not known, until the time is
+    over.
+    """
+    asked: list[int] = []
+    problem = "no controller leads"
+    try:
+        async with asyncio.timeout(timeout_s):
+            while True:
+                try:
+                    ids = await _step(controllers, group, address)
+                    if asked and not ids:
+                        return f"the controllers forgot id {asked[0]} of group {group}"
+                    if ids is not None:
+                        asked = ids or asked
+                        problem = f"the controllers know it as id {ids[0]}" if ids else "the controllers do not know it"
+                except (RemotingError, AdminError) as why:
+                    problem = str(why)
+                await asyncio.sleep(_AGAIN_S)
+    except TimeoutError:
+        raise InfraError(f"{address}: group {group} does not forget it: {problem}") from None
+
+
+async def _step(controllers: Sequence[tuple[str, int]], group: str, address: str) -> list[int] | None:
+    """The ids of the address that the leader knew, and was asked to forget; None: nobody leads."""
+    for host, port in controllers:
+        try:
+            async with Controller(host, port, deadline_s=_ASK_S) as controller:
+                if not (await controller.metadata()).is_leader:
+                    continue
+                known = (await controller.sync_state([group])).get(group) or {}
+                replicas = [*(known.get("inSyncReplicas") or []), *(known.get("notInSyncReplicas") or [])]
+                ids = [
+                    int(r["brokerId"])
+                    for r in replicas
+                    if str(r.get("brokerAddress") or r.get("address")).partition(":")[0] == address
+                ]
+                if ids:
+                    await controller.clean_broker_data(CLUSTER, group, ids)
+                return ids
+        except RemotingError:
+            continue
+    return None
