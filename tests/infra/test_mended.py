@@ -10,6 +10,7 @@ import pytest
 
 from infra.systems.mends import apply
 from infra.systems.rocketmq.servers import artifacts
+from infra.systems.rocketmq.servers.jvm import COMMON
 
 SOURCES = Path(__file__).parent / "mended"
 
@@ -28,7 +29,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
     def run(name: str, args: Sequence[str], mends: Sequence[int]) -> list[str]:
         agent = [apply.option(str(apply.share(mends, [version]).source), version)] if mends else []
-        argv = ["java", "-XX:TieredStopAtLevel=1", *agent, "-cp", f"{classes}:{jars}/*", name, *args]
+        argv = ["java", "-XX:TieredStopAtLevel=1", *COMMON, *agent, "-cp", f"{classes}:{jars}/*", name, *args]
         done = subprocess.run(argv, check=False, capture_output=True, text=True, timeout=120)
         said = [line for line in done.stdout.splitlines() if " applied to " not in line]
         assert said, done.stderr
@@ -54,3 +55,34 @@ def test_an_election_leaves_one_member_and_a_cleaning_no_group_unless_mended(run
         "3 is told [3] 5, the controllers have [3] 5",
         "next id 6",
     ]
+
+
+@pytest.mark.parametrize(("mends", "told"), [([], "SUCCESS"), ([38], "EIO")])
+def test_a_snapshot_that_cannot_be_synced_is_a_good_one_unless_mended(
+    mends: Sequence[int], told: str, run: Run, tmp_path: Path
+) -> None:
+    good, bad = tmp_path / "good", tmp_path / "bad"
+    assert run("Snapshot", [str(good), "syncable"], mends) == ["JRaft is told: SUCCESS", "loaded: true"]
+    assert run("Snapshot", [str(bad), "unsyncable"], mends) == [f"JRaft is told: {told}"]
+
+
+@pytest.mark.parametrize(
+    ("mends", "lines"),
+    [
+        ([], ["applied 300, snapshots 2", "again Fail to recover state machine"]),
+        ([39], ["applied 300, snapshots 0", "again 300"]),
+    ],
+)
+def test_a_controller_alone_loses_all_at_a_restart_unless_it_takes_no_snapshots(
+    mends: Sequence[int], lines: Sequence[str], run: Run, tmp_path: Path
+) -> None:
+    assert run("Ledger", [str(tmp_path), "restart"], mends) == lines
+
+
+@pytest.mark.parametrize(("mends", "applied"), [([], (10, 30, 60, 70)), ([40], (10, 20, 30, 35))])
+def test_a_log_that_grows_is_applied_from_its_first_entry_each_time_unless_mended(
+    mends: Sequence[int], applied: Sequence[int], run: Run, tmp_path: Path
+) -> None:
+    said = run("Ledger", [str(tmp_path), "catch-up"], mends)
+    entries = (10, 20, 30, 36)
+    assert said == [f"entries {n}, applied {count}" for n, count in zip(entries, applied, strict=True)]
