@@ -22,25 +22,23 @@ FAULT = "frame-fault target=master link=clients code=310 frame=request which=1 a
 KINDS = {"without": "none", "with": FAULT}
 
 
-def run(nemesis: str, seed: int, kept: str | None, options: list[str], seconds: int, rate: int) -> dict[str, Any]:
-    """One run: `ok_per_s`, `verdict`, `names` of its anomalies, `cluster` (to run on it again)."""
-    with tempfile.TemporaryDirectory() as folder:
-        said = Path(folder) / "run.json"
-        argv = ["harness", "run", "--workload", "log", "--topology", "controller", "--nodes", "3"]
-        argv += ["--nemesis", nemesis, "--seed", str(seed), "--rate", str(rate), "--time-limit", f"{seconds}s"]
-        argv += ["--json", str(said), "--store", folder, *options]
-        argv += ["--reuse", kept] if kept else ["--keep"]
-        done = subprocess.run(argv, capture_output=True, text=True, check=False)
-        if not said.is_file():
-            sys.exit(f"{shlex.join(argv)}: {done.stderr or done.stdout}")
-        told = json.loads(said.read_text())
-        judged = json.loads((Path(told["folder"]) / "verdict.json").read_text())
+def run(nemesis: str, seed: int, kept: str | None, options: list[str], store: str) -> dict[str, Any]:
+    """One run: `ok` operations, `verdict`, `names` of its anomalies, `cluster` (to run on it again)."""
+    said = Path(store) / "run.json"
+    said.unlink(missing_ok=True)
+    argv = ["harness", "run", "--workload", "log", "--topology", "controller", "--nodes", "3", "--nemesis", nemesis]
+    argv += ["--seed", str(seed), "--json", str(said), "--store", store, *options]
+    argv += ["--reuse", kept] if kept else ["--keep"]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    if not said.is_file():
+        sys.exit(f"{shlex.join(argv)}: {done.stderr or done.stdout}")
+    told = json.loads(said.read_text())
+    judged = json.loads((Path(told["folder"]) / "verdict.json").read_text())
     stats = next(result["stats"] for result in judged["results"] if result["checker"] == "stats")
-    names = sorted({anomaly["name"] for result in judged["results"] for anomaly in result.get("anomalies", [])})
     return {
-        "ok_per_s": sum(each["ok"] for each in stats["by_f"].values()) / seconds,
+        "ok": sum(each["ok"] for each in stats["by_f"].values()),
         "verdict": told["verdict"],
-        "names": names,
+        "names": sorted({anomaly["name"] for result in judged["results"] for anomaly in result.get("anomalies", [])}),
         "cluster": told["run_id"],
     }
 
@@ -53,18 +51,21 @@ def run(nemesis: str, seed: int, kept: str | None, options: list[str], seconds: 
 def main(seeds: int, seconds: int, rate: int, option: str) -> None:
     """The ratio of the sums is the figure."""
     kept: dict[str, str | None] = dict.fromkeys(KINDS)
-    sums = dict.fromkeys(KINDS, 0.0)
+    sums = dict.fromkeys(KINDS, 0)
     differ = 0
-    for seed in range(1, seeds + 1):
-        found = {}
-        order = list(KINDS) if seed % 2 else list(reversed(KINDS))
-        for kind in order:
-            found[kind] = one = run(KINDS[kind], seed, kept[kind], shlex.split(option), seconds, rate)
-            kept[kind] = one["cluster"]
-            sums[kind] += one["ok_per_s"]
-        same = found["with"]["verdict"] == found["without"]["verdict"]
-        differ += not same
-        print(f"seed {seed:2}", *(f"{k} {v['ok_per_s']:7.0f}/s {v['verdict']} {v['names']}" for k, v in found.items()))
+    options = ["--rate", str(rate), "--time-limit", f"{seconds}s", *shlex.split(option)]
+    with tempfile.TemporaryDirectory() as store:
+        for seed in range(1, seeds + 1):
+            found = {}
+            for kind in list(KINDS) if seed % 2 else list(reversed(KINDS)):
+                found[kind] = one = run(KINDS[kind], seed, kept[kind], options, store)
+                kept[kind] = one["cluster"]
+                sums[kind] += one["ok"]
+            differ += len({one["verdict"] for one in found.values()}) > 1
+            words = (
+                f"{kind} {one['ok'] / seconds:7.0f}/s {one['verdict']} {one['names']}" for kind, one in found.items()
+            )
+            print(f"seed {seed:2}  ", "   ".join(words), flush=True)
     print(f"with / without: {sums['with'] / sums['without']:.3f}; verdicts differ in {differ} of {seeds}")
 
 
