@@ -86,3 +86,10 @@ def test_a_log_that_grows_is_applied_from_its_first_entry_each_time_unless_mende
     said = run("Ledger", [str(tmp_path), "catch-up"], mends)
     entries = (10, 20, 30, 36)
     assert said == [f"entries {n}, applied {count}" for n, count in zip(entries, applied, strict=True)]
+
+
+@pytest.mark.parametrize(("mends", "late"), [([], "[c1]"), ([45], "no group")])
+def test_a_heartbeat_behind_the_end_of_its_connection_makes_a_member_unless_mended(
+    mends: Sequence[int], late: str, run: Run
+) -> None:
+    assert run("Members", [], mends) == [f"[c1], no group, {late}"] * 2
