@@ -18,7 +18,7 @@ out, and its reason is told.
     plan = ["plans/downgrade.toml"]
     version = ["5.3.3", "5.4.0"]
 
-With a plan (its path is relative to the matrix), a list that is left out is what the plan says.
+With a plan (its path is relative to the matrix), a list that is left out is what the plan says. So is `time_limit`.
 """
 
 from __future__ import annotations
@@ -45,6 +45,8 @@ from infra.systems.api import TOPOLOGIES
 from results.reading import read_toml
 
 DEFAULT: Final = Path(__file__).with_name("matrix.toml")
+
+_MINUTE: Final = "60s"
 """Everything."""
 
 
@@ -122,12 +124,16 @@ class Cell:
 @dataclass(frozen=True)
 class Matrix:
     """cells  what can be run. impossible: reason -> how many combinations it takes out.
-    time_limit  of a run, as `harness run` takes it.
+    time_limit  of a run, as `harness run` takes it; empty: what its plan says, or a minute.
     """
 
     cells: Sequence[Cell]
-    time_limit: str = "60s"
+    time_limit: str = ""
     impossible: dict[str, int] = field(default_factory=dict)
+
+    def limit(self, cell: Cell) -> Sequence[str]:
+        """The option of `harness run`."""
+        return [] if cell.plan and not self.time_limit else ["--time-limit", self.time_limit or _MINUTE]
 
     def part(self, number: int, of: int) -> Matrix:
         """The cells of one of `of` parts, from 1. Cells of one shape are in one part, and stay there every night."""
@@ -143,7 +149,7 @@ def read_matrix(path: Path = DEFAULT) -> Matrix:
         raise PlanError(f"{path}: the matrix cannot be read: {problem.strerror}") from None
     except ValueError as problem:
         raise PlanError(f"{path}: {problem}") from None
-    time_limit = f"{table.seconds('time_limit', 60.0):g}s"
+    time_limit = f"{table.seconds('time_limit', 60.0):g}s" if table.has("time_limit") else ""
     found: dict[str, Cell] = {}
     known: dict[Cell, str | None] = {}
     impossible: dict[str, int] = {}

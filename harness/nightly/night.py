@@ -84,7 +84,7 @@ def run_night(
                 if over():
                     break
                 began = time.monotonic()
-                run = _run(cell, cluster, store, ["--time-limit", matrix.time_limit, *extra])
+                run = _run(cell, cluster, store, [*matrix.limit(cell), *extra])
                 entry = _entry(cell, run, findings, time.monotonic() - began)
                 if run.stopped is not None:
                     raise run.stopped

@@ -149,6 +149,8 @@ def test_cells_with_a_plan(tmp_path: Path) -> None:
     assert "--nemesis" not in one.args()
     assert one.shape != two.shape, "their servers are arranged otherwise"
     more = matrix(tmp_path, text + 'version = ["5.3.3", "5.5.0"]\nnemesis = ["none"]\n')
+    assert [list(more.limit(c)) for c in (one, replace(one, plan=""))] == [[], ["--time-limit", "60s"]]
+    assert list(matrix(tmp_path, f'time_limit = "9s"\n{text}').limit(one)) == ["--time-limit", "9s"]
     assert {(c.version, c.nemesis, Path(c.plan).stem) for c in more.cells} == {
         (version, "none", plan) for version in ("5.3.3", "5.5.0") for plan in ("one", "two")
     }
