@@ -171,7 +171,7 @@ def test_the_suites_can_be_run(suite: Path, capsys: pytest.CaptureFixture[str]) 
     found = read_matrix(suite)
     assert not found.impossible
     for cell in found.cells:
-        argv = ["run", *cell.args(), "--cluster", "local", "--dry-run", "--keep"]
+        argv = ["run", *cell.args(), "--cluster", "local", "--dry-run", *(["--keep"] if night.shares(cell) else [])]
         code = guarded(lambda argv=argv: cli.main(argv, standalone_mode=False))  # type: ignore[misc]
         assert code == 0, (cell.name, capsys.readouterr().err)
 
