@@ -59,6 +59,10 @@ class Lease:
         return str((done.extra if done is not None else {}).get("node") or self.call.invoke.extra.get("node"))
 
 
+Forgotten = tuple[int, Lease]
+"""What the brokers must have forgotten: when it happened (ns), and the delivery that shows it."""
+
+
 @dataclass
 class _Held:
     """The life of one message in one group. `acked`: the first acknowledgement that was accepted. `handles`: of all
@@ -104,7 +108,7 @@ class Leases:
         }
         twice, after, gone = [], [], []
         for (group, identity), life in held.items():
-            twice += [(group, identity, a, b) for a, b in _overlaps(life)]
+            twice += [(group, identity, a, b, [(a.call.start, b), *_due(life, a, b)]) for a, b in _overlaps(life)]
             after += [(group, identity, ack, lease, _needed(life, ack, lease)) for ack, lease in _after_ack(life)]
             last = life.leases[-1]
             if life.acked is None and not life.perhaps and last_pop.get(group, 0) > last.over + self.limit:
@@ -116,21 +120,23 @@ class Leases:
         ]
         return settled(self.name, run, found, stats, f"{len(held):,} messages popped, {leases:,} leases")
 
-    def _leased_twice(self, scene: RunTimeline, cases: Sequence[tuple[str, int, Lease, Lease]]) -> Iterator[Anomaly]:
+    def _leased_twice(
+        self, scene: RunTimeline, cases: Sequence[tuple[str, int, Lease, Lease, Sequence[Forgotten]]]
+    ) -> Iterator[Anomaly]:
         for legal in (False, True):
-            some = [c for c in cases if self._forgotten(scene, c[2].call.start, c[3]) == legal]
+            some = [c for c in cases if legal == any(self._forgotten(scene, since, later) for since, later in c[4])]
             if some:
-                group, identity, a, b = some[0]
+                group, identity, a, b, _ = some[0]
                 longer = (a.sure - (a.call.end or 0)) / SECOND
                 reason = (
                     f"{len(some):,} messages were leased twice at once in group {group}: message {identity} (offset "
                     f"{a.offset} of {a.queue}) by {a.node} at {clock(a.call.end or 0)}, for at least "
                     f"{longer:.1f} s more, and again by {b.node} at {clock(b.call.end or 0)}"
                 )
-                yield _anomaly("leased-twice", reason, scene, [(a, b) for _, _, a, b in some], legal)
+                yield _anomaly("leased-twice", reason, scene, [(a, b) for _, _, a, b, _ in some], legal)
 
     def _acked_redelivered(
-        self, scene: RunTimeline, cases: Sequence[tuple[str, int, Call, Lease, Sequence[tuple[int, Lease]]]]
+        self, scene: RunTimeline, cases: Sequence[tuple[str, int, Call, Lease, Sequence[Forgotten]]]
     ) -> Iterator[Anomaly]:
         for legal in (False, True):
             some = [c for c in cases if legal == any(self._forgotten(scene, since, later) for since, later in c[4])]
@@ -209,27 +215,36 @@ def _after_ack(life: _Held) -> Iterator[tuple[Call, Lease]]:
             yield ack, lease
 
 
-def _needed(life: _Held, ack: Call, again: Lease) -> list[tuple[int, Lease]]:
-    """What the brokers must have forgotten, one of these, for `again` to be permitted: (when it happened in ns, the
-    delivery that shows it).
+def _needed(life: _Held, ack: Call, again: Lease) -> list[Forgotten]:
+    """For `again` to be permitted after an acknowledgement, the brokers must have forgotten one of these.
 
     * The acknowledgement itself.
     * A message that came back is at two places: its own, and one of the group's retry topic. Where another place is
       delivered again than the one that was acknowledged: the deliveries of that place before.
-    * That the message was leased: it was delivered once more, that delivery was acknowledged, and the check point of
-      the first one was due when `again` came.
+    * An earlier lease: then the acknowledged delivery was a second one, and the first one is due.
     """
     found = [(ack.end or 0, again)]
     before = [lease for lease in life.leases if lease.call.start < again.call.start]
     place = again.queue, again.offset
     if place != (ack.invoke.extra.get("queue"), ack.invoke.extra.get("offset")):
         found += [(at.call.end or 0, again) for at in before if (at.queue, at.offset) == place]
-    for twin in before:
-        if twin.handle == life.delivery(ack):
-            due = [lease for lease in before if lease.handle not in life.handles]
-            due = [lease for lease in due if lease.call.start < twin.call.start < lease.over]
-            found += [(lease.call.end or 0, twin) for lease in due if lease.sure <= (again.call.end or 0)]
+    for second in before:
+        if second.handle == life.delivery(ack):
+            found += _due(life, second, again)
     return found
+
+
+def _due(life: _Held, second: Lease, again: Lease) -> list[Forgotten]:
+    """Leases that nobody acknowledged, that were running when the message was delivered a `second` time, and over when
+    `again` came.
+    """
+    return [
+        (lease.call.end or 0, second)
+        for lease in life.leases
+        if lease.handle not in life.handles
+        and lease.call.start < second.call.start < lease.over
+        and lease.sure <= (again.call.end or 0)
+    ]
 
 
 def _never_returned(

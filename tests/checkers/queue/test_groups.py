@@ -347,6 +347,18 @@ def test_each_delivery_has_a_check_point(strike: float, again: float, acked: lis
     assert bool(found.legal) == permitted
 
 
+@pytest.mark.parametrize(("strike", "permitted"), [(4, True), (200, False)])
+def test_a_check_point_that_is_due_while_a_second_lease_runs(strike: float, permitted: bool) -> None:
+    """Leased at 5 s for 100 s, at 60 s once more, and at 108 s because the first lease is over."""
+    story = Story()
+    for at, queue, handle in ((5, Q, "h1"), (60, Q, "h2"), (108, "%RETRY%g_t:b:0", "h3")):
+        story.call(at, "pop", None, [[queue, 5, 1, handle, int(queue != Q), 0]], node="n1", invisible_ms=100_000)
+    story.strike(strike, "n1", strike + 1)
+    found = [a for a in Leases(limit_s=300).check(story.record).anomalies if a.name == "leased-twice"]
+    assert all(a.legal for a in found) == permitted
+    assert sum(a.details["count"] for a in found) == 2
+
+
 def test_an_acknowledgement_after_its_lease_promises_nothing() -> None:
     assert popped((1, 1), (30, 1), acks=(12,)).verdict == Verdict.VALID
 
