@@ -36,7 +36,7 @@ _MARK = 36
 _LONGEST = 64 << 20
 _FULL = 1 << 20
 """Bytes that wait for one end before the other is no longer read."""
-_READ = 1 << 18
+_READ = 1 << 16
 _REMEMBERED = 10_000
 """Requests without an answer, of a connection."""
 
@@ -103,7 +103,7 @@ class Rule:
 class End:
     """One socket of a connection: the one that opened it, or the server.
 
-    asked  numbers of its requests -> code.
+    asked  numbers of its requests -> code. heard: the events that epoll reports of it.
     """
 
     def __init__(self, sock: socket.socket, port: int, towards: str) -> None:
@@ -116,6 +116,7 @@ class End:
         self.received = bytearray()
         self.waiting = bytearray()
         self.asked: dict[int, int] = {}
+        self.heard = 0
 
 
 class Proxy:
@@ -190,7 +191,9 @@ class Proxy:
             mask = select.EPOLLOUT if one.connecting or one.waiting else 0
             if not one.ended and not one.other.connecting and not one.connecting and len(one.other.waiting) < _FULL:
                 mask |= select.EPOLLIN
-            self.poll.modify(one.sock, mask)
+            if mask != one.heard:
+                one.heard = mask
+                self.poll.modify(one.sock, mask)
 
     def _turn(self, end: End, events: int) -> None:
         try:
@@ -231,7 +234,7 @@ class Proxy:
                 continue
             if len(end.received) < 4 + length:
                 return
-            frame = bytes(end.received[: 4 + length])
+            frame = bytes(memoryview(end.received)[: 4 + length])
             try:
                 code, flag, number = read_header(frame)
             except NoFrame:
@@ -291,17 +294,20 @@ class Proxy:
     def _pass(self, end: End, frame: bytes) -> None:
         if not end.open:
             return
-        first = not end.waiting
-        end.waiting += frame
-        if first and not end.connecting:
+        sent = 0
+        if not end.waiting and not end.connecting:
             try:
-                self._send(end)
+                sent = end.sock.send(frame)
+                if sent == len(frame) and end.other.ended:
+                    end.sock.shutdown(socket.SHUT_WR)
             except BlockingIOError:
                 pass
             except OSError:
                 self._close(end)
                 return
-        self._listen(end)
+        if sent < len(frame):
+            end.waiting += frame[sent:]
+            self._listen(end)
 
     def _send(self, end: End) -> None:
         sent = end.sock.send(end.waiting)
