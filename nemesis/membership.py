@@ -41,19 +41,16 @@ class Removal(Kill):
 
     action: ClassVar[str] = "SIGTERM, forgotten by the controllers, data removed; a new member at the end"
     join_s: float = 20.0
-    """How long a new member may take to have its id, for the evidence. (Whether it then serves is judged.)"""
+    """How long a new member may take to follow, for the evidence. (Whether it then serves is judged.)"""
 
     def __init__(self, node: str, kind: str, forget_s: float) -> None:
         super().__init__(node, [kind])
         self.kind, self.forget_s = kind, forget_s
-        self.id: Any = None
-        """The member's id before."""
         self.forgotten = ""
         """Who forgot it, in words; empty: nobody."""
         self._refused = ""
 
     def inject(self, deployment: Deployment, ttl_s: float) -> Lease | None:
-        self.id = self._id(deployment)
         lease = super().inject(deployment, ttl_s)
         if lease is None:
             return None
@@ -81,22 +78,21 @@ class Removal(Kill):
         return Evidence(gone.seen and bool(self.forgotten) and left.files == 0, what)
 
     def healed(self, deployment: Deployment) -> Evidence:
-        """Another process runs. Its id is told, as far as it has one by then."""
+        """Another process runs. What it is in its group is told, as far as it is something by then."""
         back = super().healed(deployment)
-        now = None
+        now = ""
 
         def joined() -> bool:
             nonlocal now
-            now = self._id(deployment)
-            return now is not None
+            status = asyncio.run(deployment.topology.observe(deployment.node(self.node), _ASK_S))
+            # A master calls itself 0, whatever its id.
+            now = {"leader": "it is the master", "follower": f"its id is {status.extra.get('broker_id')}"}.get(
+                status.role, ""
+            )
+            return bool(now)
 
         known = back.seen and eventually(joined, self.join_s)
-        ids = f"its id is {now}, and was {self.id}" if known else f"no id within {self.join_s:g} s"
-        return Evidence(back.seen, f"{back.what}; {ids}")
-
-    def _id(self, deployment: Deployment) -> Any:
-        status = asyncio.run(deployment.topology.observe(deployment.node(self.node), _ASK_S))
-        return status.extra.get("broker_id") if status.role in ("leader", "follower") else None
+        return Evidence(back.seen, f"{back.what}; {now if known else f'no member within {self.join_s:g} s'}")
 
 
 class RemoveReplica(Fault):

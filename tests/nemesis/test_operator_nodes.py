@@ -129,7 +129,7 @@ def test_a_member_leaves_and_a_new_one_joins(deployment: Deployment, refuses: bo
     lease.heal()
     back = injection.healed(deployment)
     assert back.seen
-    assert back.what.endswith("its id is 2, and was 2")
+    assert back.what.endswith("; its id is 2")
     assert broker.process() not in (None, before)
 
 
