@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
 from random import Random
-from typing import Any, ClassVar, Final
+from typing import ClassVar, Final
 
 from harness.api import Evidence, Fault, Injection, Target
 from harness.cluster_view import ClusterView
