@@ -68,24 +68,28 @@ class Tally:
 
 
 Tallies = dict[str, dict[str, Tally]]
-"""Id of a promise -> column -> tally."""
+"""Id of a promise -> kind of runs -> tally."""
 
 
 @dataclass(frozen=True)
 class Document:
-    """What a document promises. `topology` is not in the names of columns; `faults` have shorter names there."""
+    """What a document promises. `topology` is not in the names of kinds of runs; `faults` have shorter names there.
+    `options` of the workload are part of these names.
+    """
 
     promises: Sequence[Promise]
     topology: str = ""
     faults: Mapping[str, str] = field(default_factory=dict)
+    options: Sequence[str] = ()
 
-    def column(self, record: RunRecord) -> str:
-        """Version, topology, mends and faults of a run: what its column is called."""
+    def kind(self, record: RunRecord) -> str:
+        """Version, topology, options, mends and faults of a run: what runs of its kind are called."""
         server = record.plan.get("server", {})
         names = [str(n.get("fault")) for n in record.plan.get("nemesis", [])]
         names = names or sorted({str(s.get("fault")) for s in record.plan.get("strike", [])}) or ["quiet"]
         topology = str(server.get("topology", ""))
         words = [record.version or str(server.get("version", "")), "" if topology == self.topology else topology]
+        words += [_word(name, record.plan.get(name)) for name in self.options]
         words += [f"mended {mend}" for mend in server.get("mends", ())]
         return " ".join(word for word in (*words, *(self.faults.get(name, name) for name in names)) if word)
 
@@ -125,8 +129,9 @@ def read_promises(path: Path) -> Document:
         entry.reject_unknown()
     topology = table.get("topology", str, "")
     faults = {str(word): str(short) for word, short in table.get("faults", dict, {}).items()}
+    options = table.strings("options")
     table.reject_unknown()
-    return Document(found, topology, faults)
+    return Document(found, topology, faults, options)
 
 
 def broken(promise: Promise, record: RunRecord, judgement: Judgement) -> set[str] | None:
@@ -156,7 +161,7 @@ def count(document: Document, runs: Iterable[tuple[RunRecord, Judgement]], count
                 names = broken(promise, record, judgement)
                 if names is not None:
                     row = counted.tallies.setdefault(promise.id, {})
-                    row.setdefault(document.column(record), Tally()).add(names)
+                    row.setdefault(document.kind(record), Tally()).add(names)
     return added
 
 
@@ -173,14 +178,38 @@ def stored(stores: Iterable[Path]) -> Iterator[tuple[RunRecord, Judgement]]:
 
 
 def table(promises: Sequence[Promise], found: Tallies) -> Iterator[str]:
-    """Lines of Markdown."""
-    columns = sorted({name for row in found.values() for name in row})
-    yield "| promise | anomaly | " + " | ".join(columns) + " |"
-    yield "|---" * (len(columns) + 2) + "|"
+    """Lines of Markdown: a row for each promise, or for each kind of runs where there are more of these."""
+    kinds = sorted({name for row in found.values() for name in row})
+    if len(kinds) > len(promises):
+        yield from _by_kind(promises, kinds, found)
+        return
+    yield "| promise | anomaly | " + " | ".join(kinds) + " |"
+    yield "|---" * (len(kinds) + 2) + "|"
     for promise in promises:
-        cells = [_cell(found.get(promise.id, {}).get(name)) for name in columns]
-        names = ", ".join(f"[`{name}`](anomalies.md#{name})" for name in promise.anomalies)
-        yield f"| {promise.id} {promise.text} | {names} | " + " | ".join(cells) + " |"
+        cells = [_cell(found.get(promise.id, {}).get(name)) for name in kinds]
+        yield f"| {promise.id} {promise.text} | {_linked(promise)} | " + " | ".join(cells) + " |"
+
+
+def _by_kind(promises: Sequence[Promise], kinds: Sequence[str], found: Tallies) -> Iterator[str]:
+    for promise in promises:
+        yield f"* {promise.id} {promise.text}: {_linked(promise)}"
+    yield ""
+    yield "| runs | " + " | ".join(promise.id for promise in promises) + " |"
+    yield "|---" * (len(promises) + 1) + "|"
+    for kind in kinds:
+        cells = [_cell(found.get(promise.id, {}).get(kind)) for promise in promises]
+        yield f"| {kind} | " + " | ".join(cells) + " |"
+
+
+def _linked(promise: Promise) -> str:
+    return ", ".join(f"[`{name}`](anomalies.md#{name})" for name in promise.anomalies)
+
+
+def _word(option: str, value: object) -> str:
+    """An option of a workload as a word: its value, or its name where it is a switch."""
+    if isinstance(value, bool):
+        return option if value else f"no {option}"
+    return "" if value is None else str(value)
 
 
 def _cell(tally: Tally | None) -> str:

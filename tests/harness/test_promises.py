@@ -84,11 +84,26 @@ def test_runs_are_counted_by_version_topology_and_faults() -> None:
         "5.4.0 controller kill": (1, 2),
         "5.4.0 controller bridge": (1, 1),
     }
-    *_, row = table([APPEARS], counted.tallies)
-    assert row.endswith("| 1 of 1 | 1 of 2 | 1 of 1 |")
-    assert Document([APPEARS], topology="controller").column(run()) == "5.4.0 quiet"
+    assert [row for row in table([APPEARS], counted.tallies)][-3:] == [
+        "| 5.4.0 controller bridge | 1 of 1 |",
+        "| 5.4.0 controller kill | 1 of 2 |",
+        "| 5.4.0 controller quiet | 1 of 1 |",
+    ]
+    assert Document([APPEARS], topology="controller").kind(run()) == "5.4.0 quiet"
     mended = run(server={"topology": "controller", "mends": ["5", "24"]})
-    assert Document([APPEARS], topology="controller").column(mended) == "5.4.0 mended 5 mended 24 quiet"
+    assert Document([APPEARS], topology="controller").kind(mended) == "5.4.0 mended 5 mended 24 quiet"
+
+
+def test_options_of_the_workload_tell_runs_apart() -> None:
+    document = Document([APPEARS], topology="controller", options=["scheme", "auto"])
+    assert document.kind(run(scheme="cured", auto=False)) == "5.4.0 cured no auto quiet"
+    assert document.kind(run(auto=True)) == "5.4.0 auto quiet"
+
+
+def test_more_kinds_of_runs_than_promises_stand_in_rows() -> None:
+    lines = list(table([APPEARS], {"D1": {"quiet": Tally(1, 1), "kill": Tally(1, 2)}}))
+    assert lines[-4:] == ["| runs | D1 |", "|---|---|", "| kill | 1 of 2 |", "| quiet | 1 of 1 |"]
+    assert lines[0].startswith("* D1 an acknowledged message appears: [`delayed-lost`]")
 
 
 def test_runs_are_added_to_the_counts_and_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
