@@ -74,7 +74,7 @@ Tallies = dict[str, dict[str, Tally]]
 @dataclass(frozen=True)
 class Document:
     """What a document promises. `topology` is not in the names of kinds of runs; `faults` have shorter names there.
-    `options` of the workload are part of these names.
+    `options` of the workload, or of the topology, are part of these names.
     """
 
     promises: Sequence[Promise]
@@ -89,7 +89,7 @@ class Document:
         names = names or sorted({str(s.get("fault")) for s in record.plan.get("strike", [])}) or ["quiet"]
         topology = str(server.get("topology", ""))
         words = [record.version or str(server.get("version", "")), "" if topology == self.topology else topology]
-        words += [_word(name, record.plan.get(name)) for name in self.options]
+        words += [_word(name, record.plan.get(name, server.get(name))) for name in self.options]
         words += [f"mended {mend}" for mend in server.get("mends", ())]
         return " ".join(word for word in (*words, *(self.faults.get(name, name) for name in names)) if word)
 
@@ -206,7 +206,7 @@ def _linked(promise: Promise) -> str:
 
 
 def _word(option: str, value: object) -> str:
-    """An option of a workload as a word: its value, or its name where it is a switch."""
+    """An option as a word: its value, or its name where it is a switch."""
     if isinstance(value, bool):
         return option if value else f"no {option}"
     return "" if value is None else str(value)
