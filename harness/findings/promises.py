@@ -90,7 +90,7 @@ class Document:
         topology = str(server.get("topology", ""))
         words = [record.version or str(server.get("version", "")), "" if topology == self.topology else topology]
         words += [_word(name, record.plan.get(name, server.get(name))) for name in self.options]
-        words += [f"mended {mend}" for mend in server.get("mends", ())]
+        words += ["mended " + ",".join(map(str, server["mends"]))] if server.get("mends") else []
         return " ".join(word for word in (*words, *(self.faults.get(name, name) for name in names)) if word)
 
 

@@ -74,6 +74,8 @@ def rounds(count: int) -> list[str]:
     [
         (rounds(4), 0),
         (rounds(6), 1),
+        # Refused at once, while the follower is busy with one installation.
+        (rounds(1) * 40, 0),
         ([*rounds(3), push(10, "INSTALL_SNAPSHOT", "APPEND"), *rounds(4)], 0),
         ([*rounds(6), push(20, "INSTALL_SNAPSHOT", "APPEND"), *rounds(6)], 2),
     ],

@@ -91,7 +91,7 @@ def test_runs_are_counted_by_version_topology_and_faults() -> None:
     ]
     assert Document([APPEARS], topology="controller").kind(run()) == "5.4.0 quiet"
     mended = run(server={"topology": "controller", "mends": ["5", "24"]})
-    assert Document([APPEARS], topology="controller").kind(mended) == "5.4.0 mended 5 mended 24 quiet"
+    assert Document([APPEARS], topology="controller").kind(mended) == "5.4.0 mended 5,24 quiet"
 
 
 def test_options_of_the_workload_tell_runs_apart() -> None:
