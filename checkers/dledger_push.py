@@ -24,8 +24,8 @@ _STEP = re.compile(r"\[Push-(?P<peer>\w+)\]Change state from (?P<old>\w+) to (?P
 _ROUNDS = 5
 """Installations in a row, none followed by an append, that are called a loop. One takes 3 s when it times out."""
 _LOOP_S: Final = 12.0
-"""A loop lasts so long at least. While a follower is busy with one installation it refuses others at once: hundreds in a
-second (DLedger 0.4.0 with finding 1 mended).
+"""A loop lasts so long at least. While a follower is busy with one installation it refuses others at once, hundreds in
+a second (DLedger 0.4.0 with finding 1 mended).
 """
 
 
