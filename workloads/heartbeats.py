@@ -11,8 +11,11 @@ from infra.systems.remoting.frame import Frame
 from infra.systems.rocketmq.protocol.client import Broker
 
 _BEAT_S: Final = 1.0
-"""Between two heartbeats to a broker. One that was restarted has forgotten its clients until then. Also how long a
-broker may take to answer.
+"""Between two heartbeats to a broker. One that was restarted has forgotten its clients until then."""
+
+_ANSWER_S: Final = 3.0
+"""How long a broker may take to answer one, then the connection is closed; as in the Java client (`mqClientApiTimeout`).
+The first heartbeat of a group can take more than a second: the broker makes the retry topic and registers it.
 """
 
 Hear = Callable[[str, Frame], None]
@@ -76,7 +79,7 @@ class Heartbeats:
             if link is None or (link.host, link.port) != (host, port):
                 if link is not None:
                     await link.close()
-                link = Broker(host, port, deadline_s=_BEAT_S, on_request=lambda frame: self._hear(node, frame))
+                link = Broker(host, port, deadline_s=_ANSWER_S, on_request=lambda frame: self._hear(node, frame))
                 self._links[node] = link
             answer = await link.heartbeat(
                 self.client_id, producers=self._producers, consumers=self._consumers, topics=self._topics
