@@ -82,6 +82,15 @@ class DeploymentRecord:
     quorums: Sequence[Sequence[str]] = ()
     traits: Traits = field(default_factory=Traits)
 
+    @property
+    def serving(self) -> list[str]:
+        """The kinds of servers without which a node serves nobody: those with a group's data; controllers where there
+        is no group.
+        """
+        return sorted(
+            {s.kind for s in self.servers if s.group is not None} or {s.kind for s in self.having("controller")}
+        )
+
     def having(self, kind: str) -> list[ServerRecord]:
         """The servers of a kind, in the order of the nodes."""
         return [server for server in self.servers if server.is_a(kind)]

@@ -140,15 +140,15 @@ class Strike:
         )
 
 
-def impairs(effects: Sequence[Effect], data: Collection[str]) -> dict[str, list[str]]:
+def impairs(effects: Sequence[Effect], serving: Collection[str]) -> dict[str, list[str]]:
     """Node -> the peers it does not hear; a node that names itself serves nobody.
 
-    data  kinds of servers without which a node serves nobody.
+    serving  kinds of servers without which a node serves nobody.
     """
     found: dict[str, list[str]] = {}
     for effect in effects:
         if effect.kind == "cut-off":
             found.setdefault(effect.node, []).extend(effect.peers)
-        elif effect.kind == "down" and (not effect.servers or set(effect.servers) & set(data)):
+        elif effect.kind == "down" and (not effect.servers or set(effect.servers) & set(serving)):
             found.setdefault(effect.node, []).append(effect.node)
     return found

@@ -112,7 +112,7 @@ class Nemesis:
         who, asked when a fault strikes. `words`: `infra.systems.api.Topology.roles`, for people.
         """
         self._deployment, self._fault, self._view, self._limits, self._words = deployment, fault, view, limits, words
-        self._data = sorted({s.kind for s in deployment.record.servers if s.group is not None})
+        self._serving = deployment.record.serving
         self._active: dict[int, ActiveStrike] = {}
         self._past: list[tuple[list[Effect], float]] = []
         self._stragglers: list[tuple[Future[Any], str]] = []
@@ -235,7 +235,7 @@ class Nemesis:
             "nodes": {hold.place: hold.injection.detail for hold in holds},
             "evidence": {place: evidence.what for place, evidence in probed.items()},
             "effects": [effect.to_json() for effect in effects],
-            "impairs": impairs(effects, self._data),
+            "impairs": impairs(effects, self._serving),
             "seen": any(evidence.seen for evidence in probed.values()),
         }
         error = "; ".join(f"no effect seen on {place}: {probed[place].what}" for place in unseen)
@@ -256,7 +256,7 @@ class Nemesis:
             "nodes": {hold.place: hold.injection.detail for hold in active.holds},
             "evidence": evidence,
             "effects": [effect.to_json() for effect in effects],
-            "impairs": impairs(effects, self._data),
+            "impairs": impairs(effects, self._serving),
             "seen": False,
         }
         where = "; ".join(f"{place}: {problem}" for place, problem in failed.items())

@@ -14,7 +14,8 @@ from infra.machines.api import InfraError, ProcessId
 from infra.machines.primitives import page_cache
 from infra.machines.primitives import process as primitives
 from nemesis.process import ColdKill, HammerTime, Kill, ProcessInjection, Stop
-from results.strikes import impairs
+from results.deployment import DeploymentRecord, ServerRecord
+from results.strikes import Effect, impairs
 
 ALL: list[type[ProcessInjection]] = [Kill, ColdKill, Stop]
 CACHED = 40 << 20
@@ -249,3 +250,15 @@ def test_when_one_of_two_cannot_be_stopped_the_other_goes_on(monkeypatch: pytest
     with pytest.raises(InfraError, match="did not stop"):
         Stop("n1", ["namesrv", "broker"]).inject(box.deployment, 60)
     assert list(box.states.values()) == ["S", "S"]
+
+
+def test_controllers_are_what_serves_where_no_broker_runs() -> None:
+    killed = [Effect("down", "n1", ("namesrv", "controller"))]
+    controllers = [ServerRecord("n1", "namesrv"), ServerRecord("n1", "controller", ports={"controller": 9770})]
+    alone = DeploymentRecord("controller", {"n1": ""}, controllers)
+    assert impairs(killed, alone.serving) == {"n1": ["n1"]}
+    assert impairs([Effect("down", "n1", ("namesrv",))], alone.serving) == {}
+    inside = ServerRecord("n1", "namesrv", ports={"namesrv": 9876, "controller": 9770})
+    assert DeploymentRecord("controller", {"n1": ""}, [inside]).serving == ["namesrv"]
+    with_brokers = DeploymentRecord("controller", {"n1": ""}, [*controllers, ServerRecord("n1", "broker", group="a")])
+    assert impairs(killed, with_brokers.serving) == {}
