@@ -14,7 +14,7 @@ _BEAT_S: Final = 1.0
 """Between two heartbeats to a broker. One that was restarted has forgotten its clients until then."""
 
 _ANSWER_S: Final = 3.0
-"""How long a broker may take to answer one, then the connection is closed; as in the Java client (`mqClientApiTimeout`).
+"""How long a broker may take to answer one; then the connection is closed, as the Java client does.
 The first heartbeat of a group can take more than a second: the broker makes the retry topic and registers it.
 """
 
