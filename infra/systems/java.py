@@ -25,6 +25,11 @@ DATA: Final = "/var/lib/harness/data"
 LOG: Final = "/var/lib/harness/log"
 """Server log, GC logs, crash reports and settings: what `collect` takes."""
 
+LOOK_S: Final = 2.0
+"""While servers start: between two looks whether one still runs. A look is four processes on the node, which needs its
+processors for the servers; to ask a port that does not listen yet costs next to nothing.
+"""
+
 LIB: Final = "/opt/harness/lib"
 SERVER_LIB: Final = "/opt/harness/server"
 USER_LIB: Final = "/opt/harness/user-lib"

@@ -24,6 +24,7 @@ from infra.systems.java import (
     LIB,
     LOG,
     LOGGING,
+    LOOK_S,
     SERVER_LIB,
     TMP,
     JavaServer,
@@ -337,9 +338,12 @@ class DledgerTopology:
     def _await_answer(self, node: Node, deadline: float, timeout_s: float) -> None:
         """Until the node's server answers at all. Raises InfraError with the end of its log."""
         server = self._servers[node.name]
+        looked = time.monotonic()
         while asyncio.run(self.observe(node, _STATUS_TIMEOUT_S)).role == "silent":
-            if server.process() is None:
-                raise InfraError(f"{node.name}: the server ended at once; its log: {server.last_words()}")
+            if time.monotonic() > min(looked + LOOK_S, deadline):
+                if server.process() is None:
+                    raise InfraError(f"{node.name}: the server ended at once; its log: {server.last_words()}")
+                looked = time.monotonic()
             if time.monotonic() > deadline:
                 raise InfraError(
                     f"{node.name}: the server did not answer within {timeout_s:.0f} s; its log: {server.last_words()}"

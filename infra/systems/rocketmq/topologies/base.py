@@ -27,6 +27,7 @@ from infra.systems.java import (
     DATA,
     LIB,
     LOG,
+    LOOK_S,
     TMP,
     JavaServer,
     Program,
@@ -404,10 +405,13 @@ class RocketmqTopology(ABC):
         """Until every replica has joined its group, name servers know them all, and every master has stored a message.
         Raises InfraError that says what is missing, and with the end of the log of a server that has ended.
         """
-        deadline = time.monotonic() + timeout_s
+        looked = time.monotonic()
+        deadline = looked + timeout_s
         while (what := asyncio.run(missing(self._addresses(), _ASK_S))) is not None:
-            for server in self._all():
-                server.must_run()
+            if time.monotonic() > min(looked + LOOK_S, deadline):
+                for server in self._all():
+                    server.must_run()
+                looked = time.monotonic()
             if time.monotonic() > deadline:
                 raise InfraError(f"the cluster did not serve within {timeout_s:.0f} s: {what}")
             time.sleep(_POLL_S)
@@ -477,8 +481,11 @@ class RocketmqTopology(ABC):
 
     def _await_answer(self, server: JavaServer, deadline: float, timeout_s: float, given_up: Event) -> None:
         """Until the server answers at all, or another was given up. Raises InfraError with the end of its log."""
+        looked = time.monotonic()
         while not server.admin.answers(_ASK_S) and not given_up.is_set():
-            server.must_run()
+            if time.monotonic() > min(looked + LOOK_S, deadline):
+                server.must_run()
+                looked = time.monotonic()
             if time.monotonic() > deadline:
                 raise InfraError(
                     f"{server.node.name}: the {server.kind} did not answer within {timeout_s:.0f} s; its log: "
