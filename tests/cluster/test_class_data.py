@@ -1,4 +1,4 @@
-"""Archives of class data on real nodes: each JVM maps its own, under mends too, and says nothing of one that it refuses."""
+"""Archives of class data on real nodes: each JVM maps its own, with mends too, and is silent where it refuses one."""
 
 from __future__ import annotations
 
