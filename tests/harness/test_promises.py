@@ -84,7 +84,7 @@ def test_runs_are_counted_by_version_topology_and_faults() -> None:
         "5.4.0 controller kill": (1, 2),
         "5.4.0 controller bridge": (1, 1),
     }
-    assert [row for row in table([APPEARS], counted.tallies)][-3:] == [
+    assert list(table([APPEARS], counted.tallies))[-3:] == [
         "| 5.4.0 controller bridge | 1 of 1 |",
         "| 5.4.0 controller kill | 1 of 2 |",
         "| 5.4.0 controller quiet | 1 of 1 |",
