@@ -95,7 +95,7 @@ def shares(backend: Backend, options: Any, topology: Topology, say: Callable[[st
     for rehearsal in topology.rehearsals():
         try:
             folder = _ensure(rehearsal, image, backend, options, say)
-        except InfraError as problem:
+        except (InfraError, OSError) as problem:  # a full disk, say
             say(f"no archives of class data, servers of version {rehearsal.version} start without: {problem}")
             continue
         found.append(Share(folder, f"{ON_NODE}/{rehearsal.version}"))
