@@ -85,7 +85,7 @@ def use(path: str) -> list[str]:
 def shares(backend: Backend, options: Any, topology: Topology, say: Callable[[str], None]) -> list[Share]:
     """The archives for the servers of a topology on nodes of a backend; made where they are not in the cache.
 
-    `options`: the backend's. A minute for each version that is new, a quarter of a second otherwise. Where none
+    `options`: the backend's. Half a minute for each version that is new, a quarter of a second otherwise. Where none
     can be made, why is said in one line, and the servers start without.
     """
     image = backend.image(options) if isinstance(backend, Imaged) else None
@@ -115,7 +115,7 @@ def _ensure(rehearsal: Rehearsal, image: str, backend: Backend, options: Any, sa
         shutil.rmtree(folder, ignore_errors=True)
         say(
             f"archiving the class data of {rehearsal.topology} {rehearsal.version}: "
-            "about a minute, once; servers start faster then"
+            "half a minute, once; servers start faster then"
         )
         with fresh(folder) as making:
             _rehearse(topology, ClusterSpec(f"cds{time.time_ns():x}", 1, jars, options=options), backend, making)

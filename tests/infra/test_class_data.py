@@ -171,7 +171,7 @@ def test_a_rehearsal_makes_them_once_and_says_what_it_costs(said: list[str]) -> 
     machines = Machines()
     assert archives(machines, said) == archives(machines, said) == BOTH
     assert machines.provisioned == len(said) == 1
-    assert "about a minute, once" in said[0]
+    assert "half a minute, once" in said[0]
     options = {rule.kinds[0]: rule.launch.jvm_options for rule in Plays.settings.rules}
     assert options["store"][0] == "-XX:ArchiveClassesAtExit=/var/lib/harness/class-data/store.jsa"
 

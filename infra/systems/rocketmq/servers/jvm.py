@@ -32,13 +32,7 @@ HEAP: Final[Mapping[str, Mapping[str, str]]] = {
         "-Xmx192m": "280-330 MB resident; 128 MB carried 20,000 sends of 1 KB",
         "-XX:MaxDirectMemorySize=128m": "the timer wheel alone takes more than 64 MB: the broker dies of it at start",
     },
-    PROXY: {
-        "-Xms64m": "small at first",
-        "-Xmx192m": "167 MB resident",
-        "-Dio.grpc.netty.shaded.io.netty.handler.ssl.util.selfSignedKeyStrength=1024": (
-            "its gRPC port gets a key in any mode; one of 2048 bits takes seconds of processor time"
-        ),
-    },
+    PROXY: {"-Xms64m": "small at first", "-Xmx192m": "167 MB resident"},
 }
 
 RESIDENT_MB: Final[Mapping[str, int]] = {NAMESRV: 130, CONTROLLER: 200, BROKER: 340, PROXY: 200}
