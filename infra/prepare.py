@@ -1,8 +1,8 @@
 """`python -m infra.prepare`: slow set-up that is needed only once, so that a run starts fast.
 
-It starts an engine if none answers (root on Debian only), and prepares the node image, the jars, our server and the
-agent of the mends. It is idempotent: a second or two when nothing is missing. It reports what a machine does not
-support; this is no error as long as one backend works.
+It starts an engine if none answers (root on Debian only), and prepares the node image, the jars, our server, the agent
+of the mends, and the archives of class data. It is idempotent: a second or two when nothing is missing. It reports what
+a machine does not support; this is no error as long as one backend works.
 """
 
 from __future__ import annotations
@@ -13,11 +13,12 @@ import sys
 import time
 from importlib.metadata import entry_points
 
-from infra.machines.api import InfraError
-from infra.machines.backends.docker import ensure_image
+from infra.machines.api import Backend, InfraError
+from infra.machines.backends.docker import DockerBackend, ensure_image
 from infra.machines.backends.local import LocalBackend
 from infra.machines.engine import connect, engine_answers, start_engine
 from infra.machines.image import ensure_rootfs, ensure_tar
+from infra.systems import class_data
 from infra.systems.api import TOPOLOGIES, ServerSettings
 from infra.systems.mends.apply import build
 from results.errors import ExpectedError
@@ -30,8 +31,10 @@ def say(line: str) -> None:
 def prepare() -> None:
     """Raises InfraError when no backend can work here, or when the servers cannot be fetched or built."""
     began = time.monotonic()
+    topologies = []
     for point in sorted(entry_points(group=TOPOLOGIES), key=lambda point: point.name):
-        point.load()(ServerSettings()).shares()
+        topologies.append(point.load()(ServerSettings()))
+        topologies[-1].shares()
         say(f"{point.name}: jars and server are ready ({time.monotonic() - began:.1f} s)")
     build()
     say(f"mends: the agent is ready ({time.monotonic() - began:.1f} s)")
@@ -52,6 +55,10 @@ def prepare() -> None:
     say(f"local: {'available' if local.ok else 'not available: ' + local.reason} ({time.monotonic() - began:.1f} s)")
     if not engine.ok and not local.ok:
         raise InfraError(f"neither docker ({engine.reason}) nor local nodes ({local.reason}) is available here")
+    backend: Backend = LocalBackend() if local.ok else DockerBackend()  # one image, so the archives of one do for both
+    for topology in topologies:
+        class_data.shares(backend, backend.Options(), topology, say)
+    say(f"class data: archived ({time.monotonic() - began:.1f} s)")
 
 
 if __name__ == "__main__":

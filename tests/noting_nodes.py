@@ -14,7 +14,9 @@ ROOMY = "boot-1\n8388608\n16777216 12%\n"
 
 @dataclass
 class NotingNode:
-    """`dies_on` is the signal that ends its server; `space` is what it says of its memory and disk."""
+    """`dies_on` is the signal that ends its server; `space` is what it says of its memory and disk. `archives`: of
+    class data, their paths.
+    """
 
     name: str
     address: str = "127.0.0.1"
@@ -23,6 +25,7 @@ class NotingNode:
     server: ProcessId | None = None
     dies_on: str = "TERM"
     space: str = ROOMY
+    archives: Sequence[str] = ()
 
     def run(self, argv: Sequence[str], *, check: bool = True, **_: Any) -> Completed:
         self.ran.append(argv)
@@ -32,6 +35,8 @@ class NotingNode:
         out = b"first\n\nRegisterServer: the server did not start: port taken\n" if argv[0] == "tail" else b""
         if list(argv[3:4]) == ["space"]:
             out = self.space.encode()
+        if argv[0] == "find":
+            out = "".join(f"{path}\n" for path in self.archives).encode()
         return Completed(argv, 0, out, output, 0.0)
 
     def write(self, path: str, data: bytes, mode: int = 0o644) -> None:

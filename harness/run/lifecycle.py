@@ -35,6 +35,7 @@ from harness.run.session import Session
 from infra.machines.api import Backend, Cluster, ClusterSpec, InfraError
 from infra.machines.cpu_share import Priority
 from infra.machines.pressure import start_probes
+from infra.systems import class_data
 from infra.systems.api import Deployment, ServersRun, Topology
 from results.deployment import to_text
 from results.durable import write_text
@@ -150,13 +151,17 @@ class _Held:
 @contextlib.contextmanager
 def _cluster(prepared: Prepared, folder: RunDir, say: Callable[[str], None]) -> Iterator[_Held]:
     """Machines for the run. At the end they are kept, where that was requested and nothing is left on them, or go."""
-    plan = prepared.plan
+    plan, topology = prepared.plan, prepared.parts.topology
+    options = backend_options(plan, prepared.backend)
+    shares = list(topology.shares())
+    if not prepared.reuse:
+        shares += class_data.shares(prepared.backend, options, topology, say)
     spec = ClusterSpec(
         run_id=prepared.reuse or f"h{time.time_ns():x}",
         nodes=len(plan.nodes),
-        shares=prepared.parts.topology.shares(),
+        shares=shares,
         control_log=folder.control,
-        options=backend_options(plan, prepared.backend),
+        options=options,
     )
     held = _Held(prepared.backend.reuse(spec) if prepared.reuse else prepared.backend.provision(spec))
     try:

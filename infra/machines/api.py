@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Final, Protocol
+from typing import Any, ClassVar, Final, Protocol, runtime_checkable
 
 from results.errors import ExpectedError
 
@@ -239,3 +239,11 @@ class Backend(Protocol):
 
     def clean(self, run_id: str) -> None:
         """Remove what the run left, a kept cluster too. Idempotent. Raises InfraError while somebody uses it."""
+
+
+@runtime_checkable
+class Imaged(Protocol):
+    """A backend that makes its nodes from an image of ours: what is on them is known before they are there."""
+
+    def image(self, options: Any) -> str | None:
+        """Differs where the nodes' programs may. None: the image is another one, or not made yet."""

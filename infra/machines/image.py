@@ -60,6 +60,15 @@ def tar_path() -> Path:
     return cache_dir() / f"rootfs-{image_id()}.tar"
 
 
+def image_build() -> str | None:
+    """Which build of the image the cache has, or None. Packages of two builds may have other versions."""
+    try:
+        about = tar_path().stat()
+    except FileNotFoundError:
+        return None
+    return f"{image_id()}-{about.st_size:x}-{about.st_mtime_ns:x}"
+
+
 def ensure_tar(say: Say) -> Path:
     """The image as a tar; made if it is not in the cache. Several processes may ask at once: one makes it, all wait.
 

@@ -13,6 +13,7 @@ from typing import Final
 from infra.machines.api import InfraError, Node, NodeUnreachable, ProcessId, Share
 from infra.machines.node import spawn_argv
 from infra.machines.primitives.bits import FileKind
+from infra.systems import class_data
 from infra.systems.api import Admin, Launch, ServerSettings
 from infra.systems.maven import checksum_of
 from infra.systems.mends import apply
@@ -23,6 +24,11 @@ DATA: Final = "/var/lib/harness/data"
 
 LOG: Final = "/var/lib/harness/log"
 """Server log, GC logs, crash reports and settings: what `collect` takes."""
+
+LOOK_S: Final = 2.0
+"""While servers start: between two looks whether one still runs. A look is four processes on the node, which needs its
+processors for the servers; to ask a port that does not listen yet costs next to nothing.
+"""
 
 LIB: Final = "/opt/harness/lib"
 SERVER_LIB: Final = "/opt/harness/server"
@@ -77,13 +83,16 @@ _POLL_S: Final = 0.2
 class Program:
     """A Java program: its main class, its arguments, and the JVM options of ours.
 
-    class_path  folders of jars on the node, the first wins; a user's own are before them.
+    class_path  jars on the node, the first wins; a user's own are before them. One by one: `folder/*` stands for them
+                in the order of the folder, which differs between file systems.
+    archive     of the class data, on the node (`infra.systems.class_data`); None: it has none.
     """
 
     main: str
     args: Sequence[str]
     class_path: Sequence[str]
     options: Sequence[str]
+    archive: str | None = None
 
 
 class JavaServer:
@@ -141,15 +150,18 @@ class JavaServer:
         """Whoever runs it twice at once gets one server all the same: `flock -o` keeps the lock from the server."""
         launch = self.launch
         program = self._program(launch)
-        folders = [*([user_lib(launch.jars)] if launch.jars is not None else []), *program.class_path]
+        own = [] if launch.jars is None else [f"{user_lib(launch.jars)}/*"]
+        # It holds for a class path that begins with the jars it was made of.
+        archive = program.archive if not own else None
         argv = [
             *launch.wrapper,
             "java",
+            *(class_data.use(archive) if archive is not None else []),
             *program.options,
             *([apply.option(apply.ON_NODE, launch.version)] if self.mends else []),
             *launch.jvm_options,
             "-cp",
-            ":".join(f"{folder}/*" for folder in folders),
+            ":".join([*own, *program.class_path]),
             program.main,
             *program.args,
         ]

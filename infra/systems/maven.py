@@ -74,7 +74,7 @@ def fetch_jars(pom: Path, lock_file: Path, defined: Mapping[str, str] | None = N
                 return folder
             except InfraError as damage:
                 raise InfraError(f"{damage}; remove {folder} to fetch it again") from None
-        with _fresh(folder) as making:
+        with fresh(folder) as making:
             _run_maven(pom, making, defined or {})
             verify(making, lock)
             making.rename(folder)
@@ -97,7 +97,7 @@ def compile_jar(sources: Path, class_path: Path, name: str) -> Path:
     folder = cache_dir() / "java" / f"{name}-{digest.hexdigest()[:16]}"
     with exclusive("java"):
         if not folder.is_dir():
-            with _fresh(folder) as making:
+            with fresh(folder) as making:
                 _compile(files, class_path, making, name)
                 making.rename(folder)
     return folder
@@ -155,7 +155,7 @@ def _tool(name: str, package: str) -> str:
     return found
 
 
-class _fresh:
+class fresh:
     """A new folder beside `target`, to be renamed to it when it is whole; gone if that does not happen."""
 
     def __init__(self, target: Path) -> None:

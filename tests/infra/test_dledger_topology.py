@@ -11,8 +11,10 @@ from noting_nodes import NotingCluster, NotingNode, noting_nodes
 
 from infra.machines.api import InfraError, ProcessId
 from infra.systems.api import Launch, Server, ServerSettings
+from infra.systems.dledger import server as dledger
 from infra.systems.dledger.topology import DledgerTopology
 from infra.systems.java import user_lib
+from infra.systems.maven import read_lock
 
 
 def attached(topology: DledgerTopology, count: int = 3) -> list[NotingNode]:
@@ -93,7 +95,9 @@ def test_the_start_command(tmp_path: Path) -> None:
     assert "LD_PRELOAD=/lib/f.so" in argv[: argv.index("faketime")]
     java = argv[argv.index("faketime") :]
     assert java[:4] == ["faketime", "-f", "+1s", "java"]
-    assert java[java.index("-cp") + 1] == f"{user_lib(tmp_path)}/*:/opt/harness/server/*:/opt/harness/lib/*"
+    locked = [f"/opt/harness/lib/{jar}" for jar in sorted(read_lock(dledger.LOCK))]
+    ours = ["/opt/harness/server/register-server.jar", *locked]
+    assert java[java.index("-cp") + 1].split(":") == [f"{user_lib(tmp_path)}/*", *ours]
     assert java.index("-Xmx160m") < java.index("-Xmx300m") < java.index("-cp")
     assert "-javaagent:/x y.jar" in java
     server.start()

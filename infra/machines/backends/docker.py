@@ -43,7 +43,7 @@ from infra.machines.backends.owned import (
 from infra.machines.control_log import ControlLog
 from infra.machines.cpu_share import GROUP, cluster_group
 from infra.machines.engine import connect, engine_answers, note_use, was_used
-from infra.machines.image import Say, dockerfile, ensure_tar, image_id
+from infra.machines.image import Say, dockerfile, ensure_tar, image_build, image_id
 from infra.machines.janitor import Janitor
 from infra.machines.keys import ClusterKeys, new_cluster_keys
 from infra.machines.network import Subnet, seal_pool, subnets
@@ -97,6 +97,10 @@ class DockerBackend:
 
     def check(self, options: DockerOptions, nodes: int, destructive: bool) -> None:
         """The machines are ours: everything is permitted."""
+
+    def image(self, options: DockerOptions | None) -> str | None:
+        """See `infra.machines.api.Imaged`."""
+        return None if options is not None and options.base_image is not None else image_build()
 
     def probe(self) -> Capability:
         return engine_answers()

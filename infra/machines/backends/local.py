@@ -43,7 +43,7 @@ from infra.machines.backends.owned import (
 from infra.machines.claims import Claim, holder, remove_unheld
 from infra.machines.control_log import ControlLog
 from infra.machines.cpu_share import cluster_group
-from infra.machines.image import ensure_rootfs, image_id, tar_path
+from infra.machines.image import ensure_rootfs, image_build, image_id, tar_path
 from infra.machines.janitor import Janitor
 from infra.machines.keys import ClusterKeys, new_cluster_keys
 from infra.machines.network import Subnet, seal_pool, subnets
@@ -75,6 +75,10 @@ class LocalBackend:
 
     def check(self, options: NoOptions, nodes: int, destructive: bool) -> None:
         """The machines are ours: everything is permitted."""
+
+    def image(self, options: NoOptions) -> str | None:
+        """See `infra.machines.api.Imaged`."""
+        return image_build()
 
     def probe(self) -> Capability:
         if os.geteuid() != 0:

@@ -6,7 +6,7 @@ import asyncio
 import subprocess
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
@@ -14,6 +14,7 @@ from typing import ClassVar, Final
 
 from infra.machines.api import Cluster, InfraError, Node, SettingsError, Share
 from infra.options import NoOptions
+from infra.systems import class_data
 from infra.systems.api import REPLICATION, Launch, Server, ServerSettings, Status
 from infra.systems.dledger import server as dledger
 from infra.systems.dledger.client import GROUP, RegisterClient, ask_status
@@ -23,6 +24,7 @@ from infra.systems.java import (
     LIB,
     LOG,
     LOGGING,
+    LOOK_S,
     SERVER_LIB,
     TMP,
     JavaServer,
@@ -36,7 +38,7 @@ from infra.systems.java import (
     options,
     user_shares,
 )
-from infra.systems.maven import compile_jar, fetch_jars
+from infra.systems.maven import compile_jar, fetch_jars, read_lock
 from infra.systems.mends.apply import require_applied
 from infra.systems.remoting.connection import RemotingError
 from infra.systems.settings import Default, chosen, jar_folder, properties, values
@@ -52,6 +54,8 @@ _PORTS: Final = {SERVER: PORT, REPLICATION: PORT}
 _PREFIX: Final = "dledger"
 _SETTINGS_FILE: Final = f"{LOG}/server.properties"
 _EFFECTIVE_FILE: Final = f"{LOG}/effective.properties"
+
+_JAR: Final = "register-server"
 
 _AT_ONCE: Final = 2
 """JVMs started at one time: five at once starve one another on a small machine and are not ready sooner."""
@@ -147,6 +151,7 @@ class DledgerTopology:
         self._servers: dict[str, JavaServer] = {}
         self._nodes: list[Node] = []
         self._java_version = ""
+        self._archives: Collection[str] = ()
 
     @classmethod
     def known_versions(cls) -> Mapping[str, str]:
@@ -158,7 +163,7 @@ class DledgerTopology:
         Raises InfraError, also for settings that DLedger does not know.
         """
         jars = fetch_jars(dledger.POM, dledger.LOCK)
-        server = compile_jar(dledger.SOURCES, jars, "register-server")
+        server = compile_jar(dledger.SOURCES, jars, _JAR)
         shares = [Share(jars, LIB), Share(server, SERVER_LIB), *user_shares(self.settings)]
         if not self._checked:
             own = self.settings.launch.jars
@@ -168,6 +173,11 @@ class DledgerTopology:
             self._mends = mend_shares(self.settings, {dledger.VERSION: jars})
         return [*shares, *self._mends]
 
+    def rehearsals(self) -> Sequence[class_data.Rehearsal]:
+        """See `infra.systems.class_data.Rehearsed`."""
+        own = self.settings.launch.jars is not None
+        return [] if own else [class_data.Rehearsal(self.name, dledger.VERSION, ServerSettings())]
+
     def fits(self, nodes: Sequence[str]) -> None:
         """See `infra.systems.api.Topology`: any number does."""
 
@@ -175,6 +185,7 @@ class DledgerTopology:
         """Write every node's settings; nothing is started."""
         self._nodes = list(cluster.nodes)
         peers = ";".join(f"{node.name}-{node.address}:{PORT}" for node in self._nodes)
+        self._archives = class_data.archives_on(self._nodes[0])
         for node in self._nodes:
             own = {"group": GROUP, "selfId": node.name, "peers": peers, "storeBaseDir": DATA}
             node.run(["mkdir", "-p", DATA, LOG, TMP])
@@ -232,11 +243,13 @@ class DledgerTopology:
 
     def _server(self, node: Node) -> JavaServer:
         def program(launch: Launch) -> Program:
+            archive = class_data.archive(dledger.VERSION, SERVER)
             return Program(
                 dledger.MAIN_CLASS,
                 [_SETTINGS_FILE, _EFFECTIVE_FILE],
-                class_path=[SERVER_LIB, LIB],
+                class_path=[f"{SERVER_LIB}/{_JAR}.jar", *(f"{LIB}/{jar}" for jar in sorted(read_lock(dledger.LOCK)))],
                 options=[*OPTIONS, *LOGGING],
+                archive=archive if archive in self._archives else None,
             )
 
         launch = replace(launch_for(self.settings, node.name, SERVER), version=dledger.VERSION)
@@ -325,9 +338,12 @@ class DledgerTopology:
     def _await_answer(self, node: Node, deadline: float, timeout_s: float) -> None:
         """Until the node's server answers at all. Raises InfraError with the end of its log."""
         server = self._servers[node.name]
+        looked = time.monotonic()
         while asyncio.run(self.observe(node, _STATUS_TIMEOUT_S)).role == "silent":
-            if server.process() is None:
-                raise InfraError(f"{node.name}: the server ended at once; its log: {server.last_words()}")
+            if time.monotonic() > min(looked + LOOK_S, deadline):
+                if server.process() is None:
+                    raise InfraError(f"{node.name}: the server ended at once; its log: {server.last_words()}")
+                looked = time.monotonic()
             if time.monotonic() > deadline:
                 raise InfraError(
                     f"{node.name}: the server did not answer within {timeout_s:.0f} s; its log: {server.last_words()}"

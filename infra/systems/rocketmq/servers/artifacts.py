@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from infra.machines.api import InfraError, SettingsError
-from infra.systems.maven import compile_jar, fetch_jars
+from infra.systems.maven import compile_jar, fetch_jars, read_lock
 
 DEFAULT_VERSION: Final = "5.5.0"
 
@@ -83,6 +83,12 @@ def before(version: str, other: str) -> bool:
     """
     first, second = (tuple(map(int, text.split("."))) for text in (version, other))
     return first < second
+
+
+@functools.cache
+def jar_names(version: str) -> Sequence[str]:
+    """The jars of a version, in the order of the servers' class path."""
+    return sorted(read_lock(FOLDER / f"jars-{version}.toml"))
 
 
 @functools.cache

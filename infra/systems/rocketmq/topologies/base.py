@@ -20,12 +20,14 @@ from typing import Any, ClassVar, Final
 from infra.machines.api import Cluster, InfraError, Node, SettingsError, Share
 from infra.machines.primitives.bits import FileKind
 from infra.options import NoOptions
+from infra.systems import class_data
 from infra.systems.api import REPLICATION, Launch, Server, ServerSettings, Status
 from infra.systems.dledger.layouts import DAMAGED, DLEDGER_FILES, WIPED
 from infra.systems.java import (
     DATA,
     LIB,
     LOG,
+    LOOK_S,
     TMP,
     JavaServer,
     Program,
@@ -119,6 +121,7 @@ class RocketmqTopology(ABC):
         self._places: Layout = {}
         self._servers: dict[str, list[JavaServer]] = {}
         self._java_version = ""
+        self._archives: Collection[str] = ()
 
     @classmethod
     def known_versions(cls) -> Mapping[str, str]:
@@ -209,6 +212,18 @@ class RocketmqTopology(ABC):
             self._checked = True
         return shares
 
+    def rehearsals(self) -> Sequence[class_data.Rehearsal]:
+        """See `infra.systems.class_data.Rehearsed`. One topology has all kinds of servers; what others load besides is
+        little.
+        """
+        if self.settings.launch.jars is not None:
+            return []
+        alone = ServerSettings(profile="default", kinds=[PROXY])
+        return [
+            class_data.Rehearsal("controller", version, replace(alone, launch=Launch(version)))
+            for version in self._all_versions()
+        ]
+
     def _all_versions(self) -> list[str]:
         """The main version first, then all others that a server may be started with."""
         others = [launch.version for launch in launches(self.settings) if launch.version is not None]
@@ -233,6 +248,7 @@ class RocketmqTopology(ABC):
         with ThreadPoolExecutor(len(self._nodes)) as pool:
             list(pool.map(furnish, self._nodes))
         check_space(self._nodes, self._kinds_at)
+        self._archives = class_data.archives_on(self._nodes[0])
         self._java_version = java_version(self._nodes[0])
 
     def forget(self, node: Node, timeout_s: float) -> str:
@@ -297,10 +313,13 @@ class RocketmqTopology(ABC):
         home, file = f"{DATA}/{name}", settings_file(name)
 
         def program(launch: Launch) -> Program:
+            version = launch.version or self.version
+            archive = class_data.archive(version, kind)
             return Program(
                 MAIN_CLASSES[kind],
                 ["-pm", "cluster", "-pc", file] if kind == PROXY else ["-c", file],
-                class_path=[_lib(launch.version or self.version)],
+                class_path=[f"{_lib(version)}/{jar}" for jar in artifacts.jar_names(version)],
+                archive=archive if archive in self._archives else None,
                 options=[
                     *self._heap(kind),
                     *jvm.COMMON,
@@ -386,10 +405,13 @@ class RocketmqTopology(ABC):
         """Until every replica has joined its group, name servers know them all, and every master has stored a message.
         Raises InfraError that says what is missing, and with the end of the log of a server that has ended.
         """
-        deadline = time.monotonic() + timeout_s
+        looked = time.monotonic()
+        deadline = looked + timeout_s
         while (what := asyncio.run(missing(self._addresses(), _ASK_S))) is not None:
-            for server in self._all():
-                server.must_run()
+            if time.monotonic() > min(looked + LOOK_S, deadline):
+                for server in self._all():
+                    server.must_run()
+                looked = time.monotonic()
             if time.monotonic() > deadline:
                 raise InfraError(f"the cluster did not serve within {timeout_s:.0f} s: {what}")
             time.sleep(_POLL_S)
@@ -459,8 +481,11 @@ class RocketmqTopology(ABC):
 
     def _await_answer(self, server: JavaServer, deadline: float, timeout_s: float, given_up: Event) -> None:
         """Until the server answers at all, or another was given up. Raises InfraError with the end of its log."""
+        looked = time.monotonic()
         while not server.admin.answers(_ASK_S) and not given_up.is_set():
-            server.must_run()
+            if time.monotonic() > min(looked + LOOK_S, deadline):
+                server.must_run()
+                looked = time.monotonic()
             if time.monotonic() > deadline:
                 raise InfraError(
                     f"{server.node.name}: the {server.kind} did not answer within {timeout_s:.0f} s; its log: "

@@ -1,0 +1,172 @@
+"""Archives of class data: a JVM maps the classes of a server into memory, and neither parses nor verifies them again.
+
+These are the dynamic archives of JDK 13 and later (JEP 350). A JVM that was started with `-XX:ArchiveClassesAtExit`
+writes one when it ends; `-XX:SharedArchiveFile` uses it. An archive holds for one build of the JVM, and for a class
+path that begins with the jars of the dump: the same paths, sizes and times. So it is made on a node: a rehearsal starts
+each server of a version once, on a cluster of one node, and ends it in an orderly way.
+
+Where there is no archive (existing machines, a user's jars, a rehearsal that failed), servers start without one. A JVM
+that cannot use an archive starts without it, too, and says nothing. It dies of an archive that is cut off (SIGBUS): the
+cache has a checksum of each.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import time
+from collections.abc import Callable, Collection, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Any, Final, Protocol, runtime_checkable
+
+from infra.machines.api import Backend, ClusterSpec, Imaged, InfraError, Node, Share
+from infra.systems.api import TOPOLOGIES, Launch, LaunchRule, ServerSettings, Topology
+from infra.systems.maven import checksum_of, fresh
+from results.cache import cache_dir, exclusive
+
+ON_NODE: Final = "/opt/harness/class-data"
+"""There a node has `VERSION/KIND.jsa`."""
+
+_DUMPED: Final = "/var/lib/harness/class-data"
+"""Where the node of a rehearsal writes them."""
+
+_RECIPE: Final = 1
+"""Raise it when a rehearsal changes in a way that the other inputs of the key do not show."""
+
+_SUMS: Final = "sha256.json"
+_END_S: Final = 120
+_LIMIT: Final = 1 << 30
+"""Bytes of one archive; a broker's has 37 MB."""
+
+_QUIET: Final = "-Xlog:cds*=off"
+"""Or a JVM that cannot use an archive says so in the server's log."""
+
+
+@dataclass(frozen=True)
+class Rehearsal:
+    """Servers that are started once to archive their classes.
+
+    topology  its name, as an entry point of `infra.systems.api.TOPOLOGIES`. settings: without rules and user's jars.
+    """
+
+    topology: str
+    version: str
+    settings: ServerSettings
+
+
+@runtime_checkable
+class Rehearsed(Protocol):
+    """A topology whose servers use archives of class data."""
+
+    def rehearsals(self) -> Sequence[Rehearsal]:
+        """One for each version that a server of it may be started with, and for which an archive is of use."""
+
+
+def archive(version: str | None, kind: str) -> str:
+    """Where the archive of a kind of server lies on the nodes, if they have it."""
+    return f"{ON_NODE}/{version}/{kind}.jsa"
+
+
+def archives_on(node: Node) -> frozenset[str]:
+    """The archives that a node has; none on existing machines."""
+    found = node.run(["find", ON_NODE, "-name", "*.jsa"], check=False)
+    return frozenset(found.text.split())
+
+
+def use(path: str) -> list[str]:
+    """The JVM options that use an archive."""
+    return ["-Xshare:auto", f"-XX:SharedArchiveFile={path}", _QUIET]
+
+
+def shares(backend: Backend, options: Any, topology: Topology, say: Callable[[str], None]) -> list[Share]:
+    """The archives for the servers of a topology on nodes of a backend; made where they are not in the cache.
+
+    `options`: the backend's. Half a minute for each version that is new, a quarter of a second otherwise. Where none
+    can be made, why is said in one line, and the servers start without.
+    """
+    image = backend.image(options) if isinstance(backend, Imaged) else None
+    if image is None or not isinstance(topology, Rehearsed):
+        return []
+    found = []
+    for rehearsal in topology.rehearsals():
+        try:
+            folder = _ensure(rehearsal, image, backend, options, say)
+        except (InfraError, OSError) as problem:  # a full disk, say
+            say(f"no archives of class data, servers of version {rehearsal.version} start without: {problem}")
+            continue
+        found.append(Share(folder, f"{ON_NODE}/{rehearsal.version}"))
+    return found
+
+
+def _ensure(rehearsal: Rehearsal, image: str, backend: Backend, options: Any, say: Callable[[str], None]) -> Path:
+    """The folder in the cache. Raises InfraError where the rehearsal fails."""
+    (point,) = entry_points(group=TOPOLOGIES, name=rehearsal.topology)
+    plays = point.load()
+    topology: Topology = plays(replace(rehearsal.settings, rules=_dump_rules(plays.kinds)))
+    jars = topology.shares()
+    folder = cache_dir() / "class-data" / f"{rehearsal.topology}-{rehearsal.version}-{_key(image, jars)}"
+    with exclusive("class-data"):
+        if _whole(folder):
+            return folder
+        shutil.rmtree(folder, ignore_errors=True)
+        say(
+            f"archiving the class data of {rehearsal.topology} {rehearsal.version}: "
+            "half a minute, once; servers start faster then"
+        )
+        with fresh(folder) as making:
+            _rehearse(topology, ClusterSpec(f"cds{time.time_ns():x}", 1, jars, options=options), backend, making)
+            sums = {path.name: checksum_of(path) for path in sorted(making.iterdir())}
+            (making / _SUMS).write_text(json.dumps(sums, indent=1))
+            making.rename(folder)
+    return folder
+
+
+def _key(image: str, jars: Sequence[Share]) -> str:
+    """Changes with everything on which it depends whether a JVM takes an archive."""
+    digest = hashlib.sha256(f"{_RECIPE} {image}\n".encode())
+    for share in jars:
+        for jar in sorted(share.source.glob("*.jar")):
+            about = jar.stat()
+            digest.update(f"{share.path}/{jar.name} {about.st_size} {about.st_mtime_ns}\n".encode())
+    return digest.hexdigest()[:16]
+
+
+def _whole(folder: Path) -> bool:
+    """Whether the archives in a folder are those that were written there, byte for byte."""
+    try:
+        sums = json.loads((folder / _SUMS).read_text())
+        return bool(sums) and all(checksum_of(folder / name) == sums[name] for name in sums)
+    except (OSError, ValueError, TypeError):
+        return False
+
+
+def _rehearse(topology: Topology, spec: ClusterSpec, backend: Backend, into: Path) -> None:
+    """Start the servers of a topology on one node until they serve, end them, and fetch what their JVMs wrote."""
+    cluster = backend.provision(spec)
+    try:
+        (node,) = cluster.nodes
+        topology.attach(cluster)
+        node.run(["mkdir", "-p", _DUMPED])
+        topology.start_all()
+        servers = topology.servers(node)
+        # At once: each waits for seconds in its orderly end, and for the others in vain. What counts is what it loaded.
+        with ThreadPoolExecutor(len(servers)) as pool:
+            list(pool.map(lambda server: server.stop(_END_S), servers))
+        written = {path.name for path in node.fetch(_DUMPED, into, _LIMIT)}
+    finally:
+        cluster.destroy()
+    for server in servers:
+        if f"{server.kind}.jsa" not in written:
+            raise InfraError(f"the JVM of the {server.kind} wrote no archive when it ended")
+
+
+def _dump_rules(kinds: Collection[str]) -> list[LaunchRule]:
+    """Have each kind of server write its archive when it ends."""
+    return [
+        LaunchRule(Launch(jvm_options=[f"-XX:ArchiveClassesAtExit={_DUMPED}/{kind}.jsa", _QUIET]), kinds=[kind])
+        for kind in kinds
+    ]
