@@ -218,11 +218,15 @@ def _on_cluster(
     start_probes(cluster.nodes)
     version = topology.versions().get(topology.name, "")
     names = f"{cluster.nodes[0].name}..{cluster.nodes[-1].name}"
-    say(
-        f"cluster   {cluster.backend}, {names}, {topology.name} {version}, servers ready in {ready_s:.1f} s, "
-        f"first op {time.monotonic() - began:.1f} s after the command    plan {prepared.plan.digest}"
-    )
-    session = Session(prepared.plan, parts.workload, deployment, parts.strikes, parts.fault, folder, environment, say)
+
+    def ready() -> None:
+        say(
+            f"cluster   {cluster.backend}, {names}, {topology.name} {version}, servers ready in {ready_s:.1f} s, "
+            f"first op {time.monotonic() - began:.1f} s after the command    plan {prepared.plan.digest}"
+        )
+
+    workload, strikes, fault = parts.workload, parts.strikes, parts.fault
+    session = Session(prepared.plan, workload, deployment, strikes, fault, folder, environment, say, ready)
     _talk(session, loop_factory)
     if deployment.record.nodes != at_first.nodes:  # a node was replaced
         write_text(folder.deployment, to_text(deployment.record), "the deployment")

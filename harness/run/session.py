@@ -64,9 +64,12 @@ class Session:
         folder: RunDir,
         environment: Environment,
         say: Callable[[str], None],
+        ready: Callable[[], None],
     ) -> None:
+        """`ready` is called when the workload is set up: the first operation comes next."""
         self.plan, self.workload, self.deployment = plan, workload, deployment
         self.folder, self.environment, self.say = folder, environment, say
+        self._ready = ready
         self.context = RunContext(deployment, format(time.time_ns() // 1_000_000, "x"))
         self.keys: dict[str, None] = {}
         self.stopping = False
@@ -80,6 +83,7 @@ class Session:
     async def run(self, phases: Sequence[Phase]) -> None:
         """All phases."""
         await self.workload.setup(self.context)
+        self._ready()
         journal = Journal(self.folder.journal)
         observations = ObservationLog(self.folder.observations)
         interpreter = self.interpreter = Interpreter(
