@@ -47,6 +47,6 @@ WIPED: Final[Mapping[str, str]] = dict.fromkeys(
 
 DAMAGED: Final[Mapping[str, str]] = dict.fromkeys(
     ("replicas-differ-on-disk", "corrupt-message", "unindexed", "broken-index", "snapshot-failed"),
-    "the fault changed bytes in the files of this node, and nothing compares them with other replicas'",
+    "the fault changed bytes in the files of this node, and nothing compares them with other replicas",
 )
 """What is permitted of a server whose files were damaged."""
