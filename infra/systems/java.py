@@ -183,6 +183,21 @@ class JavaServer:
         return last_lines(self.node, self.log)
 
 
+class Looks:
+    """Looks whether servers that start still run: every `LOOK_S`, and once after the deadline (`time.monotonic()`)."""
+
+    def __init__(self, servers: Sequence[JavaServer], deadline: float) -> None:
+        self._servers, self._deadline = servers, deadline
+        self._last = time.monotonic()
+
+    def must_run(self) -> None:
+        """Where it is time for a look: raises InfraError with the end of the log of one that has ended."""
+        if time.monotonic() > min(self._last + LOOK_S, self._deadline):
+            for server in self._servers:
+                server.must_run()
+            self._last = time.monotonic()
+
+
 def log_file(kind: str) -> str:
     """Where the log of a server lies on its node."""
     return f"{LOG}/{kind}.log"

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from infra.machines.api import InfraError, SettingsError
+from infra.systems.java import LIB
 from infra.systems.maven import compile_jar, fetch_jars, read_lock
 
 DEFAULT_VERSION: Final = "5.5.0"
@@ -85,10 +86,22 @@ def before(version: str, other: str) -> bool:
     return first < second
 
 
+def describe_versions() -> Mapping[str, str]:
+    """See `infra.systems.api.Topology.known_versions`."""
+    whole = sorted(VERSIONS, key=lambda v: (v != DEFAULT_VERSION, v))
+    found = {f"rocketmq {v}": "the default" if v == DEFAULT_VERSION else "" for v in whole}
+    return found | {f"rocketmq {v}": f"not available: {what} were never published" for v, what in INCOMPLETE.items()}
+
+
+def lib(version: str) -> str:
+    """Where the jars of a version lie on the nodes."""
+    return f"{LIB}/{version}"
+
+
 @functools.cache
-def jar_names(version: str) -> Sequence[str]:
-    """The jars of a version, in the order of the servers' class path."""
-    return sorted(read_lock(FOLDER / f"jars-{version}.toml"))
+def class_path(version: str) -> Sequence[str]:
+    """The jars of a version on the nodes, in the order of the servers' class path."""
+    return [f"{lib(version)}/{jar}" for jar in sorted(read_lock(FOLDER / f"jars-{version}.toml"))]
 
 
 @functools.cache

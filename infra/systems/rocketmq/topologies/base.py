@@ -25,11 +25,10 @@ from infra.systems.api import REPLICATION, Launch, Server, ServerSettings, Statu
 from infra.systems.dledger.layouts import DAMAGED, DLEDGER_FILES, WIPED
 from infra.systems.java import (
     DATA,
-    LIB,
     LOG,
-    LOOK_S,
     TMP,
     JavaServer,
+    Looks,
     Program,
     describe_builds,
     describe_mends,
@@ -125,11 +124,7 @@ class RocketmqTopology(ABC):
 
     @classmethod
     def known_versions(cls) -> Mapping[str, str]:
-        whole = sorted(artifacts.VERSIONS, key=lambda v: (v != artifacts.DEFAULT_VERSION, v))
-        found = {f"rocketmq {v}": "the default" if v == artifacts.DEFAULT_VERSION else "" for v in whole}
-        return found | {
-            f"rocketmq {v}": f"not available: {what} were never published" for v, what in artifacts.INCOMPLETE.items()
-        }
+        return artifacts.describe_versions()
 
     # What a topology of its own says.
 
@@ -200,7 +195,7 @@ class RocketmqTopology(ABC):
     def shares(self) -> Sequence[Share]:
         """The jars, fetched when missing, and a user's own. Raises InfraError, also for settings the servers refuse."""
         versions = self._all_versions()
-        shares = [Share(artifacts.fetch(version), _lib(version)) for version in versions]
+        shares = [Share(artifacts.fetch(version), artifacts.lib(version)) for version in versions]
         shares += user_shares(self.settings)
         if self._mends is None:
             self._mends = mend_shares(self.settings, {version: artifacts.fetch(version) for version in versions})
@@ -318,7 +313,7 @@ class RocketmqTopology(ABC):
             return Program(
                 MAIN_CLASSES[kind],
                 ["-pm", "cluster", "-pc", file] if kind == PROXY else ["-c", file],
-                class_path=[f"{_lib(version)}/{jar}" for jar in artifacts.jar_names(version)],
+                class_path=artifacts.class_path(version),
                 archive=archive if archive in self._archives else None,
                 options=[
                     *self._heap(kind),
@@ -405,13 +400,10 @@ class RocketmqTopology(ABC):
         """Until every replica has joined its group, name servers know them all, and every master has stored a message.
         Raises InfraError that says what is missing, and with the end of the log of a server that has ended.
         """
-        looked = time.monotonic()
-        deadline = looked + timeout_s
+        deadline = time.monotonic() + timeout_s
+        looks = Looks(self._all(), deadline)
         while (what := asyncio.run(missing(self._addresses(), _ASK_S))) is not None:
-            if time.monotonic() > min(looked + LOOK_S, deadline):
-                for server in self._all():
-                    server.must_run()
-                looked = time.monotonic()
+            looks.must_run()
             if time.monotonic() > deadline:
                 raise InfraError(f"the cluster did not serve within {timeout_s:.0f} s: {what}")
             time.sleep(_POLL_S)
@@ -481,11 +473,9 @@ class RocketmqTopology(ABC):
 
     def _await_answer(self, server: JavaServer, deadline: float, timeout_s: float, given_up: Event) -> None:
         """Until the server answers at all, or another was given up. Raises InfraError with the end of its log."""
-        looked = time.monotonic()
+        looks = Looks([server], deadline)
         while not server.admin.answers(_ASK_S) and not given_up.is_set():
-            if time.monotonic() > min(looked + LOOK_S, deadline):
-                server.must_run()
-                looked = time.monotonic()
+            looks.must_run()
             if time.monotonic() > deadline:
                 raise InfraError(
                     f"{server.node.name}: the {server.kind} did not answer within {timeout_s:.0f} s; its log: "
@@ -516,8 +506,3 @@ class RocketmqTopology(ABC):
 
         with ThreadPoolExecutor(len(self._nodes)) as pool:
             list(pool.map(one, self._nodes))
-
-
-def _lib(version: str) -> str:
-    """Where the jars of a version lie on the nodes."""
-    return f"{LIB}/{version}"
