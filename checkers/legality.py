@@ -34,7 +34,7 @@ class Permit:
         """
         named = anomaly.details.get("node"), anomaly.details.get("nodes")
         nodes = [named[0]] if isinstance(named[0], str) else named[1]
-        return self.nodes is None or not isinstance(nodes, list | tuple) or not self.nodes.isdisjoint(nodes)
+        return self.nodes is None or not isinstance(nodes, list | tuple | dict) or not self.nodes.isdisjoint(nodes)
 
 
 def permits(run: RunRecord) -> Mapping[str, str]:

@@ -45,8 +45,11 @@ WIPED: Final[Mapping[str, str]] = dict.fromkeys(
 )
 """What is permitted of a member of a Raft group after the loss of its data."""
 
-DAMAGED: Final[Mapping[str, str]] = dict.fromkeys(
-    ("replicas-differ-on-disk", "corrupt-message", "unindexed", "broken-index", "snapshot-failed"),
-    "the fault changed bytes in the files of this node, and nothing compares them with other replicas",
-)
+DAMAGED: Final[Mapping[str, str]] = {
+    **dict.fromkeys(
+        ("replicas-differ-on-disk", "corrupt-message", "unindexed", "broken-index", "snapshot-failed"),
+        "the fault changed bytes in the files of this node, and nothing compares them with other replicas",
+    ),
+    "server-died": "the fault damaged files of this node: a server that stops serves nothing wrong from them",
+}
 """What is permitted of a server whose files were damaged."""

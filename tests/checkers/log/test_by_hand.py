@@ -21,6 +21,7 @@ from checkers.log.linear import queue_ops
 from checkers.log.outcomes import study
 from checkers.server_deaths import ServersDied
 from checkers.sync_state import SyncState
+from infra.systems.dledger.layouts import DAMAGED
 from results.history import History
 from results.op import NEMESIS, Op, OpType
 from results.record import Observation, RunRecord
@@ -299,6 +300,18 @@ def test_a_server_that_a_client_ends_on_purpose_did_not_die() -> None:
 
     assert judged("n2", 20) == Verdict.VALID
     assert judged("n1", 20) == judged("n2", 90) == judged("n2", 20, "fail") == Verdict.INVALID
+
+
+def test_a_server_may_stop_where_a_fault_damaged_its_files() -> None:
+    value: dict[str, Any] = {"fault": "cut-file", "id": 1}
+    told: list[tuple[OpType, str, dict[str, Any]]]
+    struck = {**value, "nodes": {"n2": None}, "seen": True, "effects": [{"kind": "data-damaged", "node": "n2"}]}
+    for node, verdict in (("n2", Verdict.VALID), ("n1", Verdict.INVALID)):
+        died = {"node": node, "server": "controller", "pid": 7, "last": ["Fail to init node"]}
+        told = [("invoke", "inject", value), ("info", "inject", struck), ("info", "server-died", died)]
+        history = History([Op(i, i, NEMESIS, type_, f, None, v) for i, (type_, f, v) in enumerate(told)])
+        record = RunRecord(history, environment={"permits_after": {"data-damaged": dict(DAMAGED)}})
+        assert ServersDied().check(record).verdict == verdict
 
 
 @pytest.mark.parametrize("permits", [{"unavailable": "one master"}, '{"unavailable": "one master"}'])
