@@ -13,7 +13,6 @@ from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
-from threading import Event
 from types import MappingProxyType
 from typing import Any, ClassVar, Final
 
@@ -59,6 +58,7 @@ from infra.systems.rocketmq.topologies.layout import (
     groups,
 )
 from infra.systems.rocketmq.topologies.space import check_space
+from infra.systems.rocketmq.topologies.starting import start_in_stages
 from infra.systems.rocketmq.topologies.state import Addresses, look, missing
 from infra.systems.settings import Default, chosen, jar_folder, properties, values
 from results.deployment import DeploymentRecord, ServerRecord, Traits
@@ -68,17 +68,11 @@ _LOGBACK: Final = f"{LOG}/logback.xml"
 _LOG_LIMIT: Final = 64 << 20
 """Bytes of each log that are collected."""
 
-_AT_ONCE: Final = 4
-"""Small servers that start at one time; the next one follows as soon as one of them answers."""
-
 _POLL_S: Final = 0.25
 _ASK_S: Final = 2.0
 
 ALONE: Final = "a broker locks queues without asking the others of its group, and keeps the locks in memory"
 """Why queues may have two holders after a change of master, or a restart."""
-
-_STAGES: Final = ((NAMESRV, CONTROLLER), (BROKER,), (PROXY,))
-"""Brokers ask name servers and controllers at their start, and again only seconds later."""
 
 
 class RocketmqTopology(ABC):
@@ -372,27 +366,7 @@ class RocketmqTopology(ABC):
 
     def start_all(self, timeout_s: float = 120) -> None:
         deadline = time.monotonic() + timeout_s
-        for stage in _STAGES:
-            servers = [server for kind in stage for server in self._all() if server.kind == kind]
-            given_up = Event()
-
-            def bring_up(server: JavaServer, given_up: Event = given_up) -> None:
-                if given_up.is_set():
-                    return
-                try:
-                    server.start()
-                    self._await_answer(server, deadline, timeout_s, given_up)
-                except BaseException:
-                    given_up.set()
-                    raise
-
-            # All brokers at once: after a restart one may wait for another, the only one that may become master.
-            with ThreadPoolExecutor(len(self._nodes) if BROKER in stage else _AT_ONCE) as pool:
-                try:
-                    list(pool.map(bring_up, servers))
-                except BaseException:  # a Ctrl-C here must not wait until every server has answered
-                    given_up.set()
-                    raise
+        start_in_stages(self._all(), deadline, timeout_s)
         self.await_serving(max(1.0, deadline - time.monotonic()))
         self._read_back()
 
@@ -470,18 +444,6 @@ class RocketmqTopology(ABC):
             nameservers=self.nameservers(),
             controllers=self.controllers(),
         )
-
-    def _await_answer(self, server: JavaServer, deadline: float, timeout_s: float, given_up: Event) -> None:
-        """Until the server answers at all, or another was given up. Raises InfraError with the end of its log."""
-        looks = Looks([server], deadline)
-        while not server.admin.answers(_ASK_S) and not given_up.is_set():
-            looks.must_run()
-            if time.monotonic() > deadline:
-                raise InfraError(
-                    f"{server.node.name}: the {server.kind} did not answer within {timeout_s:.0f} s; its log: "
-                    f"{server.last_words()}"
-                )
-            time.sleep(_POLL_S)
 
     def _read_back(self) -> None:
         """Ask every server for its effective configuration, keep it on the node for `collect`, and compare it with what
