@@ -14,6 +14,7 @@
 
     [signature]
     anomalies = ["lost"]
+    after = ["cut-off"]
     log_line = "ha housekeeping, found this connection"
 
     [[measured]]
@@ -35,7 +36,7 @@ from dataclasses import dataclass, field
 from datetime import date
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 import tomli_w
 
@@ -45,6 +46,7 @@ from harness.plan.table import PlanError, Table, check
 from infra.systems.mends.catalog import ALL, ids, mend_of
 from results.errors import cannot_write
 from results.reading import read_toml
+from results.strikes import EffectKind
 
 DATA: Final = Path(__file__).with_name("data")
 """The record of this project."""
@@ -235,7 +237,15 @@ def read_signature(table: Table) -> Signature:
         log = re.compile(pattern) if pattern else None
     except re.error as problem:
         raise PlanError(f"{table.where}: {table.prefix}log_line is no regular expression: {problem}") from None
-    found = Signature(anomalies, table.get("permitted", bool, False), log)
+    after = table.strings("after")
+    for kind in after:
+        check(
+            kind in get_args(EffectKind),
+            f"{table.where}: {table.prefix}after",
+            kind,
+            f"one of {', '.join(get_args(EffectKind))}",
+        )
+    found = Signature(anomalies, table.get("permitted", bool, False), log, after)
     table.reject_unknown()
     return found
 

@@ -1,4 +1,6 @@
-"""How a run shows a finding: an anomaly, and the line in a server's log that tells the mechanism."""
+"""How a run shows a finding: an anomaly, the fault that it needs, and the line in a server's log that tells the
+mechanism.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +9,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
+from results.fault_intervals import fault_intervals
 from results.reading import log_lines
 from results.record import RunRecord
 from results.verdict import Judgement, Verdict
@@ -36,17 +39,21 @@ class Signature:
     """anomalies  names; one of them is enough.
     permitted  whether an anomaly that the configuration permits counts as well.
     log        pattern of a line in any server's log that must be there, too; None: none.
+    after      effects of faults (`results.strikes.Effect`), one of which must have struck; empty: no fault is needed.
     """
 
     anomalies: tuple[str, ...]
     permitted: bool = False
     log: re.Pattern[str] | None = None
+    after: tuple[str, ...] = ()
 
     def look(self, record: RunRecord, judgement: Judgement) -> Sighting:
         """Whether a judged run shows the finding."""
         named = [a for a in judgement.anomalies if a.name in self.anomalies and (self.permitted or a.legal is None)]
         certain = [a for a in named if a.doubt is None]
         if certain:
+            if not self._struck(record):
+                return Sighting(Sight.NOT_SHOWN, f"{certain[0].name}, but no fault of effect {' or '.join(self.after)}")
             if self.log is not None and not self._logged(record):
                 return Sighting(Sight.NOT_SHOWN, f"{certain[0].name}, but no line like {self.log.pattern!r} in a log")
             return Sighting(Sight.SHOWN, f"{certain[0].name}: {certain[0].summary}")
@@ -56,6 +63,10 @@ class Signature:
         if why is not None:
             return Sighting(Sight.NOT_TRIED, why)
         return Sighting(Sight.NOT_SHOWN, f"{judgement.verdict.value}: {judgement.reason}")
+
+    def _struck(self, record: RunRecord) -> bool:
+        struck = {e.kind for fault in fault_intervals(record.history) for e in fault.effects}
+        return not self.after or not struck.isdisjoint(self.after)
 
     def _logged(self, record: RunRecord) -> bool:
         assert self.log is not None

@@ -264,6 +264,15 @@ def test_the_log_line_must_be_there_too(tmp_path: Path) -> None:
     assert signature.look(run_of(("inject", STRIKE), logs=[log]), found).sight == Sight.SHOWN
 
 
+def test_the_fault_that_it_needs_must_have_struck() -> None:
+    signature = Signature(("lost",), after=("cut-off", "slow"))
+    found = judged(Anomaly("lost", "3 of 4"))
+    for effect, sight in (("cut-off", Sight.SHOWN), ("down", Sight.NOT_SHOWN)):
+        struck = {**STRIKE, "seen": True, "effects": [{"kind": effect, "node": "n1"}]}
+        assert signature.look(run_of(("inject", STRIKE), ("inject", struck)), found).sight == sight
+    assert signature.look(run_of(), found) == Sighting(Sight.NOT_SHOWN, "lost, but no fault of effect cut-off or slow")
+
+
 def test_runs_that_tried_nothing() -> None:
     run = run_of(("inject", STRIKE))
     for judgement in (
