@@ -5,13 +5,18 @@ from __future__ import annotations
 import shlex
 import sys
 import time
+from itertools import islice
 from pathlib import Path
 from random import Random
+from typing import Final
 
 import click
 
 from harness import terminal
 from harness.plan.plan import PlanError
+
+_TOLD: Final = 100
+"""Cells that a dry run prints: to find the next one, all are compared."""
 
 
 @click.command()
@@ -21,7 +26,9 @@ from harness.plan.plan import PlanError
 @click.option("--once", is_flag=True, help="Run each cell once, and end: a suite. What ran before does not matter.")
 @click.option("--part", metavar="I/N", help="Only the I-th of N parts of the matrix: N machines share a night.")
 @click.option("--option", "options", multiple=True, metavar="OPTION", help='Option for the runs: "--cluster local".')
-@click.option("--dry-run", is_flag=True, help="Print the cells in their order, and what cannot be; start nothing.")
+@click.option(
+    "--dry-run", is_flag=True, help="Print the next cells (--runs, or 100), and what cannot be; start nothing."
+)
 @click.option(
     "--page",
     type=click.Path(path_type=Path),
@@ -78,7 +85,10 @@ def nightly(
         if once:
             terminal.say_all(cell.name for batch in ledger.by_shape(found.cells) for cell in batch)
         else:
-            terminal.say_all(ledger.in_order(found.cells, ledger.read_ledger(store), Random(0)))
+            first = runs or _TOLD
+            terminal.say_all(islice(ledger.in_order(found.cells, ledger.read_ledger(store), Random(0)), first))
+            if (more := len(found.cells) - first) > 0:
+                terminal.say(f"and {more} more  (--runs {len(found.cells)} prints all)")
         terminal.say_all(f"not in the matrix: {count} combinations: {why}" for why, count in found.impossible.items())
         return
     began = time.monotonic()

@@ -96,7 +96,7 @@ def next_batch(cells: Iterable[Cell], ledger: Sequence[Entry], rng: Random, now:
     last: dict[str, Entry] = {entry.cell: entry for entry in ledger}
     everything = list(cells)
     rng.shuffle(everything)  # of cells that are equally urgent
-    seen = Counter(pair for cell in everything if cell.name in last for pair in cell.pairs())
+    seen = Counter(pair for cell in everything if cell.name in last for pair in cell.pairs)
     never = sorted((c for c in everything if c.name not in last), key=lambda cell: -_novelty(cell, seen))
     again = sorted((c for c in everything if c.name in last), key=lambda cell: _urgency(last[cell.name], now))
     first = never[0] if never else again[0]
@@ -130,7 +130,7 @@ def in_order(cells: Sequence[Cell], ledger: Sequence[Entry], rng: Random) -> Ite
 
 
 def _novelty(cell: Cell, seen: Mapping[Any, int]) -> float:
-    return sum(1 / (1 + seen.get(pair, 0)) for pair in cell.pairs())
+    return sum(1 / (1 + seen.get(pair, 0)) for pair in cell.pairs)
 
 
 def _urgency(entry: Entry, now: datetime) -> tuple[bool, bool, float]:

@@ -27,8 +27,8 @@ import shlex
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
-from itertools import product
+from functools import cache, cached_property
+from itertools import combinations, product
 from pathlib import Path
 from typing import Any, Final
 
@@ -80,7 +80,7 @@ class Cell:
         name, *words = self.workload.split()
         return assignments(words, f"workload {name}")
 
-    @property
+    @cached_property
     def shape(self) -> tuple[str, ...]:
         """Cells of one shape can share a cluster: not with a workload that has its groups arranged otherwise. Options
         of workloads are no part of it: they change servers while these run, or not at all.
@@ -90,19 +90,18 @@ class Cell:
         servers = [_servers(self.plan)] if self.plan else []
         return self.topology, self.version, self.profile, self.client, *options, *servers, *alone
 
-    @property
+    @cached_property
     def name(self) -> str:
         """Unique in a matrix, and the same every night."""
         words = [self.workload, self.topology, self.version, self.profile, self.client, self.nemesis, self.options]
         words.append(Path(self.plan).stem)
         return " / ".join(word for word in words if word)
 
-    def pairs(self) -> Iterator[tuple[tuple[int, str], tuple[int, str]]]:
+    @cached_property
+    def pairs(self) -> Sequence[tuple[tuple[int, str], tuple[int, str]]]:
         """Every two of its properties."""
-        words = list(enumerate((self.workload, self.topology, self.version, self.profile, self.client, self.nemesis)))
-        for i, first in enumerate(words):
-            for second in words[i + 1 :]:
-                yield first, second
+        words = self.workload, self.topology, self.version, self.profile, self.client, self.nemesis, self.options
+        return list(combinations(enumerate(words), 2))
 
     def args(self) -> list[str]:
         """Options of `harness run`."""

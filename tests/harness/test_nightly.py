@@ -201,12 +201,12 @@ def test_all_pairs_are_covered_long_before_all_cells() -> None:
         for v in ("5.5.0", "5.4.0", "5.3.3")
         for n in ("none", "bridge", "hammer-time", "disk-full")
     ]
-    wanted = {pair for cell in everything for pair in cell.pairs()}
+    wanted = {pair for cell in everything for pair in cell.pairs}
     names = {cell.name: cell for cell in everything}
     covered: set[Any] = set()
     order = list(ledger.in_order(everything, [], Random(3)))
     for name in order[: len(everything) * 3 // 4]:
-        covered |= set(names[name].pairs())
+        covered |= set(names[name].pairs)
     assert covered == wanted
     assert sorted(order) == sorted(names)
 
