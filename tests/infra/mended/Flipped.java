@@ -5,9 +5,9 @@ import org.apache.rocketmq.store.DefaultMessageStore;
 import org.apache.rocketmq.store.GetMessageResult;
 
 /**
- * `write`: 1,000 messages of one size; then bits of the bodies of those that are named change, and the end is as by kill -9.
- * `read`: starts again, prints at which positions the CommitLog and the queue end, how many messages a consumer gets, how
- * many of them are right and at their offset, and how many of the named ones are found by their position.
+ * `write`: 1,000 messages of one size; then bits of the bodies of the named ones change, and the end is as by kill -9.
+ * `read`: starts again, prints the positions at which the CommitLog and the queue end, how many messages a consumer gets,
+ * how many of them are right and at their offset, and how many of the named ones are found by their position.
  */
 public final class Flipped {
     private static final int SIZE = 100;

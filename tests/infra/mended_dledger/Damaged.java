@@ -9,9 +9,9 @@ import java.io.File;
 import java.io.RandomAccessFile;
 
 /**
- * The log of one member, in files of 4 KiB, with 100 entries of 100 bytes. `write DIR`: writes it. `flip DIR N`: a bit of
- * entry N's body changes. `read DIR N`: starts, prints where the log ends, what entry N holds, and whether a candidate whose
- * log ends at N - 1 gets a vote, and one with all entries. `late DIR N`: the bit changes while the member runs.
+ * The log of one member, in files of 4 KiB, with 100 entries of 100 bytes. `write DIR`: writes it. `flip DIR N`: a bit
+ * of entry N's body changes. `read DIR N`: starts, prints where the log ends, what entry N holds, and whether a candidate
+ * whose log ends at N - 1 gets a vote, and one with all entries. `late DIR N`: the bit changes while the member runs.
  */
 public final class Damaged {
     private static final int FILE = 4096;

@@ -9,12 +9,13 @@ import java.nio.file.Path;
 import java.util.zip.CRC32;
 
 /**
- * Entries of a DLedger log with their checksums in force: `chainCrc` that of the header, `bodyCrc` that of the body. 0 is no
- * checksum: an entry of a server without the mend.
+ * Entries of a DLedger log with their checksums in force: `chainCrc` is that of the header, `bodyCrc` that of the body.
+ * 0 is no checksum: an entry of a server without the mend.
  *
- * <p>A member that cuts its log at a damaged entry has counted for the entries behind it. So it remembers the end of the log
- * that it had (its claim, in the file `claim`), and votes as if it had them still: a candidate without them could be elected
- * otherwise, and committed entries would be lost. A claim is met when the log has come so far again. A member per JVM.
+ * <p>A member that cuts its log at a damaged entry has counted for the entries behind it. So it remembers the end of the
+ * log that it had (its claim, in the file `claim`), and votes as if it had them still. Otherwise a candidate without them
+ * could be elected, and committed entries would be lost. The claim is met when the log has come so far again. One member
+ * per JVM.
  */
 public final class Entries {
     private static final int SIZE = 4;
@@ -46,8 +47,8 @@ public final class Entries {
     }
 
     /**
-     * Where the first damaged entry of a file begins; -1: there is none. Bytes that are no entry at all end the search: of
-     * those the recovery takes care.
+     * Where the first damaged entry of a file begins; -1: there is none. Bytes that are no entry at all end the search:
+     * the recovery takes care of those.
      */
     public static int damaged(ByteBuffer file) {
         for (int at = 0; (at = entry(file, at)) >= 0; at += file.getInt(at + SIZE)) {
@@ -58,7 +59,7 @@ public final class Entries {
         return -1;
     }
 
-    /** Of the whole entries in a file from a place on, the last one is claimed, unless the claim goes further already. */
+    /** Claims the last whole entry in a file from a place on, unless the claim goes further already. */
     public static void claim(ByteBuffer file, int from) {
         for (int at = from; (at = entry(file, at)) >= 0; at += file.getInt(at + SIZE)) {
             if (whole(at(file, at))) {

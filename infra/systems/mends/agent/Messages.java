@@ -19,15 +19,15 @@ public final class Messages {
     private Messages() {
     }
 
-    /** Whether the body of the record at the position of a buffer has its checksum. Bytes that are no record have none. */
+    /** Whether the body of the record at the position of a buffer has its checksum; of what is no record, false. */
     public static boolean whole(ByteBuffer data) {
         return size(data, data.position()) > 0 && whole(data, data.position());
     }
 
     /**
-     * Whether the record at the position of a file is damaged in its body alone, and the log goes on behind it: with a whole
-     * record, perhaps behind further damaged ones, or with the end of the file. What a process or a machine was about to
-     * write when it ended is no such record.
+     * Whether the record at the position of a file is damaged in its body alone, and the log goes on behind it: with a
+     * whole record, perhaps behind further damaged ones, or with the end of the file. The last record of the log is none:
+     * it may be half of a write.
      */
     public static boolean damaged(ByteBuffer file) {
         int begin = file.position();
