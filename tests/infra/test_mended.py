@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
 import pytest
 
+from infra.systems.dledger import server as dledger
+from infra.systems.java import options
+from infra.systems.maven import fetch_jars
 from infra.systems.mends import apply
 from infra.systems.rocketmq.servers import artifacts
 from infra.systems.rocketmq.servers.jvm import COMMON
@@ -21,15 +24,26 @@ Run = Callable[[str, Sequence[str], Sequence[int]], list[str]]
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """Run a class of `mended/` with arguments and mends, and return the lines that it prints itself."""
-    classes, version = tmp_path_factory.mktemp("classes"), artifacts.DEFAULT_VERSION
-    jars = artifacts.fetch(version)
-    sources = [str(path) for path in SOURCES.glob("*.java")]
-    subprocess.run(["javac", "-cp", f"{jars}/*", "-d", str(classes), *sources], check=True, timeout=120)
+    """Run a class of `mended/` with arguments and mends, on RocketMQ's jars; the lines that it prints itself."""
+    version = artifacts.DEFAULT_VERSION
+    return _runner(SOURCES, artifacts.fetch(version), version, COMMON, tmp_path_factory.mktemp("classes"))
+
+
+@pytest.fixture(scope="module")
+def run_dledger(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """The same with `mended_dledger/`, on DLedger's jars."""
+    jars, folder = fetch_jars(dledger.POM, dledger.LOCK), tmp_path_factory.mktemp("classes")
+    opens = [option for option in options("gc.log") if option.startswith("--add-opens")]
+    return _runner(SOURCES.with_name("mended_dledger"), jars, dledger.VERSION, opens, folder)
+
+
+def _runner(sources: Path, jars: Path, version: str, own: Collection[str], classes: Path) -> Run:
+    files = [str(path) for path in sources.glob("*.java")]
+    subprocess.run(["javac", "-cp", f"{jars}/*", "-d", str(classes), *files], check=True, timeout=120)
 
     def run(name: str, args: Sequence[str], mends: Sequence[int]) -> list[str]:
         agent = [apply.option(str(apply.share(mends, [version]).source), version)] if mends else []
-        argv = ["java", "-XX:TieredStopAtLevel=1", *COMMON, *agent, "-cp", f"{classes}:{jars}/*", name, *args]
+        argv = ["java", "-XX:TieredStopAtLevel=1", *own, *agent, "-cp", f"{classes}:{jars}/*", name, *args]
         done = subprocess.run(argv, check=False, capture_output=True, text=True, timeout=120)
         said = [line for line in done.stdout.splitlines() if " applied to " not in line]
         assert said, done.stderr
@@ -93,3 +107,46 @@ def test_a_heartbeat_behind_the_end_of_its_connection_makes_a_member_unless_mend
     mends: Sequence[int], late: str, run: Run
 ) -> None:
     assert run("Members", [], mends) == [f"[c1], no group, {late}"] * 2
+
+
+@pytest.mark.parametrize(
+    ("mends", "damaged", "end"),
+    [
+        ([], ["500", "501"], "end 50000 500, got 500, right 500, found 0"),
+        ([19], ["500", "501"], "end 100000 1000, got 998, right 998, found 0"),
+        ([19], ["500", "999"], "end 99900 999, got 998, right 998, found 0"),  # the last one may be half of a write
+    ],
+)
+def test_a_damaged_message_takes_the_ones_behind_it_along_unless_mended(
+    mends: Sequence[int], damaged: Sequence[str], end: str, run: Run, tmp_path: Path
+) -> None:
+    assert run("Flipped", [str(tmp_path), "write", *damaged], mends)[-1] == "written"
+    assert run("Flipped", [str(tmp_path), "read", *damaged], mends)[-1] == end
+
+
+@pytest.mark.parametrize(
+    ("mends", "damaged", "end"),
+    [
+        ([], "30", "end 99, entry 30: 94, votes REJECT_SMALL_LEDGER_END_INDEX ACCEPT"),
+        # Three files become one; the member counted for the entries behind it, and votes for nobody without them.
+        ([22], "30", "end 29, entry 30: INDEX_OUT_OF_RANGE, votes REJECT_SMALL_LEDGER_END_INDEX ACCEPT"),
+        # A last entry may be half of a write, for which nobody has counted.
+        ([22], "99", "end 98, entry 99: INDEX_OUT_OF_RANGE, votes ACCEPT ACCEPT"),
+    ],
+)
+def test_a_damaged_entry_is_in_the_log_after_a_start_unless_mended(
+    mends: Sequence[int], damaged: str, end: str, run_dledger: Run, tmp_path: Path
+) -> None:
+    assert run_dledger("Damaged", ["write", str(tmp_path)], mends) == ["end 99, entry 0: 0"]
+    assert run_dledger("Damaged", ["flip", str(tmp_path), damaged], mends) == ["flipped"]
+    for _ in range(2):  # what was cut does not come back
+        assert run_dledger("Damaged", ["read", str(tmp_path), damaged], mends) == [end]
+
+
+@pytest.mark.parametrize(("mends", "held"), [([], "6"), ([22], "DISK_ERROR")])
+def test_an_entry_that_changes_while_the_member_runs_is_read_unless_mended(
+    mends: Sequence[int], held: str, run_dledger: Run, tmp_path: Path
+) -> None:
+    run_dledger("Damaged", ["write", str(tmp_path)], mends)
+    told = f"end 99, entry 70: {held}, votes REJECT_SMALL_LEDGER_END_INDEX ACCEPT"
+    assert run_dledger("Damaged", ["late", str(tmp_path), "70"], mends) == [told]

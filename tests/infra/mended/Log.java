@@ -31,7 +31,7 @@ public final class Log {
         Runtime.getRuntime().halt(0);
     }
 
-    private static DefaultMessageStore open(String folder) throws Exception {
+    static DefaultMessageStore open(String folder) throws Exception {
         MessageStoreConfig config = new MessageStoreConfig();
         config.setStorePathRootDir(folder);
         config.setStorePathCommitLog(folder + "/commitlog");
@@ -48,7 +48,7 @@ public final class Log {
         return store;
     }
 
-    private static void put(DefaultMessageStore store, int count) throws Exception {
+    static void put(DefaultMessageStore store, int count) throws Exception {
         for (int n = 0; n < count; n++) {
             MessageExtBrokerInner message = new MessageExtBrokerInner();
             message.setTopic("t");
