@@ -93,3 +93,14 @@ def test_a_heartbeat_behind_the_end_of_its_connection_makes_a_member_unless_mend
     mends: Sequence[int], late: str, run: Run
 ) -> None:
     assert run("Members", [], mends) == [f"[c1], no group, {late}"] * 2
+
+
+def test_an_acting_master_hands_over_old_and_decided_half_messages_unless_mended(run: Run, tmp_path: Path) -> None:
+    unread = [f"e{n}" for n in range(31, 40)]  # it reads 32 decisions
+    handed_over = ["a", "b", "c", "c", "d", *unread]
+    progress = "RMQ_SYS_TRANS_HALF_TOPIC=46"
+    assert run("Halves", [str(tmp_path)], []) == [
+        f"[{', '.join(handed_over)}]",
+        f"{{{progress}, RMQ_SYS_TRANS_OP_HALF_TOPIC=32}}",
+    ]
+    assert run("Halves", [str(tmp_path)], [26]) == ["[c, d]", f"{{{progress}, RMQ_SYS_TRANS_OP_HALF_TOPIC=42}}"]
