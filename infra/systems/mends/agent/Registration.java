@@ -9,6 +9,8 @@ public final class Registration {
     private static final ThreadLocal<String> ASKED = new ThreadLocal<>();
     private static final Map<Object, State> BROKERS = Collections.synchronizedMap(new WeakHashMap<>());
 
+    private static final Map<Object, Long> LISTED = Collections.synchronizedMap(new WeakHashMap<>());
+
     private enum State { OPEN, GUARDED, REFUSED }
 
     private Registration() {
@@ -44,5 +46,16 @@ public final class Registration {
 
     public static boolean isRefused(Object broker) {
         return BROKERS.get(broker) == State.REFUSED;
+    }
+
+    /** Enough name servers listed it at this time (of `System.nanoTime`). */
+    public static void listed(Object broker, long time) {
+        LISTED.put(broker, time);
+    }
+
+    /** Whether it was listed in the last `limit` ms; true for who is not guarded. */
+    public static boolean isListed(Object broker, long limit) {
+        Long time = LISTED.get(broker);
+        return !isGuarded(broker) || time != null && System.nanoTime() - time < limit * 1_000_000L;
     }
 }
