@@ -150,3 +150,14 @@ def test_an_entry_that_changes_while_the_member_runs_is_read_unless_mended(
     run_dledger("Damaged", ["write", str(tmp_path)], mends)
     told = f"end 99, entry 70: {held}, votes REJECT_SMALL_LEDGER_END_INDEX ACCEPT"
     assert run_dledger("Damaged", ["late", str(tmp_path), "70"], mends) == [told]
+
+
+def test_an_acting_master_hands_over_old_and_decided_half_messages_unless_mended(run: Run, tmp_path: Path) -> None:
+    unread = [f"e{n}" for n in range(31, 40)]  # it reads 32 decisions
+    handed_over = ["a", "b", "c", "c", "d", *unread]
+    progress = "RMQ_SYS_TRANS_HALF_TOPIC=46"
+    assert run("Halves", [str(tmp_path)], []) == [
+        f"[{', '.join(handed_over)}]",
+        f"{{{progress}, RMQ_SYS_TRANS_OP_HALF_TOPIC=32}}",
+    ]
+    assert run("Halves", [str(tmp_path)], [26]) == ["[c, d]", f"{{{progress}, RMQ_SYS_TRANS_OP_HALF_TOPIC=42}}"]
