@@ -6,6 +6,7 @@ import shlex
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,7 +15,7 @@ import click
 from harness import terminal
 from harness.cli.parts import store_option
 from harness.findings import record
-from harness.findings.rates import Fixed, Sequential, StoppingRule, describe
+from harness.findings.rates import ALWAYS, Fixed, Sequential, StoppingRule, Within, describe
 from harness.plan.plan import PlanError
 from results.verdict import Verdict
 
@@ -37,6 +38,12 @@ _SHOW, _GONE = 0.8, 0.2
     type=click.FloatRange(0, 1, min_open=True, max_open=True),
     help=f"Stop when this rate or less is told from --show or more.  [default with --show: {_GONE}]",
 )
+@click.option(
+    "--within",
+    type=click.FloatRange(0, 0.5, min_open=True),
+    help=f"Stop when the rate is known to this, or shown {ALWAYS} of {ALWAYS}; the record's runs count.",
+)
+@click.option("--mended", is_flag=True, help="On servers in which the finding is mended: its control.")
 @click.option("--version", help="Version of the servers, in place of the finding's.")
 @click.option("--option", "options", multiple=True, metavar="OPTION", help='Option for the runs: "--cluster local".')
 @click.option("--anomaly", "anomalies", multiple=True, metavar="NAME", help="What to look for, with a PLAN or a RUN.")
@@ -55,6 +62,8 @@ def reproduce(
     runs: int | None,
     show: float | None,
     gone: float | None,
+    within: float | None,
+    mended: bool,
     version: str | None,
     options: tuple[str, ...],
     anomalies: tuple[str, ...],
@@ -76,6 +85,7 @@ def reproduce(
     harness reproduce 5 --version 5.3.3 --gone 0.2
     harness reproduce results/runs/latest --runs 3
     harness reproduce --all --hours 8
+    harness reproduce --all --mended --within 0.25
     """
     from harness.findings import reproduce as series
 
@@ -84,44 +94,65 @@ def reproduce(
     if not subjects and not everything:
         _list(findings)
         return
-    rule = _rule(runs, show, gone)
+    rule = _rule(runs, show, gone, within)
     if hours is not None and not everything:
         raise PlanError("--hours is for --all; --runs says how many runs of a single one")
     extra = [*(["--version", version] if version else []), *(word for text in options for word in shlex.split(text))]
     if everything:
-        chosen = [series.of_finding(f) for f in sorted(findings, key=_times_run) if f.command]
+        chosen = [series.of_finding(f) for f in findings if f.command and not (mended and f.with_mend() is None)]
+        chosen.sort(key=lambda subject: _earlier(subject, _added(subject, extra, mended))[1])
     else:
         chosen = [_subject(text, findings, anomalies) for text in subjects]
     until = None if hours is None else time.monotonic() + hours * 3600
     codes = []
     for subject in chosen:
+        added = _added(subject, extra, mended)
+        shown, ran = _earlier(subject, added)
+        own = replace(rule, k=shown, n=ran) if isinstance(rule, Within) else rule
+        if everything and (why := own.decide(0, 0)) is not None:
+            terminal.say(f"{subject.title}: {why}")
+            continue
         if until is not None and time.monotonic() >= until:
             terminal.say(f"{subject.title}: not reached")
             continue
-        terminal.say(f"{subject.title}: {rule.describe()} of harness run {shlex.join([*subject.args, *extra])}")
-        found = series.reproduce(subject, rule, extra, store, terminal.say, until)
-        why = rule.decide(found.shown, found.runs)
+        terminal.say(f"{subject.title}: {own.describe()} of harness run {shlex.join([*subject.args, *added])}")
+        found = series.reproduce(subject, own, added, store, terminal.say, until)
+        why = own.decide(found.shown, found.runs)
         terminal.say(f"{subject.title}: {found.describe()}{f'; {why}' if why else ''}")
         if subject.finding is not None and found.runs and not no_record:
-            path = record.add(place, subject.finding, found.measured(shlex.join(extra)))
+            path = record.add(place, subject.finding, found.measured(record.change(added)))
             terminal.say(f"  added to {path}; python -m harness.findings.pages brings the documents up to date")
         codes.append(Verdict.UNKNOWN if not found.runs else Verdict.VALID if found.shown else Verdict.INVALID)
     sys.exit(max((code.exit_code for code in codes), default=0))
 
 
-def _rule(runs: int | None, show: float | None, gone: float | None) -> StoppingRule:
+def _rule(runs: int | None, show: float | None, gone: float | None, within: float | None) -> StoppingRule:
+    if (runs is not None) + (within is not None) + (show is not None or gone is not None) > 1:
+        raise PlanError("--runs, --within, and --show or --gone exclude each other: a series has one rule for its end")
+    if within is not None:
+        return Within(within)
     if show is None and gone is None:
         return Fixed(runs or 5)
-    if runs is not None:
-        raise PlanError("--runs and --show or --gone exclude each other: a series has one rule for its end")
     try:
         return Sequential(show or _SHOW, gone or _GONE)
     except ValueError as problem:
         raise PlanError(f"--show and --gone: {problem}") from None
 
 
-def _times_run(finding: record.Finding) -> int:
-    return sum(one.runs for one in finding.measured)
+def _added(subject: Subject, extra: Sequence[str], mended: bool) -> list[str]:
+    """What the series adds to the command. Raises PlanError where there is no mend."""
+    if not mended:
+        return list(extra)
+    option = subject.finding.with_mend() if subject.finding is not None else None
+    if option is None:
+        raise PlanError(f"--mended: {subject.title} has no mend  (harness list mends)")
+    return [*extra, *option]
+
+
+def _earlier(subject: Subject, added: Sequence[str]) -> tuple[int, int]:
+    """(shown, runs) of the same series in the record."""
+    rates = subject.finding.rates() if subject.finding is not None else {}
+    return rates.get(record.change(added), (0, 0))
 
 
 def _subject(text: str, findings: Sequence[record.Finding], anomalies: Sequence[str]) -> Subject:

@@ -157,6 +157,10 @@ class Finding:
             found[one.change] = shown + one.shown, runs + one.runs
         return found
 
+    def with_mend(self) -> list[str] | None:
+        """The option of `harness run` that mends it, besides what its command mends; None: it has no mend."""
+        return ["--mend", ",".join([*_mends(self.command), str(self.id)])] if mend_of(self.id) else None
+
     def mended(self) -> tuple[int, int]:
         """(shown, runs) over all series with the mend of this finding (`--mend`), alone, with others, or with `all`."""
         mend = mend_of(self.id)
@@ -167,6 +171,15 @@ class Finding:
     def explained(self) -> bool:
         """Whether the interval of the mended servers' rate lies below that of the published ones'."""
         return interval(*self.mended())[1] < interval(*self.rates().get("", (0, 0)))[0]
+
+
+def change(options: Sequence[str]) -> str:
+    """Options put to a command, as the record has them: without the kind of nodes, of which no rate depends."""
+    left = list(options)
+    while "--cluster" in left:
+        at = left.index("--cluster")
+        del left[at : at + 2]
+    return shlex.join(left)
 
 
 def _mends(change: str) -> list[str]:

@@ -353,6 +353,29 @@ def harness(capsys: pytest.CaptureFixture[str], *argv: str) -> tuple[int, str, s
     return code, output.out, output.err
 
 
+def test_a_rate_is_known_with_the_runs_of_the_record() -> None:
+    rule = rates.Within(0.25)
+    assert [rule.decide(k, n) is None for k, n in ((0, 5), (4, 4), (4, 5), (4, 6), (7, 14))] == [True] * 5
+    assert rule.decide(5, 5) == "the rate is known: 5 of 5 (0.48 to 1.00)"
+    assert rule.decide(0, 6) is not None
+    assert rule.decide(9, 18) is not None
+    assert rates.Within(0.25, k=4, n=4).decide(0, 0) is None
+    assert rates.Within(0.25, k=4, n=4).decide(1, 1) is not None
+    assert rates.Within(0.25, k=4, n=4).describe().endswith("shown 5 of 5, 4 earlier runs included")
+
+
+def test_the_kind_of_nodes_is_no_change_of_a_command() -> None:
+    assert record.change(["--cluster", "local", "--mend", "5"]) == "--mend 5"
+    assert record.change(["--cluster", "local"]) == ""
+
+
+def test_the_control_of_a_finding_that_shows_on_mended_servers_only() -> None:
+    found = {finding.id: finding.with_mend() for finding in record.read_findings()}
+    assert found[5] == ["--mend", "5"]
+    assert found[31] == ["--mend", "5,31"]
+    assert found[34] is None
+
+
 def test_without_arguments_it_lists_the_findings(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = harness(capsys)
     assert code == 0
@@ -363,7 +386,9 @@ def test_without_arguments_it_lists_the_findings(capsys: pytest.CaptureFixture[s
     ("argv", "said"),
     [
         (["77"], "'77' is no finding (there are 1 to"),
-        (["5", "--runs", "3", "--show", "0.8"], "--runs and --show or --gone exclude each other"),
+        (["5", "--runs", "3", "--show", "0.8"], "exclude each other: a series has one rule for its end"),
+        (["5", "--runs", "3", "--within", "0.25"], "exclude each other: a series has one rule for its end"),
+        (["34", "--mended"], "--mended: finding 34 has no mend"),
         (["5", "--show", "0.2", "--gone", "0.5"], "0 < gone < show < 1"),
         (["5", "--hours", "3"], "--hours is for --all"),
         (["5", "--anomaly", "lost"], "a finding has its own signature"),
