@@ -104,6 +104,8 @@ def _signature(number: int, signature: Signature) -> Iterator[str]:
     yield f"| again, with a rate | `harness reproduce {number}` |"
     names = ", ".join(f"[`{name}`](../anomalies.md#{name})" for name in signature.anomalies)
     yield f"| seen as | {names} |"
+    if signature.says is not None:
+        yield f"| which says | `{signature.says.pattern}` |"
     if signature.after:
         yield f"| after a fault of effect | {', '.join(signature.after)} |"
     if signature.log is not None:

@@ -244,12 +244,9 @@ def read_finding(path: Path) -> Finding:
 
 def read_signature(table: Table) -> Signature:
     """Raises PlanError."""
-    anomalies, pattern = table.strings("anomalies"), table.get("log_line", str, "")
+    anomalies = table.strings("anomalies")
     check(anomalies, f"{table.where}: {table.prefix}anomalies", anomalies, "a list with at least one name")
-    try:
-        log = re.compile(pattern) if pattern else None
-    except re.error as problem:
-        raise PlanError(f"{table.where}: {table.prefix}log_line is no regular expression: {problem}") from None
+    log, says = (_pattern(table, key) for key in ("log_line", "says"))
     after = table.strings("after")
     for kind in after:
         check(
@@ -258,9 +255,17 @@ def read_signature(table: Table) -> Signature:
             kind,
             f"one of {', '.join(get_args(EffectKind))}",
         )
-    found = Signature(anomalies, table.get("permitted", bool, False), log, after)
+    found = Signature(anomalies, table.get("permitted", bool, False), log, after, says)
     table.reject_unknown()
     return found
+
+
+def _pattern(table: Table, key: str) -> re.Pattern[str] | None:
+    text = table.get(key, str, "")
+    try:
+        return re.compile(text) if text else None
+    except re.error as problem:
+        raise PlanError(f"{table.where}: {table.prefix}{key} is no regular expression: {problem}") from None
 
 
 def _issue(table: Table) -> Issue:

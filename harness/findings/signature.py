@@ -12,7 +12,7 @@ from typing import Final
 from results.fault_intervals import fault_intervals
 from results.reading import log_lines
 from results.record import RunRecord
-from results.verdict import Judgement, Verdict
+from results.verdict import Anomaly, Judgement, Verdict
 
 ALIGNED: Final = 0.8
 """A replay in which a smaller share of the strikes met their event tried nothing."""
@@ -39,6 +39,7 @@ class Signature:
     """anomalies  names; one of them is enough.
     permitted  whether an anomaly that the configuration permits counts as well.
     log        pattern of a line in any server's log that must be there, too; None: none.
+    says       pattern in the anomaly's summary; None: any will do.
     after      effects of faults (`results.strikes.Effect`), one of which must have struck; empty: no fault is needed.
     """
 
@@ -46,10 +47,11 @@ class Signature:
     permitted: bool = False
     log: re.Pattern[str] | None = None
     after: tuple[str, ...] = ()
+    says: re.Pattern[str] | None = None
 
     def look(self, record: RunRecord, judgement: Judgement) -> Sighting:
         """Whether a judged run shows the finding."""
-        named = [a for a in judgement.anomalies if a.name in self.anomalies and (self.permitted or a.legal is None)]
+        named = [a for a in judgement.anomalies if self._means(a) and (self.permitted or a.legal is None)]
         certain = [a for a in named if a.doubt is None]
         if certain:
             if not self._struck(record):
@@ -63,6 +65,9 @@ class Signature:
         if why is not None:
             return Sighting(Sight.NOT_TRIED, why)
         return Sighting(Sight.NOT_SHOWN, f"{judgement.verdict.value}: {judgement.reason}")
+
+    def _means(self, anomaly: Anomaly) -> bool:
+        return anomaly.name in self.anomalies and (self.says is None or self.says.search(anomaly.summary) is not None)
 
     def _struck(self, record: RunRecord) -> bool:
         struck = {e.kind for fault in fault_intervals(record.history) for e in fault.effects}

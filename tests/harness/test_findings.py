@@ -264,6 +264,13 @@ def test_the_log_line_must_be_there_too(tmp_path: Path) -> None:
     assert signature.look(run_of(("inject", STRIKE), logs=[log]), found).sight == Sight.SHOWN
 
 
+def test_an_anomaly_may_have_to_say_something() -> None:
+    signature = Signature(("spinning-thread",), says=re.compile("TransactionalOp"))
+    for thread, sight in (("TransactionalOp of the broker", Sight.SHOWN), ("io.openmessagin", Sight.NOT_SHOWN)):
+        found = judged(Anomaly("spinning-thread", f"n2: {thread} never waited"))
+        assert signature.look(run_of(("inject", STRIKE)), found).sight == sight
+
+
 def test_the_fault_that_it_needs_must_have_struck() -> None:
     signature = Signature(("lost",), after=("cut-off", "slow"))
     found = judged(Anomaly("lost", "3 of 4"))
