@@ -36,9 +36,8 @@ class ServersDied:
         stats: dict[str, list[str]] = {}
         for op in deaths:
             stats.setdefault(str(op.value.get("node")), []).append(str(op.value.get("server")))
-        return settled(
-            self.name, run, [_tell(op) for op in deaths], {"deaths": stats}, "no server ended without a fault"
-        )
+        reason = f"{len(deaths)} ended" if deaths else "no server ended without a fault"
+        return settled(self.name, run, [_tell(op) for op in deaths], {"deaths": stats}, reason)
 
 
 def _explains(done: Op, death: Op) -> bool:
