@@ -174,7 +174,7 @@ class Finding:
 
 
 def change(options: Sequence[str]) -> str:
-    """Options put to a command, as the record has them: without the kind of nodes, of which no rate depends."""
+    """Options put to a command, as the record has them: without `--cluster`, so runs on all kinds of nodes count together."""
     left = list(options)
     while "--cluster" in left:
         at = left.index("--cluster")
