@@ -174,7 +174,7 @@ class Finding:
 
 
 def change(options: Sequence[str]) -> str:
-    """Options put to a command, as the record has them: without `--cluster`, so runs on all kinds of nodes count together."""
+    """Options put to a command, as the record has them: without `--cluster`: nodes of all kinds count together."""
     left = list(options)
     while "--cluster" in left:
         at = left.index("--cluster")
