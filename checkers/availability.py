@@ -9,7 +9,7 @@ group that serves again only when its frozen leader continues has not failed ove
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -48,9 +48,8 @@ class _Course:
 class Availability:
     """`limit_s`: how long an acknowledgement may take. `nodes`: all nodes of the group.
 
-    `acknowledges` says which completions prove service (`harness.api.Workload.acknowledges`). `quorums`: the kinds of
-    servers of which a majority must be up and connected for service to be owed, as sets of nodes (RocketMQ's
-    controllers, and its brokers); None: one kind, on every node.
+    `acknowledges` says which completions prove service (`harness.api.Workload.acknowledges`). `quorums`: see
+    `results.deployment.DeploymentRecord`; None: one kind of servers, on every node.
     """
 
     name = "availability"
@@ -60,7 +59,7 @@ class Availability:
         nodes: Sequence[str],
         limit_s: float,
         acknowledges: Callable[[Op], bool],
-        quorums: Sequence[Collection[str]] | None = None,
+        quorums: Mapping[str, Collection[str]] | None = None,
     ) -> None:
         self.nodes, self.quorums = tuple(nodes), quorums
         self.limit = int(limit_s * SECOND)

@@ -13,31 +13,34 @@ from results.strikes import CLIENTS
 FOREVER: Final = 2**62
 """The end (ns) of what does not end."""
 
+ANY: Final = ""
+"""In place of a kind of server: whatever a node serves with (`FaultInterval.impairs`)."""
+
 
 def majority_connected(
-    nodes: Sequence[str], active: Iterable[FaultInterval], quorums: Sequence[Collection[str]] | None = None
+    nodes: Sequence[str], active: Iterable[FaultInterval], quorums: Mapping[str, Collection[str]] | None = None
 ) -> bool:
-    """Whether some nodes are up and all hear one another while these faults are active, more than half of all.
+    """Whether some nodes all hear one another while these faults are active, and have a majority of the servers up.
 
-    `quorums`: kinds of servers that need a majority each (controllers, brokers), as sets of nodes; None: one kind, on
-    every node.
+    `quorums`: kind of servers that needs a majority (controllers, brokers) -> its nodes; None: one kind, on every node.
+    A server that is down is missing among its own kind only: a node without its broker still has its controller.
 
     A node that clients do not reach counts as all of them: it may lead, and nothing makes the others elect another one.
     """
     active = list(active)
     if any(CLIENTS in peers for interval in active for peers in interval.impairs.values()):
         return False
-    down, deaf = _hearing(nodes, active)
-    needed = [frozenset(quorum) for quorum in quorums or (nodes,)]
+    _, deaf = _hearing(nodes, active)
+    needed = [(len(at), frozenset(at) - _down(kind, active)) for kind, at in (quorums or {ANY: nodes}).items()]
 
     def found(group: frozenset[str]) -> bool:
-        if any(len(quorum & group) * 2 <= len(quorum) for quorum in needed):
+        if any(len(up & group) * 2 <= size for size, up in needed):
             return False
         pair = next(((a, b) for a in group for b in deaf[a] & group), None)
         # Of two that do not hear each other one must go. A majority is left only a few times, so this ends soon.
         return pair is None or any(found(group - {node}) for node in pair)
 
-    return found(frozenset(nodes) - down)
+    return found(frozenset().union(*(up for _, up in needed)))
 
 
 def sides(nodes: Sequence[str], interval: FaultInterval) -> list[tuple[str, ...]]:
@@ -75,6 +78,17 @@ def certain_times(history: History, faults: Iterable[FaultInterval]) -> list[tup
         elif isinstance(number, int) and op.f == "heal":
             healing.setdefault(number, op.time)
     return [(done[i.id], healing.get(i.id, FOREVER), i) for i in faults if i.id in done and i.seen]
+
+
+def _down(kind: str, active: Iterable[FaultInterval]) -> set[str]:
+    """The nodes whose server of a kind is down."""
+    found: set[str] = set()
+    for interval in active:
+        if kind == ANY or not interval.effects:  # a foreign history may say no more than which nodes are down
+            found |= {node for node, peers in interval.impairs.items() if node in peers}
+        else:
+            found |= {e.node for e in interval.effects if e.kind == "down" and (not e.servers or kind in e.servers)}
+    return found
 
 
 def _hearing(nodes: Sequence[str], active: Iterable[FaultInterval]) -> tuple[set[str], dict[str, set[str]]]:

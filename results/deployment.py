@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -71,15 +71,15 @@ class DeploymentRecord:
 
     nodes    name -> address.
     groups   replica group -> its nodes.
-    quorums  service is owed while, of each of these sets, a majority of the nodes is up, and all of these hear one
-             another.
+    quorums  kind of servers -> their nodes: service is owed while of each kind the servers of a majority are up, and
+             the nodes of these all hear one another.
     """
 
     topology: str
     nodes: Mapping[str, str] = field(default_factory=dict)
     servers: Sequence[ServerRecord] = ()
     groups: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    quorums: Sequence[Sequence[str]] = ()
+    quorums: Mapping[str, Sequence[str]] = field(default_factory=dict)
     traits: Traits = field(default_factory=Traits)
 
     @property
@@ -110,7 +110,7 @@ class DeploymentRecord:
             "nodes": dict(self.nodes),
             "servers": [{name: value for name, value in asdict(s).items() if value} for s in self.servers],
             "groups": {group: list(nodes) for group, nodes in self.groups.items()},
-            "quorums": [list(quorum) for quorum in self.quorums],
+            "quorums": {kind: list(nodes) for kind, nodes in self.quorums.items()},
             "traits": asdict(self.traits),
         }
 
@@ -120,14 +120,26 @@ class DeploymentRecord:
         reported_traits: Mapping[str, Any] = reported.get("traits", {})
         traits: dict[str, Any] = {k: v for k, v in reported_traits.items() if k in Traits.__dataclass_fields__}
         traits["durable"] = tuple(str(name) for name in traits.get("durable", ()))
-        return DeploymentRecord(
+        found = DeploymentRecord(
             topology=str(reported["topology"]),
             nodes={str(k): str(v) for k, v in reported["nodes"].items()},
             servers=[_server(server) for server in reported["servers"]],
             groups={str(k): [str(n) for n in v] for k, v in reported["groups"].items()},
-            quorums=[[str(n) for n in quorum] for quorum in reported["quorums"]],
             traits=Traits(**traits),
         )
+        quorums = reported["quorums"]
+        if not isinstance(quorums, Mapping):  # of a run that was stored before quorums had names
+            quorums = _named(quorums, found)
+        return replace(found, quorums={str(kind): [str(n) for n in nodes] for kind, nodes in quorums.items()})
+
+
+def _named(quorums: Sequence[Sequence[str]], record: DeploymentRecord) -> dict[str, Sequence[str]]:
+    """The kinds to which quorums without names belong: the last is that of the servers without which nobody is served;
+    before it, that of the controllers.
+    """
+    first = next((server.kind for server in record.having("controller")), "controller")
+    kinds = [first, *record.serving] if len(quorums) > 1 else (record.serving or [first])
+    return dict(zip(kinds, quorums, strict=False))
 
 
 def _server(reported: Mapping[str, Any]) -> ServerRecord:
@@ -161,6 +173,6 @@ def of_old_run(plan: Mapping[str, Any]) -> DeploymentRecord:
     return DeploymentRecord(
         topology=topology,
         nodes=dict.fromkeys(names, ""),
-        quorums=[names[:3], brokers] if controlled else [names],
+        quorums={"controller": names[:3], "broker": brokers} if controlled else {"": names},
         traits=Traits(60.0 if slow else 10.0, in_sync=controlled, raft_log=topology == "dledger-commitlog"),
     )

@@ -36,6 +36,7 @@ from workloads.controller_client import ControllerOps
 from workloads.fake_brokers import FakeBrokers
 
 CONTROLLER: Final = "controller"
+BROKER: Final = "broker"
 
 _WIDTH: Final = 4
 """Groups under load at one time."""
@@ -122,9 +123,10 @@ class ControllerWorkload(Workload):
         }
 
     def checkers(self, deployment: DeploymentRecord) -> Sequence[Checker]:
+        electors = {kind: nodes for kind, nodes in deployment.quorums.items() if kind != BROKER}
         return [
             Controllers(),
-            Availability(list(deployment.nodes), self.plan.recovery_limit_s, self.acknowledges, deployment.quorums[:1]),
+            Availability(list(deployment.nodes), self.plan.recovery_limit_s, self.acknowledges, electors),
             ServersDied(),
             Faults(planned=self.plan.faulty),
             Stats(["apply", "elect", "alter", "read", "view"]),

@@ -18,6 +18,7 @@ from results.fault_intervals import FaultInterval
 from results.history import History
 from results.op import NEMESIS, SERVER_DIED, Op, OpType
 from results.record import Observation, RunRecord
+from results.strikes import Effect, impairs
 from results.verdict import Verdict
 
 S = 1_000_000_000
@@ -38,11 +39,18 @@ class Story:
         self.add(at + 0.01, process, type_, "write", key="k", value=1, **more)
 
     def strike(
-        self, number: int, start: float, end: float | None, impairs: dict[str, list[str]], seen: bool = True
+        self,
+        number: int,
+        start: float,
+        end: float | None,
+        impairs: dict[str, list[str]],
+        seen: bool = True,
+        effects: Sequence[Effect] = (),
     ) -> None:
         what = {"fault": "hammer-time", "id": number}
         self.add(start, NEMESIS, "invoke", "inject", value=what)
-        self.add(start, NEMESIS, "info", "inject", value={**what, "impairs": impairs, "seen": seen})
+        done = {**what, "impairs": impairs, "seen": seen, "effects": [effect.to_json() for effect in effects]}
+        self.add(start, NEMESIS, "info", "inject", value=done)
         if end is not None:
             self.add(end, NEMESIS, "invoke", "heal", value=what)
             self.add(end, NEMESIS, "info", "heal", value=what)
@@ -132,7 +140,7 @@ def test_too_short_a_watch_is_unknown_and_the_restart_ends_the_judgement() -> No
 
 
 @pytest.mark.parametrize(
-    ("impairs", "connected"),
+    ("cut", "connected"),
     [
         ([], True),
         ([{"n1": ["n1"], "n2": ["n2"]}], True),
@@ -148,8 +156,8 @@ def test_too_short_a_watch_is_unknown_and_the_restart_ends_the_judgement() -> No
         ([{"n1": ["n1"]}, {"n2": ["n3", "clients"]}], False),
     ],
 )
-def test_majority(impairs: list[dict[str, list[str]]], connected: bool) -> None:
-    active = [FaultInterval("x", n, 0, None, impairs=what) for n, what in enumerate(impairs)]
+def test_majority(cut: list[dict[str, list[str]]], connected: bool) -> None:
+    active = [FaultInterval("x", n, 0, None, impairs=what) for n, what in enumerate(cut)]
     assert majority_connected(NODES, active) is connected
 
 
@@ -349,6 +357,50 @@ def test_service_is_owed_only_where_every_kind_of_server_has_its_majority() -> N
     controllers, brokers = ["n1", "n2", "n3"], NODES
     halves = FaultInterval("x", 1, 0, None, impairs={"n1": ["n3", "n4", "n5"], "n2": ["n3", "n4", "n5"]})
     assert majority_connected(NODES, [halves])
-    assert not majority_connected(NODES, [halves], [controllers, brokers])
-    assert majority_connected(NODES, [halves], [controllers, ["n1", "n2", "n3"]])
-    assert majority_connected(NODES, [FaultInterval("x", 1, 0, None, impairs={"n1": ["n1"]})], [controllers, brokers])
+    assert not majority_connected(NODES, [halves], {"controller": controllers, "broker": brokers})
+    assert majority_connected(NODES, [halves], {"controller": controllers, "broker": ["n1", "n2", "n3"]})
+    gone = FaultInterval("x", 1, 0, None, impairs={"n1": ["n1"]})
+    assert majority_connected(NODES, [gone], {"controller": controllers, "broker": brokers})
+
+
+QUORUMS = {"controller": ["n1", "n2", "n3"], "broker": NODES}
+
+
+def down(*nodes: str, kinds: Sequence[str] = ()) -> list[Effect]:
+    return [Effect("down", node, tuple(kinds)) for node in nodes]
+
+
+@pytest.mark.parametrize(
+    ("effects", "connected"),
+    [
+        (down("n2", "n3", kinds=["broker"]), True),  # finding 25: two masters, on nodes that have controllers
+        (down("n2", "n3", kinds=["controller"]), False),
+        (down("n2", "n3"), False),
+        (down("n2", "n3", "n4", kinds=["broker"]), False),
+        (down("n1", kinds=["controller"]) + down("n4", "n5", kinds=["broker"]), True),
+        (down("n1", kinds=["controller"]) + down("n1", "n4", "n5", kinds=["broker"]), False),
+        (down("n1", "n2", "n3", kinds=["namesrv", "proxy"]), True),
+        # n1 hears n2 alone, n3's controller is down: the other two must be in one group, and with them all the brokers.
+        ([*down("n3", kinds=["controller"]), Effect("cut-off", "n1", peers=("n3", "n4", "n5"))], False),
+        # Without its controller, n1 is missing in the quorum of brokers alone.
+        ([*down("n1", kinds=["controller"]), Effect("cut-off", "n1", peers=("n2", "n3", "n4", "n5"))], True),
+    ],
+)
+def test_a_server_that_is_down_is_missing_among_its_own_kind(effects: list[Effect], connected: bool) -> None:
+    """What the interval says of nodes that serve nobody does not matter where it says which servers are down."""
+    interval = FaultInterval("x", 1, 0, None, impairs=impairs(effects, ["broker"]), effects=effects)
+    assert majority_connected(NODES, [interval], QUORUMS) is connected
+
+
+@pytest.mark.parametrize(
+    ("kinds", "verdict"), [((), Verdict.VALID), (("controller",), Verdict.VALID), (("broker",), Verdict.INVALID)]
+)
+def test_silence_while_the_brokers_of_two_controller_nodes_are_down(kinds: tuple[str, ...], verdict: Verdict) -> None:
+    """Three brokers are up, and so are all controllers: they owe a master. Without the controllers they do not."""
+    story, effects = Story(), down("n2", "n3", kinds=kinds)
+    steady(story, 0, 10)
+    story.strike(1, 10, 60, impairs(effects, ["broker"]), effects=effects)
+    steady(story, 11, 60, "info")
+    steady(story, 62, 80)
+    judge = Availability(NODES, 30, lambda op: op.type == "ok" and op.f == "write", QUORUMS)
+    assert judge.check(story.record()).verdict == verdict

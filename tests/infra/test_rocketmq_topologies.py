@@ -131,8 +131,19 @@ def test_the_groups() -> None:
         assert record.endpoints("namesrv") == [(f"198.18.0.{i}", 9876) for i in (1, 2, 3)]
         assert {s.group for s in record.having("broker")} == set(expected[name])
         assert DeploymentRecord.from_json(json.loads(to_text(record))) == record
-        quorums = [["n1", "n2", "n3"], ["n1", "n2", "n3", "n4", "n5"]]
-        assert record.quorums == (quorums if name == "controller" else quorums[1:])
+        electors = {"controller": ["n1", "n2", "n3"]} if name == "controller" else {}
+        assert record.quorums == {**electors, "broker": ["n1", "n2", "n3", "n4", "n5"]}
+        unnamed = {**record.to_json(), "quorums": list(record.quorums.values())}  # as runs were stored before
+        assert DeploymentRecord.from_json(unnamed) == record
+
+
+@pytest.mark.parametrize(("brokers", "kinds"), [(0, ["namesrv"]), (5, ["namesrv", "broker"])])
+def test_embedded_controllers_are_down_with_their_name_server(brokers: int, kinds: list[str]) -> None:
+    topology = made("controller", options={"controller_type": "jraft-embedded", "brokers": brokers})
+    attached(topology)
+    record = topology.record()
+    assert list(record.quorums) == kinds
+    assert DeploymentRecord.from_json({**record.to_json(), "quorums": list(record.quorums.values())}) == record
 
 
 def test_settings_in_their_order() -> None:
@@ -286,7 +297,7 @@ def test_one_group_of_so_many_replicas(name: str) -> None:
     topology = made(name, options={"replicas": 3})
     nodes = attached(topology)
     record = topology.record()
-    assert (record.groups, record.quorums) == ({"a": ["n1", "n2", "n3"]}, [["n1", "n2", "n3"]])
+    assert (record.groups, record.quorums) == ({"a": ["n1", "n2", "n3"]}, {"broker": ["n1", "n2", "n3"]})
     given = [node.settings(BROKER_FILE) for node in nodes[:3]]
     assert [(s["brokerId"], s["totalReplicas"], s["inSyncReplicas"]) for s in given] == [
         (str(n), "3", "2") for n in range(3)

@@ -166,7 +166,7 @@ class SimTopology:
             nodes=dict.fromkeys(nodes, "198.18.0.1"),
             servers=[ServerRecord(node, "server", "198.18.0.1", {"server": 1}, "sim", "1") for node in nodes],
             groups={"sim": nodes},
-            quorums=[nodes],
+            quorums={"server": nodes},
         )
 
     def permits_after(self) -> Mapping[str, Mapping[str, str]]:

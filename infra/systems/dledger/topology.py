@@ -217,7 +217,7 @@ class DledgerTopology:
                 for node in self._nodes
             ],
             groups={GROUP: names},
-            quorums=[names],
+            quorums={SERVER: names},
             traits=Traits(raft_log=True, durable=("currterm",)),
         )
 

@@ -180,9 +180,9 @@ class RocketmqTopology(ABC):
             permitted["unsynced-lost"] = dict.fromkeys(("lost", "dirty-read"), why)
         return permitted
 
-    def quorums(self) -> Sequence[Sequence[str]]:
+    def quorums(self) -> Mapping[str, Sequence[str]]:
         """See `results.deployment.DeploymentRecord`."""
-        return [[name for name, place in self._places.items() if place.group is not None]]
+        return {BROKER: [name for name, place in self._places.items() if place.group is not None]}
 
     # The contract.
 

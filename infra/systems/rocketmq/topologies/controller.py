@@ -168,13 +168,12 @@ class ControllerTopology(RocketmqTopology):
             return super()._files(kind)
         return _JRAFT_SNAPSHOTS if self._jraft else {**super()._files(kind), **_DLEDGER_SNAPSHOTS}
 
-    def quorums(self) -> Sequence[Sequence[str]]:
+    def quorums(self) -> Mapping[str, Sequence[str]]:
         """A majority of the controllers elects, and a majority of the brokers copies: a half with most brokers cannot
         elect a master by itself.
         """
-        names = [node.name for node in self._nodes]
-        brokers = [name for name in names if self._places[name].group is not None]
-        return [names[:QUORUM_SIZE], *([brokers] if brokers else [])]
+        found = {NAMESRV if self._embedded else CONTROLLER: [node.name for node in self._nodes[:QUORUM_SIZE]]}
+        return found | {kind: brokers for kind, brokers in super().quorums().items() if brokers}
 
     def _heap(self, kind: str) -> Sequence[str]:
         return list(jvm.HEAP[CONTROLLER if self._embedded and kind == NAMESRV else kind])
