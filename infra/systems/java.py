@@ -7,6 +7,7 @@ import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -18,6 +19,7 @@ from infra.systems.api import Admin, Launch, ServerSettings
 from infra.systems.maven import checksum_of
 from infra.systems.mends import apply
 from infra.systems.mends.catalog import applied
+from infra.systems.passed import once
 
 DATA: Final = "/var/lib/harness/data"
 """All of a server's data, and nothing else: a file system of its own may be mounted here."""
@@ -263,7 +265,8 @@ def mend_shares(settings: ServerSettings, jars: Mapping[str, Path]) -> list[Shar
     own = [settings.launch.jars] if settings.launch.jars is not None else []
     for version, folder in jars.items():
         if applied(settings.launch.mends, version):
-            apply.check(made.source, version, [*own, folder])
+            path = [*own, folder]
+            once("mends", [version], [*path, made.source], partial(apply.check, made.source, version, path))
     return [made]
 
 

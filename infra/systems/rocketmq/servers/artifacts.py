@@ -9,12 +9,14 @@ import functools
 import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 from infra.machines.api import InfraError, SettingsError
 from infra.systems.java import LIB
 from infra.systems.maven import compile_jar, fetch_jars, read_lock
+from infra.systems.passed import once
 
 DEFAULT_VERSION: Final = "5.5.0"
 
@@ -114,22 +116,26 @@ def fetch(version: str) -> Path:
 
 
 def check_settings(settings: Mapping[str, Mapping[str, str]], class_path: Sequence[Path]) -> None:
-    """Have RocketMQ's own code take each setting and read it back.
+    """Have RocketMQ's own code take each setting and read it back, once for the same settings and jars.
 
     settings    kind of server -> name -> value. class_path: folders of jars, the first wins; the last holds RocketMQ.
     Raises InfraError for the first setting that the server does not have, or whose value it does not take: servers
     themselves ignore both in silence (`MixAll.properties2Object`).
     """
-    checker = compile_jar(FOLDER, class_path[-1], "check-settings")
+    folders = [*class_path, compile_jar(FOLDER, class_path[-1], "check-settings")]
+    lines = [
+        "\t".join((kind, name, value.replace("\t", " "), *_CONFIGS[kind]))
+        for kind, named in settings.items()
+        for name, value in named.items()
+    ]
+    once("settings", lines, folders, partial(_check, lines, folders))
+
+
+def _check(lines: Sequence[str], class_path: Sequence[Path]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         requested = Path(folder) / "settings"
-        lines = [
-            "\t".join((kind, name, value.replace("\t", " "), *_CONFIGS[kind]))
-            for kind, named in settings.items()
-            for name, value in named.items()
-        ]
         requested.write_text("".join(f"{line}\n" for line in lines))
-        jars = ":".join(f"{path}/*" for path in (*class_path, checker))
+        jars = ":".join(f"{path}/*" for path in class_path)
         argv = ["java", "-XX:TieredStopAtLevel=1", "-cp", jars, _CHECKER, str(requested)]
         try:
             done = subprocess.run(argv, check=False, capture_output=True, stdin=subprocess.DEVNULL, timeout=300)
