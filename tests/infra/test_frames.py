@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import random
 import socket
 import struct
 import subprocess
@@ -128,6 +129,46 @@ def test_a_frame_in_pieces_and_several_at_once(rig: Rig) -> None:
         time.sleep(0.001)
     assert read(rig.server, len(three)) == three
     assert rig.tell("report") == [f"count {rig.port} request 310 server 3"]
+
+
+def test_what_is_passed_on_before_the_rule_is_no_rules(rig: Rig) -> None:
+    """Half a frame is on its way when the rule comes: the other half follows, and the next frame is the first."""
+    first = frame(310, 1, body=b"z" * 100)
+    rig.opener.sendall(first[:50])
+    assert read(rig.server, 50) == first[:50]
+    rig.arm("drop")
+    rig.opener.sendall(first[50:] + frame(310, 2) + frame(310, 3))
+    rest = first[50:] + frame(310, 3)
+    assert read(rig.server, len(rest)) == rest
+    assert rig.fired() == 1
+    assert f"count {rig.port} request 310 server 3" in rig.tell("report")
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_rules_that_come_and_go_in_the_middle_of_a_stream_change_no_byte(rig: Rig, seed: int) -> None:
+    dice = random.Random(seed)
+    sent = [frame(dice.choice([34, 310]), n, body=dice.randbytes(dice.choice([0, 10, 400_000]))) for n in range(40)]
+    left = b"".join(sent)
+    got: list[bytes] = []
+    reader = threading.Thread(target=lambda: got.append(read(rig.server, len(left))))
+    reader.start()
+    whole, armed = left, False
+    while left:
+        size = dice.choice([1, 9, 3_000, 700_000])
+        rig.opener.sendall(left[:size])
+        left = left[size:]
+        if dice.random() < 0.15:
+            armed = not armed
+            rig.tell(*(["arm", "r", "act=drop", "code=999"] if armed else ["disarm", "r"]))
+    reader.join(10)
+    assert got == [whole]
+    for n in range(40):
+        rig.server.sendall(frame(0, n, 1))
+    read(rig.opener, sum(len(frame(0, n, 1)) for n in range(40)))
+    codes = [read_header(one)[0] for one in sent]
+    told = rig.tell("report")
+    for words in ("request 34 ", "response 34 ", "request 310 ", "response 310 "):
+        assert [int(line.split()[-1]) for line in told if words in line] == [codes.count(int(words.split()[1]))]
 
 
 def test_what_is_no_frame_passes_as_it_is(rig: Rig) -> None:

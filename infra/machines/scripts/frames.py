@@ -15,6 +15,8 @@ A frame (RemotingCommand) is a length, the header's length with the encoding in 
 binary, and a body. An answer has the code of its request here, found by its number (`opaque`). What is no such frame is
 passed on as it is and counted with the code -1.
 
+While no rule is armed, bytes are passed on as they come, and are divided into frames later, many at a time.
+
 Uses the standard library alone, without what python3-minimal lacks.
 """
 
@@ -39,6 +41,8 @@ _FULL = 1 << 20
 _READ = 1 << 16
 _REMEMBERED = 10_000
 """Requests without an answer, of a connection."""
+_UNREAD = 1 << 18
+"""Bytes that were passed on, and are not counted yet."""
 
 RAW = -1
 _CODE = re.compile(rb'"code"\s*:\s*(-?[0-9]+)')
@@ -103,7 +107,8 @@ class Rule:
 class End:
     """One socket of a connection: the one that opened it, or the server.
 
-    asked  numbers of its requests -> code. heard: the events that epoll reports of it.
+    asked     numbers of its requests -> code. heard: the events that epoll reports of it.
+    received  bytes that are not divided into frames yet; the first `ahead` of them are passed on already.
     """
 
     def __init__(self, sock: socket.socket, port: int, towards: str) -> None:
@@ -114,6 +119,7 @@ class End:
         self.ended = False
         self.raw = False
         self.received = bytearray()
+        self.ahead = 0
         self.waiting = bytearray()
         self.asked: dict[int, int] = {}
         self.heard = 0
@@ -185,6 +191,10 @@ class Proxy:
 
     def _listen(self, end: End) -> None:
         """What is to happen next at both ends of a connection."""
+        there = end.other
+        quiet = not (end.waiting or there.waiting or end.ended or there.ended)
+        if quiet and end.heard == there.heard == select.EPOLLIN:
+            return
         for one in (end, end.other):
             if not one.open:
                 continue
@@ -219,43 +229,90 @@ class Proxy:
         data = end.sock.recv(_READ)
         if not data:
             end.ended = True
+            self._read_passed(end)
             self._pass_rest(end)
             return
         end.received += data
-        while end.open and end.received:
-            if end.raw:
-                self._pass_rest(end)
-                return
-            if len(end.received) < 8:
-                return
-            (length,) = struct.unpack_from("!I", end.received, 0)
-            if not 4 <= length <= _LONGEST:
-                end.raw = True
-                continue
-            if len(end.received) < 4 + length:
-                return
-            frame = bytes(memoryview(end.received)[: 4 + length])
-            try:
-                code, flag, number = read_header(frame)
-            except NoFrame:
-                end.raw = True
-                continue
-            del end.received[: 4 + length]
-            self._meet(end, frame, code, flag, number)
+        # A late frame must not come between two parts of another one.
+        if not self.rules and not self.late and not end.raw:
+            whole = end.ahead + len(data) == len(end.received)
+            self._pass(end.other, data if whole else bytes(memoryview(end.received)[end.ahead :]))
+            end.ahead = len(end.received)
+            if end.ahead >= _UNREAD:
+                self._read_passed(end)
+            return
+        while end.open and (taken := self._take(end)) is not None:
+            self._meet(end, *taken)
+        if end.open and end.raw:
+            self._pass_rest(end)
+
+    def _take(self, end: End) -> tuple[bytes, int, int, int, int] | None:
+        """The next whole frame: its bytes, how many of these are passed on already, code, flag and number. None: there
+        is none yet, or (`raw`) no more.
+        """
+        if end.raw or len(end.received) < 8:
+            return None
+        (length,) = struct.unpack_from("!I", end.received, 0)
+        if not 4 <= length <= _LONGEST:
+            end.raw = True
+            return None
+        size = 4 + length
+        if len(end.received) < size:
+            return None
+        frame = bytes(memoryview(end.received)[:size])
+        try:
+            code, flag, number = read_header(frame)
+        except NoFrame:
+            end.raw = True
+            return None
+        del end.received[:size]
+        passed = min(size, end.ahead)
+        end.ahead -= passed
+        return frame, passed, code, flag, number
+
+    def _read_passed(self, end: End) -> None:
+        """Count the frames of a connection that were passed on. First all requests: the answers are found by them."""
+        answers = []
+        for one in (end, end.other):
+            while one.ahead and (taken := self._take(one)) is not None:
+                _, _, code, flag, number = taken
+                if flag & 1:
+                    answers.append((one, code, flag, number))
+                else:
+                    self._note(one, code, flag, number)
+            if one.raw and one.ahead:
+                self._count(one, False, RAW)
+                del one.received[: one.ahead]
+                one.ahead = 0
+        for answer in answers:
+            self._note(*answer)
 
     def _pass_rest(self, end: End) -> None:
         """What is no frame, and the end of the stream."""
         if end.received:
             self._count(end, False, RAW)
-            self._pass(end.other, bytes(end.received))
+            if len(end.received) > end.ahead:
+                self._pass(end.other, bytes(memoryview(end.received)[end.ahead :]))
             end.received.clear()
+            end.ahead = 0
         if end.ended and end.other.open and not end.other.waiting:
             end.other.sock.shutdown(socket.SHUT_WR)
         if end.ended and end.other.ended and not end.waiting and not end.other.waiting:
             self._close(end)
 
-    def _meet(self, end: End, frame: bytes, code: int, flag: int, number: int) -> None:
-        """A whole frame has arrived from an end."""
+    def _meet(self, end: End, frame: bytes, passed: int, code: int, flag: int, number: int) -> None:
+        """A whole frame has arrived from an end. What is passed on in part already is no rule's."""
+        answer, code = self._note(end, code, flag, number)
+        for rule in () if passed else self.rules.values():
+            if rule.takes(end.port, code, answer):
+                self.fired.append((rule.name, time.time_ns() // 1_000_000, rule.met))
+                self._act(rule, end, frame)
+                return
+        if passed < len(frame):
+            self._pass(end.other, frame[passed:])
+
+    def _note(self, end: End, code: int, flag: int, number: int) -> tuple[bool, int]:
+        """Count a frame. Whether it is an answer, and the code of its request."""
         answer = bool(flag & 1)
         if answer:
             code = end.other.asked.pop(number, RAW)
@@ -264,12 +321,7 @@ class Proxy:
                 del end.asked[next(iter(end.asked))]
             end.asked[number] = code
         self._count(end, answer, code)
-        for rule in self.rules.values():
-            if rule.takes(end.port, code, answer):
-                self.fired.append((rule.name, time.time_ns() // 1_000_000, rule.met))
-                self._act(rule, end, frame)
-                return
-        self._pass(end.other, frame)
+        return answer, code
 
     def _count(self, end: End, answer: bool, code: int) -> None:
         key = end.port, "response" if answer else "request", code, end.towards
@@ -317,6 +369,7 @@ class Proxy:
 
     def _close(self, end: End) -> None:
         """Both ends, at once: who is connected sees a reset where bytes were on their way."""
+        self._read_passed(end)
         for one in (end, end.other):
             if one.open:
                 one.open = False
@@ -335,6 +388,8 @@ class Proxy:
                 asker.sendall(f"error {problem!r}".encode())
 
     def _answer(self, words: list[str]) -> str:
+        for end in list(self.ends.values()):
+            self._read_passed(end)
         if words[0] == "arm":
             self.rules[words[1]] = Rule(words[1], words[2:])
         elif words[0] == "disarm":
