@@ -3,7 +3,8 @@
 The check covers the time before the restart for the final reads. Within the limit after a heal (or, without an active
 fault, after the last acknowledgement), an operation must be acknowledged, as long as a majority of the nodes is up and
 connected. If a fault leaves such a majority and lasts longer than the limit, the group must serve during the fault. A
-group that serves again only when its frozen leader continues has not failed over.
+group that serves again only when its frozen leader continues has not failed over. Time in which no client asks for
+anything is not counted.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from checkers.evidence import nodes_at
 from checkers.impairment import majority_connected, sides
 from results.fault_intervals import FaultInterval, fault_intervals
 from results.figures import SECOND, clock
-from results.op import Op
+from results.op import INVOKE, Op
 from results.record import RunRecord
 from results.verdict import Anomaly, CheckResult, Verdict
 
@@ -37,10 +38,13 @@ class _Outage:
 
 @dataclass(frozen=True, slots=True)
 class _Course:
-    """What a run's silences are judged by: faults, invocations of clients, ends of heals and their beginnings (ns)."""
+    """What a run's silences are judged by: faults, invocations of clients, the times in which clients ask (`_asking`),
+    ends of heals and their beginnings (ns).
+    """
 
     fault_intervals: Sequence[FaultInterval]
     tries: Sequence[int]
+    asking: Sequence[tuple[int, int]]
     heals: Sequence[int]
     healing: Sequence[int]
 
@@ -81,7 +85,7 @@ class Availability:
         heals = sorted(s.end_ns for s in found if s.end_ns is not None and s.end_ns <= end)
         gaps = list(zip([tries[0], *acks], [*acks, end], strict=True))
         healing = [op.time for op in run.history.nemesis if op.f == "heal" and op.type == "invoke"]
-        course = _Course(found, tries, heals, healing)
+        course = _Course(found, tries, _asking(ops, end, self.limit // 3), heals, healing)
         outages = [o for a, b in gaps for o in self._outages(course, a, b, b == end)]
         recovery = {f"{s.fault} {s.id}": _recovery(s, acks) for s in found if s.end_ns is not None}
         longest = max((b - a for a, b in gaps), default=0) / SECOND
@@ -111,15 +115,19 @@ class Availability:
         return CheckResult(self.name, Verdict.VALID, f"longest silence {longest:.1f} s{reason}", stats=stats)
 
     def _outages(self, course: _Course, a: int, b: int, at_end: bool) -> list[_Outage]:
-        """The maximal stretches of the silence [a, b] in which a majority was connected, as long as the limit."""
+        """The maximal stretches of the silence [a, b] in which a majority was connected and clients asked, as long as the
+        limit.
+        """
         if b - a < self.limit:
             return []
         found, tries, heals = course.fault_intervals, course.tries, course.heals
-        edges = sorted({a, *(t for s in found for t in (s.start_ns, s.end_ns) if t is not None and a < t < b)})
+        moments = [t for s in found for t in (s.start_ns, s.end_ns) if t is not None]
+        edges = sorted({a, *(t for t in (*moments, *(t for pair in course.asking for t in pair)) if a < t < b)})
         stretches: list[tuple[int, int]] = []
         for left, right in zip(edges, [*edges[1:], b], strict=True):
             active = [s for s in found if s.start_ns <= left and (s.end_ns is None or s.end_ns > left)]
-            if not majority_connected(self.nodes, active, self.quorums):
+            asked = any(begin <= left < until for begin, until in course.asking)
+            if not asked or not majority_connected(self.nodes, active, self.quorums):
                 continue
             if stretches and stretches[-1][1] == left:
                 stretches[-1] = (stretches[-1][0], right)
@@ -127,11 +135,11 @@ class Availability:
                 stretches.append((left, right))
         outages = []
         for begin, right in stretches:
-            # The limit runs from a heal, and continues when a later fault leaves a majority connected; it runs
-            # from the last acknowledgement only where no fault explains the silence that followed.
+            # The limit runs from a heal (also from the one that brings the majority back), and continues when a later
+            # fault leaves a majority connected; it runs from the last acknowledgement only where no fault explains
+            # the silence that followed.
             troubled = any(s.start_ns < begin + self.limit and (s.end_ns is None or s.end_ns > begin) for s in found)
-            left = next((h for h in heals if begin < h < right), right) if troubled else begin
-            # Silence of clients that asked nothing says nothing of the servers.
+            left = next((h for h in heals if begin <= h < right), right) if troubled else begin
             attempts = bisect_right(tries, right) - bisect_left(tries, left)
             if right - left >= self.limit and attempts:
                 last = at_end and right == b and (not heals or b - max(left, heals[-1]) >= self.limit)
@@ -204,6 +212,31 @@ def _before_restart(run: RunRecord) -> list[Op]:
             break
         ops.append(op)
     return ops
+
+
+def _asking(ops: Sequence[Op], end: int, idle: int) -> list[tuple[int, int]]:
+    """The times in which clients asked for something: from an invocation to its completion. Pauses of at most `idle` ns
+    between two requests, or before `end`, count as well: silence of clients that ask nothing says nothing of servers.
+    """
+    open_since: dict[int, int] = {}
+    spans: list[tuple[int, int]] = []
+    for op in ops:
+        if not op.is_client:
+            continue
+        if op.type == INVOKE:
+            open_since[op.process] = op.time
+            spans.append((op.time, op.time))
+        else:
+            spans.append((open_since.pop(op.process, op.time), op.time))
+    found: list[tuple[int, int]] = []
+    for begin, until in sorted(spans):
+        if found and begin - found[-1][1] <= idle:
+            found[-1] = (found[-1][0], max(found[-1][1], until))
+        else:
+            found.append((begin, until))
+    if found and end - found[-1][1] <= idle:
+        found[-1] = (found[-1][0], end)
+    return found
 
 
 def _recovery(interval: FaultInterval, acks: Sequence[int]) -> float | None:
