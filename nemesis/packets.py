@@ -86,6 +86,8 @@ class OnLinks(Injection):
         }
         held = self.fault.made(Selection([end.address for end in ends.values()], numbers))
         self.before = self._everywhere(self.fault.baseline)
+        # Another strike may have cut some: on these nothing can be seen of this one.
+        self.ways = {other: way for other, way in self.ways.items() if self.fault.usable(self.before.get(other))}
         try:
             lease = held.hold(here.node, ttl_s)
         except Occupied as why:
@@ -117,6 +119,9 @@ class OnLinks(Injection):
         return Evidence(True, "; ".join([f"{held.name} is gone", *(one.what for one in self._judged())]))
 
     def _judged(self) -> list[Evidence]:
+        """What is seen on the links that were not cut before."""
+        if not self.ways:
+            return [Evidence(False, "all its links were cut before")]
         found = self._everywhere(self.fault.probe)
         judged = {other: self.fault.judge(self.before.get(other), what) for other, what in found.items()}
         return [Evidence(one.seen, f"{other}: {one.what}") for other, one in judged.items()]
@@ -158,6 +163,10 @@ class PacketNemesis(Fault):
     def baseline(self, way: Way) -> Any:
         """What is measured on a link before; None: nothing."""
         return None
+
+    def usable(self, before: Any) -> bool:
+        """Whether a link with this baseline shows the effect."""
+        return True
 
     @abstractmethod
     def probe(self, way: Way) -> Any:
@@ -294,6 +303,9 @@ class PacketDelay(PacketNemesis):
         return round_trip_ms(way.source, way.target, count, port=way.port, timeout_s=2 + longest)
 
     baseline = probe
+
+    def usable(self, before: float | None) -> bool:
+        return before is not None
 
     def judge(self, before: float | None, now: float | None) -> Evidence:
         if before is None or now is None:

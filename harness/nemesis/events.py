@@ -78,7 +78,7 @@ def meets(after: str, event: tuple[str, str]) -> bool:
 
 def generator(strikes: Sequence[Strike]) -> Generator:
     """The strikes as the nemesis' ops, from the start of the phase on: `inject`, `heal`, and `skip` for one whose event
-    did not come in time. Of a heal and an inject that are due at one time the heal comes first.
+    did not come in time, and for a timed one whose time was over before it could begin. Of a heal and an inject that are due at one time the heal comes first.
 
     It must hear all events, those of clients too, so it stands beside them, not on the nemesis's thread alone.
     """
@@ -104,6 +104,8 @@ class _Strikes(Generator):
             return replace(self, start=start, armed=ctx.time).op(ctx)
         heal = self.heals[0][0] if self.heals else None
         begin, invocation = self._next(self.start)
+        if begin is not None and self._over(begin, ctx.time):
+            invocation = _nemesis("skip", self.left[0].to_heal())
         if heal is not None and (begin is None or heal <= begin):
             strike = self.heals[0][1]
             step = _nemesis("heal", strike.to_heal(), heal).op(ctx)
@@ -123,6 +125,11 @@ class _Strikes(Generator):
             ends = begun + round(strike.for_s * SECOND)
             rest = replace(rest, heals=tuple(sorted((*self.heals, (ends, strike)), key=lambda one: one[0])))
         return step[0], rest
+
+    def _over(self, begin: int, now: int) -> bool:
+        """Whether a timed strike could not begin before its time was over: others took so long."""
+        strike = self.left[0]
+        return strike.after is None and strike.for_s > 0 and now >= begin + round(strike.for_s * SECOND)
 
     def _next(self, start: int) -> tuple[int | None, Invocation | None]:
         """When the next strike begins or is skipped, and its op; None: nobody knows."""

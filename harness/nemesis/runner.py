@@ -159,7 +159,9 @@ class Nemesis:
                     view = await self._known(strike)
                     return await self._conduct(lambda: self._inject(strike, fault, view, given_up))
                 case "skip":
-                    return Completion(INFO, op.value, error="its event did not occur, so nothing was injected")
+                    waited = isinstance(op.value, Mapping) and "after" in op.value
+                    why = "its event did not occur" if waited else "its time was over before it could begin"
+                    return Completion(INFO, op.value, error=f"{why}, so nothing was injected")
             return Completion(INFO, op.value, error=f"the nemesis does not know {op.f}")
         except asyncio.CancelledError:
             given_up.set()

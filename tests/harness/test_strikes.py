@@ -77,6 +77,16 @@ def test_an_event_that_does_not_come_in_time_is_told() -> None:
     assert asked(strikes, []) == [(10, "skip", 1), (12, "inject", 2), (13, "heal", 2)]
 
 
+def test_a_timed_strike_whose_time_is_over_is_told() -> None:
+    """The one before waits for its event, and those behind it wait as well."""
+    strikes = [
+        Strike(1, "x", "n1", 1.0, after="died", within_s=10.0),
+        Strike(2, "y", "n1", 3.0, at_s=4.0),
+        Strike(3, "z", "n1", 5.0, at_s=8.0),
+    ]
+    assert asked(strikes, []) == [(10, "skip", 1), (10, "skip", 2), (10, "inject", 3), (13, "heal", 3)]
+
+
 def test_an_answer_of_a_client_is_an_event() -> None:
     strikes = [Strike(1, "x", "n1", 1.0, after="answer:send info")]
     ok = Op(0, 3 * S, 0, "ok", "send", "q", [1, 1])

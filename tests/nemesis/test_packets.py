@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import socket
+from contextlib import suppress
 from random import Random
 from types import SimpleNamespace
 from typing import Any
@@ -13,6 +15,7 @@ from harness.cluster_view import ClusterView
 from infra.machines.api import InfraError
 from infra.machines.primitives.datagrams import Burst
 from infra.machines.primitives.shaping import Occupied
+from infra.machines.scripts import datagrams
 from infra.options import OptionError, parse
 from nemesis import packets
 from nemesis.links import LinkOptions
@@ -179,6 +182,59 @@ def test_what_stays_is_not_healed() -> None:
     assert lease is not None
     lease.heal()
     assert struck.healed(nodes()) == Evidence(False, "still there: the table harness_test_1")
+
+
+class Delaying(PacketDelay):
+    """Delays while its mechanism is held; nothing comes back over the links that are `cut`."""
+
+    def __init__(self, mechanism: Mechanism, *cut: str) -> None:
+        super().__init__()
+        self.mechanism, self.cut = mechanism, cut
+
+    def made(self, selection: Any) -> Any:
+        return self.mechanism
+
+    def probe(self, way: Any) -> float | None:
+        return None if way.source.node.name in self.cut else 50.5 if self.mechanism.held else 0.5
+
+    baseline = probe
+
+
+def test_a_link_that_was_cut_before_shows_no_delay_and_no_lack_of_it() -> None:
+    struck = injection(Delaying(Mechanism(), "n2"))
+    struck.inject(nodes(), 60)
+    what = "n3: round trip 50.50 ms, 0.50 ms before; 1 packets counted"
+    assert struck.seen(nodes()) == Evidence(True, what)
+
+
+def test_a_link_that_is_cut_meanwhile_shows_nothing() -> None:
+    fault = Delaying(Mechanism())
+    struck = injection(fault)
+    struck.inject(nodes(), 60)
+    fault.cut = ("n2",)
+    assert not struck.seen(nodes()).seen
+
+
+def test_where_all_links_were_cut_nothing_is_seen() -> None:
+    struck = injection(Delaying(Mechanism(), "n2", "n3"))
+    lease = struck.inject(nodes(), 60)
+    assert struck.seen(nodes()) == Evidence(False, "all its links were cut before; 1 packets counted")
+    assert lease is not None
+    lease.heal()
+    assert struck.healed(nodes()).seen
+
+
+def test_a_probe_ends_after_two_echoes_that_did_not_come(capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as deaf:
+        deaf.bind(("127.0.0.1", 0))
+        datagrams.ping("127.0.0.1", deaf.getsockname()[1], 0, 9, 0.05)
+        deaf.setblocking(False)
+        came = 0
+        with suppress(BlockingIOError):
+            while deaf.recv(64):
+                came += 1
+    assert came == 2
+    assert capsys.readouterr().out.strip() == ""
 
 
 def test_a_place_that_is_taken_is_no_failure() -> None:

@@ -110,9 +110,10 @@ def send(address: str, port: int, source: int, count: int, gap_s: float, size: i
 
 
 def ping(address: str, port: int, source: int, count: int, timeout_s: float) -> None:
-    """One after the other; each waits for its echo, for at most `timeout_s`."""
+    """One after the other; each waits for its echo, for at most `timeout_s`. Two missing ones end it: the link is cut."""
     client = _towards(address, port, source)
     found = []
+    missing = 0
     for number in range(count):
         begun = time.monotonic()
         client.send(_HEAD.pack(_PING, number))
@@ -122,6 +123,9 @@ def ping(address: str, port: int, source: int, count: int, timeout_s: float) -> 
                 if _HEAD.unpack_from(client.recv(1 << 16)) == (_PING, number):
                     break
         except OSError:
+            missing += 1
+            if missing == 2:
+                break
             continue
         found.append(round((time.monotonic() - begun) * 1000, 3))
     print(*found)
