@@ -115,8 +115,8 @@ class Availability:
         return CheckResult(self.name, Verdict.VALID, f"longest silence {longest:.1f} s{reason}", stats=stats)
 
     def _outages(self, course: _Course, a: int, b: int, at_end: bool) -> list[_Outage]:
-        """The maximal stretches of the silence [a, b] in which a majority was connected and clients asked, as long as the
-        limit.
+        """The maximal stretches of the silence [a, b], as long as the limit, with a majority connected and clients that
+        ask.
         """
         if b - a < self.limit:
             return []

@@ -279,6 +279,10 @@ class Fault(ABC):
         """Roles that its options name, besides the target: nobody knows before a strike who has them."""
         return ()
 
+    def kinds_needed(self) -> Sequence[str]:
+        """Kinds of servers without which it has nothing to do: a topology that has none of a kind is refused."""
+        return ()
+
     @property
     def aims_late(self) -> bool:
         """Whether only a strike can tell if it has anybody to act on: it depends on roles, or on replica groups."""

@@ -7,7 +7,7 @@ with an empty disk starts on the node: it applies for an id as a new member, and
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
 from typing import ClassVar, Final
@@ -103,8 +103,11 @@ class RemoveReplica(Fault):
     Options: ClassVar[type] = RemovalOptions
     default_target: ClassVar[str] = "one"
 
+    def kinds_needed(self) -> Sequence[str]:
+        return ["controller"]
+
     def available(self, deployment: Deployment) -> str | None:
-        return missing_kind(deployment, ["controller"])
+        return missing_kind(deployment, self.kinds_needed())
 
     def aim(self, view: ClusterView, target: Target, rng: Random) -> Mapping[str, Injection]:
         forget: float = self.options.forget

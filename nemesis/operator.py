@@ -85,6 +85,9 @@ class Losses(Fault):
     def wipes(self) -> bool:
         """Whether their data is removed."""
 
+    def kinds_needed(self) -> Sequence[str]:
+        return self.kinds
+
     def available(self, deployment: Deployment) -> str | None:
         return missing_kind(deployment, self.kinds)
 
@@ -278,6 +281,9 @@ class ConfigChange(Fault):
     summary = "changes settings of running servers, and changes them back"
     Options = ChangeOptions
     default_target: ClassVar[str] = "one"
+
+    def kinds_needed(self) -> Sequence[str]:
+        return [self.options.kind] if self.options.kind else []
 
     def available(self, deployment: Deployment) -> str | None:
         """Tries what the change runs on a node, and makes the command without running it."""

@@ -329,6 +329,10 @@ class RollingRestart(Fault):
     default_target: ClassVar[str] = "all"
     injection: ClassVar[type[Rolling]] = Rolling
 
+    def kinds_needed(self) -> Sequence[str]:
+        kinds: Sequence[str] = self.options.kind
+        return kinds
+
     def available(self, deployment: Deployment) -> str | None:
         return missing_kind(deployment, self.options.kind)
 

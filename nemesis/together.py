@@ -141,6 +141,10 @@ class RestartGroup(Fault):
     Options: ClassVar[type] = GroupOptions
     default_target: ClassVar[str] = "all"
 
+    def kinds_needed(self) -> Sequence[str]:
+        kinds: Sequence[str] = self.options.kind
+        return kinds
+
     def available(self, deployment: Deployment) -> str | None:
         names = [node.name for node in deployment.nodes]
         wrong = [word for word in self.options.words if word not in (*_WORDS, *names)]

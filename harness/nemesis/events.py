@@ -78,7 +78,8 @@ def meets(after: str, event: tuple[str, str]) -> bool:
 
 def generator(strikes: Sequence[Strike]) -> Generator:
     """The strikes as the nemesis' ops, from the start of the phase on: `inject`, `heal`, and `skip` for one whose event
-    did not come in time, and for a timed one whose time was over before it could begin. Of a heal and an inject that are due at one time the heal comes first.
+    did not come in time, and for a timed one whose time was over before it could begin. Of a heal and an inject that
+    are due at one time the heal comes first.
 
     It must hear all events, those of clients too, so it stands beside them, not on the nemesis's thread alone.
     """

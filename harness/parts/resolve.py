@@ -188,15 +188,23 @@ def _launch_rule(rule: ServerRule) -> LaunchRule:
 
 
 def check_targets(plan: Plan) -> None:
-    """Raise PlanError for roles that nobody in this topology can have, and for events that there are not."""
-    kinds = registry.topology_class(str(plan.server.topology)).kinds
+    """Raise PlanError for roles that nobody in this topology can have, for faults at servers that it does not have, and
+    for events that there are not.
+    """
+    topology = str(plan.server.topology)
+    kinds = registry.topology_class(topology).kinds
     aimed = [(n.target, n.fault) for n in plan.nemeses if n.target] + [(s.target, s.fault) for s in plan.strikes]
     for target, fault in aimed:
         if is_role(target):
             check_role(target.strip(), kinds, plan.nodes, f"target of {fault}")
     named = [(n.fault, n.options) for n in plan.nemeses] + [(s.fault, s.options) for s in plan.strikes]
     for name, options in named:
-        for role in registry.fault(name, options).roles():
+        fault = registry.fault(name, options)
+        absent = next((kind for kind in fault.kinds_needed() if kind not in kinds), None)
+        if absent is not None:
+            had = ", ".join(kinds)
+            raise PlanError(f"{name} needs a {absent}; the topology {topology} has none, but {had}; another is right")
+        for role in fault.roles():
             if role not in (known := roles(kinds)):
                 raise PlanError(f"peers of {name}: no role {role!r}{suggest(role, known) or '; ' + ', '.join(known)}")
     for strike in plan.strikes:

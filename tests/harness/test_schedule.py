@@ -14,7 +14,8 @@ from harness.nemesis.schedule import FIRST_S, LAST_S
 from harness.nemesis.schedule import strikes as strikes_of
 from harness.nemesis.targets import check_role, resolve, roles
 from harness.parts import registry
-from harness.plan.plan import ClusterPlan, NemesisPlan, Plan, PlanError
+from harness.parts.resolve import check_targets
+from harness.plan.plan import ClusterPlan, NemesisPlan, Plan, PlanError, ServerPlan
 from infra.options import option
 from nemesis.partition import Bridge, PartitionHalves, PartitionLeaderMinority, PartitionMajoritiesRing
 from nemesis.process import CrashRandomNodes, HammerTime, KillRandomProcesses
@@ -182,6 +183,27 @@ def test_a_role_that_nobody_can_have_is_said() -> None:
     with pytest.raises(PlanError, match="no target 'proxy'; one of one, minority"):
         check_role("proxy", KINDS, NODES, "target of x")
     check_role("controller-leader", KINDS, NODES, "target of x")
+
+
+@pytest.mark.parametrize(
+    ("topology", "nemesis", "said"),
+    [
+        ("dledger", NemesisPlan("namesrv-loss"), "needs a namesrv; the topology dledger has none, but server"),
+        ("master-slave", NemesisPlan("controller-loss"), "controller-loss needs a controller"),
+        ("master-slave", NemesisPlan("remove-replica"), "remove-replica needs a controller"),
+        ("dledger", NemesisPlan("rolling-restart", options={"kind": "broker"}), "rolling-restart needs a broker"),
+        ("controller", NemesisPlan("controller-loss"), None),
+        ("dledger", NemesisPlan("rolling-restart"), None),
+    ],
+)
+def test_a_fault_at_servers_that_the_topology_does_not_have(
+    topology: str, nemesis: NemesisPlan, said: str | None
+) -> None:
+    plan = Plan(nemeses=(nemesis,), server=ServerPlan(topology=topology))
+    if said is None:
+        return check_targets(plan)
+    with pytest.raises(PlanError, match=said):
+        check_targets(plan)
 
 
 def test_strikes_that_are_written_out_are_taken_as_they_stand() -> None:

@@ -110,7 +110,7 @@ def send(address: str, port: int, source: int, count: int, gap_s: float, size: i
 
 
 def ping(address: str, port: int, source: int, count: int, timeout_s: float) -> None:
-    """One after the other; each waits for its echo, for at most `timeout_s`. Two missing ones end it: the link is cut."""
+    """One after the other; each waits for its echo, for at most `timeout_s`. The second that is missing ends it."""
     client = _towards(address, port, source)
     found = []
     missing = 0
