@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from harness.findings.issue_text import issue_text, project
+from harness.findings.pictures import picture_of
 from harness.findings.rates import describe
 from harness.findings.record import Finding, read_findings
 from harness.findings.signature import Signature
@@ -34,7 +35,7 @@ def documents(findings: Sequence[Finding], docs: Path) -> Mapping[Path, str]:
     for finding in findings:
         path = docs / FOLDER / f"{finding.file}.md"
         old = path.read_text(encoding="utf-8") if path.exists() else f"{BEGIN}\n{END}\n"
-        text = replaced(old, "\n".join(_head(finding))).partition(ISSUE)[0].rstrip("\n")
+        text = replaced(old, "\n".join([*_head(finding), *_picture(finding, docs)])).partition(ISSUE)[0].rstrip("\n")
         found[path] = "\n".join([text, "", *_end(finding)]) + "\n"
     return found
 
@@ -84,6 +85,14 @@ def _head(finding: Finding) -> Iterator[str]:
     if finding.mended()[1]:
         means = "explained: this excludes the rate of the published servers" if finding.explained() else "too few runs"
         yield f"| mended | {describe(*finding.mended())}, {means} |"
+
+
+def _picture(finding: Finding, docs: Path) -> Iterator[str]:
+    """A real run that shows it, where somebody drew one."""
+    picture = picture_of(finding)
+    if (docs / FOLDER / picture).exists():
+        yield ""
+        yield f"![The course of a run that shows finding {finding.id}: what clients got, who led]({picture})"
 
 
 def _end(finding: Finding) -> Iterator[str]:

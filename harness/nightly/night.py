@@ -11,15 +11,14 @@ from random import Random
 from typing import Final
 
 from harness.check.judging import judge_stored
+from harness.findings.known import sort_anomalies
 from harness.findings.record import Finding
-from harness.findings.signature import Sight
 from harness.nightly.ledger import Entry, append, by_shape, code_digest, next_batch, read_ledger
 from harness.nightly.matrix import Cell, Matrix, shares
 from harness.series.child import ChildRun, run_child
 from harness.series.shared import SharedCluster
 from results.errors import ExpectedError
-from results.record import RunRecord
-from results.verdict import Judgement, Verdict
+from results.verdict import Verdict
 
 _GAVE_UP: Final = 5
 """So many runs in a row without a history: the machine is broken, and the night is over."""
@@ -138,24 +137,3 @@ def _entry(cell: Cell, run: ChildRun, findings: Sequence[Finding], seconds: floa
         return replace(made, why=str(problem))
     known, new = sort_anomalies(record, judgement, findings, cell.topology)
     return replace(made, verdict=judgement.verdict.value, why=judgement.reason, new=new, known=known)
-
-
-def sort_anomalies(
-    record: RunRecord, judgement: Judgement, findings: Sequence[Finding], topology: str
-) -> tuple[list[int], list[str]]:
-    """Ids of the findings that a run shows, and the names of anomalies that none of these explains.
-
-    A finding explains its own anomalies, and those that it brings with it, in the versions and on the topologies where
-    it was seen, except on servers in which it is mended. What is permitted or doubtful is nobody's.
-    """
-    mended = {str(word) for word in record.plan.get("server", {}).get("mends", [])}
-    left = {a.name for a in judgement.anomalies if a.legal is None and a.doubt is None}
-    known = []
-    explained: set[str] = set()
-    for finding in findings:
-        if finding.signature is None or str(finding.id) in mended or not finding.applies(record.version, topology):
-            continue
-        if left & set(finding.signature.anomalies) and (finding.signature.look(record, judgement).sight == Sight.SHOWN):
-            known.append(finding.id)
-            explained |= {*finding.signature.anomalies, *finding.brings}
-    return known, sorted(left - explained)

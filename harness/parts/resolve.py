@@ -199,12 +199,12 @@ def check_targets(plan: Plan) -> None:
             check_role(target.strip(), kinds, plan.nodes, f"target of {fault}")
     named = [(n.fault, n.options) for n in plan.nemeses] + [(s.fault, s.options) for s in plan.strikes]
     for name, options in named:
-        fault = registry.fault(name, options)
-        absent = next((kind for kind in fault.kinds_needed() if kind not in kinds), None)
+        made = registry.fault(name, options)
+        absent = next((kind for kind in made.kinds_needed() if kind not in kinds), None)
         if absent is not None:
             had = ", ".join(kinds)
             raise PlanError(f"{name} needs a {absent}; the topology {topology} has none, but {had}; another is right")
-        for role in fault.roles():
+        for role in made.roles():
             if role not in (known := roles(kinds)):
                 raise PlanError(f"peers of {name}: no role {role!r}{suggest(role, known) or '; ' + ', '.join(known)}")
     for strike in plan.strikes:

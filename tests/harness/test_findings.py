@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sample_run import sample_run
 
 from harness.cli.main import cli, guarded
 from harness.cli.run import run as run_command
-from harness.findings import pages, rates, record, reproduce
+from harness.findings import pages, pictures, rates, record, reproduce
 from harness.findings.issue_text import issue_text, project
 from harness.findings.signature import Sight, Sighting, Signature
 from harness.plan.plan import Plan, PlanError
@@ -21,6 +22,7 @@ from results.op import Op
 from results.record import RunRecord
 from results.store import RunDir
 from results.verdict import Anomaly, CheckResult, Judgement, Verdict
+from results.verdict_file import write_verdict
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -425,3 +427,41 @@ def test_a_plan_is_run_with_a_seed_of_its_own(tmp_path: Path) -> None:
     assert subject.args == ["--plan", str(path)]
     assert subject.seeded
     assert subject.signature == LOST
+
+
+# Pictures of runs.
+
+
+def stored(folder: Path, monkeypatch: pytest.MonkeyPatch, anomaly: str, server: dict[str, Any]) -> Path:
+    """A run in a store, as the drawing of pictures meets it."""
+    made, _ = sample_run(folder)
+    plan = {**made.plan, "server": {"topology": "controller", **server}}
+    versioned = RunRecord(made.history, plan, {"rocketmq": "5.5.0"}, made.observations, made.logs, folder)
+    judged = Judgement([CheckResult("log", Verdict.INVALID, "x", [Anomaly(anomaly, "gone", window=(5, 9))])])
+    write_verdict(judged, folder / "verdict.json")
+    monkeypatch.setattr(pictures, "judge_stored", lambda run: (versioned, judged))
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("anomaly", "server", "drawn"),
+    [("lost", {}, True), ("hole", {}, False), ("lost", {"mends": ["5"]}, False), ("lost", {"jars": "x"}, False)],
+)
+def test_a_run_that_shows_a_finding_is_drawn_and_stands_on_its_page(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, anomaly: str, server: dict[str, Any], drawn: bool
+) -> None:
+    finding = one(tmp_path, f'{GOOD}version = "5.5.0"\n')
+    docs = _docs(tmp_path)
+    store = stored(tmp_path / "store" / "run", monkeypatch, anomaly, server).parent
+    monkeypatch.setattr(pictures, "read_findings", lambda: [finding])
+    monkeypatch.setattr(pictures, "DOCS", docs / pages.FOLDER)
+    assert pictures.main([str(store)]) == 0
+    assert (docs / pages.FOLDER / pictures.picture_of(finding)).exists() is drawn
+    page = pages.documents([finding], docs)[docs / pages.FOLDER / "05-breaks.md"]
+    assert ("(runs/05-breaks.svg)" in page) is drawn
+
+
+@pytest.mark.parametrize("argv", [[], ["/nowhere"], [".", "x"], [".", "999"]])
+def test_wrong_words_for_pictures(capsys: pytest.CaptureFixture[str], argv: list[str]) -> None:
+    assert pictures.main(argv) == 2
+    assert capsys.readouterr().err.count("\n") == 1

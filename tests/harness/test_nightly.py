@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from harness.cli.main import cli, guarded
+from harness.findings.known import sort_anomalies
 from harness.findings.record import Finding, Measured
 from harness.findings.signature import Signature
 from harness.nightly import ledger, night
@@ -273,7 +274,7 @@ def run_of(version: str) -> RunRecord:
 
 def sort(*names: str, findings: Sequence[Finding], version: str = "5.5.0") -> tuple[list[int], list[str]]:
     judgement = Judgement([CheckResult("log", Verdict.INVALID, "so", [Anomaly(name, "so") for name in names])])
-    return night.sort_anomalies(run_of(version), judgement, findings, "controller")
+    return sort_anomalies(run_of(version), judgement, findings, "controller")
 
 
 def test_known_findings_explain_their_anomalies_and_what_they_bring() -> None:
@@ -293,13 +294,13 @@ def test_a_finding_explains_nothing_on_servers_in_which_it_is_mended() -> None:
     judgement = Judgement([CheckResult("log", Verdict.INVALID, "so", [Anomaly("lost", "so")])])
     for mends, sorted_as in (([], ([5], [])), (["6"], ([5], [])), (["5"], ([], ["lost"]))):
         record = replace(run_of("5.5.0"), plan={"server": {"mends": mends}})
-        assert night.sort_anomalies(record, judgement, [finding(5, "lost")], "controller") == sorted_as
+        assert sort_anomalies(record, judgement, [finding(5, "lost")], "controller") == sorted_as
 
 
 def test_what_is_permitted_or_doubtful_is_no_news() -> None:
     anomalies = [Anomaly("lost", "so", legal="ASYNC_FLUSH"), Anomaly("unavailable", "so", doubt="no processor")]
     judgement = Judgement([CheckResult("log", Verdict.UNKNOWN, "so", anomalies)])
-    assert night.sort_anomalies(run_of("5.5.0"), judgement, [], "controller") == ([], [])
+    assert sort_anomalies(run_of("5.5.0"), judgement, [], "controller") == ([], [])
 
 
 # A whole night.

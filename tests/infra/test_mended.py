@@ -60,6 +60,27 @@ def test_a_truncated_tail_returns_at_a_restart_unless_it_is_cleared(
     assert run("Log", [str(tmp_path), "read"], mends)[-1] == f"end {end}"
 
 
+@pytest.mark.parametrize(("mends", "messages"), [([], 10), ([48], 9)])
+def test_a_start_takes_a_message_with_torn_properties_unless_mended(
+    mends: Sequence[int], messages: int, run: Run, tmp_path: Path
+) -> None:
+    assert run("Torn", [str(tmp_path), "write"], mends)[-1] == "messages 10"
+    assert run("Torn", [str(tmp_path), "read"], mends)[-1] == f"messages {messages}"
+
+
+@pytest.mark.parametrize(
+    ("mends", "told"),
+    [
+        ([], "1@0 then 1@10000, slaves go on from -1"),
+        ([49], "1@0 then 0@0 1@10000, slaves go on from -1"),
+    ],
+)
+def test_a_master_that_begins_the_first_epoch_again_gives_its_log_no_epoch_unless_mended(
+    mends: Sequence[int], told: str, run: Run, tmp_path: Path
+) -> None:
+    assert run("Epochs", [str(tmp_path)], mends)[-1] == told
+
+
 def test_an_election_leaves_one_member_and_a_cleaning_no_group_unless_mended(run: Run) -> None:
     first = "1 is told [1] 1, the controllers have [1] 1"
     assert run("Group", [], []) == [first, "2 is told [2] 3, the controllers have [2] 3", "nobody", "next id 2"]

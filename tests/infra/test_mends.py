@@ -170,7 +170,7 @@ def toy(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run_toy(folder: Path, *edits: Edit) -> subprocess.CompletedProcess[str]:
-    (folder / "x.orders").write_bytes(properties(orders([Mend(5, "x", "", "", (), edits)])))
+    (folder / "x.orders").write_bytes(properties(orders([Mend(5, "x", "", "", (), edits)], "x")))
     argv = ["java", apply.option(str(folder), "x"), "-cp", str(folder / "classes"), "toy.Toy"]
     return subprocess.run(argv, check=False, capture_output=True, text=True, timeout=120)
 

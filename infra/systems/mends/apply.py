@@ -48,7 +48,7 @@ def build() -> Path:
 
 def share(numbers: Sequence[int], versions: Iterable[str]) -> Share:
     """What every node must see to start servers of these versions with the mends. Raises InfraError."""
-    files = {f"{version}.orders": properties(orders(applied(numbers, version))) for version in versions}
+    files = {f"{version}.orders": properties(orders(applied(numbers, version), version)) for version in versions}
     built, library = build(), fetch_jars(_SOURCES / "pom.xml", _LOCK)
     for path in [*built.glob("*.jar"), *library.glob("*.jar")]:
         files[path.name] = path.read_bytes()

@@ -30,12 +30,17 @@ class Edit:
     source: str = option(help="Java, as Javassist reads it.")
     call: str = option("", "CLASS.METHOD whose calls are replaced.")
     descriptor: str = option("", "Of the method, as the JVM writes it.")
+    versions: tuple[str, ...] = option((), "Those of the mend's that it is for; none named: all.")
 
     def __post_init__(self) -> None:
         if "." not in self.method:
             raise ValueError(f"method is {self.method!r}; CLASS.METHOD is right")
         if (self.at == "call") != bool(self.call):
             raise ValueError('call = "CLASS.METHOD" goes with at = "call", and only with it')
+
+    def fits(self, version: str | None) -> bool:
+        """Whether it is for servers of a version (`5.5.0`)."""
+        return not self.versions or version in {name.split()[-1] for name in self.versions}
 
     def order(self, mend: int) -> dict[str, str]:
         """As the agent reads it."""
@@ -117,6 +122,9 @@ def _read(path: Path) -> Mend:
         made = tuple(parse(Edit, edit, f"{path}: edit {n}", "an edit") for n, edit in enumerate(edits, start=1))
     except OptionError as problem:
         raise SettingsError(str(problem)) from None
+    strange = sorted({name for edit in made for name in edit.versions} - set(head.versions))
+    if strange:
+        raise SettingsError(f"{path}: an edit is for {strange[0]}, the mend for {' and '.join(head.versions)}")
     return Mend(int(named[1]), named[2], head.reason, head.upstream, head.versions, made, head.also)
 
 
@@ -156,9 +164,10 @@ def applied(numbers: Iterable[int], version: str | None) -> list[Mend]:
     return [m for m in mends() if m.id in wanted and version in {name.split()[-1] for name in m.versions}]
 
 
-def orders(found: Iterable[Mend]) -> Mapping[str, str]:
-    """What the agent is to do, as properties."""
+def orders(found: Iterable[Mend], version: str | None) -> Mapping[str, str]:
+    """What the agent is to do in servers of a version (`5.5.0`), as properties."""
     made: dict[str, Any] = {}
-    for number, order in enumerate(edit.order(mend.id) for mend in found for edit in mend.edits):
+    meant = [edit.order(mend.id) for mend in found for edit in mend.edits if edit.fits(version)]
+    for number, order in enumerate(meant):
         made |= {f"{number}.{key}": value for key, value in order.items() if value}
     return made

@@ -32,6 +32,17 @@ public final class Log {
     }
 
     static DefaultMessageStore open(String folder) throws Exception {
+        return open(folder, new BrokerConfig());
+    }
+
+    /** With epochs, as a broker whose master is chosen by controllers. */
+    static DefaultMessageStore openWithController(String folder) throws Exception {
+        BrokerConfig broker = new BrokerConfig();
+        broker.setEnableControllerMode(true);
+        return open(folder, broker);
+    }
+
+    private static DefaultMessageStore open(String folder, BrokerConfig broker) throws Exception {
         MessageStoreConfig config = new MessageStoreConfig();
         config.setStorePathRootDir(folder);
         config.setStorePathCommitLog(folder + "/commitlog");
@@ -39,8 +50,9 @@ public final class Log {
         config.setMappedFileSizeConsumeQueue(20_000);
         config.setMessageIndexEnable(false);
         config.setHaListenPort(0);
+        config.setStorePathEpochFile(folder + "/epoch");
         DefaultMessageStore store = new DefaultMessageStore(config, new BrokerStatsManager("c", true),
-            (topic, queue, logicOffset, tags, time, bits, properties) -> { }, new BrokerConfig(), new ConcurrentHashMap<>());
+            (topic, queue, logicOffset, tags, time, bits, properties) -> { }, broker, new ConcurrentHashMap<>());
         if (!store.load()) {
             throw new IllegalStateException("not loaded");
         }
@@ -49,6 +61,10 @@ public final class Log {
     }
 
     static void put(DefaultMessageStore store, int count) throws Exception {
+        put(store, count, "");
+    }
+
+    static void put(DefaultMessageStore store, int count, String properties) throws Exception {
         for (int n = 0; n < count; n++) {
             MessageExtBrokerInner message = new MessageExtBrokerInner();
             message.setTopic("t");
@@ -57,7 +73,7 @@ public final class Log {
             message.setBornHost(new InetSocketAddress("127.0.0.1", 1));
             message.setStoreHost(new InetSocketAddress("127.0.0.1", 2));
             MessageAccessor.setProperties(message, new HashMap<>());
-            message.setPropertiesString("");
+            message.setPropertiesString(properties);
             if (!store.putMessage(message).isOk()) {
                 throw new IllegalStateException("not stored");
             }

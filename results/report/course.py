@@ -1,0 +1,107 @@
+"""The course of a run in one picture that stands alone: what clients got, who led, the faults, and an anomaly's time.
+
+For pages outside a report (`docs/findings`), so it brings its own style.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from markupsafe import Markup
+
+from results.fault_intervals import fault_intervals
+from results.figures import clock
+from results.history import History
+from results.record import RunRecord
+from results.report import bands, plots, svg
+from results.report.layout import render_template
+from results.report.svg import tag
+from results.report.words import text
+from results.verdict import Anomaly
+
+MOST: Final = 6
+"""How many anomalies are marked."""
+
+_WIDTH: Final = 1100
+_ROW: Final = 20
+_OWN: Final = """
+svg .head { fill: var(--ink); font-size: 15px; font-weight: 600; }
+svg .said { fill: var(--ink); }
+svg .paper { fill: var(--page); }
+svg .mark { stroke: var(--invalid); stroke-width: 6; stroke-linecap: round; }
+svg .named { fill: var(--invalid); font-weight: 700; }
+"""
+
+
+def course(record: RunRecord, anomalies: Sequence[Anomaly], heading: str, line: str = "") -> str:
+    """The picture as a file of its own. anomalies: marked where they were, the first `MOST`. line: below it."""
+    faults = fault_intervals(record.history)
+    last = record.history[-1].time if len(record.history) else 0
+    on = plots.stage(faults, last)
+    calls = record.history.clients.calls
+    panels = [plots.rate(calls, on), plots.leaders(record.observations, on), _marked(record.history, anomalies, on)]
+    parts: list[str] = [tag("text", text(heading, 150), x=8, y=20, class_="head")]
+    y = 30.0
+    for panel in panels:
+        if panel is not None:
+            parts.append(tag("g", panel, transform=f"translate(0 {y:.0f})"))
+            y += _height(panel)
+    kinds = bands.shown(faults)
+    for i, kind in enumerate(kinds):
+        parts.append(tag("g", bands.swatch(kind), transform=f"translate({64 + 150 * i} {y:.0f})"))
+        parts.append(tag("text", bands.KINDS[kind], x=64 + 150 * i + 32, y=y + 11))
+    y += 24 if kinds else 4
+    for said in _lines(line):
+        parts.append(tag("text", said, x=64, y=y + 10, class_="said"))
+        y += 16
+    paper = tag("rect", x=0, y=0, width=_WIDTH, height=y + 8, class_="paper")
+    style, patterns = tag("style", Markup(_style())), tag("defs", bands.definitions())
+    return str(svg.picture(_WIDTH, y + 8, heading, style, patterns, paper, *parts)) + "\n"
+
+
+def _marked(history: History, anomalies: Sequence[Anomaly], on: plots.Stage) -> Markup | None:
+    """A row for each anomaly: its name, and a bar over its time."""
+    shown = [(a, span) for a in anomalies if (span := _span(history, a)) is not None][:MOST]
+    if not shown:
+        return None
+    frame = svg.Frame(on.t0, on.t1, 4, 4 + _ROW * len(shown))
+    parts = [frame.time_axis()]
+    for i, (anomaly, (start, end)) in enumerate(shown):
+        y = frame.top + _ROW * (i + 0.5)
+        x1, x2 = frame.x(start), frame.x(min(end, on.t1))
+        parts.append(tag("line", x1=x1, x2=max(x2, x1 + 1), y1=y, y2=y, class_="mark"))
+        label = f"{anomaly.name}, {clock(start)}" + (f" to {clock(end)}" if end > start else "")
+        right = x2 + 8 + len(label) * svg.LABEL_PX * 1.1 < frame.right
+        anchor, x = ("start", x2 + 8) if right else ("end", x1 - 8)
+        parts.append(tag("text", label, x=x, y=y + 4, text_anchor=anchor, class_="named"))
+    return svg.picture(frame.width, frame.bottom + 24, "When the anomalies were", *parts)
+
+
+def _span(history: History, anomaly: Anomaly) -> tuple[int, int] | None:
+    """From when to when it was: its window, or the times of its ops."""
+    if anomaly.window is not None:
+        return anomaly.window
+    proof = set(anomaly.ops)
+    times = [op.time for op in history if op.index in proof] if proof else []
+    return (min(times), max(times)) if times else None
+
+
+def _height(panel: Markup) -> float:
+    found = re.search(r'height="([0-9.]+)"', panel)
+    assert found is not None
+    return float(found.group(1))
+
+
+def _lines(line: str, room: int = 165) -> Iterator[str]:
+    for start in range(0, min(len(line), 2 * room), room):
+        yield text(line[start : start + room], room)
+
+
+def _style() -> str:
+    """What the report's style says of colours and of what is inside a picture."""
+    whole = render_template("style.css.j2")
+    colours = whole[: whole.index("* { box-sizing")]
+    inside = re.findall(r"^svg (?!\.plot).*$", whole, re.MULTILINE)
+    return "\n".join([colours, *inside, _OWN])

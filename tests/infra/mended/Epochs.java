@@ -1,0 +1,43 @@
+import java.util.List;
+import java.util.stream.Collectors;
+import org.apache.rocketmq.remoting.protocol.EpochEntry;
+import org.apache.rocketmq.store.DefaultMessageStore;
+import org.apache.rocketmq.store.ha.autoswitch.AutoSwitchHAService;
+import org.apache.rocketmq.store.ha.autoswitch.EpochFileCache;
+
+/**
+ * A master of epoch 1 takes messages, loses its power, and is master of epoch 1 again: as the controllers tell it when
+ * they have not missed it. Prints its epochs (`epoch@start`), before and after, and from where a slave with the first
+ * ones goes on.
+ */
+public final class Epochs {
+    public static void main(String[] args) {
+        try {
+            DefaultMessageStore store = Log.openWithController(args[0]);
+            AutoSwitchHAService service = (AutoSwitchHAService) store.getHaService();
+            service.changeToMaster(1);
+            Log.put(store, 100);
+            List<EpochEntry> before = service.getEpochEntries();
+            service.changeToMaster(1);
+            List<EpochEntry> after = service.getEpochEntries();
+            EpochFileCache master = cache(after, store.getMaxPhyOffset());
+            long from = cache(before, store.getMaxPhyOffset()).findConsistentPoint(master);
+            System.out.println(show(before) + " then " + show(after) + ", slaves go on from " + from);
+        } catch (Throwable problem) {
+            problem.printStackTrace();
+        }
+        System.out.flush();
+        Runtime.getRuntime().halt(0);
+    }
+
+    private static EpochFileCache cache(List<EpochEntry> entries, long end) {
+        EpochFileCache made = new EpochFileCache();
+        made.initCacheFromEntries(entries);
+        made.setLastEpochEntryEndOffset(end);
+        return made;
+    }
+
+    private static String show(List<EpochEntry> entries) {
+        return entries.stream().map(e -> e.getEpoch() + "@" + e.getStartOffset()).collect(Collectors.joining(" "));
+    }
+}
