@@ -25,7 +25,7 @@ demo: setup      ## the main job on real servers; DEMO_ARGS="--nemesis hammer-ti
 
 test: setup lint   ## all tests but the nightly ones: lint, those that start no nodes, then real servers
 	$(BESIDE) -m "not cluster and not nightly" $(TEST_ARGS)
-	$(BIN)/pytest -m "cluster and not nightly" $(TEST_ARGS)
+	$(BIN)/pytest -m "cluster and not nightly" --durations=25 --durations-min=15 $(TEST_ARGS)
 
 test-fast:       ## tests that start no nodes and take little time
 	$(BESIDE) -m "not cluster and not slow" $(TEST_ARGS)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from results.fault_intervals import fault_intervals
+from results.op import INVOKE
 from results.record import RunRecord
 from results.verdict import Anomaly, CheckResult, Verdict
 
@@ -19,7 +22,9 @@ class Faults:
         self.planned = planned
 
     def check(self, run: RunRecord) -> CheckResult:
-        """`stats`: `strikes`, `seen`, `healed`, and `idle`: strikes during which no client op was invoked."""
+        """`stats`: `strikes`, `seen`, `healed`, `idle`: strikes during which no client op was invoked, and `skipped`: those
+        whose event did not occur, or whose time was over before they could begin.
+        """
         found = fault_intervals(run.history)
         seen = [s for s in found if s.seen]
         finished = any(op.extra.get("phase") == "final" for op in run.history)
@@ -31,10 +36,13 @@ class Faults:
         idle = [
             s.id for s in seen if not any(s.start_ns <= t <= (end if s.end_ns is None else s.end_ns) for t in times)
         ]
+        values = [op.value for op in run.history.nemesis if op.f == "skip" and op.type == INVOKE]
+        skipped = [value.get("id") if isinstance(value, Mapping) else None for value in values]
         stats = {"strikes": len(found), "seen": len(seen), "healed": len(found) - len(open_ones), "idle": idle}
+        stats |= {"skipped": skipped} if skipped else {}
         if not self.planned and not found:
             return CheckResult(self.name, Verdict.VALID, "none planned, none injected", stats=stats)
-        reason = f"{len(seen)} of {len(found)} seen to take effect"
+        reason = f"{len(seen)} of {len(found)} seen to take effect" + f", {len(skipped)} skipped" * bool(skipped)
         if unhealed:
             names = ", ".join(f"{s.fault} {s.id}" for s in unhealed)
             return CheckResult(

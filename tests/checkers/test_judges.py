@@ -168,6 +168,13 @@ def test_faults_must_be_seen_healed_and_met_by_clients() -> None:
     failed.add(11, NEMESIS, "info", "heal", value={"fault": "hammer-time", "id": 1}, error="it is still stopped")
     assert Faults(planned=True).check(failed.record()).verdict == Verdict.HARNESS_FAILURE
     assert Faults(planned=False).check(Story().record()).verdict == Verdict.VALID
+    late = Story()
+    late.strike(1, 10, 20, {"n1": ["n1"]})
+    late.write(15)
+    late.add(20, NEMESIS, "invoke", "skip", value={"fault": "hammer-time", "id": 2})
+    late.add(20, NEMESIS, "info", "skip", value={"fault": "hammer-time", "id": 2})
+    told = Faults(planned=True).check(late.record())
+    assert (told.reason, told.stats["skipped"]) == ("1 of 1 seen to take effect, 1 skipped, all healed", [2])
     assert Faults(planned=True).check(Story().record()).verdict == Verdict.UNKNOWN
 
 
