@@ -22,8 +22,8 @@ class Faults:
         self.planned = planned
 
     def check(self, run: RunRecord) -> CheckResult:
-        """`stats`: `strikes`, `seen`, `healed`, `idle`: strikes during which no client op was invoked, and `skipped`: those
-        whose event did not occur, or whose time was over before they could begin.
+        """`stats`: `strikes`, `seen`, `healed`, `idle`: strikes during which no client op was invoked. `skipped`, if any:
+        those whose event did not occur, or whose time was over before they could begin.
         """
         found = fault_intervals(run.history)
         seen = [s for s in found if s.seen]
