@@ -22,7 +22,7 @@ class Faults:
         self.planned = planned
 
     def check(self, run: RunRecord) -> CheckResult:
-        """`stats`: `strikes`, `seen`, `healed`, `idle`: strikes during which no client op was invoked. `skipped`, if any:
+        """`stats`: `strikes`, `seen`, `healed`, `idle`: strikes during which no client op was invoked. `skipped`:
         those whose event did not occur, or whose time was over before they could begin.
         """
         found = fault_intervals(run.history)
