@@ -69,16 +69,30 @@ def test_a_start_takes_a_message_with_torn_properties_unless_mended(
 
 
 @pytest.mark.parametrize(
-    ("mends", "told"),
+    ("epoch", "told"),
     [
-        ([], "1@0 then 1@10000, slaves go on from -1"),
-        ([49], "1@0 then 0@0 1@10000, slaves go on from -1"),
+        ("1", "1@0 then 1@10000, slaves go on from -1 of 10000"),
+        ("2", "1@0 2@10000 then 1@0 2@20000, slaves go on from 10000 of 20000"),
     ],
 )
-def test_a_master_that_begins_the_first_epoch_again_gives_its_log_no_epoch_unless_mended(
-    mends: Sequence[int], told: str, run: Run, tmp_path: Path
+def test_a_master_that_begins_an_epoch_again_takes_it_from_the_slaves(
+    epoch: str, told: str, run: Run, tmp_path: Path
 ) -> None:
-    assert run("Epochs", [str(tmp_path)], mends)[-1] == told
+    assert run("Epochs", [str(tmp_path), epoch], [])[-1] == told
+
+
+@pytest.mark.parametrize(
+    ("mends", "master", "slave"),
+    [
+        ([], "1 in epoch 1, 1 in epoch 1", "1 in epoch 1, 1 in epoch 1"),
+        ([49], "nobody, 1 in epoch 2", "1 in epoch 2, 1 in epoch 2"),
+        ([25, 49], "nobody, 1 in epoch 2", "1 in epoch 2, 1 in epoch 2"),
+    ],
+)
+def test_a_master_that_starts_again_is_in_the_same_epoch_unless_mended(
+    mends: Sequence[int], master: str, slave: str, run: Run
+) -> None:
+    assert run("Again", [], mends) == ["first: 1 in epoch 1", f"master: {master}", f"slave: {slave}"]
 
 
 def test_an_election_leaves_one_member_and_a_cleaning_no_group_unless_mended(run: Run) -> None:

@@ -6,23 +6,27 @@ import org.apache.rocketmq.store.ha.autoswitch.AutoSwitchHAService;
 import org.apache.rocketmq.store.ha.autoswitch.EpochFileCache;
 
 /**
- * A master of epoch 1 takes messages, loses its power, and is master of epoch 1 again: as the controllers tell it when
- * they have not missed it. Prints its epochs (`epoch@start`), before and after, and from where a slave with the first
- * ones goes on.
+ * A master takes messages in epoch 1, and in each up to a last one; then it starts again, and is master of the last one
+ * again, as the controllers tell it when they have not missed it. Prints its epochs (`epoch@start`), before and after,
+ * and from where a slave that has all messages goes on.
  */
 public final class Epochs {
     public static void main(String[] args) {
         try {
             DefaultMessageStore store = Log.openWithController(args[0]);
             AutoSwitchHAService service = (AutoSwitchHAService) store.getHaService();
-            service.changeToMaster(1);
-            Log.put(store, 100);
+            int last = Integer.parseInt(args[1]);
+            for (int epoch = 1; epoch <= last; epoch++) {
+                service.changeToMaster(epoch);
+                Log.put(store, 100);
+            }
             List<EpochEntry> before = service.getEpochEntries();
-            service.changeToMaster(1);
+            service.changeToMaster(last);
             List<EpochEntry> after = service.getEpochEntries();
             EpochFileCache master = cache(after, store.getMaxPhyOffset());
             long from = cache(before, store.getMaxPhyOffset()).findConsistentPoint(master);
-            System.out.println(show(before) + " then " + show(after) + ", slaves go on from " + from);
+            System.out.println(show(before) + " then " + show(after) + ", slaves go on from " + from
+                + " of " + store.getMaxPhyOffset());
         } catch (Throwable problem) {
             problem.printStackTrace();
         }
