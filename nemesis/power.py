@@ -1,7 +1,8 @@
 """Power failures: machines stop at one instant, and what they had not synced to their disks is gone.
 
 The sequence: all servers of all nodes hit are stopped, the file systems of their data are cut off from their disks
-(ext4's shutdown, without a flush of the journal), the servers are killed, the file systems are mounted again. What the
+(ext4's shutdown, without a flush of the journal), the servers are killed, the file systems are mounted again. Peers are
+told nothing: connections stay open on their side, until they send something, which is answered by a reset. What the
 journal and the disk held at the instant of the cut is there; what was only in the page cache is not. The servers start
 again at the heal. This is the state that a disk without a volatile cache has after a power cut; torn writes within a
 page do not occur.
@@ -80,9 +81,9 @@ class PowerCut(Injection):
         count = sum(len(found) for found in self.struck.values())
         wrong = [name for name in names if name not in cycle.lost or name not in cycle.kept]
         what = (
-            f"{count} servers stopped; {len(names)} disks cut off within {cycle.cut_within_ms:.0f} ms, mounted again "
-            f"after {cycle.mounted_ms:.0f} ms; unsynced file gone on {len(cycle.lost)} of {len(names)} nodes, synced "
-            f"file there on {len(cycle.kept)}"
+            f"{count} servers stopped, {cycle.muted} connections ended without a word; {len(names)} disks cut off "
+            f"within {cycle.cut_within_ms:.0f} ms, mounted again after {cycle.mounted_ms:.0f} ms; unsynced file gone "
+            f"on {len(cycle.lost)} of {len(names)} nodes, synced file there on {len(cycle.kept)}"
         )
         return Evidence(not wrong and cycle.killed == count, what)
 

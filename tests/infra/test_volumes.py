@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from ipaddress import IPv4Address
 from pathlib import Path
 from uuid import uuid4
 
@@ -67,6 +68,13 @@ def writer(node: Node) -> ProcessId:
     return node.spawn(argv, env={}, log="/var/lib/harness/log/writer.log", pidfile=PIDFILE)
 
 
+def established(node: Node, peer: Node) -> list[str]:
+    """The connections that a peer made to the node's port 22, as the node sees them: state 01 in proc(5)'s net/tcp."""
+    address = bytes(reversed(IPv4Address(peer.address).packed)).hex().upper()
+    rows = [line.split() for line in node.read("/proc/net/tcp").decode().splitlines()[1:]]
+    return [row[2] for row in rows if row[1].endswith(":0016") and row[2].startswith(address) and row[3] == "01"]
+
+
 def lines(node: Node) -> int:
     return int(node.run(["sh", "-c", f"wc -l <{DATA}/file 2>/dev/null || echo 0"]).text)
 
@@ -101,6 +109,23 @@ def test_a_failure_of_power_takes_what_was_not_synced(cluster: Cluster, volumes:
     assert cluster.nodes[2].process(PIDFILE) == processes[2]
     assert lines(cluster.nodes[2]) >= written[2]
     cluster.nodes[2].run(["kill", "-9", str(processes[2].pid)])
+
+
+@pytest.mark.parametrize("power", [True, False], ids=["power", "kill"])
+def test_peers_are_not_told_of_a_failure_of_power(cluster: Cluster, volumes: list[Volume], power: bool) -> None:
+    """The connection of a process without power stays established on the other side; that of a killed one ends."""
+    first, second = cluster.nodes[:2]
+    talk = f"exec 5<>/dev/tcp/{second.address}/22; read -r banner <&5; exec sleep 60"
+    before = established(second, first)
+    process = first.spawn(["bash", "-c", talk], env={}, log="/var/lib/harness/log/talk.log", pidfile=PIDFILE)
+    time.sleep(1)
+    (made,) = set(established(second, first)) - set(before)
+    if power:
+        assert volume.power_cycle({volumes[0]: [process]}).muted == 1
+    else:
+        first.run(["kill", "-9", str(process.pid)])
+    time.sleep(1)
+    assert (made in established(second, first)) == power
 
 
 def test_files_that_must_not_be_forgotten_are_compared(cluster: Cluster, volumes: list[Volume]) -> None:

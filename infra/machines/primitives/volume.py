@@ -21,7 +21,7 @@ from infra.machines.api import CommandFailed, InfraError, Lease, NodeHost, Proce
 _CYCLE_S: Final = 60
 """The kernel writes back what it may before a file system can go; on a busy machine that takes seconds."""
 
-_MODULES: Final = ("mounts", "throttle")
+_MODULES: Final = ("mounts", "sockets", "throttle")
 """Those that the script imports, in their order."""
 
 _LOADER: Final = f"""
@@ -77,6 +77,7 @@ class PowerCycle:
 
     cut_within_ms  between the cut of the first volume and that of the last.
     killed         processes that ended by it.
+    muted          connections of theirs that ended without a word to the peer.
     lost           nodes on which a file that was never synced is gone.
     kept           nodes on which a file that was synced before is there.
     changed        node -> its small files that were asked for and have another content than before: `file` (below the
@@ -87,6 +88,7 @@ class PowerCycle:
     cut_within_ms: float
     mounted_ms: float
     killed: int
+    muted: int
     lost: Sequence[str]
     kept: Sequence[str]
     changed: Mapping[str, Sequence[Mapping[str, str | None]]]
@@ -134,6 +136,7 @@ def power_cycle(processes: Mapping[Volume, Sequence[ProcessId]], durable: Sequen
         cut_within_ms=max(t["cut_within"] for t in times),
         mounted_ms=max(t["mounted"] for t in times),
         killed=sum(answer["killed"] for answer in found),
+        muted=sum(answer["muted"] for answer in found),
         lost=[name for name, probe in probes.items() if not probe["unsynced"]],
         kept=[name for name, probe in probes.items() if probe["synced"]],
         changed={name: files for answer in found for name, files in answer["changed"].items() if files},

@@ -6,8 +6,8 @@ Runs as root on the machine whose kernel the nodes run on, without any package. 
 image}`: the node's name, a process in its mount namespace (null: this machine's own), where the file system is mounted
 there, and its image here. It is an ext4 file system on a loop device, mounted in the node's namespace alone. The device
 clears itself when the last mount is gone, so the end of a node's last process ends everything but the image.
-`infra.machines.primitives.volume` passes the text of this module, of `mounts.py` and of `throttle.py`: nothing is
-installed.
+`infra.machines.primitives.volume` passes the text of this module, of `mounts.py`, `sockets.py` and `throttle.py`:
+nothing is installed.
 
     probe       {folder}                        does all this work here? Tried on a scratch file system
     attached    {volume}                        whether it is mounted
@@ -52,6 +52,7 @@ from infra.machines.scripts.mounts import (
     required,
     seen_from_here,
 )
+from infra.machines.scripts.sockets import muted
 from infra.machines.scripts.throttle import at_full_speed, clear, limits_of, slow_probe, speeds, throttle, unthrottle
 
 SHUTDOWN = 0x8004587D
@@ -89,7 +90,8 @@ def content(volume: Volume, name: str) -> bytes:
 def cycle(volumes: list[Volume], durable: list[str]) -> Answer:
     """Cut the power of all at one instant, end what ran there, and mount what the disks hold.
 
-    Stop all processes first, or they see an error of their disk before they have lost their power. The file that is
+    Stop all processes first, or they see an error of their disk before they have lost their power. Their connections
+    end without a word. The file that is
     written here, unsynced, must be gone afterwards; the one that `mark` synced must be there. Of the small files with
     one of the names `durable`, those are told that have another content than before.
     """
@@ -103,6 +105,7 @@ def cycle(volumes: list[Volume], durable: list[str]) -> Answer:
     for _, end in ends:
         send(end, signal.SIGSTOP)
     times["stopped"] = ms(began)
+    connections = muted(ends)
     before = [small_files(volume, durable) for volume in volumes]
     for folder in folders:
         write(folder, UNSYNCED, b"unsynced", sync=False)
@@ -118,6 +121,8 @@ def cycle(volumes: list[Volume], durable: list[str]) -> Answer:
         for _, end in ends:
             send(end, signal.SIGKILL)
         await_ends(ends)
+        for connection in connections:
+            connection.close()
         times["killed"] = ms(began)
         for folder in folders:
             os.close(folder)
@@ -139,7 +144,7 @@ def cycle(volumes: list[Volume], durable: list[str]) -> Answer:
         for volume, was in zip(volumes, before, strict=True)
         for after in [small_files(volume, durable)]
     }
-    return {"ms": times, "probes": probes, "killed": len(processes), "changed": changed}
+    return {"ms": times, "probes": probes, "killed": len(processes), "muted": len(connections), "changed": changed}
 
 
 def small_files(volume: Volume, names: list[str]) -> dict[str, str]:
