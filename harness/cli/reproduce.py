@@ -122,6 +122,8 @@ def reproduce(
         if subject.finding is not None and found.runs and not no_record:
             path = record.add(place, subject.finding, found.measured(record.change(added)))
             terminal.say(f"  added to {path}; python -m harness.findings.pages brings the documents up to date")
+        if found.stopped is not None:
+            raise found.stopped
         codes.append(Verdict.UNKNOWN if not found.runs else Verdict.VALID if found.shown else Verdict.INVALID)
     sys.exit(max((code.exit_code for code in codes), default=0))
 

@@ -18,6 +18,7 @@ from harness.findings.signature import Sight, Sighting, Signature
 from harness.plan.plan import Plan, PlanError
 from harness.series.child import ChildRun, run_child
 from harness.series.shared import SharedCluster
+from harness.signals import Stopped
 from infra.machines.api import InfraError
 from results.errors import HistoryError
 from results.store import RunDir
@@ -87,12 +88,13 @@ def of_path(path: Path, anomalies: Sequence[str]) -> Subject:
 
 @dataclass
 class Series:
-    """Counts of a series, and what they say."""
+    """Counts of a series, and what they say. stopped: the signal that ended it."""
 
     shown: int = 0
     runs: int = 0
     not_tried: int = 0
     version: str = ""
+    stopped: Stopped | None = None
 
     def add(self, sight: Sight) -> None:
         """One run more."""
@@ -124,11 +126,29 @@ def reproduce(
     say: Callable[[str], None],
     until: float | None = None,
 ) -> Series:
-    """Run the subject until the rule is satisfied, or until a time (`time.monotonic`).
+    """Run the subject until the rule is satisfied, or until a time (`time.monotonic`), or until a stop signal: what was
+    counted before it is in the series.
 
-    Raises PlanError for options that `harness run` does not take, and `signals.Stopped` after a stop signal.
+    Raises PlanError for options that `harness run` does not take.
     """
-    series, wasted = Series(), 0
+    series = Series()
+    try:
+        _run(series, subject, rule, extra, store, say, until)
+    except Stopped as stopped:
+        series.stopped = stopped
+    return series
+
+
+def _run(
+    series: Series,
+    subject: Subject,
+    rule: StoppingRule,
+    extra: Sequence[str],
+    store: Path,
+    say: Callable[[str], None],
+    until: float | None,
+) -> None:
+    wasted = 0
     with ExitStack() as stack:
         shared = stack.enter_context(SharedCluster()) if subject.kept else None
         while rule.decide(series.shown, series.runs) is None and wasted < TOO_MANY:
@@ -136,9 +156,9 @@ def reproduce(
                 break
             began = time.monotonic()
             run = run_child([*subject.args, *extra, *_own(subject, shared)], store)
-            seen = _judge(subject, run)
             if run.stopped is not None:
                 raise run.stopped
+            seen = _judge(subject, run)
             series.add(seen.sight)
             wasted = wasted + 1 if seen.sight == Sight.NOT_TRIED else 0
             if run.folder is not None:
@@ -148,7 +168,6 @@ def reproduce(
             number = series.runs + series.not_tried
             where = f"  {run.folder.path}" if run.folder is not None else ""
             say(f"  {number:>3}  {seen.sight.value:<9}  {time.monotonic() - began:4.0f} s  {seen.why}{where}")
-    return series
 
 
 def _own(subject: Subject, shared: SharedCluster | None) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import signal
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from harness.findings.issue_text import issue_text, project
 from harness.findings.signature import Sight, Sighting, Signature
 from harness.plan.plan import Plan, PlanError
 from harness.series.child import ChildRun, run_child
+from harness.signals import Stopped
 from results.history import History
 from results.op import Op
 from results.record import RunRecord
@@ -302,7 +304,7 @@ def test_runs_that_tried_nothing() -> None:
 def series(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, sights: str, rule: rates.StoppingRule
 ) -> tuple[reproduce.Series, list[list[str]], list[str]]:
-    """A series of runs: `+` shown, `-` not shown, `0` no run at all."""
+    """A series of runs: `+` shown, `-` not shown, `0` no run at all, `!` broken off by a signal."""
     commands: list[list[str]] = []
     said: list[str] = []
     left = iter(sights)
@@ -314,7 +316,8 @@ def series(
             return ChildRun(3, None, problem="the engine is gone")
         folder = tmp_path / f"{len(commands)}{sign}"
         folder.mkdir()
-        return ChildRun(1 if sign == "+" else 0, RunDir(folder), "h1")
+        stopped = Stopped(signal.SIGTERM) if sign == "!" else None
+        return ChildRun(1 if sign == "+" else 0, RunDir(folder), "h1", stopped=stopped)
 
     monkeypatch.setattr(reproduce, "run_child", child)
     monkeypatch.setattr(RunDir, "load", lambda self: run_of())
@@ -335,6 +338,13 @@ def test_a_series_of_a_fixed_length(monkeypatch: pytest.MonkeyPatch, tmp_path: P
     assert len(said) == 4
     assert "there was no run: the engine is gone" in said[2]
     assert found.measured("--version 5.4.0").change == "--version 5.4.0"
+
+
+def test_a_series_that_is_broken_off_keeps_what_it_counted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    found, commands, _ = series(monkeypatch, tmp_path, "+-!+", rates.Fixed(5))
+    assert (found.shown, found.runs, len(commands)) == (1, 2, 3)
+    assert found.stopped is not None
+    assert found.stopped.signum == signal.SIGTERM
 
 
 def test_a_series_ends_when_it_is_decided_or_nothing_works(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
