@@ -73,9 +73,13 @@ def _marked(history: History, anomalies: Sequence[Anomaly], on: plots.Stage) -> 
         x1, x2 = frame.x(start), frame.x(min(end, on.t1))
         parts.append(tag("line", x1=x1, x2=max(x2, x1 + 1), y1=y, y2=y, class_="mark"))
         label = f"{anomaly.name}, {clock(start)}" + (f" to {clock(end)}" if end > start else "")
-        right = x2 + 8 + len(label) * svg.LABEL_PX * 1.1 < frame.right
-        anchor, x = ("start", x2 + 8) if right else ("end", x1 - 8)
-        parts.append(tag("text", label, x=x, y=y + 4, text_anchor=anchor, class_="named"))
+        width = 8 + len(label) * svg.LABEL_PX * 1.25  # the letters are bold
+        anchor, x, lift = "start", x2 + 8, -4.0
+        if x2 + width > frame.right:
+            anchor, x = "end", x1 - 8
+            if x1 < width:  # it has no room beside the line
+                anchor, x, lift = "start", x1, 5.0
+        parts.append(tag("text", label, x=x, y=y - lift, text_anchor=anchor, class_="named"))
     return svg.picture(frame.width, frame.bottom + 24, "When the anomalies were", *parts)
 
 

@@ -179,7 +179,8 @@ def leaders(observations: Sequence[Observation], on: Stage) -> Markup | None:
         for start, end, role, term in spells([o for o in observations if o.node == node], on.t1):
             x1, x2 = frame.x(start), max(frame.x(end), frame.x(start) + 1)
             words = f"{role}, term {term}" if term is not None else role
-            label = svg.fit(f"leader {term}", x2 - x1 - 6) or svg.fit(f"{term}", x2 - x1 + 10)
+            number = "" if term is None else f"{term}"
+            label = svg.fit(f"leader {number}".rstrip(), x2 - x1 - 6) or svg.fit(number, x2 - x1 + 10)
             parts.append(
                 tag(
                     "g",

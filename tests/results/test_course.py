@@ -50,3 +50,13 @@ def test_at_most_some_are_marked_and_a_long_line_is_cut(tmp_path: Path) -> None:
     found = texts(course(record, many, "heading", "word " * 1000))
     assert sum(label.startswith("lost,") for label in found) == MOST
     assert sum(len(label) for label in found if label.startswith(("word", "ord", "rd", "d "))) < 400
+
+
+def test_a_name_without_room_beside_its_line_is_above_it(tmp_path: Path) -> None:
+    record, _ = sample_run(tmp_path)
+    last = max(op.time for op in record.history)
+    for window, anchor in (((0, last // 9), "start"), ((last * 8 // 9, last), "end"), ((last // 9, last), "start")):
+        picture = course(record, [Anomaly("never-returned", "x", window=window)], "heading", "")
+        (named,) = [t for t in ET.fromstring(picture).iter(f"{SVG}text") if t.get("class") == "named"]
+        assert named.get("text-anchor") == anchor
+        assert float(named.get("x", "-1")) > 0
