@@ -36,7 +36,7 @@ def muted(ends: list[tuple[int, int]]) -> list[socket.socket]:
                     found.append(held)
                     continue
             except OSError:
-                pass  # it listens
+                pass  # it listens, or the kernel refuses: then it is not among those that are counted
             held.close()
     return found
 

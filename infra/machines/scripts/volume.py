@@ -91,9 +91,9 @@ def cycle(volumes: list[Volume], durable: list[str]) -> Answer:
     """Cut the power of all at one instant, end what ran there, and mount what the disks hold.
 
     Stop all processes first, or they see an error of their disk before they have lost their power. Their connections
-    end without a word. The file that is
-    written here, unsynced, must be gone afterwards; the one that `mark` synced must be there. Of the small files with
-    one of the names `durable`, those are told that have another content than before.
+    end without a word. The file that is written here, unsynced, must be gone afterwards; the one that `mark` synced
+    must be there. Of the small files with one of the names `durable`, those are told that have another content than
+    before.
     """
     began = time.monotonic()
     for volume in volumes:
