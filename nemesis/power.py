@@ -74,18 +74,21 @@ class PowerCut(Injection):
         return leases
 
     def seen(self, deployment: Deployment) -> Evidence:
-        """The processes are gone; on each node a file that was never synced is gone, and one that was synced is not."""
+        """The processes are gone, and no peer was told; on each node a file that was never synced is gone, and one that
+        was synced is not.
+        """
         if self.cycle is None:
             return Evidence(False, "no server was running, so no machine lost its power")
         cycle, names = self.cycle, list(self.struck)
         count = sum(len(found) for found in self.struck.values())
         wrong = [name for name in names if name not in cycle.lost or name not in cycle.kept]
+        told = f", {cycle.told} sockets could not be muted" if cycle.told else ""
         what = (
-            f"{count} servers stopped, {cycle.muted} connections ended without a word; {len(names)} disks cut off "
-            f"within {cycle.cut_within_ms:.0f} ms, mounted again after {cycle.mounted_ms:.0f} ms; unsynced file gone "
-            f"on {len(cycle.lost)} of {len(names)} nodes, synced file there on {len(cycle.kept)}"
+            f"{count} servers stopped, {cycle.muted} connections ended without a word{told}; {len(names)} disks cut "
+            f"off within {cycle.cut_within_ms:.0f} ms, mounted again after {cycle.mounted_ms:.0f} ms; unsynced file "
+            f"gone on {len(cycle.lost)} of {len(names)} nodes, synced file there on {len(cycle.kept)}"
         )
-        return Evidence(not wrong and cycle.killed == count, what)
+        return Evidence(not wrong and cycle.killed == count and not cycle.told, what)
 
     def healed(self, deployment: Deployment) -> Evidence:
         """Each server has a new process, and the disks are ready for the next failure."""

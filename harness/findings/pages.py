@@ -118,7 +118,8 @@ def _signature(number: int, signature: Signature) -> Iterator[str]:
     if signature.after:
         yield f"| after a fault of effect | {', '.join(signature.after)} |"
     if signature.log is not None:
-        yield f"| with the log line | `{signature.log.pattern.replace('|', chr(92) + '|')}` |"
+        when = " in that time" if signature.during else ""
+        yield f"| with the log line{when} | `{signature.log.pattern.replace('|', chr(92) + '|')}` |"
 
 
 def main(argv: Sequence[str]) -> None:

@@ -255,7 +255,9 @@ def read_signature(table: Table) -> Signature:
             kind,
             f"one of {', '.join(get_args(EffectKind))}",
         )
-    found = Signature(anomalies, table.get("permitted", bool, False), log, after, says)
+    during = table.get("during", bool, False)
+    check(log or not during, f"{table.where}: {table.prefix}during", during, "true only where there is a log_line")
+    found = Signature(anomalies, table.get("permitted", bool, False), log, after, says, during)
     table.reject_unknown()
     return found
 

@@ -5,17 +5,23 @@ mechanism.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Final
 
 from results.fault_intervals import fault_intervals
+from results.figures import SECOND
 from results.reading import log_lines
 from results.record import RunRecord
 from results.verdict import Anomaly, Judgement, Verdict
 
 ALIGNED: Final = 0.8
 """A replay in which a smaller share of the strikes met their event tried nothing."""
+
+
+_STAMP: Final = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d[.,]\d{3}")
 
 
 class Sight(StrEnum):
@@ -39,6 +45,7 @@ class Signature:
     """anomalies  names; one of them is enough.
     permitted  whether an anomaly that the configuration permits counts as well.
     log        pattern of a line in any server's log that must be there, too; None: none.
+    during     whether this line must stand in the time of the anomaly (`Anomaly.window`), not just anywhere in the run.
     says       pattern in the anomaly's summary; None: any will do.
     after      effects of faults (`results.strikes.Effect`), one of which must have struck; empty: no fault is needed.
     """
@@ -48,6 +55,7 @@ class Signature:
     log: re.Pattern[str] | None = None
     after: tuple[str, ...] = ()
     says: re.Pattern[str] | None = None
+    during: bool = False
 
     def look(self, record: RunRecord, judgement: Judgement) -> Sighting:
         """Whether a judged run shows the finding."""
@@ -56,9 +64,12 @@ class Signature:
         if certain:
             if not self._struck(record):
                 return Sighting(Sight.NOT_SHOWN, f"{certain[0].name}, but no fault of effect {' or '.join(self.after)}")
-            if self.log is not None and not self._logged(record):
-                return Sighting(Sight.NOT_SHOWN, f"{certain[0].name}, but no line like {self.log.pattern!r} in a log")
-            return Sighting(Sight.SHOWN, f"{certain[0].name}: {certain[0].summary}")
+            told = self._told(record, certain)
+            if told is None:
+                assert self.log is not None
+                where = "in a log at that time" if self.during else "in a log"
+                return Sighting(Sight.NOT_SHOWN, f"{certain[0].name}, but no line like {self.log.pattern!r} {where}")
+            return Sighting(Sight.SHOWN, f"{told.name}: {told.summary}")
         why = not_tried(record, judgement)
         if why is None and named:
             why = f"{named[0].name}, {named[0].doubt}"
@@ -73,11 +84,46 @@ class Signature:
         struck = {e.kind for fault in fault_intervals(record.history) for e in fault.effects}
         return not self.after or not struck.isdisjoint(self.after)
 
-    def _logged(self, record: RunRecord) -> bool:
-        assert self.log is not None
-        return any(
-            self.log.search(line) for files in record.logs.values() for path in files for line in log_lines(path)
+    def _told(self, record: RunRecord, anomalies: Sequence[Anomaly]) -> Anomaly | None:
+        """The first of the anomalies that a log tells of."""
+        if self.log is None:
+            return anomalies[0]
+        windows = [a.window if self.during else _ALWAYS for a in anomalies]
+        found = (
+            line
+            for files in record.logs.values()
+            for path in files
+            for line in log_lines(path)
+            if self.log.search(line)
         )
+        begun = _begun(record)
+        for line in found:
+            at = _moment(line, begun) if self.during else 0
+            for anomaly, window in zip(anomalies, windows, strict=True):
+                if at is not None and window is not None and window[0] <= at <= window[1]:
+                    return anomaly
+        return None
+
+
+_ALWAYS: Final = (0, 0)
+
+
+def _begun(record: RunRecord) -> datetime | None:
+    """When the run's clock was 0, in UTC."""
+    try:
+        begun = datetime.fromisoformat(str(record.environment.get("started_at")))
+    except ValueError:
+        return None
+    return begun if begun.tzinfo else begun.replace(tzinfo=UTC)
+
+
+def _moment(line: str, begun: datetime | None) -> int | None:
+    """When a server wrote a line, in ns of the run: the servers log in UTC. None: the line does not say it."""
+    stamp = _STAMP.match(line)
+    if stamp is None or begun is None:
+        return None
+    at = datetime.fromisoformat(stamp[0].replace(",", ".")).replace(tzinfo=UTC)
+    return int((at - begun).total_seconds() * SECOND)
 
 
 def not_tried(record: RunRecord, judgement: Judgement) -> str | None:

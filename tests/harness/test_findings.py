@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import signal
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from harness.findings.signature import Sight, Sighting, Signature
 from harness.plan.plan import Plan, PlanError
 from harness.series.child import ChildRun, run_child
 from harness.signals import Stopped
+from results.figures import SECOND
 from results.history import History
 from results.op import Op
 from results.record import RunRecord
@@ -266,6 +268,29 @@ def test_the_log_line_must_be_there_too(tmp_path: Path) -> None:
     assert signature.look(run_of(("inject", STRIKE), logs=[log]), found).sight == Sight.NOT_SHOWN
     log.write_text("all is well\n2026 found a illegal magic code 0x0\n")
     assert signature.look(run_of(("inject", STRIKE), logs=[log]), found).sight == Sight.SHOWN
+
+
+def test_the_log_line_may_have_to_stand_in_the_time_of_the_anomaly(tmp_path: Path) -> None:
+    signature = Signature(("unavailable",), log=re.compile("Failed to elect"), during=True)
+    log = tmp_path / "controller.log"
+    run = replace(
+        run_of(("inject", STRIKE), logs=[log]), environment={"started_at": "2026-11-26T01:00:00.500000+00:00"}
+    )
+    silence = Anomaly("unavailable", "57 s", window=(10 * SECOND, 67 * SECOND))
+    for stamp, sight in (
+        ("2026-11-26 01:00:10.499 ", Sight.NOT_SHOWN),
+        ("2026-11-26 01:00:10.501 ", Sight.SHOWN),
+        ("2026-11-26 01:01:07,500 ", Sight.SHOWN),
+        ("2026-11-26 01:01:07.501 ", Sight.NOT_SHOWN),
+        ("", Sight.NOT_SHOWN),
+    ):
+        log.write_text(f"{stamp}WARN Failed to elect a new master\n")
+        assert signature.look(run, judged(silence)).sight == sight, stamp
+    log.write_text("2026-11-26 01:00:20.000 WARN Failed to elect a new master\n")
+    first = Anomaly("unavailable", "31 s", window=(70 * SECOND, 101 * SECOND))
+    assert signature.look(run, judged(first, silence)) == Sighting(Sight.SHOWN, "unavailable: 57 s")
+    assert signature.look(run, judged(Anomaly("unavailable", "no window"))).sight == Sight.NOT_SHOWN
+    assert signature.look(replace(run, environment={}), judged(silence)).sight == Sight.NOT_SHOWN
 
 
 def test_an_anomaly_may_have_to_say_something() -> None:

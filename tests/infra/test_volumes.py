@@ -121,7 +121,8 @@ def test_peers_are_not_told_of_a_failure_of_power(cluster: Cluster, volumes: lis
     time.sleep(1)
     (made,) = set(established(second, first)) - set(before)
     if power:
-        assert volume.power_cycle({volumes[0]: [process]}).muted == 1
+        found = volume.power_cycle({volumes[0]: [process]})
+        assert (found.muted, found.told) == (1, 0)
     else:
         first.run(["kill", "-9", str(process.pid)])
     time.sleep(1)

@@ -78,6 +78,7 @@ class PowerCycle:
     cut_within_ms  between the cut of the first volume and that of the last.
     killed         processes that ended by it.
     muted          connections of theirs that ended without a word to the peer.
+    told           sockets of theirs that could not be muted: a peer may have been told.
     lost           nodes on which a file that was never synced is gone.
     kept           nodes on which a file that was synced before is there.
     changed        node -> its small files that were asked for and have another content than before: `file` (below the
@@ -89,6 +90,7 @@ class PowerCycle:
     mounted_ms: float
     killed: int
     muted: int
+    told: int
     lost: Sequence[str]
     kept: Sequence[str]
     changed: Mapping[str, Sequence[Mapping[str, str | None]]]
@@ -137,6 +139,7 @@ def power_cycle(processes: Mapping[Volume, Sequence[ProcessId]], durable: Sequen
         mounted_ms=max(t["mounted"] for t in times),
         killed=sum(answer["killed"] for answer in found),
         muted=sum(answer["muted"] for answer in found),
+        told=sum(answer["told"] for answer in found),
         lost=[name for name, probe in probes.items() if not probe["unsynced"]],
         kept=[name for name, probe in probes.items() if probe["synced"]],
         changed={name: files for answer in found for name, files in answer["changed"].items() if files},

@@ -19,26 +19,33 @@ TCP_REPAIR = 19
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
-def muted(ends: list[tuple[int, int]]) -> list[socket.socket]:
-    """The TCP connections of stopped processes (number, pidfd), from now on mute. To be closed when the processes have
-    ended. Listening sockets have no peers and are left out; so is what this kernel does not let us copy.
+def muted(ends: list[tuple[int, int]]) -> tuple[list[socket.socket], int]:
+    """The TCP connections of stopped processes (number, pidfd), from now on mute, to be closed when the processes have
+    ended; and the number of sockets that this kernel does not let us copy or mute: their peers will be told. Listening
+    sockets have no peers.
     """
-    found = []
+    found, refused = [], 0
     for pid, end in ends:
         for name in _descriptors(pid):
             copy = _libc.syscall(PIDFD_GETFD, end, name, 0)
             if copy < 0:
+                refused += 1
                 continue
             held = socket.socket(fileno=copy)
-            try:
-                if held.type == socket.SOCK_STREAM and held.family in (socket.AF_INET, socket.AF_INET6):
+            if _connects(held):
+                try:
                     held.setsockopt(socket.IPPROTO_TCP, TCP_REPAIR, 1)
                     found.append(held)
                     continue
-            except OSError:
-                pass  # it listens, or the kernel refuses: then it is not among those that are counted
+                except OSError:
+                    refused += 1
             held.close()
-    return found
+    return found, refused
+
+
+def _connects(held: socket.socket) -> bool:
+    tcp = held.type == socket.SOCK_STREAM and held.family in (socket.AF_INET, socket.AF_INET6)
+    return tcp and not held.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
 
 
 def _descriptors(pid: int) -> list[int]:

@@ -105,7 +105,7 @@ def cycle(volumes: list[Volume], durable: list[str]) -> Answer:
     for _, end in ends:
         send(end, signal.SIGSTOP)
     times["stopped"] = ms(began)
-    connections = muted(ends)
+    connections, told = muted(ends)
     before = [small_files(volume, durable) for volume in volumes]
     for folder in folders:
         write(folder, UNSYNCED, b"unsynced", sync=False)
@@ -144,7 +144,14 @@ def cycle(volumes: list[Volume], durable: list[str]) -> Answer:
         for volume, was in zip(volumes, before, strict=True)
         for after in [small_files(volume, durable)]
     }
-    return {"ms": times, "probes": probes, "killed": len(processes), "muted": len(connections), "changed": changed}
+    return {
+        "ms": times,
+        "probes": probes,
+        "killed": len(processes),
+        "muted": len(connections),
+        "told": told,
+        "changed": changed,
+    }
 
 
 def small_files(volume: Volume, names: list[str]) -> dict[str, str]:

@@ -14,6 +14,7 @@ COMMON: Final[Mapping[str, str]] = {
     "--add-opens=java.base/java.util.concurrent.atomic=ALL-UNNAMED": "JRaft's snapshots look into AtomicLong",
     "--add-opens=java.base/java.lang=ALL-UNNAMED": "the same",
     "--add-opens=java.base/java.util=ALL-UNNAMED": "the same",
+    "-Duser.timezone=UTC": "lines of all logs in the time of the record",
     "-Dtls.server.mode=disabled": (
         "no client here uses TLS; otherwise a server makes an RSA key for each port and loads 830 classes of "
         "BouncyCastle at its start: 1 to 6 s of processor time, as the search for primes goes"

@@ -1,0 +1,59 @@
+"""Connections that are muted before their process ends; what cannot be muted is counted."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import SimpleNamespace
+
+import pytest
+
+from infra.machines.scripts import sockets
+
+
+@contextmanager
+def talking() -> Iterator[tuple[int, int]]:
+    """A process (number, pidfd) with a listening socket, a connection to itself (two ends) and a pair without TCP."""
+    ready, done = os.pipe(), os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        os.close(done[1])
+        server = socket.create_server(("127.0.0.1", 0))
+        held = [server, socket.create_connection(server.getsockname()), server.accept()[0], *socket.socketpair()]
+        os.write(ready[1], bytes([len(held)]))
+        os.read(done[0], 1)
+        os._exit(0)
+    end = os.pidfd_open(pid)
+    try:
+        os.read(ready[0], 1)
+        yield pid, end
+    finally:
+        for name in (end, *ready, *done):
+            os.close(name)
+        os.waitpid(pid, 0)
+
+
+def test_both_ends_of_a_connection_are_muted() -> None:
+    with talking() as process:
+        found, told = sockets.muted([process])
+        for held in found:
+            held.close()
+        if os.geteuid():
+            assert not found
+            assert told >= 2
+        else:
+            assert (len(found), told) == (2, 0)
+
+
+def test_a_socket_that_cannot_be_copied_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sockets, "_libc", SimpleNamespace(syscall=lambda *words: -1))
+    with talking() as process:
+        assert sockets.muted([process]) == ([], 5)
+
+
+def test_a_connection_that_the_kernel_does_not_mute_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sockets, "TCP_REPAIR", 9999)
+    with talking() as process:
+        assert sockets.muted([process]) == ([], 2)
