@@ -43,7 +43,7 @@ _SHOW, _GONE = 0.8, 0.2
     type=click.FloatRange(0, 0.5, min_open=True),
     help=f"Stop when the rate is known to this, or shown {ALWAYS} of {ALWAYS}; the record's runs count.",
 )
-@click.option("--mended", is_flag=True, help="On servers in which the finding is mended: its control.")
+@click.option("--mended", is_flag=True, help="With the finding's mend, or its other control.")
 @click.option("--version", help="Version of the servers, in place of the finding's.")
 @click.option("--option", "options", multiple=True, metavar="OPTION", help='Option for the runs: "--cluster local".')
 @click.option("--anomaly", "anomalies", multiple=True, metavar="NAME", help="What to look for, with a PLAN or a RUN.")
@@ -99,7 +99,7 @@ def reproduce(
         raise PlanError("--hours is for --all; --runs says how many runs of a single one")
     extra = [*(["--version", version] if version else []), *(word for text in options for word in shlex.split(text))]
     if everything:
-        chosen = [series.of_finding(f) for f in findings if f.command and not (mended and f.with_mend() is None)]
+        chosen = [series.of_finding(f) for f in findings if f.command and not (mended and f.with_control() is None)]
         chosen.sort(key=lambda subject: _earlier(subject, _added(subject, extra, mended))[1])
     else:
         chosen = [_subject(text, findings, anomalies) for text in subjects]
@@ -145,9 +145,9 @@ def _added(subject: Subject, extra: Sequence[str], mended: bool) -> list[str]:
     """What the series adds to the command. Raises PlanError where there is no mend."""
     if not mended:
         return list(extra)
-    option = subject.finding.with_mend() if subject.finding is not None else None
+    option = subject.finding.with_control() if subject.finding is not None else None
     if option is None:
-        raise PlanError(f"--mended: {subject.title} has no mend  (harness list mends)")
+        raise PlanError(f"--mended: {subject.title} has neither a mend nor a control  (harness list mends)")
     return [*extra, *option]
 
 

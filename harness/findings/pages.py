@@ -78,6 +78,8 @@ def _head(finding: Finding) -> Iterator[str]:
     if mend is not None:
         where = " and ".join(mend.versions)
         yield f"| mend | `--mend {mend.id}` on {where}: {mend.reason} ([mends](../mends.md)) |"
+    if finding.control:
+        yield f"| control | `{finding.control}` |"
     if finding.upstream:
         yield f"| upstream | {finding.upstream} |"
     for change, (shown, runs) in finding.rates().items():

@@ -110,6 +110,7 @@ class Finding:
     command   options of `harness run`; "": no run shows it, and `by_hand` says what does (Markdown).
     cause     class and method; "": not known yet.
     upstream  where the project's own people speak of it; "": nowhere that we know of.
+    control   options of `harness run` with which it must not show, where the cure is no mend of servers; "": none.
     topologies  where it was seen; empty: anywhere. brings: other anomalies that come with it.
     kept      whether runs may share a cluster: not where it needs servers that have just been started.
     remark    what the rates do not say (Markdown).
@@ -125,6 +126,7 @@ class Finding:
     issue: Issue | None = None
     cause: str = ""
     upstream: str = ""
+    control: str = ""
     topologies: tuple[str, ...] = ()
     brings: tuple[str, ...] = ()
     kept: bool = False
@@ -157,15 +159,25 @@ class Finding:
             found[one.change] = shown + one.shown, runs + one.runs
         return found
 
-    def with_mend(self) -> list[str] | None:
-        """The option of `harness run` that mends it, besides what its command mends; None: it has no mend."""
-        return ["--mend", ",".join([*_mends(self.command), str(self.id)])] if mend_of(self.id) else None
+    def with_control(self) -> list[str] | None:
+        """Options of `harness run` with which it must not show: its mend, besides what its command mends, or its
+        `control`. None: there is neither.
+        """
+        if mend_of(self.id):
+            return ["--mend", ",".join([*_mends(self.command), str(self.id)])]
+        return shlex.split(self.control) or None
 
     def mended(self) -> tuple[int, int]:
-        """(shown, runs) over all series with the mend of this finding (`--mend`), alone, with others, or with `all`."""
+        """(shown, runs) over all series with the mend of this finding (`--mend`), alone, with others, or with `all`; or
+        with its `control`.
+        """
         mend = mend_of(self.id)
         numbers = {ALL, *map(str, mend.findings)} if mend else {str(self.id)}
-        mine = [one for one in self.measured if numbers & set(_mends(one.change))]
+        mine = [
+            one
+            for one in self.measured
+            if numbers & set(_mends(one.change)) or (self.control and self.control in one.change)
+        ]
         return sum(one.shown for one in mine), sum(one.runs for one in mine)
 
     def explained(self) -> bool:
@@ -217,16 +229,18 @@ def read_finding(path: Path) -> Finding:
         raise PlanError(f"{path}: {problem}") from None
     table = Table(data, str(path), "")
     texts = {
-        key: table.get(key, str, "") for key in ("title", "system", "command", "by_hand", "cause", "upstream", "remark")
+        key: table.get(key, str, "")
+        for key in ("title", "system", "command", "by_hand", "cause", "upstream", "control", "remark")
     }
     for key in ("title", "system"):
         check(texts[key], f"{path}: {key}", texts[key], "a text")
     if bool(texts["command"]) == bool(texts["by_hand"]):
         raise PlanError(f"{path}: a finding has either a command, or by_hand where no run shows it")
-    try:
-        shlex.split(texts["command"])
-    except ValueError as problem:
-        raise PlanError(f"{path}: command: {problem}") from None
+    for key in ("command", "control"):
+        try:
+            shlex.split(texts[key])
+        except ValueError as problem:
+            raise PlanError(f"{path}: {key}: {problem}") from None
     finding = Finding(
         id=int(named[1]),
         name=named[2],

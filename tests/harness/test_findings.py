@@ -414,10 +414,25 @@ def test_the_kind_of_nodes_is_no_change_of_a_command() -> None:
 
 
 def test_the_control_of_a_finding_that_shows_on_mended_servers_only() -> None:
-    found = {finding.id: finding.with_mend() for finding in record.read_findings()}
+    found = {finding.id: finding.with_control() for finding in record.read_findings()}
     assert found[5] == ["--mend", "5"]
     assert found[31] == ["--mend", "5,31"]
-    assert found[34] is None
+    assert found[34] == ["--scheme", "cured"]
+
+
+def test_a_control_counts_as_a_mend(tmp_path: Path) -> None:
+    text = GOOD.replace("command = ", 'control = "--scheme cured"\ncommand = ', 1)
+    found = one(tmp_path, text, "77-breaks.toml")
+    assert (found.with_control(), found.mended()) == (["--scheme", "cured"], (0, 0))
+    assert one(tmp_path, GOOD, "77-breaks.toml").with_control() is None
+    added = replace(found, measured=[record.Measured(0, 4, change="--scheme cured --version 5.4.0")])
+    assert added.mended() == (0, 4)
+
+
+def test_without_a_control_there_is_nothing_to_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    one(tmp_path, GOOD, "77-breaks.toml")
+    code, _, err = harness(capsys, "77", "--mended", "--record", str(tmp_path))
+    assert (code, err.strip()[-60:]) == (64, "finding 77 has neither a mend nor a control  (harness list mends)"[-60:])
 
 
 def test_without_arguments_it_lists_the_findings(capsys: pytest.CaptureFixture[str]) -> None:
@@ -432,7 +447,7 @@ def test_without_arguments_it_lists_the_findings(capsys: pytest.CaptureFixture[s
         (["77"], "'77' is no finding (there are 1 to"),
         (["5", "--runs", "3", "--show", "0.8"], "exclude each other: a series has one rule for its end"),
         (["5", "--runs", "3", "--within", "0.25"], "exclude each other: a series has one rule for its end"),
-        (["34", "--mended"], "--mended: finding 34 has no mend"),
+        (["48", "--mended"], "finding 48: no run shows it"),
         (["5", "--show", "0.2", "--gone", "0.5"], "0 < gone < show < 1"),
         (["5", "--hours", "3"], "--hours is for --all"),
         (["5", "--anomaly", "lost"], "a finding has its own signature"),
