@@ -1,7 +1,7 @@
 """Pictures of real runs for the pages of findings: `docs/findings/runs/ID-NAME.svg`.
 
 `python -m harness.findings.pictures STORE [ID ...]` looks in a store for runs that show findings and draws one of each
-that has no picture yet; with ids, those anew. Runs on servers that are not the published ones are left out.
+that has no picture yet; with ids, those anew. Only runs of the finding's own command count, without its control.
 """
 
 from __future__ import annotations
@@ -59,9 +59,12 @@ def _runs(store: Path) -> Iterator[RunDir]:
         yield RunDir(verdict.parent)
 
 
-def _published(record: RunRecord) -> bool:
-    server = record.plan.get("server", {})
-    return not server.get("mends") and not server.get("jars") and not server.get("agents")
+def _own(finding: Finding, record: RunRecord) -> bool:
+    """Whether it is a run of the finding's command, on servers that have the defect."""
+    command = "harness run " + " ".join(finding.args())
+    given, _, more = (str(record.environment.get("command", "")).replace("'", "") + " ").partition(command + " ")
+    control = finding.with_control() or [""]
+    return not given and not {"--mend", "--server-jars", control[0]} & set(more.split())
 
 
 def main(argv: Sequence[str]) -> int:
@@ -86,9 +89,9 @@ def main(argv: Sequence[str]) -> int:
             print(f"{run.path}: {problem}", file=sys.stderr)
             continue
         topology = str(record.plan.get("server", {}).get("topology"))
-        for finding in near if _published(record) else []:
+        for finding in near:
             signature = finding.signature
-            if signature is None or not finding.applies(record.version, topology):
+            if signature is None or not _own(finding, record) or not finding.applies(record.version, topology):
                 continue
             if signature.look(record, judgement).sight == Sight.SHOWN:
                 path = DOCS / picture_of(finding)

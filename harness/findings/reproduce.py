@@ -88,11 +88,14 @@ def of_path(path: Path, anomalies: Sequence[str]) -> Subject:
 
 @dataclass
 class Series:
-    """Counts of a series, and what they say. stopped: the signal that ended it."""
+    """Counts of a series, and what they say. wasted: runs since the last one that tried it; stopped: the signal that
+    ended it.
+    """
 
     shown: int = 0
     runs: int = 0
     not_tried: int = 0
+    wasted: int = 0
     version: str = ""
     stopped: Stopped | None = None
 
@@ -100,9 +103,15 @@ class Series:
         """One run more."""
         if sight == Sight.NOT_TRIED:
             self.not_tried += 1
+            self.wasted += 1
             return
+        self.wasted = 0
         self.runs += 1
         self.shown += sight == Sight.SHOWN
+
+    def over(self, rule: StoppingRule) -> bool:
+        """Whether there is nothing more to learn: the rule is satisfied, or nothing is tried."""
+        return rule.decide(self.shown, self.runs) is not None or self.wasted >= TOO_MANY
 
     def describe(self) -> str:
         """One line."""
@@ -133,41 +142,27 @@ def reproduce(
     """
     series = Series()
     try:
-        _run(series, subject, rule, extra, store, say, until)
+        with ExitStack() as stack:
+            shared = stack.enter_context(SharedCluster()) if subject.kept else None
+            while not series.over(rule) and (until is None or time.monotonic() < until):
+                began = time.monotonic()
+                run = run_child([*subject.args, *extra, *_own(subject, shared)], store)
+                if run.stopped is not None:
+                    raise run.stopped
+                seen = _judge(subject, run)
+                series.add(seen.sight)
+                if run.folder is not None:
+                    series.version = run.folder.load().version or series.version
+                if shared is not None:
+                    shared.after(run, sound=seen.sight == Sight.NOT_SHOWN and run.code == Verdict.VALID.exit_code)
+                where = f"  {run.folder.path}" if run.folder is not None else ""
+                say(
+                    f"  {series.runs + series.not_tried:>3}  {seen.sight.value:<9}  "
+                    f"{time.monotonic() - began:4.0f} s  {seen.why}{where}"
+                )
     except Stopped as stopped:
         series.stopped = stopped
     return series
-
-
-def _run(
-    series: Series,
-    subject: Subject,
-    rule: StoppingRule,
-    extra: Sequence[str],
-    store: Path,
-    say: Callable[[str], None],
-    until: float | None,
-) -> None:
-    wasted = 0
-    with ExitStack() as stack:
-        shared = stack.enter_context(SharedCluster()) if subject.kept else None
-        while rule.decide(series.shown, series.runs) is None and wasted < TOO_MANY:
-            if until is not None and time.monotonic() >= until:
-                break
-            began = time.monotonic()
-            run = run_child([*subject.args, *extra, *_own(subject, shared)], store)
-            if run.stopped is not None:
-                raise run.stopped
-            seen = _judge(subject, run)
-            series.add(seen.sight)
-            wasted = wasted + 1 if seen.sight == Sight.NOT_TRIED else 0
-            if run.folder is not None:
-                series.version = run.folder.load().version or series.version
-            if shared is not None:
-                shared.after(run, sound=seen.sight == Sight.NOT_SHOWN and run.code == Verdict.VALID.exit_code)
-            number = series.runs + series.not_tried
-            where = f"  {run.folder.path}" if run.folder is not None else ""
-            say(f"  {number:>3}  {seen.sight.value:<9}  {time.monotonic() - began:4.0f} s  {seen.why}{where}")
 
 
 def _own(subject: Subject, shared: SharedCluster | None) -> list[str]:

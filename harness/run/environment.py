@@ -11,6 +11,7 @@ import json
 import os
 import platform
 import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -40,7 +41,7 @@ def describe(**more: str) -> dict[str, str]:
         "started_at": datetime.now(UTC).isoformat(timespec="microseconds"),
         "harness": importlib.metadata.version("rocketmq-harness"),
         "git": _git_head(),
-        "command": " ".join(["harness", *map(_without_secret, sys.argv[1:])]),
+        "command": shlex.join(["harness", *map(_without_secret, sys.argv[1:])]),
         "python": platform.python_version(),
         "kernel": platform.release(),
         "machine": f"{platform.machine()}, {os.cpu_count()} cores",

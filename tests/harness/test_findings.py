@@ -482,11 +482,12 @@ def test_a_plan_is_run_with_a_seed_of_its_own(tmp_path: Path) -> None:
 # Pictures of runs.
 
 
-def stored(folder: Path, monkeypatch: pytest.MonkeyPatch, anomaly: str, server: dict[str, Any]) -> Path:
+def stored(folder: Path, monkeypatch: pytest.MonkeyPatch, anomaly: str, command: str) -> Path:
     """A run in a store, as the drawing of pictures meets it."""
     made, _ = sample_run(folder)
-    plan = {**made.plan, "server": {"topology": "controller", **server}}
-    versioned = RunRecord(made.history, plan, {"rocketmq": "5.5.0"}, made.observations, made.logs, folder)
+    plan = {**made.plan, "server": {"topology": "controller"}}
+    environment = {"rocketmq": "5.5.0", "command": command}
+    versioned = RunRecord(made.history, plan, environment, made.observations, made.logs, folder)
     judged = Judgement([CheckResult("log", Verdict.INVALID, "x", [Anomaly(anomaly, "gone", window=(5, 9))])])
     write_verdict(judged, folder / "verdict.json")
     monkeypatch.setattr(pictures, "judge_stored", lambda run: (versioned, judged))
@@ -494,15 +495,23 @@ def stored(folder: Path, monkeypatch: pytest.MonkeyPatch, anomaly: str, server: 
 
 
 @pytest.mark.parametrize(
-    ("anomaly", "server", "drawn"),
-    [("lost", {}, True), ("hole", {}, False), ("lost", {"mends": ["5"]}, False), ("lost", {"jars": "x"}, False)],
+    ("anomaly", "command", "drawn"),
+    [
+        ("lost", "harness run --nemesis bridge", True),
+        ("lost", "harness run --nemesis bridge --cluster local", True),
+        ("hole", "harness run --nemesis bridge", False),
+        ("lost", "harness run --nemesis bridge,bridge", False),
+        ("lost", "harness run --rate 5 --nemesis bridge", False),
+        ("lost", "harness run --nemesis bridge --mend 5", False),
+        ("lost", "harness run --nemesis bridge --server-jars x", False),
+    ],
 )
 def test_a_run_that_shows_a_finding_is_drawn_and_stands_on_its_page(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, anomaly: str, server: dict[str, Any], drawn: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, anomaly: str, command: str, drawn: bool
 ) -> None:
     finding = one(tmp_path, f'{GOOD}version = "5.5.0"\n')
     docs = _docs(tmp_path)
-    store = stored(tmp_path / "store" / "run", monkeypatch, anomaly, server).parent
+    store = stored(tmp_path / "store" / "run", monkeypatch, anomaly, command).parent
     monkeypatch.setattr(pictures, "read_findings", lambda: [finding])
     monkeypatch.setattr(pictures, "DOCS", docs / pages.FOLDER)
     assert pictures.main([str(store)]) == 0
