@@ -163,7 +163,11 @@ def _alarm() -> Iterator[None]:
 
 
 _MAIN: Final = """
-import resource
+import atexit, re, resource, sys
+from pathlib import Path
+# (The kernel's `ru_maxrss` begins with the memory of the process that started this one.)
+peak = Path(sys.argv.pop(1))
+atexit.register(lambda: peak.write_text(re.search(r"VmHWM:\\s+(\\d+)", Path("/proc/self/status").read_text())[1]))
 resource.setrlimit(resource.RLIMIT_AS, (6 << 30, 6 << 30))  # a bad case must not take the machine with it
 resource.setrlimit(resource.RLIMIT_CPU, (60, 60))
 from harness.cli.main import main
@@ -175,16 +179,17 @@ def apart(one: Case, folder: Path) -> End:
     """In a process of its own, its peak measured."""
     root = Path(__file__).parents[2]
     env = {**os.environ, "PYTHONPATH": str(root), **one.env}
-    err = folder / ".err"
+    err, peak = folder / ".err", folder / ".peak"
     with err.open("wb") as errors, _output(one, folder) as (out, written):
-        argv = [sys.executable, "-c", _MAIN, *one.argv]
+        argv = [sys.executable, "-c", _MAIN, str(peak), *one.argv]
         process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=out, stderr=errors, env=env)
         os.close(out)
         status, used = _waited(process)
     code: int | str = os.waitstatus_to_exitcode(status) if status is not None else "none: it did not end"
     text = written.read_bytes().decode("utf-8", "replace") if written is not None else ""
     said = err.read_bytes().decode("utf-8", "replace")
-    return End(code, text, said, used.ru_utime + used.ru_stime, used.ru_maxrss)
+    most = int(peak.read_text()) if peak.exists() else used.ru_maxrss
+    return End(code, text, said, used.ru_utime + used.ru_stime, most)
 
 
 @contextmanager
