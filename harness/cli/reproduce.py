@@ -15,7 +15,7 @@ import click
 from harness import terminal
 from harness.cli.parts import store_option
 from harness.findings import record
-from harness.findings.rates import ALWAYS, Fixed, Sequential, StoppingRule, Within, describe
+from harness.findings.rates import ALWAYS, Excluded, Fixed, Sequential, StoppingRule, Within, describe
 from harness.plan.plan import PlanError
 from results.verdict import Verdict
 
@@ -43,7 +43,11 @@ _SHOW, _GONE = 0.8, 0.2
     type=click.FloatRange(0, 0.5, min_open=True),
     help=f"Stop when the rate is known to this, or shown {ALWAYS} of {ALWAYS}; the record's runs count.",
 )
-@click.option("--mended", is_flag=True, help="With the finding's mend, or its other control.")
+@click.option(
+    "--mended",
+    is_flag=True,
+    help="With the finding's mend, or another control: so many runs (or as --runs says) as exclude its rate.",
+)
 @click.option("--version", help="Version of the servers, in place of the finding's.")
 @click.option("--option", "options", multiple=True, metavar="OPTION", help='Option for the runs: "--cluster local".')
 @click.option("--anomaly", "anomalies", multiple=True, metavar="NAME", help="What to look for, with a PLAN or a RUN.")
@@ -85,7 +89,7 @@ def reproduce(
     harness reproduce 5 --version 5.3.3 --gone 0.2
     harness reproduce results/runs/latest --runs 3
     harness reproduce --all --hours 8
-    harness reproduce --all --mended --within 0.25
+    harness reproduce --all --mended
     """
     from harness.findings import reproduce as series
 
@@ -98,6 +102,7 @@ def reproduce(
     if hours is not None and not everything:
         raise PlanError("--hours is for --all; --runs says how many runs of a single one")
     extra = [*(["--version", version] if version else []), *(word for text in options for word in shlex.split(text))]
+    fixed = runs or show or gone or within
     if everything:
         chosen = [series.of_finding(f) for f in findings if f.command and not (mended and f.with_control() is None)]
         chosen.sort(key=lambda subject: _earlier(subject, _added(subject, extra, mended))[1])
@@ -109,6 +114,8 @@ def reproduce(
         added = _added(subject, extra, mended)
         shown, ran = _earlier(subject, added)
         own = replace(rule, k=shown, n=ran) if isinstance(rule, Within) else rule
+        if mended and not fixed and subject.finding is not None:
+            own = Excluded(*subject.finding.rates().get("", (0, 0)), *subject.finding.mended())
         if everything and (why := own.decide(0, 0)) is not None:
             terminal.say(f"{subject.title}: {why}")
             continue

@@ -14,7 +14,7 @@ from typing import Final
 
 from harness.findings.issue_text import issue_text, project
 from harness.findings.pictures import picture_of
-from harness.findings.rates import describe
+from harness.findings.rates import ERROR, describe
 from harness.findings.record import Finding, read_findings
 from harness.findings.signature import Signature
 from infra.systems.mends.catalog import mend_of
@@ -85,8 +85,9 @@ def _head(finding: Finding) -> Iterator[str]:
     for change, (shown, runs) in finding.rates().items():
         yield f"| {f'rate with `{change}`' if change else 'rate'} | {describe(shown, runs)} |"
     if finding.mended()[1]:
-        means = "explained: this excludes the rate of the published servers" if finding.explained() else "too few runs"
-        yield f"| mended | {describe(*finding.mended())}, {means} |"
+        chance = finding.explained()
+        means = "explained: this excludes the rate above" if chance <= ERROR else "too few runs to tell the rates apart"
+        yield f"| with the {'mend' if mend else 'control'} | {describe(*finding.mended())}; {means} ({chance:.3f}) |"
 
 
 def _picture(finding: Finding, docs: Path) -> Iterator[str]:

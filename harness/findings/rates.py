@@ -1,6 +1,7 @@
 """k of n: exact intervals, and stopping rules that are named before the first run.
 
-Interval: Clopper and Pearson (1934), two-sided. Sequential test: Wald's SPRT (1945), of two rates against each other.
+Interval: Clopper and Pearson (1934), two-sided. Two rates that were seen: Fisher's exact test (1922), one-sided.
+Sequential test: Wald's SPRT (1945), of two rates against each other.
 A series that stops when its result looks good reports a rate that is too high. So a series has a fixed length, or it
 stops by the sequential test, whose errors are bounded for any length.
 """
@@ -14,6 +15,9 @@ from typing import Final, Literal
 
 ALWAYS: Final = 5
 """A finding that showed in so many runs and failed to in none is as good as certain to be seen again (0.48 to 1.00)."""
+
+ERROR: Final = 0.05
+"""The chance of a mistake in telling a mended rate from a published one."""
 
 _STEPS: Final = 60
 """Of a bisection of [0, 1]: more than a float can tell apart."""
@@ -32,6 +36,17 @@ def interval(k: int, n: int, confidence: float = 0.95) -> tuple[float, float]:
     low = 0.0 if k == 0 else _solve(lambda p: 1 - at_most(k - 1, n, p) < tail)
     high = 1.0 if k == n else _solve(lambda p: at_most(k, n, p) > tail)
     return low, high
+
+
+def less_often(k: int, n: int, mended_k: int, mended_n: int) -> float:
+    """Fisher's exact test: the chance that, of all that showed in both series, so few or fewer are among the mended, if
+    both had one rate. Raises ValueError for what is no rate.
+    """
+    for shown, runs in ((k, n), (mended_k, mended_n)):
+        if not 0 <= shown <= runs:
+            raise ValueError(f"{shown} of {runs} is no rate")
+    ways = sum(math.comb(mended_n, i) * math.comb(n, k + mended_k - i) for i in range(mended_k + 1))
+    return ways / math.comb(n + mended_n, k + mended_k)
 
 
 def _solve(below: Callable[[float], bool]) -> float:
@@ -124,4 +139,41 @@ class Within:
         return f"until the rate is known to {self.width:g}, or shown {ALWAYS} of {ALWAYS}{earlier}"
 
 
-StoppingRule = Fixed | Sequential | Within
+@dataclass(frozen=True)
+class Excluded:
+    """So many runs that the rate seen without a mend is excluded, if none of them shows it.
+
+    k, n  runs without it; mended_k, mended_n: earlier ones with it. most: runs that nobody waits longer for.
+    """
+
+    k: int
+    n: int
+    mended_k: int = 0
+    mended_n: int = 0
+    most: int = 20
+
+    def decide(self, k: int, n: int) -> str | None:
+        """Why the series is over after k of n, or None: it goes on."""
+        if n < self.runs:
+            return None
+        chance = less_often(self.k, self.n, self.mended_k + k, self.mended_n + n)
+        told = "excluded" if chance <= ERROR else "not excluded"
+        return f"the rate without the mend, {self.k} of {self.n}, is {told} (Fisher's exact test: {chance:.3f})"
+
+    @property
+    def runs(self) -> int:
+        """That it takes; 0: what is known is enough."""
+        for more in range(self.most):
+            if less_often(self.k, self.n, self.mended_k, self.mended_n + more) <= ERROR:
+                return more
+        return self.most
+
+    def describe(self) -> str:
+        earlier = f", {self.mended_n} earlier runs included" if self.mended_n else ""
+        return (
+            f"{self.runs} run{'s' if self.runs != 1 else ''}, as many as exclude {self.k} of {self.n} if none shows it"
+            f"{earlier},"
+        )
+
+
+StoppingRule = Fixed | Sequential | Within | Excluded

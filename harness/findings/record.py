@@ -40,7 +40,7 @@ from typing import Any, Final, get_args
 
 import tomli_w
 
-from harness.findings.rates import interval
+from harness.findings.rates import less_often
 from harness.findings.signature import Signature
 from harness.plan.table import PlanError, Table, check
 from infra.systems.mends.catalog import ALL, ids, mend_of
@@ -180,9 +180,11 @@ class Finding:
         ]
         return sum(one.shown for one in mine), sum(one.runs for one in mine)
 
-    def explained(self) -> bool:
-        """Whether the interval of the mended servers' rate lies below that of the published ones'."""
-        return interval(*self.mended())[1] < interval(*self.rates().get("", (0, 0)))[0]
+    def explained(self) -> float:
+        """How probable the difference between the mended servers' rate and that of the published ones is by chance; it
+        is explained from `harness.findings.rates.ERROR` downwards.
+        """
+        return less_often(*self.rates().get("", (0, 0)), *self.mended())
 
 
 def change(options: Sequence[str]) -> str:

@@ -6,10 +6,13 @@ import re
 import signal
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from sample_run import sample_run
 
 from harness.cli.main import cli, guarded
@@ -91,18 +94,18 @@ def _docs(folder: Path) -> Path:
     return folder
 
 
-def test_a_finding_is_explained_when_the_intervals_are_apart(tmp_path: Path) -> None:
-    finding = one(tmp_path, GOOD.replace("shown = 2\nruns = 5", "shown = 10\nruns = 10"))
-    assert (finding.mended(), finding.explained()) == ((0, 0), False)
-    record.add(tmp_path, finding, record.Measured(0, 3, change="--mend 5"))
+def test_a_finding_is_explained_when_chance_does_not_explain_it(tmp_path: Path) -> None:
+    finding = one(tmp_path, GOOD.replace("shown = 2\nruns = 5", "shown = 5\nruns = 5"))
+    assert (finding.mended(), finding.explained()) == ((0, 0), 1)
+    record.add(tmp_path, finding, record.Measured(0, 1, change="--mend 5"))
     record.add(tmp_path, finding, record.Measured(1, 9, change="--mend 16"))
     finding = record.read_findings(tmp_path)[0]
-    assert (finding.mended(), finding.explained()) == ((0, 3), False)  # 0 of 3: up to 0.71; 10 of 10: from 0.69
+    assert (finding.mended(), finding.explained()) == ((0, 1), pytest.approx(1 / 6))
     record.add(tmp_path, finding, record.Measured(0, 1, change="--time-limit 60 --mend 16,5"))
     finding = record.read_findings(tmp_path)[0]
-    assert (finding.mended(), finding.explained()) == ((0, 4), True)
+    assert (finding.mended(), finding.explained()) == ((0, 2), pytest.approx(1 / 21))
     record.add(tmp_path, finding, record.Measured(0, 2, change="--mend all"))
-    assert record.read_findings(tmp_path)[0].mended() == (0, 6)
+    assert record.read_findings(tmp_path)[0].mended() == (0, 4)
 
 
 # Files of a record.
@@ -218,6 +221,38 @@ def test_a_sequential_test_errs_as_seldom_as_it_says() -> None:
         assert ended[wrong] <= rule.error
         assert sum(ended.values()) == pytest.approx(1)
         assert expected == pytest.approx(4.9, abs=0.4)
+
+
+@given(n=st.integers(0, 6), mended_n=st.integers(0, 6), data=st.data())
+def test_the_exact_test_counts_all_ways_to_deal_the_runs(n: int, mended_n: int, data: st.DataObject) -> None:
+    k, mended_k = data.draw(st.integers(0, n)), data.draw(st.integers(0, mended_n))
+    deals = list(combinations(range(n + mended_n), k + mended_k))  # which runs showed it; the first are the mended ones
+    few = sum(sum(run < mended_n for run in deal) <= mended_k for deal in deals)
+    assert rates.less_often(k, n, mended_k, mended_n) == pytest.approx(few / len(deals))
+
+
+@pytest.mark.parametrize(
+    ("known", "runs"),
+    [
+        ((5, 5), 2),
+        ((2, 2), 5),
+        ((3, 3), 3),
+        ((4, 4), 3),
+        ((3, 5), 7),
+        ((0, 5), 20),
+        ((0, 0), 20),
+        ((1, 1), 19),
+        ((5, 5, 0, 2), 0),
+        ((5, 5, 0, 1), 1),
+        ((5, 5, 1, 2), 2),
+    ],
+)
+def test_as_many_runs_as_exclude_a_rate(known: tuple[int, ...], runs: int) -> None:
+    rule = rates.Excluded(*known)
+    assert rule.runs == runs
+    assert runs == 0 or rule.decide(0, runs - 1) is None
+    assert "excluded" in (rule.decide(0, runs) or "")
+    assert ("not excluded" in (rule.decide(runs, runs) or "")) == (runs > 0)
 
 
 def test_rules_end_a_series() -> None:
