@@ -182,8 +182,11 @@ class Availability:
         leaders = [
             f"{n} (term {reported.get('term')})" for n, reported in nodes.items() if reported.get("role") == "leader"
         ]
-        who = f"{' and '.join(leaders)} reported to be leader" if leaders else "no node reported to be leader"
         seconds = (outage.end - outage.start) / SECOND
+        alone = self._without_leader(run, outage) / SECOND
+        who = f"{' and '.join(leaders)} reported to be leader" if leaders else "no node reported to be leader"
+        if leaders and alone >= 1:
+            who = f"no node reported to be leader for {alone:.1f} s of it; at its end, {who}"
         tail = ", up to the end of the run" if outage.last else ""
         if outage.outlasted:
             tail = ", as long as the fault was active: no other node took over"
@@ -193,7 +196,12 @@ class Availability:
             f"{outage.attempts} ops were tried; {who}"
         )
         tried = [op.index for op in run.history.clients if op.type != "invoke" and outage.start < op.time <= outage.end]
-        details: dict[str, Any] = {"nodes": nodes, "attempts": outage.attempts, "seconds": round(seconds, 3)}
+        details: dict[str, Any] = {
+            "nodes": nodes,
+            "attempts": outage.attempts,
+            "seconds": round(seconds, 3),
+            "leaderless_s": round(alone, 3),
+        }
         return Anomaly(
             "never-recovered" if outage.last or outage.outlasted else "unavailable",
             summary,
@@ -202,6 +210,21 @@ class Availability:
             details=details,
             limit_s=self.limit / SECOND,
         )
+
+    def _without_leader(self, run: RunRecord, outage: _Outage) -> int:
+        """Ns of an outage in which no node reported to be leader."""
+        leads: dict[str, bool] = {}
+        alone, since = 0, outage.start
+        for seen in run.observations:
+            if seen.node not in self.nodes:
+                continue
+            if seen.time >= outage.end:
+                break
+            if seen.time > since:
+                alone += 0 if any(leads.values()) else seen.time - since
+                since = seen.time
+            leads[seen.node] = seen.role == "leader"
+        return alone + (0 if any(leads.values()) else outage.end - since)
 
 
 def _before_restart(run: RunRecord) -> list[Op]:

@@ -7,21 +7,16 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Final
 
+from checkers.evidence import stamped_lines
 from results.fault_intervals import fault_intervals
-from results.figures import SECOND
-from results.reading import log_lines
 from results.record import RunRecord
 from results.verdict import Anomaly, Judgement, Verdict
 
 ALIGNED: Final = 0.8
 """A replay in which a smaller share of the strikes met their event tried nothing."""
-
-
-_STAMP: Final = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d[.,]\d{3}")
 
 
 class Sight(StrEnum):
@@ -88,42 +83,18 @@ class Signature:
         """The first of the anomalies that a log tells of."""
         if self.log is None:
             return anomalies[0]
-        windows = [a.window if self.during else _ALWAYS for a in anomalies]
-        found = (
-            line
-            for files in record.logs.values()
-            for path in files
-            for line in log_lines(path)
-            if self.log.search(line)
-        )
-        begun = _begun(record)
-        for line in found:
-            at = _moment(line, begun) if self.during else 0
-            for anomaly, window in zip(anomalies, windows, strict=True):
-                if at is not None and window is not None and window[0] <= at <= window[1]:
-                    return anomaly
+        for files in record.logs.values():
+            for path in files:
+                for at, line in stamped_lines(path, record.environment):
+                    if self.log.search(line):
+                        for anomaly in anomalies:
+                            if not self.during or _within(at, anomaly.window):
+                                return anomaly
         return None
 
 
-_ALWAYS: Final = (0, 0)
-
-
-def _begun(record: RunRecord) -> datetime | None:
-    """When the run's clock was 0, in UTC."""
-    try:
-        begun = datetime.fromisoformat(str(record.environment.get("started_at")))
-    except ValueError:
-        return None
-    return begun if begun.tzinfo else begun.replace(tzinfo=UTC)
-
-
-def _moment(line: str, begun: datetime | None) -> int | None:
-    """When a server wrote a line, in ns of the run: the servers log in UTC. None: the line does not say it."""
-    stamp = _STAMP.match(line)
-    if stamp is None or begun is None:
-        return None
-    at = datetime.fromisoformat(stamp[0].replace(",", ".")).replace(tzinfo=UTC)
-    return int((at - begun).total_seconds() * SECOND)
+def _within(at: int | None, window: tuple[int, int] | None) -> bool:
+    return at is not None and window is not None and window[0] <= at <= window[1]
 
 
 def not_tried(record: RunRecord, judgement: Judgement) -> str | None:

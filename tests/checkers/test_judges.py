@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -32,6 +33,27 @@ def availability() -> Availability:
 def steady(story: Story, start: float, end: float, type_: OpType = "ok") -> None:
     for i in range(int(start), int(end)):
         story.write(i + 0.1, type_, process=i if type_ == "info" else 0)
+
+
+@pytest.mark.parametrize(
+    ("seen", "told"),
+    [
+        ([(5, "n1", "leader")], "tried; n1 (term 1) reported to be leader"),
+        ([(5, "n1", "leader"), (8, "n1", "silent")], "tried; no node reported to be leader"),
+        (
+            [(5, "n1", "leader"), (19, "n1", "silent"), (31, "n2", "leader"), (40, "n2", ""), (42, "n2", "leader")],
+            "tried; no node reported to be leader for 14.0 s of it; at its end, n2 (term 1) reported to be leader",
+        ),
+    ],
+)
+def test_a_silence_tells_who_led_in_it(seen: list[tuple[int, str, str]], told: str) -> None:
+    story = Story()
+    steady(story, 0, 10)
+    steady(story, 10, 50, "info")
+    steady(story, 50, 60)
+    observations = [Observation(at * S, node, role, 1) for at, node, role in seen]
+    (found,) = availability().check(replace(story.record(), observations=observations)).anomalies
+    assert found.summary.endswith(told)
 
 
 def test_service_that_returns_is_available() -> None:
