@@ -87,7 +87,8 @@ def _head(finding: Finding) -> Iterator[str]:
     if finding.mended()[1]:
         chance = finding.explained()
         means = "explained: this excludes the rate above" if chance <= ERROR else "too few runs to tell the rates apart"
-        yield f"| with the {'mend' if mend else 'control'} | {describe(*finding.mended())}; {means} ({chance:.3f}) |"
+        name = "control" if finding.control else "mend"
+        yield f"| with the {name} | {describe(*finding.mended())}; {means} ({chance:.3f}) |"
 
 
 def _picture(finding: Finding, docs: Path) -> Iterator[str]:

@@ -110,7 +110,7 @@ class Finding:
     command   options of `harness run`; "": no run shows it, and `by_hand` says what does (Markdown).
     cause     class and method; "": not known yet.
     upstream  where the project's own people speak of it; "": nowhere that we know of.
-    control   options of `harness run` with which it must not show, where the cure is no mend of servers; "": none.
+    control   options of `harness run` with which it must not show; "": those that apply its mend.
     topologies  where it was seen; empty: anywhere. brings: other anomalies that come with it.
     kept      whether runs may share a cluster: not where it needs servers that have just been started.
     remark    what the rates do not say (Markdown).
@@ -160,23 +160,23 @@ class Finding:
         return found
 
     def with_control(self) -> list[str] | None:
-        """Options of `harness run` with which it must not show: its mend, besides what its command mends, or its
-        `control`. None: there is neither.
+        """Options of `harness run` with which it must not show: its `control`, or its mend, besides what its command
+        mends. None: there is neither.
         """
-        if mend_of(self.id):
-            return ["--mend", ",".join([*_mends(self.command), str(self.id)])]
-        return shlex.split(self.control) or None
+        if self.control:
+            return shlex.split(self.control)
+        return ["--mend", ",".join([*_mends(self.command), str(self.id)])] if mend_of(self.id) else None
 
     def mended(self) -> tuple[int, int]:
-        """(shown, runs) over all series with the mend of this finding (`--mend`), alone, with others, or with `all`; or
-        with its `control`.
+        """(shown, runs) over all series with its `control`; or, where it has none, with its mend (`--mend`), alone or
+        with others.
         """
         mend = mend_of(self.id)
         numbers = {ALL, *map(str, mend.findings)} if mend else {str(self.id)}
         mine = [
             one
             for one in self.measured
-            if numbers & set(_mends(one.change)) or (self.control and self.control in one.change)
+            if (self.control in one.change if self.control else numbers & set(_mends(one.change)))
         ]
         return sum(one.shown for one in mine), sum(one.runs for one in mine)
 

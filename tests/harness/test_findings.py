@@ -460,6 +460,7 @@ def test_a_control_counts_as_a_mend(tmp_path: Path) -> None:
     found = one(tmp_path, text, "77-breaks.toml")
     assert (found.with_control(), found.mended()) == (["--scheme", "cured"], (0, 0))
     assert one(tmp_path, GOOD, "77-breaks.toml").with_control() is None
+    assert one(tmp_path, text, "05-breaks.toml").with_control() == ["--scheme", "cured"], "before its mend"
     added = replace(found, measured=[record.Measured(0, 4, change="--scheme cured --version 5.4.0")])
     assert added.mended() == (0, 4)
 
