@@ -59,8 +59,15 @@ def _table(findings: Sequence[Finding]) -> Iterator[str]:
 
 
 def _rates(finding: Finding) -> Iterator[str]:
-    for change, (shown, runs) in finding.rates().items():
-        yield f"`{change}`: {describe(shown, runs)}" if change else describe(shown, runs)
+    """Of its command, on other versions, and with its control; those of other changes are on its page."""
+    for change, rate in finding.rates().items():
+        option, _, version = change.partition(" ")
+        if not change:
+            yield describe(*rate)
+        elif option == "--version" and " " not in version:
+            yield f"{version}: {describe(*rate)}"
+    if finding.mended()[1]:
+        yield f"{'control' if finding.control else 'mended'}: {describe(*finding.mended())}"
 
 
 def _head(finding: Finding) -> Iterator[str]:
