@@ -5,15 +5,21 @@ from __future__ import annotations
 import shlex
 import sys
 import time
+from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
 from random import Random
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import click
 
 from harness import terminal
 from harness.plan.plan import PlanError
+
+if TYPE_CHECKING:
+    from harness.findings.record import Finding
+    from harness.nightly.matrix import Matrix
+    from harness.nightly.night import Night
 
 _TOLD: Final = 100
 """Cells that a dry run prints: to find the next one, all are compared."""
@@ -28,6 +34,9 @@ _TOLD: Final = 100
 @click.option("--option", "options", multiple=True, metavar="OPTION", help='Option for the runs: "--cluster local".')
 @click.option(
     "--dry-run", is_flag=True, help="Print the next cells (--runs, or 100), and what cannot be; start nothing."
+)
+@click.option(
+    "--judge-again", is_flag=True, help="Start nothing: judge by today's findings what was new, and write the page."
 )
 @click.option(
     "--page",
@@ -56,6 +65,7 @@ def nightly(
     part: str | None,
     options: tuple[str, ...],
     dry_run: bool,
+    judge_again: bool,
     page: Path | None,
     folder: Path | None,
     store: Path,
@@ -74,8 +84,6 @@ def nightly(
     """
     from harness.findings import record
     from harness.nightly import ledger, matrix, night
-    from harness.nightly.page import night_page
-    from results.durable import write_text
 
     findings = record.read_findings(folder or record.DATA)
     found = matrix.read_matrix(matrix_file or matrix.DEFAULT)
@@ -91,6 +99,12 @@ def nightly(
                 terminal.say(f"and {more} more  (--runs {len(found.cells)} prints all)")
         terminal.say_all(f"not in the matrix: {count} combinations: {why}" for why, count in found.impossible.items())
         return
+    if judge_again:
+        judged = night.judge_again(store, findings, terminal.say)
+        if not judged.entries:
+            raise PlanError(f"--judge-again: there was no night in {store}; --store names the folder")
+        _write(page or store / "nightly.html", found, judged, store, findings)
+        sys.exit(judged.verdict.exit_code)
     began = time.monotonic()
     terminal.say(f"nightly: {len(found.cells)} cells, {hours:g} h")
     result = night.Night()
@@ -107,13 +121,18 @@ def nightly(
             extra=[word for text in options for word in shlex.split(text)],
         )
     finally:
-        path = page or store / "nightly.html"
         if result.entries:
-            write_text(path, night_page(found, result, ledger.read_ledger(store), findings), "the page")
-            terminal.say(
-                f"{len(result.entries)} runs, {len(result.new)} with new findings; {result.ended}; page {path}"
-            )
+            _write(page or store / "nightly.html", found, result, store, findings)
     sys.exit(result.verdict.exit_code)
+
+
+def _write(path: Path, matrix: Matrix, night: Night, store: Path, findings: Sequence[Finding]) -> None:
+    from harness.nightly.ledger import read_ledger
+    from harness.nightly.page import night_page
+    from results.durable import write_text
+
+    write_text(path, night_page(matrix, night, read_ledger(store), findings), "the page")
+    terminal.say(f"{len(night.entries)} runs, {len(night.new)} with new findings; {night.ended}; page {path}")
 
 
 def _part(text: str) -> tuple[int, int]:

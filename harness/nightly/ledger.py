@@ -15,6 +15,7 @@ from typing import Any, Final
 
 import harness
 from harness.nightly.matrix import Cell
+from results.durable import write_text
 from results.errors import cannot_write
 from results.reading import opened
 
@@ -71,9 +72,18 @@ def append(store: Path, entry: Entry) -> None:
     try:
         store.mkdir(parents=True, exist_ok=True)
         with (store / FILE).open("a", encoding="utf-8") as file:
-            file.write(json.dumps(asdict(entry), ensure_ascii=False) + "\n")
+            file.write(_line(entry))
     except OSError as problem:
         raise cannot_write(store / FILE, "the ledger of the nights", problem) from None
+
+
+def rewrite(store: Path, entries: Iterable[Entry]) -> None:
+    """Raises StoreError; the old ledger is there then."""
+    write_text(store / FILE, "".join(map(_line, entries)), "the ledger of the nights")
+
+
+def _line(entry: Entry) -> str:
+    return json.dumps(asdict(entry), ensure_ascii=False) + "\n"
 
 
 @cache

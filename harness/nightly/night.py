@@ -13,11 +13,12 @@ from typing import Final
 from harness.check.judging import judge_stored
 from harness.findings.known import sort_anomalies
 from harness.findings.record import Finding
-from harness.nightly.ledger import Entry, append, by_shape, code_digest, next_batch, read_ledger
+from harness.nightly.ledger import Entry, append, by_shape, code_digest, next_batch, read_ledger, rewrite
 from harness.nightly.matrix import Cell, Matrix, shares
 from harness.series.child import ChildRun, run_child
 from harness.series.shared import SharedCluster
 from results.errors import ExpectedError
+from results.store import RunDir
 from results.verdict import Verdict
 
 _GAVE_UP: Final = 5
@@ -130,10 +131,29 @@ def _entry(cell: Cell, run: ChildRun, findings: Sequence[Finding], seconds: floa
     made = Entry(cell.name, now, Verdict.HARNESS_FAILURE.value, "", round(seconds, 1), code=code_digest())
     if run.folder is None:
         return replace(made, why=f"there was no run: {run.problem}")
-    made = replace(made, folder=str(run.folder.path))
+    return _judged(replace(made, folder=str(run.folder.path)), run.folder, findings)
+
+
+def _judged(entry: Entry, folder: RunDir, findings: Sequence[Finding]) -> Entry:
     try:
-        record, judgement = judge_stored(run.folder)
+        record, judgement = judge_stored(folder)
     except ExpectedError as problem:
-        return replace(made, why=str(problem))
-    known, new = sort_anomalies(record, judgement, findings, cell.topology)
-    return replace(made, verdict=judgement.verdict.value, why=judgement.reason, new=new, known=known)
+        return replace(entry, why=str(problem))
+    topology = str(record.plan.get("server", {}).get("topology", ""))
+    known, new = sort_anomalies(record, judgement, findings, topology)
+    return replace(entry, verdict=judgement.verdict.value, why=judgement.reason, new=new, known=known)
+
+
+def judge_again(store: Path, findings: Sequence[Finding], say: Callable[[str], None]) -> Night:
+    """Judge the stored runs that had something new, by the findings and the checkers of today. The ledger gets what
+    comes of it; the night has the runs of the last day in it. Raises StoreError.
+    """
+    entries = read_ledger(store)
+    for number, entry in enumerate(entries):
+        if entry.new and Path(entry.folder).is_dir():
+            entries[number] = _judged(entry, RunDir(Path(entry.folder)), findings)
+            say(describe(entries[number]))
+    if entries:
+        rewrite(store, entries)
+    last = max((entry.at[:10] for entry in entries), default="")
+    return Night([entry for entry in entries if entry.at.startswith(last)], "judged again")

@@ -362,6 +362,30 @@ def test_a_night(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "4 of 4 cells ran" in page
 
 
+def test_what_was_new_is_judged_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the findings of today; what has no folder any more stays as it was, and so does what was not new."""
+    Scripted(tmp_path, monkeypatch, "")
+    for number, (sign, new) in enumerate((("v", []), ("n", ["duplicated"]), ("n", ["duplicated"]), ("k", []))):
+        folder = tmp_path / f"{number}{sign}"
+        if number != 2:
+            folder.mkdir()
+        (cell,) = cells(f"bridge{number}")
+        ledger.append(tmp_path, ran(cell, "invalid" if new else "valid", new=new, folder=str(folder)))
+    said: list[str] = []
+    found = night.judge_again(tmp_path, [finding(7, "duplicated")], said.append)
+    assert [(entry.known, entry.new) for entry in found.entries] == [
+        ([], []),
+        ([7], []),
+        ([], ["duplicated"]),
+        ([], []),
+    ]
+    assert [replace(e, known=list(e.known)) for e in ledger.read_ledger(tmp_path)] == found.entries
+    assert len(said) == 1
+    assert found.ended == "judged again"
+    assert night.judge_again(tmp_path / "none", [], said.append).entries == []
+    assert not (tmp_path / "none").exists()
+
+
 def test_a_suite(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each cell once, whatever ran before; those of one shape share a cluster."""
     scripted = Scripted(tmp_path, monkeypatch, "v" * 9)
@@ -406,6 +430,13 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
         "register / dledger / 0.4.0 / bridge",
         "register / dledger / 0.4.0 / none",
     ]
+    again = ["nightly", str(path), "--judge-again", "--store", store]
+    assert guarded(lambda: cli.main(again, standalone_mode=False)) == 64
+    assert f"there was no night in {store}; --store" in capsys.readouterr().err
+    ledger.append(Path(store), ran(cells("none")[0]))
+    assert guarded(lambda: cli.main(again, standalone_mode=False)) == 0
+    assert "1 runs, 0 with new findings; judged again" in capsys.readouterr().out
+    assert (Path(store) / "nightly.html").exists()
     code = guarded(lambda: cli.main(["nightly", str(path), "--part", "3/2"], standalone_mode=False))
     assert code == 64
     assert "I/N with 1 <= I <= N is right" in capsys.readouterr().err
