@@ -2,9 +2,9 @@
 
 The check covers the time before the restart for the final reads. Within the limit after a heal (or, without an active
 fault, after the last acknowledgement), an operation must be acknowledged, as long as a majority of the nodes is up and
-connected. If a fault leaves such a majority and lasts longer than the limit, the group must serve during the fault. A
-group that serves again only when its frozen leader continues has not failed over. Time in which no client asks for
-anything is not counted.
+connected. A server that ended after a fault had damaged its files is not up. If a fault leaves such a majority and
+lasts longer than the limit, the group must serve during the fault. A group that serves again only when its frozen
+leader continues has not failed over. Time in which no client asks for anything is not counted.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from checkers.evidence import nodes_at
-from checkers.impairment import majority_connected, sides
+from checkers.impairment import ended_by_damage, majority_connected, sides
 from results.fault_intervals import FaultInterval, fault_intervals
 from results.figures import SECOND, clock
 from results.op import INVOKE, Op
@@ -85,7 +85,8 @@ class Availability:
         heals = sorted(s.end_ns for s in found if s.end_ns is not None and s.end_ns <= end)
         gaps = list(zip([tries[0], *acks], [*acks, end], strict=True))
         healing = [op.time for op in run.history.nemesis if op.f == "heal" and op.type == "invoke"]
-        course = _Course(found, tries, _asking(ops, end, self.limit // 3), heals, healing)
+        ended = ended_by_damage(run.history, found, self.quorums)
+        course = _Course([*found, *ended], tries, _asking(ops, end, self.limit // 3), heals, healing)
         outages = [o for a, b in gaps for o in self._outages(course, a, b, b == end)]
         recovery = {f"{s.fault} {s.id}": _recovery(s, acks) for s in found if s.end_ns is not None}
         longest = max((b - a for a, b in gaps), default=0) / SECOND

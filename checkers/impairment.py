@@ -7,8 +7,8 @@ from typing import Final
 
 from results.fault_intervals import FaultInterval
 from results.history import History
-from results.op import INVOKE
-from results.strikes import CLIENTS
+from results.op import INVOKE, SERVER_DIED
+from results.strikes import CLIENTS, Effect, EffectKind
 
 FOREVER: Final = 2**62
 """The end (ns) of what does not end."""
@@ -78,6 +78,29 @@ def certain_times(history: History, faults: Iterable[FaultInterval]) -> list[tup
         elif isinstance(number, int) and op.f == "heal":
             healing.setdefault(number, op.time)
     return [(done[i.id], healing.get(i.id, FOREVER), i) for i in faults if i.id in done and i.seen]
+
+
+def ended_by_damage(
+    history: History, faults: Sequence[FaultInterval], quorums: Mapping[str, Collection[str]] | None = None
+) -> list[FaultInterval]:
+    """The servers that ended by themselves after a fault had damaged their files, as further intervals: such a server
+    is down until a later fault that stopped it starts it again. It serves nothing wrong, and nobody owes its service.
+    """
+    found = []
+    for op in history.nemesis:
+        died = op.value if op.f == SERVER_DIED and isinstance(op.value, Mapping) else {}
+        node, kind = str(died.get("node")), str(died.get("server"))
+        if any(fault.start_ns <= op.time and _does(fault, "data-damaged", node, kind) for fault in faults):
+            starts = (f.end_ns for f in faults if f.start_ns > op.time and _does(f, "down", node, kind))
+            alone = {} if quorums else {node: [node]}
+            end = min((at for at in starts if at is not None), default=None)
+            effect = Effect("down", node, (kind,))
+            found.append(FaultInterval(SERVER_DIED, 0, op.time, end, seen=True, impairs=alone, effects=[effect]))
+    return found
+
+
+def _does(fault: FaultInterval, what: EffectKind, node: str, kind: str) -> bool:
+    return any(e.kind == what and e.node == node and (not e.servers or kind in e.servers) for e in fault.effects)
 
 
 def _down(kind: str, active: Iterable[FaultInterval]) -> set[str]:

@@ -397,3 +397,45 @@ def test_silence_while_the_brokers_of_two_controller_nodes_are_down(kinds: tuple
     steady(story, 62, 80)
     judge = Availability(NODES, 30, lambda op: op.type == "ok" and op.f == "write", QUORUMS)
     assert judge.check(story.record()).verdict == verdict
+
+
+def damaged(node: str, kind: str = "controller") -> list[Effect]:
+    return [Effect("down", node, (kind,)), Effect("data-damaged", node, (kind,))]
+
+
+@pytest.mark.parametrize(
+    ("struck", "died", "owed"),
+    [
+        ([("n1", damaged("n1")), ("n2", damaged("n2"))], ["n1", "n2"], False),
+        ([("n1", damaged("n1")), ("n2", damaged("n2"))], ["n1"], True),
+        ([("n1", damaged("n1")), ("n2", down("n2"))], ["n1", "n2"], True),
+        ([("n1", damaged("n1")), ("n2", damaged("n2", "broker"))], ["n1", "n2"], True),
+        ([("n1", damaged("n1")), ("n2", damaged("n2")), ("n1", down("n1"))], ["n1", "n2"], True),
+    ],
+    ids=["two of three", "one ended", "another cause", "another server", "started again"],
+)
+def test_silence_after_servers_with_damaged_files_have_ended(
+    struck: list[tuple[str, list[Effect]]], died: list[str], owed: bool
+) -> None:
+    """Two of three controllers do not start with damaged files: nobody owes a service, to the end."""
+    story = Story()
+    steady(story, 0, 10)
+    for number, (_, effects) in enumerate(struck):
+        at = 10 + 6 * number if number < 2 else 40
+        story.strike(number, at, at + 5, impairs(effects, ["broker"]), effects=effects)
+    for node in died:
+        story.add(22, NEMESIS, "info", SERVER_DIED, value={"node": node, "server": "controller"})
+    steady(story, 11, 100, "info")
+    judge = Availability(NODES, 30, lambda op: op.type == "ok" and op.f == "write", QUORUMS)
+    assert bool(judge.check(story.record()).anomalies) == owed
+
+
+def test_a_raft_server_that_ended_with_damaged_files_is_missing() -> None:
+    story, nodes = Story(), ["n1", "n2", "n3"]
+    steady(story, 0, 10)
+    for number, node in enumerate(["n1", "n2"]):
+        effects = damaged(node, "server")
+        story.strike(number, 10 + number, 15 + number, impairs(effects, ["server"]), effects=effects)
+        story.add(17, NEMESIS, "info", SERVER_DIED, value={"node": node, "server": "server"})
+    steady(story, 11, 100, "info")
+    assert not Availability(nodes, 30, lambda op: op.type == "ok").check(story.record()).anomalies
