@@ -104,13 +104,14 @@ def reproduce(
     extra = [*(["--version", version] if version else []), *(word for text in options for word in shlex.split(text))]
     fixed = runs or show or gone or within
     if everything:
-        chosen = [series.of_finding(f) for f in findings if f.command and not (mended and f.with_control() is None)]
+        runnable = [f for f in findings if f.command and not (mended and f.with_control() is None)]
+        chosen = [series.of_finding(f, [] if mended else findings) for f in runnable]
         chosen.sort(key=lambda subject: _earlier(subject, _added(subject, extra, mended))[1])
     else:
-        chosen = [_subject(text, findings, anomalies) for text in subjects]
+        chosen = [_subject(text, [] if mended else findings, findings, anomalies) for text in subjects]
     until = None if hours is None else time.monotonic() + hours * 3600
     codes = []
-    for subject in chosen:
+    for subject in (_as_of_now(one, place) for one in chosen):
         added = _added(subject, extra, mended)
         shown, ran = _earlier(subject, added)
         own = replace(rule, k=shown, n=ran) if isinstance(rule, Within) else rule
@@ -126,9 +127,13 @@ def reproduce(
         found = series.reproduce(subject, own, added, store, terminal.say, until)
         why = own.decide(found.shown, found.runs)
         terminal.say(f"{subject.title}: {found.describe()}{f'; {why}' if why else ''}")
-        if subject.finding is not None and found.runs and not no_record:
-            path = record.add(place, subject.finding, found.measured(record.change(added)))
-            terminal.say(f"  added to {path}; python -m harness.findings.pages brings the documents up to date")
+        for other, same in zip(subject.others, found.others, strict=True):
+            terminal.say(f"finding {other.id}, in the same runs: {same.describe()}")
+        if subject.finding is not None and not no_record:
+            for finding, one in zip((subject.finding, *subject.others), (found, *found.others), strict=True):
+                if one.runs:
+                    path = record.add(place, finding, one.measured(record.change(added)))
+                    terminal.say(f"  added to {path}; python -m harness.findings.pages brings the documents up to date")
         if found.stopped is not None:
             raise found.stopped
         codes.append(Verdict.UNKNOWN if not found.runs else Verdict.VALID if found.shown else Verdict.INVALID)
@@ -158,20 +163,29 @@ def _added(subject: Subject, extra: Sequence[str], mended: bool) -> list[str]:
     return [*extra, *option]
 
 
+def _as_of_now(subject: Subject, place: Path) -> Subject:
+    """With the record as it is: it grows by the runs of findings with the same command."""
+    if subject.finding is None:
+        return subject
+    return replace(subject, finding=record.find(record.read_findings(place), str(subject.finding.id)))
+
+
 def _earlier(subject: Subject, added: Sequence[str]) -> tuple[int, int]:
     """(shown, runs) of the same series in the record."""
     rates = subject.finding.rates() if subject.finding is not None else {}
     return rates.get(record.change(added), (0, 0))
 
 
-def _subject(text: str, findings: Sequence[record.Finding], anomalies: Sequence[str]) -> Subject:
+def _subject(
+    text: str, sharing: Sequence[record.Finding], findings: Sequence[record.Finding], anomalies: Sequence[str]
+) -> Subject:
     from harness.findings import reproduce as series
 
     finding = record.find(findings, text)
     if finding is not None:
         if anomalies:
             raise PlanError("--anomaly is for a plan or a run; a finding has its own signature")
-        return series.of_finding(finding)
+        return series.of_finding(finding, sharing)
     path = Path(text)
     if not path.exists():
         raise PlanError(f"{text!r} is no finding (there are 1 to {findings[-1].id}), no plan and no folder of a run")

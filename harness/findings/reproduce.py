@@ -39,7 +39,7 @@ class Subject:
                replaces by its own.
     signature  None: any anomaly that is not permitted.
     kept       whether runs may share a cluster.
-    finding    of the record, or None.
+    finding    of the record, or None. others: findings that the same command shows; its runs count for them, too.
     """
 
     title: str
@@ -48,22 +48,26 @@ class Subject:
     kept: bool = False
     seeded: bool = False
     finding: Finding | None = None
+    others: Sequence[Finding] = ()
 
-    def look(self, folder: RunDir) -> Sighting:
-        """What a stored run says. It is judged again, by the code of today."""
+    def look(self, folder: RunDir) -> list[Sighting]:
+        """What a stored run says, of it and of the others. It is judged again, by the code of today."""
         record, judgement = judge_stored(folder)
-        return (self.signature or _anything(judgement)).look(record, judgement)
+        signatures = [self.signature or _anything(judgement), *(o.signature for o in self.others if o.signature)]
+        return [signature.look(record, judgement) for signature in signatures]
 
 
 def _anything(judgement: Judgement) -> Signature:
     return Signature(tuple({a.name for a in judgement.anomalies if a.legal is None}))
 
 
-def of_finding(finding: Finding) -> Subject:
-    """A finding of the record. Raises PlanError where no run shows it."""
+def of_finding(finding: Finding, findings: Sequence[Finding] = ()) -> Subject:
+    """A finding of the record; `findings`: all of it. Raises PlanError where no run shows it."""
     if finding.signature is None:
         raise PlanError(f"finding {finding.id}: no run shows it; {finding.by_hand}")
-    return Subject(f"finding {finding.id}", finding.args(), finding.signature, finding.kept, finding=finding)
+    others = [one for one in findings if one.id != finding.id and one.command == finding.command]
+    title = f"finding {finding.id}"
+    return Subject(title, finding.args(), finding.signature, finding.kept, finding=finding, others=others)
 
 
 def of_path(path: Path, anomalies: Sequence[str]) -> Subject:
@@ -89,7 +93,7 @@ def of_path(path: Path, anomalies: Sequence[str]) -> Subject:
 @dataclass
 class Series:
     """Counts of a series, and what they say. wasted: runs since the last one that tried it; stopped: the signal that
-    ended it.
+    ended it; others: the same runs, by the subject's other findings.
     """
 
     shown: int = 0
@@ -98,6 +102,7 @@ class Series:
     wasted: int = 0
     version: str = ""
     stopped: Stopped | None = None
+    others: Sequence[Series] = ()
 
     def add(self, sight: Sight) -> None:
         """One run more."""
@@ -140,7 +145,7 @@ def reproduce(
 
     Raises PlanError for options that `harness run` does not take.
     """
-    series = Series()
+    series = Series(others=[Series() for _ in subject.others])
     try:
         with ExitStack() as stack:
             shared = stack.enter_context(SharedCluster()) if subject.kept else None
@@ -149,10 +154,11 @@ def reproduce(
                 run = run_child([*subject.args, *extra, *_own(subject, shared)], store)
                 if run.stopped is not None:
                     raise run.stopped
-                seen = _judge(subject, run)
-                series.add(seen.sight)
-                if run.folder is not None:
-                    series.version = run.folder.load().version or series.version
+                seen, *more = _judge(subject, run)
+                version = run.folder.load().version if run.folder is not None else ""
+                for one, sighting in zip((series, *series.others), (seen, *more), strict=True):
+                    one.add(sighting.sight)
+                    one.version = version or one.version
                 if shared is not None:
                     shared.after(run, sound=seen.sight == Sight.NOT_SHOWN and run.code == Verdict.VALID.exit_code)
                 where = f"  {run.folder.path}" if run.folder is not None else ""
@@ -171,12 +177,14 @@ def _own(subject: Subject, shared: SharedCluster | None) -> list[str]:
     return found + (list(shared.options()) if shared is not None else [])
 
 
-def _judge(subject: Subject, run: ChildRun) -> Sighting:
+def _judge(subject: Subject, run: ChildRun) -> list[Sighting]:
+    """As `Subject.look` has them."""
     if run.code == USAGE:
         raise PlanError(run.problem.removeprefix("harness: "))
-    if run.folder is None:
-        return Sighting(Sight.NOT_TRIED, f"there was no run: {run.problem}")
     try:
-        return subject.look(run.folder)
+        if run.folder is not None:
+            return subject.look(run.folder)
+        why = f"there was no run: {run.problem}"
     except (HistoryError, InfraError) as problem:
-        return Sighting(Sight.NOT_TRIED, str(problem))
+        why = str(problem)
+    return [Sighting(Sight.NOT_TRIED, why)] * (1 + len(subject.others))

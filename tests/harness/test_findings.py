@@ -362,7 +362,11 @@ def test_runs_that_tried_nothing() -> None:
 
 
 def series(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, sights: str, rule: rates.StoppingRule
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    sights: str,
+    rule: rates.StoppingRule,
+    others: Sequence[record.Finding] = (),
 ) -> tuple[reproduce.Series, list[list[str]], list[str]]:
     """A series of runs: `+` shown, `-` not shown, `0` no run at all, `!` broken off by a signal."""
     commands: list[list[str]] = []
@@ -384,9 +388,12 @@ def series(
     monkeypatch.setattr(
         reproduce.Subject,
         "look",
-        lambda self, folder: Sighting(Sight.SHOWN if folder.path.name[-1] == "+" else Sight.NOT_SHOWN, "so"),
+        lambda self, folder: [
+            Sighting(Sight.SHOWN if sign == "+" else Sight.NOT_SHOWN, "so")
+            for sign in (folder.path.name[-1], *("-" for _ in self.others))
+        ],
     )
-    subject = reproduce.Subject("it", ["--nemesis", "bridge"], LOST)
+    subject = reproduce.Subject("it", ["--nemesis", "bridge"], LOST, others=others)
     return reproduce.reproduce(subject, rule, ["--version", "5.4.0"], tmp_path, said.append), commands, said
 
 
@@ -398,6 +405,24 @@ def test_a_series_of_a_fixed_length(monkeypatch: pytest.MonkeyPatch, tmp_path: P
     assert len(said) == 4
     assert "there was no run: the engine is gone" in said[2]
     assert found.measured("--version 5.4.0").change == "--version 5.4.0"
+
+
+def test_findings_of_one_command_share_their_runs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    one(tmp_path, GOOD, "05-breaks.toml")
+    one(tmp_path, GOOD.replace('"lost"', '"hole"'), "06-breaks-too.toml")
+    findings = [*record.read_findings(tmp_path), one(tmp_path, GOOD.replace("bridge", "none"), "04-else.toml")]
+    subject = reproduce.of_finding(findings[0], findings)
+    assert [finding.id for finding in subject.others] == [6]
+    found, _, _ = series(monkeypatch, tmp_path, "+0+", rates.Fixed(2), subject.others)
+    assert (found.shown, found.runs, found.not_tried) == (2, 2, 1)
+    assert [(other.shown, other.runs, other.not_tried) for other in found.others] == [(0, 2, 1)]
+
+
+def test_what_a_run_says_of_each_finding(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    judged_run = run_of(("inject", STRIKE)), judged(Anomaly("lost", "3 of 4"))
+    monkeypatch.setattr(reproduce, "judge_stored", lambda folder: judged_run)
+    subject = reproduce.Subject("it", [], LOST, others=[one(tmp_path, GOOD.replace('"lost"', '"hole"'))])
+    assert [seen.sight for seen in subject.look(RunDir(tmp_path))] == [Sight.SHOWN, Sight.NOT_SHOWN]
 
 
 def test_a_series_that_is_broken_off_keeps_what_it_counted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
