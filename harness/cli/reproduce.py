@@ -51,7 +51,12 @@ _SHOW, _GONE = 0.8, 0.2
 @click.option("--version", help="Version of the servers, in place of the finding's.")
 @click.option("--option", "options", multiple=True, metavar="OPTION", help='Option for the runs: "--cluster local".')
 @click.option("--anomaly", "anomalies", multiple=True, metavar="NAME", help="What to look for, with a PLAN or a RUN.")
-@click.option("--all", "everything", is_flag=True, help="All findings of the record, the least measured ones first.")
+@click.option(
+    "--all",
+    "everything",
+    is_flag=True,
+    help="All findings of the record, the least measured ones (--mended: the shortest series) first.",
+)
 @click.option("--hours", type=click.FloatRange(0, min_open=True), help="With --all: begin no run after this time.")
 @click.option(
     "--record",
@@ -106,7 +111,7 @@ def reproduce(
     if everything:
         runnable = [f for f in findings if f.command and not (mended and f.with_control() is None)]
         chosen = [series.of_finding(f, [] if mended else findings) for f in runnable]
-        chosen.sort(key=lambda subject: _earlier(subject, _added(subject, extra, mended))[1])
+        chosen.sort(key=lambda subject: _length(subject, _added(subject, extra, mended), mended and not fixed))
     else:
         chosen = [_subject(text, [] if mended else findings, findings, anomalies) for text in subjects]
     until = None if hours is None else time.monotonic() + hours * 3600
@@ -116,7 +121,7 @@ def reproduce(
         shown, ran = _earlier(subject, added)
         own = replace(rule, k=shown, n=ran) if isinstance(rule, Within) else rule
         if mended and not fixed and subject.finding is not None:
-            own = Excluded(*subject.finding.rates().get("", (0, 0)), *subject.finding.mended())
+            own = _excluded(subject.finding)
         if everything and (why := own.decide(0, 0)) is not None:
             terminal.say(f"{subject.title}: {why}")
             continue
@@ -161,6 +166,16 @@ def _added(subject: Subject, extra: Sequence[str], mended: bool) -> list[str]:
     if option is None:
         raise PlanError(f"--mended: {subject.title} has neither a mend nor a control  (harness list mends)")
     return [*extra, *option]
+
+
+def _excluded(finding: record.Finding) -> Excluded:
+    """The rule of a control: until the rate without it is excluded."""
+    return Excluded(*finding.rates().get("", (0, 0)), *finding.mended())
+
+
+def _length(subject: Subject, added: Sequence[str], control: bool) -> int:
+    """Sorts the subjects of `--all`: the shortest controls first, or what was measured least."""
+    return _excluded(subject.finding).runs if control and subject.finding else _earlier(subject, added)[1]
 
 
 def _as_of_now(subject: Subject, place: Path) -> Subject:
