@@ -15,7 +15,11 @@ from harness.findings.rates import describe, interval
 from harness.findings.record import Finding, Issue
 from infra.systems.mends.catalog import mend_of
 
-_PROJECTS: Final = {"RocketMQ": "apache/rocketmq", "DLedger": "openmessaging/dledger"}
+_PROJECTS: Final = {
+    "rocketmq-client-cpp": "apache/rocketmq-client-cpp",
+    "RocketMQ": "apache/rocketmq",
+    "DLedger": "openmessaging/dledger",
+}
 _SERVERS: Final = re.compile(rf"({'|'.join(_PROJECTS)}) ([^,:]*)[,:]? *(.*)")
 """`system` of a finding: which servers, in which versions, and how they are set up."""
 
