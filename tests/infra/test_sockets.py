@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import SimpleNamespace
 
 import pytest
@@ -19,7 +19,9 @@ def talking() -> Iterator[tuple[int, int]]:
     ready, done = os.pipe(), os.pipe()
     pid = os.fork()
     if pid == 0:
-        os.close(done[1])
+        for name in set(map(int, os.listdir("/proc/self/fd"))) - {ready[1], done[0]}:  # the sockets of other tests
+            with suppress(OSError):
+                os.close(name)
         server = socket.create_server(("127.0.0.1", 0))
         held = [server, socket.create_connection(server.getsockname()), server.accept()[0], *socket.socketpair()]
         os.write(ready[1], bytes([len(held)]))
