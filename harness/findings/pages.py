@@ -92,7 +92,7 @@ def _head(finding: Finding) -> Iterator[str]:
     for change, (shown, runs) in finding.rates().items():
         yield f"| {f'rate with `{change}`' if change else 'rate'} | {describe(shown, runs)} |"
     if finding.mended()[1]:
-        chance = finding.explained()
+        chance = finding.chance()
         means = "explained: this excludes the rate above" if chance <= ERROR else "too few runs to tell the rates apart"
         name = "control" if finding.control else "mend"
         yield f"| with the {name} | {describe(*finding.mended())}; {means} ({chance:.3f}) |"

@@ -180,8 +180,8 @@ class Finding:
         ]
         return sum(one.shown for one in mine), sum(one.runs for one in mine)
 
-    def explained(self) -> float:
-        """How probable the difference between the mended servers' rate and that of the published ones is by chance; it
+    def chance(self) -> float:
+        """How probable the difference between the rate with the mend and that without it is by chance; the finding
         is explained from `harness.findings.rates.ERROR` downwards.
         """
         return less_often(*self.rates().get("", (0, 0)), *self.mended())

@@ -96,14 +96,14 @@ def _docs(folder: Path) -> Path:
 
 def test_a_finding_is_explained_when_chance_does_not_explain_it(tmp_path: Path) -> None:
     finding = one(tmp_path, GOOD.replace("shown = 2\nruns = 5", "shown = 5\nruns = 5"))
-    assert (finding.mended(), finding.explained()) == ((0, 0), 1)
+    assert (finding.mended(), finding.chance()) == ((0, 0), 1)
     record.add(tmp_path, finding, record.Measured(0, 1, change="--mend 5"))
     record.add(tmp_path, finding, record.Measured(1, 9, change="--mend 16"))
     finding = record.read_findings(tmp_path)[0]
-    assert (finding.mended(), finding.explained()) == ((0, 1), pytest.approx(1 / 6))
+    assert (finding.mended(), finding.chance()) == ((0, 1), pytest.approx(1 / 6))
     record.add(tmp_path, finding, record.Measured(0, 1, change="--time-limit 60 --mend 16,5"))
     finding = record.read_findings(tmp_path)[0]
-    assert (finding.mended(), finding.explained()) == ((0, 2), pytest.approx(1 / 21))
+    assert (finding.mended(), finding.chance()) == ((0, 2), pytest.approx(1 / 21))
     record.add(tmp_path, finding, record.Measured(0, 2, change="--mend all"))
     assert record.read_findings(tmp_path)[0].mended() == (0, 4)
 
