@@ -113,7 +113,7 @@ def reproduce(
         chosen = [series.of_finding(f, [] if mended else findings) for f in runnable]
         chosen.sort(key=lambda subject: _length(subject, _added(subject, extra, mended), mended and not fixed))
     else:
-        chosen = [_subject(text, [] if mended else findings, findings, anomalies) for text in subjects]
+        chosen = [_subject(text, findings, anomalies, mended) for text in subjects]
     until = None if hours is None else time.monotonic() + hours * 3600
     codes = []
     for subject in (_as_of_now(one, place) for one in chosen):
@@ -191,16 +191,14 @@ def _earlier(subject: Subject, added: Sequence[str]) -> tuple[int, int]:
     return rates.get(record.change(added), (0, 0))
 
 
-def _subject(
-    text: str, sharing: Sequence[record.Finding], findings: Sequence[record.Finding], anomalies: Sequence[str]
-) -> Subject:
+def _subject(text: str, findings: Sequence[record.Finding], anomalies: Sequence[str], mended: bool) -> Subject:
     from harness.findings import reproduce as series
 
     finding = record.find(findings, text)
     if finding is not None:
         if anomalies:
             raise PlanError("--anomaly is for a plan or a run; a finding has its own signature")
-        return series.of_finding(finding, sharing)
+        return series.of_finding(finding, [] if mended else findings)
     path = Path(text)
     if not path.exists():
         raise PlanError(f"{text!r} is no finding (there are 1 to {findings[-1].id}), no plan and no folder of a run")

@@ -5,13 +5,14 @@ mechanism.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
 from checkers.evidence import stamped_lines
 from results.fault_intervals import fault_intervals
+from results.reading import log_lines
 from results.record import RunRecord
 from results.verdict import Anomaly, Judgement, Verdict
 
@@ -83,14 +84,19 @@ class Signature:
         """The first of the anomalies that a log tells of."""
         if self.log is None:
             return anomalies[0]
-        for files in record.logs.values():
-            for path in files:
-                for at, line in stamped_lines(path, record.environment):
-                    if self.log.search(line):
-                        for anomaly in anomalies:
-                            if not self.during or _within(at, anomaly.window):
-                                return anomaly
+        for at in self._logged(record, self.log):
+            for anomaly in anomalies:
+                if not self.during or _within(at, anomaly.window):
+                    return anomaly
         return None
+
+    def _logged(self, record: RunRecord, pattern: re.Pattern[str]) -> Iterator[int | None]:
+        """When servers wrote such a line, in ns of the run; None where that is not known, or does not matter."""
+        for path in (path for files in record.logs.values() for path in files):
+            if self.during:
+                yield from (at for at, line in stamped_lines(path, record.environment) if pattern.search(line))
+            else:
+                yield from (None for line in log_lines(path) if pattern.search(line))
 
 
 def _within(at: int | None, window: tuple[int, int] | None) -> bool:

@@ -13,26 +13,35 @@ import pytest
 from infra.machines.scripts import sockets
 
 
+def _talk(ready: int, done: int) -> None:
+    """Hold the sockets until the other side is done. Those of other tests are closed: they must not be muted."""
+    for name in set(map(int, os.listdir("/proc/self/fd"))) - {ready, done}:
+        with suppress(OSError):
+            os.close(name)
+    server = socket.create_server(("127.0.0.1", 0))
+    held = [server, socket.create_connection(server.getsockname()), server.accept()[0], *socket.socketpair()]
+    os.write(ready, bytes([len(held)]))
+    os.read(done, 1)
+
+
 @contextmanager
 def talking() -> Iterator[tuple[int, int]]:
     """A process (number, pidfd) with a listening socket, a connection to itself (two ends) and a pair without TCP."""
     ready, done = os.pipe(), os.pipe()
     pid = os.fork()
     if pid == 0:
-        for name in set(map(int, os.listdir("/proc/self/fd"))) - {ready[1], done[0]}:  # the sockets of other tests
-            with suppress(OSError):
-                os.close(name)
-        server = socket.create_server(("127.0.0.1", 0))
-        held = [server, socket.create_connection(server.getsockname()), server.accept()[0], *socket.socketpair()]
-        os.write(ready[1], bytes([len(held)]))
-        os.read(done[0], 1)
-        os._exit(0)
+        try:
+            _talk(ready[1], done[0])
+        finally:
+            os._exit(0)
+    os.close(ready[1])
+    os.close(done[0])
     end = os.pidfd_open(pid)
     try:
         os.read(ready[0], 1)
         yield pid, end
     finally:
-        for name in (end, *ready, *done):
+        for name in (end, ready[0], done[1]):
             os.close(name)
         os.waitpid(pid, 0)
 
