@@ -8,7 +8,8 @@ before. So the order of all changes is known, and nothing has to be searched: a 
 * no two changes were acknowledged with the same epoch (`epoch-reused`);
 * every answer has at least the version that an operation had which was over before (`stale-metadata`);
 * no operation was over with a version before the change that made it was invoked; and each SyncStateSet is one that a
-  client asked for with its epoch, or the master of an election alone (`unasked-metadata`).
+  client asked for with its epoch, or the one that an election told of (`unasked-metadata`; an election that told
+  nothing may have kept a part of a set before).
 
 What is missing for good, and is no old answer only, is `lost-metadata`: in the last answer of the run about the group,
 the version, an id that was acknowledged, or the whole group, or a group that was forgotten is there again.
@@ -50,7 +51,7 @@ from checkers.controller_logs import ControllerLogs, read_controller_logs
 from checkers.legality import settled
 from results.figures import SECOND, clock, many
 from results.history import Call
-from results.op import INVOKE, OK, Op
+from results.op import INFO, INVOKE, OK, Op
 from results.record import RunRecord
 from results.verdict import Anomaly, CheckResult
 
@@ -201,6 +202,11 @@ def _unasked(group: GroupHistory, some: Sequence[Seen]) -> Iterator[Case]:
             wanted.setdefault(int(value["expected"]) + 1, []).append((sorted(value["in_sync"]), call.start))
         else:  # An attempt that was cut short, and did not note what it asked for.
             return
+    for call in group.of("elect", acknowledged=True):
+        value = told(call)
+        if "in_sync" in value:
+            wanted.setdefault(int(value["epoch"]), []).append((sorted(value["in_sync"]), call.start))
+    silent = [call for call in group.of("elect") if call.outcome == INFO]
     told_of: set[int] = set()
     for one in some:
         if one.version == ABSENT or one.made or one.version[1] in told_of:
@@ -208,7 +214,10 @@ def _unasked(group: GroupHistory, some: Sequence[Seen]) -> Iterator[Case]:
         in_sync, epoch = sorted(told(one.call)["in_sync"]), one.version[1]
         if len(in_sync) <= 1:
             continue
-        if not any(w == in_sync and start < one.end for w, start in wanted.get(epoch, [])):
+        kept = any(call.start < one.end for call in silent) and any(
+            set(in_sync) <= set(w) for before, sets in wanted.items() if before < epoch for w, _ in sets
+        )
+        if not kept and not any(w == in_sync and start < one.end for w, start in wanted.get(epoch, [])):
             told_of.add(epoch)
             text = f"{_at(one.call)} the SyncStateSet was {in_sync} with epoch {epoch}; nobody had asked for it"
             yield Case("unasked-metadata", group.name, text, one.start, one.end, [one.op])

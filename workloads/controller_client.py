@@ -105,7 +105,8 @@ class ControllerOps:
                 value["id"] = _one(dice, [n for n in others if n <= LIVING])
                 done = await link.elect(CLUSTER, name, value["id"])
                 self.brokers.heard(name, done)
-                value |= {"master": done.master, "master_epoch": done.master_epoch, "epoch": done.in_sync_epoch}
+                value |= {"master": done.master, "master_epoch": done.master_epoch}
+                value |= {"in_sync": list(done.in_sync), "epoch": done.in_sync_epoch}
             case "alter":
                 known = group.known
                 if not known.master:

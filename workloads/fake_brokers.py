@@ -74,7 +74,7 @@ class FakeBrokers:
         """Keep the newest of what clients hear."""
         group = self.groups[name]
         if isinstance(told, Elected):
-            new = Known(told.master, told.master_epoch, (told.master,), told.in_sync_epoch)
+            new = Known(told.master, told.master_epoch, told.in_sync, told.in_sync_epoch)
         else:
             in_sync = tuple(number for number in told.in_sync if isinstance(number, int))
             new = Known(told.master_id or 0, told.master_epoch, in_sync, told.in_sync_epoch)

@@ -131,6 +131,21 @@ def test_a_good_story_is_silent() -> None:
     assert result.stats["led_at_end"] == ["n1", "n2", "n3"]
 
 
+@pytest.mark.parametrize("told", [True, False])
+def test_an_election_may_keep_the_others_in_the_set(told: bool) -> None:
+    """Mend 25 does; its election makes two epochs."""
+    story = registered()
+    story.add("alter", {"master": 1, "master_epoch": 1, "in_sync": [1, 2], "expected": 1, "epoch": 2})
+    if told:
+        story.add("elect", {"id": 2, "master": 2, "master_epoch": 2, "in_sync": [1, 2], "epoch": 4})
+    else:
+        story.add("elect", {"id": 2}, kind="info")
+    story.add("read", view((2, 4), [1, 2], BOTH, 2))
+    assert story.names() == set()
+    story.add("read", view((2, 5), [1, 2, 3], BOTH, 2))
+    assert story.names() == {"unasked-metadata"}
+
+
 @pytest.mark.parametrize(
     ("added", "name"),
     [

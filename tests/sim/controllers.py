@@ -205,7 +205,7 @@ class Link:
             group.master, group.in_sync = number, [number]
             group.master_epoch += not same
             group.epoch += 1
-            return Elected(number, group.master_epoch, group.epoch)
+            return Elected(number, group.master_epoch, group.epoch, (number,))
 
         found: Elected = await self._change(Request.CONTROLLER_ELECT_MASTER, do)
         return found

@@ -15,6 +15,7 @@ from typing import Final
 
 from infra.systems.dledger.outcomes import Outcome
 from infra.systems.remoting.connection import Malformed, Refused, RemotingError
+from infra.systems.rocketmq.protocol import fastjson
 from infra.systems.rocketmq.protocol.admin import AdminError, Controller
 from infra.systems.rocketmq.protocol.codes import Request
 
@@ -31,11 +32,12 @@ later.
 
 @dataclass(frozen=True, slots=True)
 class Elected:
-    """master, in the SyncStateSet alone, and the epochs that the election has made."""
+    """master and in_sync (the SyncStateSet), and the epochs that the election has made."""
 
     master: int
     master_epoch: int
     in_sync_epoch: int
+    in_sync: tuple[int, ...]
 
 
 class Metadata(Controller):
@@ -71,11 +73,13 @@ class Metadata(Controller):
             "brokerId": str(broker_id),
             "designateElect": "true",
         }
-        reply = (await self.request(Request.CONTROLLER_ELECT_MASTER, ext)).ext
+        reply = await self.request(Request.CONTROLLER_ELECT_MASTER, ext)
         try:
-            return Elected(*(int(reply[name]) for name in ("masterBrokerId", "masterEpoch", "syncStateSetEpoch")))
-        except (KeyError, ValueError):
-            raise Malformed(f"{self.address}: an election without its epochs") from None
+            epochs = (int(reply.ext[name]) for name in ("masterBrokerId", "masterEpoch", "syncStateSetEpoch"))
+            in_sync = fastjson.loads(reply.body)["syncStateSet"]
+            return Elected(*epochs, tuple(sorted(int(member) for member in in_sync)))
+        except (KeyError, ValueError, TypeError):
+            raise Malformed(f"{self.address}: an election without its epochs or its SyncStateSet") from None
 
     async def alter(self, group: str, master: int, master_epoch: int, in_sync: Collection[int], epoch: int) -> int:
         """Another SyncStateSet, as the master of this epoch, in place of the one with `epoch`. The new epoch."""
