@@ -19,11 +19,13 @@ import click
 from harness import terminal
 from harness.signals import Stopped
 from infra.machines.api import SettingsError
-from infra.options import OptionError
+from infra.options import NotAvailable, OptionError
 from results.errors import ExpectedError, HistoryError
 from results.verdict import Verdict
 
 USAGE: Final = 64
+UNAVAILABLE: Final = 69
+"""That of `sysexits.h`, too."""
 FAILURE: Final = Verdict.HARNESS_FAILURE.exit_code
 SIGNALLED: Final = 128
 """Exit codes from here on say which signal ended the command."""
@@ -54,7 +56,7 @@ def guarded(command: Callable[[], object]) -> int:
     code, line = _run(command)
     terminal.flush()
     problem = terminal.lost()
-    if problem is not None and code != USAGE and code < SIGNALLED:
+    if problem is not None and code not in (USAGE, UNAVAILABLE) and code < SIGNALLED:
         # (Whatever else went wrong may well come of it.)
         code, line = FAILURE, f"the output could not be written: {problem.strerror or problem}"
     if line is not None:
@@ -74,6 +76,8 @@ def _run(command: Callable[[], object]) -> tuple[int, str | None]:
     except click.UsageError as problem:
         hint = f"  ({problem.ctx.command_path} --help)" if problem.ctx else ""
         return USAGE, problem.format_message() + hint
+    except NotAvailable as problem:
+        return UNAVAILABLE, str(problem)
     except (OptionError, SettingsError) as problem:
         return USAGE, str(problem)
     except HistoryError as problem:

@@ -46,6 +46,10 @@ class OptionError(ValueError):
     """An option is wrong. One line: what is wrong, where, and what would be right."""
 
 
+class NotAvailable(OptionError):
+    """Nothing is wrong with an option, but what it needs is not on this machine, or not in this cluster. One line."""
+
+
 @dataclass(frozen=True)
 class NoOptions:
     """The options of those who have none."""

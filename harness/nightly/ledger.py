@@ -22,6 +22,9 @@ from results.reading import opened
 FILE: Final = "nightly.jsonl"
 _LARGEST: Final = 1 << 30
 
+NOT_AVAILABLE: Final = "not-available"
+"""The verdict of a cell for which this machine, or the cluster, lacks what its fault needs."""
+
 BATCH: Final = 6
 """Cells of one shape in a row: one start of a cluster for all of them."""
 

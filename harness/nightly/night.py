@@ -10,10 +10,20 @@ from pathlib import Path
 from random import Random
 from typing import Final
 
+from harness.boundary import UNAVAILABLE
 from harness.check.judging import judge_stored
 from harness.findings.known import sort_anomalies
 from harness.findings.record import Finding
-from harness.nightly.ledger import Entry, append, by_shape, code_digest, next_batch, read_ledger, rewrite
+from harness.nightly.ledger import (
+    NOT_AVAILABLE,
+    Entry,
+    append,
+    by_shape,
+    code_digest,
+    next_batch,
+    read_ledger,
+    rewrite,
+)
 from harness.nightly.matrix import Cell, Matrix, shares
 from harness.series.child import ChildRun, run_child
 from harness.series.shared import SharedCluster
@@ -90,7 +100,8 @@ def run_night(
                     raise run.stopped
                 append(store, entry)
                 night.entries.append(entry)
-                broken = 0 if entry.folder else broken + 1
+                if entry.verdict != NOT_AVAILABLE:
+                    broken = 0 if entry.folder else broken + 1
                 cluster.after(run, sound=entry.verdict == Verdict.VALID.value)
                 say(describe(entry))
     night.ended = over() or "every cell has run"
@@ -107,7 +118,7 @@ def describe(entry: Entry) -> str:
     """One line."""
     news = f"  NEW {', '.join(entry.new)}" if entry.new else ""
     known = f"  known {', '.join(map(str, entry.known))}" if entry.known else ""
-    why = f"  {entry.why}" if entry.verdict in ("harness-failure", "unknown") else ""
+    why = f"  {entry.why}" if entry.verdict in ("harness-failure", "unknown", NOT_AVAILABLE) else ""
     return f"  {entry.verdict:<15}  {entry.seconds:4.0f} s  {entry.cell}{news}{known}{why}"
 
 
@@ -130,6 +141,7 @@ def _entry(cell: Cell, run: ChildRun, findings: Sequence[Finding], seconds: floa
     now = datetime.now().isoformat(timespec="seconds")
     made = Entry(cell.name, now, Verdict.HARNESS_FAILURE.value, "", round(seconds, 1), code=code_digest())
     if run.folder is None:
+        made = replace(made, verdict=NOT_AVAILABLE) if run.code == UNAVAILABLE else made
         return replace(made, why=f"there was no run: {run.problem}")
     return _judged(replace(made, folder=str(run.folder.path)), run.folder, findings)
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import date
+from typing import Final
 
 from harness.findings.record import Finding
-from harness.nightly.ledger import Entry
+from harness.nightly.ledger import NOT_AVAILABLE, Entry
 from harness.nightly.matrix import Cell, Matrix
 from harness.nightly.night import Night
 from results.report.layout import render_template
@@ -15,6 +16,8 @@ from results.verdict import Verdict
 
 NIGHTS = 30
 """Rows of the table of nights: the newest."""
+
+_MARKS: Final = {"valid": "ok", "unknown": "?", "harness-failure": "!", NOT_AVAILABLE: "–"}
 
 
 def night_page(matrix: Matrix, night: Night, ledger: Sequence[Entry], findings: Sequence[Finding]) -> str:
@@ -37,7 +40,7 @@ def night_page(matrix: Matrix, night: Night, ledger: Sequence[Entry], findings: 
         rows=[(nemesis, _row(matrix, nemesis, columns, last)) for nemesis in _nemeses(matrix)],
         verdicts=[v.value for v in Verdict],
         nights=_nights(ledger),
-        impossible=list(matrix.impossible.items()),
+        impossible=[*matrix.impossible.items(), *_lacking(last.values())],
     )
 
 
@@ -46,6 +49,11 @@ def _known(night: Night, findings: Sequence[Finding]) -> list[tuple[int, str, in
     first = {number: entry.cell for entry in reversed(night.entries) for number in entry.known}
     titles = {finding.id: finding.title for finding in findings}
     return [(number, titles.get(number, ""), counts[number], first[number]) for number in sorted(counts)]
+
+
+def _lacking(entries: Iterable[Entry]) -> list[tuple[str, int]]:
+    """(what this machine or a cluster lacks, how many cells need it)."""
+    return list(Counter(entry.why for entry in entries if entry.verdict == NOT_AVAILABLE).items())
 
 
 def _column(cell: Cell) -> str:
@@ -79,7 +87,7 @@ def _mark(entry: Entry | None) -> tuple[str, str, str]:
         return "new", "NEW", why
     if entry.verdict == Verdict.INVALID.value:
         return "known", " ".join(map(str, entry.known)), why
-    return entry.verdict, {"valid": "ok", "unknown": "?", "harness-failure": "!"}.get(entry.verdict, ""), why
+    return entry.verdict, _MARKS.get(entry.verdict, ""), why
 
 
 def _nights(ledger: Sequence[Entry]) -> list[tuple[str, int, list[int], int]]:

@@ -27,7 +27,7 @@ from harness.nemesis.runner import require_disposable
 from harness.nemesis.schedule import strikes
 from harness.parts import registry, resolve
 from harness.parts import reuse as reusing
-from harness.plan.plan import Plan, PlanError
+from harness.plan.plan import Plan
 from harness.run.environment import Environment, describe
 from harness.run.phases import usual_phases
 from harness.run.servers import READY_TIMEOUT_S, collect, stop_all
@@ -35,6 +35,7 @@ from harness.run.session import Session
 from infra.machines.api import Backend, Cluster, ClusterSpec, InfraError
 from infra.machines.cpu_share import Priority
 from infra.machines.pressure import start_probes
+from infra.options import NotAvailable
 from infra.systems import class_data
 from infra.systems.api import Deployment, ServersRun, Topology
 from results.deployment import to_text
@@ -275,13 +276,13 @@ def _start(deployment: Deployment, folder: RunDir) -> float:
 
 
 def _prepare_faults(faults: registry.FaultSet, deployment: Deployment, say: Callable[[str], None]) -> None:
-    """Raises PlanError for a fault that is not available here, InfraError where its preparation fails."""
+    """Raises NotAvailable for a fault that this machine or cluster cannot have, InfraError where its preparation fails."""
     if not deployment.cluster.destructive:
         require_disposable(faults)
     for fault in faults:
         why = fault.available(deployment)
         if why is not None:
-            raise PlanError(f"the nemesis {fault.name!r} is not available here: {why}")
+            raise NotAvailable(f"the nemesis {fault.name!r} is not available here: {why}")
     try:
         for fault in faults:
             fault.prepare(deployment)

@@ -24,7 +24,8 @@ OUTPUT: Final = "output.txt"
 class ChildRun:
     """How a run ended.
 
-    code     its exit code (`results.verdict.Verdict.exit_code`, 64: usage). folder: None where it did not come so far.
+    code     its exit code (`results.verdict.Verdict.exit_code`, 64: usage, 69: not available here).
+    folder   None where it did not come so far.
     run_id   of its cluster; "": it had none.
     problem  the last line that it printed, where it has no folder.
     stopped  the signal that ended it before its time, or None.

@@ -24,6 +24,7 @@ from harness.parts import registry
 from harness.plan.plan import ClusterPlan, NemesisPlan, Plan, PlanError
 from harness.run import environment
 from infra.machines.api import Capability, SettingsError
+from infra.options import NotAvailable
 from infra.systems.rocketmq.servers import artifacts
 from infra.systems.rocketmq.topologies import base as _rocketmq
 from results.formats import write_jsonl
@@ -260,6 +261,14 @@ def test_a_plan_with_escapes_is_the_same_when_read_again(tmp_path: Path) -> None
     plan = Plan.from_dict({"server": {"set": {"a": "\x1b\x85\u202e\U000e0001 ü"}}})
     (tmp_path / "p.toml").write_text(plan.to_toml())
     assert Plan.read(tmp_path / "p.toml") == plan
+
+
+def test_what_is_not_available_is_no_wrong_command(capsys: pytest.CaptureFixture[str]) -> None:
+    def command() -> None:
+        raise NotAvailable("the nemesis 'disk-slow' is not available here: no device mapper")
+
+    assert guarded(command) == 69
+    assert "no device mapper" in capsys.readouterr().err
 
 
 # Permissions and secrets

@@ -307,7 +307,7 @@ def test_what_is_permitted_or_doubtful_is_no_news() -> None:
 
 
 class Scripted:
-    """Runs that end as a list tells: `v` valid, `n` with a new anomaly, `k` with a known one, `0` no run."""
+    """Runs that end as a list tells: `v` valid, `n` with a new anomaly, `k` with a known one, `0` no run, `-` no fault."""
 
     def __init__(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, signs: str) -> None:
         self.commands: list[list[str]] = []
@@ -322,6 +322,8 @@ class Scripted:
         sign = next(self.left)
         if sign == "0":
             return ChildRun(3, None, problem="no engine")
+        if sign == "-":
+            return ChildRun(69, None, problem="no such disk")
         return ChildRun(0, RunDir(self.folder / f"{len(self.commands)}{sign}"), "h1")
 
     def judge(self, folder: RunDir) -> tuple[RunRecord, Judgement]:
@@ -418,6 +420,15 @@ def test_a_broken_machine_ends_the_night(tmp_path: Path, monkeypatch: pytest.Mon
     night.run_night(Matrix(cells("none", "bridge")), [], tmp_path, print, result, until=float("inf"))
     assert result.verdict == Verdict.HARNESS_FAILURE
     assert "in a row had no history: there was no run: no engine" in result.ended
+
+
+def test_what_a_machine_cannot_do_is_no_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    Scripted(tmp_path, monkeypatch, "-" * 40)
+    made, result = Matrix(cells("none", "bridge")), night.Night()
+    night.run_night(made, [], tmp_path, print, result, until=float("inf"), most=9)
+    assert (result.verdict, result.ended) == (Verdict.VALID, "9 runs")
+    page = night_page(made, result, ledger.read_ledger(tmp_path), [])
+    assert "there was no run: no such disk" in page
 
 
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
