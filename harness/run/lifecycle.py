@@ -276,7 +276,7 @@ def _start(deployment: Deployment, folder: RunDir) -> float:
 
 
 def _prepare_faults(faults: registry.FaultSet, deployment: Deployment, say: Callable[[str], None]) -> None:
-    """Raises NotAvailable for a fault that this machine or cluster cannot have, InfraError where its preparation fails."""
+    """Raises NotAvailable for a fault that cannot be had here, InfraError where its preparation fails."""
     if not deployment.cluster.destructive:
         require_disposable(faults)
     for fault in faults:
