@@ -12,7 +12,15 @@ from collections.abc import Iterator, Sequence
 from checkers.gray.case import Case
 from checkers.gray.facts import Facts
 from checkers.gray.owners import doubles, owned_by_two, ownerless
-from checkers.gray.receptions import never_received, not_again, other_colour, out_of_order, received_again, stranded
+from checkers.gray.receptions import (
+    READ_NS,
+    never_received,
+    not_again,
+    other_colour,
+    out_of_order,
+    received_again,
+    stranded,
+)
 from checkers.legality import permits, settled
 from checkers.log.context import RunTimeline, group_of
 from checkers.message_ops import of_messages
@@ -50,7 +58,13 @@ class Gray:
         again = list(received_again(facts, both, scene.fault_intervals, self.copied))
         found = [
             *_anomalies(scene, "wrong-colour", list(other_colour(facts, False)), "were received by the other colour"),
-            *_anomalies(scene, "never-received", list(never_received(facts, True)), "were received by no member"),
+            *_anomalies(
+                scene,
+                "never-received",
+                list(never_received(facts, True)),
+                "were received by no member",
+                limit_s=READ_NS / SECOND,
+            ),
             *_anomalies(scene, "never-received", list(never_received(facts, False)), "were received by nobody", lost),
             *_anomalies(scene, "never-received", list(not_again(facts)), "were sent back, and not received once more"),
             *_anomalies(scene, "stranded", list(stranded(facts)), "had no reader after the last gray member left"),
@@ -91,9 +105,16 @@ class Gray:
 
 
 def _anomalies(
-    scene: RunTimeline, name: str, cases: Sequence[Case], what: str, legal: str | None = None
+    scene: RunTimeline,
+    name: str,
+    cases: Sequence[Case],
+    what: str,
+    legal: str | None = None,
+    limit_s: float | None = None,
 ) -> Iterator[Anomaly]:
-    """One anomaly for all cases of a kind; the first is told in full. `legal`: why they are permitted."""
+    """One anomaly for all cases of a kind; the first is told in full. `legal`: why they are permitted. `limit_s`: what
+    it needs of time with processors.
+    """
     if not cases:
         return
     first = min(cases, key=lambda case: case.start)
@@ -112,4 +133,5 @@ def _anomalies(
             **scene.details(*window, group),
         },
         legal=legal,
+        limit_s=limit_s,
     )

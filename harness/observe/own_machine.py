@@ -15,15 +15,17 @@ TICKS: Final = 10
 
 
 async def watch_own_machine(path: Path) -> None:
-    """Append lines as `infra.machines.pressure` describes them, until cancelled. That a disk is full is told by the
-    journal.
+    """Append lines as `infra.machines.pressure` describes them, until cancelled; the last one is of less than two
+    seconds, or of a loop that was late to the end. That a disk is full is told by the journal.
     """
     now = asyncio.get_running_loop().time
     while True:
-        worst = 0.0
-        for _ in range(TICKS):
-            before = now()
-            await asyncio.sleep(TICK_S)
-            worst = max(worst, now() - before - TICK_S)
-        with contextlib.suppress(OSError), path.open("a") as file:
-            file.write(own_line(worst) + "\n")
+        worst, before = 0.0, now()
+        try:
+            for _ in range(TICKS):
+                before = now()
+                await asyncio.sleep(TICK_S)
+                worst = max(worst, now() - before - TICK_S)
+        finally:
+            with contextlib.suppress(OSError), path.open("a") as file:
+                file.write(own_line(max(worst, now() - before - TICK_S)) + "\n")

@@ -307,7 +307,7 @@ def test_what_is_permitted_or_doubtful_is_no_news() -> None:
 
 
 class Scripted:
-    """Runs that end as a list tells: `v` valid, `n` new anomaly, `k` known one, `0` no run; `-`: the fault cannot be."""
+    """Runs that end as a list tells: `v` valid, `n` new anomaly, `k` known one, `0` no run, `-` no such fault here."""
 
     def __init__(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, signs: str) -> None:
         self.commands: list[list[str]] = []

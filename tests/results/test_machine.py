@@ -141,6 +141,20 @@ def test_the_own_machine(tmp_path: Path) -> None:
     assert found
 
 
+def test_the_own_machine_is_late_at_the_end(tmp_path: Path) -> None:
+    """A loop that stood still until the run ended."""
+
+    async def stands_still() -> None:
+        task = asyncio.create_task(watch_own_machine(tmp_path / "machine.log"))
+        await asyncio.sleep(0.05)
+        time.sleep(0.7)
+        task.cancel()
+
+    asyncio.run(stands_still())
+    (line,) = (tmp_path / "machine.log").read_text().splitlines()
+    assert int(line.split()[1]) > 300_000
+
+
 @pytest.mark.parametrize("line", ["", "x", "1 2 3", "1 2 3 4 5 6 x", f"{at(2)} 0 - {'9' * 400} - 0 3"])
 def test_lines_that_are_none(tmp_path: Path, line: str) -> None:
     good = f"{at(1)} 0 - - - 0 3\n"
