@@ -14,7 +14,8 @@ import time
 from importlib.metadata import entry_points
 
 from infra.machines.api import Backend, InfraError
-from infra.machines.backends.docker import DockerBackend, ensure_image
+from infra.machines.backends.docker import DockerBackend
+from infra.machines.backends.docker_image import ensure_image
 from infra.machines.backends.local import LocalBackend
 from infra.machines.engine import connect, engine_answers, start_engine
 from infra.machines.image import ensure_rootfs, ensure_tar

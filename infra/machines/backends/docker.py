@@ -8,7 +8,6 @@ the owner (`infra.machines.backends.engine_claim`).
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import io
 import tarfile
 import time
@@ -23,11 +22,12 @@ from typing import Any, ClassVar, Final
 
 import docker
 import requests
-from docker.errors import APIError, BuildError, DockerException, ImageNotFound, NotFound
+from docker.errors import APIError, DockerException, NotFound
 from docker.types import IPAMConfig, IPAMPool, Mount
 
 from infra.machines import kept
 from infra.machines.api import Capability, Cluster, ClusterSpec, InfraError, Leftover
+from infra.machines.backends.docker_image import ensure_image
 from infra.machines.backends.engine_claim import EngineClaim, engine_time, is_held, is_kept, mark_kept
 from infra.machines.backends.owned import (
     HOST_KEY,
@@ -43,15 +43,13 @@ from infra.machines.backends.owned import (
 from infra.machines.control_log import ControlLog
 from infra.machines.cpu_share import GROUP, cluster_group
 from infra.machines.engine import connect, engine_answers, note_use, was_used
-from infra.machines.image import Say, dockerfile, ensure_tar, image_build, image_id
+from infra.machines.image import image_build
 from infra.machines.janitor import Janitor
 from infra.machines.keys import ClusterKeys, new_cluster_keys
 from infra.machines.network import Subnet, seal_pool, subnets
 from infra.machines.ownership import Owner, current, slug, text_is_alive
 from infra.options import option
-from results.cache import exclusive
 
-REPOSITORY: Final = "rocketmq-harness-node"
 RUN: Final = "rocketmq-harness.run"
 OWNER: Final = "rocketmq-harness.owner"
 LAYOUT: Final = "rocketmq-harness.layout"
@@ -298,50 +296,6 @@ def _memory_of_a_node(machine: Mapping[str, Any], nodes: int) -> int:
     return max(_LEAST_MEMORY, int(total * _MEMORY_SHARE / nodes)) if total else 0
 
 
-def ensure_image(client: docker.DockerClient, base: str | None, say: Say) -> str:
-    """The node image's name at the engine; imported or built when it is not there. Raises InfraError."""
-    if base is not None:
-        return _build_on(client, base, say)
-    tag = f"{REPOSITORY}:{image_id()}"
-    with exclusive(f"import-{image_id()}"):
-        if not _has(client, tag):
-            tar = ensure_tar(say)
-            say(f"image: importing {tag} into the Docker engine")
-            client.api.import_image_from_file(str(tar), repository=REPOSITORY, tag=image_id())
-            if not _has(client, tag):
-                raise InfraError(f"the Docker engine did not import {tar}: see its log")
-    return tag
-
-
-def _build_on(client: docker.DockerClient, base: str, say: Say) -> str:
-    recipe = dockerfile(base)
-    tag = f"{REPOSITORY}:on-{hashlib.sha256(recipe.encode()).hexdigest()[:12]}"
-    with exclusive(f"build-{tag.rpartition(':')[2]}"):
-        if _has(client, tag):
-            return tag
-        if not _has(client, base):
-            say(f"image: pulling {base}")
-            try:
-                client.images.pull(base)
-            except APIError as e:
-                raise InfraError(
-                    f"cannot pull --base-image {base}: {e.explanation}; leave it out, and the image is made here"
-                ) from e
-        say(f"image: building {tag} on top of {base}")
-        try:
-            # The host's network: an engine of ours has no bridge that a build could reach a mirror through.
-            client.images.build(
-                fileobj=io.BytesIO(recipe.encode()), tag=tag, rm=True, forcerm=True, network_mode="host"
-            )
-        except BuildError as e:
-            output = [line.get("stream", "").strip() for line in e.build_log if line.get("stream", "").strip()]
-            raise InfraError(
-                f"cannot install the node's packages on --base-image {base} (it must be a Debian with openjdk-17): "
-                f"{output[-1] if output else e.msg}"
-            ) from e
-    return tag
-
-
 def _make_network(client: docker.DockerClient, name: str, run_id: str, labels: Mapping[str, str]) -> Subnet:
     for subnet in subnets(run_id):
         ipam = IPAMConfig(pool_configs=[IPAMPool(subnet=str(subnet.network), gateway=subnet.control)])
@@ -453,14 +407,6 @@ def _remove_network(network: Any) -> None:
             time.sleep(0.2)  # the last container's end of it is still being taken down
         else:
             return
-
-
-def _has(client: docker.DockerClient, image: str) -> bool:
-    try:
-        client.images.get(image)
-    except ImageNotFound:
-        return False
-    return True
 
 
 def _in_parallel(work: Callable[[Any], None], items: Sequence[Any]) -> None:
