@@ -169,6 +169,7 @@ def test_what_no_member_received(there: bool, end: int, verdict: Verdict | None)
     result = story.judge({"permits": {"lost": "it may lose"}})
     assert names([result]) == ({"never-received"} if verdict is not None else set())
     assert result.verdict == (verdict or Verdict.VALID)
+    assert [a.limit_s for a in result.anomalies] == ([5.0 if there else None] if verdict is not None else [])
 
 
 @pytest.mark.parametrize(
