@@ -28,7 +28,7 @@ from checkers.server_deaths import ServersDied
 from checkers.stats import Stats
 from harness.api import Client, Phase, RunContext, Workload
 from harness.generator import Generator, Invocation
-from harness.run.phases import FinalReads, RestartLeading
+from harness.run.phases import AnotherLeads
 from infra.options import Seconds, option
 from results.deployment import DeploymentRecord
 from results.op import Op
@@ -111,8 +111,7 @@ class ControllerWorkload(Workload):
 
     def phases(self, usual: Sequence[Phase]) -> Sequence[Phase]:
         """Behind the final reads, others of other leaders."""
-        again = [phase for _ in range(self.options.rounds) for phase in (RestartLeading(CONTROLLER), FinalReads())]
-        return [*usual, *again]
+        return [*usual, *[AnotherLeads(CONTROLLER)] * round(self.options.rounds)]
 
     def server_settings(self) -> Mapping[str, str]:
         every = str(max(1, round(self.options.snapshot_every)))

@@ -89,16 +89,21 @@ class Restart:
 
 
 @dataclass(frozen=True)
-class RestartLeading:
-    """The server of a kind that leads the others is restarted in an orderly way, and another one leads."""
+class AnotherLeads:
+    """The server of a kind that leads the others is restarted in an orderly way, another one leads, and the same is
+    read again. Once nobody led, the next rounds do nothing.
+    """
 
     kind: str
     name: str = "final"
 
     async def run(self, session: Session) -> None:
+        if self.kind in session.leaderless:
+            return
         session.live.wipe()
         session.say(f" restarting the {self.kind} that leads, then the same reads")
         await session.interpreter.run(gen.nemesis(Invocation(RESTART_LEADING, value={"kind": self.kind})), self.name)
+        await FinalReads(self.name).run(session)
 
 
 @dataclass(frozen=True)

@@ -75,6 +75,8 @@ class Session:
         self.stopping = False
         self.complete = False
         self.unhealed: list[str] = []
+        self.leaderless: set[str] = set()
+        """Kinds of servers of which none was known to lead when the leading one was to be restarted."""
         self._strikes = strikes
         self._effects: set[str] = set()
         words = deployment.topology.roles
@@ -185,6 +187,7 @@ class Session:
         """The value: `kind`, and who led before and after; None: nobody is known to."""
         old = await self._leading(kind, None)
         if old is None:
+            self.leaderless.add(kind)
             return Completion("info", {"kind": kind, "from": None, "to": None}, f"no {kind} is known to lead")
         server = self.deployment.server(old, kind)
         self._monitor.pause()

@@ -75,9 +75,12 @@ class Metadata(Controller):
         }
         reply = await self.request(Request.CONTROLLER_ELECT_MASTER, ext)
         try:
-            epochs = (int(reply.ext[name]) for name in ("masterBrokerId", "masterEpoch", "syncStateSetEpoch"))
-            in_sync = fastjson.loads(reply.body)["syncStateSet"]
-            return Elected(*epochs, tuple(sorted(int(member) for member in in_sync)))
+            return Elected(
+                master=int(reply.ext["masterBrokerId"]),
+                master_epoch=int(reply.ext["masterEpoch"]),
+                in_sync_epoch=int(reply.ext["syncStateSetEpoch"]),
+                in_sync=tuple(sorted(int(member) for member in fastjson.loads(reply.body)["syncStateSet"])),
+            )
         except (KeyError, ValueError, TypeError):
             raise Malformed(f"{self.address}: an election without its epochs or its SyncStateSet") from None
 
