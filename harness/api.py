@@ -109,6 +109,8 @@ class Workload(ABC):
     """Ops per second over all clients, where the plan says nothing."""
     topology_options: ClassVar[Mapping[str, Any]] = {}
     """Options of a topology, where it has them, whose defaults are others for this workload; TOML's values."""
+    without: ClassVar[Sequence[str]] = ()
+    """Kinds of servers of its topologies that it does not start, and so no replica groups."""
     restart_before_final: ClassVar[bool] = True
     """Whether every server is restarted before the final phase, so that it shows what outlives a restart. If not, it
     begins when all replicas have caught up, or have not within the recovery limit.

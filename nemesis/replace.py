@@ -125,7 +125,8 @@ class ReplaceNode(Fault):
     def available(self, deployment: Deployment) -> str | None:
         if why := addresses.why_not(deployment.cluster):
             return why
-        kept = {node.name: deployment.topology.keeps_address(node.name) for node in deployment.nodes}
+        used = [node for node in deployment.nodes if deployment.servers(node.name)]
+        kept = {node.name: deployment.topology.keeps_address(node.name) for node in used}
         if None in kept.values():
             return None
         name, why = next(iter(kept.items()))

@@ -69,6 +69,7 @@ class ControllerWorkload(Workload):
     topologies = ("controller",)
     Options: ClassVar[type] = ControllerWorkOptions
     topology_options: ClassVar[Mapping[str, Any]] = {"brokers": 0, "log_reads": True}
+    without = (BROKER,)
     default_rate = 120.0
 
     def __init__(self, plan: Any) -> None:

@@ -47,15 +47,17 @@ def is_role(expression: str) -> bool:
     return word not in GROUPS and "," not in word and bool(word) and not _NODE.fullmatch(word)
 
 
-def roles(kinds: Sequence[str]) -> list[str]:
-    """The roles that there can be, with servers of these kinds."""
-    return [*LEADER, *FOLLOWERS, *kinds, *(f"{kind}{_LEADS}" for kind in kinds)]
+def roles(kinds: Sequence[str], groups: bool = True) -> list[str]:
+    """The roles that there can be, with servers of these kinds. groups: whether there are replica groups."""
+    return [*((*LEADER, *FOLLOWERS) if groups else ()), *kinds, *(f"{kind}{_LEADS}" for kind in kinds)]
 
 
-def check_role(role: str, kinds: Sequence[str], nodes: Sequence[str], where: str) -> None:
-    """Raise PlanError for a role that nobody can have. kinds: of the servers that the topology has."""
-    if role not in roles(kinds):
-        near = suggest(role, [*GROUPS, *roles(kinds), *nodes]) or "; " + right(nodes, kinds)
+def check_role(role: str, kinds: Sequence[str], nodes: Sequence[str], where: str, groups: bool = True) -> None:
+    """Raise PlanError for a role that nobody can have. kinds: of the servers that there are. groups: see `roles`."""
+    if role not in roles(kinds, groups):
+        if role in roles(()):
+            raise PlanError(f"{where}: nobody is {role!r} without replica groups; {right(nodes, kinds, groups)}")
+        near = suggest(role, [*GROUPS, *roles(kinds, groups), *nodes]) or "; " + right(nodes, kinds, groups)
         raise PlanError(f"{where}: no target {role!r}{near}")
 
 
@@ -129,8 +131,8 @@ def _named(names: str, nodes: Sequence[str], where: str) -> list[str]:
     return [node for node in nodes if node in requested]
 
 
-def right(nodes: Sequence[str], kinds: Sequence[str] = ()) -> str:
+def right(nodes: Sequence[str], kinds: Sequence[str] = (), groups: bool = True) -> str:
     """What would be right, for an error line."""
     last = nodes[-1] if nodes else "n5"
     some = ",".join(dict.fromkeys((nodes[0] if nodes else "n1", last)))
-    return f"one of {', '.join((*GROUPS, *roles(kinds)))}, or nodes such as {some}"
+    return f"one of {', '.join((*GROUPS, *roles(kinds, groups)))}, or nodes such as {some}"

@@ -188,24 +188,26 @@ def _launch_rule(rule: ServerRule) -> LaunchRule:
 
 
 def check_targets(plan: Plan) -> None:
-    """Raise PlanError for roles that nobody in this topology can have, for faults at servers that it does not have, and
+    """Raise PlanError for roles that nobody in this cluster can have, for faults at servers that it does not have, and
     for events that there are not.
     """
-    topology = str(plan.server.topology)
-    kinds = registry.topology_class(topology).kinds
-    aimed = [(n.target, n.fault) for n in plan.nemeses if n.target] + [(s.target, s.fault) for s in plan.strikes]
-    for target, fault in aimed:
+    topology, without = str(plan.server.topology), registry.workload_class(str(plan.workload)).without
+    kinds = [kind for kind in registry.topology_class(topology).kinds if kind not in without]
+    aimed = [(n.target, n.fault) for n in plan.nemeses] + [(s.target, s.fault) for s in plan.strikes]
+    for named_target, fault in aimed:
+        target = named_target or registry.fault_class(fault).default_target
         if is_role(target):
-            check_role(target.strip(), kinds, plan.nodes, f"target of {fault}")
+            check_role(target.strip(), kinds, plan.nodes, f"target of {fault}", groups=not without)
     named = [(n.fault, n.options) for n in plan.nemeses] + [(s.fault, s.options) for s in plan.strikes]
     for name, options in named:
         made = registry.fault(name, options)
         absent = next((kind for kind in made.kinds_needed() if kind not in kinds), None)
         if absent is not None:
             had = ", ".join(kinds)
-            raise PlanError(f"{name} needs a {absent}; the topology {topology} has none, but {had}; another is right")
+            whose = f"workload {plan.workload}" if absent in without else f"topology {topology}"
+            raise PlanError(f"{name} needs a {absent}; the {whose} has none, but {had}; another is right")
         for role in made.roles():
-            if role not in (known := roles(kinds)):
+            if role not in (known := roles(kinds, groups=not without)):
                 raise PlanError(f"peers of {name}: no role {role!r}{suggest(role, known) or '; ' + ', '.join(known)}")
     for strike in plan.strikes:
         if strike.after is not None:
