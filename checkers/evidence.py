@@ -41,14 +41,28 @@ def last_lines(run: RunRecord, node: str, time: int, count: int = _LINES) -> lis
     return list(tail)
 
 
+def own_lines(path: Path, environment: Mapping[str, Any]) -> Iterator[str]:
+    """The lines of a log without those of earlier runs on the same cluster: that are before `begun_at`. After the first
+    line of this run all are its own, whatever a clock says that a fault has set back.
+    """
+    begun = str(environment.get("begun_at") or "").replace("T", " ")[:23]
+    ours, sure = True, not begun
+    for line in log_lines(path):
+        if not sure and (found := _STAMP.match(line)):
+            sure = ours = f"{found[1]} {found[2]}.{found[3]}" >= begun
+        if ours:
+            yield line
+
+
 def stamped_lines(path: Path, environment: Mapping[str, Any]) -> Iterator[tuple[int | None, str]]:
-    """The lines of a log with their time in ns since the start of the run, or None where no stamp or start is known.
+    """The lines of the run (`own_lines`) with their time in ns since its start, or None where no stamp or start is
+    known.
 
     Lines start with `yyyy-mm-dd HH:MM:SS.mmm`, in UTC; `environment["started_at"]` is the run's start (ISO 8601, UTC).
     """
     begun = environment.get("started_at")
     start = _moment(str(begun)) if begun else None
-    for line in log_lines(path):
+    for line in own_lines(path, environment):
         found = _STAMP.match(line)
         at = _moment(f"{found[1]}T{found[2]}.{found[3]}000") if found and start else None
         yield None if at is None or start is None else int((at - start).total_seconds() * 1_000_000_000), line

@@ -10,9 +10,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from checkers.evidence import stamped_lines
+from checkers.evidence import own_lines, stamped_lines
 from results.fault_intervals import fault_intervals
-from results.reading import log_lines
 from results.record import RunRecord
 from results.verdict import Anomaly, Judgement, Verdict
 
@@ -96,7 +95,7 @@ class Signature:
             if self.during:
                 yield from (at for at, line in stamped_lines(path, record.environment) if pattern.search(line))
             else:
-                yield from (None for line in log_lines(path) if pattern.search(line))
+                yield from (None for line in own_lines(path, record.environment) if pattern.search(line))
 
 
 def _within(at: int | None, window: tuple[int, int] | None) -> bool:

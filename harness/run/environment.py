@@ -36,9 +36,13 @@ class Environment:
 
 
 def describe(**more: str) -> dict[str, str]:
-    """Facts about the control node as text, plus `more`. `started_at` is now, ISO 8601 in UTC."""
+    """Facts about the control node as text, plus `more`. ISO 8601 in UTC: `begun_at` is now, and `started_at` until
+    the run gives it the time of its first op.
+    """
+    now = datetime.now(UTC).isoformat(timespec="microseconds")
     facts = {
-        "started_at": datetime.now(UTC).isoformat(timespec="microseconds"),
+        "begun_at": now,
+        "started_at": now,
         "harness": importlib.metadata.version("rocketmq-harness"),
         "git": _git_head(),
         "command": shlex.join(["harness", *map(_without_secret, sys.argv[1:])]),

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from checkers.api import judge
-from checkers.evidence import stamped_lines
+from checkers.evidence import own_lines, stamped_lines
 from checkers.server_logs import ServerLogs
 from results import reading
 from results.durable import created, link, replacing, write_text
@@ -185,6 +185,23 @@ def test_a_long_line_of_a_log_is_cut_and_the_next_is_read(tmp_path: Path) -> Non
     assert [len(line) for line in log_lines(log)] == [65536, 25, 25, 1]
     assert [at for at, _ in stamped_lines(log, {"started_at": "2026-11-21T06:12:44"})] == [None, 10**9, None, None]
     assert [at for at, _ in stamped_lines(log, {"started_at": "noon"})] == [None] * 4
+
+
+def test_lines_of_earlier_runs_on_the_cluster(tmp_path: Path) -> None:
+    """A kept cluster's log goes on. A clock that a fault sets back brings no earlier run."""
+    log = tmp_path / "broker.log"
+    log.write_text(
+        "2026-11-21 06:10:00.000 of an earlier run\n\tat its.Trace\n2026-11-21 06:12:40.500 first\n\tat a.Trace\n"
+        "2026-11-21 06:11:00.000 with its clock set back\n"
+    )
+    assert [line[-5:] for line in own_lines(log, {"begun_at": "2026-11-21T06:12:40.250000+00:00"})] == [
+        "first",
+        "Trace",
+        " back",
+    ]
+    assert len(list(own_lines(log, {}))) == 5
+    log.write_text("Error: no such class\n2026-11-21 06:12:41.000 x\n")
+    assert len(list(own_lines(log, {"begun_at": "2026-11-21T06:12:40.250000+00:00"}))) == 2
 
 
 def test_a_log_larger_than_any_is_unknown_and_no_bug(tmp_path: Path) -> None:
