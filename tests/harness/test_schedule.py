@@ -185,12 +185,12 @@ def test_a_role_that_nobody_can_have_is_said() -> None:
     check_role("controller-leader", KINDS, NODES, "target of x")
 
 
-@pytest.mark.parametrize("nemesis", [NemesisPlan("disk-stall"), NemesisPlan("hammer-time", "slaves")])
+@pytest.mark.parametrize("nemesis", [NemesisPlan("disk-stall"), NemesisPlan("hammer-time", target="slaves")])
 def test_without_brokers_nobody_leads_them(nemesis: NemesisPlan) -> None:
     """Also where it is the fault's own target."""
     plan = Plan(workload="controller", nemeses=(nemesis,), server=ServerPlan(topology="controller"))
     with pytest.raises(
-        PlanError, match="nobody is '(leader|slaves)' without replica groups; one of .*controller-leader"
+        PlanError, match=r"nobody is '(leader|slaves)' without replica groups; one of .*controller-leader"
     ):
         check_targets(plan)
     check_targets(replace(plan, nemeses=(replace(nemesis, target="controller-leader"),)))
