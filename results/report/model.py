@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
-from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,20 +15,17 @@ from markupsafe import Markup
 
 from results.errors import in_bytes
 from results.fault_intervals import FaultInterval, fault_intervals
-from results.figures import clock, quantile
 from results.history import Call
 from results.op import FAIL, INFO, OK
-from results.record import Observation, RunRecord
+from results.record import RunRecord
 from results.report import bands, plots
 from results.report.story import AnomalyStory, Listed, tell
-from results.report.words import count, duration, flat, lines, number, shown_path, text
+from results.report.tables import Change, ErrorRow, FaultRow, StatsRow, errors, fault_rows, leader_changes, stats
+from results.report.words import Pair, count, duration, flat, lines, number, shown_path, text
 from results.verdict import CheckResult, Judgement, Verdict
 
 FILES = 300
 """How many files of the run's folder are linked."""
-ERRORS = 20
-
-Pair = tuple[str, str]
 
 
 @dataclass(frozen=True)
@@ -53,57 +48,6 @@ class Chart:
     heading: str
     caption: str
     picture: Markup
-
-
-@dataclass(frozen=True)
-class FaultRow:
-    """One fault: where, when, how it is known, and how long the service took after its heal."""
-
-    id: int
-    fault: str
-    nodes: Sequence[Pair]
-    injected: str
-    healed: str
-    lasted: str
-    seen: bool
-    evidence: Sequence[Pair]
-    after_heal: Sequence[Pair]
-    error: str
-    during: str
-    back: str
-
-
-@dataclass(frozen=True)
-class Change:
-    """A node was first seen to lead in a term. `beside`: who else said so at that time."""
-
-    when: str
-    node: str
-    term: str
-    before: str
-    beside: str
-
-
-@dataclass(frozen=True)
-class StatsRow:
-    """Counts and latencies (of the acknowledged ones) of one kind of operation."""
-
-    f: str
-    calls: str
-    ok: str
-    fail: str
-    info: str
-    quantiles: Sequence[str]
-
-
-@dataclass(frozen=True)
-class ErrorRow:
-    """A kind of error: how often, the outcome, the kinds of operation, an example."""
-
-    times: str
-    type: str
-    fs: str
-    example: str
 
 
 @dataclass(frozen=True)
@@ -168,9 +112,9 @@ def page(record: RunRecord, judgement: Judgement, report: Path) -> Page:
         strikes=[bands.strike_line(fault, last) for fault in faults],
         charts=list(_charts(record, calls, on)),
         changes=leader_changes(record.observations),
-        faults=_fault_rows(faults, calls, judgement, last),
-        stats=_stats(calls),
-        errors=_errors(calls),
+        faults=fault_rows(faults, calls, judgement, last),
+        stats=stats(calls),
+        errors=errors(calls),
         logs=_logs(record, report.parent),
         files=_files(record.path, report),
         environment=list(flat(record.environment)),
@@ -260,14 +204,14 @@ def _commands(record: RunRecord) -> Iterator[Pair]:
 
 
 def _checked(result: CheckResult) -> Checked:
-    stats = {k: v for k, v in result.stats.items() if k != "traceback"}
+    figures = {k: v for k, v in result.stats.items() if k != "traceback"}
     traceback = result.stats.get("traceback")
     return Checked(
         text(result.checker, 80),
         result.verdict.value,
         text(result.reason, 800),
         duration(result.ms * 1e6),
-        [(k, v[:600]) for k, v in flat(stats)][:80],
+        [(k, v[:600]) for k, v in flat(figures)][:80],
         lines(traceback) if traceback else "",
     )
 
@@ -320,121 +264,6 @@ def _charts(record: RunRecord, calls: Sequence[Call], on: plots.Stage) -> Iterat
     for id_, heading, caption, picture in drawn:
         if picture is not None:
             yield Chart(id_, heading, caption, picture)
-
-
-def leader_changes(observations: Sequence[Observation]) -> list[Change]:
-    """When a node was first seen to lead in a term, in order; and who else reported to be leader at that moment."""
-    label: dict[str, Observation] = {}
-    led: dict[tuple[str, int | None], None] = {}
-    changes: list[Change] = []
-    for seen in observations:
-        if seen.role == "leader" and (seen.node, seen.term) not in led:
-            before = next(reversed(led)) if led else None
-            others = [o for o in label.values() if o.role == "leader" and o.node != seen.node]
-            changes.append(
-                Change(
-                    clock(seen.time),
-                    text(seen.node, 40),
-                    text(seen.term),
-                    text(f"{before[0]}, term {before[1]}", 60) if before else "none seen",
-                    "; ".join(text(f"{o.node} in term {o.term} (at {clock(o.time)})", 80) for o in others),
-                )
-            )
-            led[seen.node, seen.term] = None
-        label[seen.node] = seen
-    return changes
-
-
-def _fault_rows(
-    faults: Sequence[FaultInterval], calls: Sequence[Call], judgement: Judgement, last: int
-) -> list[FaultRow]:
-    acks = sorted(c.end for c in calls if c.outcome == OK and c.end is not None)
-    done = sorted((c.end, c.outcome) for c in calls if c.end is not None)
-    recovery: dict[str, Any] = {}
-    for result in judgement.results:
-        found = result.stats.get("recovery_s")
-        recovery.update(found if isinstance(found, Mapping) else {})
-    rows = []
-    for b in faults:
-        end = last if b.end_ns is None else b.end_ns
-        tally = Counter(o for _, o in done[bisect_left(done, (b.start_ns, "")) : bisect_right(done, (end, "~"))])
-        rows.append(
-            FaultRow(
-                b.id,
-                text(b.fault, 60),
-                [(text(node, 40), _detail(node, detail)) for node, detail in b.nodes.items()],
-                clock(b.start_ns),
-                clock(b.end_ns) if b.end_ns is not None else "not seen",
-                duration(end - b.start_ns),
-                b.seen,
-                [(text(k, 40), text(v)) for k, v in b.evidence.items()],
-                [(text(k, 40), text(v)) for k, v in b.after_heal.items()],
-                text(b.error) if b.error else "",
-                ", ".join(f"{number(tally[o])} {o}" for o in (OK, FAIL, INFO) if tally[o]) or "none",
-                _back(b, acks, recovery.get(f"{b.fault} {b.id}", ...)),
-            )
-        )
-    return rows
-
-
-def _detail(node: str, detail: object) -> str:
-    """What was done to a node; a list of peers is whom it cannot hear."""
-    if detail in (None, {}, [], "", True) or detail == node:
-        return ""
-    if isinstance(detail, list | tuple):
-        return "drops packets from " + " ".join(text(d, 40) for d in detail)
-    return ", ".join(f"{k} {v}" for k, v in flat(detail)) if isinstance(detail, Mapping) else text(detail, 120)
-
-
-def _back(interval: FaultInterval, acks: Sequence[int], message: object) -> str:
-    """How long after the heal something was acknowledged: as the availability checker says, else the first `ok`."""
-    if interval.end_ns is None:
-        return "–"
-    if isinstance(message, int | float):
-        return duration(message * 1e9)
-    at = bisect_right(acks, interval.end_ns)
-    return duration(acks[at] - interval.end_ns) if message is ... and at < len(acks) else "never"
-
-
-def _stats(calls: Sequence[Call]) -> list[StatsRow]:
-    groups: dict[str, list[Call]] = {}
-    for call in calls:
-        groups.setdefault(call.invoke.f, []).append(call)
-    if len(groups) > 1:
-        groups["all"] = list(calls)
-    rows = []
-    for f, group in groups.items():
-        took = sorted(float(c.end - c.start) for c in group if c.outcome == OK and c.end is not None)
-        shown = [duration(quantile(took, q)) for q in (0.5, 0.95, 0.99, 1.0)] if took else ["–"] * 4
-        tally = Counter(c.outcome for c in group)
-        rows.append(
-            StatsRow(
-                text(f, 60), number(len(group)), number(tally[OK]), number(tally[FAIL]), number(tally[INFO]), shown
-            )
-        )
-    return rows
-
-
-_VARIES = re.compile(r"0x[0-9a-f]+|\d{2,}|\d+\.\d+")
-
-
-def _errors(calls: Sequence[Call]) -> list[ErrorRow]:
-    """Errors that differ in their numbers only are one kind."""
-    times: Counter[tuple[str, str]] = Counter()
-    example: dict[tuple[str, str], str] = {}
-    fs: dict[tuple[str, str], set[str]] = {}
-    for call in calls:
-        done = call.completion
-        if done is not None and done.type != OK:
-            label = done.error or "no reason given"
-            which = (done.type, _VARIES.sub("…", label[:300]))
-            times[which] += 1
-            example.setdefault(which, label)
-            fs.setdefault(which, set()).add(done.f)
-    return [
-        ErrorRow(number(n), which[0], text(", ".join(sorted(fs[which])), 80), text(example[which]))
-        for which, n in times.most_common(ERRORS)
-    ]
 
 
 def _logs(record: RunRecord, base: Path) -> list[tuple[str, Sequence[Link]]]:

@@ -15,7 +15,7 @@ from results.op import INVOKE, Op
 from results.record import RunRecord
 from results.report import timeline
 from results.report.bands import measured
-from results.report.words import call_text, duration, flat, lines, op_text, precise, text
+from results.report.words import Pair, call_text, duration, flat, lines, op_text, precise, text
 from results.verdict import Anomaly, Judgement
 
 TOLD = 12
@@ -24,8 +24,6 @@ LISTED = 300
 """How many more get a line."""
 ROWS = 40
 """How many ops of an anomaly's core its table shows."""
-
-Pair = tuple[str, str]
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,9 @@ from results.history import Call
 from results.op import OK, Op
 from results.visible import THIN_SPACE, visible
 
+Pair = tuple[str, str]
+"""A name and what it is."""
+
 
 def precise(ns: int) -> str:
     """Seconds since the start with milliseconds, where the order of ops matters: `118.402 s`."""

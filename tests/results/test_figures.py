@@ -9,7 +9,7 @@ from results.figures import SECOND, clock, many
 from results.history import History
 from results.impact import CALM, impacts
 from results.op import Op
-from results.report.model import _stats
+from results.report.tables import stats
 
 MS = 1_000_000
 
@@ -30,7 +30,7 @@ def test_the_median_is_the_same_in_the_verdict_the_faults_and_the_report(count: 
     median = (count + 1) // 2
     (calm,) = impacts(history)
     assert (calm.fault, calm.p50_ms, summary(history.calls)["p50"]) == (CALM, median, median)
-    (row,) = _stats(history.calls)
+    (row,) = stats(history.calls)
     assert row.quantiles[0] == f"{median} ms"
 
 

@@ -19,8 +19,8 @@ from results.history import Call, History
 from results.op import NEMESIS, Op
 from results.record import Observation, RunRecord
 from results.report import bands, plots, render, svg, timeline, words, write_report
-from results.report.model import leader_changes
 from results.report.story import LISTED, TOLD
+from results.report.tables import leader_changes
 from results.strikes import Effect, EffectKind
 from results.verdict import Anomaly, CheckResult, Judgement, Verdict
 

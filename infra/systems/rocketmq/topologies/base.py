@@ -38,11 +38,11 @@ from infra.systems.java import (
     options,
     user_shares,
 )
-from infra.systems.mends.apply import require_applied
 from infra.systems.rocketmq.servers import BROKER, CONTROLLER, MAIN_CLASSES, NAMESRV, PROXY, artifacts, jvm, settings
 from infra.systems.rocketmq.store.layouts import BROKER_FILES, RAFT_BROKER_FILES
 from infra.systems.rocketmq.topologies.administration import RocketmqAdmin
-from infra.systems.rocketmq.topologies.files import OURS, find_mismatch, live_changes, rendered, settings_file
+from infra.systems.rocketmq.topologies.effective import read_back
+from infra.systems.rocketmq.topologies.files import OURS, rendered, settings_file
 from infra.systems.rocketmq.topologies.further import further_ports, further_settings
 from infra.systems.rocketmq.topologies.layout import (
     BROKER_PORT,
@@ -60,7 +60,7 @@ from infra.systems.rocketmq.topologies.layout import (
 from infra.systems.rocketmq.topologies.space import check_space
 from infra.systems.rocketmq.topologies.starting import start_in_stages
 from infra.systems.rocketmq.topologies.state import Addresses, look, missing
-from infra.systems.settings import Default, chosen, jar_folder, properties, values
+from infra.systems.settings import Default, chosen, jar_folder, values
 from results.deployment import DeploymentRecord, ServerRecord, Traits
 from results.strikes import EffectKind
 
@@ -368,7 +368,7 @@ class RocketmqTopology(ABC):
         deadline = time.monotonic() + timeout_s
         start_in_stages(self._all(), deadline, timeout_s)
         self.await_serving(max(1.0, deadline - time.monotonic()))
-        self._read_back()
+        read_back(self._all(), self.settings_of, self._chosen, self.changing)
 
     def await_serving(self, timeout_s: float) -> None:
         """Until every replica has joined its group, name servers know them all, and every master has stored a message.
@@ -444,27 +444,3 @@ class RocketmqTopology(ABC):
             nameservers=self.nameservers(),
             controllers=self.controllers(),
         )
-
-    def _read_back(self) -> None:
-        """Ask every server for its effective configuration, keep it on the node for `collect`, and compare it with what
-        was requested. A server that ran before (on a kept cluster) is changed, as far as it takes that while it runs.
-        Raises InfraError for the first setting that did not take, and the first mend.
-        """
-
-        def one(node: Node) -> None:
-            for server in self._servers[node.name]:
-                kind = server.kind
-                require_applied(server)
-                if kind == PROXY:
-                    continue  # tells nobody
-                reply = server.admin.settings(5 * _ASK_S)
-                requested = self.settings_of(kind, node)
-                if changes := live_changes(kind, requested, reply):
-                    node.run(server.admin.change_command(changes))
-                    reply = server.admin.settings(5 * _ASK_S)
-                node.write(f"{LOG}/effective-{kind}.properties", properties(reply))
-                if text := find_mismatch(requested, reply, self._chosen[kind], self.changing):
-                    raise InfraError(f"{node.name}: {kind}.{text}")
-
-        with ThreadPoolExecutor(len(self._nodes)) as pool:
-            list(pool.map(one, self._nodes))
