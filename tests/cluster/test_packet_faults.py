@@ -25,6 +25,7 @@ from infra.machines.primitives.packets import SWEEP, Delay, Drop, Duplicate, Pac
 from infra.machines.primitives.shaping import Shape
 from infra.systems.api import REPLICATION, Deployment
 from nemesis.links import ClientOptions, LinkOptions
+from nemesis.on_links import OnLinks, PacketNemesis, Way
 from nemesis.packets import (
     Bandwidth,
     BandwidthOptions,
@@ -33,14 +34,11 @@ from nemesis.packets import (
     DuplicateOptions,
     LossOptions,
     OneWayCut,
-    OnLinks,
     PacketDelay,
     PacketDuplicate,
     PacketLoss,
-    PacketNemesis,
     PacketReorder,
     ReorderOptions,
-    Way,
 )
 from nemesis.partition import Cut
 

@@ -17,8 +17,9 @@ from infra.machines.primitives.datagrams import Burst
 from infra.machines.primitives.shaping import Occupied
 from infra.machines.scripts import datagrams
 from infra.options import OptionError, parse
-from nemesis import packets
+from nemesis import on_links
 from nemesis.links import LinkOptions
+from nemesis.on_links import OnLinks, PacketNemesis
 from nemesis.packets import (
     Bandwidth,
     BandwidthOptions,
@@ -26,11 +27,9 @@ from nemesis.packets import (
     DuplicateOptions,
     LossOptions,
     OneWayCut,
-    OnLinks,
     PacketDelay,
     PacketDuplicate,
     PacketLoss,
-    PacketNemesis,
     PacketReorder,
     ReorderOptions,
 )
@@ -244,7 +243,7 @@ def test_a_place_that_is_taken_is_no_failure() -> None:
 
 
 def test_a_mechanism_that_is_missing_is_told_with_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(packets, "round_trip_ms", lambda *_: 0.1)
+    monkeypatch.setattr(on_links, "round_trip_ms", lambda *_: 0.1)
     assert Losing(Mechanism()).available(nodes()) is None
     broken = Losing(Mechanism(refused=InfraError("n1: injecting with 'nft' failed: no such module")))
     assert broken.available(nodes()) == "n1: injecting with 'nft' failed: no such module; it needs a miracle"
@@ -252,7 +251,7 @@ def test_a_mechanism_that_is_missing_is_told_with_the_remedy(monkeypatch: pytest
 
 
 def test_clients_whose_address_nobody_knows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(packets, "control_address", lambda node: "")
+    monkeypatch.setattr(on_links, "control_address", lambda node: "")
     struck = injection(OneWayCut(LinkOptions(peers=("clients",))))
     with pytest.raises(InfraError, match="n1: the node does not tell the address of the control program"):
         struck.inject(nodes(), 60)
