@@ -80,13 +80,17 @@ def _absences(
     brokers: Sequence[str], reason: Sequence[Observation], found: Sequence[FaultInterval]
 ) -> Iterator[_Absence]:
     """Every stretch of observations in which a broker was out and no fault was active. Groups of brokers have sets of
-    their own: an observation names its group, or speaks of all.
+    their own: an observation names its group, or speaks of all. While no controller leads there are no observations:
+    a fault in such a gap ends the stretch as well.
     """
     for node in brokers:
         current: _Absence | None = None
         for seen in reason:
             names = [str(n) for n in seen.extra["in_sync"]]
             troubled = any(interval.covers(seen.time, seen.time) for interval in found)
+            if current is not None and any(interval.covers(current.until, seen.time) for interval in found):
+                yield current
+                current = None
             if node in names or troubled or not names:
                 if current is not None:
                     yield current

@@ -280,6 +280,19 @@ def test_a_replica_outside_of_the_sync_state_set() -> None:
     assert SyncState(10).check(RunRecord(History([]))).verdict == Verdict.UNKNOWN
 
 
+def test_a_fault_while_nobody_reports_the_sync_state_set_ends_the_time_outside() -> None:
+    """No controller leads from 4 to 16 s; n3 is killed at 8 s and comes back at 9 s."""
+    what = {"fault": "kill", "id": 1, "impairs": {"n3": ["n3"]}, "seen": True}
+    struck = [
+        Op(2 * n + half, (8 + n) * S, NEMESIS, ("invoke", "info")[half], f, None, what)
+        for n, f in enumerate(("inject", "heal"))
+        for half in (0, 1)
+    ]
+    seen = [o for o in in_sync(["n1", "n2", "n3"], *[["n1", "n2"]] * 22) if not 4 * S < o.time < 16 * S]
+    assert SyncState(10).check(RunRecord(History(struck), observations=seen)).verdict == Verdict.UNKNOWN
+    assert names([SyncState(10).check(RunRecord(History([]), observations=seen))]) == {"replica-left-behind"}
+
+
 def test_a_server_that_died_is_told_with_its_last_line() -> None:
     value = {"node": "n2", "server": "broker", "pid": 7, "last": ["a", "java.lang.OutOfMemoryError"]}
     result = ServersDied().check(RunRecord(History([Op(0, 5, NEMESIS, "info", "server-died", None, value)])))
