@@ -318,5 +318,7 @@ def test_a_base_image_that_cannot_be_pulled() -> None:
 def test_the_image_is_imported_once(monkeypatch: pytest.MonkeyPatch) -> None:
     backend = DockerBackend()
     backend.provision(spec(1)).destroy()
-    monkeypatch.setattr("infra.machines.backends.docker_image.ensure_tar", lambda say: pytest.fail("asked for the tar again"))
+    monkeypatch.setattr(
+        "infra.machines.backends.docker_image.ensure_tar", lambda say: pytest.fail("asked for the tar again")
+    )
     backend.provision(spec(1)).destroy()
