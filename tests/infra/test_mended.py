@@ -68,11 +68,19 @@ def test_a_start_takes_a_message_with_torn_properties_unless_mended(
     assert run("Torn", [str(tmp_path), "read"], mends)[-1] == f"messages {messages}"
 
 
-@pytest.mark.parametrize(("mends", "offsets"), [([], "0 1 2 4 5"), ([55], "0 1 2 3 4 5")])
-def test_a_queue_entry_that_the_disk_refuses_once_is_left_out_unless_mended(
-    mends: Sequence[int], offsets: str, run: Run, tmp_path: Path
+@pytest.mark.parametrize(
+    ("fails", "mends", "told"),
+    [
+        ("queue", [], "stored, got 0 1 2 4 5"),
+        ("queue", [55], "stored, got 0 1 2 3 4 5"),
+        ("log", [], "stored, got 0 1 2 4 5"),
+        ("log", [57], "refused, got 0 1 2 3 4"),
+    ],
+)
+def test_a_write_that_the_disk_refuses_or_takes_in_part_loses_a_message_unless_mended(
+    fails: str, mends: Sequence[int], told: str, run: Run, tmp_path: Path
 ) -> None:
-    assert run("Refused", [str(tmp_path)], mends)[-1] == f"got {offsets}"
+    assert run("Refused", [str(tmp_path), fails], mends)[-1] == told
 
 
 @pytest.mark.parametrize(

@@ -32,18 +32,23 @@ public final class Log {
     }
 
     static DefaultMessageStore open(String folder) throws Exception {
-        return open(folder, new BrokerConfig());
+        return open(folder, new BrokerConfig(), false);
+    }
+
+    static DefaultMessageStore openWithoutMmap(String folder) throws Exception {
+        return open(folder, new BrokerConfig(), true);
     }
 
     /** With epochs, as a broker whose master is chosen by controllers. */
     static DefaultMessageStore openWithController(String folder) throws Exception {
         BrokerConfig broker = new BrokerConfig();
         broker.setEnableControllerMode(true);
-        return open(folder, broker);
+        return open(folder, broker, false);
     }
 
-    private static DefaultMessageStore open(String folder, BrokerConfig broker) throws Exception {
+    private static DefaultMessageStore open(String folder, BrokerConfig broker, boolean withoutMmap) throws Exception {
         MessageStoreConfig config = new MessageStoreConfig();
+        config.setWriteWithoutMmap(withoutMmap);
         config.setStorePathRootDir(folder);
         config.setStorePathCommitLog(folder + "/commitlog");
         config.setMappedFileSizeCommitLog(1 << 20);
@@ -66,18 +71,33 @@ public final class Log {
 
     static void put(DefaultMessageStore store, int count, String properties) throws Exception {
         for (int n = 0; n < count; n++) {
-            MessageExtBrokerInner message = new MessageExtBrokerInner();
-            message.setTopic("t");
-            message.setQueueId(0);
-            message.setBody(String.format("%08d", n).getBytes());
-            message.setBornHost(new InetSocketAddress("127.0.0.1", 1));
-            message.setStoreHost(new InetSocketAddress("127.0.0.1", 2));
-            MessageAccessor.setProperties(message, new HashMap<>());
-            message.setPropertiesString(properties);
-            if (!store.putMessage(message).isOk()) {
+            if (!store.putMessage(message(n, properties)).isOk()) {
                 throw new IllegalStateException("not stored");
             }
         }
+        dispatch(store);
+    }
+
+    /** Whether the store takes a message. */
+    static boolean stored(DefaultMessageStore store) throws Exception {
+        boolean told = store.putMessage(message(0, "")).isOk();
+        dispatch(store);
+        return told;
+    }
+
+    private static MessageExtBrokerInner message(int number, String properties) {
+        MessageExtBrokerInner message = new MessageExtBrokerInner();
+        message.setTopic("t");
+        message.setQueueId(0);
+        message.setBody(String.format("%08d", number).getBytes());
+        message.setBornHost(new InetSocketAddress("127.0.0.1", 1));
+        message.setStoreHost(new InetSocketAddress("127.0.0.1", 2));
+        MessageAccessor.setProperties(message, new HashMap<>());
+        message.setPropertiesString(properties);
+        return message;
+    }
+
+    private static void dispatch(DefaultMessageStore store) throws InterruptedException {
         while (store.dispatchBehindBytes() > 0) {
             Thread.sleep(10);
         }
