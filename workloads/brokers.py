@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from harness.api import Completion
@@ -174,12 +174,15 @@ class BrokerClient:
             if pulled.outcome.type != "ok" and not found:
                 return read_completion(pulled, (), {"node": node})
             found += pulled.messages
-            at = found[-1].offset + 1 if found else at
+            if pulled.messages:
+                at = max(at + 1, min(_behind(pulled)))
             done = pulled.max is not None and at >= pulled.max
             if not pulled.messages and not done and pulled.min is not None and at < pulled.min:
                 at = pulled.min  # older messages were deleted
             elif done or not pulled.messages or len(found) >= _CHUNK or loop.time() > end - self.deadline_s / 2:
                 reported = {name: n for name, n in (("min", pulled.min), ("max", pulled.max)) if n is not None}
+                if found:
+                    reported["next"] = at
                 return _shown(found, {"node": node, "done": done, **reported})
 
     async def edge(self, op: Op) -> Completion:
@@ -206,6 +209,15 @@ def sent_completion(sent: Sent, message: int, extra: dict[str, Any]) -> Completi
         if sent.offset is not None:
             extra["offset"] = sent.offset
     return Completion(sent.outcome.type, message, sent.outcome.why, extra)
+
+
+def _behind(pulled: Pulled) -> Iterator[int]:
+    """Where a queue may go on behind an answer. Where entries of a queue are missing, a message is in front of its own
+    offset, and a reader that goes on behind that offset passes over others.
+    """
+    yield pulled.messages[-1].offset + 1
+    if pulled.next is not None:
+        yield pulled.next
 
 
 def read_completion(pulled: Pulled, messages: Sequence[Message], extra: dict[str, Any]) -> Completion:

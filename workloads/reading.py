@@ -118,7 +118,7 @@ class ReadToEnd(Generator):
         if event.type == OK:
             if event.extra.get("done"):
                 return EMPTY
-            at = event.value[-1][0] + 1 if event.value else self.at
+            at = event.extra.get("next", event.value[-1][0] + 1 if event.value else self.at)
             return replace(self, at=at, open=False, process=None, failures=0, waiting=None)
         if event.extra.get("code") in NOT_YET:
             since = event.time if self.waiting is None else self.waiting

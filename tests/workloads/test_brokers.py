@@ -174,6 +174,21 @@ def test_a_slave_that_ends_before_the_offset_does_not_make_a_final_read_endless(
     run(test)
 
 
+def test_a_final_read_goes_on_where_the_broker_says_if_a_message_is_in_front_of_its_offset() -> None:
+    """Entries of a queue are missing: the message of offset 5 is at position 2, and the next one at 3."""
+
+    async def test() -> None:
+        server = ToyServer(body=stored(b"7"), nextBeginOffset="3", minOffset="0", maxOffset="4")
+        async with serving(server) as at:
+            client = LogOps(places({"n1": at}), Named("n1"), {}, LONG, False)
+            done = await client.invoke(op("replica-read", 2, node="n1"))
+            assert [frame.ext["queueOffset"] for frame in server.requests] == ["2", "3"]
+            assert (done.value, done.extra["next"], done.extra["done"]) == ([[5, 7], [5, 7]], 4, True)
+            await client.close()
+
+    run(test)
+
+
 class Leader(ToyServer):
     """A controller that names a master with an epoch."""
 
