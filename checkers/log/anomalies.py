@@ -60,7 +60,7 @@ class LogAnomalies:
 
     def examine(self, run: RunRecord) -> Findings:
         """What is found in a history, or in a part of one: some queues with all that any op shows of their messages."""
-        outcomes = study(run.history)
+        outcomes = study(run)
         found = outcomes.facts
         stats = {
             "sends": len(found.sends.id),

@@ -44,7 +44,7 @@ class LogLinearizable:
         """An anomaly `nonlinearizable` per bad queue. `stats`: `queues`, `ops` (appends, and reads of single offsets),
         `invalid_queues`.
         """
-        outcomes = study(run.history)
+        outcomes = study(run)
         found, scene = outcomes.facts, RunTimeline(run)
         allowed = permits(run)
         anomalies: list[Anomaly] = []
@@ -81,7 +81,8 @@ def queue_ops(outcomes: MessageOutcomes, queue: int, may_lose: bool = False, may
     found = outcomes.facts
     sends, places, reads = found.sends, found.places, found.reads
     certain = sends.outcome == OK
-    gone = outcomes.is_lost & (sends.queue == queue)
+    missing = outcomes.is_lost | outcomes.superseded
+    gone = missing & (sends.queue == queue)
     appended = (sends.queue == queue) & (certain | (sends.outcome == INFO))
     if may_lose:
         appended &= ~gone
@@ -89,7 +90,7 @@ def queue_ops(outcomes: MessageOutcomes, queue: int, may_lose: bool = False, may
     if may_be_dirty:
         seen &= ~outcomes.is_dirty
     if may_lose and len(sends.id):
-        seen &= (outcomes.sender == NONE) | ~outcomes.is_lost[outcomes.sender]
+        seen &= (outcomes.sender == NONE) | ~missing[outcomes.sender]
     origin = int(found.origins[queue])
     seen &= (outcomes.sender != NONE) | (places.offset >= origin)
     of, shown = np.nonzero(appended)[0], np.nonzero(seen)[0]

@@ -55,7 +55,7 @@ def inversions(facts: LogColumns, outcomes: MessageOutcomes) -> Iterator[Inversi
     """Every send that is before one that it follows, once. Lost messages have no offset."""
     sends = facts.sends
     place = final_offsets(facts, outcomes)
-    rows = np.nonzero((place != NONE) & ~outcomes.is_lost)[0]
+    rows = np.nonzero((place != NONE) & ~outcomes.is_lost & ~outcomes.superseded)[0]
     own = _behind(
         facts, place, rows[np.lexsort((place[rows], sends.process[rows], sends.queue[rows]))], by_process=True
     )

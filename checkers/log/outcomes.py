@@ -6,6 +6,8 @@ The rules, with their source in Jepsen's Kafka workload (`jepsen.tests.kafka`) i
 * *lost*: acknowledged, and on no replica at the end. If the final reads cannot decide this: acknowledged and never
   returned, although a read invoked after the acknowledgement covered its offset (Jepsen's `lost-write`). A message that
   a broker deleted because of its age (its `min` is higher) is not lost, because nobody can decide this.
+* *superseded*: acknowledged, not decided by the final reads, and a send that was requested afterwards was acknowledged at
+  this offset or below it: the log had lost it by then. Where losses are permitted, it counts as lost with them.
 * *dirty*: of unknown outcome, returned to a reader, and on no replica at the end: the reader received an uncommitted
   message.
 * *aborted read*: certainly refused, and returned (Jepsen's G1a). *unsent*: returned, and never sent. *read before
@@ -24,31 +26,34 @@ from weakref import WeakKeyDictionary
 import numpy as np
 import numpy.typing as npt
 
+from checkers.legality import permits
 from checkers.log.columns import FAIL, INFO, NONE, OK, POP, Bools, Ints, LogColumns, facts
 from checkers.log.replica_reads import ReplicaReads
 from checkers.message_ops import explained
 from results.history import History
+from results.record import RunRecord
 
 Transition = TypeVar("Transition", bound=np.generic)
 
 
-def study(history: History) -> MessageOutcomes:
-    """The fates of a history's messages; the judges of one run share them. Raises BadOp as `facts` does, and where an
+def study(run: RunRecord) -> MessageOutcomes:
+    """The fates of a run's messages; the judges of one run share them. Raises BadOp as `facts` does, and where an
     id was sent twice.
     """
+    history = run.history
     found = _known.get(history)
     if found is None:
         with explained(history):
             columns = facts(history)
-            found = _known[history] = MessageOutcomes(columns, ReplicaReads(columns))
+            found = _known[history] = MessageOutcomes(columns, ReplicaReads(columns), "lost" in permits(run))
     return found
 
 
 class MessageOutcomes:
-    """Raises ValueError when an id was sent twice: then nothing can be said of it."""
+    """Raises ValueError when an id was sent twice: then nothing can be said of it. `may_lose`: losses are permitted."""
 
-    def __init__(self, facts: LogColumns, readings: ReplicaReads) -> None:
-        self.facts, self.readings = facts, readings
+    def __init__(self, facts: LogColumns, readings: ReplicaReads, may_lose: bool = False) -> None:
+        self.facts, self.readings, self.may_lose = facts, readings, may_lose
         sends = facts.sends
         self._by_id = np.argsort(sends.id, kind="stable")
         self._ids = sends.id[self._by_id]
@@ -87,6 +92,22 @@ class MessageOutcomes:
         mask = np.zeros(len(self.facts.sends.id), dtype=bool)
         mask[self.lost] = True
         return mask
+
+    @cached_property
+    def superseded(self) -> Bools:
+        """A mask over all sends; nothing where losses are not permitted."""
+        sends = self.facts.sends
+        mask = np.zeros(len(sends.id), dtype=bool)
+        if not self.may_lose:
+            return mask
+        rows = np.nonzero((sends.outcome == OK) & (sends.offset != NONE))[0]
+        for queue in np.unique(sends.queue[rows]):
+            mine = rows[sends.queue[rows] == queue]
+            mine = mine[np.argsort(sends.offset[mine], kind="stable")]
+            offset = sends.offset[mine]
+            newest = np.maximum.accumulate(sends.start[mine])[np.searchsorted(offset, offset, "right") - 1]
+            mask[mine] = newest > sends.end[mine]
+        return mask & ~self.kept & ~self.readings.decided(sends.queue, sends.offset)
 
     @cached_property
     def undecided(self) -> int:
@@ -138,7 +159,7 @@ class MessageOutcomes:
     @cached_property
     def is_gone(self) -> Bools:
         """The sends, as a mask, of which a message was lost, or was shown and vanished."""
-        return self.is_lost | (self._marked(self.is_dirty) & ~self.kept)
+        return self.is_lost | self.superseded | (self._marked(self.is_dirty) & ~self.kept)
 
     @cached_property
     def _contested(self) -> Bools:
@@ -207,7 +228,7 @@ class MessageOutcomes:
     def rivals(self) -> list[tuple[int, int]]:
         """Pairs of sends that were both acknowledged at one offset, where no final reading says which one is lost."""
         sends = self.facts.sends
-        rows = np.nonzero((sends.outcome == OK) & (sends.offset != NONE) & ~self.is_lost)[0]
+        rows = np.nonzero((sends.outcome == OK) & (sends.offset != NONE) & ~self.is_lost & ~self.superseded)[0]
         order = rows[np.lexsort((sends.offset[rows], sends.queue[rows]))]
         same = (np.diff(sends.queue[order]) == 0) & (np.diff(sends.offset[order]) == 0)
         return [(int(order[i]), int(order[i + 1])) for i in np.nonzero(same)[0]]
@@ -219,7 +240,7 @@ class MessageOutcomes:
         Replicas that differ at the end are left to `checkers.log.replicas`.
         """
         places = self.facts.places
-        gone = (self.sender != NONE) & _take(self.is_lost, self.sender)
+        gone = (self.sender != NONE) & _take(self.is_lost | self.superseded, self.sender)
         plain = ~gone & ~self.is_dirty & (self.outcome != FAIL) & (self.outcome != NONE) & self._contested
         rows = np.nonzero(plain)[0]
         found = []

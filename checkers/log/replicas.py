@@ -33,7 +33,7 @@ class Replicas:
         """`stats`: `queues` compared, `messages` in the longest readings, `silent`: nodes that could not be read
         through, `behind`: node -> how many messages it lacks at the end of its queues.
         """
-        readings = study(run.history).readings
+        readings = study(run).readings
         found = readings.facts
         scene = RunTimeline(run)
         differ: dict[tuple[str, ...], list[tuple[int, int, Mapping[str, str]]]] = {}

@@ -60,7 +60,7 @@ class Deliveries:
         """
         groups = _consumption(run.history)
         total = sum(len(calls) for c in groups.values() for calls in c.deliveries.values())
-        outcomes, scene = study(run.history), RunTimeline(run)
+        outcomes, scene = study(run), RunTimeline(run)
         distinct = sum(len(c.deliveries) for c in groups.values())
         again = {at: _again(c) for at, c in groups.items()}
         stats = {

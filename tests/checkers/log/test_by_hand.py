@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from random import Random
 from typing import Any
 
@@ -46,6 +47,23 @@ def test_what_nobody_could_read_is_not_called_lost() -> None:
     result = log(story)
     assert (result.verdict, names([result])) == (Verdict.UNKNOWN, set()), "n3 may have it"
     assert "1 acknowledged message" in result.reason
+
+
+@pytest.mark.parametrize(
+    ("permitted", "told"),
+    [({}, {"inconsistent-offsets", "realtime-inversion", "nonlinearizable"}), ({"lost": "asynchronous"}, set())],
+)
+def test_offsets_that_are_assigned_again_are_a_loss_where_it_is_permitted_and_nobody_could_read(
+    permitted: dict[str, str], told: set[str]
+) -> None:
+    story = Story()
+    for message, offset, process in ((1, 0, 0), (2, 1, 0), (3, 2, 0), (4, 1, 1), (5, 2, 1)):
+        story.send(message, offset, process=process)
+    story.unread("n1")
+    record = replace(story.record, environment={"permits": permitted})
+    results = [LogAnomalies().check(record), LogLinearizable().check(record)]
+    assert names(results) == told
+    assert (results[0].verdict == Verdict.UNKNOWN) == bool(permitted)
 
 
 @pytest.mark.parametrize("master", [False, True])
@@ -202,7 +220,7 @@ def test_columns_and_search_agree_on_small_logs() -> None:
     verdicts = {Verdict.VALID: 0, Verdict.INVALID: 0}
     for seed in range(150):
         record = small_log(seed)
-        outcomes = study(record.history)
+        outcomes = study(record)
         try:
             log_order(queue_ops(outcomes, 0))
             output = Verdict.VALID
@@ -342,6 +360,6 @@ def test_outcomes_are_columns() -> None:
     story = Story()
     story.send(1, 0)
     story.send(2, None, "info")
-    facts = study(story.record.history).facts
+    facts = study(story.record).facts
     assert facts.sends.outcome.tolist() == [OK, INFO]
     assert facts.sends.offset.dtype == np.int64

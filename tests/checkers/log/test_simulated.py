@@ -184,7 +184,7 @@ def test_losses_are_told_from_what_was_deleted_for_its_age(how: dict[str, bool])
     found = 0
     for seed in range(8):
         record, sim = simulate(seed, Bug.LOSE, **how)
-        lost = set(study(record.history).facts.sends.id[study(record.history).lost].tolist())
+        lost = set(study(record).facts.sends.id[study(record).lost].tolist())
         assert lost <= sim.lost, f"seed {seed}: {lost - sim.lost} stood in the log"
         oldest = {queue: max(node.floor[queue] for node in sim.nodes.values()) for queue in QUEUES}
         acked = {op.value[1]: op for op in record.history if op.f == "send" and op.type == "ok"}
