@@ -6,8 +6,8 @@ The rules, with their source in Jepsen's Kafka workload (`jepsen.tests.kafka`) i
 * *lost*: acknowledged, and on no replica at the end. If the final reads cannot decide this: acknowledged and never
   returned, although a read invoked after the acknowledgement covered its offset (Jepsen's `lost-write`). A message that
   a broker deleted because of its age (its `min` is higher) is not lost, because nobody can decide this.
-* *superseded*: acknowledged, not decided by the final reads, and a send that was requested afterwards was acknowledged at
-  this offset or below it: the log had lost it by then. Where losses are permitted, it counts as lost with them.
+* *superseded*: acknowledged, not decided by the final reads, and a send that was requested afterwards was acknowledged
+  at this offset or below it: the log had lost it by then. Where losses are permitted, this is one.
 * *dirty*: of unknown outcome, returned to a reader, and on no replica at the end: the reader received an uncommitted
   message.
 * *aborted read*: certainly refused, and returned (Jepsen's G1a). *unsent*: returned, and never sent. *read before
