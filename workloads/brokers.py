@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from harness.api import Completion
@@ -175,7 +175,9 @@ class BrokerClient:
                 return read_completion(pulled, (), {"node": node})
             found += pulled.messages
             if pulled.messages:
-                at = max(at + 1, min(_behind(pulled)))
+                # Where entries of a queue are missing, a message is in front of its own offset: `next` is right there.
+                behind = pulled.messages[-1].offset + 1
+                at = max(at + 1, behind if pulled.next is None else min(behind, pulled.next))
             done = pulled.max is not None and at >= pulled.max
             if not pulled.messages and not done and pulled.min is not None and at < pulled.min:
                 at = pulled.min  # older messages were deleted
@@ -209,15 +211,6 @@ def sent_completion(sent: Sent, message: int, extra: dict[str, Any]) -> Completi
         if sent.offset is not None:
             extra["offset"] = sent.offset
     return Completion(sent.outcome.type, message, sent.outcome.why, extra)
-
-
-def _behind(pulled: Pulled) -> Iterator[int]:
-    """Where a queue may go on behind an answer. Where entries of a queue are missing, a message is in front of its own
-    offset, and a reader that goes on behind that offset passes over others.
-    """
-    yield pulled.messages[-1].offset + 1
-    if pulled.next is not None:
-        yield pulled.next
 
 
 def read_completion(pulled: Pulled, messages: Sequence[Message], extra: dict[str, Any]) -> Completion:
