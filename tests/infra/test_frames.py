@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from infra.machines.scripts import frames
+from infra.machines.scripts import tell
 from infra.machines.scripts.frames import NoFrame, Proxy, read_header
 
 
@@ -54,9 +54,9 @@ class Rig:
             end.settimeout(5)
 
     def tell(self, *words: str) -> list[str]:
-        script = Path(frames.__file__)
+        script = Path(tell.__file__)
         done = subprocess.run(
-            [sys.executable, script, "tell", self.control, *words], capture_output=True, text=True, check=True
+            [sys.executable, script, self.control, *words], capture_output=True, text=True, check=True
         )
         return done.stdout.splitlines()
 
@@ -266,7 +266,7 @@ def test_only_connections_to_its_port_are_meant(rig: Rig) -> None:
 
 def test_a_rule_that_cannot_be_meant_is_told_in_one_line(rig: Rig) -> None:
     done = subprocess.run(
-        [sys.executable, frames.__file__, "tell", rig.control, "arm", "r", "act=drop"],
+        [sys.executable, tell.__file__, rig.control, "arm", "r", "act=drop"],
         capture_output=True,
         text=True,
         check=False,
@@ -277,7 +277,7 @@ def test_a_rule_that_cannot_be_meant_is_told_in_one_line(rig: Rig) -> None:
 
 def test_nobody_answers(tmp_path: Path) -> None:
     done = subprocess.run(
-        [sys.executable, frames.__file__, "tell", str(tmp_path / "none"), "report"],
+        [sys.executable, tell.__file__, str(tmp_path / "none"), "report"],
         capture_output=True,
         text=True,
         check=False,

@@ -9,13 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
-from pathlib import Path
 from typing import Final
 
 from infra.machines.api import CommandFailed, InfraError, Lease, Node
 from infra.machines.primitives.network import TABLE_PREFIX, ipv4
-from infra.machines.scripts import frames
+from infra.machines.scripts import text
 
 MARK: Final = 1 << 15
 """Of the proxy's own connections. The marks of delayed packets have higher bits."""
@@ -73,7 +71,7 @@ def start(node: Node, links: Iterable[Link]) -> None:
     InfraError.
     """
     if not runs(node):
-        node.run(["python3", "-c", _script(), "serve", _CONTROL, str(PORT), str(MARK)])
+        node.run(["python3", "-c", text("frames.py"), _CONTROL, str(PORT), str(MARK)])
     known = node.run(["nft", "list", "table", "ip", _TABLE], check=False).text
     missing = [link for link in links if not all(_tag(link, port) in known for port in link.ports)]
     if missing:
@@ -88,7 +86,7 @@ def redirects(node: Node, links: Iterable[Link]) -> bool:
 
 def runs(node: Node) -> bool:
     """Whether the node's proxy answers."""
-    return node.run(["python3", "-c", _script(), "tell", _CONTROL, "report"], check=False).code == 0
+    return node.run(_tell("report"), check=False).code == 0
 
 
 def arm(node: Node, name: str, rule: Mapping[str, object], then: Sequence[Sequence[str]], *, ttl_s: float) -> Lease:
@@ -137,9 +135,4 @@ def _tag(link: Link, port: int) -> str:
 
 
 def _tell(*words: str) -> list[str]:
-    return ["python3", "-c", _script(), "tell", _CONTROL, *words]
-
-
-@cache
-def _script() -> str:
-    return Path(frames.__file__).read_text(encoding="utf-8")
+    return ["python3", "-c", text("tell.py"), _CONTROL, *words]

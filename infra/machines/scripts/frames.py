@@ -1,10 +1,10 @@
 """A proxy for RocketMQ's frames, on the node itself: it counts them by code, and can hold, lose or repeat one of them.
 
-    python3 -c TEXT serve CONTROL PORT MARK     starts the proxy; ends with 0 when it listens
-    python3 -c TEXT tell CONTROL WORD...        sends one command, prints the answer
+    python3 -c TEXT CONTROL PORT MARK       starts the proxy; ends with 0 when it listens
 
 Connections arrive by a REDIRECT rule of iptables; where they were meant to go is asked of the kernel. The proxy's own
-connections have the mark MARK, so that the rule lets them pass. CONTROL is the path of a socket for commands:
+connections have the mark MARK, so that the rule lets them pass. CONTROL is the path of a socket for commands
+(`tell.py` sends one):
 
     arm ID KEY=VALUE...     from now on, do something with a frame; see `Rule`
     disarm ID               no longer; frames that are held for it are passed on
@@ -444,25 +444,5 @@ def serve(path: str, port: int, mark: int) -> int:
     return 0
 
 
-def tell(path: str, words: list[str]) -> int:
-    """Exit code of the command: the answer is on stdout when it is 0."""
-    answer = bytearray()
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as proxy:
-        proxy.settimeout(10)
-        try:
-            proxy.connect(path)
-            proxy.sendall("\x1f".join(words).encode())
-            while part := proxy.recv(1 << 16):
-                answer += part
-        except OSError as problem:
-            sys.stderr.write(f"no proxy answers at {path}: {problem.strerror or problem}\n")
-            return 1
-    first, _, rest = answer.decode().partition("\n")
-    (sys.stdout if first == "ok" else sys.stderr).write(rest if first == "ok" else first + "\n")
-    return int(first != "ok")
-
-
 if __name__ == "__main__":
-    if sys.argv[1] == "serve":
-        sys.exit(serve(sys.argv[2], int(sys.argv[3]), int(sys.argv[4])))
-    sys.exit(tell(sys.argv[2], sys.argv[3:]))
+    sys.exit(serve(sys.argv[1], int(sys.argv[2]), int(sys.argv[3])))
