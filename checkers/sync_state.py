@@ -7,7 +7,7 @@ it, and it cannot be elected.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from checkers.evidence import nodes_at
@@ -45,7 +45,7 @@ class SyncState:
         if not brokers or not reports:
             return CheckResult(self.name, Verdict.UNKNOWN, "no controller ever reported the SyncStateSet")
         found = fault_intervals(run.history)
-        absences = list(_absences(brokers, reports, found))
+        absences = _absences(brokers, reports, found)
         longest: dict[str, float] = {}
         for absence in absences:
             longest[absence.node] = max(
@@ -76,29 +76,25 @@ class SyncState:
         )
 
 
-def _absences(
-    brokers: Sequence[str], reason: Sequence[Observation], found: Sequence[FaultInterval]
-) -> Iterator[_Absence]:
+def _absences(brokers: Sequence[str], reports: Sequence[Observation], found: Sequence[FaultInterval]) -> list[_Absence]:
     """Every stretch of observations in which a broker was out and no fault was active. Groups of brokers have sets of
     their own: an observation names its group, or speaks of all. While no controller leads there are no observations:
     a fault in such a gap ends the stretch as well.
     """
+    absences: list[_Absence] = []
     for node in brokers:
         current: _Absence | None = None
-        for seen in reason:
+        for seen in reports:
             names = [str(n) for n in seen.extra["in_sync"]]
-            troubled = any(interval.covers(seen.time, seen.time) for interval in found)
             if current is not None and any(interval.covers(current.until, seen.time) for interval in found):
-                yield current
                 current = None
-            if node in names or troubled or not names:
-                if current is not None:
-                    yield current
+            if node in names or not names or any(interval.covers(seen.time, seen.time) for interval in found):
                 current = None
             elif current is None:
                 current = _Absence(node, seen.time, seen.time, names, seen.extra.get("in_sync_epoch"))
+                absences.append(current)
             else:
                 current.until, current.in_sync = seen.time, names
         if current is not None:
             current.at_end = True
-            yield current
+    return absences
