@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -11,6 +11,7 @@ from checkers.evidence import nodes_at
 from results.fault_intervals import FaultInterval, fault_intervals
 from results.figures import SECOND, clock
 from results.record import RunRecord
+from results.strikes import EffectKind
 
 _WITH_NODES = 6
 
@@ -85,9 +86,13 @@ class RunTimeline:
         ]
         return len(set(reported)) <= 1 and all(role == "leader" for role, _ in reported)
 
-    def last_absence(self, node: str, time: int) -> tuple[int, int] | None:
-        """From when to when (ns) a node was last hit by a fault, or seen not to lead or follow, before `time`."""
-        faults = [b for b in self.fault_intervals if (node in b.nodes or node in b.impairs) and b.start_ns < time]
+    def last_absence(self, node: str, time: int, unless: Collection[EffectKind] = ()) -> tuple[int, int] | None:
+        """From when to when (ns) a node was last hit by a fault, or seen not to lead or follow, before `time`. A fault
+        of which it felt nothing but the effects `unless` does not count.
+        """
+        hits = [b for b in self.fault_intervals if (node in b.nodes or node in b.impairs) and b.start_ns < time]
+        felt = [(b, {e.kind for e in b.effects if e.node == node}) for b in hits]
+        faults = [b for b, kinds in felt if not kinds or not kinds <= {*unless}]
         found = [(b.start_ns, time if b.end_ns is None else min(b.end_ns, time)) for b in faults]
         reported = self._reported.get(node, ())
         found += [(at, at) for at, role, _ in reported if at < time and role not in ("leader", "follower")]

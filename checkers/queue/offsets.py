@@ -4,17 +4,18 @@ Per group and queue, a committed offset is a register: a query returns the last 
 unknown outcome. RocketMQ weakens this in one way: slaves copy the offsets only periodically (every 10 s in controller
 and DLedger mode, every 60 s otherwise; `BrokerController`, `SlaveSynchronize`), and a broker writes them to disk every
 5 s. A broker that has just become master, or was restarted, may have an older state, but not older than that. From then
-on its own commits bind it.
+on its own commits bind it. When its disk fails, it cannot know before its next write: what it acknowledged until then
+may be gone after a restart. What it acknowledged later binds it.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import accumulate
-from typing import Any
+from typing import Any, Final
 
 from checkers.legality import settled
 from checkers.log.context import RunTimeline, group_of
@@ -22,8 +23,14 @@ from checkers.message_ops import of_messages
 from results.figures import SECOND, clock
 from results.history import Call, History
 from results.record import RunRecord
+from results.strikes import EffectKind
 from results.verdict import Anomaly, CheckResult
 
+NOTICED_S: Final = 6.0
+"""A broker writes its offsets every 5 s (`flushConsumerOffsetInterval`). Then it knows that its disk fails."""
+
+_ENDS: Final[Collection[EffectKind]] = ("down", "unsynced-lost")
+_UNWRITTEN: Final[Collection[EffectKind]] = ("disk-dead", "disk-full")
 _FOREVER = 2**62
 _SHOWN = 20
 
@@ -173,8 +180,9 @@ class _Memory:
             begun = max(others, default=0)
         hit = [b for b in scene.fault_intervals if query.node in b.impairs or query.node in b.nodes]
         broken = [b.start_ns for b in hit if b.start_ns <= query.answered]
-        # What a server acknowledged while it was being killed is in the memory that it lost.
-        killed = [b for b in hit if any(e.kind == "down" and e.node == query.node for e in b.effects)]
+        # What a server acknowledged while it was being killed, or before it was killed at the end of a strike at its
+        # disk, is in the memory that it lost.
+        killed = [b for b in hit if any(e.kind in _ENDS and e.node == query.node for e in b.effects)]
         lost = [min(b.end_ns or query.answered, query.answered) for b in killed if b.start_ns <= query.answered]
         return max([begun, *broken, *lost])
 
@@ -186,15 +194,37 @@ class _Memory:
             begun, by, copied = since, heir, since
             for at, node in reversed(self.changes):
                 if at < begun:
-                    copied = min(copied, self._copied(by, begun))
+                    own = node in (None, by)
+                    copied = min(copied, self._copied(by, begun, own))
                     if at <= copied:
-                        found.append((at, copied, node))
+                        times = self._written(at, copied, by) if own else [(at, copied)]
+                        found += [(begin, end, node) for begin, end in times]
                     begun, by = at, node or by
         return found
 
-    def _copied(self, heir: str, time: int) -> int:
-        """As of when a node that took over at `time` has surely copied its master's table."""
-        while (away := self.scene.last_absence(heir, time)) is not None and away[1] > time - self.slack:
+    def _written(self, begin: int, end: int, node: str) -> list[tuple[int, int]]:
+        """What is left of a time in which a broker acknowledged commits, without the seconds in which it could not
+        write them, and could not know.
+        """
+        failed = sorted(
+            (interval.start_ns, interval.start_ns + int(NOTICED_S * SECOND))
+            for interval in self.scene.fault_intervals
+            if any(e.kind in _UNWRITTEN and e.node == node for e in interval.effects)
+        )
+        found: list[tuple[int, int]] = []
+        for start, known in failed:
+            if begin <= start <= end:
+                found.append((begin, start - 1))
+            if start <= end:
+                begin = max(begin, known)
+        return [*found, (begin, end)] if begin <= end else found
+
+    def _copied(self, heir: str, time: int, own: bool) -> int:
+        """As of when a node that took over at `time` has surely copied its master's table. own: it was the master, and
+        its copy is on its disk.
+        """
+        unless = (*_UNWRITTEN, "unsynced-lost") if own else ()
+        while (away := self.scene.last_absence(heir, time, unless)) is not None and away[1] > time - self.slack:
             time = away[0]  # it may have made no copy since it left
         return time - self.slack
 

@@ -151,6 +151,56 @@ def test_what_is_acknowledged_during_a_kill_was_in_the_lost_memory(effects: list
     assert names([offsets(story)]) == {"committed-offset-regression"}
 
 
+def on_a_dead_disk(story: Story, start: float, end: float) -> None:
+    """n1's disk fails, and n1 is killed in the end."""
+    effects = [{"kind": "disk-dead", "node": "n1"}, {"kind": "unsynced-lost", "node": "n1"}]
+    what = {"fault": "disk-error", "id": 1, "nodes": {"n1": {}}, "seen": True, "effects": effects}
+    for at, type_, f in (
+        (start, "invoke", "inject"),
+        (start + 0.2, "info", "inject"),
+        (end, "invoke", "heal"),
+        (end, "info", "heal"),
+    ):
+        story.put(at, NEMESIS, type_, f, what)
+
+
+@pytest.mark.parametrize(
+    ("committed_at", "legal"),
+    [
+        (4, False),
+        pytest.param(19, True, id="before it failed, but not written yet"),
+        pytest.param(20.1, True, id="while it failed"),
+        pytest.param(24, True, id="before the next write"),
+        pytest.param(27, False, id="the broker knows"),
+        pytest.param(44, False, id="the broker knows for long"),
+        pytest.param(50, True, id="shortly before the kill"),
+    ],
+)
+def test_who_cannot_write_offsets_may_forget_only_what_came_before_the_next_write(
+    committed_at: float, legal: bool
+) -> None:
+    story = Story()
+    story.reign("n1", 0, 80, 1)
+    story.commit(1, 4)
+    on_a_dead_disk(story, 20, 60)
+    story.commit(committed_at, 7)
+    story.committed(62, 4)
+    story.commit(63, 8)
+    story.committed(64, 8)
+    assert names([offsets(story)]) == (set() if legal else {"committed-offset-regression"})
+
+
+def test_a_disk_that_failed_again_is_no_excuse_for_what_was_written_in_between() -> None:
+    story = Story()
+    story.reign("n1", 0, 100, 1)
+    on_a_dead_disk(story, 10, 14)
+    on_a_dead_disk(story, 60, 70)
+    story.commit(11, 4)
+    story.commit(30, 7)
+    story.committed(72, 4)
+    assert names([offsets(story)]) == {"committed-offset-regression"}
+
+
 def test_slaves_may_know_nothing() -> None:
     story = Story()
     story.reign("n1", 0, 20, 1)
