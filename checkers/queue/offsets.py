@@ -28,6 +28,8 @@ from results.verdict import Anomaly, CheckResult
 
 NOTICED_S: Final = 6.0
 """A broker writes its offsets every 5 s (`flushConsumerOffsetInterval`). Then it knows that its disk fails."""
+WRITTEN_S: Final = 15.0
+"""How old its file may be, with room for our seeing the end of the broker."""
 
 _ENDS: Final[Collection[EffectKind]] = ("down", "unsynced-lost")
 _UNWRITTEN: Final[Collection[EffectKind]] = ("disk-dead", "disk-full")
@@ -89,7 +91,8 @@ class _Breach:
 
 class Offsets:
     """`copied_within_s`: how old a new master's copy of the offsets may be: 10 s between two copies in controller and
-    DLedger mode (60 s elsewhere), and room for their being made and for our seeing the change.
+    DLedger mode (60 s elsewhere), and room for their being made and for our seeing the change. A master that was
+    restarted has its own file (`WRITTEN_S`).
     """
 
     name = "offsets"
@@ -223,10 +226,23 @@ class _Memory:
         """As of when a node that took over at `time` has surely copied its master's table. own: it was the master, and
         its copy is on its disk.
         """
-        unless = (*_UNWRITTEN, "unsynced-lost") if own else ()
-        while (away := self.scene.last_absence(heir, time, unless)) is not None and away[1] > time - self.slack:
+        slack = self.slack
+        unless: Collection[EffectKind] = ()
+        if own:
+            unless = (*_UNWRITTEN, "unsynced-lost")
+            slack = slack if self._unsynced(heir, time) else min(slack, int(WRITTEN_S * SECOND))
+        while (away := self.scene.last_absence(heir, time, unless)) is not None and away[1] > time - slack:
             time = away[0]  # it may have made no copy since it left
-        return time - self.slack
+        return time - slack
+
+    def _unsynced(self, node: str, time: int) -> bool:
+        """Whether a power failure took what the kernel had not written: the file is not synced."""
+        return any(
+            "unsynced-lost" in kinds and not kinds & {*_UNWRITTEN}
+            for interval in self.scene.fault_intervals
+            if interval.covers(time, time)
+            for kinds in [{e.kind for e in interval.effects if e.node == node}]
+        )
 
     def _master(self, time: int) -> str | None:
         return next((node for at, node in reversed(self.changes) if at <= time), None)

@@ -190,6 +190,33 @@ def test_who_cannot_write_offsets_may_forget_only_what_came_before_the_next_writ
     assert names([offsets(story)]) == (set() if legal else {"committed-offset-regression"})
 
 
+@pytest.mark.parametrize(
+    ("effects", "committed_at", "legal"),
+    [
+        (["down"], 30, False),
+        (["down"], 40, True),
+        pytest.param(["down", "unsynced-lost"], 30, True, id="a power failure: the file was not synced"),
+    ],
+)
+def test_a_master_that_is_restarted_has_its_own_file(effects: list[str], committed_at: float, legal: bool) -> None:
+    story = Story()
+    story.reign("n1", 0, 80, 1)
+    story.commit(1, 4)
+    what = {"fault": "kill", "id": 1, "nodes": {"n1": {}}, "seen": True}
+    what["effects"] = [{"kind": kind, "node": "n1"} for kind in effects]
+    for at, type_, f in (
+        (50, "invoke", "inject"),
+        (50, "info", "inject"),
+        (55, "invoke", "heal"),
+        (55, "info", "heal"),
+    ):
+        story.put(at, NEMESIS, type_, f, what)
+    story.commit(committed_at, 7)
+    story.committed(57, 4)
+    found = Offsets(copied_within_s=75).check(story.record)
+    assert names([found]) == (set() if legal else {"committed-offset-regression"})
+
+
 def test_a_disk_that_failed_again_is_no_excuse_for_what_was_written_in_between() -> None:
     story = Story()
     story.reign("n1", 0, 100, 1)
