@@ -64,16 +64,14 @@ class RunTimeline:
         """The faults that may have been felt between two moments (ns)."""
         return [interval for interval in self.fault_intervals if interval.covers(start, end)]
 
+    def masters_of(self, group: str | None) -> list[MasterPeriod]:
+        """Who called itself master of a broker group (None: of any), in order of time."""
+        return [r for r in self.master_periods if group is None or self._groups.get(r.node, group) == group]
+
     def masters(self, start: int, end: int, group: str | None = None, margin_s: float = 10) -> list[MasterPeriod]:
         """Who called itself master around an interval, of a broker group or of all."""
         margin = int(margin_s * SECOND)
-        return [
-            r
-            for r in self.master_periods
-            if r.since <= end + margin
-            and r.until >= start - margin
-            and (group is None or self._groups.get(r.node, group) == group)
-        ]
+        return [r for r in self.masters_of(group) if r.since <= end + margin and r.until >= start - margin]
 
     def stayed_master(self, node: str, start: int, end: int) -> bool:
         """Whether nothing speaks against the node having been the same master, undisturbed, all through an interval."""

@@ -113,10 +113,14 @@ class Offsets:
         if not queries or not commits:
             unknown = "no offset was committed" if not commits else "no committed offset was ever queried"
         scene = RunTimeline(run)
-        memory = _Memory(scene, self.slack)
+        memories: dict[str | None, _Memory] = {}
         breaches: list[_Breach] = []
         slaves = 0
         for (group, queue), ledger in ledgers.items():
+            brokers = group_of(queue)
+            if brokers not in memories:
+                memories[brokers] = _Memory(scene, self.slack, brokers)
+            memory = memories[brokers]
             for query in ledger.queries:
                 since = memory.since(query, ledger)
                 if since is None:
@@ -139,7 +143,7 @@ class Offsets:
 
 
 class _Memory:
-    """What a master must remember, from who was master when.
+    """What a master of a broker group must remember, from who was its master when.
 
     A master that took over at T has a copy that is at most `slack` old, if it had followed for as long: a slave that
     was away has made none meanwhile, and its copy may be from before it left. When the master before it had begun
@@ -148,9 +152,9 @@ class _Memory:
     changes in quick succession add up.
     """
 
-    def __init__(self, scene: RunTimeline, slack: int) -> None:
-        self.scene, self.slack = scene, slack
-        first: str | None = scene.master_periods[0].node if scene.master_periods else None
+    def __init__(self, scene: RunTimeline, slack: int, brokers: str | None) -> None:
+        self.scene, self.slack, self.periods = scene, slack, scene.masters_of(brokers)
+        first: str | None = self.periods[0].node if self.periods else None
         # A fault on the master counts as a change of its own: what it had not yet written to disk may be gone.
         hit = [
             (interval.start_ns, node)
@@ -159,7 +163,7 @@ class _Memory:
         ]
         self.changes: list[tuple[int, str | None]] = [
             (0, first),
-            *((r.since, r.node) for r in scene.master_periods[1:]),
+            *((r.since, r.node) for r in self.periods[1:]),
         ]
         self.changes += [(at, node) for at, node in hit if self._master(at) == node]
         self.changes.sort(key=lambda change: change[0])
@@ -167,21 +171,16 @@ class _Memory:
 
     def since(self, query: Query, ledger: CommitLedger) -> int | None:
         """Since when (ns) the broker that answers has been master without a break; None: it is none."""
-        scene = self.scene
-        if scene.master_periods:
-            near = (
-                r
-                for r in reversed(scene.master_periods)
-                if r.node == query.node and r.since - 2 * SECOND <= query.invoked
-            )
+        if self.periods:
+            near = (r for r in reversed(self.periods) if r.node == query.node and r.since - 2 * SECOND <= query.invoked)
             reign = next((r for r in near if r.until + 2 * SECOND >= query.invoked), None)
             if reign is None:
                 return None
-            begun = 0 if reign == scene.master_periods[0] else reign.since
+            begun = 0 if reign == self.periods[0] else reign.since
         else:
             others = (c.acked for c in ledger.commits if c.node != query.node and c.end < query.start)
             begun = max(others, default=0)
-        hit = [b for b in scene.fault_intervals if query.node in b.impairs or query.node in b.nodes]
+        hit = [b for b in self.scene.fault_intervals if query.node in b.impairs or query.node in b.nodes]
         broken = [b.start_ns for b in hit if b.start_ns <= query.answered]
         # What a server acknowledged while it was being killed, or before it was killed at the end of a strike at its
         # disk, is in the memory that it lost.

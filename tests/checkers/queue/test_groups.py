@@ -38,9 +38,9 @@ class Story:
     def committed(self, at: float, offset: int | None, node: str = "n1") -> None:
         self.call(at, "committed", None, offset, node=node)
 
-    def reign(self, node: str, start: int, end: int, epoch: int) -> None:
+    def reign(self, node: str, start: int, end: int, epoch: int, group: str = "a") -> None:
         for second in range(start, end):
-            self.seen.append(Observation(second * S, node, "leader", term=epoch, extra={"broker_name": "a"}))
+            self.seen.append(Observation(second * S, node, "leader", term=epoch, extra={"broker_name": group}))
 
     def strike(self, at: float, node: str, until: float | None = None) -> None:
         what = {"fault": "kill", "id": len(self.events), "impairs": {node: [node]}, "seen": True}
@@ -148,6 +148,17 @@ def test_what_is_acknowledged_during_a_kill_was_in_the_lost_memory(effects: list
     assert names([offsets(story)]) == (set() if legal else {"committed-offset-regression"})
     story.commit(31, 8)
     story.committed(32, 4)
+    assert names([offsets(story)]) == {"committed-offset-regression"}
+
+
+def test_each_group_of_brokers_has_its_own_master() -> None:
+    story = Story()
+    story.reign("n1", 0, 60, 1)
+    story.reign("n3", 1, 60, 1, "b")
+    story.commit(2, 4)
+    story.commit(3, 7)
+    story.strike(30, "n1", until=35)
+    story.committed(40, 4)
     assert names([offsets(story)]) == {"committed-offset-regression"}
 
 
