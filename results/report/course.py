@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from textwrap import wrap
 from typing import Final
 
 from markupsafe import Markup
@@ -25,6 +26,8 @@ MOST: Final = 6
 """How many anomalies are marked."""
 
 _WIDTH: Final = 1100
+_HEADING: Final = 100
+"""Characters in a line of the heading."""
 _ROW: Final = 20
 _OWN: Final = """
 svg .head { fill: var(--ink); font-size: 15px; font-weight: 600; }
@@ -42,8 +45,11 @@ def course(record: RunRecord, anomalies: Sequence[Anomaly], heading: str, line: 
     on = plots.stage(faults, last)
     calls = record.history.clients.calls
     panels = [plots.rate(calls, on), plots.leaders(record.observations, on), _marked(record.history, anomalies, on)]
-    parts: list[str] = [tag("text", text(heading, 150), x=8, y=20, class_="head")]
-    y = 30.0
+    parts: list[str] = []
+    y = 12.0
+    for title in wrap(text(heading, 200), _HEADING):
+        parts.append(tag("text", title, x=8, y=y + 8, class_="head"))
+        y += 18
     for panel in panels:
         if panel is not None:
             parts.append(tag("g", panel, transform=f"translate(0 {y:.0f})"))
