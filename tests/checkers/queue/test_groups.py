@@ -49,6 +49,19 @@ class Story:
                 self.put(when, NEMESIS, "invoke", f, what)
                 self.put(when, NEMESIS, "info", f, what)
 
+    def felt(self, at: float, until: float, *kinds: str, impairs: bool = False) -> None:
+        """A fault on n1 with these effects; its injection takes 0.2 s."""
+        what: dict[str, Any] = {"fault": "kill", "id": len(self.events), "nodes": {"n1": {}}, "seen": True}
+        what |= {"impairs": {"n1": ["n1"]} if impairs else {}, "effects": [{"kind": k, "node": "n1"} for k in kinds]}
+        times: list[tuple[float, OpType, str]] = [
+            (at, "invoke", "inject"),
+            (at + 0.2, "info", "inject"),
+            (until, "invoke", "heal"),
+            (until, "info", "heal"),
+        ]
+        for when, type_, f in times:
+            self.put(when, NEMESIS, type_, f, what)
+
     @property
     def record(self) -> RunRecord:
         order = sorted(self.events, key=lambda event: event[0])
@@ -130,19 +143,12 @@ def test_from_its_first_commit_on_a_new_master_is_bound() -> None:
     assert names([offsets(story)]) == {"committed-offset-regression"}
 
 
-@pytest.mark.parametrize(("effects", "legal"), [([{"kind": "down", "node": "n1"}], True), ([], False)])
-def test_what_is_acknowledged_during_a_kill_was_in_the_lost_memory(effects: list[Any], legal: bool) -> None:
+@pytest.mark.parametrize(("effects", "legal"), [(["down"], True), ([], False)])
+def test_what_is_acknowledged_during_a_kill_was_in_the_lost_memory(effects: list[str], legal: bool) -> None:
     story = Story()
     story.reign("n1", 0, 40, 1)
     story.commit(1, 4)
-    what = {"fault": "kill", "id": 1, "impairs": {"n1": ["n1"]}, "seen": True, "effects": effects}
-    for at, type_, f in (
-        (20, "invoke", "inject"),
-        (20.2, "info", "inject"),
-        (26, "invoke", "heal"),
-        (26, "info", "heal"),
-    ):
-        story.put(at, NEMESIS, type_, f, what)
+    story.felt(20, 26, *effects, impairs=True)
     story.commit(20.1, 7)
     story.committed(30, 4)
     assert names([offsets(story)]) == (set() if legal else {"committed-offset-regression"})
@@ -162,17 +168,8 @@ def test_each_group_of_brokers_has_its_own_master() -> None:
     assert names([offsets(story)]) == {"committed-offset-regression"}
 
 
-def on_a_dead_disk(story: Story, start: float, end: float) -> None:
-    """n1's disk fails, and n1 is killed in the end."""
-    effects = [{"kind": "disk-dead", "node": "n1"}, {"kind": "unsynced-lost", "node": "n1"}]
-    what = {"fault": "disk-error", "id": 1, "nodes": {"n1": {}}, "seen": True, "effects": effects}
-    for at, type_, f in (
-        (start, "invoke", "inject"),
-        (start + 0.2, "info", "inject"),
-        (end, "invoke", "heal"),
-        (end, "info", "heal"),
-    ):
-        story.put(at, NEMESIS, type_, f, what)
+DEAD_DISK = ("disk-dead", "unsynced-lost")
+"""The effects of a disk that fails under a server, which is killed in the end."""
 
 
 @pytest.mark.parametrize(
@@ -193,7 +190,7 @@ def test_who_cannot_write_offsets_may_forget_only_what_came_before_the_next_writ
     story = Story()
     story.reign("n1", 0, 80, 1)
     story.commit(1, 4)
-    on_a_dead_disk(story, 20, 60)
+    story.felt(20, 60, *DEAD_DISK)
     story.commit(committed_at, 7)
     story.committed(62, 4)
     story.commit(63, 8)
@@ -213,15 +210,7 @@ def test_a_master_that_is_restarted_has_its_own_file(effects: list[str], committ
     story = Story()
     story.reign("n1", 0, 80, 1)
     story.commit(1, 4)
-    what = {"fault": "kill", "id": 1, "nodes": {"n1": {}}, "seen": True}
-    what["effects"] = [{"kind": kind, "node": "n1"} for kind in effects]
-    for at, type_, f in (
-        (50, "invoke", "inject"),
-        (50, "info", "inject"),
-        (55, "invoke", "heal"),
-        (55, "info", "heal"),
-    ):
-        story.put(at, NEMESIS, type_, f, what)
+    story.felt(50, 55, *effects)
     story.commit(committed_at, 7)
     story.committed(57, 4)
     found = Offsets(copied_within_s=75).check(story.record)
@@ -231,8 +220,8 @@ def test_a_master_that_is_restarted_has_its_own_file(effects: list[str], committ
 def test_a_disk_that_failed_again_is_no_excuse_for_what_was_written_in_between() -> None:
     story = Story()
     story.reign("n1", 0, 100, 1)
-    on_a_dead_disk(story, 10, 14)
-    on_a_dead_disk(story, 60, 70)
+    story.felt(10, 14, *DEAD_DISK)
+    story.felt(60, 70, *DEAD_DISK)
     story.commit(11, 4)
     story.commit(30, 7)
     story.committed(72, 4)
