@@ -45,6 +45,7 @@ BROKER = {
     "transactionMetricFlushInterval": "300",
     "transactionTimeOut": "3000",
     "transactionCheckInterval": "3000",
+    "transactionOpBatchInterval": "300",
     "waitTimeMillsInSendQueue": "10000",
     "osPageCacheBusyTimeOutMills": "10000",
     "recallMessageEnable": "true",
