@@ -8,7 +8,7 @@ been elected`), `SnapshotManager` and `StateMachineCaller`. A controller inside 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -43,11 +43,6 @@ class ControllerLogs:
             "snapshots_loaded": sum(self.loaded.values()),
             "snapshots_installed": sum(self.installed.values()),
         }
-
-    def two_leaders(self) -> Iterator[tuple[int, Mapping[str, int]]]:
-        for term, who in sorted(self.leaders.items()):
-            if len(who) > 1:
-                yield term, who
 
 
 def read_controller_logs(run: RunRecord) -> ControllerLogs:

@@ -49,6 +49,7 @@ from checkers.controller_groups import (
 )
 from checkers.controller_logs import ControllerLogs, read_controller_logs
 from checkers.legality import settled
+from checkers.terms import two_leaders
 from results.figures import SECOND, clock, many
 from results.history import Call
 from results.op import INFO, INVOKE, OK, Op
@@ -87,7 +88,7 @@ class Controllers:
         groups = read(run)
         cases = [case for group in groups.values() if group.judged for case in judge_group(group)]
         logs = read_controller_logs(run)
-        found = [*_anomalies(cases), *_mute(run), *_of_logs(logs)]
+        found = [*_anomalies(cases), *_mute(run), *_of_logs(run, logs)]
         final = [c for g in groups.values() for c in g.answers if c.invoke.extra.get("phase") == "final"]
         led = sorted({str(told_by(c)) for c in final})
         versions = [s.version for g in groups.values() for s in seen(g)]
@@ -428,14 +429,8 @@ def _mute(run: RunRecord) -> Iterator[Anomaly]:
         leader, asks = (op if isinstance(value, Mapping) and value.get("to") and not op.error else None), []
 
 
-def _of_logs(logs: ControllerLogs) -> Iterator[Anomaly]:
-    for term, who in logs.two_leaders():
-        yield Anomaly(
-            "two-leaders-in-a-term",
-            f"term {term} of the controllers had {len(who)} leaders: {', '.join(sorted(who))}; a term has at most one",
-            window=(min(who.values()), max(who.values())),
-            details={"term": term, "leaders": sorted(who)},
-        )
+def _of_logs(run: RunRecord, logs: ControllerLogs) -> Iterator[Anomaly]:
+    yield from two_leaders(run, logs.leaders, "controller")
     for node, lines in logs.failed.items():
         at, line = lines[0]
         yield Anomaly(

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from checkers.dledger_push import install_loops
 from checkers.evidence import stamped_lines
+from checkers.terms import two_leaders
 from results.fault_intervals import fault_intervals
 from results.record import RunRecord
 from results.verdict import Anomaly, CheckResult, Verdict
@@ -65,7 +66,7 @@ class DledgerInvariants:
                         leaders.setdefault(term, {}).setdefault(node, at)
                     for name, count in life.counts.items():
                         stats[name] += count
-        anomalies = [*_two_leaders(leaders), *anomalies]
+        anomalies = [*two_leaders(run, leaders), *anomalies]
         stats["elections"] = len(leaders)
         if anomalies:
             reason = f"{len(anomalies)} breaches, the first: {anomalies[0].summary}"
@@ -78,17 +79,6 @@ class DledgerInvariants:
             if not (stats["saved"] and stats["installed"]):
                 return CheckResult(self.name, Verdict.UNKNOWN, f"{reason}: too little of snapshot mode", stats=stats)
         return CheckResult(self.name, Verdict.VALID, reason, stats=stats)
-
-
-def _two_leaders(leaders: dict[int, dict[str, int]]) -> Iterator[Anomaly]:
-    for term, who in sorted(leaders.items()):
-        if len(who) > 1:
-            yield Anomaly(
-                "two-leaders-in-a-term",
-                f"term {term} had {len(who)} leaders: {', '.join(sorted(who))}; a term has at most one",
-                window=(min(who.values()), max(who.values())),
-                details={"term": term, "leaders": sorted(who)},
-            )
 
 
 @dataclass

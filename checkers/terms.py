@@ -190,6 +190,36 @@ def _twice(votes: Mapping[tuple[str, str, int], Mapping[str, _Vote]]) -> Iterato
             )
 
 
+def two_leaders(run: RunRecord, leaders: Mapping[int, Mapping[str, int]], kind: str | None = None) -> Iterator[Anomaly]:
+    """`two-leaders-in-a-term`.
+
+    leaders  term -> leader -> when it was first seen to lead, in ns.
+    kind     the kind of server that elects, or None: whatever the nodes run.
+
+    `details["nodes"]`: members whose data was lost between the elections. They have forgotten whom they voted for.
+    """
+    lost = [
+        (strike.start_ns, effect.node)
+        for strike in fault_intervals(run.history)
+        for effect in strike.effects
+        if effect.kind == "data-lost" and (kind is None or not effect.servers or kind in effect.servers)
+    ]
+    whose = f" of the {kind}s" if kind else ""
+    for term, who in sorted(leaders.items()):
+        if len(who) > 1:
+            first, last = min(who.values()), max(who.values())
+            yield Anomaly(
+                "two-leaders-in-a-term",
+                f"term {term}{whose} had {len(who)} leaders: {', '.join(sorted(who))}; a term has at most one",
+                window=(first, last),
+                details={
+                    "term": term,
+                    "leaders": sorted(who),
+                    "nodes": sorted({node for at, node in lost if first <= at <= last}),
+                },
+            )
+
+
 def _epochs(run: RunRecord) -> Iterator[Anomaly]:
     """For each epoch the first time that a leader of the controllers reports less than it must know.
 

@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 
 from checkers.api import judge
+from checkers.dledger import DledgerInvariants
 from checkers.terms import Terms
+from infra.systems.dledger.layouts import WIPED
 from results.deployment import DeploymentRecord, ServerRecord, Traits
 from results.history import History
 from results.op import NEMESIS, Op
@@ -136,6 +138,21 @@ def test_what_is_permitted_of_a_wiped_disk_is_permitted_of_no_other(tmp_path: Pa
         result = checked(record)
         assert (result.verdict == Verdict.VALID) == legal
         assert (result.anomalies[0].legal == "its disk is new") == legal
+
+
+@pytest.mark.parametrize(("first", "wrong"), [(0, False), (1, True)])
+def test_a_term_has_two_leaders_where_a_voter_lost_its_disk_between(first: int, wrong: bool, tmp_path: Path) -> None:
+    after = json.dumps({"data-lost": WIPED})
+    record = run(
+        tmp_path,
+        {"n2": ["start", "[n2] [VOTE_RESULT] has been elected to be the leader in term 4"]},
+        [Observation(first * S, "n1", "leader", term=4)],
+        struck=[("data-lost", "n3")],
+        permits_after=after,
+    )
+    (result,) = judge(record, [DledgerInvariants(NODES)]).results
+    assert [(a.name, a.legal is None) for a in result.anomalies] == [("two-leaders-in-a-term", wrong)]
+    assert result.verdict == (Verdict.INVALID if wrong else Verdict.VALID)
 
 
 def leads(second: int, node: str, epoch: int | None, role: str = "leader") -> Observation:

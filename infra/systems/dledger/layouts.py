@@ -41,7 +41,8 @@ DLEDGER_FILES: Final[Mapping[str, FileKind]] = {
 """Of whatever server keeps a DLedger log: a broker, a controller, a member of a plain group."""
 
 WIPED: Final[Mapping[str, str]] = dict.fromkeys(
-    ("term-went-back", "voted-twice"), "the disk with this member's term and vote was replaced by an empty one"
+    ("term-went-back", "voted-twice", "two-leaders-in-a-term"),
+    "the disk with this member's term and vote was replaced by an empty one",
 )
 """What is permitted of a member of a Raft group after the loss of its data."""
 
