@@ -16,7 +16,6 @@ from harness.findings.record import Finding, read_findings
 from harness.findings.signature import Sight, Signature
 from results.durable import write_text
 from results.errors import ExpectedError
-from results.reading import log_lines
 from results.record import RunRecord
 from results.report.course import course
 from results.store import RunDir
@@ -45,12 +44,10 @@ def draw(finding: Finding, signature: Signature, record: RunRecord, judgement: J
 
 def _mechanism(signature: Signature, record: RunRecord) -> Iterator[str]:
     """`n1 broker.log: ...`, the lines of the log that tell the mechanism."""
-    if signature.log is not None:
-        for node, files in sorted(record.logs.items()):
-            for path in files:
-                for line in log_lines(path):
-                    if signature.log.search(line):
-                        yield f"{node} {path.name}: {line.strip()}"
+    for node, files in sorted(record.logs.items()):
+        for path in files:
+            for _, line in signature.lines(path, record.environment):
+                yield f"{node} {path.name}: {line.strip()}"
 
 
 def _runs(store: Path) -> Iterator[RunDir]:

@@ -273,7 +273,15 @@ def read_signature(table: Table) -> Signature:
         )
     during = table.get("during", bool, False)
     check(log or not during, f"{table.where}: {table.prefix}during", during, "true only where there is a log_line")
-    found = Signature(anomalies, table.get("permitted", bool, False), log, after, says, during)
+    unless = _pattern(table, "unless_followed_by")
+    check(
+        log or not unless,
+        f"{table.where}: {table.prefix}unless_followed_by",
+        table.get("unless_followed_by", str, ""),
+        "left out where there is no log_line",
+    )
+    permitted = table.get("permitted", bool, False)
+    found = Signature(anomalies, permitted, log, after, says, during, unless.pattern if unless else None)
     table.reject_unknown()
     return found
 

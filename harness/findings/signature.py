@@ -5,10 +5,12 @@ mechanism.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final
+from pathlib import Path
+from typing import Any, Final
 
 from checkers.evidence import own_lines, stamped_lines
 from results.fault_intervals import fault_intervals
@@ -17,6 +19,9 @@ from results.verdict import Anomaly, Judgement, Verdict
 
 ALIGNED: Final = 0.8
 """A replay in which a smaller share of the strikes met their event tried nothing."""
+
+FOLLOWS_S: Final = 10
+"""How long a line has to follow another one."""
 
 
 class Sight(StrEnum):
@@ -40,6 +45,8 @@ class Signature:
     """anomalies  names; one of them is enough.
     permitted  whether an anomaly that the configuration permits counts as well.
     log        pattern of a line in any server's log that must be there, too; None: none.
+    unless     pattern of a line that must not follow this one in its log within FOLLOWS_S; `{name}` stands for what the
+               group `name` of `log` found. None: anything may follow.
     during     whether this line must stand in the time of the anomaly (`Anomaly.window`), not just anywhere in the run.
     says       pattern in the anomaly's summary; None: any will do.
     after      effects of faults (`results.strikes.Effect`), one of which must have struck; empty: no fault is needed.
@@ -51,6 +58,7 @@ class Signature:
     after: tuple[str, ...] = ()
     says: re.Pattern[str] | None = None
     during: bool = False
+    unless: str | None = None
 
     def look(self, record: RunRecord, judgement: Judgement) -> Sighting:
         """Whether a judged run shows the finding."""
@@ -83,19 +91,45 @@ class Signature:
         """The first of the anomalies that a log tells of."""
         if self.log is None:
             return anomalies[0]
-        for at in self._logged(record, self.log):
-            for anomaly in anomalies:
-                if not self.during or _within(at, anomaly.window):
-                    return anomaly
+        for path in (path for files in record.logs.values() for path in files):
+            for at, _ in self.lines(path, record.environment):
+                for anomaly in anomalies:
+                    if not self.during or _within(at, anomaly.window):
+                        return anomaly
         return None
 
-    def _logged(self, record: RunRecord, pattern: re.Pattern[str]) -> Iterator[int | None]:
-        """When servers wrote such a line, in ns of the run; None where that is not known, or does not matter."""
-        for path in (path for files in record.logs.values() for path in files):
-            if self.during:
-                yield from (at for at, line in stamped_lines(path, record.environment) if pattern.search(line))
-            else:
-                yield from (None for line in own_lines(path, record.environment) if pattern.search(line))
+    def lines(self, path: Path, environment: Mapping[str, Any]) -> Iterator[tuple[int | None, str]]:
+        """The lines of a server's log that tell the mechanism, with their times in ns of the run; None where that is
+        not known, or does not matter.
+        """
+        if self.log is None:
+            return
+        if self.unless is not None:
+            yield from _not_followed(stamped_lines(path, environment), self.log, self.unless)
+        elif self.during:
+            yield from ((at, line) for at, line in stamped_lines(path, environment) if self.log.search(line))
+        else:
+            yield from ((None, line) for line in own_lines(path, environment) if self.log.search(line))
+
+
+def _not_followed(
+    lines: Iterator[tuple[int | None, str]], pattern: re.Pattern[str], unless: str
+) -> Iterator[tuple[int, str]]:
+    """Lines with the pattern, without those that another one follows in time. What the log's end cuts short is unknown,
+    and none.
+    """
+    waiting: deque[tuple[int, str, re.Pattern[str]]] = deque()
+    for at, line in lines:
+        if at is None:
+            continue
+        while waiting and at - waiting[0][0] > FOLLOWS_S * 10**9:
+            yield waiting.popleft()[:2]
+        waiting = deque(one for one in waiting if not one[2].search(line))
+        if found := pattern.search(line):
+            then = unless
+            for name, text in found.groupdict().items():
+                then = then.replace(f"{{{name}}}", re.escape(text or ""))
+            waiting.append((at, line, re.compile(then)))
 
 
 def _within(at: int | None, window: tuple[int, int] | None) -> bool:

@@ -145,6 +145,7 @@ def test_a_series_is_added_and_read_again(tmp_path: Path) -> None:
         ('command = "--nemesis bridge"', "command = '--nemesis \"bridge'", "command: No closing quotation"),
         ('["lost"]', "[]", "anomalies is ()"),
         ('["lost"]', '["lost"]\nlog_line = "("', "log_line is no regular expression"),
+        ('["lost"]', '["lost"]\nunless_followed_by = "x"', "unless_followed_by is 'x'; left out where"),
         ("shown = 2", "shown = 6", "a number from 0 to that of the runs"),
         ("runs = 5", "runs = 5\nwhen = 7", "when is 7; a date is right"),
         ("title =", "titel =", "title is ''"),
@@ -326,6 +327,34 @@ def test_the_log_line_may_have_to_stand_in_the_time_of_the_anomaly(tmp_path: Pat
     assert signature.look(run, judged(first, silence)) == Sighting(Sight.SHOWN, "unavailable: 57 s")
     assert signature.look(run, judged(Anomaly("unavailable", "no window"))).sight == Sight.NOT_SHOWN
     assert signature.look(replace(run, environment={}), judged(silence)).sight == Sight.NOT_SHOWN
+
+
+@pytest.mark.parametrize(
+    ("later", "sight"),
+    [
+        ("01:00:02.000 connect to master 10.0.0.5:1\n01:00:40.000 other\n", Sight.NOT_SHOWN),
+        ("01:00:02.000 connect to master 10.0.0.4:1\n01:00:40.000 other\n", Sight.SHOWN),
+        ("01:00:11.000 connect to master 10.0.0.5:1\n", Sight.NOT_SHOWN),
+        ("01:00:11.001 connect to master 10.0.0.5:1\n", Sight.SHOWN),
+        ("01:00:09.000 other\n", Sight.NOT_SHOWN),  # The log ends: what would have followed is unknown.
+        ("a line without a stamp\n01:00:11.500 other\n", Sight.SHOWN),
+        (
+            "01:00:02.000 connect to master 10.0.0.5:1\n01:00:03.000 address, NEW: 10.0.0.7:1\n01:00:40.000 other\n",
+            Sight.SHOWN,
+        ),
+    ],
+)
+def test_the_log_line_may_have_to_stand_without_another_behind_it(tmp_path: Path, later: str, sight: Sight) -> None:
+    signature = Signature(
+        ("dirty-read",), log=re.compile(r"NEW: (?P<master>\S+)"), unless=r"connect to master {master}$"
+    )
+    log = tmp_path / "broker.log"
+    text = f"01:00:01.000 address, NEW: 10.0.0.5:1\n{later}"
+    log.write_text(re.sub(r"(?m)^(?=\d\d:)", "2026-11-26 ", text))
+    run = replace(
+        run_of(("inject", STRIKE), logs=[log]), environment={"started_at": "2026-11-26T01:00:00.000000+00:00"}
+    )
+    assert signature.look(run, judged(Anomaly("dirty-read", "7 messages"))).sight == sight
 
 
 def test_an_anomaly_may_have_to_say_something() -> None:
