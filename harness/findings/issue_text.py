@@ -75,7 +75,7 @@ def _context(finding: Finding) -> Iterator[str]:
     if finding.cause:
         yield f"* In the code: `{finding.cause}`"
     if finding.signature is not None and finding.signature.log is not None:
-        yield f"* In the log of a server: `{finding.signature.log.pattern}`"
+        yield f"* In the log of a server: {finding.signature.describe_log()}"
     for change, (shown, runs) in finding.rates().items():
         if change:
             yield f"* With `{change}`: {describe(shown, runs)}"

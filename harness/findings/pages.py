@@ -16,7 +16,7 @@ from harness.findings.issue_text import issue_text, project
 from harness.findings.pictures import picture_of
 from harness.findings.rates import ERROR, describe
 from harness.findings.record import Finding, read_findings
-from harness.findings.signature import FOLLOWS_S, Signature
+from harness.findings.signature import Signature
 from infra.systems.mends.catalog import mend_of
 from results.durable import write_text
 
@@ -130,10 +130,7 @@ def _signature(number: int, signature: Signature) -> Iterator[str]:
         yield f"| after a fault of effect | {', '.join(signature.after)} |"
     if signature.log is not None:
         when = " in that time" if signature.during else ""
-        line = f"`{signature.log.pattern.replace('|', chr(92) + '|')}`"
-        if signature.unless is not None:
-            line += f", not followed by `{signature.unless}` within {FOLLOWS_S} s"
-        yield f"| with the log line{when} | {line} |"
+        yield f"| with the log line{when} | {signature.describe_log().replace('|', chr(92) + '|')} |"
 
 
 def main(argv: Sequence[str]) -> None:

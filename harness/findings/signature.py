@@ -98,6 +98,13 @@ class Signature:
                         return anomaly
         return None
 
+    def describe_log(self) -> str:
+        """Markdown: the pattern of the log line, and what must not follow it; empty where no line is needed."""
+        if self.log is None:
+            return ""
+        after = f", not followed by `{self.unless}` within {FOLLOWS_S} s" if self.unless is not None else ""
+        return f"`{self.log.pattern}`{after}"
+
     def lines(self, path: Path, environment: Mapping[str, Any]) -> Iterator[tuple[int | None, str]]:
         """The lines of a server's log that tell the mechanism, with their times in ns of the run; None where that is
         not known, or does not matter.
