@@ -280,6 +280,15 @@ def read_signature(table: Table) -> Signature:
         table.get("unless_followed_by", str, ""),
         "left out where there is no log_line",
     )
+    if log and unless:
+        for name in re.findall(r"\{([A-Za-z_]\w*)\}", unless.pattern):
+            groups = ", ".join(log.groupindex) or "no group with a name"
+            check(
+                name in log.groupindex,
+                f"{table.where}: {table.prefix}unless_followed_by",
+                f"{{{name}}}",
+                f"a group of log_line ({groups})",
+            )
     permitted = table.get("permitted", bool, False)
     found = Signature(anomalies, permitted, log, after, says, during, unless.pattern if unless else None)
     table.reject_unknown()

@@ -146,6 +146,11 @@ def test_a_series_is_added_and_read_again(tmp_path: Path) -> None:
         ('["lost"]', "[]", "anomalies is ()"),
         ('["lost"]', '["lost"]\nlog_line = "("', "log_line is no regular expression"),
         ('["lost"]', '["lost"]\nunless_followed_by = "x"', "unless_followed_by is 'x'; left out where"),
+        (
+            '["lost"]',
+            '["lost"]\nlog_line = "(?P<to>n[0-9])"\nunless_followed_by = "{from}"',
+            "unless_followed_by is '{from}'; a group of log_line (to) is right",
+        ),
         ("shown = 2", "shown = 6", "a number from 0 to that of the runs"),
         ("runs = 5", "runs = 5\nwhen = 7", "when is 7; a date is right"),
         ("title =", "titel =", "title is ''"),
