@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from harness.api import Completion
@@ -34,6 +35,26 @@ _CHUNK: Final = 2048
 """A final read ends with so many messages, or when half of its time is over."""
 
 
+@dataclass
+class Beliefs:
+    """Whom a logical process takes for the master of each group.
+
+    Clients of the process share it one after another: an op that ends as `info` ends its client as well.
+    """
+
+    masters: dict[str, str] = field(default_factory=dict)
+    doubted: dict[str, str] = field(default_factory=dict)
+    """The node that did not act as the master: the next look does not take it from what others knew before."""
+
+    def believe(self, group: str, node: str) -> None:
+        self.masters[group] = node
+        self.doubted.pop(group, None)
+
+    def doubt(self, group: str, node: str) -> None:
+        self.masters.pop(group, None)
+        self.doubted[group] = node
+
+
 class BrokerClient:
     """One logical process's way to the brokers.
 
@@ -46,7 +67,7 @@ class BrokerClient:
         self,
         places: TopicLayout,
         masters: Masters,
-        beliefs: dict[str, str],
+        beliefs: Beliefs,
         deadline_s: float,
         sticky_master: bool,
         foreign: Foreign | None = None,
@@ -57,7 +78,6 @@ class BrokerClient:
         """Who sends, if not we."""
         self._beliefs = beliefs
         """Group -> node. The thread's, so that a process that ends leaves its belief to the next one."""
-        self._doubts: dict[str, str] = {}
         self._looked: dict[str, float] = {}
         self._refused = False
         self._links: dict[str, Broker] = {}
@@ -114,12 +134,11 @@ class BrokerClient:
 
     async def master(self, group: str) -> str | None:
         """Whom this client considers the master of a group."""
-        believed = self._beliefs.get(group)
-        refused_by = self._doubts.pop(group, None)
+        believed, refused_by = self._beliefs.masters.get(group), self._beliefs.doubted.get(group)
         if believed is None or refused_by is not None:
             believed = await self.masters.find(group, refused_by=refused_by)
             if believed is not None:
-                self._beliefs[group] = believed
+                self._beliefs.believe(group, believed)
         return believed
 
     def look_again(self, group: str, every_s: float) -> None:
@@ -128,9 +147,9 @@ class BrokerClient:
         if now - self._looked.get(group, float("-inf")) < every_s:
             return
         self._looked[group] = now
-        believed = self._beliefs.pop(group, None)
+        believed = self._beliefs.masters.get(group)
         if believed is not None:
-            self._doubts[group] = believed
+            self._beliefs.doubt(group, believed)
 
     async def pause(self) -> None:
         """A moment, if the last answer was a refusal."""
@@ -141,8 +160,7 @@ class BrokerClient:
         """Take note of what came of asking a node as the master."""
         self._refused = outcome.type == "fail"
         if self._refused or (outcome.type == "info" and not self.sticky_master):
-            self._doubts[group] = node
-            self._beliefs.pop(group, None)
+            self._beliefs.doubt(group, node)
 
     async def poll(self, op: Op) -> Completion:
         """One pull from a node, whatever its role."""

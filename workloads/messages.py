@@ -26,7 +26,7 @@ from harness.parts.resolve import make_client
 from harness.plan.plan import Plan, PlanError
 from results.deployment import DeploymentRecord
 from results.op import OK, Op
-from workloads.brokers import PULL_LIMIT, BrokerClient
+from workloads.brokers import PULL_LIMIT, Beliefs, BrokerClient
 from workloads.clients import Foreign, MessageClient, Producers
 from workloads.ground_truth import UNASKED, read_all, summarizer
 from workloads.masters import Masters
@@ -69,7 +69,7 @@ class MessageWorkload(Workload):
         if plan.server.options.get("brokers") == 0:
             raise PlanError(f"brokers is 0; {self.name} sends messages, and needs 1 at least")
         self._phases = count()
-        self._beliefs: dict[int, dict[str, str]] = {}
+        self._beliefs: dict[int, Beliefs] = {}
         self._places: TopicLayout | None = None
         self._masters: Masters | None = None
         self._producers: Producers | None = None
@@ -119,7 +119,7 @@ class MessageWorkload(Workload):
     def connect(self, kind: type[C], thread: int) -> C:
         """A client of that kind for a thread; every second is steadfast."""
         assert self._masters is not None, "setup must be called first"
-        beliefs = self._beliefs.setdefault(thread, {})
+        beliefs = self._beliefs.setdefault(thread, Beliefs())
         foreign = None if self._producers is None else Foreign(self._producers, thread)
         return kind(self.places, self._masters, beliefs, self.plan.op_deadline_s, thread % 2 == 1, foreign)
 

@@ -208,7 +208,7 @@ class PreonlineOps(QueueOps):
         if named.node is None or now < named.since + SETTLE_S or only not in (None, named.node):
             extra = {"group": op.extra["group"]}
             return Completion("fail", op.value, f"waits, for {named.node} is named; nothing was sent", extra)
-        self._beliefs[group] = named.node
+        self._beliefs.believe(group, named.node)
         return await super().invoke(op)
 
     async def _look(self, group: str) -> _Named:

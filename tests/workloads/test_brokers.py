@@ -15,6 +15,7 @@ from harness.api import Completion
 from infra.systems.remoting.frame import Frame, encode
 from results.op import Op
 from workloads.asked import AskedProducer
+from workloads.brokers import Beliefs
 from workloads.log import LogOps
 from workloads.masters import Masters
 from workloads.places import Queue, TopicLayout
@@ -38,6 +39,17 @@ class Named(Masters):
         return self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
 
 
+class Told(Masters):
+    """Remembers what the cluster told it last, as the real one does; the cluster tells these."""
+
+    def __init__(self, where: TopicLayout, answers: list[str]) -> None:
+        super().__init__(where)
+        self.answers = answers
+
+    async def _ask(self, group: str) -> str | None:
+        return self.answers.pop(0)
+
+
 def places(endpoints: dict[str, tuple[str, int]], controllers: list[tuple[str, int]] | None = None) -> TopicLayout:
     return TopicLayout(
         "controller", "t", "readers", [Queue("t", "a", 0)], {"a": list(endpoints)}, endpoints, [], controllers or []
@@ -57,7 +69,7 @@ def sending(answer: Any, *, sticky_master: bool, times: int = 2) -> tuple[list[C
         async with AsyncExitStack() as stack:
             first = await stack.enter_async_context(serving(answer))
             second = await stack.enter_async_context(serving(ToyServer(queueOffset="9", queueId="0")))
-            client = LogOps(places({"n1": first, "n2": second}), masters, {}, LONG, sticky_master)
+            client = LogOps(places({"n1": first, "n2": second}), masters, Beliefs(), LONG, sticky_master)
             for _ in range(times):
                 done.append(await client.invoke(op()))
             await client.close()
@@ -108,12 +120,28 @@ def test_a_belief_outlives_its_process() -> None:
 
     async def test() -> None:
         async with serving(ToyServer(queueOffset="4", queueId="0")) as at:
-            masters, beliefs = Named("n1"), dict[str, str]()
+            masters, beliefs = Named("n1"), Beliefs()
             for _ in range(2):
                 client = LogOps(places({"n1": at}), masters, beliefs, LONG, True)
                 assert (await client.invoke(op())).type == "ok"
                 await client.close()
             assert masters.asked == 1
+
+    run(test)
+
+
+def test_a_doubt_outlives_its_process() -> None:
+    """An uncertain answer ends the client; the thread's next one does not take the same master from what is known."""
+
+    async def test() -> None:
+        async with serving(hang_up) as first, serving(ToyServer(queueOffset="9", queueId="0")) as second:
+            where = places({"n1": first, "n2": second})
+            masters, beliefs, done = Told(where, ["n1", "n2"]), Beliefs(), []
+            for _ in range(2):
+                client = LogOps(where, masters, beliefs, LONG, False)
+                done.append(await client.invoke(op()))
+                await client.close()
+            assert [(c.type, c.extra["node"]) for c in done] == [("info", "n1"), ("ok", "n2")]
 
     run(test)
 
@@ -125,7 +153,7 @@ def test_a_node_that_was_replaced_is_asked_at_its_new_address() -> None:
             serving(ToyServer(queueOffset="9", queueId="0")) as new,
         ):
             endpoints = {"n1": old}
-            client = LogOps(places(endpoints), Named("n1"), {}, LONG, True)
+            client = LogOps(places(endpoints), Named("n1"), Beliefs(), LONG, True)
             assert (await client.invoke(op())).value == [4, 7]
             endpoints["n1"] = new
             assert (await client.invoke(op())).value == [9, 7]
@@ -136,7 +164,7 @@ def test_a_node_that_was_replaced_is_asked_at_its_new_address() -> None:
 
 def test_without_a_master_nothing_is_sent() -> None:
     async def test() -> None:
-        client = LogOps(places({"n1": await free_port()}), Named(None), {}, LONG, False)
+        client = LogOps(places({"n1": await free_port()}), Named(None), Beliefs(), LONG, False)
         done = await client.invoke(op())
         assert done.type == "fail"
         assert done.error is not None
@@ -149,7 +177,7 @@ def test_a_poll_tells_whom_it_asked_and_what_was_said() -> None:
     async def test() -> None:
         server = ToyServer(code=19, nextBeginOffset="3", minOffset="0", maxOffset="3")
         async with serving(server) as at:
-            client = LogOps(places({"n1": at}), Named("n2"), {}, LONG, False)
+            client = LogOps(places({"n1": at}), Named("n2"), Beliefs(), LONG, False)
             done = await client.invoke(op("poll", 3, node="n1"))
             assert (done.type, done.value) == ("ok", [])
             assert done.extra == {"node": "n1", "role": "slave", "min": 0, "max": 3, "next": 3, "code": 19}
@@ -166,7 +194,7 @@ def test_a_slave_that_ends_before_the_offset_does_not_make_a_final_read_endless(
     async def test() -> None:
         server = ToyServer(code=20, nextBeginOffset="30", minOffset="0", maxOffset="3")
         async with serving(server) as at:
-            client = LogOps(places({"n1": at}), Named("n1"), {}, LONG, False)
+            client = LogOps(places({"n1": at}), Named("n1"), Beliefs(), LONG, False)
             done = await client.invoke(op("replica-read", 30, node="n1"))
             assert (done.type, done.value, done.extra["done"]) == ("ok", [], True)
             await client.close()
@@ -180,7 +208,7 @@ def test_a_final_read_goes_on_where_the_broker_says_if_a_message_is_in_front_of_
     async def test() -> None:
         server = ToyServer(body=stored(b"7"), nextBeginOffset="3", minOffset="0", maxOffset="4")
         async with serving(server) as at:
-            client = LogOps(places({"n1": at}), Named("n1"), {}, LONG, False)
+            client = LogOps(places({"n1": at}), Named("n1"), Beliefs(), LONG, False)
             done = await client.invoke(op("replica-read", 2, node="n1"))
             assert [frame.ext["queueOffset"] for frame in server.requests] == ["2", "3"]
             assert (done.value, done.extra["next"], done.extra["done"]) == ([[5, 7], [5, 7]], 4, True)
@@ -261,7 +289,7 @@ def test_an_answer_that_makes_no_sense_is_not_taken_for_silence() -> None:
     async def test() -> None:
         async with serving(ToyServer(body=b'{"syncStateSet":[{}]}', masterAddress="198.18.0.1:10911")) as at:
             where = places({"n1": ("198.18.0.1", 10911)}, [at, await free_port()])
-            client = LogOps(where, Masters(where), {}, LONG, False)
+            client = LogOps(where, Masters(where), Beliefs(), LONG, False)
             done = await client.invoke(op())
             await client.close()
         assert done.type == "fail"
@@ -289,7 +317,7 @@ def test_a_transaction_is_opened_asked_about_and_ended() -> None:
             first = ToyServer(**place)
             at = {"n1": await stack.enter_async_context(serving(first))}
             at["n2"] = await stack.enter_async_context(serving(asking))
-            client = TransactionOps(places(at), Named("n1"), {}, LONG, False)
+            client = TransactionOps(places(at), Named("n1"), Beliefs(), LONG, False)
             client.asked = AskedProducer(at, "p")
             await client.open()
             done.append(await client.invoke(op("half")))
@@ -326,7 +354,7 @@ def test_who_pops_looks_for_the_master_again() -> None:
         async with AsyncExitStack() as stack:
             server = ToyServer(code=210)
             at = {name: await stack.enter_async_context(serving(server)) for name in ("n1", "n2")}
-            client = QueueOps(places(at), masters, {}, LONG, True)
+            client = QueueOps(places(at), masters, Beliefs(), LONG, True)
             for since in (0, 0, ROUTE_S):
                 client._looked = {group: looked - since for group, looked in client._looked.items()}
                 pop = op("pop", None, group="g", invisible_ms=1000, wait_s=0)

@@ -15,7 +15,7 @@ from infra.systems.dledger.outcomes import Outcome
 from infra.systems.rocketmq.protocol.sending import Sent
 from results.deployment import DeploymentRecord, ServerRecord
 from results.op import Op
-from workloads.brokers import BrokerClient
+from workloads.brokers import Beliefs, BrokerClient
 from workloads.clients import Foreign, Grpc, Native, Producer, Producers, Remoting
 from workloads.log import LogWorkload
 from workloads.masters import Masters
@@ -87,7 +87,7 @@ def test_a_send_goes_through_the_producer_of_the_thread(
         noted.answer = answer
         producers = Producers(lambda thread: noted)
         where = topic_layout(context(), "log-7f", 2, apart=True)
-        client = BrokerClient(where, Masters(where), {}, 5, False, Foreign(producers, 3))
+        client = BrokerClient(where, Masters(where), Beliefs(), 5, False, Foreign(producers, 3))
         done = await client.send(op("send", "log-7f-b1:b:0", 17))
         assert (done.type, done.value, dict(done.extra)) == (type_, value, extra)
         await client.close()

@@ -12,6 +12,7 @@ from toy_servers import LONG, run, serving
 from harness.api import Completion
 from infra.systems.remoting.frame import Frame, encode
 from results.op import Op
+from workloads.brokers import Beliefs
 from workloads.gray.centre import Centre
 from workloads.gray.client import GrayOps
 from workloads.gray.split import Split
@@ -73,7 +74,7 @@ def test_a_member_joins_rebalances_hears_and_leaves() -> None:
             at = {"n1": await stack.enter_async_context(serving(servers))}
             places = TopicLayout(False, "t", "r", [Queue("t", "a", n) for n in range(6)], {"a": ["n1"]}, at, [], [])
             centre = Centre.of(2, 1)
-            clients = [GrayOps(places, Known(), {}, LONG, False) for _ in range(2)]
+            clients = [GrayOps(places, Known(), Beliefs(), LONG, False) for _ in range(2)]
             for n, client in enumerate(clients):
                 client.furnish(centre, Split(6), "g", "cured", at, "gray", n)
             one, other = clients
@@ -121,7 +122,7 @@ def test_gray_producers_that_must_not_send_send_nothing() -> None:
             servers = Servers()
             at = {"n1": await stack.enter_async_context(serving(servers))}
             places = TopicLayout(False, "t", "r", [Queue("t", "a", 0)], {"a": ["n1"]}, at, [], [])
-            client, centre = GrayOps(places, Known(), {}, LONG, False), Centre.of(2, 1)
+            client, centre = GrayOps(places, Known(), Beliefs(), LONG, False), Centre.of(2, 1)
             client.furnish(centre, Split(6), "g", "cured", at, "gray", 0)
             assert (await client.invoke(op("look"))).value == {"a": 6}
             assert (await client.invoke(op("sending", False))).type == "ok"

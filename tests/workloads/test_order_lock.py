@@ -25,6 +25,7 @@ from results.history import History
 from results.op import Op
 from results.record import RunRecord
 from results.verdict import Judgement, Verdict
+from workloads.brokers import Beliefs
 from workloads.masters import Masters
 from workloads.order_lock import OrderLockOps, OrderLockWorkload, lease_s
 from workloads.places import Queue, TopicLayout
@@ -180,7 +181,7 @@ def test_a_refusal_is_a_failure_and_sends_only_some_to_the_name_servers(sticky: 
             refusing = ToyServer(body=granted())
             at = {f"n{i}": await stack.enter_async_context(serving(refusing)) for i in (1, 2)}
             places = TopicLayout(False, "t", "readers", [Queue("t", "a", 0)], {"a": list(at)}, at, [], [])
-            client = OrderLockOps(places, Named(), {}, LONG, sticky)
+            client = OrderLockOps(places, Named(), Beliefs(), LONG, sticky)
             for _ in range(3):
                 op = Op(0, 0, 0, "invoke", "lock", "t:a:0", None, extra={"client": "c", "group": "g"})
                 done.append(await client.invoke(op))
@@ -199,7 +200,7 @@ def test_what_the_answer_names_is_granted() -> None:
     async def test() -> None:
         async with serving(ToyServer(body=granted(0, 7))) as at:
             places = TopicLayout(False, "t", "readers", [Queue("t", "a", 0)], {"a": ["n1"]}, {"n1": at}, [], [])
-            client = OrderLockOps(places, Named(), {}, LONG, True)
+            client = OrderLockOps(places, Named(), Beliefs(), LONG, True)
             for f, key in (("lock", "t:a:0"), ("lock", "t:a:1"), ("unlock", "t:a:0")):
                 op = Op(0, 0, 0, "invoke", f, key, None, extra={"client": "c", "group": "g"})
                 done.append(await client.invoke(op))

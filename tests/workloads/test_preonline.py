@@ -23,6 +23,7 @@ from results.history import History
 from results.op import INFO, INVOKE, NEMESIS, Op
 from results.record import RunRecord
 from results.verdict import Judgement, Verdict
+from workloads.brokers import Beliefs
 from workloads.masters import Masters
 from workloads.name_servers import NameServerClient
 from workloads.places import Queue, TopicLayout
@@ -173,7 +174,7 @@ class Named(Masters):
 
 def client_of(masters: Masters, brokers: dict[str, tuple[str, int]], servers: dict[str, Any]) -> PreonlineOps:
     places = TopicLayout(False, "t", "readers", [Queue("t", "a", 0)], {"a": list(brokers)}, brokers, [], [])
-    client = PreonlineOps(places, masters, {}, LONG, False)
+    client = PreonlineOps(places, masters, Beliefs(), LONG, False)
     client.name_servers, client.named = NameServerClient(places, servers), {}
     return client
 
