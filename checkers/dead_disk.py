@@ -1,8 +1,8 @@
 """Did servers acknowledge writes while no disk took them?
 
 A server that fails to write may refuse, or end; one that goes on acknowledging promises what nobody keeps. Judged are
-the strikes with the effect `disk-dead`, from some seconds after the injection on: until then a server may not have
-noticed. A group whose other disks work may acknowledge: a Raft group needs a majority of them, any other one.
+the strikes with the effect `disk-dead`, from some seconds after the injection, as until then a server may not have
+noticed, to the beginning of the heal, which brings one disk back after the other. A group whose other disks work may acknowledge: a Raft group needs a majority of them, any other one.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from checkers.impairment import certain_times
 from checkers.legality import settled
 from results.fault_intervals import FaultInterval, fault_intervals
 from results.record import RunRecord
@@ -34,7 +35,7 @@ class DeadDisks:
     def check(self, run: RunRecord) -> CheckResult:
         """`stats`: `strikes` at disks, and `acknowledged`: writes while too few disks worked."""
         strikes = [strike for strike in fault_intervals(run.history) if _dead(strike)]
-        found = [anomaly for strike in strikes if (anomaly := _judge(run, strike)) is not None]
+        found = [a for times in certain_times(run.history, strikes) if (a := _judge(run, *times)) is not None]
         count = sum(int(anomaly.details["count"]) for anomaly in found)
         stats = {"strikes": len(strikes), "acknowledged": count}
         return settled(self.name, run, found, stats, f"{len(strikes)} strikes at disks")
@@ -44,18 +45,17 @@ def _dead(strike: FaultInterval) -> list[str]:
     return [effect.node for effect in strike.effects if effect.kind == "disk-dead"]
 
 
-def _judge(run: RunRecord, strike: FaultInterval) -> Anomaly | None:
+def _judge(run: RunRecord, dead_ns: int, healing_ns: int, strike: FaultInterval) -> Anomaly | None:
     about = run.deployment
     groups: Sequence[Sequence[str]] = list(about.groups.values()) or [list(about.nodes)]
     silent = {node for group in groups for node in group if not _keeps(group, _dead(strike), about.traits.raft_log)}
-    begin = strike.start_ns + int(NOTICED_S * 1e9)
+    begin = dead_ns + int(NOTICED_S * 1e9)
     acknowledged = [
         op
         for op in run.history.clients
         if op.type == "ok"
         and op.f in _WRITES
-        and begin <= op.time
-        and (strike.end_ns is None or op.time < strike.end_ns)
+        and begin <= op.time < healing_ns
         and (op.extra.get("node") in silent if "node" in op.extra else silent >= set(about.nodes))
     ]
     if not acknowledged:

@@ -21,7 +21,9 @@ S = 1_000_000_000
 NODES = {f"n{i}": "" for i in (1, 2, 3)}
 
 
-def strike(effects: Sequence[tuple[str, str]], detail: Any = None, begin_s: float = 5, end_s: float = 15) -> list[Op]:
+def strike(
+    effects: Sequence[tuple[str, str]], detail: Any = None, begin_s: float = 5, end_s: float = 15, healed_s: float = 15
+) -> list[Op]:
     """inject and heal of one strike, with these effects (kind, node)."""
     value = {"fault": "trouble", "id": 1}
     done = {
@@ -31,7 +33,7 @@ def strike(effects: Sequence[tuple[str, str]], detail: Any = None, begin_s: floa
         "seen": True,
     }
     times = [(begin_s, "invoke", "inject", value), (begin_s, "info", "inject", done)]
-    times += [(end_s, "invoke", "heal", value), (end_s, "info", "heal", value)]
+    times += [(end_s, "invoke", "heal", value), (healed_s, "info", "heal", value)]
     return [Op(0, int(at * S), NEMESIS, type_, f, None, v) for at, type_, f, v in times]  # type: ignore[arg-type]
 
 
@@ -90,6 +92,11 @@ def test_acknowledgements_without_a_disk_are_counted() -> None:
     found = DeadDisks().check(run([*dead, *acks("n1", 2, 6, late, late + 1), *acks("n1", 20)], groups=[["n1"], ["n2"]]))
     assert (found.verdict, names([found])) == (Verdict.INVALID, {"acknowledged-on-dead-disk"})
     assert found.anomalies[0].details["count"] == 2, "not before the fault, not at once, not after it"
+
+
+def test_a_heal_that_takes_long_gives_the_disks_back_one_by_one() -> None:
+    ops = [*strike([("disk-dead", "n1")], healed_s=25), *acks("n1", 16, 24)]
+    assert DeadDisks().check(run(ops, groups=[["n1"], ["n2"]])).verdict == Verdict.VALID
 
 
 @pytest.mark.parametrize(
