@@ -2,7 +2,8 @@
 
 A server that fails to write may refuse, or end; one that goes on acknowledging promises what nobody keeps. Judged are
 the strikes with the effect `disk-dead`, from some seconds after the injection, as until then a server may not have
-noticed, to the beginning of the heal, which brings one disk back after the other. A group whose other disks work may acknowledge: a Raft group needs a majority of them, any other one.
+noticed, to the beginning of the heal, which brings one disk back after the other. A group whose other disks work may
+acknowledge: a Raft group needs a majority of them, any other one.
 """
 
 from __future__ import annotations
