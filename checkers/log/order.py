@@ -52,10 +52,12 @@ class BackwardRead(NamedTuple):
 
 
 def inversions(facts: LogColumns, outcomes: MessageOutcomes) -> Iterator[Inversion]:
-    """Every send that is before one that it follows, once. Lost messages have no offset."""
+    """Every send that is before one that it follows, once. Messages that were lost, or vanished after a read, have no
+    offset.
+    """
     sends = facts.sends
     place = final_offsets(facts, outcomes)
-    rows = np.nonzero((place != NONE) & ~outcomes.is_lost & ~outcomes.superseded)[0]
+    rows = np.nonzero((place != NONE) & ~outcomes.is_gone)[0]
     own = _behind(
         facts, place, rows[np.lexsort((place[rows], sends.process[rows], sends.queue[rows]))], by_process=True
     )

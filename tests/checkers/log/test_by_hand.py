@@ -66,6 +66,17 @@ def test_offsets_that_are_assigned_again_are_a_loss_where_it_is_permitted_and_no
     assert (results[0].verdict == Verdict.UNKNOWN) == bool(permitted)
 
 
+def test_a_message_that_a_reader_saw_and_that_vanished_stands_nowhere() -> None:
+    """It was sent after the one that now stands behind its offset: what is wrong is the read alone."""
+    story = Story()
+    story.send(1, 0)
+    story.send(2, 1)
+    story.send(3, None, "info", process=1)
+    story.poll(0, 3)
+    story.final(1, 2)
+    assert names([log(story)]) == {"dirty-read"}
+
+
 @pytest.mark.parametrize("master", [False, True])
 def test_a_loss_is_proven_by_all_replicas_or_by_the_master(master: bool) -> None:
     story = Story()
