@@ -24,6 +24,7 @@ from results.deployment import DeploymentRecord
 from results.history import History
 from results.op import Op
 from results.record import RunRecord
+from workloads.brokers import Beliefs
 from workloads.gray.client import GrayOps, Habits
 from workloads.gray.flags import Flags
 from workloads.gray.split import Counts, Place
@@ -315,7 +316,7 @@ def play(
     ops: list[Op] = []
 
     def client(thread: int) -> SimOps:
-        found = SimOps(workload.places, None, {}, 4, False)  # type: ignore[arg-type]
+        found = SimOps(workload.places, None, Beliefs(), 4, False)  # type: ignore[arg-type]
         found.world = world
         habits = Habits(workload.options.consume, workload.options.failing)
         found.furnish(workload.centre, workload.split, "members", scheme, endpoints, "gray", thread, habits)  # type: ignore[arg-type]

@@ -31,6 +31,7 @@ from results.history import History
 from results.op import INFO, INVOKE, NEMESIS, Op
 from results.record import RunRecord
 from results.verdict import Judgement, Verdict
+from workloads.brokers import Beliefs
 from workloads.masters import Masters
 from workloads.places import Queue, TopicLayout
 from workloads.quorum_ack import QuorumAckOps, QuorumAckWorkload
@@ -259,7 +260,7 @@ async def looked(answer: ToyServer | None, disk: str | None = "", sent: ToyServe
     ):
         brokers = {"n1": first, "n2": second if answer is not None else await free_port()}
         places = TopicLayout(False, "t", "readers", QUEUES[:1], {"a": list(brokers)}, brokers, [], [])
-        client = QuorumAckOps(places, Named(), {}, LONG, False)
+        client = QuorumAckOps(places, Named(), Beliefs(), LONG, False)
         client.acked, client.brokers = deque(maxlen=1), {"n1": Disk(None), "n2": Disk(disk)}  # type: ignore[dict-item]
         client.name_servers = None  # type: ignore[assignment]
         await client.invoke(Op(0, 0, 0, "invoke", "send", "t:a:0", 5))
@@ -340,7 +341,7 @@ def test_what_brokers_tell_of_their_replicas_and_settings() -> None:
         async with serving(Broker({907: ToyServer(body=status), 26: config})) as first:
             brokers = {"n1": first, "n2": ("127.0.0.2", 1)}
             places = TopicLayout(False, "t", "readers", QUEUES[:1], {"a": list(brokers)}, brokers, [], [])
-            client = QuorumAckOps(places, Named(), {}, LONG, False)
+            client = QuorumAckOps(places, Named(), Beliefs(), LONG, False)
             asks = [Op(0, 0, 0, "invoke", f, extra={"node": n}) for f in ("in-sync", "settings") for n in brokers]
             done = [await client.invoke(op) for op in asks]
         assert [c.type for c in done] == ["ok", "fail", "ok", "fail"]

@@ -23,6 +23,7 @@ from results.history import History
 from results.op import Op
 from results.record import RunRecord
 from results.verdict import Judgement, Verdict
+from workloads.brokers import Beliefs
 from workloads.masters import Masters
 from workloads.name_servers import NameServerClient
 from workloads.places import Queue, TopicLayout
@@ -139,7 +140,7 @@ def test_a_reader_whose_read_fails_looks_up_the_route() -> None:
         async with serving(ToyServer(code=19, minOffset="0", maxOffset="0", nextBeginOffset="0")) as at:
             brokers = {"n1": await free_port(), "n2": at}
             places = TopicLayout(False, "t", "readers", [Queue("t", "a", 0)], {"a": list(brokers)}, brokers, [], [])
-            client = RouteOps(places, Named(), {}, LONG, False)
+            client = RouteOps(places, Named(), Beliefs(), LONG, False)
             client.name_servers = NameServerClient(places, {})
             for _ in range(3):
                 done.append(await client.invoke(Op(0, 0, 0, "invoke", "routed-read", "t:a:0", 0)))
