@@ -41,9 +41,15 @@ _AFTER_A_FAULT = (
 )
 
 
+Place = tuple[str, bool, int]
+"""A queue; whether it is that of the group's retry topic, which may have the same number; and the offset there."""
+
+
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """One delivery. `sure`: it certainly lasts until then; `over`: it is certainly over then (ns)."""
+    """One delivery. `sure`: it certainly lasts until then; `over`: it is certainly over then (ns). `copy`: from the
+    retry topic of the group.
+    """
 
     call: Call
     queue: str
@@ -51,6 +57,12 @@ class Lease:
     sure: int
     over: int
     handle: str
+    copy: bool = False
+
+    @property
+    def place(self) -> Place:
+        """Where it was delivered from."""
+        return self.queue, self.copy, self.offset
 
     @property
     def node(self) -> str:
@@ -59,8 +71,8 @@ class Lease:
         return str((done.extra if done is not None else {}).get("node") or self.call.invoke.extra.get("node"))
 
 
-Forgotten = tuple[int, Lease]
-"""What the brokers must have forgotten: when it happened (ns), and the delivery that shows it."""
+Forgotten = tuple[int, int, Lease]
+"""What the brokers must have forgotten: from when to when it may have happened (ns), and the delivery that shows it."""
 
 
 @dataclass
@@ -100,7 +112,7 @@ class Leases:
         leases = sum(len(life.leases) for life in held.values())
         if not leases:
             return CheckResult(self.name, Verdict.UNKNOWN, "nothing was popped")
-        scene = RunTimeline(run)
+        scene, made = RunTimeline(run), _made(held)
         stats = {
             "messages": len(held),
             "leases": leases,
@@ -108,8 +120,9 @@ class Leases:
         }
         twice, after, gone = [], [], []
         for (group, identity), life in held.items():
-            twice += [(group, identity, a, b, [(a.call.start, b), *_due(life, a, b)]) for a, b in _overlaps(life)]
-            after += [(group, identity, ack, lease, _needed(life, ack, lease)) for ack, lease in _after_ack(life)]
+            for a, b in _overlaps(life):
+                twice.append((group, identity, a, b, [(a.call.start, a.call.start, b), *_due(life, a, b)]))
+            after += [(group, identity, ack, b, _needed(life, ack, b, made[group])) for ack, b in _after_ack(life)]
             last = life.leases[-1]
             if life.acked is None and not life.perhaps and last_pop.get(group, 0) > last.over + self.limit:
                 gone.append((group, identity, last))
@@ -124,7 +137,7 @@ class Leases:
         self, scene: RunTimeline, cases: Sequence[tuple[str, int, Lease, Lease, Sequence[Forgotten]]]
     ) -> Iterator[Anomaly]:
         for legal in (False, True):
-            some = [c for c in cases if legal == any(self._forgotten(scene, since, later) for since, later in c[4])]
+            some = [c for c in cases if legal == any(self._forgotten(scene, *one) for one in c[4])]
             if some:
                 group, identity, a, b, _ = some[0]
                 longer = (a.sure - (a.call.end or 0)) / SECOND
@@ -139,7 +152,7 @@ class Leases:
         self, scene: RunTimeline, cases: Sequence[tuple[str, int, Call, Lease, Sequence[Forgotten]]]
     ) -> Iterator[Anomaly]:
         for legal in (False, True):
-            some = [c for c in cases if legal == any(self._forgotten(scene, since, later) for since, later in c[4])]
+            some = [c for c in cases if legal == any(self._forgotten(scene, *one) for one in c[4])]
             if some:
                 group, identity, ack, lease, _ = some[0]
                 reason = (
@@ -149,15 +162,16 @@ class Leases:
                 )
                 yield _anomaly("acked-redelivered", reason, scene, [(a, b) for _, _, a, b, _ in some], legal)
 
-    def _forgotten(self, scene: RunTimeline, since: int, again: Lease) -> bool:
-        """Whether a fault, or a change of master, may have made the brokers forget what happened at `since` (ns) before
-        `again`: it was in force, or was over for no longer than a returning master takes, or came shortly after.
+    def _forgotten(self, scene: RunTimeline, first: int, last: int, again: Lease) -> bool:
+        """Whether a fault, or a change of master, may have made the brokers forget what happened between `first` and
+        `last` (ns) before `again`: it was in force, or was over for no longer than a returning master takes, or came
+        shortly after.
         """
         until = again.call.end or again.call.start
         changes = [(i.start_ns, i.end_ns) for i in scene.fault_intervals]
         changes += [(r.since, r.since) for r in scene.master_periods if r.since > _START_NS]
         return any(
-            start - self.slack <= since and start <= until and (end is None or since <= end + _RETURNING_NS)
+            start - self.slack <= last and start <= until and (end is None or first <= end + _RETURNING_NS)
             for start, end in changes
         )
 
@@ -173,8 +187,9 @@ def _lives(history: History) -> tuple[dict[tuple[str, int], _Held], dict[str, in
         if f == "pop" and done is not None and done.type == "ok":
             last[group] = call.start
             time = int(extra.get("invisible_ms") or 0) * _MS
-            for queue, offset, identity, handle, *_ in done.value:
-                lease = Lease(call, str(queue), int(offset), call.start + time, done.time + time, str(handle))
+            for queue, offset, identity, handle, copy, *_ in done.value:
+                until = call.start + time, done.time + time
+                lease = Lease(call, str(queue), int(offset), *until, str(handle), bool(copy))
                 held.setdefault((group, identity), _Held()).leases.append(lease)
         elif f in ("ack", "extend") and call.outcome != "fail":
             life = held.get((group, extra.get("id", 0)))
@@ -188,6 +203,28 @@ def _lives(history: History) -> tuple[dict[tuple[str, int], _Held], dict[str, in
                 if f == "extend" and done is not None and done.type == "ok":
                     life.renewed[done.value[0]] = life.delivery(call)
     return held, last
+
+
+def _made(held: Mapping[tuple[str, int], _Held]) -> dict[str, dict[Place, int]]:
+    """group -> place in its retry topic -> when the copy there was certainly not made yet (ns).
+
+    A lease of the message had ended before, and the copies at lower offsets of the queue were made before.
+    """
+    queues: dict[str, dict[str, list[tuple[int, int]]]] = {}
+    for (group, _), life in held.items():
+        of = queues.setdefault(group, {})
+        for copy in (lease for lease in life.leases if lease.copy):
+            ends = [a.sure for a in life.leases if a.call.start < copy.call.start and a.place != copy.place]
+            of.setdefault(copy.queue, []).append((copy.offset, min(ends, default=0)))
+    found: dict[str, dict[Place, int]] = {}
+    for group, of in queues.items():
+        found[group] = {}
+        for queue, copies in of.items():
+            made = 0
+            for offset, end in sorted(copies):
+                made = max(made, end)
+                found[group][queue, True, offset] = made
+    return found
 
 
 def _overlaps(life: _Held) -> Iterator[tuple[Lease, Lease]]:
@@ -215,19 +252,25 @@ def _after_ack(life: _Held) -> Iterator[tuple[Call, Lease]]:
             yield ack, lease
 
 
-def _needed(life: _Held, ack: Call, again: Lease) -> list[Forgotten]:
+def _needed(life: _Held, ack: Call, again: Lease, made: Mapping[Place, int]) -> list[Forgotten]:
     """For `again` to be permitted after an acknowledgement, the brokers must have forgotten one of these.
 
     * The acknowledgement itself.
     * A message that came back is at two places: its own, and one of the group's retry topic. Where another place is
       delivered again than the one that was acknowledged: the deliveries of that place before.
+    * That the message had come back already: a new master may put it into the retry topic once more, as its check
+      points may be older than what the last one did. Such a copy waits there until those before it are delivered; it
+      was `made` (`_made`) at some time before `again`.
     * An earlier lease: then the acknowledged delivery was a second one, and the first one is due.
     """
-    found = [(ack.end or 0, again)]
+    end = ack.end or 0
+    found = [(end, end, again)]
     before = [lease for lease in life.leases if lease.call.start < again.call.start]
-    place = again.queue, again.offset
-    if place != (ack.invoke.extra.get("queue"), ack.invoke.extra.get("offset")):
-        found += [(at.call.end or 0, again) for at in before if (at.queue, at.offset) == place]
+    if again.place not in (lease.place for lease in before if lease.handle == life.delivery(ack)):
+        earlier = [at.call.end or 0 for at in before if at.place == again.place]
+        found += [(at, at, again) for at in earlier]
+        if again.copy and not earlier and made[again.place] <= again.call.start:
+            found.append((made[again.place], again.call.start, again))
     for second in before:
         if second.handle == life.delivery(ack):
             found += _due(life, second, again)
@@ -239,7 +282,7 @@ def _due(life: _Held, second: Lease, again: Lease) -> list[Forgotten]:
     `again` came.
     """
     return [
-        (lease.call.end or 0, second)
+        (lease.call.end or 0, lease.call.end or 0, second)
         for lease in life.leases
         if lease.handle not in life.handles
         and lease.call.start < second.call.start < lease.over

@@ -400,6 +400,35 @@ def test_the_copy_that_is_acknowledged_is_not_the_one_that_comes_again(until: fl
 
 
 @pytest.mark.parametrize(
+    ("until", "between", "permitted"),
+    [
+        (40, 25, True),  # both copies may be of the change of master
+        (40, 75, False),  # the second copy lies behind one of a message whose lease ended at 85 s
+        (None, 25, True),
+        (4, 25, False),
+    ],
+)
+def test_a_new_master_copies_a_message_again_and_the_copies_wait(
+    until: float | None, between: float, permitted: bool
+) -> None:
+    """Popped at 20 s for 10 s; one copy in the retry topic is acknowledged long after the fault, then comes another."""
+    story, retry = Story(), "%RETRY%g_t:b:0"
+    for at, queue, offset, identity in (
+        (20, Q, 5, 1),
+        (between, Q, 6, 2),
+        (120, retry, 70, 1),
+        (122, retry, 80, 2),
+        (124, retry, 90, 1),
+    ):
+        held = [[queue, offset, identity, f"h{at}", int(queue != Q), 0]]
+        story.call(at, "pop", None, held, node="n1", invisible_ms=10_000)
+    story.call(121, "ack", ["h120"], ["h120"], node="n1", queue=retry, offset=70, id=1)
+    story.strike(2, "n1", until)
+    (found,) = [a for a in Leases(limit_s=300).check(story.record).anomalies if a.name == "acked-redelivered"]
+    assert bool(found.legal) == permitted
+
+
+@pytest.mark.parametrize(
     ("strike", "again", "acked", "permitted"),
     [
         (4, 108, ["h2"], True),
