@@ -1,11 +1,11 @@
 """Does a group's committed offset stay?
 
 Per group and queue, a committed offset is a register: a query returns the last commit, or one that is concurrent or of
-unknown outcome. RocketMQ weakens this in one way: slaves copy the offsets only periodically (every 10 s in controller
-and DLedger mode, every 60 s otherwise; `BrokerController`, `SlaveSynchronize`), and a broker writes them to disk every
-5 s. A broker that has just become master, or was restarted, may have an older state, but not older than that. From then
-on its own commits bind it. When its disk fails, it cannot know before its next write: what it acknowledged until then
-may be gone after a restart. What it acknowledged later binds it.
+unknown outcome. RocketMQ weakens this in one way: slaves copy the offsets only periodically (every 10 s in DLedger
+mode, every 12 s with controllers, every 60 s otherwise; `BrokerController`, `ReplicasManager`, `SlaveSynchronize`), and
+a broker writes them to disk every 5 s. A broker that has just become master, or was restarted, may have an older state,
+but not older than that. From then on its own commits bind it. When its disk fails, it cannot know before its next
+write: what it acknowledged until then may be gone after a restart. What it acknowledged later binds it.
 """
 
 from __future__ import annotations
@@ -90,9 +90,9 @@ class _Breach:
 
 
 class Offsets:
-    """`copied_within_s`: how old a new master's copy of the offsets may be: 10 s between two copies in controller and
-    DLedger mode (60 s elsewhere), and room for their being made and for our seeing the change. A master that was
-    restarted has its own file (`WRITTEN_S`).
+    """`copied_within_s`: how old a new master's copy of the offsets may be: 12 s between two copies with controllers,
+    10 s in DLedger mode, 60 s elsewhere, and room for their being made and for our seeing the change. A master that
+    was restarted has its own file (`WRITTEN_S`).
     """
 
     name = "offsets"
