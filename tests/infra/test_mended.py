@@ -97,7 +97,11 @@ def test_a_master_that_begins_an_epoch_again_takes_it_from_the_slaves(
 
 
 @pytest.mark.parametrize(
-    ("mends", "needed"), [([], "[3, 4], [2, 3], [2, 3, 5]"), ([59], "[2, 3, 4], [2, 3], [2, 3, 5]")]
+    ("mends", "needed"),
+    [
+        ([], "[3, 4], [2, 3], [2, 3, 5], read 20000 of 20000"),
+        ([59], "[2, 3, 4], [2, 3], [2, 3, 5], read 10000 of 20000"),
+    ],
 )
 def test_a_proposed_set_without_an_answer_is_forgotten_unless_mended(
     mends: Sequence[int], needed: str, run: Run, tmp_path: Path
