@@ -38,6 +38,7 @@ class Files:
     unindexed  (position, key of a queue, offset, why) of messages that no entry of their queue leads to.
     units      key of a queue -> the highest offset with a message.
     dangling   (key, offset, position) of entries that lead to no message.
+    torn       (position, key, offset) of messages with zero bytes in their properties.
     problems   what could not be read, one line each: bytes that are no record, a damaged file.
     """
 
@@ -48,11 +49,12 @@ class Files:
     unindexed: list[tuple[int, str, int, str]] = field(default_factory=list)
     units: dict[str, int] = field(default_factory=dict)
     dangling: list[tuple[str, int, int]] = field(default_factory=list)
+    torn: list[tuple[int, str, int]] = field(default_factory=list)
     problems: Sequence[str] = ()
 
 
 class ReplicaFiles:
-    """`replicas-differ-on-disk`, `unindexed` and `broken-index`."""
+    """`replicas-differ-on-disk`, `torn-message`, `unindexed` and `broken-index`."""
 
     name = "replica-files"
 
@@ -75,7 +77,8 @@ class ReplicaFiles:
                 compared += count
                 found += [anomaly] if anomaly is not None else []
         for of in files:
-            found += [*_unindexed(of, until.get(of.node, 0)), *_broken(of)]
+            committed_to = until.get(of.node, 0)
+            found += [*_torn(of, committed_to), *_unindexed(of, committed_to), *_broken(of)]
         about = {of.node: {"entries": len(of.entries), "until": until.get(of.node)} for of in files}
         left_out = [of.node for of in files if of.node not in until]
         told = f"; not compared, because nothing is known to be committed there: {', '.join(left_out)}"
@@ -108,7 +111,7 @@ def read_files(folder: Path) -> Iterator[Files]:
 
 
 def _take(files: Files, said: Any) -> None:
-    """One line of a summary. Those of earlier versions have no checksums."""
+    """One line of a summary. Those of earlier versions end before the checksum, or before `torn`."""
     if isinstance(said, dict):
         if "other" in said:
             position, crc = said["other"]
@@ -121,9 +124,11 @@ def _take(files: Files, said: Any) -> None:
         return
     topic, queue, offset, physical, _, intact, indexed, _, _, _, *more = said
     key = f"{topic}:{files.group}:{queue}"
-    crc, tagged = more or (None, True)
+    crc, tagged, torn = [*more, *(None, True, False)[len(more) :]]
     if crc is not None:
         files.entries[physical] = crc
+    if torn:
+        files.torn.append((physical, key, offset))
     if indexed:
         files.units[key] = max(files.units.get(key, -1), offset)
     if intact and tagged is not None and not (indexed and tagged):
@@ -185,6 +190,20 @@ def _compare(one: Files, other: Files, until: int) -> tuple[int, Anomaly | None]
             "checksums": {of.node: of.entries.get(first) for of in (one, other)},
         },
     )
+
+
+def _torn(files: Files, until: int) -> Iterator[Anomaly]:
+    cases = sorted(case for case in files.torn if case[0] < until)
+    if cases:
+        physical, key, offset = cases[0]
+        yield Anomaly(
+            "torn-message",
+            f"{files.node}: {many(len(cases), 'message')} of the log below {until:,}, which is committed, "
+            f"{'has' if len(cases) == 1 else 'have'} zero bytes in the properties, the first at byte {physical:,} "
+            f"(offset {offset} of {key})",
+            key,
+            details={"node": files.node, "count": len(cases), "places": [list(case) for case in cases[:_SHOWN]]},
+        )
 
 
 def _unindexed(files: Files, until: int) -> Iterator[Anomaly]:

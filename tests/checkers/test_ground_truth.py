@@ -257,6 +257,27 @@ def test_messages_that_no_entry_leads_to(
     assert not wrong or result.anomalies[0].details["node"] == "n2"
 
 
+@pytest.mark.parametrize(("committed", "wrong"), [(130_000, True), (100, False)])
+def test_a_message_with_zero_bytes_in_its_properties(
+    tmp_path: Path, summaries: dict[str, list[str]], committed: int, wrong: bool
+) -> None:
+    def tear(node: str, lines: Lines) -> Lines:
+        if node == "n2":
+            lines[at_offset(lines, 1, 3)][column("torn")] = True
+        return lines
+
+    result = judged(tmp_path, summaries, tear, files=True, **sight(committed))
+    assert names(result) == (["torn-message"] if wrong else [])
+    assert not wrong or result.anomalies[0].details["node"] == "n2"
+
+
+def test_a_summary_of_an_earlier_version_has_fewer_columns(tmp_path: Path, summaries: dict[str, list[str]]) -> None:
+    def shorten(node: str, lines: Lines) -> Lines:
+        return [line[: column("torn")] if isinstance(line, list) else line for line in lines]
+
+    assert names(judged(tmp_path, summaries, shorten, files=True, **sight())) == []
+
+
 def test_the_committed_point_of_a_raft_group_is_each_members_own() -> None:
     seen = [Observation(1, "n1", "leader", term=2, end=9, committed=9), Observation(1, "n2", "follower", end=9)]
     record = DeploymentRecord("dledger", groups={"g": ["n1", "n2"]}, traits=Traits(raft_log=True))

@@ -542,7 +542,6 @@ def test_without_arguments_it_lists_the_findings(capsys: pytest.CaptureFixture[s
         (["77"], "'77' is no finding (there are 1 to"),
         (["5", "--runs", "3", "--show", "0.8"], "exclude each other: a series has one rule for its end"),
         (["5", "--runs", "3", "--within", "0.25"], "exclude each other: a series has one rule for its end"),
-        (["48", "--mended"], "finding 48: no run shows it"),
         (["5", "--show", "0.2", "--gone", "0.5"], "0 < gone < show < 1"),
         (["5", "--hours", "3"], "--hours is for --all"),
         (["5", "--anomaly", "lost"], "a finding has its own signature"),

@@ -76,6 +76,15 @@ def test_a_body_that_is_not_what_was_stored_is_marked() -> None:
     assert decode(stored(crc=1))[0].body == b"1"
 
 
+def test_properties_with_zero_bytes_are_torn() -> None:
+    """The page with the end of a record did not reach the disk: its properties are the last of it."""
+    whole = stored(properties=encode_properties({"TAGS": "a", "KEYS": "k1"}).encode())
+    assert not decode(whole)[0].torn
+    half = decode(whole[:-4] + bytes(4))[0]
+    assert half.torn and half.intact
+    assert decode(whole[:-10] + bytes(10))[0].torn
+
+
 def test_compressed_bodies_unfold() -> None:
     body = zlib.compress(b"7" * 5000)
     assert decode(stored(body, system_flag=COMPRESSED))[0].body == b"7" * 5000

@@ -48,7 +48,7 @@ WIPED: Final[Mapping[str, str]] = dict.fromkeys(
 
 DAMAGED: Final[Mapping[str, str]] = {
     **dict.fromkeys(
-        ("replicas-differ-on-disk", "corrupt-message", "unindexed", "broken-index", "snapshot-failed"),
+        ("replicas-differ-on-disk", "torn-message", "corrupt-message", "unindexed", "broken-index", "snapshot-failed"),
         "the fault changed bytes in the files of this node, and nothing compares them with other replicas",
     ),
     "server-died": "the fault damaged files of this node: a server that stops serves nothing wrong from them",

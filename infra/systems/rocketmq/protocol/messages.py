@@ -51,6 +51,7 @@ class Message:
     store_host     `ip:port` of the broker that appended it first, whoever answered.
     prepared       for the second half of a transaction: physical offset of the first.
     intact         whether the body has the checksum stored with it.
+    torn           whether a byte of the properties is zero: no client writes such properties, and no checksum covers them.
     """
 
     topic: str
@@ -68,6 +69,7 @@ class Message:
     reconsumed: int
     prepared: int
     intact: bool
+    torn: bool = False
 
     @property
     def message_id(self) -> str:
@@ -127,6 +129,7 @@ def decode(data: bytes, at: int = 0) -> tuple[Message, int]:
         reconsumed=reconsumed,
         prepared=prepared,
         intact=intact,
+        torn=0 in properties,
     )
     return message, at
 

@@ -22,7 +22,7 @@ from infra.systems.rocketmq.store.identity import read_identity
 
 LINE: Final = (
     *("topic", "queue", "offset", "physical", "id", "intact", "indexed", "store_host", "stored", "term"),
-    *("crc", "tagged"),
+    *("crc", "tagged", "torn"),
 )
 """What a message's list holds.
 
@@ -35,6 +35,7 @@ term               DLedger's term, else null.
 crc                CRC-32 of the whole record.
 tagged             the consume queue's entry has the hash of the message's tag; null: no entry is due, because this is
                    a part of a transaction that no reader sees.
+torn               the properties have zero bytes: the record was not written to its end.
 """
 
 
@@ -105,7 +106,8 @@ def _line(record: Record, indexed: bool, entry: Entry | None) -> list[Any]:
     due = message.system_flag & TRANSACTION not in (PREPARED, ROLLED_BACK)
     tagged = (entry is not None and entry.tag == tag_hash(message.properties.get("TAGS", ""))) if due else None
     reply = (message.topic, message.queue, message.offset, record.physical, id_of(message.body))
-    return [*reply, record.intact, indexed, message.store_host, message.stored, record.term, record.crc, tagged]
+    stored = (message.store_host, message.stored, record.term, record.crc)
+    return [*reply, record.intact, indexed, *stored, tagged, message.torn]
 
 
 def tag_hash(tag: str) -> int:
