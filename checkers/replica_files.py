@@ -27,6 +27,8 @@ from results.record import Observation, RunRecord
 from results.verdict import Anomaly, CheckResult
 
 _SHOWN: Final = 20
+_UNKNOWN: Final[Sequence[Any]] = (None, True, False)
+"""What a summary without `crc`, `tagged` and `torn` is taken to say."""
 
 
 @dataclass
@@ -124,7 +126,8 @@ def _take(files: Files, said: Any) -> None:
         return
     topic, queue, offset, physical, _, intact, indexed, _, _, _, *more = said
     key = f"{topic}:{files.group}:{queue}"
-    crc, tagged, torn = [*more, *(None, True, False)[len(more) :]]
+    columns = list(more)
+    crc, tagged, torn = columns + list(_UNKNOWN[len(columns) :])
     if crc is not None:
         files.entries[physical] = crc
     if torn:

@@ -81,7 +81,8 @@ def test_properties_with_zero_bytes_are_torn() -> None:
     whole = stored(properties=encode_properties({"TAGS": "a", "KEYS": "k1"}).encode())
     assert not decode(whole)[0].torn
     half = decode(whole[:-4] + bytes(4))[0]
-    assert half.torn and half.intact
+    assert half.torn
+    assert half.intact
     assert decode(whole[:-10] + bytes(10))[0].torn
 
 

@@ -51,7 +51,7 @@ class Message:
     store_host     `ip:port` of the broker that appended it first, whoever answered.
     prepared       for the second half of a transaction: physical offset of the first.
     intact         whether the body has the checksum stored with it.
-    torn           whether a byte of the properties is zero: no client writes such properties, and no checksum covers them.
+    torn           whether a byte of the properties is zero; no client writes such, and no checksum covers them.
     """
 
     topic: str
