@@ -2,7 +2,7 @@
 
 The controllers' leader reports the brokers in sync (`Observation.extra["in_sync"]`). If a broker is up and connected,
 but not in the set within the limit, the group survives one failure less: with `allAckInSyncStateSet` nothing waits for
-it, and it cannot be elected.
+it, and it cannot be elected. A broker that ended by itself is not up; `checkers.server_deaths` tells of it.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from checkers.evidence import nodes_at
 from checkers.legality import settled
 from results.fault_intervals import FaultInterval, fault_intervals
 from results.figures import SECOND
+from results.op import SERVER_DIED, Op
 from results.record import Observation, RunRecord
 from results.verdict import Anomaly, CheckResult, Verdict
 
@@ -45,7 +46,7 @@ class SyncState:
         if not brokers or not reports:
             return CheckResult(self.name, Verdict.UNKNOWN, "no controller ever reported the SyncStateSet")
         found = fault_intervals(run.history)
-        absences = _absences(brokers, reports, found)
+        absences = [a for a in _absences(brokers, reports, found) if not _dead(run, a)]
         longest: dict[str, float] = {}
         for absence in absences:
             longest[absence.node] = max(
@@ -74,6 +75,17 @@ class SyncState:
             details={"node": absence.node, "nodes": nodes_at(run, absence.until, names), "seconds": round(seconds, 1)},
             limit_s=self.limit / SECOND,
         )
+
+
+def _dead(run: RunRecord, absence: _Absence) -> bool:
+    """Whether the broker ended by itself, and gave no answer in all that time."""
+    died = [op.time for op in run.history.nemesis if op.f == SERVER_DIED and _is_broker(op, absence.node)]
+    answers = (o.time for o in run.observations if o.node == absence.node and "broker_name" in o.extra)
+    return any(at <= absence.until for at in died) and not any(absence.since <= at <= absence.until for at in answers)
+
+
+def _is_broker(died: Op, node: str) -> bool:
+    return isinstance(died.value, dict) and (died.value.get("node"), died.value.get("server")) == (node, "broker")
 
 
 def _absences(brokers: Sequence[str], reports: Sequence[Observation], found: Sequence[FaultInterval]) -> list[_Absence]:

@@ -322,6 +322,24 @@ def test_a_fault_while_nobody_reports_the_sync_state_set_ends_the_time_outside()
     assert names([SyncState(10).check(RunRecord(History([]), observations=seen))]) == {"replica-left-behind"}
 
 
+@pytest.mark.parametrize(
+    ("server", "node", "silent", "told"),
+    [
+        ("broker", "n3", True, False),
+        ("broker", "n3", False, True),  # it answered meanwhile
+        ("controller", "n3", True, True),
+        ("broker", "n2", True, True),
+    ],
+)
+def test_a_broker_that_ended_by_itself_is_not_left_behind(server: str, node: str, silent: bool, told: bool) -> None:
+    died = Op(0, 9 * S, NEMESIS, "info", "server-died", None, {"node": node, "server": server, "pid": None, "last": ""})
+    seen = in_sync(["n1", "n2", "n3"], *[["n1", "n2"]] * 13)
+    if silent:
+        seen = [Observation(o.time, o.node, "silent") if o.node == "n3" and o.time >= S else o for o in seen]
+    result = SyncState(10).check(RunRecord(History([died]), observations=seen))
+    assert names([result]) == ({"replica-left-behind"} if told else set())
+
+
 def test_a_server_that_died_is_told_with_its_last_line() -> None:
     value = {"node": "n2", "server": "broker", "pid": 7, "last": ["a", "java.lang.OutOfMemoryError"]}
     result = ServersDied().check(RunRecord(History([Op(0, 5, NEMESIS, "info", "server-died", None, value)])))
