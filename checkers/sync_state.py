@@ -1,14 +1,19 @@
-"""Does every replica return to the SyncStateSet? (RocketMQ's controller mode)
+"""Does every replica return to the SyncStateSet, and does the set settle? (RocketMQ's controller mode)
 
 The controllers' leader reports the brokers in sync (`Observation.extra["in_sync"]`). If a broker is up and connected,
 but not in the set within the limit, the group survives one failure less: with `allAckInSyncStateSet` nothing waits for
 it, and it cannot be elected. A broker that ended by itself is not up; `checkers.server_deaths` tells of it.
+
+Each change of the set raises its epoch (`in_sync_epoch`). A change is due when a slave falls behind for
+`haMaxTimeSlaveNotCatchup` (15 s), loses its connection (it waits 5 s before the next), or has caught up again. So four
+slaves account for less than 50 changes in 30 s, whatever the fault.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from checkers.evidence import nodes_at
 from checkers.legality import settled
@@ -17,6 +22,10 @@ from results.figures import SECOND
 from results.op import SERVER_DIED, Op
 from results.record import Observation, RunRecord
 from results.verdict import Anomaly, CheckResult, Verdict
+
+_CHANGES: Final = 60
+_WITHIN: Final = 30 * SECOND
+"""More changes than `_CHANGES` within this time are too many."""
 
 
 @dataclass
@@ -40,7 +49,9 @@ class SyncState:
         self.limit = int(limit_s * SECOND)
 
     def check(self, run: RunRecord) -> CheckResult:
-        """`stats`: `brokers`, and `out_s`: broker -> the longest time it was out while no fault was active."""
+        """`stats`: `brokers`; `out_s`: broker -> the longest time it was out while no fault was active; `changes`: the
+        most changes of the set within 30 s.
+        """
         brokers = sorted({o.node for o in run.observations if o.extra.get("broker_name") is not None})
         reports = [o for o in run.observations if isinstance(o.extra.get("in_sync"), list)]
         if not brokers or not reports:
@@ -52,8 +63,12 @@ class SyncState:
             longest[absence.node] = max(
                 longest.get(absence.node, 0), round((absence.until - absence.since) / SECOND, 1)
             )
-        stats = {"brokers": brokers, "out_s": longest}
+        first, last = _unsettled(reports)
+        changes = _epoch(last) - _epoch(first)
+        stats = {"brokers": brokers, "out_s": longest, "changes": changes}
         left = [self._tell(run, a) for a in absences if a.until - a.since >= self.limit]
+        if changes > _CHANGES:
+            left.append(_tell_unsettled(first, last))
         worst = max(longest.values(), default=0.0)
         short = sorted({a.node for a in absences if a.at_end and a.until - a.since < self.limit})
         unknown = None
@@ -75,6 +90,36 @@ class SyncState:
             details={"node": absence.node, "nodes": nodes_at(run, absence.until, names), "seconds": round(seconds, 1)},
             limit_s=self.limit / SECOND,
         )
+
+
+def _tell_unsettled(first: Observation, last: Observation) -> Anomaly:
+    seconds = (last.time - first.time) / SECOND
+    return Anomaly(
+        "unsettled-sync-state-set",
+        f"the SyncStateSet changed {_epoch(last) - _epoch(first)} times in {seconds:.0f} s (epoch {_epoch(first)} to "
+        f"{_epoch(last)}), so it takes in slaves and drops them again without a cause; it has "
+        f"{', '.join(map(str, last.extra['in_sync'])) or 'nobody'} then",
+        window=(first.time, last.time),
+        details={"reports": [first.to_json(), last.to_json()]},
+    )
+
+
+def _unsettled(reports: Sequence[Observation]) -> tuple[Observation, Observation]:
+    """The two reports within 30 s between which the epoch rose most."""
+    most = reports[0], reports[0]
+    begin = 0
+    for at, seen in enumerate(reports):
+        while seen.time - reports[begin].time > _WITHIN:
+            begin += 1
+        lowest = min(reports[begin : at + 1], key=_epoch)
+        if _epoch(seen) - _epoch(lowest) > _epoch(most[1]) - _epoch(most[0]):
+            most = lowest, seen
+    return most
+
+
+def _epoch(seen: Observation) -> int:
+    epoch = seen.extra.get("in_sync_epoch")
+    return epoch if isinstance(epoch, int) else 0
 
 
 def _dead(run: RunRecord, absence: _Absence) -> bool:

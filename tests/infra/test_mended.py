@@ -110,6 +110,19 @@ def test_a_proposed_set_without_an_answer_is_forgotten_unless_mended(
 
 
 @pytest.mark.parametrize(
+    ("mends", "agreed"),
+    [
+        ([], "[2, 3] [3, 4] [2, 3] [3, 4] [2, 3] [3, 4] [2, 3, 4]"),
+        ([61], "[2, 3] [2, 3, 4]"),
+    ],
+)
+def test_proposals_that_wait_drop_slaves_from_the_set_unless_mended(
+    mends: Sequence[int], agreed: str, run: Run, tmp_path: Path
+) -> None:
+    assert run("Unsettled", [str(tmp_path)], mends)[-1] == agreed
+
+
+@pytest.mark.parametrize(
     ("mends", "master", "slave"),
     [
         ([], "1 in epoch 1, 1 in epoch 1", "1 in epoch 1, 1 in epoch 1"),

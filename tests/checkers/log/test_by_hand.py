@@ -309,6 +309,23 @@ def test_a_replica_outside_of_the_sync_state_set() -> None:
     assert SyncState(10).check(RunRecord(History([]))).verdict == Verdict.UNKNOWN
 
 
+@pytest.mark.parametrize(("changes", "told"), [(2, False), (3, True)])
+def test_a_sync_state_set_that_does_not_settle(changes: int, told: bool) -> None:
+    """It has slave n2 and n3 in turn; some changes a second, each with an epoch."""
+    turns = [["n1", "n2"], ["n1", "n3"]] * 20
+    seen = []
+    for o in in_sync(["n1", "n2", "n3"], *turns):
+        extra = dict(o.extra)
+        if "in_sync_epoch" in extra:
+            extra["in_sync_epoch"] *= changes
+        seen.append(replace(o, extra=extra))
+    result = SyncState(10).check(RunRecord(History([]), observations=seen))
+    assert names([result]) == ({"unsettled-sync-state-set"} if told else set())
+    assert result.stats["changes"] == 30 * changes
+    if told:
+        assert "changed 90 times in 30 s (epoch 0 to 90)" in result.anomalies[0].summary
+
+
 def test_a_fault_while_nobody_reports_the_sync_state_set_ends_the_time_outside() -> None:
     """No controller leads from 4 to 16 s; n3 is killed at 8 s and comes back at 9 s."""
     what = {"fault": "kill", "id": 1, "impairs": {"n3": ["n3"]}, "seen": True}
