@@ -11,7 +11,7 @@ slaves account for less than 50 changes in 30 s, whatever the fault.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -63,12 +63,13 @@ class SyncState:
             longest[absence.node] = max(
                 longest.get(absence.node, 0), round((absence.until - absence.since) / SECOND, 1)
             )
-        first, last = _unsettled(reports)
-        changes = _epoch(last) - _epoch(first)
+        rises = list(_rises(reports))
+        changes = max(_epoch(last) - _epoch(first) for first, last in rises)
         stats = {"brokers": brokers, "out_s": longest, "changes": changes}
         left = [self._tell(run, a) for a in absences if a.until - a.since >= self.limit]
-        if changes > _CHANGES:
-            left.append(_tell_unsettled(first, last))
+        above = [(first, last) for first, last in rises if _epoch(last) - _epoch(first) > _CHANGES]
+        if above:
+            left.append(_tell_unsettled(above[0][0], above[-1][1], changes))
         worst = max(longest.values(), default=0.0)
         short = sorted({a.node for a in absences if a.at_end and a.until - a.since < self.limit})
         unknown = None
@@ -92,29 +93,25 @@ class SyncState:
         )
 
 
-def _tell_unsettled(first: Observation, last: Observation) -> Anomaly:
+def _tell_unsettled(first: Observation, last: Observation, most: int) -> Anomaly:
     seconds = (last.time - first.time) / SECOND
     return Anomaly(
         "unsettled-sync-state-set",
         f"the SyncStateSet changed {_epoch(last) - _epoch(first)} times in {seconds:.0f} s (epoch {_epoch(first)} to "
-        f"{_epoch(last)}), so it takes in slaves and drops them again without a cause; it has "
-        f"{', '.join(map(str, last.extra['in_sync'])) or 'nobody'} then",
+        f"{_epoch(last)}), up to {most} times within 30 s; it takes in slaves and drops them again without a cause. "
+        f"At last it is {', '.join(map(str, last.extra['in_sync'])) or 'empty'}",
         window=(first.time, last.time),
         details={"reports": [first.to_json(), last.to_json()]},
     )
 
 
-def _unsettled(reports: Sequence[Observation]) -> tuple[Observation, Observation]:
-    """The two reports within 30 s between which the epoch rose most."""
-    most = reports[0], reports[0]
+def _rises(reports: Sequence[Observation]) -> Iterator[tuple[Observation, Observation]]:
+    """For each report: the one with the lowest epoch in the 30 s before it, and the report itself."""
     begin = 0
     for at, seen in enumerate(reports):
         while seen.time - reports[begin].time > _WITHIN:
             begin += 1
-        lowest = min(reports[begin : at + 1], key=_epoch)
-        if _epoch(seen) - _epoch(lowest) > _epoch(most[1]) - _epoch(most[0]):
-            most = lowest, seen
-    return most
+        yield min(reports[begin : at + 1], key=_epoch), seen
 
 
 def _epoch(seen: Observation) -> int:
