@@ -169,6 +169,16 @@ def test_a_controller_alone_loses_all_at_a_restart_unless_it_takes_no_snapshots(
     assert run("Ledger", [str(tmp_path), "restart"], mends) == lines
 
 
+@pytest.mark.parametrize(
+    ("mends", "told"),
+    [([], "whole 27, taken 28, applied 54"), ([22], "whole 27, taken 27, applied 28")],
+)
+def test_a_torn_entry_stops_a_controller_unless_mended(
+    mends: Sequence[int], told: str, run: Run, tmp_path: Path
+) -> None:
+    assert run("Ledger", [str(tmp_path), "torn"], mends) == [told]
+
+
 @pytest.mark.parametrize(("mends", "applied"), [([], (10, 30, 60, 70)), ([40], (10, 20, 30, 35))])
 def test_a_log_that_grows_is_applied_from_its_first_entry_each_time_unless_mended(
     mends: Sequence[int], applied: Sequence[int], run: Run, tmp_path: Path

@@ -6,6 +6,7 @@ import io.openmessaging.storage.dledger.protocol.AppendEntryRequest;
 import io.openmessaging.storage.dledger.protocol.DLedgerResponseCode;
 import io.openmessaging.storage.dledger.statemachine.StateMachineCaller;
 import java.io.File;
+import java.io.RandomAccessFile;
 import java.lang.reflect.InvocationTargetException;
 import java.lang.reflect.Method;
 import java.net.ServerSocket;
@@ -22,10 +23,13 @@ import org.apache.rocketmq.controller.impl.manager.ReplicasInfoManager;
  *
  * <p>`restart`: one server alone takes 300 entries, and starts again. `catch-up`: a log gets 10 entries at a time, and its
  * caller is told each time that 30 are committed; then 5 entries, and one that cannot be applied, are committed twice.
+ * `torn`: a log of 50 entries ends, after a failure of power, at the border of a page, in the middle of an entry; after the
+ * start there is one entry more, and all are committed twice.
  */
 public final class Ledger {
     private static final int ENTRIES = 300;
     private static final int LIMIT_MS = 60_000;
+    private static final int PAGE = 4096;
     private static final byte[] EVENT = new EventSerializer().serialize(new ElectMasterEvent("b", 1L));
     private static final byte[] NO_EVENT = {0, 0, 0};
 
@@ -39,6 +43,8 @@ public final class Ledger {
         try {
             if (args[1].equals("restart")) {
                 restart(args[0]);
+            } else if (args[1].equals("torn")) {
+                torn(args[0]);
             } else {
                 catchUp(new Ledger(args[0]));
             }
@@ -119,6 +125,27 @@ public final class Ledger {
         ledger.commit(35);
         ledger.commit(35);
         System.out.println("entries 36, applied " + ledger.applied);
+    }
+
+    private static void torn(String folder) throws Exception {
+        Ledger first = new Ledger(folder);
+        first.server.getDLedgerStore().startup();
+        first.server.getMemberState().changeToLeader(first.server.getMemberState().currTerm());
+        first.append(50, EVENT);
+        first.server.getDLedgerStore().shutdown();
+        try (RandomAccessFile log = new RandomAccessFile(first.folder + "/data/00000000000000000000", "rw")) {
+            log.seek(PAGE);
+            log.write(new byte[(int) log.length() - PAGE]);
+        }
+        Ledger second = new Ledger(folder);
+        second.server.getDLedgerStore().startup();
+        second.server.getMemberState().changeToLeader(second.server.getMemberState().currTerm());
+        long last = second.server.getDLedgerStore().getLedgerEndIndex();
+        second.append(1, EVENT);
+        second.commit(last + 1);
+        second.commit(last + 1);
+        int whole = PAGE / (DLedgerEntry.BODY_OFFSET + EVENT.length);
+        System.out.println("whole " + whole + ", taken " + (last + 1) + ", applied " + second.applied);
     }
 
     private void append(int count, byte[] body) {
