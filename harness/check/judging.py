@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from checkers.api import Checker, judge
+from checkers.applying import Applying
 from checkers.dead_disk import DeadDisks
 from checkers.durable import DurableFiles
 from checkers.replica_files import ReplicaFiles
@@ -44,9 +45,8 @@ def judge_by(record: RunRecord, checkers: Sequence[Checker]) -> Judgement:
     first = judge(record, [WellFormed()])
     if first.verdict != Verdict.VALID:
         return first
-    more = [
-        checker() for checker in (DurableFiles, DeadDisks, Spinning, Terms, ReplicaFiles) if checker.concerns(record)
-    ]
+    where_told = (DurableFiles, DeadDisks, Spinning, Terms, Applying, ReplicaFiles)
+    more = [checker() for checker in where_told if checker.concerns(record)]
     found = judge(record, [*checkers, *more]).results
     return Judgement([*first.results, *found, *_machine(record), *_ending(record)])
 
