@@ -87,6 +87,7 @@ def _reports(run: RunRecord, path: Path) -> Iterator[tuple[int, int, int]]:
 
 
 def _stands(node: str, told: list[tuple[int, int, int]], found: list[FaultInterval]) -> Iterator[_Stand]:
+    """They grow after they are yielded: the caller takes all of them before it looks at one."""
     current: _Stand | None = None
     last = 0
     for at, committed, applied in told:

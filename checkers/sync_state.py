@@ -63,8 +63,8 @@ class SyncState:
             longest[absence.node] = max(
                 longest.get(absence.node, 0), round((absence.until - absence.since) / SECOND, 1)
             )
-        rises = list(_rises(reports))
-        changes = max(_epoch(last) - _epoch(first) for first, last in rises)
+        rises = list(_rises([o for o in reports if isinstance(o.extra.get("in_sync_epoch"), int)]))
+        changes = max((_epoch(last) - _epoch(first) for first, last in rises), default=0)
         stats = {"brokers": brokers, "out_s": longest, "changes": changes}
         left = [self._tell(run, a) for a in absences if a.until - a.since >= self.limit]
         above = [(first, last) for first, last in rises if _epoch(last) - _epoch(first) > _CHANGES]
@@ -106,17 +106,18 @@ def _tell_unsettled(first: Observation, last: Observation, most: int) -> Anomaly
 
 
 def _rises(reports: Sequence[Observation]) -> Iterator[tuple[Observation, Observation]]:
-    """For each report: the one with the lowest epoch in the 30 s before it, and the report itself."""
+    """For each report: the one of this controller with the lowest epoch in the 30 s before it, and the report itself.
+    Another controller, which was cut off, may report an old epoch.
+    """
     begin = 0
     for at, seen in enumerate(reports):
         while seen.time - reports[begin].time > _WITHIN:
             begin += 1
-        yield min(reports[begin : at + 1], key=_epoch), seen
+        yield min((r for r in reports[begin : at + 1] if r.node == seen.node), key=_epoch), seen
 
 
 def _epoch(seen: Observation) -> int:
-    epoch = seen.extra.get("in_sync_epoch")
-    return epoch if isinstance(epoch, int) else 0
+    return int(seen.extra["in_sync_epoch"])
 
 
 def _dead(run: RunRecord, absence: _Absence) -> bool:
