@@ -44,8 +44,10 @@ PLAIN_FLOOR: Final = 512 << 20
 """Bytes of memory that reading any history may take."""
 
 _PER_BYTE: Final = 8
-_PER_PACKED_BYTE: Final = 40
-"""Bytes of memory for each that a history has on the disk; packed: gzip, Parquet."""
+_PER_PACKED_BYTE: Final = 160
+"""Bytes of memory for each that a history has on the disk; packed: gzip, Parquet. A log run of 245,622 ops takes
+5.4 for each byte of its journal, 32 for each of the journal as gzip, and 112 for each of its sealed history.
+"""
 
 _PARTS: Final = 100
 """Of a key in TOML, `a.b.c`."""
