@@ -161,7 +161,7 @@ def test_a_line_without_end_is_told_by_number(tmp_path: Path) -> None:
 
 def test_a_long_sealed_history_needs_no_flag(tmp_path: Path) -> None:
     path = tmp_path / "history.parquet"
-    one = [
+    ops = [
         op
         for n in range(300_000)
         for op in (
@@ -169,7 +169,7 @@ def test_a_long_sealed_history_needs_no_flag(tmp_path: Path) -> None:
             Op(2 * n + 1, 900 * n + n % 257, 3, "ok", "send", "q-1", {"id": f"n3:{n}", "offset": n}),
         )
     ]
-    seal(one, path)
+    seal(ops, path)
     assert memory_limit(path, None, packed=True) > reading.PLAIN_FLOOR
     assert len(in_a_process(path, memory_limit(path, None, packed=True))) == 1
 
