@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from itertools import islice
 
 from results.history import History
 from results.op import INFO, INVOKE, Op
@@ -21,14 +22,16 @@ class WellFormed:
 
     def check(self, run: RunRecord) -> CheckResult:
         """`stats["ops"]` counts the ops looked at."""
-        found = list(breaches(run.history))
+        every = breaches(run.history)
+        found = list(islice(every, _SHOWN))
         stats = {"ops": len(run.history)}
         if found:
+            count = len(found) + sum(1 for _ in every)
             return CheckResult(
                 self.name,
                 Verdict.HARNESS_FAILURE,
-                f"{len(found)} breaches, the first: {found[0].summary}",
-                anomalies=found[:_SHOWN],
+                f"{count} breaches, the first: {found[0].summary}",
+                anomalies=found,
                 stats=stats,
             )
         return CheckResult(self.name, Verdict.VALID, f"{len(run.history)} ops", stats=stats)
@@ -37,9 +40,8 @@ class WellFormed:
 def breaches(history: Iterable[Op]) -> Iterator[Anomaly]:
     """Every breach of a history's invariants, in order of index."""
     whole = history if isinstance(history, History) else History(history)
-    mispaired: dict[int, list[str]] = {}
-    for op, reason in whole.mispaired:
-        mispaired.setdefault(id(op), []).append(reason)
+    mispaired = whole.mispaired
+    misfit = next(mispaired, None)
     gone: set[int] = set()
     before: Op | None = None
     for position, op in enumerate(whole):
@@ -48,8 +50,9 @@ def breaches(history: Iterable[Op]) -> Iterator[Anomaly]:
         if before is not None and op.time < before.time:
             yield _breach(f"op {op.index} is {before.time - op.time} ns earlier than the op before it", op)
         before = op
-        for reason in mispaired.get(id(op), ()):
-            yield _breach(reason, op)
+        while misfit is not None and misfit[0] is op:
+            yield _breach(misfit[1], op)
+            misfit = next(mispaired, None)
         if op.type == INVOKE and op.process in gone:
             yield _breach(f"process {op.process} continues (op {op.index}) after its `info`", op)
         elif op.type == INFO and op.is_client:

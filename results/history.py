@@ -75,37 +75,36 @@ class History(Sequence[Op]):
         return self._paired[0]
 
     @property
-    def mispaired(self) -> Sequence[tuple[Op, str]]:
-        """Each op that does not fit the one before it of the same process, in order of index, and what is wrong with
+    def mispaired(self) -> Iterator[tuple[Op, str]]:
+        """Each op that does not fit the one before it of the same process, in their order, and what is wrong with
         it, in one line. Who draws a conclusion from `calls` has to see first that there is none.
         """
-        return self._paired[1]
+        return ((op, _misfit(op, before)) for op, before in self._paired[1])
 
     @cached_property
-    def _paired(self) -> tuple[tuple[Call, ...], Sequence[tuple[Op, str]]]:
+    def _paired(self) -> tuple[tuple[Call, ...], Sequence[tuple[Op, Op | None]]]:
         open_at: dict[int, int] = {}
         invoked: list[Op] = []
         completions: list[Op | None] = []
-        wrong: list[tuple[Op, str]] = []
+        wrong: list[tuple[Op, Op | None]] = []  # without a text: there may be millions
         for op in self._ops:
             if op.type == INVOKE:
                 before = open_at.get(op.process)
                 if before is not None:
-                    wrong.append((op, _overlapping(op, invoked[before])))
+                    wrong.append((op, invoked[before]))
                 open_at[op.process] = len(invoked)
                 invoked.append(op)
                 completions.append(None)
             elif op.type not in OP_TYPES:
-                wrong.append((op, f"op {op.index} has type {op.type!r}, not one of {', '.join(OP_TYPES)}"))
+                wrong.append((op, None))
             elif not op.is_event:
                 at = open_at.pop(op.process, None)
                 if at is None:
-                    text = f"process {op.process} completes {with_article(op.f)} that it never invoked (op {op.index})"
-                    wrong.append((op, text))
+                    wrong.append((op, None))
                     continue
                 completions[at] = op
                 if op.f != invoked[at].f or op.key != invoked[at].key:
-                    wrong.append((op, _mismatched(op, invoked[at])))
+                    wrong.append((op, invoked[at]))
         return tuple(map(Call, invoked, completions)), wrong
 
     @cached_property
@@ -117,12 +116,15 @@ class History(Sequence[Op]):
         return {key: tuple(calls) for key, calls in groups.items()}
 
 
-def _overlapping(op: Op, before: Op) -> str:
-    return f"process {op.process} invokes op {op.index} although its op {before.index} is still open"
-
-
-def _mismatched(op: Op, invoked: Op) -> str:
+def _misfit(op: Op, before: Op | None) -> str:
+    """What is wrong with an op. `before`: the invocation of its process that was open."""
+    if op.type not in OP_TYPES:
+        return f"op {op.index} has type {op.type!r}, not one of {', '.join(OP_TYPES)}"
+    if before is None:
+        return f"process {op.process} completes {with_article(op.f)} that it never invoked (op {op.index})"
+    if op.type == INVOKE:
+        return f"process {op.process} invokes op {op.index} although its op {before.index} is still open"
     return (
         f"op {op.index} completes {op.f} {op.key} where process {op.process} had invoked "
-        f"{invoked.f} {invoked.key} (op {invoked.index})"
+        f"{before.f} {before.key} (op {before.index})"
     )

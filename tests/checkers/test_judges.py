@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -268,6 +269,19 @@ def test_wellformed(more: list[Op], said: str | None) -> None:
     else:
         assert result.verdict == Verdict.HARNESS_FAILURE
         assert said in result.reason
+
+
+def test_wellformed_counts_breaches_and_keeps_the_first() -> None:
+    ops = [Op(i, i, 0, "ok", "read", "k", None) for i in range(50_000)]
+    tracemalloc.start()
+    try:
+        result = WellFormed().check(RunRecord(History(ops)))
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert result.reason.startswith("50000 breaches, the first: process 0 completes")
+    assert [a.ops for a in result.anomalies] == [[i] for i in range(20)]
+    assert peak < 150 * len(ops)  # bytes; a text and an anomaly for each take more than 500
 
 
 def followed(stand: range, *, leader_moves: bool = True, strike: tuple[float, float] | None = None) -> RunRecord:

@@ -288,7 +288,7 @@ def _parquet_bomb(path: Path, *, dense: bool) -> None:
     text = json.dumps("x" * 10 if dense else "x" * (1 << 19))
     word = pa.DictionaryArray.from_arrays(pa.array([0] * rows, pa.int32()), pa.array([text]))
     nothing = pa.nulls(rows, pa.string())
-    numbers = pa.array(range(rows))
+    numbers = pa.DictionaryArray.from_arrays(word.indices, pa.array([0]))
     named = {
         name: pa.DictionaryArray.from_arrays(word.indices, pa.array([told]))
         for name, told in (("type", "ok"), ("f", "read"))

@@ -112,6 +112,14 @@ print(peak() - before, resource.getrlimit(resource.RLIMIT_DATA) == limit)
 """
 
 
+def repeated(column: pa.Array, rows: int) -> pa.Array:
+    """The one value of a column, so many times, in the bytes of one."""
+    if column.null_count:
+        return pa.nulls(rows, column.type)
+    value = column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
+    return pa.DictionaryArray.from_arrays(pa.array([0] * rows, pa.int32()), value)
+
+
 def bomb(path: Path, kind: str) -> Path:
     match kind:
         case "gzip":
@@ -125,6 +133,13 @@ def bomb(path: Path, kind: str) -> Path:
                 file.truncate(10 << 30)
         case "nested":
             path.write_bytes(b'{"process":0,"type":"invoke","f":"read","value":[' + b"[]," * (4 * MIB) + b"[]]}\n")
+        case "rows":
+            rows = 1_000_000
+            columns = {
+                name: repeated(column, rows)
+                for name, column in zip(SCHEMA.names, to_columns([OPS[0]]), strict=True)
+            }
+            pq.write_table(pa.table(columns), path, compression="zstd", store_schema=False)
         case _:
             rows = 20_000
             word = pa.DictionaryArray.from_arrays(pa.array([0] * rows, pa.int32()), pa.array([json.dumps("x" * MIB)]))
@@ -139,7 +154,7 @@ def in_a_process(path: Path, memory: int) -> list[str]:
     return subprocess.run(command, env=env, capture_output=True, text=True, check=True).stdout.splitlines()
 
 
-@pytest.mark.parametrize("kind", ["gzip", "sparse", "nested", "parquet"])
+@pytest.mark.parametrize("kind", ["gzip", "sparse", "nested", "parquet", "rows"])
 def test_one_limit_of_memory_for_every_format(kind: str, tmp_path: Path) -> None:
     """In a process of its own, whose memory no earlier test has used."""
     path = bomb(tmp_path / "h", kind)
