@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from random import Random
 from typing import Any, ClassVar
 
@@ -19,7 +20,8 @@ from harness.api import Evidence, Injection, NoTarget, Target, labelled
 from harness.cluster_view import ClusterView
 from infra.machines.api import Lease, ProcessId
 from infra.machines.primitives import volume
-from infra.machines.primitives.volume import PowerCycle
+from infra.machines.primitives.volume import Data, PowerCycle
+from infra.options import option
 from infra.systems.api import Deployment
 from nemesis.process import Leases
 from nemesis.volumes import VolumeFault, VolumeOptions, missing, restart, running, volume_of
@@ -32,8 +34,8 @@ class PowerCut(Injection):
     struck   node -> kind of server -> the process that ended.
     """
 
-    def __init__(self, nodes: Sequence[str]) -> None:
-        self.node, self.nodes = nodes[0], nodes
+    def __init__(self, nodes: Sequence[str], data: Data = "ordered") -> None:
+        self.node, self.nodes, self.data = nodes[0], nodes, data
         self.struck: dict[str, dict[str, ProcessId]] = {}
         self.cycle: PowerCycle | None = None
 
@@ -81,12 +83,17 @@ class PowerCut(Injection):
             return Evidence(False, "no server was running, so no machine lost its power")
         cycle, names = self.cycle, list(self.struck)
         count = sum(len(found) for found in self.struck.values())
-        wrong = [name for name in names if name not in cycle.lost or name not in cycle.kept]
+        wrong = [
+            name
+            for name in names
+            if name not in cycle.lost or name not in cycle.kept or cycle.data.get(name) != self.data
+        ]
         told = f", {cycle.told} sockets could not be muted" if cycle.told else ""
         what = (
             f"{count} servers stopped, {cycle.muted} connections ended without a word{told}; {len(names)} disks cut "
             f"off within {cycle.cut_within_ms:.0f} ms, mounted again after {cycle.mounted_ms:.0f} ms; unsynced file "
             f"gone on {len(cycle.lost)} of {len(names)} nodes, synced file there on {len(cycle.kept)}"
+            f"{', data=writeback' if 'writeback' in cycle.data.values() else ''}"
         )
         return Evidence(not wrong and cycle.killed == count and not cycle.told, what)
 
@@ -97,16 +104,33 @@ class PowerCut(Injection):
         return Evidence(not left, f"servers of {', '.join(self.struck)}: {left or 'all run'}")
 
 
+@dataclass(frozen=True)
+class PowerOptions(VolumeOptions):
+    """The options of the fault."""
+
+    data: Data = option(
+        "ordered",
+        "Mode of the journal (ext4). With writeback, the size of a new file may be on the disk before its content, and "
+        "then it holds NUL bytes.",
+    )
+
+
 class PowerFailure(VolumeFault):
     """The nodes hit lose their power at one instant; their servers start again at the heal. A role means its node."""
 
     name = "power-failure"
     summary = "cuts the power of nodes at one instant: what was not synced to disk is gone"
-    Options: ClassVar[type] = VolumeOptions
+    Options: ClassVar[type] = PowerOptions
     default_target: ClassVar[str] = "all"
+
+    @property
+    def data(self) -> Data:
+        """The mode of the journal that it needs."""
+        mode: Data = self.options.data
+        return mode
 
     def aim(self, view: ClusterView, target: Target, rng: Random) -> Mapping[str, Injection]:
         hit = [node for node in target.nodes if view.servers.get(node)]
         if not hit:
             raise NoTarget(f"no server runs on {', '.join(target.nodes)}")
-        return {hit[0]: PowerCut(hit)}
+        return {hit[0]: PowerCut(hit, self.data)}

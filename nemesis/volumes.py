@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from harness.api import Fault
 from infra.machines.api import InfraError, Lease, ProcessId
 from infra.machines.primitives import volume
-from infra.machines.primitives.volume import Volume
+from infra.machines.primitives.volume import Data, Volume
 from infra.options import option
 from infra.systems.api import Deployment, ServersRun
 from infra.systems.java import DATA
@@ -31,6 +31,11 @@ def volume_of(deployment: Deployment, node: str) -> Volume:
 class VolumeFault(Fault):
     """A fault that needs volumes: it is not available where they cannot be, and makes them before servers start."""
 
+    @property
+    def data(self) -> Data | None:
+        """The mode of the journal that it needs; None: any."""
+        return None
+
     def available(self, deployment: Deployment) -> str | None:
         try:
             hosts = {
@@ -39,7 +44,7 @@ class VolumeFault(Fault):
             }
         except InfraError as problem:
             return str(problem)
-        found = (volume.why_not(host) for host in hosts.values())
+        found = (volume.why_not(host, self.data) for host in hosts.values())
         return next((why for why in found if why is not None), None)
 
     def prepare(self, deployment: Deployment) -> None:
@@ -48,9 +53,12 @@ class VolumeFault(Fault):
         def one(name: str) -> None:
             running = [server.kind for server in deployment.servers(name) if server.process() is not None]
             mine = volume_of(deployment, name)
-            if running and not volume.attached(mine):
+            mode = volume.data_mode(mine)
+            if running and mode is None:
                 raise ServersRun(f"{name}: its {running[0]} runs, and its data is not on a file system of its own")
-            volume.attach(mine, self.options.size)
+            if running and self.data not in (None, mode):
+                raise ServersRun(f"{name}: its {running[0]} runs, and its data is on a file system with data={mode}")
+            volume.attach(mine, self.options.size, self.data)
 
         with ThreadPoolExecutor(len(deployment.nodes)) as pool:
             list(pool.map(one, [node.name for node in deployment.nodes]))

@@ -37,8 +37,15 @@ def run_dledger(tmp_path_factory: pytest.TempPathFactory) -> Run:
     return _runner(SOURCES.with_name("mended_dledger"), jars, dledger.VERSION, opens, folder)
 
 
-def _runner(sources: Path, jars: Path, version: str, own: Collection[str], classes: Path) -> Run:
-    files = [str(path) for path in sources.glob("*.java")]
+@pytest.fixture(scope="module")
+def run_5_3_3(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """The same with `Metrics`, on the jars of RocketMQ 5.3.3."""
+    jars, folder = artifacts.fetch("5.3.3"), tmp_path_factory.mktemp("classes")
+    return _runner(SOURCES, jars, "5.3.3", COMMON, folder, "Metrics.java")
+
+
+def _runner(sources: Path, jars: Path, version: str, own: Collection[str], classes: Path, names: str = "*.java") -> Run:
+    files = [str(path) for path in sources.glob(names)]
     subprocess.run(["javac", "-cp", f"{jars}/*", "-d", str(classes), *files], check=True, timeout=120)
 
     def run(name: str, args: Sequence[str], mends: Sequence[int]) -> list[str]:
@@ -66,6 +73,14 @@ def test_a_start_takes_a_message_with_torn_properties_unless_mended(
 ) -> None:
     assert run("Torn", [str(tmp_path), "write"], mends)[-1] == "messages 10"
     assert run("Torn", [str(tmp_path), "read"], mends)[-1] == f"messages {messages}"
+
+
+@pytest.mark.parametrize("mends", [[], [63]])
+def test_a_start_ends_where_the_counts_of_the_timer_and_their_backup_are_zeros(
+    mends: Sequence[int], run_5_3_3: Run, tmp_path: Path
+) -> None:
+    """The mend keeps the form of both files, so that they no longer become zeros is for a failure of power to show."""
+    assert run_5_3_3("Metrics", [str(tmp_path)], mends) == ["counts 6, counts 3, no start"]
 
 
 @pytest.mark.parametrize(

@@ -111,6 +111,26 @@ def test_a_failure_of_power_takes_what_was_not_synced(cluster: Cluster, volumes:
     cluster.nodes[2].run(["kill", "-9", str(processes[2].pid)])
 
 
+def test_a_name_that_was_synced_has_nul_bytes_where_the_journal_does_not_order(
+    cluster: Cluster, volumes: list[Volume]
+) -> None:
+    """Its content was never synced. The mode is changed on a file system that is mounted, and changed back."""
+    node, mine = cluster.nodes[0], volumes[0]
+    before = volume.data_mode(mine)
+    modes: list[volume.Data] = ["writeback", "ordered"]
+    left = {}
+    for mode in modes:
+        volume.attach(mine, 128, mode)
+        assert volume.data_mode(mine) == mode
+        assert node.run(["stat", "-c", "%s", OLD]).text == f"{16 << 20}\n"
+        node.run(["sh", "-c", f"rm -f {DATA}/new; sync {DATA}; echo content >{DATA}/new; sync {DATA}"])
+        assert volume.power_cycle({mine: []}).data == {node.name: mode}
+        left[mode] = node.read(f"{DATA}/new")
+    assert before == "ordered"
+    assert left == {"writeback": bytes(8), "ordered": b""}
+    assert volume.why_not(mine.host, "writeback") is None
+
+
 @pytest.mark.parametrize("power", [True, False], ids=["power", "kill"])
 def test_peers_are_not_told_of_a_failure_of_power(cluster: Cluster, volumes: list[Volume], power: bool) -> None:
     """The connection of a process without power stays established on the other side; that of a killed one ends."""

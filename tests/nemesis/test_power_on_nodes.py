@@ -198,6 +198,30 @@ def test_a_slow_disk_stays_slow_when_its_machine_loses_its_power(deployment: Dep
     assert all_run(deployment)
 
 
+def test_the_journal_gets_the_mode_that_the_plan_asks_for(deployment: Deployment) -> None:
+    """Not under servers that run; other faults leave it as it is."""
+    fault = power(size=64, data="writeback")
+    assert fault.available(deployment) is None
+    with pytest.raises(ServersRun, match="its data is on a file system with data=ordered"):
+        fault.prepare(deployment)
+    for mode in ("writeback", "ordered"):
+        for server in deployment.servers():
+            server.stop()
+        power(size=64, data=mode).prepare(deployment)
+        DiskFull(parse(DiskFull.Options, {}, "options")).prepare(deployment)
+        for server in deployment.servers():
+            server.start()
+        for asked in ("writeback", "ordered"):
+            cut = only(power(data=asked), "n2")
+            lease = cut.inject(deployment, 60)
+            assert lease is not None
+            found = cut.seen(deployment)
+            lease.heal()
+            assert found.seen == (asked == mode)
+            assert found.what.endswith("data=writeback") == (mode == "writeback")
+            assert all_run(deployment)
+
+
 def test_a_cluster_whose_servers_run_gets_no_volumes_under_them(cluster: Cluster) -> None:
     """A kept cluster of a run without such faults."""
     other = LocalBackend().provision(ClusterSpec(f"power-{uuid4().hex[:10]}", nodes=1))

@@ -13,10 +13,15 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from infra.machines import scripts
 from infra.machines.api import CommandFailed, InfraError, Lease, NodeHost, ProcessId
+
+Data = Literal["ordered", "writeback"]
+"""ext4's modes of the journal (`data=`): what a file holds is on the disk before the file has its size, or it need not
+be.
+"""
 
 _CYCLE_S: Final = 60
 """The kernel writes back what it may before a file system can go; on a busy machine that takes seconds."""
@@ -81,6 +86,7 @@ class PowerCycle:
     told           sockets of theirs that could not be muted: a peer may have been told.
     lost           nodes on which a file that was never synced is gone.
     kept           nodes on which a file that was synced before is there.
+    data           node -> the mode of its journal afterwards.
     changed        node -> its small files that were asked for and have another content than before: `file` (below the
                    volume), `before`, `after` (text; None: the file is not there).
     """
@@ -93,13 +99,14 @@ class PowerCycle:
     told: int
     lost: Sequence[str]
     kept: Sequence[str]
+    data: Mapping[str, Data]
     changed: Mapping[str, Sequence[Mapping[str, str | None]]]
 
 
-def why_not(host: NodeHost) -> str | None:
+def why_not(host: NodeHost, data: Data | None = None) -> str | None:
     """Why there can be no volumes on a host; None: a power failure of a scratch file system did what it must."""
     try:
-        _ask("probe", host, {"folder": host.folder})
+        _ask("probe", host, {"folder": host.folder, "data": data})
     except InfraError as problem:
         return str(problem)
     return None
@@ -110,11 +117,19 @@ def attached(volume: Volume) -> bool:
     return bool(_ask("attached", volume.host, {"volume": volume.to_json()})["attached"])
 
 
-def attach(volume: Volume, size_mib: int) -> bool:
+def data_mode(volume: Volume) -> Data | None:
+    """The mode of its journal; None where it is not mounted."""
+    found: Data | None = _ask("attached", volume.host, {"volume": volume.to_json()})["data"]
+    return found
+
+
+def attach(volume: Volume, size_mib: int, data: Data | None = None) -> bool:
     """Mount it, holding what the folder held; whether that had to be done. The file that power failures must leave is
-    written and synced. Raises InfraError.
+    written and synced. data: the mode of its journal, also where it is mounted already, which no process may use
+    then; None: that which it has, or ext4's default. Raises InfraError.
     """
-    made = bool(_ask("attach", volume.host, {"volume": volume.to_json(), "size_mib": size_mib})["attached"])
+    asked = {"volume": volume.to_json(), "size_mib": size_mib, "data": data}
+    made = bool(_ask("attach", volume.host, asked)["attached"])
     mark([volume])
     return made
 
@@ -142,6 +157,7 @@ def power_cycle(processes: Mapping[Volume, Sequence[ProcessId]], durable: Sequen
         told=sum(answer["told"] for answer in found),
         lost=[name for name, probe in probes.items() if not probe["unsynced"]],
         kept=[name for name, probe in probes.items() if probe["synced"]],
+        data={name: probe["data"] for name, probe in probes.items()},
         changed={name: files for answer in found for name, files in answer["changed"].items() if files},
     )
 

@@ -18,6 +18,7 @@ Answer = dict[str, Any]
 CLONE_NEWNS = 0x20000
 MS_NOATIME, MS_REC, MS_PRIVATE = 0x400, 0x4000, 0x40000
 OPTIONS = b"errors=remount-ro"
+WRITEBACK = ("journal_data_writeback", "nodelalloc")
 PATIENCE_S = 20.0
 
 libc = ctypes.CDLL(None, use_errno=True)
@@ -116,9 +117,22 @@ def in_parallel(volumes: list[Volume], work: Callable[[Volume], None]) -> None:
         raise Problem("; ".join(problems))
 
 
-def renew(volume: Volume, check: bool = False) -> None:
+def data_of(volume: Volume) -> str:
+    """`ordered` or `writeback`: the mode of the journal, as the kernel tells it (ext4_seq_options_show)."""
+    with open(f"/proc/fs/ext4/{required(volume)}/options") as options:
+        told = {line.strip() for line in options}
+    return "writeback" if {"data=writeback", "nodelalloc"} <= told else "ordered"
+
+
+def order_data(volume: Volume, data: str) -> None:
+    """Have the next mount order data as `data` says. As options in the superblock every later mount has them."""
+    run("tune2fs", "-o", ",".join(name if data == "writeback" else f"^{name}" for name in WRITEBACK), volume["image"])
+
+
+def renew(volume: Volume, check: bool = False, data: str | None = None) -> None:
     """Unmount and mount again, on a fresh loop device: the cache of the old one holds what never reached the disk.
-    It changes the namespace of its process and comes back. check: with e2fsck in between.
+    It changes the namespace of its process and comes back. check: with e2fsck in between. data: a new mode of the
+    journal.
     """
     device = required(volume)
     home = os.open("/proc/self/ns/mnt", os.O_RDONLY)
@@ -134,6 +148,8 @@ def renew(volume: Volume, check: bool = False) -> None:
         done = subprocess.run(["e2fsck", "-p", volume["image"]], capture_output=True, text=True, check=False)
         if done.returncode > 2:
             raise Problem(f"{volume['name']}: e2fsck: {(done.stdout + done.stderr).strip().splitlines()[-1]}")
+    if data is not None:
+        order_data(volume, data)
     device = run("losetup", "--find", "--show", volume["image"])
     try:
         enter(volume)  # the node may have ended meanwhile
@@ -143,13 +159,18 @@ def renew(volume: Volume, check: bool = False) -> None:
         run("losetup", "--detach", device)  # it goes with its last mount
 
 
-def attach(volume: Volume, size_mib: int) -> Answer:
+def attach(volume: Volume, size_mib: int, data: str | None = None) -> Answer:
+    """Make and mount it. data: the mode of the journal; None: that which it has, `ordered` where it is made."""
     if device_of(volume) is not None:
+        if data not in (None, data_of(volume)):
+            in_parallel([volume], lambda volume: renew(volume, data=data))
         return {"attached": False}
     image, path = volume["image"], volume["path"]
     with open(image, "wb") as made:
         made.truncate(size_mib << 20)
     run("mkfs.ext4", "-q", "-F", "-m", "0", "-E", "lazy_itable_init=1,lazy_journal_init=1", image)
+    if data == "writeback":
+        order_data(volume, data)
     device = run("losetup", "--find", "--show", image)
 
     def furnish(volume: Volume) -> None:
@@ -185,7 +206,7 @@ def leave_mounts() -> None:
     checked(libc.mount(b"none", b"/", None, MS_REC | MS_PRIVATE, None), "private mounts")
 
 
-def on_scratch(folder: str, work: Callable[[Volume], None]) -> None:
+def on_scratch(folder: str, work: Callable[[Volume], None], data: str | None = None) -> None:
     """`work` with a small volume in a mount namespace that ends with a child of ours."""
     scratch = os.path.join(folder, f"probe-{os.getpid()}")
     os.makedirs(os.path.join(scratch, "here"))
@@ -199,7 +220,7 @@ def on_scratch(folder: str, work: Callable[[Volume], None]) -> None:
 
     def alone(volume: Volume) -> None:
         leave_mounts()
-        attach(volume, 16)
+        attach(volume, 16, data)
         work(volume)
 
     try:

@@ -9,9 +9,10 @@ clears itself when the last mount is gone, so the end of a node's last process e
 `infra.machines.primitives.volume` passes the text of this module, of `mounts.py`, `sockets.py` and `throttle.py`:
 nothing is installed.
 
-    probe       {folder}                        does all this work here? Tried on a scratch file system
-    attached    {volume}                        whether it is mounted
-    attach      {volume, size_mib}              make and mount it, with what the folder held before; nothing where it is
+    probe       {folder, data}                  does all this work here? Tried on a scratch file system
+    attached    {volume}                        whether it is mounted, and `data`: the mode of its journal
+    attach      {volume, size_mib, data}        make and mount it, with what the folder held before; only change the
+                                                mode of its journal where it is
     cycle       {volumes: [{..., processes}], durable}   power failure, and the machines come back: see `cycle`
     mark        {volumes}                       write and sync the file that a power failure must leave
     fill        {volumes, left_mib}             a file that leaves so much room; `free` removes it
@@ -45,6 +46,7 @@ from infra.machines.scripts.mounts import (
     Problem,
     Volume,
     attach,
+    data_of,
     device_of,
     in_parallel,
     on_scratch,
@@ -58,7 +60,8 @@ from infra.machines.scripts.throttle import at_full_speed, clear, limits_of, slo
 SHUTDOWN = 0x8004587D
 NO_LOG_FLUSH = struct.pack("I", 2)
 FIFREEZE, FITHAW = 0xC0045877, 0xC0045878
-SYNCED, UNSYNCED, FILLER, PROBE = ".harness-synced", ".harness-unsynced", ".harness-filler", ".harness-probe"
+SYNCED, UNSYNCED, UNORDERED = ".harness-synced", ".harness-unsynced", ".harness-unordered"
+FILLER, PROBE = ".harness-filler", ".harness-probe"
 
 
 def mark(volumes: list[Volume]) -> Answer:
@@ -132,6 +135,7 @@ def cycle(volumes: list[Volume], durable: list[str]) -> Answer:
         volume["name"]: {
             "synced": content(volume, SYNCED) == b"synced",
             "unsynced": content(volume, UNSYNCED) == b"unsynced",
+            "data": data_of(volume),
         }
         for volume in volumes
     }
@@ -169,16 +173,26 @@ def small_files(volume: Volume, names: list[str]) -> dict[str, str]:
     return found
 
 
-def probe(folder: str) -> Answer:
-    """A power failure of a scratch file system."""
+def probe(folder: str, data: str | None) -> Answer:
+    """A power failure of a scratch file system. With data `writeback`, a file whose name was synced and whose content
+    was not must have its size afterwards, and NUL bytes.
+    """
+    text = b"without order"
 
     def fails(volume: Volume) -> None:
         mark([volume])
+        inside = os.open(seen_from_here(volume), os.O_RDONLY | os.O_DIRECTORY)
+        write(inside, UNORDERED, text, sync=False)
+        os.fsync(inside)
+        os.close(inside)
         found = cycle([volume], [])["probes"]["scratch"]
-        if found != {"synced": True, "unsynced": False}:
+        left = content(volume, UNORDERED)
+        if found != {"synced": True, "unsynced": False, "data": data or "ordered"}:
             raise Problem(f"a power failure of a scratch file system left {found}")
+        if data == "writeback" and left != bytes(len(text)):
+            raise Problem(f"a power failure of a scratch file system with data=writeback left {left!r} of {text!r}")
 
-    on_scratch(folder, fails)
+    on_scratch(folder, fails, data)
     return {}
 
 
@@ -373,11 +387,12 @@ def main() -> None:
     try:
         match command:
             case "probe":
-                answer = probe(given["folder"])
+                answer = probe(given["folder"], given["data"])
             case "attached":
-                answer = {"attached": device_of(given["volume"]) is not None}
+                there = device_of(given["volume"]) is not None
+                answer = {"attached": there, "data": data_of(given["volume"]) if there else None}
             case "attach":
-                answer = attach(given["volume"], given["size_mib"])
+                answer = attach(given["volume"], given["size_mib"], given["data"])
                 if answer["attached"]:  # its device may have limits that somebody left
                     clear(required(given["volume"]))
             case "mark":
