@@ -136,8 +136,7 @@ def bomb(path: Path, kind: str) -> Path:
         case "rows":
             rows = 1_000_000
             columns = {
-                name: repeated(column, rows)
-                for name, column in zip(SCHEMA.names, to_columns([OPS[0]]), strict=True)
+                name: repeated(column, rows) for name, column in zip(SCHEMA.names, to_columns([OPS[0]]), strict=True)
             }
             pq.write_table(pa.table(columns), path, compression="zstd", store_schema=False)
         case _:
