@@ -20,6 +20,7 @@ from checkers.faults import Faults
 from checkers.server_deaths import ServersDied
 from checkers.stats import Stats
 from checkers.sync_state import SyncState
+from checkers.topics import KnownTopics
 from harness.api import RunContext, Workload
 from harness.generator import Generator, Invocation
 from harness.parts.resolve import make_client
@@ -89,6 +90,7 @@ class MessageWorkload(Workload):
             *self.judged(deployment),
             Availability(list(deployment.nodes), limit, self.acknowledges, deployment.quorums),
             *([SyncState(limit)] if self.replicas_follow and deployment.traits.in_sync else []),
+            KnownTopics(),
             ServersDied(on_purpose=self.kills),
             Faults(planned=self.plan.faulty),
             Stats(self.needed),
