@@ -48,7 +48,9 @@ class VolumeFault(Fault):
         return next((why for why in found if why is not None), None)
 
     def prepare(self, deployment: Deployment) -> None:
-        """Idempotent: several faults of a plan share the volumes; the first one's size counts."""
+        """Idempotent: several faults of a plan share the volumes; the first one's size counts, and the last mode of the
+        journal that one of them needs. Raises InfraError, and ServersRun where servers run on other volumes.
+        """
 
         def one(name: str) -> None:
             running = [server.kind for server in deployment.servers(name) if server.process() is not None]

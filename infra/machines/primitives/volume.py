@@ -118,7 +118,7 @@ def attached(volume: Volume) -> bool:
 
 
 def data_mode(volume: Volume) -> Data | None:
-    """The mode of its journal; None where it is not mounted."""
+    """The mode of its journal; None where it is not mounted. Raises InfraError."""
     found: Data | None = _ask("attached", volume.host, {"volume": volume.to_json()})["data"]
     return found
 
