@@ -112,6 +112,19 @@ def test_a_master_that_begins_an_epoch_again_takes_it_from_the_slaves(
 
 
 @pytest.mark.parametrize(
+    ("mends", "told"),
+    [
+        ([], "1@0 2@10000, 1@0 2@10000 to 15000 goes on from 15000"),
+        ([65], "1@0 3@10000, 1@0 2@10000 to 15000 goes on from 10000"),
+    ],
+)
+def test_an_election_after_an_epoch_without_messages_begins_no_epoch_unless_mended(
+    mends: Sequence[int], told: str, run: Run, tmp_path: Path
+) -> None:
+    assert run("Idle", [str(tmp_path)], mends)[-1] == told
+
+
+@pytest.mark.parametrize(
     ("mends", "needed"),
     [
         ([], "[3, 4], [2, 3], [2, 3, 5], read 20000 of 20000"),

@@ -34,14 +34,14 @@ public final class Epochs {
         Runtime.getRuntime().halt(0);
     }
 
-    private static EpochFileCache cache(List<EpochEntry> entries, long end) {
+    static EpochFileCache cache(List<EpochEntry> entries, long end) {
         EpochFileCache made = new EpochFileCache();
         made.initCacheFromEntries(entries);
         made.setLastEpochEntryEndOffset(end);
         return made;
     }
 
-    private static String show(List<EpochEntry> entries) {
+    static String show(List<EpochEntry> entries) {
         return entries.stream().map(e -> e.getEpoch() + "@" + e.getStartOffset()).collect(Collectors.joining(" "));
     }
 }
