@@ -39,13 +39,16 @@ def run_dledger(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 @pytest.fixture(scope="module")
 def run_5_3_3(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """The same with `Metrics`, on the jars of RocketMQ 5.3.3."""
+    """The same with `Metrics` and `Ahead`, on the jars of RocketMQ 5.3.3."""
     jars, folder = artifacts.fetch("5.3.3"), tmp_path_factory.mktemp("classes")
-    return _runner(SOURCES, jars, "5.3.3", COMMON, folder, "Metrics.java")
+    return _runner(SOURCES, jars, "5.3.3", COMMON, folder, ["Metrics.java", "Ahead.java"])
 
 
-def _runner(sources: Path, jars: Path, version: str, own: Collection[str], classes: Path, names: str = "*.java") -> Run:
-    files = [str(path) for path in sources.glob(names)]
+def _runner(
+    sources: Path, jars: Path, version: str, own: Collection[str], classes: Path, names: Sequence[str] = ()
+) -> Run:
+    """`names`: the files to compile; none: all of `sources`."""
+    files = [str(sources / name) for name in names] or [str(path) for path in sources.glob("*.java")]
     subprocess.run(["javac", "-cp", f"{jars}/*", "-d", str(classes), *files], check=True, timeout=120)
 
     def run(name: str, args: Sequence[str], mends: Sequence[int]) -> list[str]:
@@ -81,6 +84,17 @@ def test_a_start_ends_where_the_counts_of_the_timer_and_their_backup_are_zeros(
 ) -> None:
     """The mend keeps the form of both files, so that they no longer become zeros is for a failure of power to show."""
     assert run_5_3_3("Metrics", [str(tmp_path)], mends) == ["counts 6, counts 3, no start"]
+
+
+@pytest.mark.parametrize(("mends", "told"), [([], "leads in term 1"), ([66], "stands for term 2")])
+def test_a_leader_does_not_hear_of_a_higher_term_while_it_has_a_majority_unless_mended(
+    mends: Sequence[int], told: str, run_5_3_3: Run, tmp_path: Path
+) -> None:
+    assert run_5_3_3("Ahead", [str(tmp_path)], mends)[-1] == told
+
+
+def test_a_leader_of_5_5_0_hears_of_a_higher_term(run: Run, tmp_path: Path) -> None:
+    assert run("Ahead", [str(tmp_path)], [])[-1] == "stands for term 2"
 
 
 @pytest.mark.parametrize(
