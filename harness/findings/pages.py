@@ -77,8 +77,10 @@ def _head(finding: Finding) -> Iterator[str]:
     yield "|---|---|"
     yield f"| where | {finding.system} |"
     yield f"| command | {finding.shows()} |"
+    if finding.command:
+        yield f"| again, with a rate | `harness reproduce {finding.id}` |"
     if finding.signature is not None:
-        yield from _signature(finding.id, finding.signature)
+        yield from _signature(finding.signature)
     if finding.cause:
         yield f"| cause | `{finding.cause}` |"
     mend = mend_of(finding.id)
@@ -120,8 +122,7 @@ def _end(finding: Finding) -> Iterator[str]:
     yield from (f"> {line}".rstrip() for line in issue_text(finding, finding.issue).splitlines())
 
 
-def _signature(number: int, signature: Signature) -> Iterator[str]:
-    yield f"| again, with a rate | `harness reproduce {number}` |"
+def _signature(signature: Signature) -> Iterator[str]:
     names = ", ".join(f"[`{name}`](../anomalies.md#{name})" for name in signature.anomalies)
     yield f"| seen as | {names} |"
     if signature.says is not None:

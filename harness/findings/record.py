@@ -107,7 +107,7 @@ class Finding:
 
     title     in plain words, without the system.
     system    versions and set-up in which it shows.
-    command   options of `harness run`; "": no run shows it, and `by_hand` says what does (Markdown).
+    command   options of `harness run`; "": none shows it at will, and `by_hand` says what does (Markdown).
     cause     class and method; "": not known yet.
     upstream  where the project's own people speak of it; "": nowhere that we know of.
     control   options of `harness run` with which it must not show; "": those that apply its mend.
@@ -237,7 +237,7 @@ def read_finding(path: Path) -> Finding:
     for key in ("title", "system"):
         check(texts[key], f"{path}: {key}", texts[key], "a text")
     if bool(texts["command"]) == bool(texts["by_hand"]):
-        raise PlanError(f"{path}: a finding has either a command, or by_hand where no run shows it")
+        raise PlanError(f"{path}: a finding has either a command, or by_hand where no command shows it")
     for key in ("command", "control"):
         try:
             shlex.split(texts[key])
@@ -249,7 +249,7 @@ def read_finding(path: Path) -> Finding:
         topologies=table.strings("topologies"),
         brings=table.strings("brings"),
         kept=table.get("kept", bool, False),
-        signature=read_signature(table.table("signature")) if texts["command"] else None,
+        signature=read_signature(table.table("signature")) if texts["command"] or "signature" in data else None,
         issue=_issue(table.table("issue")) if "issue" in data else None,
         measured=tuple(_measured(one) for one in table.tables("measured")),
         **texts,

@@ -62,9 +62,9 @@ def _anything(judgement: Judgement) -> Signature:
 
 
 def of_finding(finding: Finding, findings: Sequence[Finding] = ()) -> Subject:
-    """A finding of the record; `findings`: all of it. Raises PlanError where no run shows it."""
-    if finding.signature is None:
-        raise PlanError(f"finding {finding.id}: no run shows it; {finding.by_hand}")
+    """A finding of the record; `findings`: all of it. Raises PlanError where no command shows it."""
+    if not finding.command or finding.signature is None:
+        raise PlanError(f"finding {finding.id}: no command shows it; {finding.by_hand}")
     others = [one for one in findings if one.id != finding.id and one.command == finding.command]
     title = f"finding {finding.id}"
     return Subject(title, finding.args(), finding.signature, finding.kept, finding=finding, others=others)

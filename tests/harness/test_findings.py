@@ -558,10 +558,14 @@ def test_bad_input_is_one_line(capsys: pytest.CaptureFixture[str], argv: list[st
     assert len(err.strip().splitlines()) == 1
 
 
-def test_what_no_run_shows_is_not_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "01-by-hand.toml").write_text('title = "t"\nsystem = "s"\nby_hand = "`top -H`"\n')
+@pytest.mark.parametrize("signature", ["", '[signature]\nanomalies = ["lost"]\n'])
+def test_what_no_command_shows_is_not_run(signature: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It may have a signature, so that a night knows it."""
+    (tmp_path / "01-by-hand.toml").write_text(f'title = "t"\nsystem = "s"\nby_hand = "`top -H`"\n{signature}')
+    (finding,) = record.read_findings(tmp_path)
+    assert (finding.signature is not None) == bool(signature)
     code, _, err = harness(capsys, "1", "--record", str(tmp_path))
-    assert (code, "finding 1: no run shows it" in err) == (64, True)
+    assert (code, "finding 1: no command shows it" in err) == (64, True)
 
 
 def test_a_plan_is_run_with_a_seed_of_its_own(tmp_path: Path) -> None:
