@@ -111,7 +111,7 @@ class PowerOptions(VolumeOptions):
     data: Data = option(
         "ordered",
         "Mode of the journal (ext4). With writeback, the size of a new file may be on the disk before its content, and "
-        "then it holds NUL bytes.",
+        "then it holds what its blocks held: NUL bytes, mostly.",
     )
 
 
