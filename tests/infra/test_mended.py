@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
@@ -68,6 +69,15 @@ def test_a_truncated_tail_returns_at_a_restart_unless_it_is_cleared(
 ) -> None:
     assert run("Log", [str(tmp_path), "write"], mends)[-1] == "end 60000 600"
     assert run("Log", [str(tmp_path), "read"], mends)[-1] == f"end {end}"
+
+
+@pytest.mark.parametrize(("mends", "messages"), [([], 100), ([67], 60)])
+def test_a_start_after_a_crash_builds_queues_of_entries_that_are_not_committed_unless_mended(
+    mends: Sequence[int], messages: int, run: Run, tmp_path: Path
+) -> None:
+    assert run("Committed", [str(tmp_path), "write"], mends)[-1] == "messages 100"
+    shutil.rmtree(tmp_path / "consumequeue")
+    assert run("Committed", [str(tmp_path), "read"], mends)[-1] == f"messages {messages}"
 
 
 @pytest.mark.parametrize(("mends", "messages"), [([], 10), ([48], 9)])
