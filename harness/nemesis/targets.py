@@ -18,6 +18,7 @@ servers of a node otherwise.
 | `followers`, `slaves` | all servers that follow a leader                                                         |
 | `KIND`                | a random server of this kind: `namesrv`, `controller`, `broker`, `proxy`                 |
 | `KIND-leader`         | the server of this kind that leads the others: `controller-leader`                       |
+| `KIND-follower`       | a random server of this kind, without their leader: `controller-follower`                |
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ GROUPS: Final = ("one", "minority", "majority", "all", RANDOM)
 LEADER: Final = ("leader", "master")
 FOLLOWERS: Final = ("followers", "slaves")
 _LEADS: Final = "-leader"
+_FOLLOWS: Final = "-follower"
 _NODE: Final = re.compile(r"n[0-9]+")
 
 
@@ -49,7 +51,7 @@ def is_role(expression: str) -> bool:
 
 def roles(kinds: Sequence[str], groups: bool = True) -> list[str]:
     """The roles that there can be, with servers of these kinds. groups: whether there are replica groups."""
-    return [*((*LEADER, *FOLLOWERS) if groups else ()), *kinds, *(f"{kind}{_LEADS}" for kind in kinds)]
+    return [*((*LEADER, *FOLLOWERS) if groups else ()), *kinds, *(f"{kind}{word}" for kind in kinds for word in (_LEADS, _FOLLOWS))]
 
 
 def check_role(role: str, kinds: Sequence[str], nodes: Sequence[str], where: str, groups: bool = True) -> None:
@@ -101,6 +103,10 @@ def nodes_with_role(role: str, view: ClusterView, rng: Random) -> Target:
     if role.endswith(_LEADS):
         kind = role.removesuffix(_LEADS)
         return Target([view.leading[kind]] if kind in view.leading else [], kind)
+    if role.endswith(_FOLLOWS):
+        kind = role.removesuffix(_FOLLOWS)
+        led = [node for node in view.having(kind) if kind in view.leading and node != view.leading[kind]]
+        return Target([rng.choice(led)] if led else [], kind)
     there = view.having(role)
     return Target([rng.choice(there)] if there else [], role)
 

@@ -133,6 +133,7 @@ def test_they_run_and_are_judged(bug: str, code: int, installed: Path, tmp_path:
 
 
 @pytest.mark.cluster
+@pytest.mark.nightly
 def test_workload_and_fault_run_on_real_nodes(installed: Path, tmp_path: Path) -> None:
     """Two restarts of one kind with different options stand in one plan; both are seen, and healed."""
     faults = "own-restart,own-restart orderly=false"
