@@ -10,9 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.api import Fault
+from harness.cluster_view import ClusterView
 from harness.nemesis.schedule import FIRST_S, LAST_S
 from harness.nemesis.schedule import strikes as strikes_of
-from harness.nemesis.targets import check_role, resolve, roles
+from harness.nemesis.targets import check_role, nodes_with_role, resolve, roles
 from harness.parts import registry
 from harness.parts.resolve import check_targets
 from harness.plan.plan import ClusterPlan, NemesisPlan, Plan, PlanError, ServerPlan
@@ -183,6 +184,15 @@ def test_a_role_that_nobody_can_have_is_said() -> None:
     with pytest.raises(PlanError, match="no target 'proxy'; one of one, minority"):
         check_role("proxy", KINDS, NODES, "target of x")
     check_role("controller-leader", KINDS, NODES, "target of x")
+
+
+def test_a_follower_of_a_kind_is_one_of_those_that_do_not_lead_it() -> None:
+    check_role("controller-follower", KINDS, NODES, "target of x")
+    view = ClusterView(NODES, servers={node: ["controller"] for node in NODES[:3]}, leading={"controller": "n2"})
+    drawn = [nodes_with_role("controller-follower", view, Random(seed)) for seed in range(20)]
+    assert {tuple(target.nodes) for target in drawn} == {("n1",), ("n3",)}
+    assert {target.kind for target in drawn} == {"controller"}
+    assert nodes_with_role("controller-follower", replace(view, leading={}), Random(0)).nodes == []
 
 
 @pytest.mark.parametrize("nemesis", [NemesisPlan("disk-stall"), NemesisPlan("hammer-time", target="slaves")])
