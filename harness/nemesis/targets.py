@@ -51,7 +51,11 @@ def is_role(expression: str) -> bool:
 
 def roles(kinds: Sequence[str], groups: bool = True) -> list[str]:
     """The roles that there can be, with servers of these kinds. groups: whether there are replica groups."""
-    return [*((*LEADER, *FOLLOWERS) if groups else ()), *kinds, *(f"{kind}{word}" for kind in kinds for word in (_LEADS, _FOLLOWS))]
+    return [
+        *((*LEADER, *FOLLOWERS) if groups else ()),
+        *kinds,
+        *(f"{kind}{word}" for kind in kinds for word in (_LEADS, _FOLLOWS)),
+    ]
 
 
 def check_role(role: str, kinds: Sequence[str], nodes: Sequence[str], where: str, groups: bool = True) -> None:
