@@ -1,14 +1,16 @@
-"""Do the controllers apply what was committed? (Raft's state machines: Ongaro and Ousterhout 2014, section 5.3)
+"""Do the controllers commit and apply what their group has committed? (Ongaro and Ousterhout 2014, section 5.3)
 
 DLedger logs its state every 3 s: `[n1][FOLLOWER] term=2 ... committed=1350 ... appliedIndex=935`. If a member's applied
 index stays below its committed index while no fault is active, its state machine is stuck. Its group goes on while
-another member leads; if it is elected itself, it answers nothing. An entry that cannot be applied stops all members.
+another member leads; if it is elected itself, it answers nothing. An entry that cannot be applied stops all members. If
+a member's committed index stays below that of the others, it does not follow their leader.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -25,14 +27,23 @@ _STATE: Final = re.compile(r"committed=(?P<committed>-?\d+) .*appliedIndex=(?P<a
 LIMIT_S: Final = 15.0
 """A state machine in memory applies thousands of entries a second."""
 
+BEHIND_LIMIT_S: Final = 30.0
+"""A leader sends heartbeats every 2 s. Behind a cut, TCP takes as long again as the cut lasted."""
+
+_FRESH: Final = 10 * SECOND
+"""A report that is older says nothing of its member any more."""
+
+Told = list[tuple[int, int, int]]
+"""(time in ns, index, the index that it must reach) of the reports of one member."""
+
 
 @dataclass
 class _Stand:
-    """A member's applied index stood still, below its committed index, from one report to another (ns)."""
+    """An index of a member stood still, below the one that it must reach, from one report to another (ns)."""
 
     node: str
-    applied: int
-    committed: int
+    index: int
+    goal: int
     since: int
     until: int
     at_end: bool = False
@@ -43,7 +54,7 @@ class _Stand:
 
 
 class Applying:
-    """`stuck-state-machine`."""
+    """`stuck-state-machine` and `controller-left-behind`."""
 
     name = "applying"
 
@@ -53,21 +64,25 @@ class Applying:
         return any(True for node, path in _logs(run) for _ in _reports(run, path))
 
     def check(self, run: RunRecord) -> CheckResult:
-        """One anomaly a node. `stats`: `reports` of an applied index; `longest_s`: the longest time that one stood
-        still, without a fault, below the committed index.
+        """At most one anomaly of each kind a node. `stats`: `reports` of an applied index; `longest_s`, `behind_s`: the
+        longest time that an applied index stood still, without a fault, below the committed one, and a committed index
+        below that of another member.
         """
         found = fault_intervals(run.history)
-        stands: list[_Stand] = []
-        reports = 0
+        told: dict[str, Told] = {}
         for node, path in _logs(run):
-            told = list(_reports(run, path))
-            reports += len(told)
-            stands += _stands(node, told, found)
-        longest = max((stand.seconds for stand in stands), default=0.0)
-        worst = {stand.node: stand for stand in sorted(stands, key=lambda stand: stand.seconds)}
-        anomalies = [_tell(stand) for stand in worst.values() if stand.seconds >= LIMIT_S]
-        stats = {"reports": reports, "longest_s": round(longest, 1)}
-        reason = f"{many(reports, 'report')}; what was committed was applied within {longest:.0f} s without a fault"
+            told[node] = sorted([*told.get(node, ()), *_reports(run, path)])
+        applied = {node: [(at, done, index) for at, index, done in reports] for node, reports in told.items()}
+        stuck, longest = _longest(applied, found)
+        behind, late = _longest({node: _beside(node, told) for node in told}, found)
+        reports = sum(map(len, told.values()))
+        anomalies = [_stuck(stand) for stand in stuck if stand.seconds >= LIMIT_S]
+        anomalies += [_behind(stand) for stand in behind if stand.seconds >= BEHIND_LIMIT_S]
+        stats = {"reports": reports, "longest_s": round(longest, 1), "behind_s": round(late, 1)}
+        reason = (
+            f"{many(reports, 'report')}; without a fault, what was committed was applied within {longest:.0f} s, and "
+            f"no controller stood still behind the others for more than {late:.0f} s"
+        )
         return settled(self.name, run, anomalies, stats, many(reports, "report") if anomalies else reason)
 
 
@@ -86,32 +101,76 @@ def _reports(run: RunRecord, path: Path) -> Iterator[tuple[int, int, int]]:
             yield stamp, int(found["committed"]), int(found["applied"])
 
 
-def _stands(node: str, told: list[tuple[int, int, int]], found: list[FaultInterval]) -> Iterator[_Stand]:
+def _beside(node: str, told: Mapping[str, Told]) -> Told:
+    """The committed index of a node, beside the highest one that another member told shortly before."""
+    others = sorted(report[:2] for other, reports in told.items() if other != node for report in reports)
+    times = [at for at, _ in others]
+    found = []
+    for at, committed, _ in told[node]:
+        recent = others[bisect_left(times, at - _FRESH) : bisect_right(times, at)]
+        found.append((at, committed, max((index for _, index in recent), default=committed)))
+    return found
+
+
+def _longest(told: Mapping[str, Told], found: list[FaultInterval]) -> tuple[list[_Stand], float]:
+    """The longest stand of each node, and the longest of all (s)."""
+    worst: dict[str, _Stand] = {}
+    for node, reports in told.items():
+        for stand in list(_stands(node, reports, found)):
+            if node not in worst or stand.seconds >= worst[node].seconds:
+                worst[node] = stand
+    return list(worst.values()), max((stand.seconds for stand in worst.values()), default=0.0)
+
+
+def _stands(node: str, told: Told, found: list[FaultInterval]) -> Iterator[_Stand]:
     """They grow after they are yielded: the caller takes all of them before it looks at one."""
     current: _Stand | None = None
     last = 0
-    for at, committed, applied in told:
+    for at, index, goal in told:
         fault = any(interval.covers(last if current else at, at) for interval in found)
-        if applied >= committed or fault:
+        if index >= goal or fault:
             current = None
-        elif current is None or applied != current.applied:
-            current = _Stand(node, applied, committed, at, at)
+        elif current is None or index != current.index:
+            current = _Stand(node, index, goal, at, at)
             yield current
         else:
-            current.until, current.committed = at, committed
+            current.until, current.goal = at, goal
         last = at
     if current is not None:
         current.at_end = True
 
 
-def _tell(stand: _Stand) -> Anomaly:
-    tail = ", up to the end" if stand.at_end else ""
-    return Anomaly(
+def _stuck(stand: _Stand) -> Anomaly:
+    return _tell(
         "stuck-state-machine",
-        f"the controller of {stand.node} applied no entry for {stand.seconds:.0f} s{tail} (limit "
-        f"{LIMIT_S:g} s), although no fault was active: its applied index is {stand.applied}, and its committed index "
-        f"{stand.committed}",
+        stand,
+        f"applied no entry for {_so_long(stand, LIMIT_S)}, although no fault was active: its applied index is "
+        f"{stand.index}, and its committed index {stand.goal}",
+        {"applied": stand.index, "committed": stand.goal},
+        LIMIT_S,
+    )
+
+
+def _behind(stand: _Stand) -> Anomaly:
+    return _tell(
+        "controller-left-behind",
+        stand,
+        f"committed no entry for {_so_long(stand, BEHIND_LIMIT_S)}, although no fault was active: its committed index "
+        f"is {stand.index}, and that of another controller {stand.goal}",
+        {"committed": stand.index, "group": stand.goal},
+        BEHIND_LIMIT_S,
+    )
+
+
+def _so_long(stand: _Stand, limit_s: float) -> str:
+    return f"{stand.seconds:.0f} s{', up to the end' if stand.at_end else ''} (limit {limit_s:g} s)"
+
+
+def _tell(name: str, stand: _Stand, what: str, details: dict[str, int], limit_s: float) -> Anomaly:
+    return Anomaly(
+        name,
+        f"the controller of {stand.node} {what}",
         window=(max(0, stand.since), max(0, stand.until)),
-        details={"node": stand.node, "applied": stand.applied, "committed": stand.committed},
-        limit_s=LIMIT_S,
+        details={"node": stand.node, **details},
+        limit_s=limit_s,
     )

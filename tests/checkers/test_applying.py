@@ -18,28 +18,38 @@ S = 1_000_000_000
 START = datetime(2026, 1, 1)
 
 
+Reports = Sequence[tuple[int, int]]
+
+
 def run(
-    folder: Path, reports: Sequence[tuple[int, int]], kind: str = "controller", fault: int | None = None
+    folder: Path, reports: Reports, kind: str = "controller", fault: int | None = None, others: Reports = ()
 ) -> RunRecord:
-    """n1 tells (committed, applied) every 3 s. fault: when one begins that nobody heals, in s."""
-    path = folder / f"{kind}.log"
-    lines = [
-        f"{START + timedelta(seconds=3 * n):%Y-%m-%d %H:%M:%S}.000 INFO QuorumAckChecker-n1 DLedgerEntryPusher - "
-        f"[n1][FOLLOWER] term=2 ledgerBegin=0 ledgerEnd={c} committed={c} watermarks={{}} appliedIndex={a}\n"
-        for n, (c, a) in enumerate(reports)
-    ]
-    path.write_text("".join(lines))
+    """n1 tells (committed, applied) every 3 s, and n2 does a second later. fault: when one begins that nobody heals, in
+    s.
+    """
+    logs = {}
+    for node, told, late in (("n1", reports, 0), ("n2", others, 1)):
+        path = folder / node / f"{kind}.log"
+        path.parent.mkdir(exist_ok=True)
+        lines = [
+            f"{START + timedelta(seconds=3 * n + late):%Y-%m-%d %H:%M:%S}.000 INFO QuorumAckChecker-{node} "
+            f"DLedgerEntryPusher - [{node}][FOLLOWER] term=2 ledgerBegin=0 ledgerEnd={c} committed={c} watermarks={{}} "
+            f"appliedIndex={a}\n"
+            for n, (c, a) in enumerate(told)
+        ]
+        path.write_text("".join(lines))
+        logs[node] = [path]
     what = {"fault": "trouble", "id": 1}
     ops = (
         []
         if fault is None
         else [Op(n, fault * S, NEMESIS, ("invoke", "info")[n], "inject", None, what) for n in (0, 1)]
     )
-    deployment = DeploymentRecord("toy", {"n1": ""}, [ServerRecord("n1", kind)])
+    deployment = DeploymentRecord("toy", dict.fromkeys(logs, ""), [ServerRecord(node, kind) for node in logs])
     return RunRecord(
         History(ops),
         environment={"started_at": f"{START.isoformat()}+00:00"},
-        logs={"n1": [path]},
+        logs=logs,
         deployment=deployment,
     )
 
@@ -70,6 +80,30 @@ def test_a_member_that_applies_nothing(reports: Sequence[tuple[int, int]], told:
 def test_a_fault_is_an_excuse(tmp_path: Path) -> None:
     assert not Applying().check(run(tmp_path, STUCK, fault=9)).anomalies
     assert Applying().check(run(tmp_path, STUCK, fault=60)).anomalies
+
+
+BEHIND = [(30, 30)] * 14
+
+
+@pytest.mark.parametrize(
+    ("reports", "others", "told"),
+    [
+        (BEHIND, [(30 + n, 30 + n) for n in range(14)], 33),
+        (BEHIND[:12], [(30 + n, 30 + n) for n in range(12)], None),  # 27 s
+        (BEHIND, [(30, 30)] * 14, None),
+        ([(30 + n, 30 + n) for n in range(14)], [(90 + n, 90 + n) for n in range(14)], None),  # it goes on
+        (BEHIND, [(31, 31)] * 3, None),  # the other one is silent since
+    ],
+)
+def test_a_member_that_its_group_leaves_behind(
+    reports: Reports, others: Reports, told: int | None, tmp_path: Path
+) -> None:
+    result = Applying().check(run(tmp_path, reports, others=others))
+    assert [a.name for a in result.anomalies] == ([] if told is None else ["controller-left-behind"])
+    if told is not None:
+        said = f"n1 committed no entry for {told} s, up to the end (limit 30 s), although no fault was active: its"
+        assert f"{said} committed index is 30, and that of another controller 42" in result.anomalies[0].summary
+    assert not Applying().check(run(tmp_path, reports, others=others, fault=3)).anomalies
 
 
 def test_a_broker_has_no_state_machine(tmp_path: Path) -> None:
