@@ -354,6 +354,7 @@ def test_code_compiled_from_old_sources_is_removed_when_nobody_needs_it(
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_warming_compiles_and_says_where(tmp_path: Path) -> None:
     """In a process of its own, with an empty cache elsewhere; a second one finds everything there."""
     environment = {k: v for k, v in os.environ.items() if k != "NUMBA_CACHE_DIR"} | {"HARNESS_CACHE": str(tmp_path)}

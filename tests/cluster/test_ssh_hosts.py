@@ -153,6 +153,7 @@ def server_state(host: Node) -> str:
     return host.run(["ps", "-C", "java", "-o", "state="], check=False).text.strip()
 
 
+@pytest.mark.nightly
 def test_a_run_with_faults(park: Park, store: Path) -> None:
     faults = "partition-halves,kill-random-processes,hammer-time"
     times = ("--time-limit", "15", "--interval", "8", "--duration", "4", "--seed", "4")

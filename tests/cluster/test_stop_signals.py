@@ -65,7 +65,7 @@ PHASES: Mapping[str, Callable[[Going], None]] = {
 EARLY = ("provision", "start")
 """There is nothing to judge yet."""
 
-IN_CI = {("SIGTERM", "fault", "docker"), ("SIGHUP", "start", "local"), ("SIGTERM", "collect", "local")}
+IN_CI = {("SIGTERM", "fault", "docker"), ("SIGHUP", "start", "local")}
 CASES = [
     pytest.param(name, phase, cluster, marks=() if (name, phase, cluster) in IN_CI else nightly)
     for name in ("SIGTERM", "SIGHUP", "SIGKILL")
