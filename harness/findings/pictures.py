@@ -19,7 +19,7 @@ from results.errors import ExpectedError
 from results.record import RunRecord
 from results.report.course import course
 from results.store import RunDir
-from results.verdict import Judgement
+from results.verdict import Anomaly, Judgement
 from results.verdict_file import read_verdict
 
 DOCS: Final = Path("docs/findings")
@@ -39,15 +39,16 @@ def draw(finding: Finding, signature: Signature, record: RunRecord, judgement: J
     named = [a for a in judgement.anomalies if a.name in signature.anomalies]
     own = [a for a in named if signature.says is None or signature.says.search(a.summary)]
     heading = f"{finding.id}. {finding.title}: {record.version}, seed {record.plan.get('seed')}"
-    return course(record, own, heading, next(_mechanism(signature, record), ""))
+    return course(record, own, heading, next(_mechanism(signature, record, own), ""))
 
 
-def _mechanism(signature: Signature, record: RunRecord) -> Iterator[str]:
-    """`n1 broker.log: ...`, the lines of the log that tell the mechanism."""
+def _mechanism(signature: Signature, record: RunRecord, anomalies: Sequence[Anomaly]) -> Iterator[str]:
+    """`n1 broker.log: ...`, the lines of the log that tell the mechanism of the anomalies."""
     for node, files in sorted(record.logs.items()):
         for path in files:
-            for _, line in signature.lines(path, record.environment):
-                yield f"{node} {path.name}: {line.strip()}"
+            for at, line in signature.lines(path, record.environment):
+                if any(signature.tells_of(at, anomaly) for anomaly in anomalies):
+                    yield f"{node} {path.name}: {line.strip()}"
 
 
 def _runs(store: Path) -> Iterator[RunDir]:

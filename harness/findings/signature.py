@@ -94,9 +94,13 @@ class Signature:
         for path in (path for files in record.logs.values() for path in files):
             for at, _ in self.lines(path, record.environment):
                 for anomaly in anomalies:
-                    if not self.during or _within(at, anomaly.window):
+                    if self.tells_of(at, anomaly):
                         return anomaly
         return None
+
+    def tells_of(self, at: int | None, anomaly: Anomaly) -> bool:
+        """Whether a line of `lines` with this time is about the anomaly."""
+        return not self.during or _within(at, anomaly.window)
 
     def describe_log(self) -> str:
         """Markdown: the pattern of the log line, and what must not follow it; empty where no line is needed."""
