@@ -1,4 +1,4 @@
-"""Did a server end without a fault? The harness monitors every process and journals such an end."""
+"""Server processes that ended without a fault. The harness monitors every process and journals such an end."""
 
 from __future__ import annotations
 
@@ -13,12 +13,16 @@ from results.verdict import Anomaly, CheckResult
 
 _LINES = 20
 
+_EXHAUSTED: Final = "Terminating due to java.lang.OutOfMemoryError"
+"""The JVM's last line with `-XX:+ExitOnOutOfMemoryError`, which all our servers have."""
+
 _LATER_NS: Final = 60 * SECOND
 """A client's op that ends a server may do so when a frame comes, and its end is noticed some seconds later."""
 
 
 class ServersDied:
-    """`server-died` for each op `server-died`: `value = {"node", "server", "pid", "last": its last lines}`.
+    """`server-died` for each op `server-died`: `value = {"node", "server", "pid", "last": its last lines}`; where the
+    JVM's last line says that its heap is exhausted, `out-of-memory`.
 
     on_purpose: kinds of clients' ops that end a server themselves: `extra["ends"]` is [node, kind of the server].
     """
@@ -47,17 +51,22 @@ def _explains(done: Op, death: Op) -> bool:
 
 def _tell(op: Op) -> Anomaly:
     died: dict[str, Any] = op.value
-    raw = died.get("last") or []
-    last = raw.splitlines() if isinstance(raw, str) else [str(line) for line in raw]
-    why = f"; its log: {last[-1][:200]}" if last else ""
-    what = f"the {died.get('server')} of {died.get('node')}"
+    last = _last_lines(died.get("last"))
+    exhausted = next((line for line in reversed(last) if _EXHAUSTED in line), None)
+    decisive = exhausted or (last[-1] if last else None)
+    why = f"; its log: {decisive[:200]}" if decisive else ""
     pid = died.get("pid")
+    how = "did not come back after a fault" if pid is None else f"(pid {pid}) ended without a fault"
     return Anomaly(
-        "server-died",
-        f"{what} did not come back after a fault{why}"
-        if pid is None
-        else f"{what} (pid {pid}) ended without a fault{why}",
+        "server-died" if exhausted is None else "out-of-memory",
+        f"the {died.get('server')} of {died.get('node')} {how}{why}",
         ops=[op.index],
         window=(op.time, op.time),
         details={"nodes": {str(died.get("node")): {"server": died.get("server"), "log": last[-_LINES:]}}},
     )
+
+
+def _last_lines(raw: Any) -> list[str]:
+    """The last lines of its log, in their order. `Server.last_words` joins them with ` | `."""
+    lines = raw.replace(" | ", "\n").splitlines() if isinstance(raw, str) else [str(line) for line in raw or []]
+    return [line for line in lines if line.strip()]

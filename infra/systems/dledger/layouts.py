@@ -51,6 +51,9 @@ DAMAGED: Final[Mapping[str, str]] = {
         ("replicas-differ-on-disk", "torn-message", "corrupt-message", "unindexed", "broken-index", "snapshot-failed"),
         "the fault changed bytes in the files of this node, and nothing compares them with other replicas",
     ),
-    "server-died": "the fault damaged files of this node: a server that stops serves nothing wrong from them",
+    **dict.fromkeys(
+        ("server-died", "out-of-memory"),
+        "the fault damaged files of this node: a server that stops serves nothing wrong from them",
+    ),
 }
 """What is permitted of a server whose files were damaged."""

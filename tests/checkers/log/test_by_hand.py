@@ -365,6 +365,33 @@ def test_a_server_that_died_is_told_with_its_last_line() -> None:
     assert ServersDied().check(RunRecord(History([]))).verdict == Verdict.VALID
 
 
+EXHAUSTED = "Terminating due to java.lang.OutOfMemoryError"
+
+
+@pytest.mark.parametrize(
+    ("last", "name", "told"),
+    [
+        # As the harness joins them: an exception of earlier comes first, and the line that tells why it ended last.
+        (
+            f"NullPointerException: {'x' * 180} | PERF ticks | {EXHAUSTED}: Java heap space",
+            "out-of-memory",
+            f"{EXHAUSTED}: Java heap space",
+        ),
+        # A hook of the shutdown may write behind it.
+        (f"{EXHAUSTED}: Metaspace | bye", "out-of-memory", f"{EXHAUSTED}: Metaspace"),
+        (f"IOException: {'x' * 180} | the address is in use", "server-died", "the address is in use"),
+        ("java.lang.OutOfMemoryError was caught | stopped", "server-died", "stopped"),
+    ],
+)
+def test_the_summary_of_a_death_ends_with_the_line_that_tells_why(last: str, name: str, told: str) -> None:
+    """The last line must not be cut off for what stands before it, and an exhausted heap has a name of its own."""
+    value = {"node": "n1", "server": "broker", "pid": None, "last": last}
+    result = ServersDied().check(RunRecord(History([Op(0, 5, NEMESIS, "info", "server-died", None, value)])))
+    assert names([result]) == {name}
+    assert result.anomalies[0].summary.endswith(told)
+    assert "did not come back after a fault; its log: " in result.anomalies[0].summary
+
+
 def test_a_server_that_a_client_ends_on_purpose_did_not_die() -> None:
     second = 1_000_000_000
     died = {"node": "n2", "server": "controller", "pid": 7, "last": ""}
