@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Protocol
 
-from checkers.legality import applied
+from checkers.legality import applied, excuses
 from checkers.message_ops import BadOp
 from checkers.starvation import apply_doubt
 from results.errors import HistoryError
@@ -42,6 +42,7 @@ def _safely(checker: Checker, run: RunRecord) -> CheckResult:
     started = time.perf_counter()
     try:
         result = apply_doubt(applied(checker.check(run), run), run)
+        result = replace(result, excuses=excuses(result, run))
     except (HistoryError, BadOp) as problem:
         # What the run left, or a stranger's op, cannot be read: no bug of the checker's.
         result = CheckResult(checker.name, Verdict.UNKNOWN, str(problem))

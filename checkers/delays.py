@@ -19,10 +19,11 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 from checkers.duties import Place, QueueReads, never_sent, unserved
-from checkers.legality import permits, settled
+from checkers.legality import divided, permission, settled
 from checkers.log.context import RunTimeline, group_of
 from checkers.message_ops import of_messages
 from results.figures import SECOND, clock, quantile
@@ -108,15 +109,23 @@ class Delays:
         messages, strangers, reads = _collect(run)
         scene = RunTimeline(run)
         service = _Service(run, scene, messages.values(), self.limit)
-        allowed = permits(run)
+        lossy = permission(run, "lost")
         everyone = list(messages.values())
         lost, open_ = _lost(everyone, reads, service)
         again, later = _copies(everyone, reads, self.limit)
         found = [
-            *_anomalies(scene, "delayed-lost", lost, _LOST, legal=allowed.get("lost")),
+            *(
+                anomaly
+                for part in divided(lossy, lost, _lossy_times)
+                for anomaly in _anomalies(scene, "delayed-lost", part.cases, _LOST, part.legal, part.details)
+            ),
             *_anomalies(scene, "delivered-early", _early(everyone), _EARLY),
             *_late(scene, everyone, reads, service),
-            *_anomalies(scene, "recalled-delivered", _recalled(everyone), _RECALLED),
+            *(
+                anomaly
+                for part in divided(lossy, _recalled(everyone), lambda case: [case.start])
+                for anomaly in _anomalies(scene, "recalled-delivered", part.cases, _RECALLED, part.legal, part.details)
+            ),
             *_anomalies(scene, "aborted-read", _refused(everyone), _REFUSED),
             *never_sent(strangers),
         ]
@@ -250,6 +259,12 @@ def _lost(everyone: Sequence[_Message], reads: QueueReads, service: _Service) ->
     return [_Case(m, m.latest, since, _ops(m)) for m in due], len(gone) - len(due)
 
 
+def _lossy_times(case: _Case) -> list[int]:
+    """When brokers stored a message: at its acknowledgement, and again when it was due."""
+    m = case.message
+    return [m.send.end or m.send.start, m.latest]
+
+
 def _early(everyone: Sequence[_Message]) -> list[_Case]:
     cases = []
     for m in everyone:
@@ -320,9 +335,14 @@ _LATER: Final = "delivered again long after a reader had received them"
 
 
 def _anomalies(
-    scene: RunTimeline, name: str, cases: Sequence[_Case], what: str, legal: str | None = None
+    scene: RunTimeline,
+    name: str,
+    cases: Sequence[_Case],
+    what: str,
+    legal: str | None = None,
+    more: Mapping[str, Any] = MappingProxyType({}),
 ) -> Iterator[Anomaly]:
-    """One anomaly for all cases of a kind; the first is told in full."""
+    """One anomaly for all cases of a kind; the first is described in full. more: further details."""
     if not cases:
         return
     first = cases[0]
@@ -343,6 +363,7 @@ def _anomalies(
         {
             "count": len(cases),
             "first": [_listed(c) for c in cases[:_LISTED]],
+            **more,
             **scene.details(first.start, first.end, group_of(queue)),
         },
         legal=legal,

@@ -1,60 +1,240 @@
 """The anomalies that a configuration permits: they are shown with their count and do not make a run `invalid`.
 
-The topology states them (`infra.systems.api.Topology.permits`: name of an anomaly -> reason), and the run stores them
-in its environment under `permits`. What is permitted only after a fault of some kind (servers that do not sync may lose
-messages in a power failure) is under `permits_after`: effect -> anomaly -> reason. Checkers read them there, so a
-stored run is checked by the rules of its own time.
+The topology states them (`infra.systems.api.Topology.permits`: name of an anomaly -> permission), and the run stores
+them in its environment under `permits`. What is permitted only after a fault of some kind (servers that do not sync may
+lose messages in a power failure) is under `permits_after`: effect -> anomaly -> permission. Checkers read them there,
+so a stored run is checked by the rules of its own time.
+
+A permission has a limit where the servers' settings give one (`results.permission.Permission.within_s`): a broker that
+syncs every 10 s may lose with its power what it acknowledged in the last 10 s, and nothing older. `Permit.allows`
+applies the limit to the time of one acknowledgement. Time in which the node could not work (another fault had stopped
+it, or its machine had no processor for it) does not count towards the limit.
 """
 
 from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, Generic, TypeVar
 
-from results.fault_intervals import fault_intervals
+import numpy as np
+import numpy.typing as npt
+
+from checkers.starvation import short_times
+from results.errors import HistoryError
+from results.fault_intervals import FaultInterval, fault_intervals
+from results.figures import SECOND
+from results.permission import Permission
 from results.record import RunRecord
-from results.verdict import Anomaly, CheckResult, Verdict
+from results.strikes import EffectKind
+from results.verdict import Anomaly, CheckResult, Excuse, Verdict
+
+LEARNED_S: Final = 15.0
+"""A master that another one has replaced learns it at latest so long after the fault between them has ended: heartbeats
+to the controllers go out every second here, and a lost connection is retried within seconds (seen: 1 to 6 s)."""
+
+FLUSHED_S: Final = 15.5
+"""The limit for ASYNC_FLUSH with RocketMQ's default settings, for runs that were stored without one."""
+
+_HINDERS: Final[Collection[EffectKind]] = ("down", "slow", "disk-full", "disk-dead")
+"""Effects under which a server cannot do in time what limits its losses."""
+
+_FOREVER: Final = 2**62
+_START_NS: Final = 5 * SECOND
+"""A master that is seen so early was master before the run."""
+
+
+@dataclass(frozen=True)
+class Window:
+    """A time (ns) in which an acknowledged operation may lose its effect.
+
+    start  `fault` less the limit; `fault`: when the fault began; end: when the permission ends.
+    nodes  the nodes that the fault struck; None: the permission is not tied to a node.
+    """
+
+    start: int
+    fault: int
+    end: int
+    nodes: frozenset[str] | None = None
 
 
 @dataclass(frozen=True)
 class Permit:
-    """why      the configuration permits an anomaly.
-    nodes    who was struck by the fault without which it does not; None: it always permits it.
+    """why      the configuration's reason for permitting an anomaly.
+    nodes    the nodes struck by the fault that it needs; None: it needs none.
+    windows  the times in which it holds; None: it has no limit in time.
+    within_s the limit of which the windows are made.
     """
 
     why: str
     nodes: frozenset[str] | None = None
+    windows: Sequence[Window] | None = None
+    within_s: float | None = None
 
     def covers(self, anomaly: Anomaly) -> bool:
-        """Whether it holds for an anomaly: one of a node (`details["node"]`), or of some (`nodes`), only if one of
-        them was struck.
+        """True if it holds for a whole anomaly: one of a node (`details["node"]`), or of some (`nodes`), only if one of
+        them was struck. A permission with a limit holds for single cases (`allows`, `divided`), which the checker
+        knows, and never for an anomaly because of its name.
         """
+        if self.windows is not None:
+            return False
         named = anomaly.details.get("node"), anomaly.details.get("nodes")
         nodes = [named[0]] if isinstance(named[0], str) else named[1]
         return self.nodes is None or not isinstance(nodes, list | tuple | dict) or not self.nodes.isdisjoint(nodes)
 
+    def allows(self, times: npt.NDArray[np.int64], nodes: Collection[str] | None = None) -> npt.NDArray[np.bool_]:
+        """A mask over the times (ns) of acknowledgements: those whose effect may be gone.
 
-def permits(run: RunRecord) -> Mapping[str, str]:
-    """Name of an anomaly -> why the run's configuration permits it, after the faults that struck."""
-    return {name: permit.why for name, permit in _permits(run).items()}
+        nodes  the replicas that may have held it; None, or a permission that is not tied to a node: any.
+        """
+        if self.windows is None:
+            return np.ones(len(times), dtype=bool)
+        found: npt.NDArray[np.bool_] = np.zeros(len(times), dtype=bool)
+        for w in self.windows:
+            if nodes is None or w.nodes is None or not w.nodes.isdisjoint(nodes):
+                found |= (w.start <= times) & (times <= w.end)
+        return found
+
+    def nearest_s(self, times: Iterable[int]) -> float | None:
+        """The longest time, in seconds, from one of these acknowledgements to the fault that excuses it; 0.0 for those
+        of the time of the fault. None where the permission has no limit.
+        """
+        if self.windows is None:
+            return None
+        ages = [
+            min((max(0, w.fault - time) for w in self.windows if w.start <= time <= w.end), default=None)
+            for time in times
+        ]
+        return max((age / SECOND for age in ages if age is not None), default=None)
 
 
-def _permits(run: RunRecord) -> Mapping[str, Permit]:
+def permits(run: RunRecord) -> Mapping[str, Permit]:
+    """Name of an anomaly -> the run's permission for it, after the faults that struck."""
     found: dict[str, Permit] = {}
+    faults = fault_intervals(run.history)
     for kind, named in _noted(run, "permits_after").items():
-        struck = {e.node for strike in fault_intervals(run.history) for e in strike.effects if e.kind == kind}
-        for name, why in named.items() if struck else ():
-            found[str(name)] = Permit(str(why), frozenset(struck))
-    return found | {str(name): Permit(str(why)) for name, why in _noted(run, "permits").items()}
-
-
-def _noted(run: RunRecord, name: str) -> Mapping[str, Any]:
-    noted: Any = run.environment.get(name) or {}
-    found: Mapping[str, Any] = json.loads(noted) if isinstance(noted, str) else noted
+        strikes = [fault for fault in faults if any(e.kind == kind for e in fault.effects)]
+        struck = frozenset(e.node for fault in strikes for e in fault.effects if e.kind == kind)
+        for name, permission in named.items() if strikes else ():
+            windows = None
+            if permission.within_s is not None:
+                windows = [_after(run, faults, fault, kind, permission.within_s) for fault in strikes]
+            found[name] = Permit(permission.why, struck, windows, permission.within_s)
+    for name, permission in _noted(run, "permits").get("", {}).items():
+        windows = None if permission.within_s is None else _changes(run, faults, permission.within_s)
+        found[name] = Permit(permission.why, None, windows, permission.within_s)
     return found
+
+
+def permission(run: RunRecord, *names: str) -> Permit | None:
+    """The run's permission for the first of these anomalies that has one."""
+    allowed = permits(run)
+    return next((allowed[name] for name in names if name in allowed), None)
+
+
+Item = TypeVar("Item")
+
+
+@dataclass(frozen=True)
+class Part(Generic[Item]):
+    """Cases of one kind that are all permitted (`legal`, the reason), or all not (None). details: what `excuses` reads
+    of a permitted anomaly.
+    """
+
+    cases: Sequence[Item]
+    legal: str | None = None
+    details: Mapping[str, Any] = field(default_factory=dict)
+
+
+def divided(
+    permit: Permit | None, cases: Iterable[Item], times: Callable[[Item], Sequence[int]]
+) -> Iterator[Part[Item]]:
+    """The cases that a permission does not cover, then those that it does; a part without cases is left out.
+
+    times  the times (ns) of what a case has lost: the acknowledgement, and any later step of the servers of their own.
+           One of them in the permission's time is enough.
+    """
+    wrong: list[Item] = []
+    legal: list[Item] = []
+    nearest: list[float] = []
+    for case in cases:
+        at = np.array(times(case), dtype=np.int64)
+        allowed = permit is not None and bool(permit.allows(at).any())
+        (legal if allowed else wrong).append(case)
+        if allowed and permit is not None and permit.windows is not None:
+            nearest.append(min(age for t in at if (age := permit.nearest_s([int(t)])) is not None))
+    if wrong:
+        yield Part(wrong)
+    if legal and permit is not None:
+        details = {} if permit.windows is None else {"bound_s": permit.within_s, "nearest_s": round(max(nearest), 3)}
+        yield Part(legal, permit.why, details)
+
+
+def _after(run: RunRecord, faults: Sequence[FaultInterval], fault: FaultInterval, kind: str, within_s: float) -> Window:
+    """The time in which a fault of this kind may undo what was acknowledged."""
+    nodes = frozenset(e.node for e in fault.effects if e.kind == kind)
+    busy = [
+        (other.start_ns, _FOREVER if other.end_ns is None else other.end_ns)
+        for other in faults
+        if other.id != fault.id and any(e.node in nodes and e.kind in _HINDERS for e in other.effects)
+    ]
+    busy += short_times(run)
+    start = _back(fault.start_ns, int(within_s * SECOND), busy)
+    return Window(start, fault.start_ns, _FOREVER if fault.end_ns is None else fault.end_ns, nodes)
+
+
+def _back(time: int, by: int, busy: Sequence[tuple[int, int]]) -> int:
+    """The time `by` ns before `time`, of which what is `busy` does not count."""
+    for start, end in sorted(busy, reverse=True):
+        if start < time and end > time - by:
+            by += min(end, time) - start
+    return time - by
+
+
+def _changes(run: RunRecord, faults: Sequence[FaultInterval], within_s: float) -> list[Window]:
+    """The times around faults and changes of master, of any node."""
+    within, learned = int(within_s * SECOND), int(LEARNED_S * SECOND)
+    found = [
+        Window(f.start_ns - within, f.start_ns, _FOREVER if f.end_ns is None else f.end_ns + learned) for f in faults
+    ]
+    leaders: dict[tuple[object, ...], tuple[str, int | None]] = {}
+    for seen in run.observations:
+        if seen.role == "leader":
+            group = (seen.extra.get("broker_name"),)
+            before = leaders.get(group)
+            if before is not None and before != (seen.node, seen.term) and seen.time > _START_NS:
+                found.append(Window(seen.time - within - learned, seen.time - learned, seen.time + learned))
+            leaders[group] = (seen.node, seen.term)
+    return found
+
+
+def _noted(run: RunRecord, name: str) -> Mapping[str, Mapping[str, Permission]]:
+    """`permits` (under the empty kind) or `permits_after` of the environment: kind of effect -> anomaly -> permission.
+
+    Raises HistoryError where the environment holds something else.
+    """
+    noted: Any = run.environment.get(name) or {}
+    where = None if run.path is None else run.path / "environment.json"
+    try:
+        stored = json.loads(noted) if isinstance(noted, str) else noted
+        by_kind = {"": stored} if name == "permits" else stored
+        return {
+            str(kind): {str(anomaly): _dated(str(kind), Permission.from_json(p)) for anomaly, p in named.items()}
+            for kind, named in by_kind.items()
+        }
+    except (ValueError, AttributeError) as problem:
+        raise HistoryError(
+            where or "environment.json", None, f"{name!r} is no list of permissions: {problem}"
+        ) from None
+
+
+def _dated(kind: str, permission: Permission) -> Permission:
+    """With the limit of the default settings, for a run that was stored before permissions had limits."""
+    if kind == "unsynced-lost" and permission.within_s is None:
+        return replace(permission, within_s=FLUSHED_S)
+    return permission
 
 
 def count(anomaly: Anomaly) -> int:
@@ -83,7 +263,7 @@ def settled(
 
     valid    the reason where nothing stands against it; `unknown`: why the run does not show it, or None.
     """
-    marked = _marked(found, _permits(run))
+    marked = _marked(found, permits(run))
     wrong = [a for a in marked if a.legal is None]
     legal = _describe(marked)
     if wrong:
@@ -97,7 +277,7 @@ def settled(
 
 def applied(result: CheckResult, run: RunRecord) -> CheckResult:
     """The result of any checker in the light of what is permitted: `invalid` for legal reasons alone is valid."""
-    marked = _marked(result.anomalies, _permits(run))
+    marked = _marked(result.anomalies, permits(run))
     if marked == list(result.anomalies):
         return result
     if result.verdict != Verdict.INVALID or any(a.legal is None for a in marked):
@@ -117,6 +297,23 @@ def _marked(found: Sequence[Anomaly], allowed: Mapping[str, Permit]) -> list[Ano
         else a
         for a in found
     ]
+
+
+def excuses(result: CheckResult, run: RunRecord) -> list[Excuse]:
+    """The checker's own excuses, and one for each anomaly that is permitted or doubtful, with the number of cases."""
+    found = list(result.excuses)
+    allowed = permits(run) if result.anomalies else {}
+    by: dict[tuple[str, str], list[Anomaly]] = {}
+    for a in result.anomalies:
+        if a.legal is not None or a.doubt is not None:
+            by.setdefault((a.name, str(a.legal or a.doubt)), []).append(a)
+    for (name, why), some in by.items():
+        limit = allowed[name].within_s if name in allowed and allowed[name].why == why else None
+        near = [a.details["nearest_s"] for a in some if isinstance(a.details.get("nearest_s"), int | float)]
+        limits = [a.details["bound_s"] for a in some if isinstance(a.details.get("bound_s"), int | float)]
+        used = sum(count(a) for a in some)
+        found.append(Excuse(name, used, why, max(limits, default=limit), max(near, default=None)))
+    return found
 
 
 def _describe(marked: Sequence[Anomaly]) -> str:

@@ -105,6 +105,15 @@ def shortage_s(samples: Sequence[MachineSample], start: int, end: int, node: str
     return sum(b - a for a, b, _ in _short(samples, start, end, node)) / SECOND
 
 
+def short_times(run: RunRecord) -> list[tuple[int, int]]:
+    """(from, to) in ns: the times of a run in which the servers or the clients were short of a processor."""
+    samples = unforced(run)
+    if not samples:
+        return []
+    start, end = min(s.start for s in samples), max(s.end for s in samples)
+    return [(a, b) for a, b, _ in _short(samples, start, end, None)]
+
+
 def describe(samples: Sequence[MachineSample]) -> str:
     """Resources of the machines over these samples, in one line."""
     waits = [s.wait_ms for s in samples if s.wait_ms is not None]

@@ -20,10 +20,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 from checkers.duties import Place, QueueReads, never_sent, unserved
-from checkers.legality import permits, settled
+from checkers.legality import divided, permission, settled
 from checkers.log.context import RunTimeline, group_of
 from checkers.message_ops import of_messages
 from results.figures import SECOND, clock, quantile
@@ -111,7 +112,11 @@ class Transactions:
         open_, lost = _lost(everyone, reads, duty)
         again = self._again(scene, everyone)
         found = [
-            *_anomalies(scene, "committed-lost", lost, _LOST, legal=permits(run).get("lost")),
+            *(
+                anomaly
+                for part in divided(permission(run, "lost"), lost, _lossy_times)
+                for anomaly in _anomalies(scene, "committed-lost", part.cases, _LOST, part.legal, part.details)
+            ),
             *_anomalies(scene, "rolled-back-read", _rolled_back(everyone), _ROLLED_BACK),
             *_anomalies(scene, "uncommitted-read", _uncommitted(everyone), _UNCOMMITTED),
             *_anomalies(scene, "aborted-read", _aborted(everyone), _ABORTED),
@@ -317,6 +322,11 @@ def _lost(everyone: Sequence[_Transaction], reads: QueueReads, duty: _Duty) -> t
     return len(gone) - len(due), cases
 
 
+def _lossy_times(case: _Case) -> list[int]:
+    """When brokers stored something of a transaction: its half message, and each end."""
+    return [call.end or call.start for call in (case.of.half, *case.of.ends)]
+
+
 def _rolled_back(everyone: Sequence[_Transaction]) -> list[_Case]:
     found = []
     for t in everyone:
@@ -405,9 +415,14 @@ _AGAIN: Final = "delivered more than once"
 
 
 def _anomalies(
-    scene: RunTimeline, name: str, cases: Sequence[_Case], what: str, legal: str | None = None
+    scene: RunTimeline,
+    name: str,
+    cases: Sequence[_Case],
+    what: str,
+    legal: str | None = None,
+    more: Mapping[str, Any] = MappingProxyType({}),
 ) -> Iterator[Anomaly]:
-    """One anomaly for all cases of a kind; the first is told in full."""
+    """One anomaly for all cases of a kind; the first is described in full. more: further details."""
     if not cases:
         return
     first = cases[0]
@@ -423,6 +438,7 @@ def _anomalies(
         {
             "count": len(cases),
             "first": [{"id": c.of.id, "queue": c.of.half.invoke.key, "life": _life(c.of)} for c in cases[:_LISTED]],
+            **more,
             **scene.details(first.start, first.end, group_of(queue)),
         },
         legal=legal,

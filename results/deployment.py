@@ -55,6 +55,10 @@ class Traits:
     acting_master     without a master, name servers list the slave with the smallest id in its place, for reads only.
     durable           names of small files without which a server forgets who it is or what it has promised (term,
                       vote, identity, epochs): a failure of power must not take them.
+    copies_last_file  a slave with an empty disk copies from the last file of its master's CommitLog on, not from the
+                      beginning (`DefaultHAConnection`).
+    expires_after_s   the age at which brokers delete messages; None: not stored with the run.
+    offsets_written_s  the time between two writes of a broker's committed offsets to its disk.
     """
 
     offsets_copied_s: float | None = None
@@ -63,6 +67,9 @@ class Traits:
     stands_in: bool = True
     acting_master: bool = False
     durable: tuple[str, ...] = ()
+    copies_last_file: bool = False
+    expires_after_s: float | None = None
+    offsets_written_s: float = 5.0
 
 
 @dataclass(frozen=True)

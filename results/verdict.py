@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
@@ -58,10 +58,45 @@ class Anomaly:
 
 
 @dataclass(frozen=True)
+class Excuse:
+    """A rule by which a checker permitted, left out or did not decide something (docs/anomalies.md, "Excuses").
+
+    rule       its name in that list.
+    used       number of cases.
+    why        the condition of this run under which the rule holds, in one clause.
+    bound_s    the rule's limit in seconds; None: the condition limits it in another way, which `why` names.
+    nearest_s  the value, in seconds, of the case nearest to the limit; None: no limit, or not measured.
+    """
+
+    rule: str
+    used: int
+    why: str
+    bound_s: float | None = None
+    nearest_s: float | None = None
+
+    def __str__(self) -> str:
+        """`lost: 12 cases, up to 9.8 s of 15.5 s (flushDiskType=ASYNC_FLUSH ...)`."""
+        near = "" if self.nearest_s is None else f"up to {self.nearest_s:.1f} s"
+        near += "" if self.bound_s is None else f"{' of' if near else 'limit'} {self.bound_s:g} s"
+        return f"{self.rule}: {self.used:,} cases{', ' + near.strip() if near else ''} ({self.why})"
+
+
+def merged(excuses: Iterable[Excuse]) -> list[Excuse]:
+    """One excuse for each rule and reason: the numbers of cases added up, the nearest value of all."""
+    found: dict[tuple[str, str], Excuse] = {}
+    for excuse in excuses:
+        before = found.get((excuse.rule, excuse.why), replace(excuse, used=0))
+        near = max((n for n in (before.nearest_s, excuse.nearest_s) if n is not None), default=None)
+        found[excuse.rule, excuse.why] = replace(before, used=before.used + excuse.used, nearest_s=near)
+    return list(found.values())
+
+
+@dataclass(frozen=True)
 class CheckResult:
     """What one checker says. `reason` is always there, in plain words, one line.
 
-    stats  figures worth showing (JSON values); `ms` is the wall time the check took.
+    stats    figures worth showing (JSON values); `ms` is the wall time the check took.
+    excuses  the rules by which the checker did not count something as an anomaly, with the number of cases.
     """
 
     checker: str
@@ -70,6 +105,7 @@ class CheckResult:
     anomalies: Sequence[Anomaly] = ()
     stats: Mapping[str, Any] = field(default_factory=dict)
     ms: float = 0.0
+    excuses: Sequence[Excuse] = ()
 
 
 @dataclass(frozen=True)
@@ -92,3 +128,8 @@ class Judgement:
     @property
     def anomalies(self) -> list[Anomaly]:
         return [a for r in self.results for a in r.anomalies]
+
+    @property
+    def excuses(self) -> list[Excuse]:
+        """The excuses of all checkers, in their order."""
+        return [e for r in self.results for e in r.excuses]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence, Set
+from dataclasses import asdict
 from enum import Enum
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from typing import Any
 from results.durable import write_text
 from results.errors import HistoryError
 from results.reading import read_json
-from results.verdict import Anomaly, CheckResult, Judgement, Verdict
+from results.verdict import Anomaly, CheckResult, Excuse, Judgement, Verdict
 
 
 def write_verdict(judgement: Judgement, path: Path) -> None:
@@ -36,7 +37,9 @@ def read_verdict(path: Path) -> Judgement:
 
 
 def judgement_to_json(judgement: Judgement) -> dict[str, Any]:
-    """`{"verdict", "reason", "results": [{"checker", "verdict", "reason", "ms", "stats", "anomalies": [...]}]}`."""
+    """`{"verdict", "reason", "results": [RESULT, ...]}`; a result is `{"checker", "verdict", "reason", "ms", "stats",
+    "anomalies": [...], "excuses": [...]}`.
+    """
     return {
         "verdict": judgement.verdict.value,
         "reason": judgement.reason,
@@ -48,6 +51,7 @@ def judgement_to_json(judgement: Judgement) -> dict[str, Any]:
                 "ms": round(result.ms, 3),
                 "stats": plain(result.stats),
                 "anomalies": [_anomaly_to_json(anomaly) for anomaly in result.anomalies],
+                "excuses": [plain(asdict(excuse)) for excuse in result.excuses],
             }
             for result in judgement.results
         ],
@@ -65,6 +69,7 @@ def judgement_from_json(data: Mapping[str, Any]) -> Judgement:
                 anomalies=tuple(_anomaly_from_json(anomaly) for anomaly in result.get("anomalies", ())),
                 stats=result.get("stats", {}),
                 ms=result.get("ms", 0.0),
+                excuses=tuple(Excuse(**excuse) for excuse in result.get("excuses", ())),
             )
             for result in data["results"]
         )

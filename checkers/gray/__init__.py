@@ -7,7 +7,9 @@ depends on a rebalance is judged by the number of rebalances, not by time.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
 
 from checkers.gray.case import Case
 from checkers.gray.facts import Facts
@@ -21,7 +23,7 @@ from checkers.gray.receptions import (
     received_again,
     stranded,
 )
-from checkers.legality import permits, settled
+from checkers.legality import divided, permission, settled
 from checkers.log.context import RunTimeline, group_of
 from checkers.message_ops import of_messages
 from results.figures import SECOND
@@ -52,8 +54,7 @@ class Gray:
         `returned` (messages that were sent back).
         """
         facts, scene = Facts(run.history, self.lease), RunTimeline(run)
-        allowed = permits(run)
-        lost = allowed.get("lost", allowed.get("dirty-read"))
+        permit = permission(run, "lost", "dirty-read")
         both = list(doubles(facts))
         again = list(received_again(facts, both, scene.fault_intervals, self.copied))
         found = [
@@ -65,7 +66,13 @@ class Gray:
                 "were received by no member",
                 limit_s=READ_NS / SECOND,
             ),
-            *_anomalies(scene, "never-received", list(never_received(facts, False)), "were received by nobody", lost),
+            *(
+                anomaly
+                for part in divided(permit, never_received(facts, False), lambda case: [case.start])
+                for anomaly in _anomalies(
+                    scene, "never-received", part.cases, "were received by nobody", part.legal, more=part.details
+                )
+            ),
             *_anomalies(scene, "never-received", list(not_again(facts)), "were sent back, and not received once more"),
             *_anomalies(scene, "stranded", list(stranded(facts)), "had no reader after the last gray member left"),
             *_anomalies(scene, "received-out-of-order", list(out_of_order(facts)), "were received after a later one"),
@@ -111,9 +118,10 @@ def _anomalies(
     what: str,
     legal: str | None = None,
     limit_s: float | None = None,
+    more: Mapping[str, Any] = MappingProxyType({}),
 ) -> Iterator[Anomaly]:
-    """One anomaly for all cases of a kind; the first is told in full. `legal`: why they are permitted. `limit_s`: what
-    it needs of time with processors.
+    """One anomaly for all cases of a kind; the first is described in full. `legal`: why they are permitted. `limit_s`:
+    what it needs of time with processors. `more`: further details.
     """
     if not cases:
         return
@@ -130,6 +138,7 @@ def _anomalies(
         {
             "count": len(cases),
             "first": [case.text for case in cases[:_LISTED]],
+            **more,
             **scene.details(*window, group),
         },
         legal=legal,

@@ -8,23 +8,24 @@ offset.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from checkers.legality import permits, settled
-from checkers.log.columns import INFO, NONE, OK, Ints
+from checkers.legality import Permit, permission, settled
+from checkers.log.columns import INFO, NONE, OK, Bools, Ints
 from checkers.log.groups import AnomalyText, Case, times
 from checkers.log.order import Gap, OffsetIndex, Skip, backward_reads, holes, inversions, skips
-from checkers.log.outcomes import study
+from checkers.log.outcomes import MessageOutcomes, study
 from checkers.log.positions import Step, missteps
 from checkers.log.teller import AnomalyWriter
 from checkers.message_ops import of_messages
 from results.figures import many
 from results.record import RunRecord
-from results.verdict import Anomaly, CheckResult
+from results.verdict import Anomaly, CheckResult, Excuse, merged
 
 NAMES = (
     "lost", "aborted-read", "never-sent", "duplicated", "inconsistent-offsets", "dirty-read", "hole", "reordered",
@@ -34,10 +35,11 @@ NAMES = (
 
 
 class Findings(NamedTuple):
-    """What was found in a part of a history. Its `stats` add up."""
+    """What was found in a part of a history. Its `stats` add up, and so do its excuses of one rule and reason."""
 
     anomalies: Sequence[Anomaly]
     stats: Mapping[str, int]
+    excuses: Sequence[Excuse] = ()
 
 
 class LogAnomalies:
@@ -72,7 +74,7 @@ class LogAnomalies:
             "sightings": len(found.sightings.id),
             "undecided": outcomes.undecided,
         }
-        return Findings(_Judge(run, outcomes).anomalies(), stats)
+        return Findings(_Judge(run, outcomes).anomalies(), stats, list(_excuses(outcomes)))
 
     def conclude(self, run: RunRecord, parts: Sequence[Findings]) -> CheckResult:
         """The result for the run that these parts make up. Of `run`, what it permits is requested."""
@@ -90,7 +92,22 @@ class LogAnomalies:
         reason = f"{acked:,} acknowledged messages in {stats['queues']} queues"
         # (Those of one part are in this order already.)
         anomalies = sorted((a for part in parts for a in part.anomalies), key=lambda a: NAMES.index(a.name))
-        return settled(self.name, run, anomalies, dict(stats), reason, unknown)
+        result = settled(self.name, run, anomalies, dict(stats), reason, unknown)
+        return replace(result, excuses=merged(e for part in parts for e in part.excuses))
+
+
+def _excuses(outcomes: MessageOutcomes) -> Iterator[Excuse]:
+    """The acknowledged messages that were left out, by rule."""
+    facts = outcomes.facts
+    late = Counter[str]()
+    for row in outcomes.expired:
+        nodes = [facts.node(r.node) for r in outcomes.readings.of(int(facts.sends.queue[row])) if r.floor > 0]
+        whys = (outcomes.expiry.why(node) for node in nodes) if outcomes.expiry is not None else ()
+        late[next((why for why in whys if why is not None), "the settings of the brokers are not known")] += 1
+    for why, used in late.items():
+        yield Excuse("expired", used, why)
+    if outcomes.undecided:
+        yield Excuse("undecided", outcomes.undecided, "no complete final read covers their offset")
 
 
 class _Judge(AnomalyWriter):
@@ -113,7 +130,7 @@ class _Judge(AnomalyWriter):
         ]
 
     def lost(self) -> list[Anomaly]:
-        cases = self.cases(self.send_case(int(row)) for row in self.outcomes.lost)
+        rows = self.outcomes.lost
 
         def say(group: Sequence[Case], where: str) -> tuple[str, dict[str, Any]]:
             first = group[0]
@@ -128,7 +145,26 @@ class _Judge(AnomalyWriter):
                 {"replicas": self.replicas(first.queue), "offsets_taken_by_others": rivals},
             )
 
-        return [_anomaly("lost", t) for t in cases.describe(say)]
+        return self._by_permission("lost", rows, self.outcomes.may_lose[rows], self.send_case, say)
+
+    def _by_permission(
+        self,
+        name: str,
+        rows: Ints,
+        allowed: Bools,
+        case: Callable[[int], Case],
+        say: Callable[[Sequence[Case], str], tuple[str, dict[str, Any]]],
+    ) -> list[Anomaly]:
+        """The anomalies of the cases that the configuration does not permit, then of those that it does."""
+        permit: Permit | None = permission(self.run, name)
+        found = [_anomaly(name, t) for t in self.cases(case(int(row)) for row in rows[~allowed]).describe(say)]
+        if permit is not None:
+            for group in self.cases(case(int(row)) for row in rows[allowed]).describe(say):
+                if permit.windows is not None:
+                    near = permit.nearest_s(group.times)
+                    group.details.update(bound_s=permit.within_s, nearest_s=None if near is None else round(near, 3))
+                found.append(_anomaly(name, group, permit.why))
+        return found
 
     def aborted_read(self) -> list[Anomaly]:
         cases = self.cases(self.place_case(int(row)) for row in self.outcomes.aborted_read)
@@ -208,7 +244,7 @@ class _Judge(AnomalyWriter):
         ]
 
     def dirty(self) -> list[Anomaly]:
-        cases = self.cases(self.place_case(int(row)) for row in self.outcomes.dirty)
+        rows = self.outcomes.dirty
 
         def say(group: Sequence[Case], where: str) -> tuple[str, dict[str, Any]]:
             first = group[0]
@@ -219,7 +255,7 @@ class _Judge(AnomalyWriter):
                 {"replicas": self.replicas(first.queue)},
             )
 
-        return [_anomaly("dirty-read", t) for t in cases.describe(say)]
+        return self._by_permission("dirty-read", rows, self.outcomes.may_be_dirty[rows], self.place_case, say)
 
     def holes(self) -> list[Anomaly]:
         reads = self.facts.reads
@@ -337,9 +373,9 @@ class _Judge(AnomalyWriter):
         """Where a message that the process had been given from there is gone, its loss is the cause: legal where that
         is.
         """
-        reads, permitted = self.facts.reads, permits(self.run)
+        reads, permit = self.facts.reads, permission(self.run, "lost", "dirty-read")
         found = {int(reads.start[step.read]): step for step in self.missteps if step.back}
-        why = permitted.get("lost", permitted.get("dirty-read"))
+        why = None if permit is None else permit.why
         cause = {op: why if why and self._gone_between(step) else None for op, step in found.items()}
 
         def say(group: Sequence[Case], where: str) -> tuple[str, dict[str, Any]]:

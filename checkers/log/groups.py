@@ -42,6 +42,8 @@ class AnomalyText:
     ops: Sequence[int]
     window: tuple[int, int]
     details: dict[str, Any]
+    times: Sequence[int] = ()
+    """The ends (ns) of all cases."""
 
 
 class AnomalyGroups:
@@ -90,6 +92,7 @@ class AnomalyGroups:
             sorted({op for c in chosen for op in c.ops}),
             (start, end),
             {"count": len(cases), **more, "first": listed, **self.scene.details(start, end, group)},
+            [c.end for c in cases],
         )
 
     def where(self, cases: Sequence[Case]) -> str:

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from checkers.legality import permits, settled
+from checkers.legality import settled
 from checkers.linearizability.monitors.base import Contradiction, Undecided
 from checkers.linearizability.monitors.logs import APPEND, MAX, READ, LogOps, log_order
 from checkers.log.columns import INFO, NEVER, NONE, OK, Ints, LogColumns
@@ -46,12 +46,11 @@ class LogLinearizable:
         """
         outcomes = study(run)
         found, scene = outcomes.facts, RunTimeline(run)
-        allowed = permits(run)
         anomalies: list[Anomaly] = []
         stats: Counter[str] = Counter(queues=0, ops=0, invalid_queues=0)
         open_: list[str] = []
         for queue, name in enumerate(found.queues):
-            ops = queue_ops(outcomes, queue, "lost" in allowed, "dirty-read" in allowed)
+            ops = queue_ops(outcomes, queue)
             if not len(ops.f):
                 continue
             stats["queues"] += 1
@@ -73,9 +72,10 @@ class LogLinearizable:
         )
 
 
-def queue_ops(outcomes: MessageOutcomes, queue: int, may_lose: bool = False, may_be_dirty: bool = False) -> LogOps:
+def queue_ops(outcomes: MessageOutcomes, queue: int) -> LogOps:
     """A queue's sends and sightings as ops of a log, in order of call; calls and returns are indices of the history.
 
+    Without what is gone by permission (`MessageOutcomes.may_lose`, `may_be_dirty`).
     Offsets count from the queue's origin (`LogColumns.origins`); what others had put in front of it is left out.
     """
     found = outcomes.facts
@@ -84,13 +84,10 @@ def queue_ops(outcomes: MessageOutcomes, queue: int, may_lose: bool = False, may
     missing = outcomes.is_lost | outcomes.superseded
     gone = missing & (sends.queue == queue)
     appended = (sends.queue == queue) & (certain | (sends.outcome == INFO))
-    if may_lose:
-        appended &= ~gone
-    seen = places.queue == queue
-    if may_be_dirty:
-        seen &= ~outcomes.is_dirty
-    if may_lose and len(sends.id):
-        seen &= (outcomes.sender == NONE) | ~missing[outcomes.sender]
+    appended &= ~(gone & outcomes.may_lose)
+    seen = (places.queue == queue) & ~(outcomes.is_dirty & outcomes.may_be_dirty)
+    if len(sends.id):
+        seen &= (outcomes.sender == NONE) | ~(missing & outcomes.may_lose)[outcomes.sender]
     origin = int(found.origins[queue])
     seen &= (outcomes.sender != NONE) | (places.offset >= origin)
     of, shown = np.nonzero(appended)[0], np.nonzero(seen)[0]
@@ -99,7 +96,7 @@ def queue_ops(outcomes: MessageOutcomes, queue: int, may_lose: bool = False, may
         _part(APPEND, sends.id[of], np.where(certain[of], sends.offset[of], NONE), sends.start[of], sends.end[of]),
         _part(READ, places.id[shown], places.offset[shown], reads.start[read], reads.end[read]),
     ]
-    parts += _absent(outcomes, queue, np.zeros(0, dtype=np.int64) if may_lose else np.nonzero(gone)[0])
+    parts += _absent(outcomes, queue, np.nonzero(gone & ~outcomes.may_lose)[0])
     f, entry, offset, call, ret = (np.concatenate(column) for column in zip(*parts, strict=True))
     order = np.argsort(call, kind="stable")
     # -1 is no offset: one in front of the origin is as good as another.

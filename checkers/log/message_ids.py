@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from checkers.legality import permits, settled
+from checkers.legality import Part, divided, permission, settled
 from checkers.log.context import RunTimeline
 from checkers.message_ops import of_messages
 from results.figures import clock, many
@@ -52,14 +52,17 @@ class MessageIds:
 
 
 def _anomalies(run: RunRecord, reused: dict[str, list[Call]]) -> list[Anomaly]:
-    scene, legal = RunTimeline(run), permits(run).get("lost")
-    groups = [[identity] for identity in reused]
-    if len(groups) > _SHOWN:
-        groups[_SHOWN - 1 :] = [[identity for group in groups[_SHOWN - 1 :] for identity in group]]
-    return [_anomaly(scene, legal, group, [reused[identity] for identity in group]) for group in groups]
+    scene, found = RunTimeline(run), []
+    # Where the first message with an id may be lost, its place in the log is free for another one.
+    for part in divided(permission(run, "lost"), reused, lambda identity: [_end(reused[identity][0])]):
+        groups = [[identity] for identity in part.cases]
+        if len(groups) > _SHOWN:
+            groups[_SHOWN - 1 :] = [[identity for group in groups[_SHOWN - 1 :] for identity in group]]
+        found += [_anomaly(scene, part, group, [reused[identity] for identity in group]) for group in groups]
+    return found
 
 
-def _anomaly(scene: RunTimeline, legal: str | None, ids: Sequence[str], calls: Sequence[Sequence[Call]]) -> Anomaly:
+def _anomaly(scene: RunTimeline, part: Part[str], ids: Sequence[str], calls: Sequence[Sequence[Call]]) -> Anomaly:
     first, *others = calls[0]
     start, end = first.invoke.time, max(_end(call) for call in others)
     givers = "; ".join(
@@ -73,8 +76,8 @@ def _anomaly(scene: RunTimeline, legal: str | None, ids: Sequence[str], calls: S
         first.invoke.key if all(call.invoke.key == first.invoke.key for call in others) else None,
         sorted(call.invoke.index for call in calls[0]),
         (start, end),
-        {"count": len(ids), "ids": list(ids[:50]), **scene.details(start, end)},
-        legal,
+        {"count": len(ids), "ids": list(ids[:50]), **part.details, **scene.details(start, end)},
+        part.legal,
     )
 
 

@@ -4,8 +4,9 @@ Everything is an array of rows of `LogColumns.sends` or `LogColumns.places`. `ch
 The rules, with their source in Jepsen's Kafka workload (`jepsen.tests.kafka`) if there is one:
 
 * *lost*: acknowledged, and on no replica at the end. If the final reads cannot decide this: acknowledged and never
-  returned, although a read invoked after the acknowledgement covered its offset (Jepsen's `lost-write`). A message that
-  a broker deleted because of its age (its `min` is higher) is not lost, because nobody can decide this.
+  returned, although a read invoked after the acknowledgement covered its offset (Jepsen's `lost-write`). A message
+  below the beginning of a queue (`min`) is not lost where a broker may have deleted it (`checkers.log.expiry`),
+  because nobody can decide this.
 * *superseded*: acknowledged, not decided by the final reads, and a send that was requested afterwards was acknowledged
   at this offset or below it: the log had lost it by then. Where losses are permitted, this is one.
 * *dirty*: of unknown outcome, returned to a reader, and on no replica at the end: the reader received an uncommitted
@@ -26,8 +27,10 @@ from weakref import WeakKeyDictionary
 import numpy as np
 import numpy.typing as npt
 
-from checkers.legality import permits
+from checkers.legality import Permit, permission
 from checkers.log.columns import FAIL, INFO, NONE, OK, POP, Bools, Ints, LogColumns, facts
+from checkers.log.context import group_of
+from checkers.log.expiry import Expiry
 from checkers.log.replica_reads import ReplicaReads
 from checkers.message_ops import explained
 from results.history import History
@@ -44,16 +47,56 @@ def study(run: RunRecord) -> MessageOutcomes:
     found = _known.get(history)
     if found is None:
         with explained(history):
-            columns = facts(history)
-            found = _known[history] = MessageOutcomes(columns, ReplicaReads(columns), "lost" in permits(run))
+            columns, expiry = facts(history), Expiry(run)
+            readings = ReplicaReads(columns, expiry.allows)
+            found = _known[history] = MessageOutcomes(columns, readings, RunPermits(run, columns), expiry)
     return found
 
 
-class MessageOutcomes:
-    """Raises ValueError when an id was sent twice: then nothing can be said of it. `may_lose`: losses are permitted."""
+class RunPermits:
+    """The run's permissions for lost messages and dirty reads, as masks over a history's columns."""
 
-    def __init__(self, facts: LogColumns, readings: ReplicaReads, may_lose: bool = False) -> None:
-        self.facts, self.readings, self.may_lose = facts, readings, may_lose
+    def __init__(self, run: RunRecord, facts: LogColumns) -> None:
+        self.facts, self.lost, self.dirty = facts, permission(run, "lost"), permission(run, "dirty-read")
+        self.groups = run.deployment.groups
+
+    def losses(self) -> Bools:
+        """The sends whose loss is permitted, by the time of their acknowledgement."""
+        sends = self.facts.sends
+        return self._allowed(self.lost, sends.queue, sends.t1)
+
+    def dirt(self) -> Bools:
+        """The places that a reader may have been shown before they were safe, by the time of the first answer."""
+        places = self.facts.places
+        return self._allowed(self.dirty, places.queue, _take(self.facts.reads.t1, places.first))
+
+    def _allowed(self, permit: Permit | None, queue: Ints, time: Ints) -> Bools:
+        found = np.zeros(len(queue), dtype=bool)
+        for code in np.unique(queue) if permit is not None else ():
+            rows = np.nonzero(queue == code)[0]
+            nodes = self.groups.get(group_of(self.facts.queues[code]) or "") if code != NONE else None
+            found[rows] = permit.allows(time[rows], nodes) if permit is not None else False
+        return found
+
+
+class MessageOutcomes:
+    """Raises ValueError when an id was sent twice: then nothing can be said of it.
+
+    permits  None: nothing is permitted. expiry: where queues may begin late; None: nobody looked.
+    """
+
+    def __init__(
+        self,
+        facts: LogColumns,
+        readings: ReplicaReads,
+        permits: RunPermits | None = None,
+        expiry: Expiry | None = None,
+    ) -> None:
+        self.facts, self.readings, self.expiry = facts, readings, expiry
+        none = np.zeros(len(facts.sends.id), dtype=bool)
+        self.may_lose = permits.losses() if permits is not None else none
+        """The sends whose loss is permitted; `may_be_dirty`: the places that may be shown before they are safe."""
+        self.may_be_dirty = permits.dirt() if permits is not None else np.zeros(len(facts.places.id), dtype=bool)
         sends = facts.sends
         self._by_id = np.argsort(sends.id, kind="stable")
         self._ids = sends.id[self._by_id]
@@ -98,7 +141,7 @@ class MessageOutcomes:
         """A mask over all sends; nothing where losses are not permitted."""
         sends = self.facts.sends
         mask = np.zeros(len(sends.id), dtype=bool)
-        if not self.may_lose:
+        if not self.may_lose.any():
             return mask
         rows = np.nonzero((sends.outcome == OK) & (sends.offset != NONE))[0]
         for queue in np.unique(sends.queue[rows]):
@@ -107,7 +150,7 @@ class MessageOutcomes:
             offset = sends.offset[mine]
             newest = np.maximum.accumulate(sends.start[mine])[np.searchsorted(offset, offset, "right") - 1]
             mask[mine] = newest > sends.end[mine]
-        return mask & ~self.kept & ~self.readings.decided(sends.queue, sends.offset)
+        return mask & self.may_lose & ~self.kept & ~self.readings.decided(sends.queue, sends.offset)
 
     @cached_property
     def undecided(self) -> int:
@@ -251,6 +294,22 @@ class MessageOutcomes:
                 found.append((int(a), int(b)))
         return found
 
+    def lowest(self, read: int) -> int:
+        """The offset (NONE: none is named) below which an answer says nothing, because its broker may have deleted what
+        was there.
+        """
+        reads = self.facts.reads
+        node = int(reads.node[read])
+        if self.expiry is not None and not self.expiry.allows(self.facts.node(node)):
+            return NONE
+        return int(reads.min[read])
+
+    @cached_property
+    def expired(self) -> Ints:
+        """Rows of acknowledged sends that are left out because a broker may have deleted them."""
+        sends = self.facts.sends
+        return np.nonzero((sends.outcome == OK) & ~self.kept & self.readings.expired(sends.queue, sends.offset))[0]
+
     def _marked(self, which: Bools) -> Bools:
         """The sends of the chosen places, as a mask."""
         mask = np.zeros(len(self.facts.sends.id), dtype=bool)
@@ -276,7 +335,7 @@ class MessageOutcomes:
                 begin = int(reads.requested[read])
                 if begin == NONE:
                     begin = int(self.facts.sightings.offset[reads.first[read]])
-                a, b = np.searchsorted(wanted, [max(begin, int(reads.min[read])), last + 1])
+                a, b = np.searchsorted(wanted, [max(begin, self.lowest(int(read))), last + 1])
                 latest[a:b] = reads.start[read]
             mine = rows[of_queue]
             passed[of_queue] = latest[np.searchsorted(wanted, sends.offset[mine])] > sends.end[mine]

@@ -6,7 +6,7 @@ it reached the end. They prove that a message is lost; without them, nothing is 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -19,6 +19,8 @@ from checkers.log.columns import NONE, REPLICA_READ, Bools, Ints, LogColumns
 class Reading:
     """One replica's queue, from `begin` to `end` (exclusive), as its last chain of reads showed it.
 
+    begin     where the broker said that its queue begins; `floor`: from where on the reading counts. It is below
+              `begin` where nothing permits the queue to begin there (`checkers.log.expiry`): what is missing is gone.
     rows      rows of `LogColumns.reads`, in order.
     complete  the chain reached the end.
     master    1: the replica was asked as the master, 0: as a slave, NONE: not said.
@@ -33,18 +35,25 @@ class Reading:
     master: int
     offset: Ints
     id: Ints
+    floor: int = 0
 
 
 class ReplicaReads:
-    """All final readings of a run, by queue and node."""
+    """All final readings of a run, by queue and node.
 
-    def __init__(self, facts: LogColumns) -> None:
+    may_begin_late  True for a node whose queues may begin behind their origin (`checkers.log.expiry`).
+    """
+
+    def __init__(self, facts: LogColumns, may_begin_late: Callable[[str], bool] = lambda node: True) -> None:
         self.facts = facts
         rows = np.nonzero(facts.reads.f == REPLICA_READ)[0]
         by: dict[tuple[int, int], list[int]] = {}
         for row in rows[np.argsort(facts.reads.start[rows], kind="stable")]:
             by.setdefault((int(facts.reads.queue[row]), int(facts.reads.node[row])), []).append(int(row))
-        self.all: Mapping[tuple[int, int], Reading] = {at: _reading(facts, *at, chain) for at, chain in by.items()}
+        late = {node: may_begin_late(facts.node(node)) for _, node in by}
+        self.all: Mapping[tuple[int, int], Reading] = {
+            at: _reading(facts, *at, chain, late[at[1]]) for at, chain in by.items()
+        }
 
     def of(self, queue: int) -> list[Reading]:
         """The complete readings of a queue."""
@@ -89,28 +98,29 @@ class ReplicaReads:
         return found & ~self.expired(queue, offset)
 
     def expired(self, queue: Ints, offset: Ints) -> Bools:
-        """Which of these places may have been deleted for their age by the time of the final readings: a replica's
-        reading begins behind it, and neither the master's nor one that spans the offset says what stood there.
+        """Which of these places may have been deleted for their age by the time of the final readings: the queue of a
+        replica that may delete (`may_begin_late`) begins behind it, and neither the master's reading nor one that spans
+        the offset says what stood there.
 
         An unknown offset may be any that was deleted.
         """
         found = np.zeros(len(queue), dtype=bool)
         for code in np.unique(queue):
             readings = self.of(int(code)) if code != NONE else []
-            begin = max((r.begin for r in readings), default=0)
+            begin = max((r.floor for r in readings), default=0)
             rows = np.nonzero((queue == code) & (offset < begin))[0]
             place = offset[rows]
             open_ = np.ones(len(rows), dtype=bool)
             for r in readings:
                 spans = place < r.end if r.master != 1 else np.ones(len(rows), dtype=bool)
-                open_ &= ~((place >= r.begin) & spans)
+                open_ &= ~((place >= r.floor) & spans)
             unknown = begin > self.facts.origins[code] if len(readings) else False
             found[rows] = np.where(place == NONE, unknown, open_)
         return found
 
 
-def _reading(facts: LogColumns, queue: int, node: int, rows: Sequence[int]) -> Reading:
-    """The last complete chain of these reads, else the last one that was begun."""
+def _reading(facts: LogColumns, queue: int, node: int, rows: Sequence[int], late: bool) -> Reading:
+    """The last complete chain of these reads, else the last one that was begun. late: the queue may begin late."""
     reads = facts.reads
     chains: list[list[int]] = []
     position = NONE
@@ -133,6 +143,7 @@ def _reading(facts: LogColumns, queue: int, node: int, rows: Sequence[int]) -> R
         int(reads.master[last]),
         facts.sightings.offset[seen],
         facts.sightings.id[seen],
+        begin if late else min(begin, int(facts.origins[queue])),
     )
 
 

@@ -22,7 +22,8 @@ _SHOWN = 20
 class Replicas:
     """Compares the final readings of each queue, offset by offset, where two of them overlap.
 
-    `divergent-replicas` where they differ. One that merely ends earlier is behind (`stats["behind"]`; whether it comes
+    `divergent-replicas` where they differ, also where one begins later and nothing permits that
+    (`checkers.log.expiry`). One that merely ends earlier is behind (`stats["behind"]`; whether it comes
     back is the matter of `checkers.sync_state`). `unknown` where a replica could not be read to its end, or none was.
     """
 
@@ -51,7 +52,7 @@ class Replicas:
             for reading in held:
                 behind[found.node(reading.node)] += longest.end - reading.end
             for offset in _offsets_that_differ(held):
-                held_by = {found.node(r.node): _at(found, r, offset) for r in held if r.begin <= offset < r.end}
+                held_by = {found.node(r.node): _at(found, r, offset) for r in held if r.floor <= offset < r.end}
                 differ.setdefault(_odd(held_by), []).append((queue, offset, held_by))
         silent = sorted({found.node(node) for _, node in readings.missing})
         lacks = {node: n for node, n in sorted(behind.items()) if n}
@@ -71,7 +72,7 @@ def _offsets_that_differ(held: Sequence[Reading]) -> list[int]:
     found: set[int] = set()
     for i, a in enumerate(held):
         for b in held[i + 1 :]:
-            begin, end = max(a.begin, b.begin), min(a.end, b.end)
+            begin, end = max(a.floor, b.floor), min(a.end, b.end)
             first, second = _between(a, begin, end), _between(b, begin, end)
             if not np.array_equal(first, second):
                 one, two = (set(map(tuple, rows.tolist())) for rows in (first, second))

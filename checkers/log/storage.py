@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, Final
 
-from checkers.legality import settled
+from checkers.legality import divided, permission, settled
 from results.errors import HistoryError
 from results.figures import many
 from results.op import Op
@@ -120,15 +120,16 @@ def _gone(run: RunRecord, disks: Sequence[Disk]) -> Iterator[Anomaly]:
     for op in run.history:
         if op.f == "send" and op.type == "ok" and op.value[1] not in visible:
             (unseen if op.value[1] in hidden else lost).append(op)
-    if lost:
-        names = ", ".join(disk.node for disk in disks)
+    names = ", ".join(disk.node for disk in disks)
+    for part in divided(permission(run, "lost"), lost, lambda op: [op.time]):
         yield Anomaly(
             "lost",
-            f"{_many(lost, 'acknowledged message')} on no disk: not in the log and not in the index of {names} has "
-            f"{_first(lost)}",
-            ops=[op.index for op in lost[:_SHOWN]],
-            window=(lost[0].time, lost[-1].time),
-            details={"count": len(lost), "ids": [op.value[1] for op in lost[:_SHOWN]]},
+            f"{_many(part.cases, 'acknowledged message')} on no disk: not in the log and not in the index of {names} "
+            f"has {_first(part.cases)}",
+            ops=[op.index for op in part.cases[:_SHOWN]],
+            window=(part.cases[0].time, part.cases[-1].time),
+            details={"count": len(part.cases), "ids": [op.value[1] for op in part.cases[:_SHOWN]], **part.details},
+            legal=part.legal,
         )
     if unseen:
         disk = hidden[unseen[0].value[1]]

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from checkers.legality import permits, settled
-from checkers.log.columns import NONE, OK
+from checkers.legality import permission, settled
+from checkers.log.columns import OK
 from checkers.log.context import RunTimeline, group_of
 from checkers.log.order import final_offsets
 from checkers.log.outcomes import MessageOutcomes, study
@@ -127,8 +127,8 @@ def _lost(
     Where another message had been delivered from the same offset, and is gone, the loss of that one is the cause: it
     is legal where that is.
     """
-    allowed = permits(run)
-    why = allowed.get("lost", allowed.get("dirty-read"))
+    permit = permission(run, "lost", "dirty-read")
+    why = None if permit is None else permit.why
     for group in sorted({name for name, _ in groups}):
         mine = {queue: of for (name, queue), of in groups.items() if name == group}
         delivered: set[Any] = set().union(*(of.ids for of in mine.values()))
@@ -155,7 +155,8 @@ def _missed(outcomes: MessageOutcomes, queue: str, of: Consumption, delivered: S
         return
     code = facts.queues.index(queue)
     sends, place = facts.sends, final_offsets(facts, outcomes)
-    oldest = max(int(facts.reads.min[facts.reads.queue == code].max(initial=NONE)), int(facts.origins[code]))
+    lowest = (outcomes.lowest(int(read)) for read in np.nonzero(facts.reads.queue == code)[0])
+    oldest = max((int(facts.origins[code]), *lowest))
     owed = (sends.queue == code) & (sends.outcome == OK) & (place >= oldest) & (place < of.end)
     gone = ~outcomes.kept & (outcomes.is_lost | outcomes.readings.decided(sends.queue, sends.offset))
     for row in np.nonzero(owed & ~gone)[0]:

@@ -70,7 +70,7 @@ def check_lines(result: CheckResult) -> list[str]:
         lines += [f"  {'':<{_NAMES}}- {a.name}: {a.summary}" for a in result.anomalies[:3]]
         if len(result.anomalies) > 3:
             lines.append(f"  {'':<{_NAMES}}- and {len(result.anomalies) - 3} more in the report")
-    return lines
+    return lines + [f"  {'':<{_NAMES}}excused {excuse}" for excuse in result.excuses]
 
 
 def _short(path: Path) -> Path:

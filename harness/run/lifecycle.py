@@ -40,6 +40,7 @@ from infra.systems import class_data
 from infra.systems.api import Deployment, ServersRun, Topology
 from results.deployment import to_text
 from results.durable import write_text
+from results.permission import to_json
 from results.store import RunDir, Store
 from results.strikes import Strike
 
@@ -209,8 +210,8 @@ def _on_cluster(
         run_id=cluster.run_id,
         **cluster.facts,
         **topology.versions(),
-        permits=json.dumps({**topology.permits(), **(client.permits if client is not None else {})}),
-        permits_after=json.dumps(topology.permits_after()),
+        permits=json.dumps({**to_json(topology.permits()), **(client.permits if client is not None else {})}),
+        permits_after=json.dumps({kind: to_json(named) for kind, named in topology.permits_after().items()}),
     )
     environment = Environment(folder.environment, about)
     _prepare_faults(parts.faults, deployment, say)

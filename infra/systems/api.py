@@ -14,6 +14,7 @@ from typing import Any, ClassVar, Final, Protocol
 from infra.machines.api import Cluster, InfraError, Node, ProcessId, Share
 from infra.machines.primitives.bits import FileKind
 from results.deployment import DeploymentRecord
+from results.permission import Permissions
 from results.strikes import EffectKind
 
 
@@ -236,11 +237,11 @@ class Topology(Protocol):
     def readdress(self, node: Node) -> None:
         """Write the configuration of a node's servers, whose address has changed. Running servers do not see it."""
 
-    def permits(self) -> Mapping[str, str]:
-        """Name of an anomaly -> why this topology, with this profile and these settings, permits it."""
+    def permits(self) -> Permissions:
+        """The anomalies that this topology, with this profile and these settings, permits."""
 
-    def permits_after(self) -> Mapping[EffectKind, Mapping[str, str]]:
-        """Kind of effect (`results.strikes.Effect`) -> name of an anomaly -> why it is permitted after such a fault."""
+    def permits_after(self) -> Mapping[EffectKind, Permissions]:
+        """Kind of effect (`results.strikes.Effect`) -> the anomalies that are permitted after such a fault."""
 
     def start_all(self, timeout_s: float = 120) -> None:
         """Start every server, a few at a time, and wait until the group serves. InfraError has the last log lines."""

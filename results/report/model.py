@@ -30,7 +30,7 @@ FILES = 300
 
 @dataclass(frozen=True)
 class Checked:
-    """One checker's line, with its figures."""
+    """One checker's line, with its figures and its excuses (`results.verdict.Excuse`), one line each."""
 
     name: str
     verdict: str
@@ -38,6 +38,7 @@ class Checked:
     took: str
     stats: Sequence[Pair]
     traceback: str
+    excuses: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -213,6 +214,7 @@ def _checked(result: CheckResult) -> Checked:
         duration(result.ms * 1e6),
         [(k, v[:600]) for k, v in flat(figures)][:80],
         lines(traceback) if traceback else "",
+        [text(str(excuse), 400) for excuse in result.excuses],
     )
 
 

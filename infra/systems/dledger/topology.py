@@ -43,6 +43,7 @@ from infra.systems.mends.apply import require_applied
 from infra.systems.remoting.connection import RemotingError
 from infra.systems.settings import Default, chosen, jar_folder, properties, values
 from results.deployment import DeploymentRecord, ServerRecord, Traits
+from results.permission import Permissions
 from results.strikes import EffectKind
 
 PORT: Final = 20911
@@ -232,10 +233,10 @@ class DledgerTopology:
         """Raises SettingsError: see `keeps_address`."""
         raise SettingsError(f"{node.name}: {self.keeps_address(node.name)}")
 
-    def permits(self) -> Mapping[str, str]:
+    def permits(self) -> Permissions:
         return {}
 
-    def permits_after(self) -> Mapping[EffectKind, Mapping[str, str]]:
+    def permits_after(self) -> Mapping[EffectKind, Permissions]:
         """A member with an empty disk forgets. What a Raft group has committed survives every failure after which a
         majority comes back.
         """

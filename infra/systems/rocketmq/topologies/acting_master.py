@@ -19,6 +19,7 @@ from infra.systems.rocketmq.topologies.layout import (
 )
 from infra.systems.settings import Default
 from results.deployment import Traits
+from results.permission import Permissions
 
 _FIRST: Final = 3
 """Nodes of the group `a`."""
@@ -69,7 +70,7 @@ class ActingMasterTopology(RocketmqTopology):
             **(settings.STRICT_ACTING if self.profile == "strict" and replicas > 1 else {}),
         }
 
-    def permits(self) -> Mapping[str, str]:
+    def permits(self) -> Permissions:
         """With lockInStrictMode a lock takes a majority of the group. Who knows a master's address is served by it."""
         place = next(place for place in self._places.values() if place.group is not None)
         strict = self.configured(BROKER, place).get("lockInStrictMode") == "true"

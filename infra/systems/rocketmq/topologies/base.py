@@ -41,6 +41,7 @@ from infra.systems.java import (
 from infra.systems.rocketmq.servers import BROKER, CONTROLLER, MAIN_CLASSES, NAMESRV, PROXY, artifacts, jvm, settings
 from infra.systems.rocketmq.store.layouts import BROKER_FILES, RAFT_BROKER_FILES
 from infra.systems.rocketmq.topologies.administration import RocketmqAdmin
+from infra.systems.rocketmq.topologies.bounds import expires_after_s, flushed_within_s, offsets_written_s
 from infra.systems.rocketmq.topologies.effective import read_back
 from infra.systems.rocketmq.topologies.files import OURS, rendered, settings_file
 from infra.systems.rocketmq.topologies.further import further_ports, further_settings
@@ -62,6 +63,7 @@ from infra.systems.rocketmq.topologies.starting import start_in_stages
 from infra.systems.rocketmq.topologies.state import Addresses, look, missing
 from infra.systems.settings import Default, chosen, jar_folder, values
 from results.deployment import DeploymentRecord, ServerRecord, Traits
+from results.permission import Permission, Permissions
 from results.strikes import EffectKind
 
 _LOGBACK: Final = f"{LOG}/logback.xml"
@@ -162,23 +164,39 @@ class RocketmqTopology(ABC):
                 }
         return {}
 
-    def permits(self) -> Mapping[str, str]:
-        """Name of an anomaly -> why the topology, with this profile and these settings, permits it."""
+    def permits(self) -> Permissions:
+        """The anomalies that the topology, with this profile and these settings, permits."""
         return dict.fromkeys(("locked-by-two", "minority-grant"), ALONE)
 
-    def permits_after(self) -> Mapping[EffectKind, Mapping[str, str]]:
-        """Brokers that do not sync before they acknowledge lose messages with their power; a Raft log promises that
-        a majority has them. A member of a Raft group with an empty disk forgets.
+    def permits_after(self) -> Mapping[EffectKind, Permissions]:
+        """Brokers that do not sync before they acknowledge lose with their power the messages of the last seconds; a
+        Raft log promises that a majority has them. A member of a Raft group with an empty disk forgets.
         """
-        place = next((place for place in self._places.values() if place.group is not None), None)
-        flush = None if place is None else self.configured(BROKER, place).get("flushDiskType", "ASYNC_FLUSH")
-        permitted: dict[EffectKind, Mapping[str, str]] = {"data-damaged": DAMAGED}
+        broker = self._broker_settings()
+        flush = broker.get("flushDiskType", "ASYNC_FLUSH") if broker is not None else None
+        permitted: dict[EffectKind, Permissions] = {"data-damaged": DAMAGED}
         if self.traits.raft_log or self.controllers():
             permitted["data-lost"] = WIPED
-        if not self.traits.raft_log and flush == "ASYNC_FLUSH":
+        if broker is not None and not self.traits.raft_log and flush == "ASYNC_FLUSH":
             why = "flushDiskType=ASYNC_FLUSH: what was not on the disk yet goes with a broker's power"
-            permitted["unsynced-lost"] = dict.fromkeys(("lost", "dirty-read"), why)
+            permitted["unsynced-lost"] = dict.fromkeys(
+                ("lost", "dirty-read"), Permission(why, flushed_within_s(broker))
+            )
         return permitted
+
+    def _broker_settings(self) -> Mapping[str, str] | None:
+        """The settings of a broker with data, or None where the layout has no such broker."""
+        place = next((place for place in self._places.values() if place.group is not None), None)
+        return None if place is None else self.configured(BROKER, place)
+
+    def _facts(self) -> Traits:
+        """The topology's traits, with what follows from the settings."""
+        broker = self._broker_settings()
+        if broker is None:
+            return self.traits
+        return replace(
+            self.traits, expires_after_s=expires_after_s(broker), offsets_written_s=offsets_written_s(broker)
+        )
 
     def quorums(self) -> Mapping[str, Sequence[str]]:
         """See `results.deployment.DeploymentRecord`."""
@@ -280,7 +298,7 @@ class RocketmqTopology(ABC):
             ],
             groups=groups(self._places),
             quorums=self.quorums(),
-            traits=self.traits,
+            traits=self._facts(),
         )
 
     def _kinds_at(self, node: Node) -> Sequence[str]:

@@ -17,6 +17,7 @@ from infra.systems.api import REPLICATION, ServerSettings
 from infra.systems.java import DATA
 from infra.systems.rocketmq.servers import BROKER, CONTROLLER, NAMESRV, PROXY, artifacts, jvm, settings
 from infra.systems.rocketmq.topologies.base import RocketmqTopology
+from infra.systems.rocketmq.topologies.bounds import lag_within_s
 from infra.systems.rocketmq.topologies.layout import (
     CONTROLLER_PORT,
     JRAFT_PORT,
@@ -29,6 +30,7 @@ from infra.systems.rocketmq.topologies.layout import (
 from infra.systems.rocketmq.topologies.members import forget
 from infra.systems.settings import Default
 from results.deployment import Traits
+from results.permission import Permission, Permissions
 
 _RAFT_GROUP: Final = "controllers"
 
@@ -179,11 +181,11 @@ class ControllerTopology(RocketmqTopology):
     def _heap(self, kind: str) -> Sequence[str]:
         return list(jvm.HEAP[CONTROLLER if self._embedded and kind == NAMESRV else kind])
 
-    def permits(self) -> Mapping[str, str]:
+    def permits(self) -> Permissions:
         """What the settings come to, whatever the profile is called."""
         place = NodeRoles((BROKER, CONTROLLER), "a")
         limit_ms = self.configured(BROKER, place).get("controllerHeartBeatTimeoutMills", "")
-        locks = dict(super().permits())
+        locks: dict[str, Permission | str] = dict(super().permits())
         if limit_ms.isdecimal() and int(limit_ms) < _RETRY_MS:
             locks["never-running"] = (
                 f"controllerHeartBeatTimeoutMills={limit_ms}: a broker without a master sends heartbeats only when it "
@@ -193,10 +195,11 @@ class ControllerTopology(RocketmqTopology):
             return locks | dict.fromkeys(
                 _GONE, "enableElectUncleanMaster=true: a replica that lacks messages may become master"
             )
-        if self.configured(BROKER, place).get("allAckInSyncStateSet") == "true":
+        broker = self.configured(BROKER, place)
+        if broker.get("allAckInSyncStateSet") == "true":
             return locks
         why = (
             f"profile {self.profile}: with allAckInSyncStateSet=false a master acknowledges, and shows, what a replica "
             "that may become master does not have yet; a change of master drops it"
         )
-        return locks | dict.fromkeys(_GONE, why)
+        return locks | dict.fromkeys(_GONE, Permission(why, lag_within_s(broker)))

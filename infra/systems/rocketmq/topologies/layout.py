@@ -71,7 +71,7 @@ class ReplicasOptions:
     )
 
 
-COPIED_SLOWLY: Final = Traits(offsets_copied_s=60.0)
+COPIED_SLOWLY: Final = Traits(offsets_copied_s=60.0, copies_last_file=True)
 """Without an election slaves ask for their master's offsets every 60 s (`BrokerController`, 5.1.0 to 5.5.0)."""
 
 

@@ -1,0 +1,55 @@
+"""Limits in time that follow from a broker's settings: for how long an acknowledged message may be on no disk, and how
+far a replica that may become master may lag.
+
+Sources: `CommitLog.FlushRealTimeService` and `CommitRealTimeService`, `AutoSwitchHAService.maybeShrinkSyncStateSet`,
+`MessageStoreConfig` and `BrokerConfig` (the defaults), 5.1.0 to 5.5.0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+MARGIN_S: Final = 5.0
+"""Room for one write to a slow disk, and for the time between an event and its observation."""
+
+
+def flushed_within_s(settings: Mapping[str, str]) -> float:
+    """How old a message can be, in seconds, that a broker with flushDiskType=ASYNC_FLUSH has not synced.
+
+    The broker looks every `flushIntervalCommitLog`, and after `flushCommitLogThoroughInterval` it syncs also less than
+    `flushCommitLogLeastPages`. With `transientStorePoolEnable` a message reaches the file after a commit of the pool.
+    """
+    limit = _number(settings, "flushIntervalCommitLog", 500) + _number(
+        settings, "flushCommitLogThoroughInterval", 10_000
+    )
+    if settings.get("transientStorePoolEnable") == "true":
+        limit += _number(settings, "commitIntervalCommitLog", 200) + _number(
+            settings, "commitCommitLogThoroughInterval", 200
+        )
+    return limit / 1000 + MARGIN_S
+
+
+def lag_within_s(settings: Mapping[str, str]) -> float:
+    """How far a replica of the SyncStateSet can lag behind its master, in seconds: after `haMaxTimeSlaveNotCatchup`
+    the master has it removed, and looks every `checkSyncStateSetPeriod`.
+    """
+    return (
+        _number(settings, "haMaxTimeSlaveNotCatchup", 15_000) + _number(settings, "checkSyncStateSetPeriod", 5_000)
+    ) / 1000 + MARGIN_S
+
+
+def expires_after_s(settings: Mapping[str, str]) -> float:
+    """The age, in seconds, at which a broker deletes files of the CommitLog (`fileReservedTime`, in hours)."""
+    return _number(settings, "fileReservedTime", 72) * 3600
+
+
+def offsets_written_s(settings: Mapping[str, str]) -> float:
+    """The time, in seconds, between two writes of a broker's committed offsets (`flushConsumerOffsetInterval`)."""
+    return _number(settings, "flushConsumerOffsetInterval", 5_000) / 1000
+
+
+def _number(settings: Mapping[str, str], name: str, default: int) -> float:
+    """A setting as a number; the server's own default where nothing is set, or the text is no number."""
+    text = settings.get(name, "")
+    return float(text) if text.isdecimal() else float(default)
