@@ -1,7 +1,8 @@
 """JUnit XML of a judgement, for CI systems: one test case per checker (the de-facto schema of Ant's junit task).
 
-`valid` passes. `invalid` is a failure. `unknown` and `harness-failure` are errors, because neither is a pass. The exit
-codes make the same distinction.
+`valid` passes. `invalid` is a failure; where known findings explain every anomaly of the checker, it is skipped, and
+says which findings these are. `unknown` and `harness-failure` are errors, because neither is a pass. The exit codes of
+`--fail-on new` make the same distinction.
 """
 
 from __future__ import annotations
@@ -26,19 +27,18 @@ def write_junit(judgement: Judgement, path: Path, suite: str, seconds: float = 0
     seconds  what the whole run took; a case's own time is its check's.
     """
     results = judgement.results or [CheckResult("verdict", Verdict.UNKNOWN, judgement.reason)]
-    failures = sum(result.verdict is Verdict.INVALID for result in results)
-    passed = sum(result.verdict is Verdict.VALID for result in results)
+    kinds = [_kind(result, judgement) for result in results]
     root = ET.Element(
         "testsuite",
         name=clean(suite),
         tests=str(len(results)),
-        failures=str(failures),
-        errors=str(len(results) - failures - passed),
-        skipped="0",
+        failures=str(kinds.count("failure")),
+        errors=str(kinds.count("error")),
+        skipped=str(kinds.count("skipped")),
         time=f"{seconds:.3f}",
     )
-    for result in results:
-        _case(root, result, suite)
+    for result, kind in zip(results, kinds, strict=True):
+        _case(root, result, suite, kind, _known_as(result, judgement))
     ET.indent(root)
     with replacing(path, "the JUnit file") as draft:
         ET.ElementTree(root).write(draft, encoding="utf-8", xml_declaration=True)
@@ -49,18 +49,36 @@ def clean(text: str) -> str:
     return _NO_XML.sub("", text)
 
 
-def _case(root: ET.Element, result: CheckResult, suite: str) -> None:
+def _kind(result: CheckResult, judgement: Judgement) -> str | None:
+    """The element that says why a case does not pass, or None: it passes."""
+    match result.verdict:
+        case Verdict.VALID:
+            return None
+        case Verdict.INVALID:
+            return "skipped" if judgement.is_known(result) else "failure"
+    return "error"
+
+
+def _known_as(result: CheckResult, judgement: Judgement) -> str:
+    """The findings that explain anomalies of a result, with their pages; empty where there are none."""
+    found = {f.id: f for anomaly in result.anomalies for f in judgement.known_as(anomaly)}
+    return "; ".join(f"known: finding {f.id}, {f.title}{f' ({f.page})' if f.page else ''}" for f in found.values())
+
+
+def _case(root: ET.Element, result: CheckResult, suite: str, kind: str | None, known: str) -> None:
     case = ET.SubElement(
         root, "testcase", classname=clean(suite), name=clean(result.checker), time=f"{result.ms / 1000:.3f}"
     )
     text = _describe(result)
-    if result.verdict is Verdict.VALID:
+    if kind is None:
         if text:
             ET.SubElement(case, "system-out").text = text
         return
-    kind = "failure" if result.verdict is Verdict.INVALID else "error"
+    if kind == "skipped":
+        ET.SubElement(case, kind, message=clean(known)).text = clean(f"{result.reason}\n{text}")
+        return
     problem = ET.SubElement(case, kind, type=result.verdict.value, message=clean(result.reason))
-    problem.text = text
+    problem.text = clean("\n".join(filter(None, (known, text))))
 
 
 def _describe(result: CheckResult) -> str:

@@ -69,3 +69,10 @@ class RunRecord:
         found = sorted({server.version for server in self.deployment.servers if server.version})
         noted = self.environment.get("rocketmq") or self.environment.get("dledger") or ""
         return "+".join(found) or str(noted)
+
+    @property
+    def build(self) -> str:
+        """The version as people should read it: with own jars, what they change in it
+        (`5.5.0 + 3 changed classes (AutoSwitchHAService, ...)`).
+        """
+        return str(self.environment.get("build") or self.version)

@@ -206,6 +206,8 @@ class RunSummary:
 
     name     `<workload>-<nemesis>`.
     verdict  None: none was written (yet); `reason` then says so.
+    known    ids of the findings that explain anomalies of the run. new: names of those that none explains; None:
+             nobody compared them with the findings.
     broken   the run's verdict is there but cannot be read.
     """
 
@@ -215,6 +217,8 @@ class RunSummary:
     verdict: Verdict | None
     reason: str
     broken: bool = False
+    known: tuple[int, ...] = ()
+    new: tuple[str, ...] | None = None
 
 
 class Store:
@@ -290,7 +294,11 @@ def _summary(folder: Path, name: str, when: datetime) -> RunSummary:
         verdict, reason = Verdict(data["verdict"]), data["reason"]
         if not isinstance(reason, str):
             raise TypeError("its reason is no text")
-        return RunSummary(folder, name, when, verdict, reason)
+        new = data.get("new")
+        known = tuple(int(finding["id"]) for finding in data.get("known", ()))
+        return RunSummary(
+            folder, name, when, verdict, reason, False, known, None if new is None else tuple(map(str, new))
+        )
     except FileNotFoundError:
         return RunSummary(folder, name, when, None, "no verdict: the run is still active, or was interrupted")
     except (OSError, ValueError, KeyError, TypeError) as problem:

@@ -22,6 +22,13 @@ class Verdict(StrEnum):
         return {"valid": 0, "invalid": 1, "unknown": 2, "harness-failure": 3}[self.value]
 
 
+class FailOn(StrEnum):
+    """Which anomalies make a command fail: `any`, or `new`, those that no known finding explains."""
+
+    ANY = "any"
+    NEW = "new"
+
+
 _WORST_FIRST = (Verdict.INVALID, Verdict.HARNESS_FAILURE, Verdict.UNKNOWN, Verdict.VALID)
 
 
@@ -55,6 +62,17 @@ class Anomaly:
     legal: str | None = None
     limit_s: float | None = None
     doubt: str | None = None
+
+    @property
+    def counts(self) -> bool:
+        """True if it makes a run invalid: it is neither permitted nor in doubt."""
+        return self.legal is None and self.doubt is None
+
+    @property
+    def cases(self) -> int:
+        """How many cases it stands for: `details["count"]`, or one."""
+        number = self.details.get("count", 1)
+        return number if isinstance(number, int) and not isinstance(number, bool) else 1
 
 
 @dataclass(frozen=True)
@@ -109,10 +127,40 @@ class CheckResult:
 
 
 @dataclass(frozen=True)
+class KnownFinding:
+    """A finding of the record that a run shows.
+
+    id, title  of the finding.
+    anomalies  name -> how many cases of this run it explains.
+    page       path of the page about it in the harness's repository; "": there is none.
+    without    options of `harness run` with which it must not show, such as `--mend 5`; "": none are known.
+    """
+
+    id: int
+    title: str
+    anomalies: Mapping[str, int] = field(default_factory=dict)
+    page: str = ""
+    without: str = ""
+
+    def describe(self) -> str:
+        """`a cut-off master acknowledges what nobody else has: 1,667 lost, 7 dirty-read`."""
+        counts = ", ".join(f"{count:,} {name}" for name, count in self.anomalies.items())
+        return f"{self.title}: {counts}" if counts else self.title
+
+
+@dataclass(frozen=True)
 class Judgement:
-    """The verdict on a whole run: the worst of its checkers', with a reason."""
+    """The verdict on a whole run: the worst of its checkers', with a reason.
+
+    known     the findings that explain anomalies of the run.
+    new       names of the anomalies that no finding explains. None: nobody compared the run with the findings.
+    evidence  path in the run's folder -> SHA-256 of the file that was judged. None: not recorded.
+    """
 
     results: Sequence[CheckResult]
+    known: Sequence[KnownFinding] = ()
+    new: Sequence[str] | None = None
+    evidence: Mapping[str, str] | None = None
 
     @property
     def verdict(self) -> Verdict:
@@ -133,3 +181,29 @@ class Judgement:
     def excuses(self) -> list[Excuse]:
         """The excuses of all checkers, in their order."""
         return [e for r in self.results for e in r.excuses]
+
+    def exit_code(self, fail_on: FailOn) -> int:
+        """The exit code of a command: of the verdict, or of what is left of it without known findings."""
+        return (self.verdict_beside_known if fail_on == FailOn.NEW else self.verdict).exit_code
+
+    def known_as(self, anomaly: Anomaly) -> list[KnownFinding]:
+        """The findings that explain an anomaly. Of a name that is new as well, none: nobody can tell them apart."""
+        if self.new is None or anomaly.name in self.new or not anomaly.counts:
+            return []
+        return [finding for finding in self.known if anomaly.name in finding.anomalies]
+
+    def is_known(self, result: CheckResult) -> bool:
+        """True if known findings explain every anomaly that makes this result invalid."""
+        counted = [anomaly for anomaly in result.anomalies if anomaly.counts]
+        return bool(counted) and all(map(self.known_as, counted))
+
+    @property
+    def verdict_beside_known(self) -> Verdict:
+        """The verdict as it would be without the anomalies that known findings explain."""
+        return worst(self._beside_known(result) for result in self.results)
+
+    def _beside_known(self, result: CheckResult) -> Verdict:
+        if result.verdict != Verdict.INVALID or not self.is_known(result):
+            return result.verdict
+        # What is in doubt stays in doubt.
+        return Verdict.UNKNOWN if any(a.doubt is not None for a in result.anomalies) else Verdict.VALID

@@ -13,7 +13,7 @@ from typing import Any
 from results.durable import write_text
 from results.errors import HistoryError
 from results.reading import read_json
-from results.verdict import Anomaly, CheckResult, Excuse, Judgement, Verdict
+from results.verdict import Anomaly, CheckResult, Excuse, Judgement, KnownFinding, Verdict
 
 
 def write_verdict(judgement: Judgement, path: Path) -> None:
@@ -37,12 +37,20 @@ def read_verdict(path: Path) -> Judgement:
 
 
 def judgement_to_json(judgement: Judgement) -> dict[str, Any]:
-    """`{"verdict", "reason", "results": [RESULT, ...]}`; a result is `{"checker", "verdict", "reason", "ms", "stats",
-    "anomalies": [...], "excuses": [...]}`.
+    """`{"verdict", "reason", "known", "new", "results": [RESULT, ...], "evidence"}`.
+
+    A result is `{"checker", "verdict", "reason", "ms", "stats", "anomalies": [...], "excuses": [...]}`. `known` and
+    `new` are there if the run was compared with the record of findings, `evidence` if the files that were judged are
+    recorded.
     """
+    compared: dict[str, Any] = {}
+    if judgement.new is not None:
+        compared = {"known": [_known_to_json(finding) for finding in judgement.known], "new": list(judgement.new)}
+    recorded = {} if judgement.evidence is None else {"evidence": dict(judgement.evidence)}
     return {
         "verdict": judgement.verdict.value,
         "reason": judgement.reason,
+        **compared,
         "results": [
             {
                 "checker": result.checker,
@@ -55,13 +63,18 @@ def judgement_to_json(judgement: Judgement) -> dict[str, Any]:
             }
             for result in judgement.results
         ],
+        **recorded,
     }
 
 
 def judgement_from_json(data: Mapping[str, Any]) -> Judgement:
     """The inverse. `verdict` and `reason` at the top follow from the results, and are not read."""
+    new, evidence = data.get("new"), data.get("evidence")
     return Judgement(
-        tuple(
+        known=tuple(known_from_json(finding) for finding in data.get("known", ())),
+        new=None if new is None else tuple(map(str, new)),
+        evidence=None if evidence is None else {str(path): str(digest) for path, digest in evidence.items()},
+        results=tuple(
             CheckResult(
                 checker=result["checker"],
                 verdict=Verdict(result["verdict"]),
@@ -72,7 +85,21 @@ def judgement_from_json(data: Mapping[str, Any]) -> Judgement:
                 excuses=tuple(Excuse(**excuse) for excuse in result.get("excuses", ())),
             )
             for result in data["results"]
-        )
+        ),
+    )
+
+
+def _known_to_json(finding: KnownFinding) -> dict[str, Any]:
+    found = {"id": finding.id, "title": finding.title, "anomalies": dict(finding.anomalies)}
+    texts = {"page": finding.page, "without": finding.without}
+    return found | {key: text for key, text in texts.items() if text}
+
+
+def known_from_json(data: Mapping[str, Any]) -> KnownFinding:
+    """A finding as `known` has it."""
+    counts = {str(name): int(count) for name, count in data.get("anomalies", {}).items()}
+    return KnownFinding(
+        int(data["id"]), str(data["title"]), counts, str(data.get("page", "")), str(data.get("without", ""))
     )
 
 

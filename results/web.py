@@ -54,17 +54,20 @@ _SORTS: Final = ("time", "name", "verdict")
 
 @dataclass(frozen=True)
 class Row:
-    """A run in the list. `label`: `<workload>-<nemesis>`; `folder`: its path in the store, with slashes."""
+    """A run in the list. `label`: `<workload>-<nemesis>`; `folder`: its path in the store, with slashes; `known`: what
+    is known and what is new of its anomalies.
+    """
 
     time: str
     label: str
     verdict: str
     reason: str
     folder: str
+    known: str = ""
 
     def has(self, words: Sequence[str]) -> bool:
         """Whether all words (in small letters) occur in what the list shows of it."""
-        text = f"{self.time} {self.label} {self.verdict} {self.reason}".casefold()
+        text = f"{self.time} {self.label} {self.verdict} {self.known} {self.reason}".casefold()
         return all(word in text for word in words)
 
 
@@ -215,7 +218,14 @@ def _rows(root: Path) -> list[Row]:
 def _row(root: Path, run: RunSummary) -> Row:
     verdict = run.verdict.value if run.verdict else "unreadable" if run.broken else "unfinished"
     folder = run.path.relative_to(root).as_posix()
-    return Row(f"{run.time:%Y-%m-%d %H:%M:%S}", text(run.name, 120), verdict, text(run.reason), folder)
+    return Row(f"{run.time:%Y-%m-%d %H:%M:%S}", text(run.name, 120), verdict, text(run.reason), folder, _known(run))
+
+
+def _known(run: RunSummary) -> str:
+    """`known 5, 8; new lost`; empty where nothing needs an explanation, or nobody looked."""
+    known = [f"known {', '.join(map(str, run.known))}"] if run.known else []
+    new = [f"new {', '.join(run.new)}"] if run.new else []
+    return text("; ".join([*known, *new]), 200)
 
 
 def _index(root: Path, requested: Mapping[str, str]) -> dict[str, Any]:

@@ -178,7 +178,7 @@ def _stored(look: UnitResult, place: Path, check_options: CheckOptions) -> None:
     about = {
         "workload": plan.workload,
         "nemesis": ",".join(n.fault for n in plan.nemeses or plan.strikes) or "none",
-        "version": record.version or plan.server.version,
+        "version": record.build or plan.server.version,
         "began": look.unit.source.rstrip("/").rpartition("/")[2],
     }
     for result in judgement.results:

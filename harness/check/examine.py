@@ -70,12 +70,14 @@ def _stored(path: Path, shown: str, check_options: CheckOptions) -> CheckReport:
     """
     # Only here: plots and reports take longer to load than a small history takes to check.
     from harness.check.judging import judge_stored, write_results
-    from harness.check.summary import check_lines
+    from harness.check.summary import check_lines, known_lines
     from results.store import RunDir
 
     began = time.perf_counter()
-    folder = RunDir(path)
+    folder = RunDir(path.resolve())
     record, judgement = judge_stored(folder, check_options.memory)
+    if check_options.explain_run is not None:
+        judgement = check_options.explain_run(record, judgement)
     damage = [str(record.environment["history"])] if "history" in record.environment else []
     try:
         write_results(folder, record, judgement, time.perf_counter() - began)
@@ -90,9 +92,15 @@ def _stored(path: Path, shown: str, check_options: CheckOptions) -> CheckReport:
         anomaly=first.name if first else None,
         key=first.key if first else None,
         core=first.ops if first else (),
-        lines=[line for result in judgement.results for line in check_lines(result)],
+        lines=[
+            *known_lines(judgement),
+            *(line for result in judgement.results for line in check_lines(result, judgement.new)),
+        ],
         stored_run=True,
         damage=damage,
+        known=[finding.id for finding in judgement.known],
+        new=judgement.new,
+        beside_known=judgement.verdict_beside_known,
     )
 
 

@@ -89,5 +89,5 @@ def judge_stored(folder: RunDir, memory: int | None = None) -> tuple[RunRecord, 
 def write_results(folder: RunDir, record: RunRecord, judgement: Judgement, seconds: float) -> None:
     """verdict.json first, then what is only drawn from it."""
     write_verdict(judgement, folder.verdict)
-    write_junit(judgement, folder.junit, suite=folder.path.parent.name, seconds=seconds)
+    write_junit(judgement, folder.junit, suite=folder.path.resolve().parent.name, seconds=seconds)
     write_report(record, judgement, folder.report)

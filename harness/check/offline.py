@@ -23,7 +23,7 @@ from infra.options import suggest
 from results.durable import created
 from results.errors import cannot_write
 from results.reading import exists
-from results.verdict import Verdict, worst
+from results.verdict import FailOn, Verdict, worst
 
 HISTORY = re.compile(r"\.(jsonl|edn|log|txt|parquet)(\.gz)?$")
 _MODEL_WIDTH = len("cas-register")
@@ -53,6 +53,7 @@ def check_paths(
     models: Path | None = None,
     json_file: Path | None = None,
     explain: Path | None = None,
+    fail_on: FailOn = FailOn.ANY,
     jobs: int = 1,
 ) -> int:
     """Check each path (a run's folder, a folder of histories, or a file), one line each. Returns the exit code: that of
@@ -60,6 +61,7 @@ def check_paths(
 
     A history that cannot be read is one line, counts as `unknown`, and the others are still checked. Where `models`
     lists verdicts, the question is another one: a file whose verdict is as listed counts as 0, any other as 1.
+    With `fail_on` new, what known findings explain counts as valid.
 
     Raises PlanError for what the user got wrong, StoreError where `json_file` or `explain` cannot be written.
     """
@@ -69,7 +71,7 @@ def check_paths(
     tasks = [task for path in paths for task in _tasks(path, model, listed)]
     with ExitStack() as stack:
         out = None if json_file is None else stack.enter_context(created(json_file, _LIST))
-        teller = _Teller(say, tasks, out, json_file or Path(), explain)
+        teller = _Teller(say, tasks, out, json_file or Path(), explain, fail_on)
         for task, found in zip(tasks, _all_examined(tasks, check_options, jobs), strict=True):
             teller.tell(task, found)
         if listed is not None:
@@ -154,8 +156,9 @@ class _Teller:
         out: IO[str] | None,
         out_path: Path,
         explain: Path | None,
+        fail_on: FailOn,
     ) -> None:
-        self.say, self.out, self.out_path, self.explain = say, out, out_path, explain
+        self.say, self.out, self.out_path, self.explain, self.fail_on = say, out, out_path, explain, fail_on
         self.width = max((len(task.shown) for task in tasks), default=0)
         self.model_width = max([_MODEL_WIDTH, *(len(task.model) for task in tasks if task.model)])
         self.verdicts: list[Verdict] = []
@@ -238,7 +241,7 @@ class _Teller:
     def _compared(self, row: Row | None, found: CheckReport) -> Verdict:
         """What a history counts for the exit code: its verdict, or whether that is the listed one."""
         if row is None or row.verdict is None:
-            return found.verdict
+            return found.beside_known if self.fail_on == FailOn.NEW and found.beside_known else found.verdict
         if row.agrees(found.verdict, found.empty):
             self.agreed += 1
             return Verdict.VALID

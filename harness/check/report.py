@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -10,7 +10,8 @@ from checkers.linearizability.budget import Budget
 from checkers.linearizability.checker import Linearizable
 from checkers.linearizability.models import MODELS
 from results.formats import ReadOptions
-from results.verdict import Verdict
+from results.record import RunRecord
+from results.verdict import Judgement, Verdict
 
 
 @dataclass(frozen=True)
@@ -20,6 +21,7 @@ class CheckOptions:
     steps   work that a whole history may cost, None: the default of `Budget`. memory: bytes of a search, the same;
             and of reading (`results.reading.memory_limit`).
     workload  what the histories are of, instead of a model: `log` or `queue` (`harness.check.foreign_messages`).
+    explain_run  compares a stored run with the record of findings (`harness.findings.known`); None: nobody does.
     """
 
     format: str = "auto"
@@ -30,6 +32,7 @@ class CheckOptions:
     witness: bool = False
     pictures: bool = False
     workload: str | None = None
+    explain_run: Callable[[RunRecord, Judgement], Judgement] | None = None
 
     def checker(self, model: str) -> Linearizable:
         budget = Budget()
@@ -52,6 +55,7 @@ class CheckReport:
     pictures  one HTML page for each violation.
     damage    what speaks against the file, or was not stored: said beside the verdict.
     empty     no client did anything in this history.
+    known, new   see `results.verdict.Judgement`; of a stored run. beside_known: its verdict without what is known.
     """
 
     file: str
@@ -71,6 +75,9 @@ class CheckReport:
     lines: Sequence[str] = ()
     pictures: Sequence[str] = ()
     stored_run: bool = False
+    known: Sequence[int] = ()
+    new: Sequence[str] | None = None
+    beside_known: Verdict | None = None
     empty: bool = False
     notes: Sequence[str] = field(default_factory=tuple)
     damage: Sequence[str] = ()
@@ -91,6 +98,8 @@ class CheckReport:
             "core_starts_anywhere": self.core_starts_anywhere,
             "states": list(self.states),
         }
+        if self.new is not None:
+            found |= {"known": list(self.known), "new": list(self.new)}
         if self.notes:
             found["notes"] = list(self.notes)
         if self.witness is not None:

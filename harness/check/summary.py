@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,8 @@ class Outcome:
             "folder": str(self.folder.path.resolve()),
             "verdict": self.judgement.verdict.value,
             "reason": self.judgement.reason,
+            "known": [finding.id for finding in self.judgement.known],
+            "new": list(self.judgement.new or ()),
             "seconds": round(self.seconds, 1),
             "run_id": self.run_id,
         }
@@ -41,18 +44,31 @@ class Outcome:
 
 def summary(outcome: Outcome, plan: Plan) -> list[str]:
     """Every line answers a question: what happened, how do we know, where do I look, how do I see it again."""
+    judgement = outcome.judgement
     minutes, seconds = divmod(round(outcome.seconds), 60)
     faults = ", ".join(n.fault for n in plan.nemeses or plan.strikes) or "no faults"
-    head = f"{outcome.judgement.verdict.value.upper()}   {plan.workload}, {faults}, seed {plan.seed}"
-    lines = ["", f"{head}   {minutes} min {seconds} s"]
-    for result in outcome.judgement.results:
-        lines += check_lines(result)
-    folder = _short(outcome.folder.path)
+    head = f"{judgement.verdict.value.upper()}   {plan.workload}, {faults}, seed {plan.seed}"
+    lines = ["", f"{head}   {minutes} min {seconds} s", *known_lines(judgement)]
+    for result in judgement.results:
+        lines += check_lines(result, judgement.new)
+    again = f"harness run --plan {_short(outcome.folder.path) / 'plan.toml'}{_permissions(plan)}"
+    lines += [_line("report", str(_short(outcome.folder.path) / "report.html")), _line("again", again)]
     lines += [
-        f"  {'report':<{_NAMES}}{folder / 'report.html'}",
-        f"  {'again':<{_NAMES}}harness run --plan {folder / 'plan.toml'}{_permissions(plan)}",
+        _line(f"without {finding.id}", f"{again} {finding.without}") for finding in judgement.known if finding.without
     ]
     return lines
+
+
+def known_lines(judgement: Judgement) -> list[str]:
+    """What is known and what is new, a line each; empty where nothing makes the run invalid, or nobody looked."""
+    if judgement.new is None or not (judgement.known or judgement.new):
+        return []
+    lines = [_line("known", f"{finding.id:<3} {finding.describe()}") for finding in judgement.known]
+    return [*lines, _line("new", ", ".join(judgement.new) or "nothing")]
+
+
+def _line(name: str, text: str) -> str:
+    return f"  {name:<{_NAMES}}{text}"
 
 
 def _permissions(plan: Plan) -> str:
@@ -63,14 +79,17 @@ def _permissions(plan: Plan) -> str:
     return "".join(f" {spec.flag}" for spec in granted)
 
 
-def check_lines(result: CheckResult) -> list[str]:
-    """One line for the checker, and one more for each of its first anomalies."""
-    lines = [f"  {result.checker:<{_NAMES}}{result.verdict.value:<9} {result.reason}"]
+def check_lines(result: CheckResult, new: Sequence[str] | None = None) -> list[str]:
+    """One line for the checker, and one more for each of its first anomalies. `new`: names of those that no finding
+    explains; the report alone describes the others. None: it describes none of them as known.
+    """
+    lines = [_line(result.checker, f"{result.verdict.value:<9} {result.reason}")]
     if result.verdict != Verdict.VALID:
-        lines += [f"  {'':<{_NAMES}}- {a.name}: {a.summary}" for a in result.anomalies[:3]]
-        if len(result.anomalies) > 3:
-            lines.append(f"  {'':<{_NAMES}}- and {len(result.anomalies) - 3} more in the report")
-    return lines + [f"  {'':<{_NAMES}}excused {excuse}" for excuse in result.excuses]
+        shown = [a for a in result.anomalies if new is None or not a.counts or a.name in new]
+        lines += [_line("", f"- {a.name}: {a.summary}") for a in shown[:3]]
+        if shown and len(result.anomalies) > 3:
+            lines.append(_line("", f"- and {len(result.anomalies) - 3} more in the report"))
+    return lines + [_line("", f"excused {excuse}") for excuse in result.excuses]
 
 
 def _short(path: Path) -> Path:

@@ -19,7 +19,7 @@ from harness.boundary import FAILURE, Commands, Progress, guarded
 from harness.check.history_options import of_histories
 from harness.cli.listing import list_
 from harness.cli.nightly import nightly
-from harness.cli.parts import store_option
+from harness.cli.parts import fail_on_option, store_option
 from harness.cli.reproduce import reproduce
 from harness.cli.run import run
 from harness.cli.trends import trends
@@ -63,8 +63,14 @@ cli.add_command(trends)
     metavar="NAME",
     help="Workload of the histories, instead of a model: log or queue (docs/histories.md), register, or your own.",
 )
+@fail_on_option
 def check(
-    paths: tuple[Path, ...], check_options: CheckOptions, witness: bool, workload: str | None, **options: Any
+    paths: tuple[Path, ...],
+    check_options: CheckOptions,
+    witness: bool,
+    workload: str | None,
+    fail_on: str,
+    **options: Any,
 ) -> None:
     """Judge stored runs (folders), histories (files), or folders of them again, offline, one line each.
 
@@ -77,7 +83,9 @@ def check(
     harness check corpus --models corpus/verdicts.csv --json results.jsonl
     """
     from harness.check.offline import check_paths
+    from harness.findings.known import explain
     from harness.parts import registry
+    from results.verdict import FailOn
 
     if workload is not None and (options["model"] or options["models"]):
         raise PlanError("--workload and --model exclude each other; use one of them")
@@ -87,8 +95,9 @@ def check(
             workload, options["model"] = None, found.model
         elif found.judges(frozenset(), identified=False) is None:
             raise PlanError(f"a history of the workload {workload!r} cannot be judged without its run; name a --model")
-    check_options = replace(check_options, witness=witness, pictures=options["explain"] is not None, workload=workload)
-    sys.exit(check_paths(paths, terminal.say, check_options, **options))
+    pictures = options["explain"] is not None
+    check_options = replace(check_options, witness=witness, pictures=pictures, workload=workload, explain_run=explain)
+    sys.exit(check_paths(paths, terminal.say, check_options, fail_on=FailOn(fail_on), **options))
 
 
 @cli.command()

@@ -8,6 +8,7 @@ from typing import Final
 import click
 
 from infra.options import OptionError, seconds
+from results.verdict import FailOn
 
 DEFAULT_STORE: Final = Path("results/runs")
 
@@ -26,4 +27,13 @@ store_option = click.option(
     default=DEFAULT_STORE,
     show_default=True,
     help="Folder of the store.",
+)
+
+
+fail_on_option = click.option(
+    "--fail-on",
+    type=click.Choice([one.value for one in FailOn]),
+    default=FailOn.ANY.value,
+    show_default=True,
+    help="Anomalies that make the exit code 1: any, or new ones only, which no known finding explains.",
 )

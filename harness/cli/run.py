@@ -17,7 +17,7 @@ from typing import Any, Final
 import click
 
 from harness import terminal
-from harness.cli.parts import duration, store_option
+from harness.cli.parts import duration, fail_on_option, store_option
 from harness.nemesis.effective import by_times
 from harness.parts import registry
 from harness.parts.named import named_faults
@@ -27,6 +27,7 @@ from infra.options import OptionSpec
 from infra.systems.api import TOPOLOGIES
 from results.durable import write_text
 from results.store import Store
+from results.verdict import FailOn
 
 _OWNERS: Final = (
     (registry.WORKLOADS, "workload"),
@@ -228,6 +229,7 @@ def _plan(plan_file: Any, params: Mapping[str, Any]) -> Plan:
     metavar="FILE",
     help="Write folder, verdict and cluster of the run to this file, as JSON.",
 )
+@fail_on_option
 @store_option
 @click.pass_context
 def run(
@@ -240,6 +242,7 @@ def run(
     reuse: str | None,
     replay: str | None,
     json_file: Path | None,
+    fail_on: str,
     **options: Any,
 ) -> None:
     """Run a workload under faults on a real cluster, and judge it.
@@ -256,7 +259,7 @@ def run(
     """
     from harness.check.summary import summary
     from harness.parts import reuse as reusing
-    from harness.parts.resolve import resolve
+    from harness.parts.resolve import remarks, resolve
     from harness.run import lifecycle
 
     base = Plan.read(plan_file) if plan_file else None
@@ -274,6 +277,8 @@ def run(
     if reuse:
         plan = reusing.on_kept(plan, reuse, given, owned, lambda made, some: override(made, some, owned))
     plan = resolve(plan)
+    for remark in remarks(plan):
+        terminal.say(f"note: {remark}", err=True)
     if dry_run:
         lifecycle.check(plan, keep=keep, reuse=reuse)
         terminal.say_all(plan.to_toml().splitlines())
@@ -283,7 +288,7 @@ def run(
     terminal.say_all(summary(outcome, plan))
     if json_file is not None:
         write_text(json_file, json.dumps(outcome.to_json()) + "\n", "the summary")
-    sys.exit(outcome.judgement.verdict.exit_code)
+    sys.exit(outcome.judgement.exit_code(FailOn(fail_on)))
 
 
 def _insist_on_permission(

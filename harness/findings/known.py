@@ -1,31 +1,74 @@
-"""What of a run is known already: the findings that it shows, and what none of them explains."""
+"""Known and new: the findings that a run shows, and the anomalies that none of them explains."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import cache
+from typing import Any
 
-from harness.findings.record import Finding
-from harness.findings.signature import Sight
+from harness.findings.record import Finding, read_findings
+from infra.systems.mends.catalog import mend_of
 from results.record import RunRecord
-from results.verdict import Judgement
+from results.verdict import Anomaly, Judgement, KnownFinding
 
 
-def sort_anomalies(
-    record: RunRecord, judgement: Judgement, findings: Sequence[Finding], topology: str
-) -> tuple[list[int], list[str]]:
-    """Ids of the findings that a run shows, and the names of anomalies that none of these explains.
+def explain(record: RunRecord, judgement: Judgement, findings: Sequence[Finding] | None = None) -> Judgement:
+    """The judgement of a run with what is known and what is new in it. `findings`: None: all of the record.
 
-    A finding explains its own anomalies, and those that it brings with it, in the versions and on the topologies where
-    it was seen, except on servers in which it is mended. What is permitted or doubtful is nobody's.
+    A finding explains the anomalies of its signature, and those that it brings with it. It does so in the versions and
+    on the topologies where it was seen; not on servers in which it is mended, nor on own jars with another version of
+    the class that it names. Anomalies that are permitted or in doubt need no explanation.
     """
-    mended = {str(word) for word in record.plan.get("server", {}).get("mends", [])}
-    left = {a.name for a in judgement.anomalies if a.legal is None and a.doubt is None}
+    left = [a for a in judgement.anomalies if a.counts]
+    chosen = _applying(record, read_record() if findings is None else findings) if left else []
+    own = {finding.id: _shown(finding, record, judgement) for finding in chosen}
+    shown = [finding for finding in chosen if own[finding.id]]
+    explained = [anomaly for finding in shown for anomaly in own[finding.id]]
     known = []
-    explained: set[str] = set()
-    for finding in findings:
-        if finding.signature is None or str(finding.id) in mended or not finding.applies(record.version, topology):
-            continue
-        if left & set(finding.signature.anomalies) and (finding.signature.look(record, judgement).sight == Sight.SHOWN):
-            known.append(finding.id)
-            explained |= {*finding.signature.anomalies, *finding.brings}
-    return known, sorted(left - explained)
+    for finding in shown:
+        brought = [a for a in left if a.name in finding.brings and a not in explained]
+        explained += brought
+        known.append(_known(finding, [*own[finding.id], *brought], record))
+    new = sorted({a.name for a in left if a not in explained})
+    return replace(judgement, known=tuple(known), new=tuple(new))
+
+
+@cache
+def read_record() -> Sequence[Finding]:
+    """The record of this project. Raises PlanError."""
+    return read_findings()
+
+
+def _applying(record: RunRecord, findings: Sequence[Finding]) -> list[Finding]:
+    server: Mapping[str, Any] = record.plan.get("server", {})
+    topology = str(server.get("topology") or record.deployment.topology)
+    mended = {str(word) for word in server.get("mends", [])}
+    changed = set(str(record.environment.get("changed_classes", "")).split())
+    return [
+        finding
+        for finding in findings
+        if finding.signature is not None
+        and not _mended(finding, mended)
+        and finding.applies(record.version, topology, changed)
+    ]
+
+
+def _mended(finding: Finding, mends: set[str]) -> bool:
+    mend = mend_of(finding.id)
+    return str(finding.id) in mends or (mend is not None and str(mend.id) in mends)
+
+
+def _shown(finding: Finding, record: RunRecord, judgement: Judgement) -> list[Anomaly]:
+    return [] if finding.signature is None else finding.signature.explains(record, judgement)
+
+
+def _known(finding: Finding, anomalies: Sequence[Anomaly], record: RunRecord) -> KnownFinding:
+    counts: Counter[str] = Counter()
+    for anomaly in anomalies:
+        counts[anomaly.name] += anomaly.cases
+    mend, versions = mend_of(finding.id), set(record.version.split("+"))
+    fits = mend is not None and versions <= {name.split()[-1] for name in mend.versions}
+    without = f"--mend {finding.id}" if fits else ""
+    return KnownFinding(finding.id, finding.title, counts, finding.page, without)

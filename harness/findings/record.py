@@ -31,9 +31,10 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
+from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final, get_args
@@ -53,6 +54,9 @@ DATA: Final = Path(__file__).with_name("data")
 
 _FILE: Final = re.compile(r"(\d{2,4})-([a-z0-9-]+)\.toml")
 
+
+_CLASS: Final = re.compile(r"(?<![.\w])([A-Z]\w*[a-z]\w*)(?=\.[A-Za-z]|,|$)")
+"""A class at the beginning of `Class.Inner.method`, or alone, in a finding's cause."""
 
 _TEXTS: Final = ("promised", "happens", "why", "meanwhile", "configuration")
 
@@ -112,6 +116,8 @@ class Finding:
     upstream  where the project's own people speak of it; "": nowhere that we know of.
     control   options of `harness run` with which it must not show; "": those that apply its mend.
     topologies  where it was seen; empty: anywhere. brings: other anomalies that come with it.
+    classes   of the servers in which the defect is, without their packages; empty: those that its mend edits and its
+              cause names (`touches`).
     kept      whether runs may share a cluster: not where it needs servers that have just been started.
     remark    what the rates do not say (Markdown).
     """
@@ -129,6 +135,7 @@ class Finding:
     control: str = ""
     topologies: tuple[str, ...] = ()
     brings: tuple[str, ...] = ()
+    classes: tuple[str, ...] = ()
     kept: bool = False
     remark: str = ""
     measured: Sequence[Measured] = field(default_factory=tuple)
@@ -138,10 +145,32 @@ class Finding:
         """Its name in a folder, without a suffix."""
         return f"{self.id:02d}-{self.name}"
 
-    def applies(self, version: str, topology: str) -> bool:
-        """Whether it was seen with servers of this version (`5.1.1+5.5.0` of a mixed cluster), on this topology."""
+    @property
+    def page(self) -> str:
+        """The path of its page in the repository."""
+        return f"docs/findings/{self.file}.md"
+
+    def applies(self, version: str, topology: str, changed: Collection[str] = ()) -> bool:
+        """True if it was seen with servers of this version (`5.1.1+5.5.0` of a mixed cluster), on this topology.
+
+        changed  classes, with their packages, that the user's own jars have otherwise than this version: a finding in
+        one of them may be gone, so it does not apply.
+        """
         seen = {word for one in self.measured if one.shown for word in one.version.split("+")}
-        return bool(seen & set(version.split("+"))) and (not self.topologies or topology in self.topologies)
+        if not seen & set(version.split("+")) or (self.topologies and topology not in self.topologies):
+            return False
+        return self.touches.isdisjoint(name.rpartition(".")[2] for name in changed)
+
+    @cached_property
+    def touches(self) -> frozenset[str]:
+        """The classes of the servers in which the defect is, without packages and inner classes: its `classes`; or
+        those that its mend edits and its cause names.
+        """
+        if self.classes:
+            return frozenset(self.classes)
+        mend = mend_of(self.id)
+        edited = [] if mend is None else [name.rpartition(".")[2] for name in mend.classes]
+        return frozenset([*edited, *_CLASS.findall(self.cause)])
 
     def args(self) -> list[str]:
         """The options of the command, as words."""
@@ -248,6 +277,7 @@ def read_finding(path: Path) -> Finding:
         name=named[2],
         topologies=table.strings("topologies"),
         brings=table.strings("brings"),
+        classes=table.strings("classes"),
         kept=table.get("kept", bool, False),
         signature=read_signature(table.table("signature")) if texts["command"] or "signature" in data else None,
         issue=_issue(table.table("issue")) if "issue" in data else None,

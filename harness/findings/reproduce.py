@@ -155,7 +155,7 @@ def reproduce(
                 if run.stopped is not None:
                     raise run.stopped
                 seen, *more = _judge(subject, run)
-                version = run.folder.load().version if run.folder is not None else ""
+                version = run.folder.load().build if run.folder is not None else ""
                 for one, sighting in zip((series, *series.others), (seen, *more), strict=True):
                     one.add(sighting.sight)
                     one.version = version or one.version

@@ -67,18 +67,23 @@ class Signature:
         if certain:
             if not self._struck(record):
                 return Sighting(Sight.NOT_SHOWN, f"{certain[0].name}, but no fault of effect {' or '.join(self.after)}")
-            told = self._told(record, certain)
-            if told is None:
+            reported = self._reported(record, certain)
+            if not reported:
                 assert self.log is not None
                 where = "in a log at that time" if self.during else "in a log"
                 return Sighting(Sight.NOT_SHOWN, f"{certain[0].name}, but no line like {self.log.pattern!r} {where}")
-            return Sighting(Sight.SHOWN, f"{told.name}: {told.summary}")
+            return Sighting(Sight.SHOWN, f"{reported[0].name}: {reported[0].summary}")
         why = not_tried(record, judgement)
         if why is None and named:
             why = f"{named[0].name}, {named[0].doubt}"
         if why is not None:
             return Sighting(Sight.NOT_TRIED, why)
         return Sighting(Sight.NOT_SHOWN, f"{judgement.verdict.value}: {judgement.reason}")
+
+    def explains(self, record: RunRecord, judgement: Judgement) -> list[Anomaly]:
+        """The anomalies of a judged run that are this finding, in their order; empty where the run does not show it."""
+        named = [a for a in judgement.anomalies if a.counts and self._means(a)]
+        return self._reported(record, named) if named and self._struck(record) else []
 
     def _means(self, anomaly: Anomaly) -> bool:
         return anomaly.name in self.anomalies and (self.says is None or self.says.search(anomaly.summary) is not None)
@@ -87,16 +92,17 @@ class Signature:
         struck = {e.kind for fault in fault_intervals(record.history) for e in fault.effects}
         return not self.after or not struck.isdisjoint(self.after)
 
-    def _told(self, record: RunRecord, anomalies: Sequence[Anomaly]) -> Anomaly | None:
-        """The first of the anomalies that a log tells of."""
+    def _reported(self, record: RunRecord, anomalies: Sequence[Anomaly]) -> list[Anomaly]:
+        """Those of the anomalies that a log reports; all, where no line is needed."""
         if self.log is None:
-            return anomalies[0]
+            return list(anomalies)
+        found: list[Anomaly] = []
         for path in (path for files in record.logs.values() for path in files):
             for at, _ in self.lines(path, record.environment):
-                for anomaly in anomalies:
-                    if self.tells_of(at, anomaly):
-                        return anomaly
-        return None
+                found += [a for a in anomalies if self.tells_of(at, a) and a not in found]
+                if len(found) == len(anomalies):
+                    return found
+        return [a for a in anomalies if a in found]
 
     def tells_of(self, at: int | None, anomaly: Anomaly) -> bool:
         """Whether a line of `lines` with this time is about the anomaly."""

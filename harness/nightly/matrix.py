@@ -41,7 +41,7 @@ from harness.plan.table import Table, check
 from harness.run import lifecycle
 from infra.machines.api import SettingsError
 from infra.options import OptionError, assignments, suggest
-from infra.systems.api import TOPOLOGIES
+from infra.systems.api import NOT_AVAILABLE, TOPOLOGIES
 from results.reading import read_toml
 
 DEFAULT: Final = Path(__file__).with_name("matrix.toml")
@@ -238,7 +238,7 @@ def _faults() -> list[str]:
 
 def _versions(topology: str) -> list[str]:
     known = registry.topology_class(topology).known_versions()
-    return [name.split()[-1] for name, said in known.items() if not said.startswith("not available")]
+    return [name.split()[-1] for name, said in known.items() if not said.startswith(NOT_AVAILABLE)]
 
 
 def _why_not(cell: Cell) -> str | None:

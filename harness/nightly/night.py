@@ -12,7 +12,7 @@ from typing import Final
 
 from harness.boundary import UNAVAILABLE
 from harness.check.judging import judge_stored
-from harness.findings.known import sort_anomalies
+from harness.findings.known import explain
 from harness.findings.record import Finding
 from harness.nightly.ledger import (
     NOT_AVAILABLE,
@@ -151,8 +151,8 @@ def _judged(entry: Entry, folder: RunDir, findings: Sequence[Finding]) -> Entry:
         record, judgement = judge_stored(folder)
     except ExpectedError as problem:
         return replace(entry, why=str(problem))
-    topology = str(record.plan.get("server", {}).get("topology", ""))
-    known, new = sort_anomalies(record, judgement, findings, topology)
+    found = explain(record, judgement, findings)
+    known, new = [finding.id for finding in found.known], list(found.new or ())
     return replace(entry, verdict=judgement.verdict.value, why=judgement.reason, new=new, known=known)
 
 

@@ -17,7 +17,7 @@ from harness.parts import registry
 from harness.plan.defaults import default_client
 from harness.plan.plan import NemesisPlan, Plan, PlanError, ServerRule
 from infra.options import dump, suggest, toml_value
-from infra.systems.api import TOPOLOGIES, Launch, LaunchRule, ServerSettings, Topology
+from infra.systems.api import NOT_AVAILABLE, TOPOLOGIES, Launch, LaunchRule, ServerSettings, Topology, nearest
 from infra.systems.mends.catalog import choose
 
 STRICT: Final = "strict"
@@ -139,8 +139,30 @@ def _mends(plan: Plan, owner: type[Topology]) -> tuple[str, ...]:
     if not plan.server.mends:
         return ()
     numbers = {plan.server.version or owner.default_version, *(rule.version for rule in plan.server.rules)}
+    numbers |= {known for _, known in _unpinned(plan, owner)}
     versions = [version for version in owner.known_versions() if version.split()[-1] in numbers]
     return tuple(str(mend.id) for mend in choose(plan.server.mends, versions))
+
+
+def _unpinned(plan: Plan, owner: type[Topology]) -> list[tuple[str, str]]:
+    """(version of own jars that is not pinned, the nearest one that is)."""
+    server = plan.server
+    known = [name.split()[-1] for name, said in owner.known_versions().items() if not said.startswith(NOT_AVAILABLE)]
+    given = [(server.version, server.jars), *((rule.version, rule.jars or server.jars) for rule in server.rules)]
+    return [
+        (version, nearest(version, known))
+        for version, jars in dict.fromkeys(given)
+        if version is not None and jars and known and version not in known
+    ]
+
+
+def remarks(plan: Plan) -> list[str]:
+    """What a user should know of a resolved plan before it runs, one line each."""
+    owner = registry.topology_class(str(plan.server.topology))
+    return [
+        f"version {version} is not pinned here: your jars run with the settings and the libraries of {known}"
+        for version, known in _unpinned(plan, owner)
+    ]
 
 
 def make_client(plan: Plan) -> ClientProtocol | None:

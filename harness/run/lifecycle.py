@@ -22,6 +22,7 @@ from harness import signals
 from harness.api import Fault, Workload
 from harness.check.judging import judge_run, write_results
 from harness.check.summary import Outcome
+from harness.findings.known import explain
 from harness.nemesis.effective import write_effective
 from harness.nemesis.runner import require_disposable
 from harness.nemesis.schedule import strikes
@@ -111,7 +112,7 @@ def check(plan: Plan, *, keep: bool = False, reuse: str | None = None) -> Parts:
     versions = [version for fault in faults for version in fault.versions()]
     topology = resolve.make_topology(plan, workload, versions)
     topology.fits(plan.nodes)
-    if plan.server.settings:
+    if plan.server.settings or (plan.server.jars and plan.server.mends):
         topology.shares()
     return Parts(workload, faults, found, topology)
 
@@ -245,7 +246,7 @@ def _on_cluster(
         written = folder.load()
         write_effective(prepared.plan, written.history, folder.path)
         folder.seal(written)
-        judgement = judge_run(written, parts.workload)
+        judgement = explain(written, judge_run(written, parts.workload))
         seconds = time.monotonic() - began
         write_results(folder, written, judgement, seconds)
     return Outcome(folder, judgement, seconds, bool(session.unhealed), cluster.run_id)

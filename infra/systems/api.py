@@ -6,6 +6,7 @@ to start, stop or look at one asks the server, and knows no topology. Judges rea
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -40,6 +41,24 @@ class Launch:
     wrapper: Sequence[str] = ()
     jvm_options: Sequence[str] = ()
     mends: Sequence[int] = ()
+
+
+def nearest(version: str, known: Sequence[str]) -> str:
+    """The version itself if it is known; else the newest known one that is not newer, or the oldest.
+
+    >>> nearest("5.6.0-SNAPSHOT", ["5.4.0", "5.5.0"]), nearest("5.4.9", ["5.4.0", "5.5.0"]), nearest("4.9", ["5.4.0"])
+    ('5.5.0', '5.4.0', '5.4.0')
+    """
+    if version in known:
+        return version
+    ordered = sorted(known, key=_numbers)
+    wanted = _numbers(version)
+    # A name without a number, such as `develop`, is a build of the newest source.
+    return next((one for one in reversed(ordered) if not wanted or _numbers(one) <= wanted), ordered[0])
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(digits) for digits in re.findall(r"[0-9]{1,9}", version.partition("-")[0]))
 
 
 @dataclass(frozen=True)
@@ -102,6 +121,9 @@ REPLICATION: Final = "replication"
 """Among a server's ports: the one through which servers of its kind copy from each other. Where they use a client port
 for it, it is here under both names.
 """
+
+NOT_AVAILABLE: Final = "not available"
+"""Begins what `Topology.known_versions` says of a version that was not published whole."""
 
 TOPOLOGIES: Final = "harness.topologies"
 """The entry points through which topologies are found."""

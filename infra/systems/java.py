@@ -11,13 +11,14 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from infra.machines.api import InfraError, Node, NodeUnreachable, ProcessId, Share
+from infra.machines.api import InfraError, Node, NodeUnreachable, ProcessId, SettingsError, Share
 from infra.machines.node import spawn_argv
 from infra.machines.primitives.bits import FileKind
 from infra.systems import class_data
 from infra.systems.api import Admin, Launch, ServerSettings
+from infra.systems.builds import Build, compare
 from infra.systems.maven import checksum_of
-from infra.systems.mends import apply
+from infra.systems.mends import apply, catalog
 from infra.systems.mends.catalog import applied
 from infra.systems.passed import once
 
@@ -276,12 +277,40 @@ def describe_mends(settings: ServerSettings) -> str:
     return f", mended: {mends}" if mends else ""
 
 
-def describe_builds(settings: ServerSettings) -> dict[str, str]:
-    """The users' jars with their checksums, and the mends, for the run's environment; empty where there are none."""
+def own_builds(settings: ServerSettings, version: str, published: Callable[[str], Path]) -> list[Build]:
+    """The users' jars, each folder compared with the published jars of its version. `version`: of servers that no rule
+    gives another one; `published`: the folder of a version's jars. Raises SettingsError, InfraError.
+    """
+    versions = {launch.jars: launch.version or version for launch in launches(settings) if launch.jars is not None}
+    return [compare([jars], published(number), number) for jars, number in versions.items() if jars is not None]
+
+
+def describe_builds(settings: ServerSettings, builds: Sequence[Build]) -> dict[str, str]:
+    """The users' jars with their checksums, what they change, and the mends, for the run's environment; empty where
+    there are none.
+    """
     jars = [jar for share in user_shares(settings) for jar in sorted(share.source.glob("*.jar"))]
     found = {"user_jars": " ".join(f"{jar.name}:{checksum_of(jar)}" for jar in jars)} if jars else {}
+    if builds:
+        found["build"] = "; ".join(build.describe() for build in builds)
+        found["changed_classes"] = " ".join(sorted({name for build in builds for name in build.changed}))
     mends = " ".join(map(str, settings.launch.mends))
     return found | ({"mends": mends} if mends else {})
+
+
+def require_unchanged(mends: Sequence[int], builds: Sequence[Build]) -> None:
+    """Raise SettingsError for a mend of a class that own jars have otherwise: nobody knows what it would do there."""
+    changed = {name for build in builds for name in build.changed}
+    chosen = [mend for mend in catalog.mends() if mend.id in mends]
+    stale = {mend.id: sorted(changed & set(mend.classes)) for mend in chosen if changed & set(mend.classes)}
+    if stale:
+        classes = sorted({name.rpartition(".")[2] for names in stale.values() for name in names})
+        others = ",".join(str(mend.id) for mend in chosen if mend.id not in stale)
+        right = f"--mend {others} is right" if others else "no --mend is right"
+        raise SettingsError(
+            f"--mend {', '.join(map(str, stale))}: for {', '.join(classes)} of the published jars, and yours has other "
+            f"code; {right}"
+        )
 
 
 def end(node: Node, pidfile: str, timeout_s: float, what: str) -> None:

@@ -42,6 +42,15 @@ class Checked:
 
 
 @dataclass(frozen=True)
+class KnownLine:
+    """A known finding that explains anomalies of the run."""
+
+    id: str
+    text: str
+    page: str
+
+
+@dataclass(frozen=True)
 class Chart:
     """A plot with what it shows in words."""
 
@@ -68,6 +77,8 @@ class Page:
     verdict: str
     headline: str
     reasons: Sequence[str]
+    known: Sequence[KnownLine]
+    new: str
     facts: Sequence[Pair]
     notes: Sequence[str]
     commands: Sequence[Pair]
@@ -101,6 +112,8 @@ def page(record: RunRecord, judgement: Judgement, report: Path) -> Page:
         verdict=judgement.verdict.value,
         headline=_HEADLINES[judgement.verdict],
         reasons=_reasons(judgement),
+        known=[KnownLine(str(f.id), text(f.describe(), 400), text(f.page, 200)) for f in judgement.known],
+        new=_new(judgement),
         facts=list(_facts(record, calls, last)),
         notes=list(_notes(record, calls, faults)),
         commands=list(_commands(record)),
@@ -134,6 +147,13 @@ _HEADLINES = {
 def _reasons(judgement: Judgement) -> list[str]:
     found = [r for r in judgement.results if r.verdict == judgement.verdict]
     return [text(f"{r.checker}: {r.reason}", 800) for r in found] or [text(judgement.reason, 800)]
+
+
+def _new(judgement: Judgement) -> str:
+    """What no finding explains; empty where nothing needs an explanation, or nobody looked."""
+    if judgement.new is None or not (judgement.known or judgement.new):
+        return ""
+    return text(", ".join(judgement.new) or "nothing", 800)
 
 
 def _name(record: RunRecord) -> str:

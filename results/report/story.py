@@ -61,6 +61,7 @@ class AnomalyStory:
     key: str | None
     window: str
     legal: str
+    known: str
     picture: Markup | None
     faults: Sequence[str]
     rows: Sequence[OpRow]
@@ -79,6 +80,7 @@ class Listed:
     when: str
     summary: str
     legal: str
+    known: str
 
 
 def tell(
@@ -86,24 +88,31 @@ def tell(
 ) -> tuple[list[AnomalyStory], list[Listed], int]:
     """The first anomalies in full, the next in a line each, and how many are left out.
 
-    What fails the run comes before what the configuration permits; a name that has not been told yet before
-    another of a name that has: twelve stale reads must not hide the one lost write.
+    What fails the run comes before what the configuration permits, and what is new before what is known; a name that
+    has not been told yet before another of a name that has: twelve stale reads must not hide the one lost write.
     """
     found = [(r.checker, a) for r in judgement.results for a in r.anomalies]
     nth: dict[str, int] = {}
-    ranked: list[tuple[bool, int, str, Anomaly]] = []
+    ranked: list[tuple[bool, bool, bool, str, str, Anomaly]] = []
     for checker, anomaly in found:
         nth[anomaly.name] = nth.get(anomaly.name, 0) + 1
-        ranked.append((anomaly.legal is not None, nth[anomaly.name] > 3, checker, anomaly))
-    ranked.sort(key=lambda entry: entry[:2])
+        known = _known(judgement, anomaly)
+        ranked.append((anomaly.legal is not None, bool(known), nth[anomaly.name] > 3, known, checker, anomaly))
+    ranked.sort(key=lambda entry: entry[:3])
     index = _Index(record) if ranked else None
     message = [
-        _describe(f"anomaly-{i}", checker, anomaly, index, faults)
-        for i, (_, _, checker, anomaly) in enumerate(ranked[:TOLD], start=1)
+        _describe(f"anomaly-{i}", checker, anomaly, known, index, faults)
+        for i, (*_, known, checker, anomaly) in enumerate(ranked[:TOLD], start=1)
         if index is not None
     ]
     rest = ranked[TOLD:]
-    return message, [_listed(checker, anomaly) for _, _, checker, anomaly in rest[:LISTED]], max(0, len(rest) - LISTED)
+    listed = [_listed(checker, anomaly, known) for *_, known, checker, anomaly in rest[:LISTED]]
+    return message, listed, max(0, len(rest) - LISTED)
+
+
+def _known(judgement: Judgement, anomaly: Anomaly) -> str:
+    """`finding 5`, or `finding 5, finding 8`; empty for what no finding explains."""
+    return ", ".join(f"finding {finding.id}" for finding in judgement.known_as(anomaly))
 
 
 class _Index:
@@ -121,7 +130,9 @@ class _Index:
         self.op_of: dict[int, Op] = {op.index: op for op in history}
 
 
-def _describe(id_: str, checker: str, anomaly: Anomaly, index: _Index, faults: Sequence[FaultInterval]) -> AnomalyStory:
+def _describe(
+    id_: str, checker: str, anomaly: Anomaly, known: str, index: _Index, faults: Sequence[FaultInterval]
+) -> AnomalyStory:
     ops = frozenset(anomaly.ops)
     calls = index.by_key.get(anomaly.key, ()) if anomaly.key is not None else index.calls
     scene = timeline.choose(calls, ops, anomaly.window)
@@ -136,6 +147,7 @@ def _describe(id_: str, checker: str, anomaly: Anomaly, index: _Index, faults: S
         key=text(anomaly.key, 120) if anomaly.key is not None else None,
         window=_window(anomaly.window),
         legal=text(anomaly.legal, 800) if anomaly.legal is not None else "",
+        known=known,
         picture=picture,
         faults=[_in_force(b) for b in faults if span and b.covers(*span)],
         rows=rows[:ROWS],
@@ -145,7 +157,7 @@ def _describe(id_: str, checker: str, anomaly: Anomaly, index: _Index, faults: S
     )
 
 
-def _listed(checker: str, anomaly: Anomaly) -> Listed:
+def _listed(checker: str, anomaly: Anomaly, known: str) -> Listed:
     return Listed(
         text(anomaly.name, 80),
         text(checker, 80),
@@ -153,6 +165,7 @@ def _listed(checker: str, anomaly: Anomaly) -> Listed:
         clock(anomaly.window[0]) if anomaly.window else "",
         text(anomaly.summary, 300),
         text(anomaly.legal, 200) if anomaly.legal is not None else "",
+        known,
     )
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from harness.cli.main import cli, guarded
-from harness.findings.known import sort_anomalies
+from harness.findings.known import explain
 from harness.findings.record import Finding, Measured
 from harness.findings.signature import Signature
 from harness.nightly import ledger, night
@@ -274,7 +274,14 @@ def run_of(version: str) -> RunRecord:
 
 def sort(*names: str, findings: Sequence[Finding], version: str = "5.5.0") -> tuple[list[int], list[str]]:
     judgement = Judgement([CheckResult("log", Verdict.INVALID, "so", [Anomaly(name, "so") for name in names])])
-    return sort_anomalies(run_of(version), judgement, findings, "controller")
+    return sorted_as(run_of(version), judgement, findings)
+
+
+def sorted_as(record: RunRecord, judgement: Judgement, findings: Sequence[Finding]) -> tuple[list[int], list[str]]:
+    """Ids of the known findings, and names of what is new."""
+    found = explain(record, judgement, findings)
+    assert found.new is not None
+    return [known.id for known in found.known], list(found.new)
 
 
 def test_known_findings_explain_their_anomalies_and_what_they_bring() -> None:
@@ -292,15 +299,15 @@ def test_known_findings_explain_their_anomalies_and_what_they_bring() -> None:
 
 def test_a_finding_explains_nothing_on_servers_in_which_it_is_mended() -> None:
     judgement = Judgement([CheckResult("log", Verdict.INVALID, "so", [Anomaly("lost", "so")])])
-    for mends, sorted_as in (([], ([5], [])), (["6"], ([5], [])), (["5"], ([], ["lost"]))):
+    for mends, known_and_new in (([], ([5], [])), (["6"], ([5], [])), (["5"], ([], ["lost"]))):
         record = replace(run_of("5.5.0"), plan={"server": {"mends": mends}})
-        assert sort_anomalies(record, judgement, [finding(5, "lost")], "controller") == sorted_as
+        assert sorted_as(record, judgement, [finding(5, "lost")]) == known_and_new
 
 
 def test_what_is_permitted_or_doubtful_is_no_news() -> None:
     anomalies = [Anomaly("lost", "so", legal="ASYNC_FLUSH"), Anomaly("unavailable", "so", doubt="no processor")]
     judgement = Judgement([CheckResult("log", Verdict.UNKNOWN, "so", anomalies)])
-    assert sort_anomalies(run_of("5.5.0"), judgement, [], "controller") == ([], [])
+    assert sorted_as(run_of("5.5.0"), judgement, []) == ([], [])
 
 
 # A whole night.

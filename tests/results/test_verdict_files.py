@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import xml.etree.ElementTree as ET
+from dataclasses import replace
 from pathlib import Path
 
 import any_ops
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 from results.durable import write_text
 from results.errors import HistoryError, StoreError
 from results.junit import clean, write_junit
-from results.verdict import Anomaly, CheckResult, Judgement, Verdict
+from results.verdict import Anomaly, CheckResult, FailOn, Judgement, KnownFinding, Verdict
 from results.verdict_file import read_verdict, write_verdict
 
 details = st.dictionaries(any_ops.text, any_ops.values, max_size=2)
@@ -35,7 +36,26 @@ results = st.builds(
     stats=details,
     ms=st.integers(min_value=0, max_value=10**6).map(float),
 )
-judgements = st.lists(results, max_size=3).map(lambda found: Judgement(tuple(found)))
+findings = st.builds(
+    KnownFinding,
+    id=st.integers(0, 10**6),
+    title=any_ops.text,
+    anomalies=st.dictionaries(any_ops.text, st.integers(0, 10**6), max_size=2),
+    page=any_ops.text,
+    without=any_ops.text,
+)
+judgements = st.builds(
+    Judgement,
+    st.lists(results, max_size=3).map(tuple),
+    st.just(()),
+    st.none(),
+    st.none() | st.dictionaries(any_ops.text, any_ops.text, max_size=2),
+) | st.builds(
+    Judgement,
+    st.lists(results, max_size=3).map(tuple),
+    st.lists(findings, max_size=2).map(tuple),
+    st.lists(any_ops.text, max_size=2).map(tuple),
+)
 
 SAMPLE = Judgement(
     (
@@ -59,6 +79,63 @@ def test_a_judgement_comes_back(tmp_path_factory: pytest.TempPathFactory, judgem
     write_verdict(judgement, path)
     assert read_verdict(path) == judgement
     assert json.loads(path.read_text("utf-8"))["verdict"] == judgement.verdict.value
+
+
+KNOWN = KnownFinding(5, "a cut-off master", {"nonlinearizable": 2}, "docs/findings/05.md", "--mend 5")
+
+
+def test_the_file_says_what_is_known_and_what_is_new(tmp_path: Path) -> None:
+    """Scripts read `known` and `new`; a run that nobody compared with the findings has neither."""
+    write_verdict(replace(SAMPLE, known=(KNOWN,), new=("lost",)), tmp_path / "v")
+    data = json.loads((tmp_path / "v").read_text())
+    assert list(data) == ["verdict", "reason", "known", "new", "results"]
+    assert data["known"][0] == {
+        "id": 5,
+        "title": "a cut-off master",
+        "anomalies": {"nonlinearizable": 2},
+        "page": "docs/findings/05.md",
+        "without": "--mend 5",
+    }
+    assert data["new"] == ["lost"]
+
+
+@pytest.mark.parametrize(
+    ("new", "left", "code"),
+    [(None, Verdict.INVALID, 1), (("nonlinearizable",), Verdict.INVALID, 1), ((), Verdict.HARNESS_FAILURE, 3)],
+)
+def test_what_known_findings_explain_does_not_decide(new: tuple[str, ...] | None, left: Verdict, code: int) -> None:
+    """`--fail-on new` turns nothing else into a success: unknown and a failure of the harness keep their codes."""
+    judgement = replace(SAMPLE, known=(KNOWN,), new=new)
+    assert judgement.verdict is Verdict.INVALID
+    assert (judgement.verdict_beside_known, judgement.exit_code(FailOn.NEW)) == (left, code)
+    assert judgement.exit_code(FailOn.ANY) == 1
+
+
+def test_a_result_without_a_known_anomaly_is_not_known() -> None:
+    """An invalid result must have an anomaly, and a finding must explain each; doubt beside it stays doubt."""
+    invalid, lost = Verdict.INVALID, Anomaly("nonlinearizable", "so")
+    for anomalies, left in (
+        ([], invalid),
+        ([lost], Verdict.VALID),
+        ([lost, Anomaly("lost", "so")], invalid),
+        ([lost, Anomaly("lost", "so", legal="async")], Verdict.VALID),
+        ([lost, Anomaly("unavailable", "so", doubt="no processor")], Verdict.UNKNOWN),
+    ):
+        judgement = Judgement([CheckResult("log", invalid, "so", anomalies)], [KNOWN], [])
+        assert judgement.verdict_beside_known is left, anomalies
+
+
+def test_junit_skips_what_is_known(tmp_path: Path) -> None:
+    """CI systems show a known finding as skipped, with its page, and what is new as a failure."""
+    write_junit(replace(SAMPLE, known=(KNOWN,), new=()), tmp_path / "j.xml", "register-bridge")
+    root = ET.parse(tmp_path / "j.xml").getroot()
+    assert (root.get("failures"), root.get("skipped"), root.get("errors")) == ("0", "1", "2")
+    skipped = root.find(".//skipped")
+    assert skipped is not None
+    assert skipped.get("message") == "known: finding 5, a cut-off master (docs/findings/05.md)"
+    write_junit(replace(SAMPLE, known=(), new=("nonlinearizable",)), tmp_path / "j.xml", "register-bridge")
+    root = ET.parse(tmp_path / "j.xml").getroot()
+    assert (root.get("failures"), root.get("skipped"), root.get("errors")) == ("1", "0", "2")
 
 
 def test_the_file_reads_well(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from infra.machines.api import Cluster, InfraError, Node, SettingsError, Share
 from infra.options import NoOptions
 from infra.systems import class_data
 from infra.systems.api import REPLICATION, Launch, Server, ServerSettings, Status
+from infra.systems.builds import Build
 from infra.systems.dledger import server as dledger
 from infra.systems.dledger.client import GROUP, RegisterClient, ask_status
 from infra.systems.dledger.layouts import DAMAGED, DLEDGER_FILES, WIPED
@@ -36,6 +37,8 @@ from infra.systems.java import (
     launches,
     mend_shares,
     options,
+    own_builds,
+    require_unchanged,
     user_shares,
 )
 from infra.systems.maven import compile_jar, fetch_jars, read_lock
@@ -117,6 +120,20 @@ class _Admin:
         return InfraError(f"{self._node.name}: the register server {why}")
 
 
+def _pinned(given: ServerSettings) -> ServerSettings:
+    """Settings in which servers with own jars have the version that is pinned."""
+    own = given.launch.jars is not None
+    if own and given.launch.version is not None:
+        given = replace(given, launch=replace(given.launch, version=dledger.VERSION))
+    rules = [
+        replace(rule, launch=replace(rule.launch, version=dledger.VERSION))
+        if rule.launch.version is not None and (own or rule.launch.jars is not None)
+        else rule
+        for rule in given.rules
+    ]
+    return replace(given, rules=rules)
+
+
 class DledgerTopology:
     """See `infra.systems.api.Topology`. Settings: `dledger.NAME`, NAME: any option of DLedger's `DLedgerConfig`."""
 
@@ -132,16 +149,20 @@ class DledgerTopology:
         """Raises InfraError where the settings cannot be meant for this topology; whether DLedger has them, and takes
         their values, is asked of DLedger itself in `shares`.
         """
+        self._asked = settings.launch.version
+        settings = _pinned(settings)
         self.settings, self.options = settings, options or NoOptions()
         own = chosen(settings.settings, [_PREFIX], {_PREFIX: _OURS}, "DLedgerConfig's")
         self._named = values(DEFAULTS) | own[_PREFIX]
         self._checked = not settings.settings
         self._mends: list[Share] | None = None
+        self._compared: list[Build] | None = None
         for launch in [*launches(settings), *map(Launch, settings.versions)]:
-            if launch.version not in (None, dledger.VERSION):
+            jars = launch.jars or settings.launch.jars
+            if launch.version not in (None, dledger.VERSION) and jars is None:
                 raise SettingsError(
                     f"DLedger {launch.version} is not pinned here, only {dledger.VERSION}; "
-                    "run another build with --server-jars DIR"
+                    "a build of your own needs --server-jars DIR"
                 )
             if launch.jars is not None:
                 jar_folder(launch.jars)
@@ -171,6 +192,7 @@ class DledgerTopology:
             self._check([*([own] if own else []), server, jars])
             self._checked = True
         if self._mends is None:
+            require_unchanged(self.settings.launch.mends, self._builds())
             self._mends = mend_shares(self.settings, {dledger.VERSION: jars})
         return [*shares, *self._mends]
 
@@ -305,17 +327,24 @@ class DledgerTopology:
         return node.fetch(LOG, into, _LOG_LIMIT)
 
     def versions(self) -> Mapping[str, str]:
+        builds = self._builds()
+        build = "; ".join(one.describe() for one in builds)
         out = {
-            "dledger": dledger.VERSION + describe_mends(self.settings),
+            "dledger": (build or dledger.VERSION) + describe_mends(self.settings),
             "dledger_jars": fetch_jars(dledger.POM, dledger.LOCK).name,
             "java": self._java_version,
             "jvm_options": " ".join([*OPTIONS, *LOGGING, *self.settings.launch.jvm_options]),
             "server_settings": " ".join(f"{k}={v}" for k, v in sorted(self._named.items())),
         }
-        if shares := user_shares(self.settings):
-            jars = [jar for share in shares for jar in share.source.glob("*.jar")]
-            out["dledger"] += f" behind {len(jars)} jars of {', '.join(str(share.source) for share in shares)}"
-        return out | describe_builds(self.settings)
+        return out | describe_builds(self.settings, builds)
+
+    def _builds(self) -> Sequence[Build]:
+        """The users' own jars, compared with the published ones."""
+        if self._compared is None:
+            found = own_builds(self.settings, dledger.VERSION, lambda _: fetch_jars(dledger.POM, dledger.LOCK))
+            asked = self._asked if self._asked not in (None, dledger.VERSION) else ""
+            self._compared = [replace(build, asked=asked or "") for build in found]
+        return self._compared
 
     def _check(self, class_path: Sequence[Path]) -> None:
         """Let the server itself look at the settings, here, before anything is provisioned."""

@@ -81,6 +81,11 @@ class Mend:
         """The ids of all findings whose cause it removes."""
         return (self.id, *self.also)
 
+    @property
+    def classes(self) -> Sequence[str]:
+        """The classes that it edits, with their packages; of an inner class, the outermost one."""
+        return sorted({edit.method.rpartition(".")[0].partition("$")[0] for edit in self.edits})
+
 
 def read_mends(folder: Path) -> list[Mend]:
     """All mends of a folder, by id. Raises SettingsError where a file is wrong, or two have one id."""

@@ -9,11 +9,13 @@ import functools
 import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Final
 
 from infra.machines.api import InfraError, SettingsError
+from infra.systems.api import NOT_AVAILABLE, Launch, ServerSettings, nearest
 from infra.systems.java import LIB
 from infra.systems.maven import compile_jar, fetch_jars, read_lock
 from infra.systems.passed import once
@@ -61,10 +63,16 @@ _CONFIGS: Final[Mapping[str, Sequence[str]]] = {
 _CHECKER: Final = "harness.rocketmq.CheckSettings"
 
 
-def known_version(version: str | None) -> str:
-    """The version to run. Raises InfraError that names what is missing of it, or what there is instead."""
+def known_version(version: str | None, *, own: bool = False) -> str:
+    """The version whose published jars and settings servers get. `own`: a user's own jars are in front of them; then it
+    is the nearest one for a version that is not pinned.
+
+    Raises SettingsError that names what is missing of a version, or the versions that exist.
+    """
     if version is None:
         return DEFAULT_VERSION
+    if own:
+        return nearest(version, VERSIONS)
     if version in INCOMPLETE:
         raise SettingsError(
             f"RocketMQ {version} is published incomplete: {INCOMPLETE[version]} are missing; "
@@ -73,9 +81,23 @@ def known_version(version: str | None) -> str:
     if version not in VERSIONS:
         raise SettingsError(
             f"RocketMQ {version} is not pinned here, only {', '.join(VERSIONS)}; "
-            "run another build with --server-jars DIR"
+            "a build of your own needs --server-jars DIR"
         )
     return version
+
+
+def pinned(given: ServerSettings) -> ServerSettings:
+    """Settings in which every server with own jars has a version that is pinned."""
+    own = given.launch.jars is not None
+    return replace(
+        given,
+        launch=_pinned(given.launch, own),
+        rules=[replace(rule, launch=_pinned(rule.launch, own or rule.launch.jars is not None)) for rule in given.rules],
+    )
+
+
+def _pinned(launch: Launch, own: bool) -> Launch:
+    return launch if launch.version is None else replace(launch, version=known_version(launch.version, own=own))
 
 
 def before(version: str, other: str) -> bool:
@@ -92,7 +114,7 @@ def describe_versions() -> Mapping[str, str]:
     """See `infra.systems.api.Topology.known_versions`."""
     whole = sorted(VERSIONS, key=lambda v: (v != DEFAULT_VERSION, v))
     found = {f"rocketmq {v}": "the default" if v == DEFAULT_VERSION else "" for v in whole}
-    return found | {f"rocketmq {v}": f"not available: {what} were never published" for v, what in INCOMPLETE.items()}
+    return found | {f"rocketmq {v}": f"{NOT_AVAILABLE}: {what} were never published" for v, what in INCOMPLETE.items()}
 
 
 def lib(version: str) -> str:

@@ -21,6 +21,7 @@ from infra.machines.primitives.bits import FileKind
 from infra.options import NoOptions
 from infra.systems import class_data
 from infra.systems.api import REPLICATION, Launch, Server, ServerSettings, Status
+from infra.systems.builds import Build
 from infra.systems.dledger.layouts import DAMAGED, DLEDGER_FILES, WIPED
 from infra.systems.java import (
     DATA,
@@ -36,6 +37,8 @@ from infra.systems.java import (
     launches,
     mend_shares,
     options,
+    own_builds,
+    require_unchanged,
     user_shares,
 )
 from infra.systems.rocketmq.servers import BROKER, CONTROLLER, MAIN_CLASSES, NAMESRV, PROXY, artifacts, jvm, settings
@@ -94,9 +97,10 @@ class RocketmqTopology(ABC):
 
     def __init__(self, server_settings: ServerSettings, options: Any = None) -> None:
         """Raises InfraError where the settings cannot be meant; whether the servers have them is asked in `shares`."""
-        given = server_settings
+        given = artifacts.pinned(server_settings)
         self.options = options if options is not None else self.Options()
         self.version = artifacts.known_version(given.launch.version)
+        self._asked = server_settings.launch.version
         self.profile = given.profile or self.profiles[0]
         if self.profile not in self.profiles:
             raise SettingsError(f"--profile {given.profile}: the topology {self.name} has {', '.join(self.profiles)}")
@@ -109,6 +113,7 @@ class RocketmqTopology(ABC):
             if launch.jars is not None:
                 jar_folder(launch.jars)
         self.settings = given
+        self._compared: list[Build] | None = None
         self._chosen = chosen(given.settings, list(MAIN_CLASSES), OURS, "the server's own configuration has them")
         self._checked = not given.settings
         self._mends: list[Share] | None = None
@@ -210,6 +215,7 @@ class RocketmqTopology(ABC):
         shares = [Share(artifacts.fetch(version), artifacts.lib(version)) for version in versions]
         shares += user_shares(self.settings)
         if self._mends is None:
+            require_unchanged(self.settings.launch.mends, self._builds())
             self._mends = mend_shares(self.settings, {version: artifacts.fetch(version) for version in versions})
         shares += self._mends
         if not self._checked:
@@ -218,6 +224,14 @@ class RocketmqTopology(ABC):
                 artifacts.check_settings(self._chosen, [*([own] if own else []), artifacts.fetch(version)])
             self._checked = True
         return shares
+
+    def _builds(self) -> Sequence[Build]:
+        """The users' own jars, compared with the published ones."""
+        if self._compared is None:
+            found = own_builds(self.settings, self.version, artifacts.fetch)
+            asked = self._asked if self._asked not in (None, self.version) else ""
+            self._compared = [replace(build, asked=asked or "") for build in found]
+        return self._compared
 
     def rehearsals(self) -> Sequence[class_data.Rehearsal]:
         """See `infra.systems.class_data.Rehearsed`. One topology has all kinds of servers; what others load besides is
@@ -409,10 +423,11 @@ class RocketmqTopology(ABC):
         return node.fetch(LOG, into, _LOG_LIMIT)
 
     def versions(self) -> Mapping[str, str]:
-        versions = self._all_versions()
+        versions, builds = self._all_versions(), self._builds()
+        build = "; ".join(one.describe() for one in builds)
         out = {
-            self.name: f"{self.profile}, RocketMQ {self.version}{describe_mends(self.settings)}",
-            "rocketmq": ", ".join(versions),
+            self.name: f"{self.profile}, RocketMQ {build or self.version}{describe_mends(self.settings)}",
+            "rocketmq": build or ", ".join(versions),
             "rocketmq_jars": " ".join(artifacts.fetch(version).name for version in versions),
             "profile": self.profile,
             "java": self._java_version,
@@ -423,10 +438,7 @@ class RocketmqTopology(ABC):
                 for name, value in sorted(named.items())
             ),
         }
-        if shares := user_shares(self.settings):
-            jars = [jar for share in shares for jar in share.source.glob("*.jar")]
-            out["rocketmq"] += f" behind {len(jars)} jars of {', '.join(str(share.source) for share in shares)}"
-        return out | describe_builds(self.settings)
+        return out | describe_builds(self.settings, builds)
 
     # The rest is for the topologies.
 

@@ -1,0 +1,224 @@
+"""Known or new: the findings that a run shows, in the verdict of a run and of every command that shows one."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.check.summary import Outcome, check_lines, known_lines, summary
+from harness.cli.main import cli, guarded
+from harness.findings import known
+from harness.findings.known import explain
+from harness.findings.record import Finding, Measured, read_findings
+from harness.findings.signature import Signature
+from harness.plan.plan import ClusterPlan, NemesisPlan, Plan
+from harness.run import lifecycle
+from harness.run.virtual_time import VirtualTimeLoop
+from results.deployment import DeploymentRecord, ServerRecord
+from results.figures import SECOND
+from results.history import History
+from results.op import Op
+from results.record import RunRecord
+from results.report import render
+from results.store import RunDir, Store
+from results.verdict import Anomaly, CheckResult, Judgement, KnownFinding, Verdict
+from results.verdict_file import read_verdict, write_verdict
+from results.web import create_app
+from sim.rig import prepared
+from sim.service import Bug
+
+
+def finding(number: int, *anomalies: str, version: str = "5.5.0", **more: Any) -> Finding:
+    signature = more.pop("signature", None) or Signature(anomalies)
+    return Finding(
+        number, "x", "it loses", "here", "--x", signature=signature, measured=[Measured(1, 1, version=version)], **more
+    )
+
+
+def run_of(logs: Sequence[Path] = (), **more: Any) -> RunRecord:
+    deployment = DeploymentRecord("controller", servers=(ServerRecord("n1", "broker", version="5.5.0"),))
+    history = History([Op(0, 0, -1, "invoke", "inject", {"fault": "f", "id": 1})])
+    return RunRecord(history, deployment=deployment, logs={"n1": logs}, **more)
+
+
+def explained(findings: Sequence[Finding], *anomalies: Anomaly, **more: Any) -> Judgement:
+    judgement = Judgement([CheckResult("log", Verdict.INVALID, "so", anomalies)])
+    return explain(run_of(**more), judgement, findings)
+
+
+def ids(judgement: Judgement) -> tuple[list[int], list[str]]:
+    return [found.id for found in judgement.known], list(judgement.new or ())
+
+
+# What a finding explains.
+
+
+def test_a_finding_explains_the_anomalies_that_say_what_it_says() -> None:
+    """Another thread that spins is new, although its anomaly has the same name."""
+    spins = finding(7, signature=Signature(("spinning-thread",), says=re.compile("ReputMess")))
+    mine, other = Anomaly("spinning-thread", "ReputMess of n1"), Anomaly("spinning-thread", "TimerFlush of n1")
+    assert ids(explained([spins], mine)) == ([7], [])
+    assert ids(explained([spins], mine, other)) == ([7], ["spinning-thread"])
+
+
+def test_a_finding_explains_the_anomalies_in_whose_time_its_line_stands(tmp_path: Path) -> None:
+    """A second silence, of which the log says nothing, is new."""
+    log = tmp_path / "broker.log"
+    log.write_text("2026-11-21 06:12:46,000 WARN refused\n")
+    started = {"started_at": "2026-11-21T06:12:44+00:00"}
+    refused = finding(25, signature=Signature(("unavailable",), log=re.compile("refused"), during=True))
+    mine = Anomaly("unavailable", "so", window=(SECOND, 3 * SECOND))
+    other = Anomaly("unavailable", "so", window=(50 * SECOND, 60 * SECOND))
+    assert ids(explained([refused], mine, logs=[log], environment=started)) == ([25], [])
+    assert ids(explained([refused], mine, other, logs=[log], environment=started)) == ([25], ["unavailable"])
+
+
+def test_known_findings_count_what_they_explain() -> None:
+    """Each finding has the cases of its own anomalies, and of those that it brings and no finding has as its own."""
+    five, eight = finding(5, "lost", brings=("hole", "dirty-read")), finding(8, "dirty-read")
+    found = explained(
+        [five, eight],
+        Anomaly("lost", "so", details={"count": 1667}),
+        Anomaly("dirty-read", "so"),
+        Anomaly("hole", "so"),
+    )
+    assert [dict(one.anomalies) for one in found.known] == [{"lost": 1667, "hole": 1}, {"dirty-read": 1}]
+    assert found.known[0].describe() == "it loses: 1,667 lost, 1 hole"
+    assert found.known[0].page == "docs/findings/05-x.md"
+
+
+def test_own_jars_have_only_findings_of_unchanged_classes() -> None:
+    """What a patch may have mended is not called known; the rest of the record still holds."""
+    changed = {"environment": {"changed_classes": "org.apache.rocketmq.store.ha.autoswitch.AutoSwitchHAService"}}
+    lost = Anomaly("lost", "so")
+    named = finding(900, "lost", cause="AutoSwitchHAService.removeConnection, CommitLog.append")
+    assert named.touches == {"AutoSwitchHAService", "CommitLog"}
+    assert ids(explained([named], lost, **changed)) == ([], ["lost"])
+    assert ids(explained([named], lost)) == ([900], [])
+    assert ids(explained([replace(named, cause="Other.run")], lost, **changed)) == ([900], [])
+    assert ids(explained([replace(named, classes=("Other",))], lost, **changed)) == ([900], [])
+
+
+def test_a_mend_of_another_finding_with_the_same_cause_counts(tmp_path: Path) -> None:
+    """Mend 6 removes the cause of 23 as well."""
+    mended = {"plan": {"server": {"mends": ["6"]}}}
+    assert ids(explained([finding(23, "never-recovered")], Anomaly("never-recovered", "so"), **mended)) == (
+        [],
+        ["never-recovered"],
+    )
+
+
+def test_every_finding_names_its_classes() -> None:
+    """Findings of a scheme have none: no server has the defect."""
+    schemes = {one.id for one in read_findings() if not one.touches}
+    assert schemes == {one.id for one in read_findings() if one.cause.startswith("the scheme: ")}
+
+
+# What commands show.
+
+JUDGED = Judgement(
+    [
+        CheckResult("log", Verdict.INVALID, "2 lost", [Anomaly("lost", "gone", details={"count": 2})]),
+        CheckResult("stats", Verdict.VALID, "fine"),
+    ],
+    [KnownFinding(5, "a cut-off master", {"lost": 2}, "docs/findings/05-x.md", "--mend 5")],
+    [],
+)
+NEW = replace(JUDGED, known=[], new=["lost"])
+
+
+def test_the_terminal_says_what_is_known(tmp_path: Path) -> None:
+    """Directly under the verdict, which stays INVALID; the report alone has the details of what is known."""
+    lines = summary(Outcome(RunDir(tmp_path / "log-x" / "2026"), JUDGED, 118.0), Plan())
+    assert lines[1].startswith("INVALID   ")
+    assert lines[2].split() == ["known", "5", "a", "cut-off", "master:", "2", "lost"]
+    assert lines[3].split() == ["new", "nothing"]
+    assert not any("gone" in line for line in lines)
+    again, without = lines[-2:]
+    assert without.split(maxsplit=2)[0:2] == ["without", "5"]
+    assert without.endswith(f"{again.split(maxsplit=1)[1]} --mend 5")
+    lines = summary(Outcome(RunDir(tmp_path), NEW, 118.0), Plan())
+    assert lines[2].split() == ["new", "lost"]
+    assert any("gone" in line for line in lines)
+
+
+def test_where_nobody_looked_nothing_is_said() -> None:
+    """A history from elsewhere has no servers that findings could be about."""
+    bare = replace(JUDGED, known=(), new=None)
+    assert known_lines(bare) == []
+    assert known_lines(Judgement([CheckResult("stats", Verdict.VALID, "fine")], (), ())) == []
+    assert any("gone" in line for line in check_lines(bare.results[0]))
+
+
+def test_the_report_says_what_is_known(tmp_path: Path) -> None:
+    """In its head, and beside each anomaly."""
+    html = render(run_of(), JUDGED, tmp_path / "report.html")
+    assert "a cut-off master: 2 lost" in html
+    assert "Known: finding 5 explains it." in html
+    assert "<dt>new</dt><dd>nothing</dd>" in html
+    html = render(run_of(), NEW, tmp_path / "report.html")
+    assert "<dt>new</dt><dd>lost</dd>" in html
+    assert "explains it" not in html
+
+
+def test_the_list_of_runs_says_what_is_known(tmp_path: Path) -> None:
+    """`harness serve` shows it beside the verdict, and finds it."""
+    for number, judgement in enumerate((JUDGED, NEW)):
+        run = RunDir(tmp_path / f"log-{number}" / "2026-11-21T06-12-44")
+        run.path.mkdir(parents=True)
+        write_verdict(judgement, run.verdict)
+    assert [(one.known, one.new) for one in Store(tmp_path).runs()] == [((), ("lost",)), ((5,), ())]
+    client = create_app(tmp_path).test_client()
+    assert "known 5" in client.get("/?q=known+5").text
+    assert "new lost" not in client.get("/?q=known+5").text
+
+
+# A whole run, and `harness check` of it.
+
+
+@pytest.fixture
+def broken_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Outcome:
+    """A run on the simulated service with a defect that the record knows."""
+    monkeypatch.setattr(known, "read_record", lambda: [finding(5, "nonlinearizable", version="1")])
+    nemeses = (NemesisPlan("sim-partition", 20, 10, "minority"),)
+    plan = Plan("register", 3, 30.0, 60.0, options={"ops_per_key": 100}, cluster=ClusterPlan("sim"), nemeses=nemeses)
+    return lifecycle.run(prepared(plan, Bug.LOST_WRITE), Store(tmp_path / "runs"), lambda line: None, VirtualTimeLoop)
+
+
+def harness(capsys: pytest.CaptureFixture[str], *argv: str) -> tuple[int, str]:
+    code = guarded(lambda: cli.main(list(argv), standalone_mode=False))
+    return code, capsys.readouterr().out
+
+
+def test_a_run_is_compared_with_the_findings(broken_run: Outcome) -> None:
+    """The verdict on the disk has it, and reads back."""
+    stored = read_verdict(broken_run.folder.verdict)
+    assert stored == replace(broken_run.judgement, results=stored.results)
+    assert (len(stored.known), stored.new) == (1, ())
+
+
+@pytest.mark.parametrize(("fail_on", "is_known", "code"), [("any", True, 1), ("new", True, 0), ("new", False, 1)])
+def test_a_stored_run_is_compared_again(
+    fail_on: str,
+    is_known: bool,
+    code: int,
+    broken_run: Outcome,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+) -> None:
+    """`harness check` compares with the findings of today. The printed verdict stays invalid."""
+    if not is_known:
+        monkeypatch.setattr(known, "read_record", list)
+    latest, told = tmp_path / "runs" / "latest", tmp_path / "told.json"
+    ended, out = harness(capsys, "check", str(latest), "--fail-on", fail_on, "--json", str(told))
+    assert ended == code
+    facts: Mapping[str, Any] = json.loads(told.read_text())
+    assert (facts["verdict"], facts["known"]) == ("invalid", [5] if is_known else [])
+    assert "  known " in out if is_known else "  new                 nonlinearizable" in out
