@@ -20,7 +20,7 @@ from results.fault_intervals import FaultInterval, fault_intervals
 from results.figures import SECOND, clock
 from results.op import INVOKE, Op
 from results.record import RunRecord
-from results.verdict import Anomaly, CheckResult, Verdict
+from results.verdict import Anomaly, CheckResult, Excuse, Verdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,11 +38,12 @@ class _Outage:
 
 @dataclass(frozen=True, slots=True)
 class _Course:
-    """What a run's silences are judged by: faults, invocations of clients, the times in which clients ask (`_asking`),
-    ends of heals and their beginnings (ns).
+    """What a run's silences are judged by: faults, moments at which faults or requests begin or end, invocations of
+    clients, the times in which clients ask (`_asking`), ends of heals and their beginnings (ns).
     """
 
     fault_intervals: Sequence[FaultInterval]
+    moments: Sequence[int]
     tries: Sequence[int]
     asking: Sequence[tuple[int, int]]
     heals: Sequence[int]
@@ -86,7 +87,10 @@ class Availability:
         gaps = list(zip([tries[0], *acks], [*acks, end], strict=True))
         healing = [op.time for op in run.history.nemesis if op.f == "heal" and op.type == "invoke"]
         ended = ended_by_damage(run.history, found, self.quorums)
-        course = _Course([*found, *ended], tries, _asking(ops, end, self.limit // 3), heals, healing)
+        asking = _asking(ops, end, self.limit // 3)
+        edges = {t for s in (*found, *ended) for t in (s.start_ns, s.end_ns) if t is not None}
+        moments = sorted(edges | {t for pair in asking for t in pair})
+        course = _Course([*found, *ended], moments, tries, asking, heals, healing)
         outages = [o for a, b in gaps for o in self._outages(course, a, b, b == end)]
         recovery = {f"{s.fault} {s.id}": _recovery(s, acks) for s in found if s.end_ns is not None}
         longest = max((b - a for a, b in gaps), default=0) / SECOND
@@ -113,17 +117,38 @@ class Availability:
             if slowest is None
             else f"; slowest acknowledgement after a heal: {slowest:.1f} s (limit {self.limit / SECOND:g} s)"
         )
-        return CheckResult(self.name, Verdict.VALID, f"longest silence {longest:.1f} s{reason}", stats=stats)
+        long = [(a, b) for a, b in gaps if b - a >= self.limit]
+        owed = max((right - left for a, b in long for _, left, right in self._owed(course, a, b)), default=0) / SECOND
+        excuses: list[Excuse] = []
+        if long:
+            why = "faults, or clients that asked nothing, began again before the limit was over"
+            excuses = [Excuse("silence-under-faults", len(long), why, self.limit / SECOND, owed)]
+            reason = f" (service was owed for at most {owed:.1f} s of it without a break: {why}){reason}"
+        reason = f"longest silence {longest:.1f} s{reason}"
+        return CheckResult(self.name, Verdict.VALID, reason, stats=stats, excuses=excuses)
 
     def _outages(self, course: _Course, a: int, b: int, at_end: bool) -> list[_Outage]:
         """The maximal stretches of the silence [a, b], as long as the limit, with a majority connected and clients that
         ask.
         """
-        if b - a < self.limit:
-            return []
-        found, tries, heals = course.fault_intervals, course.tries, course.heals
-        moments = [t for s in found for t in (s.start_ns, s.end_ns) if t is not None]
-        edges = sorted({a, *(t for t in (*moments, *(t for pair in course.asking for t in pair)) if a < t < b)})
+        outages: list[_Outage] = []
+        for begin, left, right in self._owed(course, a, b) if b - a >= self.limit else ():
+            attempts = bisect_right(course.tries, right) - bisect_left(course.tries, left)
+            if right - left >= self.limit and attempts:
+                heals = course.heals
+                last = at_end and right == b and (not heals or b - max(left, heals[-1]) >= self.limit)
+                outages.append(_Outage(left, right, attempts, last))
+            else:
+                edges = sorted({a, *(t for t in course.moments if a < t < b)})
+                outages += self._outlasted(course, [e for e in edges if begin <= e < right], right)
+        return outages
+
+    def _owed(self, course: _Course, a: int, b: int) -> Iterator[tuple[int, int, int]]:
+        """The stretches of the silence [a, b] in which a majority was connected and clients asked: (begin, since when
+        the limit runs, end).
+        """
+        found = course.fault_intervals
+        edges = sorted({a, *(t for t in course.moments if a < t < b)})
         stretches: list[tuple[int, int]] = []
         for left, right in zip(edges, [*edges[1:], b], strict=True):
             active = [s for s in found if s.start_ns <= left and (s.end_ns is None or s.end_ns > left)]
@@ -134,20 +159,12 @@ class Availability:
                 stretches[-1] = (stretches[-1][0], right)
             else:
                 stretches.append((left, right))
-        outages = []
         for begin, right in stretches:
             # The limit runs from a heal (also from the one that brings the majority back), and continues when a later
             # fault leaves a majority connected; it runs from the last acknowledgement only where no fault explains
             # the silence that followed.
             troubled = any(s.start_ns < begin + self.limit and (s.end_ns is None or s.end_ns > begin) for s in found)
-            left = next((h for h in heals if begin <= h < right), right) if troubled else begin
-            attempts = bisect_right(tries, right) - bisect_left(tries, left)
-            if right - left >= self.limit and attempts:
-                last = at_end and right == b and (not heals or b - max(left, heals[-1]) >= self.limit)
-                outages.append(_Outage(left, right, attempts, last))
-            else:
-                outages += self._outlasted(course, [e for e in edges if begin <= e < right], right)
-        return outages
+            yield begin, next((h for h in course.heals if begin <= h < right), right) if troubled else begin, right
 
     def _outlasted(self, course: _Course, edges: Sequence[int], right: int) -> Iterator[_Outage]:
         """Stretches of a silence, as long as the limit, in which no fault came or went."""

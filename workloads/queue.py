@@ -121,7 +121,7 @@ class QueueWorkload(LogWorkload):
         every = deployment.traits.offsets_copied_s or 10.0
         within = every + max(5.0, every / 4)
         group = Leases(copied_within_s=within) if self.pops else Offsets(within)
-        return [*super().judged(deployment), Deliveries(), group]
+        return [*super().judged(deployment), Deliveries(within), group]
 
     @property
     def needed(self) -> Sequence[str]:

@@ -1,7 +1,9 @@
 """Was every message delivered to every group, and how often?
 
-RocketMQ guarantees at-least-once: a message may be delivered again at any time. Redelivery is counted and shown, and is
-no violation. A missing delivery is one. When the group is drained (its position equals the end of the queue, by the
+RocketMQ guarantees at-least-once: a message may be delivered again as long as its group has not committed past it, and
+after that only where a broker may have forgotten the commit (`checkers.queue.memory`). Redelivery is counted and shown.
+A consumer that starts below a commit which the broker must remember received messages again without a reason. A
+missing delivery is a violation, too. When the group is drained (its position equals the end of the queue, by the
 broker's own account), every acknowledged message that still exists must have been delivered.
 """
 
@@ -20,12 +22,15 @@ from checkers.log.context import RunTimeline, group_of
 from checkers.log.order import final_offsets
 from checkers.log.outcomes import MessageOutcomes, study
 from checkers.message_ops import of_messages
-from results.figures import clock
+from checkers.queue.memory import OffsetMemory
+from checkers.queue.offsets import Query, contradicted, ledgers
+from results.figures import SECOND, clock
 from results.history import Call, History
 from results.record import RunRecord
 from results.verdict import Anomaly, CheckResult
 
-_AT_LEAST_ONCE = "RocketMQ guarantees at-least-once delivery"
+_FORGOTTEN = "at-least-once: a broker that was restarted, or became master, may have forgotten the last commits"
+_UNKNOWN_POSITION = "at-least-once: the history does not show from which committed offset the consumer started"
 _LISTED = 50
 _OPS = 12
 
@@ -49,9 +54,15 @@ class Consumption:
 
 
 class Deliveries:
-    """`lost-to-group`, `redelivered`; unknown where a drain is not proven complete."""
+    """`lost-to-group`, `redelivered`; unknown where a drain is not proven complete.
+
+    `copied_within_s` as in `Offsets`.
+    """
 
     name = "deliveries"
+
+    def __init__(self, copied_within_s: float = 15) -> None:
+        self.slack = int(copied_within_s * SECOND)
 
     @of_messages
     def check(self, run: RunRecord) -> CheckResult:
@@ -70,7 +81,7 @@ class Deliveries:
             "again": total - distinct,
             "after_commit": sum(map(len, again.values())),
         }
-        found = [*_lost(run, scene, outcomes, groups), *_redelivered(scene, again)]
+        found = [*_lost(run, scene, outcomes, groups), *_redelivered(scene, again, _Causes(run, scene, self.slack))]
         open_ = sorted(
             {f"{group} on {queue}" for (group, queue), c in groups.items() if c.end is None and not c.retries}
         )
@@ -215,25 +226,79 @@ def _again(of: Consumption) -> list[tuple[int, Call, int]]:
     return found
 
 
+class _Causes:
+    """Why the brokers delivered something again after its commit."""
+
+    def __init__(self, run: RunRecord, scene: RunTimeline, slack: int) -> None:
+        self.scene, self.slack, self.written = scene, slack, run.deployment.traits.offsets_written_s
+        self.ledgers = ledgers(run.history)
+        self.answers: dict[tuple[str, str, int], list[Query]] = {}
+        for (group, queue), ledger in self.ledgers.items():
+            for query in ledger.queries:
+                process = run.history[query.start].process
+                self.answers.setdefault((group, queue, process), []).append(query)
+        self._memories: dict[str | None, OffsetMemory] = {}
+
+    def excuse(self, group: str, queue: str, call: Call, commit: int) -> tuple[str | None, float | None]:
+        """(the reason that permits a delivery, the age of the oldest forgotten commit in s); (None, None) where the
+        broker had no right to forget the commit at this index.
+        """
+        answers = self.answers.get((group, queue, call.invoke.process), ())
+        start = next((query for query in reversed(answers) if query.end < call.invoke.index), None)
+        if start is None or start.start < commit:
+            return _UNKNOWN_POSITION, None
+        brokers = group_of(queue)
+        if brokers not in self._memories:
+            self._memories[brokers] = OffsetMemory(self.scene, self.slack, brokers, self.written)
+        memory, ledger = self._memories[brokers], self.ledgers[group, queue]
+        since = memory.since(start.node, start.invoked, start.answered, ledger.others(start))
+        if since is None:
+            return _FORGOTTEN, None  # a slave answered
+        if contradicted(ledger, start, since, memory.inherited(since, start.node)) is not None:
+            return None, None
+        acked = next((c.acked for c in ledger.commits if c.end == commit), since)
+        return _FORGOTTEN, max(0, since - acked) / SECOND
+
+
 def _redelivered(
-    scene: RunTimeline, again: Mapping[tuple[str, str], Sequence[tuple[int, Call, int]]]
+    scene: RunTimeline, again: Mapping[tuple[str, str], Sequence[tuple[int, Call, int]]], causes: _Causes
 ) -> Iterator[Anomaly]:
-    """One for each group: what was consumed again after the group had committed past it."""
+    """One for each group and reason: what was consumed again after the group had committed past it."""
     for group in sorted({name for name, _ in again}):
-        cases = [(queue, *case) for (name, queue), found in again.items() if name == group for case in found]
-        if not cases:
-            continue
-        cases.sort(key=lambda case: case[2].start)
-        queue, offset, call, _ = cases[0]
-        window = (cases[0][2].start, max(c[2].end or c[2].start for c in cases))
-        per_queue = Counter(case[0] for case in cases)
-        yield Anomaly(
-            "redelivered",
-            f"{len(cases):,} deliveries to group {group} of messages that it had consumed and committed: offset "
-            f"{offset} of {queue} again at {clock(call.start)}.{scene.describe(window[0], window[0], group_of(queue))}",
-            queue if len(per_queue) == 1 else None,
-            sorted({i for c in cases[: _OPS // 2] for i in (c[2].invoke.index, c[3])}),
-            window,
-            {"count": len(cases), "per_queue": dict(per_queue), **scene.details(window[0], window[0], group_of(queue))},
-            legal=_AT_LEAST_ONCE,
-        )
+        by: dict[str | None, list[tuple[str, int, Call, int]]] = {}
+        ages: list[float] = []
+        for (name, queue), found in again.items():
+            for offset, call, commit in found if name == group else ():
+                why, age = causes.excuse(group, queue, call, commit)
+                by.setdefault(why, []).append((queue, offset, call, commit))
+                ages += [] if age is None else [age]
+        for why, cases in by.items():
+            more = {"bound_s": causes.slack / SECOND, "nearest_s": round(max(ages), 3)} if ages and why else {}
+            yield _redelivery(scene, group, sorted(cases, key=lambda case: case[2].start), why, more)
+
+
+def _redelivery(
+    scene: RunTimeline,
+    group: str,
+    cases: Sequence[tuple[str, int, Call, int]],
+    why: str | None,
+    more: Mapping[str, Any],
+) -> Anomaly:
+    queue, offset, call, _ = cases[0]
+    window = (cases[0][2].start, max(c[2].end or c[2].start for c in cases))
+    per_queue = Counter(case[0] for case in cases)
+    return Anomaly(
+        "redelivered",
+        f"{len(cases):,} deliveries to group {group} of messages that it had consumed and committed: offset "
+        f"{offset} of {queue} again at {clock(call.start)}.{scene.describe(window[0], window[0], group_of(queue))}",
+        queue if len(per_queue) == 1 else None,
+        sorted({i for c in cases[: _OPS // 2] for i in (c[2].invoke.index, c[3])}),
+        window,
+        {
+            "count": len(cases),
+            "per_queue": dict(per_queue),
+            **more,
+            **scene.details(window[0], window[0], group_of(queue)),
+        },
+        legal=why,
+    )

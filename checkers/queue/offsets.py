@@ -1,18 +1,14 @@
 """Does a group's committed offset stay?
 
-Per group and queue, a committed offset is a register: a query returns the last commit, or one that is concurrent or of
-unknown outcome. RocketMQ weakens this in one way: slaves copy the offsets only periodically (every 10 s in DLedger
-mode, every 12 s with controllers, every 60 s otherwise; `BrokerController`, `ReplicasManager`, `SlaveSynchronize`), and
-a broker writes them to disk every 5 s. A broker that has just become master, or was restarted, may have an older state,
-but not older than that. From then on its own commits bind it. When its disk fails, it cannot know before its next
-write: what it acknowledged until then may be gone after a restart. What it acknowledged later binds it.
+`checkers.queue.memory` says which commits a broker must remember. An answer is right when it is the last of these, or
+one that is concurrent with it or later.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import accumulate
 from typing import Any, Final
@@ -20,20 +16,15 @@ from typing import Any, Final
 from checkers.legality import settled
 from checkers.log.context import RunTimeline, group_of
 from checkers.message_ops import of_messages
+from checkers.queue.memory import FIRST_WRITE_S, MARGIN_S, OffsetMemory, Reign
 from results.figures import SECOND, clock
 from results.history import Call, History
 from results.record import RunRecord
-from results.strikes import EffectKind
-from results.verdict import Anomaly, CheckResult
+from results.verdict import Anomaly, CheckResult, Excuse
 
-NOTICED_S: Final = 6.0
-"""A broker writes its offsets every 5 s (`flushConsumerOffsetInterval`). Then it knows that its disk fails."""
-WRITTEN_S: Final = 15.0
-"""How old its file may be, with room for our seeing the end of the broker."""
-
-_ENDS: Final[Collection[EffectKind]] = ("down", "unsynced-lost")
-_UNWRITTEN: Final[Collection[EffectKind]] = ("disk-dead", "disk-full")
 _FOREVER = 2**62
+_EVERYTHING: Final[Sequence[Reign]] = ((-_FOREVER, _FOREVER, None),)
+_COPIED: Final = "a new master has a copy, and a restarted one its file; neither has the last commits"
 _SHOWN = 20
 
 
@@ -77,6 +68,11 @@ class CommitLedger:
         """The latest end among each commit and all before it."""
         return list(accumulate((commit.end for commit in self.commits), max))
 
+    def others(self, query: Query) -> int:
+        """When (ns) another broker acknowledged a commit last, before a query; 0: none did."""
+        acked = (c.acked for c in self.commits if c.node != query.node and c.end < query.start)
+        return max(acked, default=0)
+
 
 @dataclass(frozen=True, slots=True)
 class _Breach:
@@ -91,8 +87,7 @@ class _Breach:
 
 class Offsets:
     """`copied_within_s`: how old a new master's copy of the offsets may be: 12 s between two copies with controllers,
-    10 s in DLedger mode, 60 s elsewhere, and room for their being made and for our seeing the change. A master that
-    was restarted has its own file (`WRITTEN_S`).
+    10 s in DLedger mode, 60 s elsewhere, and room for their being made and for our seeing the change.
     """
 
     name = "offsets"
@@ -106,33 +101,46 @@ class Offsets:
         knows more. `stats`: `commits`, `queries`, `at_slaves` (queries not judged), `oldest_copy_s`: the age of the
         oldest state that a new master was allowed to have.
         """
-        ledgers = _ledgers(run.history)
-        queries = sum(len(ledger.queries) for ledger in ledgers.values())
-        commits = sum(len(ledger.commits) for ledger in ledgers.values())
+        found = ledgers(run.history)
+        queries = sum(len(ledger.queries) for ledger in found.values())
+        commits = sum(len(ledger.commits) for ledger in found.values())
         unknown = None
         if not queries or not commits:
             unknown = "no offset was committed" if not commits else "no committed offset was ever queried"
-        scene = RunTimeline(run)
-        memories: dict[str | None, _Memory] = {}
+        scene, written = RunTimeline(run), run.deployment.traits.offsets_written_s
+        memories: dict[str | None, tuple[OffsetMemory, OffsetMemory]] = {}
         breaches: list[_Breach] = []
-        slaves = 0
-        for (group, queue), ledger in ledgers.items():
+        ages: list[float] = []
+        slaves = short = 0
+        for (group, queue), ledger in found.items():
             brokers = group_of(queue)
             if brokers not in memories:
-                memories[brokers] = _Memory(scene, self.slack, brokers)
-            memory = memories[brokers]
+                memories[brokers] = (
+                    OffsetMemory(scene, self.slack, brokers, written),
+                    OffsetMemory(scene, self.slack, brokers, written, whole_lives=True),
+                )
+            memory, of_whole_lives = memories[brokers]
             for query in ledger.queries:
-                since = memory.since(query, ledger)
+                since = memory.since(query.node, query.invoked, query.answered, ledger.others(query))
                 if since is None:
                     slaves += 1
                     continue
-                wrong = _wrong(ledger, query, since, memory.inherited(since, query.node))
+                wrong = contradicted(ledger, query, since, memory.inherited(since, query.node))
                 if wrong is not None:
                     breaches.append(_Breach(group, queue, query, *wrong))
-        stats = {"commits": commits, "queries": queries, "at_slaves": slaves}
+                elif (lacks := contradicted(ledger, query, since, _EVERYTHING)) is not None and lacks[0] is not None:
+                    ages.append((since - lacks[0].acked) / SECOND)
+                    known = of_whole_lives.inherited(since, query.node)
+                    short += contradicted(ledger, query, since, known) is not None
+        stats = {"commits": commits, "queries": queries, "at_slaves": slaves, "undecided": short}
         if unknown is None and slaves == queries:
             unknown = "committed offsets were queried only at slaves"
-        return settled(
+        elif unknown is None and short:
+            unknown = (
+                f"{short:,} answers lack commits that a broker may not have written to its disk, because it was ended "
+                f"less than {FIRST_WRITE_S + MARGIN_S:g} s after its start"
+            )
+        result = settled(
             self.name,
             run,
             list(_describe(scene, breaches)),
@@ -140,114 +148,14 @@ class Offsets:
             f"{queries:,} queries of committed offsets, {commits:,} commits",
             unknown,
         )
+        excuses = [Excuse("forgotten-commit", len(ages), _COPIED, self.slack / SECOND, max(ages))] if ages else []
+        if slaves:
+            excuses.append(Excuse("asked-a-slave", slaves, "a slave may know less than its master"))
+        return replace(result, excuses=excuses)
 
 
-class _Memory:
-    """What a master of a broker group must remember, from who was its master when.
-
-    A master that took over at T has a copy that is at most `slack` old, if it had followed for as long: a slave that
-    was away has made none meanwhile, and its copy may be from before it left. When the master before it had begun
-    earlier than that, it is a copy of that one's table: its own commits until then, and what it had inherited.
-    Otherwise it may be a copy of a table that was hardly begun: then only what that one had inherited is sure. So
-    changes in quick succession add up.
-    """
-
-    def __init__(self, scene: RunTimeline, slack: int, brokers: str | None) -> None:
-        self.scene, self.slack, self.periods = scene, slack, scene.masters_of(brokers)
-        first: str | None = self.periods[0].node if self.periods else None
-        # A fault on the master counts as a change of its own: what it had not yet written to disk may be gone.
-        hit = [
-            (interval.start_ns, node)
-            for interval in scene.fault_intervals
-            for node in {*interval.impairs, *interval.nodes}
-        ]
-        self.changes: list[tuple[int, str | None]] = [
-            (0, first),
-            *((r.since, r.node) for r in self.periods[1:]),
-        ]
-        self.changes += [(at, node) for at, node in hit if self._master(at) == node]
-        self.changes.sort(key=lambda change: change[0])
-        self._inherited: dict[tuple[int, str], list[tuple[int, int, str | None]]] = {}
-
-    def since(self, query: Query, ledger: CommitLedger) -> int | None:
-        """Since when (ns) the broker that answers has been master without a break; None: it is none."""
-        if self.periods:
-            near = (r for r in reversed(self.periods) if r.node == query.node and r.since - 2 * SECOND <= query.invoked)
-            reign = next((r for r in near if r.until + 2 * SECOND >= query.invoked), None)
-            if reign is None:
-                return None
-            begun = 0 if reign == self.periods[0] else reign.since
-        else:
-            others = (c.acked for c in ledger.commits if c.node != query.node and c.end < query.start)
-            begun = max(others, default=0)
-        hit = [b for b in self.scene.fault_intervals if query.node in b.impairs or query.node in b.nodes]
-        broken = [b.start_ns for b in hit if b.start_ns <= query.answered]
-        # What a server acknowledged while it was being killed, or before it was killed at the end of a strike at its
-        # disk, is in the memory that it lost.
-        killed = [b for b in hit if any(e.kind in _ENDS and e.node == query.node for e in b.effects)]
-        lost = [min(b.end_ns or query.answered, query.answered) for b in killed if b.start_ns <= query.answered]
-        return max([begun, *broken, *lost])
-
-    def inherited(self, since: int, heir: str) -> list[tuple[int, int, str | None]]:
-        """(from, to, node): `heir`, who took over at `since`, must know what that master acknowledged in that time."""
-        found = self._inherited.get((since, heir))
-        if found is None:
-            found = self._inherited[since, heir] = []
-            begun, by, copied = since, heir, since
-            for at, node in reversed(self.changes):
-                if at < begun:
-                    own = node in (None, by)
-                    copied = min(copied, self._copied(by, begun, own))
-                    if at <= copied:
-                        times = self._written(at, copied, by) if own else [(at, copied)]
-                        found += [(begin, end, node) for begin, end in times]
-                    begun, by = at, node or by
-        return found
-
-    def _written(self, begin: int, end: int, node: str) -> list[tuple[int, int]]:
-        """What is left of a time in which a broker acknowledged commits, without the seconds in which it could not
-        write them, and could not know.
-        """
-        failed = sorted(
-            (interval.start_ns, interval.start_ns + int(NOTICED_S * SECOND))
-            for interval in self.scene.fault_intervals
-            if any(e.kind in _UNWRITTEN and e.node == node for e in interval.effects)
-        )
-        found: list[tuple[int, int]] = []
-        for start, known in failed:
-            if begin <= start <= end:
-                found.append((begin, start - 1))
-            if start <= end:
-                begin = max(begin, known)
-        return [*found, (begin, end)] if begin <= end else found
-
-    def _copied(self, heir: str, time: int, own: bool) -> int:
-        """As of when a node that took over at `time` has surely copied its master's table. own: it was the master, and
-        its copy is on its disk.
-        """
-        slack = self.slack
-        unless: Collection[EffectKind] = ()
-        if own:
-            unless = (*_UNWRITTEN, "unsynced-lost")
-            slack = slack if self._unsynced(heir, time) else min(slack, int(WRITTEN_S * SECOND))
-        while (away := self.scene.last_absence(heir, time, unless)) is not None and away[1] > time - slack:
-            time = away[0]  # it may have made no copy since it left
-        return time - slack
-
-    def _unsynced(self, node: str, time: int) -> bool:
-        """Whether a power failure took what the kernel had not written: the file is not synced."""
-        return any(
-            "unsynced-lost" in kinds and not kinds & {*_UNWRITTEN}
-            for interval in self.scene.fault_intervals
-            if interval.covers(time, time)
-            for kinds in [{e.kind for e in interval.effects if e.node == node}]
-        )
-
-    def _master(self, time: int) -> str | None:
-        return next((node for at, node in reversed(self.changes) if at <= time), None)
-
-
-def _ledgers(history: History) -> dict[tuple[str, str], CommitLedger]:
+def ledgers(history: History) -> dict[tuple[str, str], CommitLedger]:
+    """(group, queue) -> its commits and queries."""
     found: dict[tuple[str, str], CommitLedger] = {}
     for call in history.clients.calls:
         f, key = call.invoke.f, call.invoke.key
@@ -275,8 +183,8 @@ def _commit(call: Call, node: str) -> Commit:
     return Commit(call.invoke.index, end, acked, call.invoke.value, node)
 
 
-def _wrong(
-    ledger: CommitLedger, query: Query, since: int, inherited: Sequence[tuple[int, int, str | None]]
+def contradicted(
+    ledger: CommitLedger, query: Query, since: int, inherited: Sequence[Reign]
 ) -> tuple[Commit | None, bool] | None:
     """(the commit that was forgotten, whether the answer is below it), or None where the answer is right.
 
@@ -301,7 +209,7 @@ def _wrong(
     return blamed, back
 
 
-def _binds(commit: Commit, query: Query, since: int, inherited: Sequence[tuple[int, int, str | None]]) -> bool:
+def _binds(commit: Commit, query: Query, since: int, inherited: Sequence[Reign]) -> bool:
     if commit.end >= query.start:
         return False
     if commit.node == query.node and commit.acked >= since:

@@ -67,6 +67,22 @@ def test_service_that_returns_is_available() -> None:
     assert result.stats["recovery_s"] == {"hammer-time 1": 0.11}
 
 
+def test_a_long_silence_that_faults_excuse_says_for_how_long_service_was_owed() -> None:
+    """85.2 s without an acknowledgement, a limit of 30 s and `valid`, and nothing said why."""
+    story = Story()
+    steady(story, 0, 10)
+    steady(story, 10, 95, "info")
+    for n, at in enumerate(range(10, 94, 14)):
+        story.strike(n + 1, at, at + 3, {node: [node] for node in NODES})
+    steady(story, 95, 110)
+    result = availability().check(story.record())
+    assert result.verdict == Verdict.VALID
+    (excuse,) = result.excuses
+    assert (excuse.rule, excuse.used, excuse.bound_s) == ("silence-under-faults", 1, 30)
+    assert excuse.nearest_s == pytest.approx(14, abs=3)
+    assert "service was owed for at most" in result.reason
+
+
 def test_silence_after_a_heal_is_unavailable_and_to_the_end_never_recovered() -> None:
     for until, name in ((80, "never-recovered"), (75, "unavailable")):
         story = Story()
