@@ -12,7 +12,7 @@ import signal
 import tempfile
 import traceback
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 import click
 
@@ -29,6 +29,21 @@ UNAVAILABLE: Final = 69
 FAILURE: Final = Verdict.HARNESS_FAILURE.exit_code
 SIGNALLED: Final = 128
 """Exit codes from here on say which signal ended the command."""
+
+
+class Ended(SystemExit):
+    """The end of a command with the exit code that the command itself decided. See `end`."""
+
+    def __init__(self, code: int) -> None:
+        super().__init__(code)
+        self.decided = code
+
+
+def end(code: int) -> NoReturn:
+    """End a command with an exit code. A command uses this, never `sys.exit`: an end that others decide (a plug-in, or
+    a library) says nothing about servers, so it is a failure of the harness.
+    """
+    raise Ended(code)
 
 
 class _PipeBroken(Exception):
@@ -69,10 +84,11 @@ def _run(command: Callable[[], object]) -> tuple[int, str | None]:
     try:
         command()
         return 0, None
+    except Ended as ended:
+        return ended.decided, None
     except SystemExit as left:
-        if left.code is None or isinstance(left.code, int):
-            return left.code or 0, None
-        return FAILURE, str(left.code)  # sys.exit("why")
+        why = "" if left.code is None or isinstance(left.code, int) else f": {left.code}"
+        return FAILURE, f"{_where(left)} ended the process (sys.exit){why}; the command came to no verdict"
     except click.UsageError as problem:
         hint = f"  ({problem.ctx.command_path} --help)" if problem.ctx else ""
         return USAGE, problem.format_message() + hint
@@ -94,6 +110,12 @@ def _run(command: Callable[[], object]) -> tuple[int, str | None]:
         return (0, None) if terminal.unread() else (FAILURE, report_unexpected(broken.__cause__ or broken))
     except BaseException as problem:  # also asyncio's CancelledError: Python's own exit code for it is 1, `invalid`
         return FAILURE, report_unexpected(problem)
+
+
+def _where(problem: BaseException) -> str:
+    """The file and line that raised an error."""
+    frames = traceback.extract_tb(problem.__traceback__)
+    return f"{frames[-1].filename}:{frames[-1].lineno}" if frames else "something"
 
 
 def report_unexpected(problem: BaseException) -> str:

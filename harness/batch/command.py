@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from harness import terminal
+from harness.boundary import end
 from harness.check.history_options import Seconds, of_histories
 from harness.plan.plan import PlanError
 
@@ -71,13 +71,11 @@ def batch(
     if pack is not None:
         from harness.batch.pack import pack as write_packed
 
-        sys.exit(
-            write_packed(inputs, pack, check_options.format, check_options.options, terminal.say, check_options.memory)
-        )
+        end(write_packed(inputs, pack, check_options.format, check_options.options, terminal.say, check_options.memory))
     from harness.batch.run import BatchPlan, run_batch
 
     settings = dict(_pair(text) for text in conf)
-    sys.exit(run_batch(BatchPlan(inputs, check_options=check_options, conf=settings, **options), terminal.say))
+    end(run_batch(BatchPlan(inputs, check_options=check_options, conf=settings, **options), terminal.say))
 
 
 def _pair(text: str) -> tuple[str, str]:

@@ -139,8 +139,11 @@ def _history(path: Path, shown: str, model: str | None, check_options: CheckOpti
 
 def _of_messages() -> list[str]:
     """Workloads that have judges of messages."""
-    found = {name: registry.workload_class(name) for name in registry.names(registry.WORKLOADS)}
-    return [name for name, of in found.items() if of.judges(frozenset(), identified=False) is not None]
+    return [
+        name
+        for name, of in registry.loadable(registry.WORKLOADS).items()
+        if of.judges(frozenset(), identified=False) is not None
+    ]
 
 
 def _by_columns(path: Path, shown: str, model: str | None, check_options: CheckOptions) -> CheckReport | None:

@@ -43,12 +43,11 @@ def list_(what: str | None) -> None:
 
 def _rows(family: registry.Family) -> dict[str, str]:
     rows = {}
-    for name in registry.names(family.group):
+    for name, found in registry.loadable(family.group).items():
         if family.group == registry.CLUSTERS:
-            can = registry.probe(registry.backend_class(name)())
+            can = registry.probe(found())
             rows[name] = "available: " + can.reason if can.ok else "not here: " + registry.describe(can)
             continue
-        found = registry.find(family.group, name)
         rows[name] = found.summary if found.name == name else f"another name of {found.name}"
         if profiles := getattr(found, "profiles", ()):
             rows[name] += f"  [profiles: {', '.join(profiles)}]"
@@ -60,8 +59,8 @@ def _rows(family: registry.Family) -> dict[str, str]:
 def _versions() -> Mapping[str, str]:
     """Of all systems under test: each topology's module tells its own."""
     found: dict[str, str] = {}
-    for name in registry.names(TOPOLOGIES):
-        found |= registry.topology_class(name).known_versions()
+    for owner in registry.loadable(TOPOLOGIES).values():
+        found |= owner.known_versions()
     return found
 
 

@@ -15,7 +15,7 @@ import click
 
 from harness import signals, terminal
 from harness.batch.command import batch
-from harness.boundary import FAILURE, Commands, Progress, guarded
+from harness.boundary import FAILURE, Commands, Progress, end, guarded
 from harness.check.history_options import of_histories
 from harness.cli.listing import list_
 from harness.cli.nightly import nightly
@@ -97,7 +97,7 @@ def check(
             raise PlanError(f"a history of the workload {workload!r} cannot be judged without its run; name a --model")
     pictures = options["explain"] is not None
     check_options = replace(check_options, witness=witness, pictures=pictures, workload=workload, explain_run=explain)
-    sys.exit(check_paths(paths, terminal.say, check_options, fail_on=FailOn(fail_on), **options))
+    end(check_paths(paths, terminal.say, check_options, fail_on=FailOn(fail_on), **options))
 
 
 @cli.command()
@@ -105,7 +105,7 @@ def doctor() -> None:
     """What this machine can do, what it cannot, and the remedy."""
     from harness.cli.doctor import examine
 
-    sys.exit(0 if examine(terminal.say) else FAILURE)
+    end(0 if examine(terminal.say) else FAILURE)
 
 
 @cli.command()
@@ -115,7 +115,7 @@ def clean(dry_run: bool, kept_too: bool) -> None:
     """Remove what earlier runs left on this machine (containers, networks, namespaces, mounts); never results."""
     from harness.cli.doctor import clean_up
 
-    sys.exit(0 if clean_up(terminal.say, dry_run, kept_too) else FAILURE)
+    end(0 if clean_up(terminal.say, dry_run, kept_too) else FAILURE)
 
 
 @cli.command()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import sys
 import time
 from collections.abc import Sequence
 from itertools import islice
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from harness import terminal
+from harness.boundary import end
 from harness.plan.plan import PlanError
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ def nightly(
         if not judged.entries:
             raise PlanError(f"--judge-again: there was no night in {store}; --store names the folder")
         _write(page or store / "nightly.html", found, judged, store, findings)
-        sys.exit(judged.verdict.exit_code)
+        end(judged.verdict.exit_code)
     began = time.monotonic()
     terminal.say(f"nightly: {len(found.cells)} cells, {hours:g} h")
     result = night.Night()
@@ -123,7 +123,7 @@ def nightly(
     finally:
         if result.entries:
             _write(page or store / "nightly.html", found, result, store, findings)
-    sys.exit(result.verdict.exit_code)
+    end(result.verdict.exit_code)
 
 
 def _write(path: Path, matrix: Matrix, night: Night, store: Path, findings: Sequence[Finding]) -> None:

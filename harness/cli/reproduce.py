@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import sys
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from harness import terminal
+from harness.boundary import end
 from harness.cli.parts import store_option
 from harness.findings import record
 from harness.findings.rates import ALWAYS, Excluded, Fixed, Sequential, StoppingRule, Within, describe
@@ -142,7 +142,7 @@ def reproduce(
         if found.stopped is not None:
             raise found.stopped
         codes.append(Verdict.UNKNOWN if not found.runs else Verdict.VALID if found.shown else Verdict.INVALID)
-    sys.exit(max((code.exit_code for code in codes), default=0))
+    end(max((code.exit_code for code in codes), default=0))
 
 
 def _rule(runs: int | None, show: float | None, gone: float | None, within: float | None) -> StoppingRule:

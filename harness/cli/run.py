@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +16,7 @@ from typing import Any, Final
 import click
 
 from harness import terminal
+from harness.boundary import end
 from harness.cli.parts import duration, fail_on_option, store_option
 from harness.nemesis.effective import by_times
 from harness.parts import registry
@@ -58,6 +58,12 @@ class RunCommand(click.Command):
             return super().parse_args(ctx, args)
         except click.NoSuchOption as problem:
             raise _whose(problem, plan) from None
+
+    def invoke(self, ctx: click.Context) -> None:
+        """The command. Exit code 0 means `valid`: only `end`, after the verdict, and a dry run lead to it."""
+        super().invoke(ctx)
+        if not ctx.params["dry_run"]:
+            raise RuntimeError("the run came to no verdict")
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
         return [*super().get_params(ctx), *ctx.meta.get("params", ())]
@@ -122,7 +128,7 @@ def _owners(plan: Plan) -> Iterator[tuple[str, type[Any]]]:
 def _found(group: str, name: str) -> type[Any] | None:
     try:
         return registry.find(group, name)
-    except (PlanError, ImportError):
+    except PlanError:
         return None
 
 
@@ -288,7 +294,7 @@ def run(
     terminal.say_all(summary(outcome, plan))
     if json_file is not None:
         write_text(json_file, json.dumps(outcome.to_json()) + "\n", "the summary")
-    sys.exit(outcome.judgement.exit_code(FailOn(fail_on)))
+    end(outcome.judgement.exit_code(FailOn(fail_on)))
 
 
 def _insist_on_permission(

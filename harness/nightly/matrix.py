@@ -223,7 +223,7 @@ def _of_plan(entry: Table, plan: str, given: Mapping[str, list[str]], options: s
 
 def _names(entry: Table, key: str, given: Sequence[str], group: str) -> Sequence[str]:
     """The names that a table gives, or all. Raises PlanError for one that there is not."""
-    known = [name for name in registry.names(group) if registry.find(group, name).name == name]
+    known = [name for name, owner in registry.loadable(group).items() if owner.name == name]
     named = given or known
     for name in (words.split()[0] if words.split() else "" for words in named):
         if name not in known:
@@ -232,8 +232,7 @@ def _names(entry: Table, key: str, given: Sequence[str], group: str) -> Sequence
 
 
 def _faults() -> list[str]:
-    names = registry.names(registry.NEMESES)
-    return [name for name in names if registry.fault_class(name).name == name]
+    return [name for name, owner in registry.loadable(registry.NEMESES).items() if owner.name == name]
 
 
 def _versions(topology: str) -> list[str]:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Final
 
+from harness import terminal
 from harness.api import ClientProtocol, Fault, Workload
-from harness.plan.plan import STRIKE_KEYS, Plan, PlanError
+from harness.plan.plan import CLUSTER_KEYS, PLAN_KEYS, SERVER_KEYS, STRIKE_KEYS, Plan, PlanError
 from infra.machines.api import Backend, Capability
 from infra.options import NoOptions, OptionError, OptionSpec, parse, specs, suggest
 from infra.systems.api import TOPOLOGIES, Topology
@@ -41,6 +42,31 @@ FAMILIES: Final = (
 )
 _FAMILY: Final = {family.group: family for family in FAMILIES}
 
+RUN_FLAGS: Final = frozenset(
+    (
+        *("client", "cluster", "concurrency", "dry-run", "duration", "fail-on", "help", "interval", "json"),
+        *("jvm-option", "keep", "mend", "nemesis", "nodes", "op-deadline", "plan", "profile", "rate"),
+        *("recovery-limit", "replay", "reuse", "seed", "server-jars", "set", "store", "target", "time-limit"),
+        *("topology", "version", "workload"),
+    )
+)
+"""The options of `harness run` itself, without dashes. No plug-in may have one of these names, except a nemesis: its
+options stand behind its own name.
+"""
+
+_TAKEN: Final[Mapping[str, Iterable[str]]] = {
+    WORKLOADS: PLAN_KEYS,
+    CLIENTS: PLAN_KEYS,
+    TOPOLOGIES: SERVER_KEYS,
+    CLUSTERS: CLUSTER_KEYS,
+    NEMESES: STRIKE_KEYS,
+}
+"""Kind of plug-ins -> keys of the table of a plan in which their options stand."""
+
+
+class PluginError(PlanError):
+    """A plug-in is installed, and cannot be used. One line, with the package that registers it."""
+
 
 def names(group: str) -> list[str]:
     """The names registered in an entry point group, sorted."""
@@ -54,13 +80,35 @@ def _points(group: str, path: tuple[str, ...]) -> Sequence[EntryPoint]:
 
 
 def find(group: str, name: str, also: Iterable[str] = ()) -> type[Any]:
-    """The class of a plug-in. Raises PlanError where there is none of that name, or it is none of its kind."""
+    """The class of a plug-in. Raises PlanError if no plug-in has that name, and PluginError if it cannot be loaded, is
+    not of its kind, or takes a name of the harness for an option.
+    """
     family = _FAMILY[group]
-    found = _point(family, name, also).load()
+    point = _point(family, name, also)
+    return _loaded(family, point, point.load)
+
+
+def _loaded(family: Family, point: EntryPoint, load: Callable[[], Any]) -> type[Any]:
+    what = f"the {family.word} {point.name!r} of the package {_package(point)}"
+    try:
+        found = load()
+        options = [] if not isinstance(found, type) else list(specs(options_class(found)).values())
+    except (Exception, SystemExit) as problem:  # whatever its modules do when they are imported
+        text = " ".join(str(problem).split())[:300]
+        raise PluginError(f"{what} cannot be loaded: {type(problem).__name__}: {text}") from problem
     if not isinstance(found, type) or (family.base is not None and not issubclass(found, family.base)):
         wanted = f"a subclass of {family.base.__module__}.{family.base.__name__}" if family.base else "a class"
-        raise PlanError(f"{family.word} {name!r} is {found!r}; {wanted} is right")
+        raise PluginError(f"{what} is {found!r}; {wanted} is right")
+    for option in options:
+        flag = option.flag.removeprefix("--")
+        taken = option.name in _TAKEN[family.group] or (flag in RUN_FLAGS and family.group != NEMESES)
+        if taken:
+            raise PluginError(f"{what} has an option {option.name!r}, and the harness has one of that name: rename it")
     return found
+
+
+def _package(point: EntryPoint) -> str:
+    return point.dist.name if point.dist is not None else point.module
 
 
 def _point(family: Family, name: str, also: Iterable[str] = ()) -> EntryPoint:
@@ -68,7 +116,26 @@ def _point(family: Family, name: str, also: Iterable[str] = ()) -> EntryPoint:
     if not found:
         known = [*names(family.group), *also]
         raise PlanError(f"no {family.word} {name!r}{suggest(name, known)}  (harness list {family.plural})")
+    if len({point.value for point in found}) > 1:
+        packages = ", ".join(sorted(_package(point) for point in found))
+        raise PluginError(f"several packages register the {family.word} {name!r}: {packages}; remove all but one")
     return found[0]
+
+
+def loadable(group: str) -> dict[str, type[Any]]:
+    """Name -> class of all plug-ins of a kind that can be loaded. One line on stderr names each of the others, once."""
+    found = {}
+    for name in names(group):
+        try:
+            found[name] = find(group, name)
+        except PluginError as problem:
+            _leave_out(str(problem))
+    return found
+
+
+@cache
+def _leave_out(problem: str) -> None:
+    terminal.say(f"harness: left out: {problem}", err=True)
 
 
 def workload_class(name: str) -> type[Workload]:
@@ -82,14 +149,8 @@ def workload(plan: Plan) -> Workload:
 
 
 def fault_class(name: str) -> type[Fault]:
-    """A fault's class. Raises PlanError, also for one with an option that a plan could not tell from its own keys."""
-    found: type[Fault] = find(NEMESES, name, also=["none"])
-    taken = sorted(set(STRIKE_KEYS) & set(options_by_name(found)))
-    if taken:
-        raise PlanError(
-            f"the nemesis {name!r} has an option {taken[0]!r}, which is a key of every [[strike]]: rename it"
-        )
-    return found
+    """A fault's class. Raises PlanError."""
+    return find(NEMESES, name, also=["none"])
 
 
 def fault(name: str, options: Mapping[str, Any] | None = None, where: str = "the plan") -> Fault:
@@ -149,22 +210,17 @@ def options_by_name(owner: type[Any]) -> Mapping[str, OptionSpec]:
 
 
 def owners_of(option: str, group: str) -> list[str]:
-    """Names of the plug-ins of a kind that have an option; `option` is its name, or its flag (`--node`). A plug-in that
-    cannot be loaded is left out.
-    """
-    found = []
-    for name in names(group):
-        try:
-            if any(option in (spec.name, spec.flag) for spec in options_by_name(find(group, name)).values()):
-                found.append(name)
-        except (PlanError, ImportError):
-            continue
-    return found
+    """Names of the plug-ins of a kind that have an option; `option` is its name, or its flag (`--node`)."""
+    return [
+        name
+        for name, owner in loadable(group).items()
+        if any(option in (spec.name, spec.flag) for spec in options_by_name(owner).values())
+    ]
 
 
 def backends() -> list[tuple[str, Backend]]:
     """All cluster backends, those that `auto` tries first in front, in their order."""
-    found = [(name, backend_class(name)()) for name in names(CLUSTERS)]
+    found = [(name, owner()) for name, owner in loadable(CLUSTERS).items()]
     return sorted(found, key=lambda one: (one[1].auto_rank is None, one[1].auto_rank or 0, one[0]))
 
 

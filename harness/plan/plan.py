@@ -303,6 +303,16 @@ class Plan:
         return Plan.from_dict(data, str(path))
 
 
+PLAN_KEYS: Final = (
+    *("workload", "seed", "time_limit", "rate", "concurrency", "op_deadline", "recovery_limit", "client"),
+    *("cluster", "server", "nemesis", "strike"),
+)
+"""Keys of a plan that are not the workload's or the client's."""
+CLUSTER_KEYS: Final = ("backend", "nodes")
+"""Keys of the table `[cluster]` that are not the backend's."""
+SERVER_KEYS: Final = ("topology", "profile", "version", "jars", "jvm_options", "mends", "set", "on")
+"""Keys of the table `[server]` that are not the topology's."""
+
 STRIKE_KEYS: Final = ("fault", "target", "at", "after", "delay", "within", "for", "every", "seed")
 """Keys of `[[strike]]` and `[[nemesis]]` tables that are not the fault's: it must have no options of these names."""
 
