@@ -12,6 +12,7 @@ from checkers.durable import DurableFiles
 from checkers.replica_files import ReplicaFiles
 from checkers.spinning import Spinning
 from checkers.starvation import describe, unforced
+from checkers.state_hashes import StateHashes
 from checkers.terms import Terms
 from checkers.wellformed import WellFormed
 from harness.api import Workload
@@ -45,7 +46,7 @@ def judge_by(record: RunRecord, checkers: Sequence[Checker]) -> Judgement:
     first = judge(record, [WellFormed()])
     if first.verdict != Verdict.VALID:
         return first
-    where_told = (DurableFiles, DeadDisks, Spinning, Terms, Applying, ReplicaFiles)
+    where_told = (DurableFiles, DeadDisks, Spinning, Terms, Applying, StateHashes, ReplicaFiles)
     more = [checker() for checker in where_told if checker.concerns(record)]
     found = judge(record, [*checkers, *more]).results
     return Judgement([*first.results, *found, *_machine(record), *_ending(record)])

@@ -55,6 +55,7 @@ final class RegisterMachine implements StateMachine {
     private final String group;
     private final String selfId;
     private volatile Map<String, Cell> cells = new ConcurrentHashMap<>();
+    private final StateHash hash = new StateHash();
     private long lastApplied = -1;
 
     RegisterMachine(String group, String selfId) {
@@ -95,19 +96,25 @@ final class RegisterMachine implements StateMachine {
             return null;
         }
         lastApplied = entry.getIndex();
-        Command command;
         try {
-            command = Command.decode(entry.getBody());
+            return apply(entry, Command.decode(entry.getBody()));
         } catch (IOException e) {
             LOGGER.warn("[APPLY] index {} skipped: {}", entry.getIndex(), e.toString());
             return null;
+        } finally {
+            hash.applied(lastApplied);
         }
+    }
+
+    private Applied apply(DLedgerEntry entry, Command command) {
         Cell old = cells.get(command.key);
         Long held = old == null ? null : Long.valueOf(old.value);
         if (command.conditional && !Objects.equals(held, command.expect)) {
             return new Applied(entry.getIndex(), entry.getTerm(), false, held);
         }
-        cells.put(command.key, new Cell(command.value, entry.getIndex()));
+        Cell now = new Cell(command.value, entry.getIndex());
+        cells.put(command.key, now);
+        hash.changed(command.key, old, now);
         return new Applied(entry.getIndex(), entry.getTerm(), true, command.value);
     }
 
@@ -115,6 +122,7 @@ final class RegisterMachine implements StateMachine {
     public boolean onSnapshotSave(SnapshotWriter writer) {
         File file = new File(writer.getSnapshotStorePath(), SnapshotManager.SNAPSHOT_DATA_FILE);
         try {
+            hash.flush();
             SnapshotFile.write(file, cells);
             LOGGER.info("[SNAPSHOT] saved {} registers to {}", cells.size(), file);
             return true;
@@ -130,6 +138,7 @@ final class RegisterMachine implements StateMachine {
         try {
             cells = new ConcurrentHashMap<>(SnapshotFile.read(file));
             lastApplied = reader.getSnapshotMeta().getLastIncludedIndex();
+            hash.loaded(cells, lastApplied);
             LOGGER.info("[SNAPSHOT] loaded {} registers up to index {} from {}", cells.size(), lastApplied, file);
             return true;
         } catch (IOException | RuntimeException e) {
@@ -140,6 +149,7 @@ final class RegisterMachine implements StateMachine {
 
     @Override
     public void onShutdown() {
+        hash.flush();
         LOGGER.info("[SHUTDOWN] state machine at index {}", lastApplied);
     }
 
