@@ -23,7 +23,7 @@ from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 from checkers.duties import Place, QueueReads, never_sent, unserved
-from checkers.legality import divided, permission, settled
+from checkers.legality import Part, divided, permission, settled
 from checkers.log.context import RunTimeline, group_of
 from checkers.message_ops import of_messages
 from results.figures import SECOND, clock, quantile
@@ -129,14 +129,10 @@ class Delays:
             *_anomalies(scene, "aborted-read", _refused(everyone), _REFUSED),
             *never_sent(strangers),
         ]
-        for explained in (True, False):
-            legal = _PROGRESS if explained else None
-            some = [
-                [c for c in cases if service.replays(c.start, c.end, self.slack) == explained]
-                for cases in (again, later)
-            ]
-            found += _anomalies(scene, "delivered-again", some[0], _AGAIN, legal=legal)
-            found += _anomalies(scene, "reappeared", some[1], _LATER, legal=legal)
+        for part in self._replayed(service, again):
+            found += _anomalies(scene, "delivered-again", part.cases, _AGAIN, part.legal, part.details)
+        for part in self._replayed(service, later):
+            found += _anomalies(scene, "reappeared", part.cases, _LATER, part.legal, part.details)
         after = sorted(
             ((min(c.end or 0 for c in m.seen.values()) - m.latest) / SECOND) for m in everyone if m.seen and m.owed
         )
@@ -152,8 +148,8 @@ class Delays:
         if not stats["acknowledged"]:
             unknown = "no delayed message was acknowledged"
         elif reads.final_since is None or reads.missing:
-            what = reads.missing or ["no queue"]
-            unknown = f"it is not proven that all queues were read to their end: {', '.join(what[:4])}"
+            missing = reads.missing or ["no queue"]
+            unknown = f"it is not proven that all queues were read to their end: {', '.join(missing[:4])}"
         elif open_:
             why = (
                 "were not yet due for long enough"
@@ -163,6 +159,14 @@ class Delays:
             unknown = f"{open_:,} undelivered messages {why} when the final reads began"
         reason = f"{stats['delivered']:,} of {stats['acknowledged']:,} acknowledged delayed messages delivered"
         return settled(self.name, run, found, stats, reason, unknown)
+
+    def _replayed(self, service: _Service, cases: Sequence[_Case]) -> list[Part[_Case]]:
+        """The cases that nothing explains, and those that an older progress does."""
+        ages = [service.replays(c.start, c.end, self.slack) for c in cases]
+        wrong = [c for c, age in zip(cases, ages, strict=True) if age is None]
+        legal = [c for c, age in zip(cases, ages, strict=True) if age is not None]
+        near = round(max((age for age in ages if age is not None), default=0.0), 3)
+        return [Part(wrong), Part(legal, _PROGRESS, {"bound_s": self.slack / SECOND, "nearest_s": near})]
 
 
 class _Service:
@@ -196,14 +200,17 @@ class _Service:
         """Whether what was due at a time must be there by another: after the last fault, if masters served again."""
         return self.served and max([due, *self.edges[-1:], *self._unserved[-1:]]) + self.limit <= by
 
-    def replays(self, first: int, again: int, slack: int) -> bool:
-        """Whether a fault, or a change of master, explains a second delivery: another server, or the same after its
-        restart, went on from a progress that may lack the first one.
+    def replays(self, first: int, again: int, slack: int) -> float | None:
+        """The time, in seconds, from the first delivery to the fault, or change of master, that explains a second one:
+        another server, or the same after its restart, went on from a progress that may lack the first. None: nothing
+        explains it.
         """
-        return any(
-            start <= again and (end is None or end + self.limit >= first) and first >= start - slack
+        ages = (
+            max(0, start - first) / SECOND
             for start, end in self._changes
+            if start <= again and (end is None or end + self.limit >= first) and first >= start - slack
         )
+        return min(ages, default=None)
 
     def _all_impaired(self, group: str | None, time: int) -> bool:
         nodes = set(self.groups.get(group or "", ()))

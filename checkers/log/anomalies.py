@@ -145,26 +145,27 @@ class _Judge(AnomalyWriter):
                 {"replicas": self.replicas(first.queue), "offsets_taken_by_others": rivals},
             )
 
-        return self._by_permission("lost", rows, self.outcomes.may_lose[rows], self.send_case, say)
+        permit = permission(self.run, "lost")
+        return [
+            _anomaly("lost", t, legal)
+            for t, legal in self._by_permission(permit, rows, self.outcomes.may_lose[rows], self.send_case, say)
+        ]
 
     def _by_permission(
         self,
-        name: str,
+        permit: Permit | None,
         rows: Ints,
         allowed: Bools,
         case: Callable[[int], Case],
         say: Callable[[Sequence[Case], str], tuple[str, dict[str, Any]]],
-    ) -> list[Anomaly]:
-        """The anomalies of the cases that the configuration does not permit, then of those that it does."""
-        permit: Permit | None = permission(self.run, name)
-        found = [_anomaly(name, t) for t in self.cases(case(int(row)) for row in rows[~allowed]).describe(say)]
-        if permit is not None:
-            for group in self.cases(case(int(row)) for row in rows[allowed]).describe(say):
-                if permit.windows is not None:
-                    near = permit.nearest_s(group.times)
-                    group.details.update(bound_s=permit.within_s, nearest_s=None if near is None else round(near, 3))
-                found.append(_anomaly(name, group, permit.why))
-        return found
+    ) -> Iterator[tuple[AnomalyText, str | None]]:
+        """The texts of the cases that a permission does not cover (None), then of those that it does (the reason)."""
+        yield from ((text, None) for text in self.cases(case(int(row)) for row in rows[~allowed]).describe(say))
+        for text in self.cases(case(int(row)) for row in rows[allowed]).describe(say) if permit is not None else ():
+            if permit is not None and permit.windows is not None:
+                near = permit.nearest_s(text.times)
+                text.details.update(bound_s=permit.within_s, nearest_s=None if near is None else round(near, 3))
+            yield text, None if permit is None else permit.why
 
     def aborted_read(self) -> list[Anomaly]:
         cases = self.cases(self.place_case(int(row)) for row in self.outcomes.aborted_read)
@@ -255,7 +256,11 @@ class _Judge(AnomalyWriter):
                 {"replicas": self.replicas(first.queue)},
             )
 
-        return self._by_permission("dirty-read", rows, self.outcomes.may_be_dirty[rows], self.place_case, say)
+        permit = permission(self.run, "dirty-read")
+        return [
+            _anomaly("dirty-read", t, legal)
+            for t, legal in self._by_permission(permit, rows, self.outcomes.may_be_dirty[rows], self.place_case, say)
+        ]
 
     def holes(self) -> list[Anomaly]:
         reads = self.facts.reads

@@ -75,6 +75,10 @@ Forgotten = tuple[int, int, Lease]
 """What the brokers must have forgotten: from when to when it may have happened (ns), and the delivery that shows it."""
 
 
+Doubled = tuple[str, int, Any, Lease, Sequence[Forgotten]]
+"""(group, id, the first delivery or its acknowledgement, the later delivery, what must have been forgotten)."""
+
+
 @dataclass
 class _Held:
     """The life of one message in one group. `acked`: the first acknowledgement that was accepted. `handles`: of all
@@ -133,11 +137,8 @@ class Leases:
         ]
         return settled(self.name, run, found, stats, f"{len(held):,} messages popped, {leases:,} leases")
 
-    def _leased_twice(
-        self, scene: RunTimeline, cases: Sequence[tuple[str, int, Lease, Lease, Sequence[Forgotten]]]
-    ) -> Iterator[Anomaly]:
-        for legal in (False, True):
-            some = [c for c in cases if legal == any(self._forgotten(scene, *one) for one in c[4])]
+    def _leased_twice(self, scene: RunTimeline, cases: Sequence[Doubled]) -> Iterator[Anomaly]:
+        for some, age_s in self._divided(scene, cases):
             if some:
                 group, identity, a, b, _ = some[0]
                 longer = (a.sure - (a.call.end or 0)) / SECOND
@@ -146,13 +147,11 @@ class Leases:
                     f"{a.offset} of {a.queue}) by {a.node} at {clock(a.call.end or 0)}, for at least "
                     f"{longer:.1f} s more, and again by {b.node} at {clock(b.call.end or 0)}"
                 )
-                yield _anomaly("leased-twice", reason, scene, [(a, b) for _, _, a, b, _ in some], legal)
+                pairs = [(a, b) for _, _, a, b, _ in some]
+                yield self._excused(_anomaly("leased-twice", reason, scene, pairs, age_s is not None), age_s)
 
-    def _acked_redelivered(
-        self, scene: RunTimeline, cases: Sequence[tuple[str, int, Call, Lease, Sequence[Forgotten]]]
-    ) -> Iterator[Anomaly]:
-        for legal in (False, True):
-            some = [c for c in cases if legal == any(self._forgotten(scene, *one) for one in c[4])]
+    def _acked_redelivered(self, scene: RunTimeline, cases: Sequence[Doubled]) -> Iterator[Anomaly]:
+        for some, age_s in self._divided(scene, cases):
             if some:
                 group, identity, ack, lease, _ = some[0]
                 reason = (
@@ -160,20 +159,43 @@ class Leases:
                     f"accepted: message {identity} (offset {lease.offset} of {lease.queue}), acknowledged at "
                     f"{clock(ack.end or 0)}, again by {lease.node} at {clock(lease.call.end or 0)}"
                 )
-                yield _anomaly("acked-redelivered", reason, scene, [(a, b) for _, _, a, b, _ in some], legal)
+                pairs = [(a, b) for _, _, a, b, _ in some]
+                yield self._excused(_anomaly("acked-redelivered", reason, scene, pairs, age_s is not None), age_s)
 
-    def _forgotten(self, scene: RunTimeline, first: int, last: int, again: Lease) -> bool:
-        """Whether a fault, or a change of master, may have made the brokers forget what happened between `first` and
-        `last` (ns) before `again`: it was in force, or was over for no longer than a returning master takes, or came
-        shortly after.
+    def _excused(self, found: Anomaly, age_s: float | None) -> Anomaly:
+        """With the limit, and the longest time from what was forgotten to its cause (`age_s`; None: not permitted)."""
+        if age_s is None:
+            return found
+        return replace(found, details={**found.details, "bound_s": self.slack / SECOND, "nearest_s": round(age_s, 3)})
+
+    def _divided(self, scene: RunTimeline, cases: Sequence[Doubled]) -> Iterator[tuple[list[Doubled], float | None]]:
+        """The cases that nothing permits (None), then the others, with the longest time from what the brokers must have
+        forgotten to the fault, or change of master, that explains it.
+        """
+        wrong: list[Doubled] = []
+        legal: list[Doubled] = []
+        ages: list[float] = []
+        for case in cases:
+            found = [age for one in case[4] if (age := self._forgotten(scene, *one)) is not None]
+            (legal if found else wrong).append(case)
+            ages += [min(found)] if found else []
+        yield wrong, None
+        yield legal, max(ages, default=0.0)
+
+    def _forgotten(self, scene: RunTimeline, first: int, last: int, again: Lease) -> float | None:
+        """The time, in seconds, from what happened between `first` and `last` (ns) to the fault, or change of master,
+        that may have made the brokers forget it before `again`: it was in force, or was over for no longer than a
+        returning master takes, or came shortly after. None: nothing did.
         """
         until = again.call.end or again.call.start
         changes = [(i.start_ns, i.end_ns) for i in scene.fault_intervals]
         changes += [(r.since, r.since) for r in scene.master_periods if r.since > _START_NS]
-        return any(
-            start - self.slack <= last and start <= until and (end is None or first <= end + _RETURNING_NS)
+        ages = (
+            max(0, start - last) / SECOND
             for start, end in changes
+            if start - self.slack <= last and start <= until and (end is None or first <= end + _RETURNING_NS)
         )
+        return min(ages, default=None)
 
 
 def _lives(history: History) -> tuple[dict[tuple[str, int], _Held], dict[str, int]]:
