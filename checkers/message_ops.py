@@ -99,6 +99,10 @@ def _counted(value: Any) -> bool:
     return isinstance(value, Mapping) and isinstance(value.get("master"), bool) and _whole(value.get("in_sync"))
 
 
+def _missing(value: Any) -> bool:
+    return isinstance(value, Mapping) and all(_is_list(value.get(kind), _text) for kind in ("topics", "groups"))
+
+
 def _settings(value: Any) -> bool:
     return isinstance(value, Mapping) and all(_text(name) and _text(text) for name, text in value.items())
 
@@ -146,6 +150,7 @@ ROUTE: Final = Check(
 )
 HELD: Final = Check('is answered with {"id": N, "held": {node: true, false or null}}', _held)
 COUNTED: Final = Check('is answered with {"master": true or false, "in_sync": N}', _counted)
+MISSING: Final = Check('is answered with {"topics": [NAME, ...], "groups": [NAME, ...]}', _missing)
 SETTINGS: Final = Check("is answered with the settings, each name -> text", _settings)
 FLAGGED: Final = Check('has {"member": NAME, "gray": true or false}', _flag)
 REBALANCED: Final = Check('is answered with {"queues": [...], "gray": [...], "base": [...]}', _rebalanced)
@@ -214,6 +219,7 @@ FORMS: Final[Mapping[str, Form]] = {
     "flag": Form(FLAGGED, FLAGGED, keyed=False),
     "expand": Form(ANY, ANY, keyed=False),
     "seek": Form(ANY, ANY, _WHO, keyed=False),
+    "remake": Form(ANY, MISSING, _WHO, keyed=False),
 }
 """f -> what its ops look like. Others are none of these judges' business."""
 

@@ -1,8 +1,13 @@
-"""Does a broker still know a topic that it has served? (RocketMQ)
+"""Topics and consumer groups that brokers forget. (RocketMQ)
 
-A broker holds its topics in memory and in `config/topics.json`; a slave copies those of its master every ten seconds.
-Nothing in a run deletes a topic. So a broker that has answered a pull or a send of a topic, and whose process has gone
-on since, must not refuse the next one with TOPIC_NOT_EXIST (17).
+A broker holds its topics in memory and in `config/topics.json`, its consumer groups in
+`config/subscriptionGroup.json`. A slave copies those of its master every ten seconds. Nothing in a run deletes one. So
+a broker that has answered a pull or a send of a topic, and whose process has gone on since, must not refuse the next
+one with TOPIC_NOT_EXIST (17).
+
+Before the load, the topics and groups were made on every broker, acknowledged and read back. At the end the harness
+asks the master of each broker group for them (`remake`). It must have them, whatever has ended it meanwhile. A broker
+whose disk was replaced or whose files were damaged may have lost them.
 """
 
 from __future__ import annotations
@@ -16,14 +21,17 @@ from checkers.legality import settled
 from results.fault_intervals import FaultInterval, fault_intervals
 from results.figures import SECOND
 from results.history import Call
-from results.op import SERVER_DIED
+from results.op import OK, SERVER_DIED, Op
 from results.record import RunRecord
 from results.verdict import Anomaly, CheckResult
 
+_REMAKE: Final = "remake"
 _TOPIC_NOT_EXIST: Final = 17
 _NAMED: Final = re.compile(r"topic\[([^\]]+)\]")
 _ENDS: Final = ("down", "unsynced-lost", "disk-dead", "data-lost")
 """Effects after which a broker begins with what its disk holds."""
+_TAKEN: Final = ("data-lost", "data-damaged")
+"""Effects after which a disk need not hold what was synced."""
 
 
 @dataclass
@@ -38,20 +46,55 @@ class _Gap:
 
 
 class KnownTopics:
-    """`forgotten-topic` for each broker that forgets a topic while it runs."""
+    """`forgotten-topic` for each broker that forgets a topic while it runs; `lost-topic` and `lost-group` for each
+    master that does not have one at the end.
+    """
 
     name = "topics"
 
     def check(self, run: RunRecord) -> CheckResult:
-        """`stats`: `forgotten` (broker -> how often) and `longest_s`."""
+        """`stats`: `forgotten` (broker -> how often), `longest_s`, and `lost`: broker -> the names of what it lost."""
         gaps = list(_gaps(run))
         count: dict[str, int] = {}
         for gap in gaps:
             count[gap.node] = count.get(gap.node, 0) + 1
         longest = max((gap.until - gap.since for gap in gaps), default=0)
-        stats = {"forgotten": count, "longest_s": round(longest / SECOND, 2)}
+        lost = list(_lost(run))
+        stats = {
+            "forgotten": count,
+            "longest_s": round(longest / SECOND, 2),
+            "lost": {node: names for node, _, names, _ in lost},
+        }
         found = [_tell(node, [gap for gap in gaps if gap.node == node]) for node in sorted(count)]
-        return settled(self.name, run, found, stats, "no broker forgot a topic while it ran")
+        found += [_tell_lost(*one) for one in lost]
+        asked = any(op.f == _REMAKE and op.type == OK for op in run.history)
+        reason = "no broker forgot a topic while it ran"
+        return settled(self.name, run, found, stats, f"{reason}, and none had lost one at the end" if asked else reason)
+
+
+def _lost(run: RunRecord) -> Iterator[tuple[str, str, list[str], Op]]:
+    """Node, `topics` or `groups`, names, and the `remake` that found them missing."""
+    taken = {e.node for strike in fault_intervals(run.history) for e in strike.effects if e.kind in _TAKEN}
+    for op in run.history:
+        if op.f != _REMAKE or op.type != OK or not isinstance(op.value, Mapping):
+            continue
+        node = str(op.extra.get("node"))
+        for kind in ("topics", "groups"):
+            if node not in taken and (names := [str(name) for name in op.value.get(kind, ())]):
+                yield node, kind, names, op
+
+
+def _tell_lost(node: str, kind: str, names: list[str], op: Op) -> Anomaly:
+    what = "topic" if kind == "topics" else "consumer group"
+    group = op.extra.get("group")
+    return Anomaly(
+        "lost-topic" if kind == "topics" else "lost-group",
+        f"{node}, the master of {group} at the end, did not know the {what} {', '.join(names)}, which was made, "
+        "acknowledged and read back on every broker before the load; the harness made it again to read",
+        ops=[op.index],
+        window=(op.time, op.time),
+        details={"nodes": {node: {kind: names}}},
+    )
 
 
 def _gaps(run: RunRecord) -> Iterator[_Gap]:

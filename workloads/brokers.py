@@ -9,14 +9,16 @@ from typing import Any, Final
 
 from harness.api import Completion
 from infra.systems.dledger.outcomes import Outcome
+from infra.systems.remoting.connection import RemotingError
 from infra.systems.rocketmq.message_body import body_of, id_of
+from infra.systems.rocketmq.protocol.admin import AdminError
 from infra.systems.rocketmq.protocol.client import Broker, Pulled, Sent
 from infra.systems.rocketmq.protocol.messages import Message
 from infra.systems.rocketmq.protocol.outcomes import STATUSES
 from results.op import Op
 from workloads.clients import Foreign
 from workloads.masters import Masters
-from workloads.places import Queue, TopicLayout, queue_of
+from workloads.places import Queue, TopicLayout, queue_of, remake
 
 BODY_SIZE: Final = 100
 """Bytes of a message's body."""
@@ -204,6 +206,21 @@ class BrokerClient:
                 if found:
                     reported["next"] = at
                 return _shown(found, {"node": node, "done": done, **reported})
+
+    async def remake(self, op: Op) -> Completion:
+        """Makes again what the master of a broker group (`op.value`) has forgotten of the topics and consumer groups of
+        the run. The completion has their names.
+        """
+        extra = {"group": op.value}
+        node = await self.master(op.value)
+        if node is None:
+            return Completion("fail", op.value, f"no-master: {self.masters.silence}; nothing was asked", extra)
+        extra["node"] = node
+        try:
+            return Completion("ok", await remake(self.places, op.value, node), extra=extra)
+        except (RemotingError, AdminError) as problem:
+            self.learn(op.value, node, Outcome("fail", ""))
+            return Completion("fail", op.value, str(problem), extra)
 
     async def edge(self, op: Op) -> Completion:
         """`max-offset` or `min-offset` of a queue at a node."""

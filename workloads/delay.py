@@ -1,8 +1,9 @@
 """Delayed messages: sent for a delay level or for a time, some recalled; read from masters and slaves until they came.
 
 Clients send to the master of each queue, as those of `log` do. Half of the messages have a delay level (5 or 10 s), the
-others a time 2 to 11 s ahead (`TIMER_DELIVER_MS`, by the wall clock of the machine that runs the clients). One in
-sixteen is recalled at once. Readers poll all queues of all nodes, so that a message is found wherever it was delivered.
+others a time 2 s to `longest` ahead (`TIMER_DELIVER_MS`, by the wall clock of the machine that runs the clients). One
+in sixteen is recalled at once. Readers poll all queues of all nodes, so that a message is found wherever it was
+delivered.
 At the end the readers continue until the last message is due and its limit is over. Then every replica is read.
 """
 
@@ -36,7 +37,10 @@ LEVELS_S: Final[Mapping[int, int]] = {2: 5, 3: 10}
 """Delay levels that are used, and the seconds that they mean (`messageDelayLevel`)."""
 
 LONGEST_S: Final = 11
-"""The longest delay of a message."""
+"""The longest delay of a message, where the plan names no other."""
+
+MOST_S: Final = 60
+"""The longest that a plan may name: the final phase waits until everything is due."""
 
 RECALLS_SINCE: Final = (5, 3, 2)
 """The first version with recalls."""
@@ -49,6 +53,9 @@ class DelayOptions:
     late_after: Seconds = option(
         Seconds(10), "A message must be readable so long after it is due, or after a fault begins or ends.", low=1
     )
+    longest: Seconds = option(
+        Seconds(LONGEST_S), "The longest delay of a message, in whole seconds.", low=LONGEST_S, high=MOST_S
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,13 +67,13 @@ class Delay:
     recalled: bool
 
     @staticmethod
-    def of(turn: int) -> Delay:
-        """That of the messages that are sent in the n-th round of the queues."""
+    def of(turn: int, longest_s: int = LONGEST_S) -> Delay:
+        """The delay of the messages that are sent in the n-th round of the queues."""
         kind, round_ = turn % 4, turn // 4
         if kind < 2:
             level = list(LEVELS_S)[kind]
             return Delay(level, LEVELS_S[level], False)
-        wait = 2 + 7 * round_ % (LONGEST_S - 1)
+        wait = 2 + 7 * round_ % (longest_s - 1)
         return Delay(None, wait, kind == 3 and wait >= 5 and round_ % 2 == 0)
 
 
@@ -74,12 +81,13 @@ class Delay:
 class Delayed(Generator):
     """Messages for all queues in turn, with ids from `first` on; recalls as soon as there is a handle.
 
-    recalls  whether there are recalls at all. due: recalls to be made.
+    recalls  whether there are recalls at all. longest_s: the longest delay. due: recalls to be made.
     """
 
     keys: Sequence[str]
     first: int
     recalls: bool
+    longest_s: int = LONGEST_S
     n: int = 0
     due: tuple[Invocation, ...] = ()
 
@@ -104,7 +112,7 @@ class Delayed(Generator):
         return replace(self, due=(*self.due, Invocation("recall", event.key, identity, {"handle": handle})))
 
     def _delay(self, identity: int) -> Delay:
-        return Delay.of((identity - self.first) // len(self.keys))
+        return Delay.of((identity - self.first) // len(self.keys), self.longest_s)
 
 
 class DelayWorkload(MessageWorkload):
@@ -129,15 +137,15 @@ class DelayWorkload(MessageWorkload):
         return gen.reserve(
             readers,
             gen.rate(rate * POLL_SHARE, self._polls(readers)),
-            default=Delayed(self.places.keys, first, self.recalls),
+            default=Delayed(self.places.keys, first, self.recalls, int(self.options.longest)),
         )
 
     def final(self, keys: Sequence[str], nodes: Sequence[str]) -> Generator:
         """Polls until everything is due, then every queue of every replica."""
-        wait = LONGEST_S + 2 * self.options.late_after
+        wait = self.options.longest + 2 * self.options.late_after
         rate = (self.plan.rate or self.default_rate) * POLL_SHARE
         polls = gen.rate(rate, self._polls(reader_count(self.plan.concurrency)))
-        return gen.phases(gen.clients(gen.time_limit(wait, polls)), self.read_replicas())
+        return self.final_phases(gen.clients(gen.time_limit(wait, polls)), self.read_replicas())
 
     def _polls(self, readers: int) -> Polls:
         return Polls(read_rounds(self.places, readers))
@@ -180,6 +188,8 @@ class DelayOps(BrokerClient):
                 return await self.poll(op)
             case "replica-read":
                 return await self.replica_read(op)
+            case "remake":
+                return await self.remake(op)
         raise ValueError(f"the delay workload does not know {op.f!r}")
 
     async def _recall(self, op: Op) -> Completion:

@@ -59,7 +59,7 @@ class LogWorkload(MessageWorkload):
 
     def final(self, keys: Sequence[str], nodes: Sequence[str]) -> Generator:
         """Every replica."""
-        return self.read_replicas()
+        return self.final_phases(self.read_replicas())
 
     @classmethod
     def judges(cls, fs: Set[str], identified: bool) -> Sequence[Checker] | None:
@@ -106,4 +106,6 @@ class LogOps(BrokerClient):
                 return await self.replica_read(op)
             case "max-offset" | "min-offset":
                 return await self.edge(op)
+            case "remake":
+                return await self.remake(op)
         raise ValueError(f"the log workload does not know {op.f!r}")

@@ -32,7 +32,7 @@ from workloads.clients import Foreign, MessageClient, Producers
 from workloads.ground_truth import UNASKED, read_all, summarizer
 from workloads.masters import Masters
 from workloads.places import TopicLayout, make, topic_layout
-from workloads.reading import ReadToEnd
+from workloads.reading import ReadToEnd, Remake
 
 C = TypeVar("C", bound=BrokerClient)
 
@@ -112,8 +112,8 @@ class MessageWorkload(Workload):
         assert isinstance(client, MessageClient)
         self._producers = await client.producers(context, self.plan.op_deadline_s)
         topic, apart = f"{self.prefix}-{context.run}", self._producers is not None
-        self._places = topic_layout(context, topic, self.queues_per_group, apart=apart)
-        await make(self._places, consumer_groups)
+        self._places = topic_layout(context, topic, self.queues_per_group, consumer_groups, apart=apart)
+        await make(self._places)
         self._masters = Masters(self._places)
         if self._producers is not None:
             await self._producers.start(self.plan.concurrency)
@@ -133,6 +133,13 @@ class MessageWorkload(Workload):
         """The sends of a phase, to all queues in turn, with ids that no other phase has."""
         first, keys = self.next_phase(), self.places.keys
         return lambda n: Invocation("send", keys[n % len(keys)], first + n)
+
+    def final_phases(self, *parts: Generator) -> Generator:
+        """The parts of a final phase, one after the other. First the master of each broker group gets back what it has
+        forgotten of topics and consumer groups: without them it refuses every read, and nothing would be known of the
+        messages. What it had forgotten is recorded.
+        """
+        return gen.phases(gen.clients(gen.any_(*(Remake(group) for group in self.places.groups))), *parts)
 
     def read_replicas(self) -> Generator:
         """Every queue of every replica, from its start to its end."""

@@ -70,6 +70,7 @@ class TopicLayout:
     endpoints    node -> host and port of its broker (`Endpoints` in a run: they may change).
     nameservers, controllers   host and port of each.
     readers      the consumer group under which everything is read that moves no committed offset.
+    consumers    further consumer groups of the workload.
     """
 
     raft_log: bool
@@ -80,6 +81,12 @@ class TopicLayout:
     endpoints: Mapping[str, tuple[str, int]]
     nameservers: Sequence[tuple[str, int]]
     controllers: Sequence[tuple[str, int]]
+    consumers: Sequence[str] = ()
+
+    @property
+    def consumer_groups(self) -> Sequence[str]:
+        """All consumer groups, each of which every broker has."""
+        return (self.readers, *self.consumers)
 
     def topics(self, group: str) -> Mapping[str, int]:
         """The topics of a broker group, each with the number of its queues there."""
@@ -95,7 +102,9 @@ class TopicLayout:
         return next((node for node, at in self.endpoints.items() if at == (host, int(port or 0))), None)
 
 
-def topic_layout(context: RunContext, topic: str, queues_per_group: int, *, apart: bool = False) -> TopicLayout:
+def topic_layout(
+    context: RunContext, topic: str, queues_per_group: int, consumers: Sequence[str] = (), *, apart: bool = False
+) -> TopicLayout:
     """The places of a run; nothing is made yet. `apart`: each queue is a topic of its own, on one broker group."""
     record = context.deployment.record
     groups = record.groups
@@ -112,17 +121,18 @@ def topic_layout(context: RunContext, topic: str, queues_per_group: int, *, apar
         endpoints=Endpoints({s.node.name: s for s in context.deployment.servers() if s.group is not None}),
         nameservers=record.endpoints("namesrv"),
         controllers=record.endpoints("controller"),
+        consumers=tuple(consumers),
     )
 
 
-async def make(places: TopicLayout, consumer_groups: Sequence[str] = ()) -> None:
+async def make(places: TopicLayout) -> None:
     """Make the topics and the groups on every broker, slaves as well, and wait until each name server has the routes.
 
     A slave would copy them by itself, but only every 10 to 60 s, and until then a reader of it is rejected, which looks
     like loss. (Slaves of 5.1.0 and 5.1.1 take them no other way: for those it is waited.) Raises InfraError where it
     takes too long.
     """
-    groups = (places.readers, *consumer_groups)
+    groups = places.consumer_groups
     try:
         async with asyncio.timeout(SETUP_LIMIT_S):
             await asyncio.gather(
@@ -137,6 +147,21 @@ async def make(places: TopicLayout, consumer_groups: Sequence[str] = ()) -> None
         raise InfraError(
             f"the topic {places.topic} was not known to every broker and name server within {SETUP_LIMIT_S:g} s"
         ) from None
+
+
+async def remake(places: TopicLayout, group: str, node: str) -> Mapping[str, list[str]]:
+    """Make on a broker what it does not know of the topics and consumer groups of its broker group. `topics` and
+    `groups`: the names of those that it did not know. Raises RemotingError and AdminError.
+    """
+    topics = places.topics(group)
+    async with BrokerAdmin(*places.endpoints[node], deadline_s=_ASK_S) as broker:
+        lost_topics = [topic for topic in topics if not await broker.topic_exists(topic)]
+        lost_groups = [name for name in places.consumer_groups if not await broker.group_exists(name)]
+        for topic in lost_topics:
+            await broker.create_topic(topic, topics[topic])
+        for name in lost_groups:
+            await broker.create_group(name)
+    return {"topics": lost_topics, "groups": lost_groups}
 
 
 async def _on_broker(endpoint: tuple[str, int], topics: Mapping[str, int], groups: Sequence[str]) -> None:

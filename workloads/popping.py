@@ -87,6 +87,8 @@ class PopDrain(Generator):
     It is drained when so many pops in a row bring nothing, each after the broker waited a second for a message, that
     whatever was popped before (for `invisible_ms`) has had the time to come back. Ops that fail are tried again,
     `tries` in a row; an `info` ends it, and nothing is proven then.
+
+    enough  the number of such pops, where another one is meant: for helpers, which take what is there.
     """
 
     group: str
@@ -94,6 +96,7 @@ class PopDrain(Generator):
     queues: tuple[str, ...]
     invisible_ms: int = INVISIBLE_MS
     tries: int = 20
+    enough: int | None = None
     quiet: int = 0
     failures: int = 0
     jobs: tuple[Job, ...] = ()
@@ -108,13 +111,17 @@ class PopDrain(Generator):
             return (PENDING, self) if ctx.runs(process) else None
         if self.jobs:
             found = self.jobs[0]
-        elif self.quiet < ceil(self.invisible_ms / 1000) + REVIVAL_S:
+        elif self.quiet < self._enough:
             found = pop(self.group, self.source, wait_s=1.0)
         elif self.queues:
             found = Invocation("drain", self.queues[0], None, {"group": self.group})
         else:
             return None
         return found.by(process), replace(self, open=True, process=process)
+
+    @property
+    def _enough(self) -> int:
+        return ceil(self.invisible_ms / 1000) + REVIVAL_S if self.enough is None else self.enough
 
     def update(self, ctx: Context, event: Op) -> Generator:
         if not self.open or event.type == INVOKE or event.process != self.process:

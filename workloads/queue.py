@@ -38,6 +38,8 @@ POP_SHARE: Final = 0.6
 POP_BATCH: Final = 8
 """Messages of one pop: few, so that their acknowledgements come well within the time they are invisible."""
 
+_HELPED: Final = 2
+"""Pops in a row that bring nothing, after which a consumer leaves the rest to the one that proves the end."""
 
 ROUTE_S: Final = 5.0
 """A slave that acted for its master pops and acknowledges also afterwards, and never sends a client away. So who pops
@@ -93,13 +95,18 @@ class QueueWorkload(LogWorkload):
         return gen.reserve(reader_count(self.plan.concurrency), consumers, default=self.sends())
 
     def final(self, keys: Sequence[str], nodes: Sequence[str]) -> Generator:
-        """Every queue consumed to its end, then every queue of every replica read through."""
-        drains: list[Generator] = [Drain(self.group, queue.key) for queue in self.places.queues]
-        if self.pops:
-            drains = [
-                PopDrain(self.group, source, tuple(keys), self.invisible_ms) for source, keys in self._sources().items()
-            ]
-        return gen.phases(gen.clients(gen.any_(*drains)), self.read_replicas())
+        """Every queue consumed to its end, then every queue of every replica read through. One consumer alone pops too
+        slowly for what a whole run has left, so all consumers pop first. Then one per source proves that it is empty.
+        """
+        if not self.pops:
+            drains = [Drain(self.group, queue.key) for queue in self.places.queues]
+            return self.final_phases(gen.clients(gen.any_(*drains)), self.read_replicas())
+        sources = self._sources()
+        each = max(1, self.plan.concurrency // len(sources))
+        helpers = [PopDrain(self.group, s, (), self.invisible_ms, enough=_HELPED) for s in sources for _ in range(each)]
+        proofs = [PopDrain(self.group, source, tuple(of), self.invisible_ms) for source, of in sources.items()]
+        popped = [gen.clients(gen.any_(*helpers)), gen.clients(gen.any_(*proofs))]
+        return self.final_phases(*popped, self.read_replicas())
 
     def _sources(self) -> dict[str, list[str]]:
         """What is popped from: all queues of a broker group at once -> the keys of these queues."""
@@ -146,6 +153,8 @@ class QueueOps(BrokerClient):
                 return await self.send(op)
             case "replica-read":
                 return await self.replica_read(op)
+            case "remake":
+                return await self.remake(op)
             case "assign" | "crash":
                 return Completion("ok", op.value, extra={"group": op.extra["group"]})
             case "consume" | "commit" | "committed" | "drain" | "pop" | "ack" | "extend":

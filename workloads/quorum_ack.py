@@ -188,6 +188,8 @@ class QuorumAckOps(BrokerClient):
                 return await self._in_sync(str(op.extra["node"]))
             case "settings":
                 return await self._settings(str(op.extra["node"]))
+            case "remake":
+                return await self.remake(op)
             case "replica-read":
                 return await self.replica_read(op)
         raise ValueError(f"the quorum-ack workload does not know {op.f!r}")

@@ -1,7 +1,7 @@
 """Generators that read queues by offset. They know the position of each process from the answers.
 
 `Polls` is load: each reader thread visits its share of nodes and queues again and again. `ReadToEnd` reads one queue of
-one replica to its end, once, after all heals.
+one replica to its end, once, after all heals. `Remake` makes sure before that that a master knows what it is asked for.
 """
 
 from __future__ import annotations
@@ -128,3 +128,39 @@ class ReadToEnd(Generator):
         if self.failures + 1 < self.tries:
             return replace(self, open=False, process=None, failures=self.failures + 1)
         return EMPTY
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Remake(Generator):
+    """One `remake` at the master of a broker group: it gets back the topics and consumer groups that it has forgotten.
+    A failure is tried again, `tries` times in all; then the broker group stays as it is.
+
+    due  when to try again (ns). process: the one that tries: an answer that never came names no group.
+    """
+
+    group: str
+    tries: int = 10
+    open: bool = False
+    process: int | None = None
+    failures: int = 0
+    due: int = 0
+
+    def op(self, ctx: Context) -> Step:
+        if self.open or not ctx.free_takers:
+            return PENDING, self
+        if ctx.time < self.due:
+            return Pending(self.due), self
+        return Invocation("remake", None, self.group, {"group": self.group}), replace(self, open=True)
+
+    def update(self, ctx: Context, event: Op) -> Generator:
+        if event.f != "remake" or not self.open:
+            return self
+        if event.type == INVOKE:
+            mine = self.process is None and event.extra.get("group") == self.group
+            return replace(self, process=event.process) if mine else self
+        if event.process != self.process:
+            return self
+        if event.type == OK or self.failures + 1 >= self.tries:
+            return EMPTY
+        due = event.time + int(_AGAIN_S * SECOND)
+        return replace(self, open=False, process=None, failures=self.failures + 1, due=due)

@@ -181,7 +181,8 @@ class TransactionWorkload(MessageWorkload):
         wait = TIMEOUT_S + 2 * INTERVAL_S + 2 * self.options.late_after
         rate = self.plan.rate or self.default_rate
         answers = gen.rate(rate, Transacting(self.places.keys, 0, None))
-        return gen.phases(gen.clients(gen.time_limit(wait, self._with_polls(rate, answers))), self.read_replicas())
+        rounds = gen.clients(gen.time_limit(wait, self._with_polls(rate, answers)))
+        return self.final_phases(rounds, self.read_replicas())
 
     def _with_polls(self, rate: float, others: Generator) -> Generator:
         readers = reader_count(self.plan.concurrency)
@@ -234,6 +235,8 @@ class TransactionOps(BrokerClient):
                 return await self.poll(op)
             case "replica-read":
                 return await self.replica_read(op)
+            case "remake":
+                return await self.remake(op)
         raise ValueError(f"the transaction workload does not know {op.f!r}")
 
     async def _half(self, op: Op) -> Completion:

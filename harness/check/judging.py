@@ -9,6 +9,7 @@ from checkers.api import Checker, judge
 from checkers.applying import Applying
 from checkers.dead_disk import DeadDisks
 from checkers.durable import DurableFiles
+from checkers.elections import Elections
 from checkers.replica_files import ReplicaFiles
 from checkers.spinning import Spinning
 from checkers.starvation import describe, unforced
@@ -46,7 +47,9 @@ def judge_by(record: RunRecord, checkers: Sequence[Checker]) -> Judgement:
     first = judge(record, [WellFormed()])
     if first.verdict != Verdict.VALID:
         return first
-    where_told = (DurableFiles, DeadDisks, Spinning, Terms, Applying, StateHashes, ReplicaFiles)
+    where_told = (
+        DurableFiles, DeadDisks, Spinning, Terms, Applying, Elections, StateHashes, ReplicaFiles,
+    )  # fmt: skip
     more = [checker() for checker in where_told if checker.concerns(record)]
     found = judge(record, [*checkers, *more]).results
     return Judgement([*first.results, *found, *_machine(record), *_ending(record)])

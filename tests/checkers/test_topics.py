@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 from fault_stories import S, Story
 
 from checkers.topics import KnownTopics
-from results.op import NEMESIS, SERVER_DIED
+from results.op import NEMESIS, SERVER_DIED, OpType
 from results.strikes import Effect, EffectKind
 from results.verdict import Verdict
 
@@ -33,6 +35,43 @@ def forgetful(*, node: str = "n2", f: str = "poll") -> Story:
     return story
 
 
+def asked_at_the_end(
+    story: Story, topics: Sequence[str] = (), groups: Sequence[str] = (), type_: OpType = "ok"
+) -> Story:
+    extra = {"group": "a", "node": "n2"}
+    story.add(50, 0, "invoke", "remake", value="a", extra=extra)
+    found = {"topics": list(topics), "groups": list(groups)} if type_ == "ok" else "a"
+    story.add(50.01, 0, type_, "remake", value=found, extra=extra)
+    return story
+
+
+@pytest.mark.parametrize("ended", [None, "down", "unsynced-lost", "disk-dead"])
+def test_a_master_that_lost_a_topic_or_a_group_is_told(ended: EffectKind | None) -> None:
+    """They were read back before the load, so a failure of power is no excuse."""
+    story = Story()
+    if ended is not None:
+        story.strike(1, 2, 3, {}, effects=[Effect(ended, "n2")])
+    result = KnownTopics().check(asked_at_the_end(story, ["t"], ["readers", "consumers"]).record())
+    topic, group = result.anomalies
+    assert (result.verdict, topic.name, group.name) == (Verdict.INVALID, "lost-topic", "lost-group")
+    assert topic.summary.startswith("n2, the master of a at the end, did not know the topic t, which was made")
+    assert "did not know the consumer group readers, consumers, which" in group.summary
+
+
+@pytest.mark.parametrize("taken", ["data-lost", "data-damaged"])
+def test_a_master_may_lose_them_with_its_disk(taken: EffectKind) -> None:
+    for node, verdict in (("n2", Verdict.VALID), ("n3", Verdict.INVALID)):
+        story = Story()
+        story.strike(1, 2, 3, {}, effects=[Effect(taken, node)])
+        assert KnownTopics().check(asked_at_the_end(story, ["t"], ["g"]).record()).verdict == verdict
+
+
+@pytest.mark.parametrize("type_", ["ok", "fail", "info"])
+def test_a_master_that_knows_everything_or_gives_no_answer_has_lost_nothing(type_: OpType) -> None:
+    result = KnownTopics().check(asked_at_the_end(Story(), type_=type_).record())
+    assert (result.verdict, result.anomalies) == (Verdict.VALID, [])
+
+
 @pytest.mark.parametrize("f", ["poll", "send"])
 def test_a_topic_that_a_broker_forgets_is_told_once_for_a_broker(f: str) -> None:
     story = forgetful(f=f)
@@ -45,7 +84,7 @@ def test_a_topic_that_a_broker_forgets_is_told_once_for_a_broker(f: str) -> None
         "n2: 2 times it did not know the topic t that it had served before, for up to 0.5 s"
     )
     assert found.window == (3 * S, int(7.01 * S))
-    assert result.stats == {"forgotten": {"n2": 2}, "longest_s": 0.51}
+    assert result.stats == {"forgotten": {"n2": 2}, "longest_s": 0.51, "lost": {}}
 
 
 def test_it_is_silent_where_nothing_was_forgotten() -> None:

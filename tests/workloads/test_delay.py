@@ -48,6 +48,8 @@ class Brokers:
     async def invoke(self, op: Op) -> Completion:
         await asyncio.sleep(self.rng.uniform(0.001, 0.02))
         extra: dict[str, Any] = {"node": op.extra.get("node", "n1")}
+        if op.f == "remake":
+            return Completion("ok", {"topics": [], "groups": []}, extra={"node": "n1"})
         if op.f in ("delay", "recall"):
             luck = self.rng.random()
             if luck < self.trouble / 2:
@@ -158,6 +160,17 @@ def test_messages_have_levels_and_times_and_all_are_due_before_the_final_reads()
     assert max(d.wait_s for d in delays) == LONGEST_S
     assert 4 < sum(d.recalled for d in delays) < 20
     assert all(d.level is None and d.wait_s >= 5 for d in delays if d.recalled)
+
+
+def test_a_plan_may_name_a_longer_delay() -> None:
+    """Each whole second up to it is used, so that many slots of a timer's wheel are in use at once."""
+    assert {d.wait_s for d in (Delay.of(turn, 60) for turn in range(240)) if d.level is None} == set(range(2, 61))
+    workload = DelayWorkload(Plan(workload="delay", rate=50, options={"longest": 30.0}))
+    workload._places = places()
+    record = play(workload, Brokers(Random(5), trouble=0))
+    sent = [op.extra["wait_ms"] for op in record.history if op.f == "delay" and op.type == "invoke"]
+    assert max(sent) == 30_000
+    assert judged(workload, record).verdict == Verdict.VALID
 
 
 def test_versions_without_recalls_get_neither_the_setting_nor_the_ops() -> None:

@@ -13,7 +13,7 @@ from infra.machines.api import InfraError
 from infra.systems.rocketmq.protocol.admin import AdminError
 from infra.systems.rocketmq.protocol.codes import Request
 from workloads import places
-from workloads.places import Queue, TopicLayout, make
+from workloads.places import Queue, TopicLayout, make, remake
 
 NODES = {"n1": ("198.18.0.1", 10911), "n2": ("198.18.0.2", 10911)}
 
@@ -69,14 +69,16 @@ class Broker:
             raise AdminError(self.host, request, 1, "Can't modify topic or subscription group from slave broker")
 
 
+def layout() -> TopicLayout:
+    queues = [Queue("t", "a", 0)]
+    return TopicLayout(False, "t", "readers", queues, {"a": [*NODES]}, NODES, [("names", 1)], [], ["consumers"])
+
+
 @pytest.fixture
 def made(monkeypatch: pytest.MonkeyPatch) -> Callable[[Cluster], Cluster]:
     def run(cluster: Cluster) -> Cluster:
         Broker.cluster = cluster
-        where = TopicLayout(
-            "controller", "t", "readers", [Queue("t", "a", 0)], {"a": [*NODES]}, NODES, [("names", 1)], []
-        )
-        asyncio.run(make(where, ["consumers"]))
+        asyncio.run(make(layout()))
         return cluster
 
     monkeypatch.setattr(places, "BrokerAdmin", Broker)
@@ -100,6 +102,17 @@ def test_an_endpoint_is_where_the_broker_is_now() -> None:
 def test_every_broker_is_told(made: Callable[[Cluster], Cluster]) -> None:
     cluster = made(Cluster())
     assert list(cluster.topics.values()) == [{"t"}, {"t"}]
+    assert list(cluster.groups.values()) == [{"readers", "consumers"}] * 2
+
+
+def test_a_master_gets_back_what_it_has_forgotten_and_that_is_told(made: Callable[[Cluster], Cluster]) -> None:
+    """After a failure of power it may know neither the topic nor the readers, and refuses all reads (17, 26)."""
+    cluster = made(Cluster())
+    assert asyncio.run(remake(layout(), "a", "n1")) == {"topics": [], "groups": []}
+    cluster.topics[NODES["n1"][0]].clear()
+    cluster.groups[NODES["n1"][0]].remove("readers")
+    assert asyncio.run(remake(layout(), "a", "n1")) == {"topics": ["t"], "groups": ["readers"]}
+    assert asyncio.run(remake(layout(), "a", "n1")) == {"topics": [], "groups": []}
     assert list(cluster.groups.values()) == [{"readers", "consumers"}] * 2
 
 

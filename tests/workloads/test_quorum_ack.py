@@ -71,6 +71,8 @@ class Group:
         match op.f:
             case "send":
                 return await self._send(op)
+            case "remake":
+                return Completion("ok", {"topics": [], "groups": []}, extra={"node": "n1"})
             case "held":
                 if not self.acked:
                     return Completion("fail", None, "nothing")
