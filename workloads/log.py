@@ -74,7 +74,7 @@ class LogWorkload(MessageWorkload):
         return [
             LogAnomalies(),
             LogLinearizable(),
-            Replicas(),
+            Replicas(self.plan.recovery_limit_s),
             MessageIds(),
             *([GroundTruth()] if self.options.ground_truth else []),
         ]

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from checkers.legality import settled
-from checkers.log.columns import Ints, LogColumns
+from checkers.log.columns import OK, Ints, LogColumns
 from checkers.log.context import RunTimeline
 from checkers.log.outcomes import study
 from checkers.log.replica_reads import Reading, ReplicaReads
 from checkers.message_ops import of_messages
+from results.figures import SECOND
 from results.record import RunRecord
-from results.verdict import Anomaly, CheckResult, Verdict
+from results.verdict import Anomaly, CheckResult, Excuse, Verdict
 
 _SHOWN = 20
 
@@ -23,11 +25,15 @@ class Replicas:
     """Compares the final readings of each queue, offset by offset, where two of them overlap.
 
     `divergent-replicas` where they differ, also where one begins later and nothing permits that
-    (`checkers.log.expiry`). One that merely ends earlier is behind (`stats["behind"]`; whether it comes
-    back is the matter of `checkers.sync_state`). `unknown` where a replica could not be read to its end, or none was.
+    (`checkers.log.expiry`). One that merely ends earlier is behind (`stats["behind"]`): `replica-left-behind` where it
+    lacks acknowledged messages that it had `limit_s` to copy, without a fault or a restart (None: that is not judged;
+    nothing is known of the servers). `unknown` where a replica could not be read to its end, or none was.
     """
 
     name = "replicas"
+
+    def __init__(self, limit_s: float | None = None) -> None:
+        self.limit = None if limit_s is None else int(limit_s * SECOND)
 
     @of_messages
     def check(self, run: RunRecord) -> CheckResult:
@@ -57,6 +63,8 @@ class Replicas:
         silent = sorted({found.node(node) for _, node in readings.missing})
         lacks = {node: n for node, n in sorted(behind.items()) if n}
         stats = {"queues": queues, "messages": messages, "silent": silent, "behind": lacks}
+        late = {} if self.limit is None else _left_behind(run, readings, scene)
+        left = {node: waited for node, waited in late.items() if self.limit is not None and waited >= self.limit}
         anomalies = [_tell(run, found, scene, readings, odd, cases) for odd, cases in list(differ.items())[:_SHOWN]]
         if not queues and not silent:
             return CheckResult(self.name, Verdict.UNKNOWN, "no replica was read", stats=stats)
@@ -64,7 +72,48 @@ class Replicas:
         reason = f"{messages:,} messages in {queues} queues identical on {', '.join(sorted(map(found.node, nodes)))}"
         if lacks:
             reason += f"; behind: {', '.join(f'{node} {n:,} messages' for node, n in lacks.items())}"
-        return settled(self.name, run, anomalies, stats, f"{queues} queues read" if anomalies else reason, unknown)
+        anomalies += [_tell_behind(run, node, lacks[node], waited, self.limit or 0) for node, waited in left.items()]
+        result = settled(self.name, run, anomalies, stats, f"{queues} queues read" if anomalies else reason, unknown)
+        waiting = {node: waited for node, waited in late.items() if node not in left}
+        if not waiting or self.limit is None:
+            return result
+        why = "a replica had less time than the limit to copy these messages"
+        most = max(waiting.values()) / SECOND
+        excuse = Excuse("behind", sum(lacks[n] for n in waiting), why, self.limit / SECOND, most)
+        return replace(result, excuses=[excuse])
+
+
+def _left_behind(run: RunRecord, readings: ReplicaReads, scene: RunTimeline) -> dict[str, int]:
+    """Node -> the time (ns) that it had to copy the oldest acknowledged message that it lacks at the end of a queue:
+    from its acknowledgement, the last heal and the last restart of the servers, to the final read.
+    """
+    found = readings.facts
+    sends, reads = found.sends, found.reads
+    calm = [f.end_ns or f.start_ns for f in scene.fault_intervals]
+    calm += [op.time for op in run.history.nemesis if op.f.startswith("restart")]
+    late: dict[str, int] = {}
+    for queue in range(len(found.queues)):
+        held = readings.of(queue)
+        longest = max((r.end for r in held), default=0)
+        for r in held:
+            mine = (sends.queue == queue) & (sends.outcome == OK) & (sends.offset >= r.end) & (sends.offset < longest)
+            if mine.any():
+                since = max([int(sends.t1[mine].min()), *calm])
+                node = found.node(r.node)
+                late[node] = max(late.get(node, 0), int(reads.t0[r.rows[-1]]) - since)
+    return late
+
+
+def _tell_behind(run: RunRecord, node: str, lacks: int, waited: int, limit: int) -> Anomaly:
+    end = run.history[-1].time
+    return Anomaly(
+        "replica-left-behind",
+        f"at the end {node} lacks {lacks:,} messages that other replicas hold, although it had {waited / SECOND:.0f} s "
+        f"(limit {limit / SECOND:g} s) without a fault to copy them",
+        window=(end - waited, end),
+        details={"node": node, "count": lacks},
+        limit_s=limit / SECOND,
+    )
 
 
 def _offsets_that_differ(held: Sequence[Reading]) -> list[int]:

@@ -146,7 +146,7 @@ class GrayWorkload(MessageWorkload):
         within = every + max(5.0, every / 4)
         return [
             Gray(within, lease_s(self.plan.server.jvm_options) if self.options.consume == "orderly" else 0),
-            Deliveries(),
+            Deliveries(within),
             Leases(copied_within_s=within) if self.pops else Offsets(within),
         ]
 

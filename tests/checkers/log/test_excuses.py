@@ -211,3 +211,28 @@ def test_the_limits_follow_from_the_settings() -> None:
     assert flushed_within_s({"transientStorePoolEnable": "true"}) == 15.9
     assert lag_within_s({"haMaxTimeSlaveNotCatchup": "4000", "checkSyncStateSetPeriod": "1000"}) == 10.0
     assert lag_within_s({}) == 25.0
+
+
+@pytest.mark.parametrize(("waited_s", "late"), [(29, False), (31, True)])
+@pytest.mark.parametrize("cause", ["acknowledged", "healed"])
+def test_a_replica_that_is_merely_behind_has_a_limit_to_catch_up(waited_s: int, late: bool, cause: str) -> None:
+    """`replicas` was `valid` for a slave without a SyncStateSet that never came back."""
+    acked = 100 * S
+    ops = [
+        Op(0, 1 * S, 0, "invoke", "send", Q, 1, None, {"node": "n1"}),
+        Op(1, 1 * S, 0, "ok", "send", Q, [0, 1], None, {"node": "n1"}),
+        Op(2, acked, 0, "invoke", "send", Q, 2, None, {"node": "n1"}),
+        Op(3, acked, 0, "ok", "send", Q, [1, 2], None, {"node": "n1"}),
+    ]
+    story = Story()
+    story.final(1, 2, node="n1", role="master")
+    story.final(1, node="n2", role="slave")
+    healed = acked if cause == "acknowledged" else acked + 50 * S
+    ops += [replace(op, index=4 + i, time=healed + waited_s * S + i) for i, op in enumerate(story.ops)]
+    record = deployed(RunRecord(History(ops)))
+    if cause == "healed":
+        record = struck(record, "down", acked + S, healed, ["n2"])
+    (result,) = judge(record, [Replicas(limit_s=30)]).results
+    assert names([result]) == ({"replica-left-behind"} if late else set())
+    assert [(e.rule, e.used) for e in result.excuses] == ([] if late else [("behind", 1)])
+    assert names(judge(record, [Replicas()]).results) == set(), "nothing is known of the servers"
