@@ -14,18 +14,23 @@ it, or its machine had no processor for it) does not count towards the limit.
 from __future__ import annotations
 
 import json
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Generic, TypeVar
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import numpy.typing as npt
 
+from checkers.impairment import certain_times
 from checkers.starvation import short_times
 from results.errors import HistoryError
 from results.fault_intervals import FaultInterval, fault_intervals
 from results.figures import SECOND
+from results.history import History
+from results.op import OK
 from results.permission import Permission
 from results.record import RunRecord
 from results.strikes import EffectKind
@@ -41,6 +46,8 @@ FLUSHED_S: Final = 15.5
 _HINDERS: Final[Collection[EffectKind]] = ("down", "slow", "disk-full", "disk-dead")
 """Effects under which a server cannot do in time what limits its losses."""
 
+_TAKES_UNSYNCED: Final[Collection[EffectKind]] = frozenset[EffectKind](("unsynced-lost",))
+
 _FOREVER: Final = 2**62
 _START_NS: Final = 5 * SECOND
 """A master that is seen so early was master before the run."""
@@ -50,7 +57,7 @@ _START_NS: Final = 5 * SECOND
 class Window:
     """A time (ns) in which an acknowledged operation may lose its effect.
 
-    start  `fault` less the limit; `fault`: when the fault began; end: when the permission ends.
+    start  `fault` less the limit; `fault`: when the fault struck, at the earliest; end: when the permission ends.
     nodes  the nodes that the fault struck; None: the permission is not tied to a node.
     """
 
@@ -120,7 +127,7 @@ def permits(run: RunRecord) -> Mapping[str, Permit]:
         for name, permission in named.items() if strikes else ():
             windows = None
             if permission.within_s is not None:
-                windows = [_after(run, faults, fault, kind, permission.within_s) for fault in strikes]
+                windows = [_after(run, faults, fault, kind, permission) for fault in strikes]
             found[name] = Permit(permission.why, struck, windows, permission.within_s)
     for name, permission in _noted(run, "permits").get("", {}).items():
         windows = None if permission.within_s is None else _changes(run, faults, permission.within_s)
@@ -172,7 +179,9 @@ def divided(
         yield Part(legal, permit.why, details)
 
 
-def _after(run: RunRecord, faults: Sequence[FaultInterval], fault: FaultInterval, kind: str, within_s: float) -> Window:
+def _after(
+    run: RunRecord, faults: Sequence[FaultInterval], fault: FaultInterval, kind: str, permission: Permission
+) -> Window:
     """The time in which a fault of this kind may undo what was acknowledged."""
     nodes = frozenset(e.node for e in fault.effects if e.kind == kind)
     busy = [
@@ -181,8 +190,70 @@ def _after(run: RunRecord, faults: Sequence[FaultInterval], fault: FaultInterval
         if other.id != fault.id and any(e.node in nodes and e.kind in _HINDERS for e in other.effects)
     ]
     busy += short_times(run)
-    start = _back(fault.start_ns, int(within_s * SECOND), busy)
-    return Window(start, fault.start_ns, _FOREVER if fault.end_ns is None else fault.end_ns, nodes)
+    struck = _struck(run, fault, nodes)
+    start = _back(struck, int((permission.within_s or 0) * SECOND), busy)
+    lives = {node: _life(faults, node, fault) for node in nodes}
+    if kind in _TAKES_UNSYNCED and all(durable for _, durable in lives.values()):
+        # What was there after the last such fault was read from the disk: it cannot go with this one.
+        start = max(start, min((life for life, _ in lives.values()), default=start))
+    if permission.bytes is not None and not any(begin < struck and end > start for begin, end in busy):
+        written = [_written(run, node, life, struck, permission) for node, (life, _) in lives.items()]
+        start = max(start, min((at for at in written if at is not None), default=start))
+    return Window(start, struck, _FOREVER if fault.end_ns is None else fault.end_ns, nodes)
+
+
+def _struck(run: RunRecord, fault: FaultInterval, nodes: Collection[str]) -> int:
+    """When (ns) a fault struck the first of these nodes, at the earliest: an injection takes seconds on a busy machine,
+    and as long as a node acknowledges something, it has not been struck.
+    """
+    done = next((done for done, _, other in certain_times(run.history, [fault]) if other is fault), fault.start_ns)
+    alive = _alive(run.history)
+    last = []
+    for node in nodes:
+        times = alive.get(node, [])
+        at = bisect_right(times, done)
+        last.append(max(fault.start_ns, times[at - 1] if at else fault.start_ns))
+    return min(last, default=fault.start_ns)
+
+
+def _alive(history: History) -> Mapping[str, list[int]]:
+    """Node -> the times (ns) at which it had acknowledged something, in order."""
+    found = _acknowledged.get(history)
+    if found is None:
+        found = _acknowledged[history] = {}
+        for op in history.clients:
+            if op.type == OK and isinstance(op.extra.get("node"), str):
+                found.setdefault(op.extra["node"], []).append(op.time)
+        for times in found.values():
+            times.sort()
+    return found
+
+
+_acknowledged: Final[WeakKeyDictionary[History, dict[str, list[int]]]] = WeakKeyDictionary()
+
+
+def _life(faults: Sequence[FaultInterval], node: str, fault: FaultInterval) -> tuple[int, bool]:
+    """When (ns) the last fault before this one at a node was healed (0: none was), and whether it took everything that
+    was not on the disk.
+    """
+    before = [
+        (f.end_ns, any(e.node == node and e.kind in _TAKES_UNSYNCED for e in f.effects))
+        for f in faults
+        if f.id != fault.id and f.end_ns is not None and any(e.node == node for e in f.effects)
+    ]
+    return max((found for found in before if found[0] <= fault.start_ns), default=(0, False))
+
+
+def _written(run: RunRecord, node: str, since: int, time: int, permission: Permission) -> int | None:
+    """The time (ns) until which a node's log was followed by enough bytes, early enough before `time`, to last; None:
+    that is not known. Of the life that began at `since`.
+    """
+    of_life = (o for o in run.observations if o.node == node and since <= o.time <= time)
+    seen = [(o.time, o.end) for o in of_life if o.end is not None]
+    early = [end for at, end in seen if at <= time - int((permission.bytes_s or 0) * SECOND)]
+    if not early or permission.bytes is None:
+        return None
+    return max((at for at, end in seen if end + permission.bytes <= early[-1]), default=None)
 
 
 def _back(time: int, by: int, busy: Sequence[tuple[int, int]]) -> int:

@@ -16,14 +16,20 @@ class Permission:
     """why       the setting, or the design, that permits an anomaly, in one clause.
     within_s  the limit in seconds: an acknowledgement that is older than this when the fault begins must last (without
               a kind of fault: when any fault, or a change of master, begins). None: the permission has no such limit.
+    bytes     a shorter limit for a server that had work: once so many bytes were written behind an acknowledged
+    bytes_s   operation, it must last after so many seconds. None: the permission has no such limit.
     """
 
     why: str
     within_s: float | None = None
+    bytes: int | None = None
+    bytes_s: float | None = None
 
     def to_json(self) -> str | dict[str, Any]:
         """As the environment stores it: the reason alone where there is no limit."""
-        return self.why if self.within_s is None else {"why": self.why, "within_s": self.within_s}
+        limits = {"within_s": self.within_s, "bytes": self.bytes, "bytes_s": self.bytes_s}
+        known = {name: value for name, value in limits.items() if value is not None}
+        return {"why": self.why, **known} if known else self.why
 
     @staticmethod
     def from_json(stored: object) -> Permission:
@@ -31,10 +37,11 @@ class Permission:
         if isinstance(stored, str):
             return Permission(stored)
         if isinstance(stored, Mapping) and isinstance(stored.get("why"), str):
-            within = stored.get("within_s")
-            if within is None or (isinstance(within, int | float) and not isinstance(within, bool) and within >= 0):
-                return Permission(stored["why"], within)
-        raise ValueError(f"a permission is a text, or has why and within_s, not {str(stored)[:80]}")
+            limits = [stored.get(name) for name in ("within_s", "bytes", "bytes_s")]
+            if all(n is None or (isinstance(n, int | float) and not isinstance(n, bool) and n >= 0) for n in limits):
+                within, size, size_s = limits
+                return Permission(stored["why"], within, None if size is None else int(size), size_s)
+        raise ValueError(f"a permission is a text, or has why and numbers as its limits, not {str(stored)[:80]}")
 
 
 Permissions = Mapping[str, Permission | str]

@@ -44,7 +44,12 @@ from infra.systems.java import (
 from infra.systems.rocketmq.servers import BROKER, CONTROLLER, MAIN_CLASSES, NAMESRV, PROXY, artifacts, jvm, settings
 from infra.systems.rocketmq.store.layouts import BROKER_FILES, RAFT_BROKER_FILES
 from infra.systems.rocketmq.topologies.administration import RocketmqAdmin
-from infra.systems.rocketmq.topologies.bounds import expires_after_s, flushed_within_s, offsets_written_s
+from infra.systems.rocketmq.topologies.bounds import (
+    expires_after_s,
+    flushed_bytes,
+    flushed_within_s,
+    offsets_written_s,
+)
 from infra.systems.rocketmq.topologies.effective import read_back
 from infra.systems.rocketmq.topologies.files import OURS, rendered, settings_file
 from infra.systems.rocketmq.topologies.further import further_ports, further_settings
@@ -184,9 +189,9 @@ class RocketmqTopology(ABC):
             permitted["data-lost"] = WIPED
         if broker is not None and not self.traits.raft_log and flush == "ASYNC_FLUSH":
             why = "flushDiskType=ASYNC_FLUSH: what was not on the disk yet goes with a broker's power"
-            permitted["unsynced-lost"] = dict.fromkeys(
-                ("lost", "dirty-read"), Permission(why, flushed_within_s(broker))
-            )
+            size, size_s = flushed_bytes(broker) or (None, None)
+            permission = Permission(why, flushed_within_s(broker), size, size_s)
+            permitted["unsynced-lost"] = dict.fromkeys(("lost", "dirty-read"), permission)
         return permitted
 
     def _broker_settings(self) -> Mapping[str, str] | None:

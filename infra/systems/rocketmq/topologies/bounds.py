@@ -30,6 +30,17 @@ def flushed_within_s(settings: Mapping[str, str]) -> float:
     return limit / 1000 + MARGIN_S
 
 
+def flushed_bytes(settings: Mapping[str, str]) -> tuple[int, float] | None:
+    """(bytes, seconds): a broker with ASYNC_FLUSH syncs a message at latest so long after so many bytes were appended
+    behind it: it looks every `flushIntervalCommitLog` whether `flushCommitLogLeastPages` of 4 KiB are dirty. None: a
+    pool of memory is in front of the file.
+    """
+    if settings.get("transientStorePoolEnable") == "true":
+        return None
+    pages = _number(settings, "flushCommitLogLeastPages", 4)
+    return int(pages + 1) * 4096, _number(settings, "flushIntervalCommitLog", 500) / 1000 + MARGIN_S
+
+
 def lag_within_s(settings: Mapping[str, str]) -> float:
     """How far a replica of the SyncStateSet can lag behind its master, in seconds: after `haMaxTimeSlaveNotCatchup`
     the master has it removed, and looks every `checkSyncStateSetPeriod`.
