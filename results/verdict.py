@@ -100,12 +100,14 @@ class Excuse:
 
 
 def merged(excuses: Iterable[Excuse]) -> list[Excuse]:
-    """One excuse for each rule and reason: the numbers of cases added up, the nearest value of all."""
+    """One excuse for each rule and reason: the numbers of cases added up, the longest limit, the nearest value."""
     found: dict[tuple[str, str], Excuse] = {}
     for excuse in excuses:
         before = found.get((excuse.rule, excuse.why), replace(excuse, used=0))
         near = max((n for n in (before.nearest_s, excuse.nearest_s) if n is not None), default=None)
-        found[excuse.rule, excuse.why] = replace(before, used=before.used + excuse.used, nearest_s=near)
+        limit = max((n for n in (before.bound_s, excuse.bound_s) if n is not None), default=None)
+        used = before.used + excuse.used
+        found[excuse.rule, excuse.why] = replace(excuse, used=used, bound_s=limit, nearest_s=near)
     return list(found.values())
 
 

@@ -23,13 +23,15 @@ from checkers.log.order import final_offsets
 from checkers.log.outcomes import MessageOutcomes, study
 from checkers.message_ops import of_messages
 from checkers.queue.memory import OffsetMemory
-from checkers.queue.offsets import Query, contradicted, ledgers
+from checkers.queue.offsets import SHORT_LIFE, Query, contradicted, ledgers
 from results.figures import SECOND, clock
 from results.history import Call, History
 from results.record import RunRecord
-from results.verdict import Anomaly, CheckResult
+from results.verdict import Anomaly, CheckResult, Excuse, merged
 
 _FORGOTTEN = "at-least-once: a broker that was restarted, or became master, may have forgotten the last commits"
+_NOT_DECIDED = f"at-least-once: {SHORT_LIFE}, and may not have written its committed offsets"
+_COMMITTED_LOWER = "at-least-once: the group itself had committed a lower offset since"
 _UNKNOWN_POSITION = "at-least-once: the history does not show from which committed offset the consumer started"
 _LISTED = 50
 _OPS = 12
@@ -237,27 +239,36 @@ class _Causes:
             for query in ledger.queries:
                 process = run.history[query.start].process
                 self.answers.setdefault((group, queue, process), []).append(query)
-        self._memories: dict[str | None, OffsetMemory] = {}
+        self._memories: dict[str | None, tuple[OffsetMemory, OffsetMemory]] = {}
 
-    def excuse(self, group: str, queue: str, call: Call, commit: int) -> tuple[str | None, float | None]:
-        """(the reason that permits a delivery, the age of the oldest forgotten commit in s); (None, None) where the
-        broker had no right to forget the commit at this index.
+    def excuse(self, group: str, queue: str, offset: int, call: Call, commit: int) -> Excuse | None:
+        """The excuse for a delivery; None where the broker had no right to forget the commit at this index.
+
+        The consumer started from the last answer at or below the offset.
         """
         answers = self.answers.get((group, queue, call.invoke.process), ())
-        start = next((query for query in reversed(answers) if query.end < call.invoke.index), None)
+        earlier = (query for query in reversed(answers) if query.end < call.invoke.index)
+        start = next((query for query in earlier if (query.offset or 0) <= offset), None)
         if start is None or start.start < commit:
-            return _UNKNOWN_POSITION, None
+            return Excuse("redelivered", 1, _UNKNOWN_POSITION)
+        lower = (c for c in self.ledgers[group, queue].commits if c.offset <= offset and commit < c.start < start.end)
+        if next(lower, None) is not None:
+            return Excuse("redelivered", 1, _COMMITTED_LOWER)
         brokers = group_of(queue)
         if brokers not in self._memories:
-            self._memories[brokers] = OffsetMemory(self.scene, self.slack, brokers, self.written)
-        memory, ledger = self._memories[brokers], self.ledgers[group, queue]
+            args = (self.scene, self.slack, brokers, self.written)
+            self._memories[brokers] = OffsetMemory(*args), OffsetMemory(*args, whole_lives=True)
+        (memory, of_whole_lives), ledger = self._memories[brokers], self.ledgers[group, queue]
         since = memory.since(start.node, start.invoked, start.answered, ledger.others(start))
         if since is None:
-            return _FORGOTTEN, None  # a slave answered
+            return Excuse("redelivered", 1, _FORGOTTEN)  # a slave answered
         if contradicted(ledger, start, since, memory.inherited(since, start.node)) is not None:
-            return None, None
+            return None
         acked = next((c.acked for c in ledger.commits if c.end == commit), since)
-        return _FORGOTTEN, max(0, since - acked) / SECOND
+        age = max(0, since - acked) / SECOND
+        if contradicted(ledger, start, since, of_whole_lives.inherited(since, start.node)) is not None:
+            return Excuse("redelivered", 1, _NOT_DECIDED, None, age)
+        return Excuse("redelivered", 1, _FORGOTTEN, memory.limit_s(since, start.node), age)
 
 
 def _redelivered(
@@ -266,14 +277,17 @@ def _redelivered(
     """One for each group and reason: what was consumed again after the group had committed past it."""
     for group in sorted({name for name, _ in again}):
         by: dict[str | None, list[tuple[str, int, Call, int]]] = {}
-        ages: list[float] = []
+        used: list[Excuse] = []
         for (name, queue), found in again.items():
             for offset, call, commit in found if name == group else ():
-                why, age = causes.excuse(group, queue, call, commit)
+                excuse = causes.excuse(group, queue, offset, call, commit)
+                why = None if excuse is None else excuse.why
                 by.setdefault(why, []).append((queue, offset, call, commit))
-                ages += [] if age is None else [age]
+                used += [] if excuse is None else [excuse]
+        limits = {excuse.why: excuse for excuse in merged(used)}
         for why, cases in by.items():
-            more = {"bound_s": causes.slack / SECOND, "nearest_s": round(max(ages), 3)} if ages and why else {}
+            limit = limits.get(why or "")
+            more = {} if limit is None else {"bound_s": limit.bound_s, "nearest_s": limit.nearest_s}
             yield _redelivery(scene, group, sorted(cases, key=lambda case: case[2].start), why, more)
 
 

@@ -106,6 +106,13 @@ class OffsetMemory:
             found = self._inherited[since, heir] = self._known(since, heir)
         return found
 
+    def limit_s(self, since: int, node: str) -> float:
+        """How old, in seconds, a commit can be that a new master (since a time) lacks: the limit of its own file if it
+        was restarted, else that of a copy.
+        """
+        fault = self._struck(since, node)
+        return (self.slack if fault is None or not _ends(fault, node) else self.written) / SECOND
+
     def _known(self, since: int, heir: str) -> list[Reign]:
         """Goes back from change to change. `cap`: the copy that is followed may be as old as this."""
         found: list[Reign] = []

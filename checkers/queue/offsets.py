@@ -20,10 +20,11 @@ from checkers.queue.memory import FIRST_WRITE_S, MARGIN_S, OffsetMemory, Reign
 from results.figures import SECOND, clock
 from results.history import Call, History
 from results.record import RunRecord
-from results.verdict import Anomaly, CheckResult, Excuse
+from results.verdict import Anomaly, CheckResult, Excuse, merged
 
 _FOREVER = 2**62
 _EVERYTHING: Final[Sequence[Reign]] = ((-_FOREVER, _FOREVER, None),)
+SHORT_LIFE: Final = f"a broker was ended less than {FIRST_WRITE_S + MARGIN_S:g} s after its start"
 _COPIED: Final = "a new master has a copy, and a restarted one its file; neither has the last commits"
 _SHOWN = 20
 
@@ -110,7 +111,7 @@ class Offsets:
         scene, written = RunTimeline(run), run.deployment.traits.offsets_written_s
         memories: dict[str | None, tuple[OffsetMemory, OffsetMemory]] = {}
         breaches: list[_Breach] = []
-        ages: list[float] = []
+        excused: list[Excuse] = []
         slaves = short = 0
         for (group, queue), ledger in found.items():
             brokers = group_of(queue)
@@ -129,17 +130,19 @@ class Offsets:
                 if wrong is not None:
                     breaches.append(_Breach(group, queue, query, *wrong))
                 elif (lacks := contradicted(ledger, query, since, _EVERYTHING)) is not None and lacks[0] is not None:
-                    ages.append((since - lacks[0].acked) / SECOND)
+                    age = max(0, since - lacks[0].acked) / SECOND
                     known = of_whole_lives.inherited(since, query.node)
-                    short += contradicted(ledger, query, since, known) is not None
+                    if contradicted(ledger, query, since, known) is not None:
+                        short += 1
+                        excused.append(Excuse("short-life", 1, SHORT_LIFE, None, age))
+                    else:
+                        limit = memory.limit_s(since, query.node)
+                        excused.append(Excuse("forgotten-commit", 1, _COPIED, limit, age))
         stats = {"commits": commits, "queries": queries, "at_slaves": slaves, "undecided": short}
         if unknown is None and slaves == queries:
             unknown = "committed offsets were queried only at slaves"
         elif unknown is None and short:
-            unknown = (
-                f"{short:,} answers lack commits that a broker may not have written to its disk, because it was ended "
-                f"less than {FIRST_WRITE_S + MARGIN_S:g} s after its start"
-            )
+            unknown = f"{short:,} answers lack commits that a broker may not have written to its disk: {SHORT_LIFE}"
         result = settled(
             self.name,
             run,
@@ -148,10 +151,9 @@ class Offsets:
             f"{queries:,} queries of committed offsets, {commits:,} commits",
             unknown,
         )
-        excuses = [Excuse("forgotten-commit", len(ages), _COPIED, self.slack / SECOND, max(ages))] if ages else []
         if slaves:
-            excuses.append(Excuse("asked-a-slave", slaves, "a slave may know less than its master"))
-        return replace(result, excuses=excuses)
+            excused.append(Excuse("asked-a-slave", slaves, "a slave may know less than its master"))
+        return replace(result, excuses=merged(excused))
 
 
 def ledgers(history: History) -> dict[tuple[str, str], CommitLedger]:

@@ -177,7 +177,7 @@ def test_doubts_about_a_restarted_broker_do_not_add_up(life_s: float, verdict: V
     assert result.verdict == verdict
     if verdict == Verdict.UNKNOWN:
         assert "1 answers lack commits" in result.reason
-        assert [(e.rule, e.used) for e in result.excuses] == [("forgotten-commit", 1)]
+        assert [(e.rule, e.used) for e in result.excuses] == [("short-life", 1)]
 
 
 def test_what_was_in_a_brokers_file_stays_there_over_lives_without_a_write() -> None:
