@@ -49,6 +49,7 @@ _JUDGED_FROM = (
             "observations",
             "op",
             "op_table",
+            "permission",
             "reading",
             "record",
             "sealed",

@@ -262,10 +262,14 @@ def test_an_option_that_is_a_key_of_every_strike_is_refused(monkeypatch: pytest.
         name, summary = "late", "late"
         Options = LateOptions
 
-    monkeypatch.setattr(registry, "find", lambda *args, **more: Late)
-    with pytest.raises(
-        PlanError, match=r"the nemesis 'late' has an option 'delay', which is a key of every \[\[strike\]\]"
-    ):
+    class Point:
+        name, module, dist = "late", "toy", None
+
+        def load(self) -> type[Fault]:
+            return Late
+
+    monkeypatch.setattr(registry, "_point", lambda *args: Point())
+    with pytest.raises(PlanError, match="the nemesis 'late' of the package toy has an option 'delay', and the harness"):
         registry.fault_class("late")
 
 
