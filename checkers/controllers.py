@@ -48,7 +48,9 @@ from checkers.controller_groups import (
     told_by,
 )
 from checkers.controller_logs import ControllerLogs, read_controller_logs
+from checkers.controller_ops import problems
 from checkers.legality import settled
+from checkers.message_ops import explained
 from checkers.terms import two_leaders
 from results.figures import SECOND, clock, many
 from results.history import Call
@@ -85,6 +87,10 @@ class Controllers:
         """`stats`: `groups`, `changes` acknowledged, `answers`, `longest_version` (epochs of one group), `led_at_end`
         (controllers that were asked as leaders in the final phase), and what the logs say (`ControllerLogs`).
         """
+        with explained(run.history, problems):
+            return self._check(run)
+
+    def _check(self, run: RunRecord) -> CheckResult:
         groups = read(run)
         cases = [case for group in groups.values() if group.judged for case in judge_group(group)]
         logs = read_controller_logs(run)

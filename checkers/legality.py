@@ -13,11 +13,11 @@ it, or its machine had no processor for it) does not count towards the limit.
 
 from __future__ import annotations
 
-import json
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, Final, Generic, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -31,7 +31,7 @@ from results.fault_intervals import FaultInterval, fault_intervals
 from results.figures import SECOND
 from results.history import History
 from results.op import OK
-from results.permission import Permission
+from results.permission import Permission, permissions_of
 from results.record import RunRecord
 from results.strikes import EffectKind
 from results.verdict import Anomaly, CheckResult, Excuse, Verdict
@@ -286,19 +286,11 @@ def _noted(run: RunRecord, name: str) -> Mapping[str, Mapping[str, Permission]]:
 
     Raises HistoryError where the environment holds something else.
     """
-    noted: Any = run.environment.get(name) or {}
-    where = None if run.path is None else run.path / "environment.json"
     try:
-        stored = json.loads(noted) if isinstance(noted, str) else noted
-        by_kind = {"": stored} if name == "permits" else stored
-        return {
-            str(kind): {str(anomaly): _dated(str(kind), Permission.from_json(p)) for anomaly, p in named.items()}
-            for kind, named in by_kind.items()
-        }
-    except (ValueError, AttributeError) as problem:
-        raise HistoryError(
-            where or "environment.json", None, f"{name!r} is no list of permissions: {problem}"
-        ) from None
+        by_kind = permissions_of(run.environment, name)
+    except ValueError as problem:
+        raise HistoryError((run.path or Path()) / "environment.json", None, str(problem)) from None
+    return {kind: {anomaly: _dated(kind, p) for anomaly, p in named.items()} for kind, named in by_kind.items()}
 
 
 def _dated(kind: str, permission: Permission) -> Permission:

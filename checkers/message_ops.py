@@ -136,6 +136,7 @@ COMMITS: Final = Check("has an offset (a whole number from 0)", _whole)
 COMMITTED: Final = Check(
     "is answered with an offset (a whole number from 0), or null", lambda v: v is None or _whole(v)
 )
+RETURNED: Final = Check("brings back a message, [offset, id]", _message)
 QUEUES: Final = Check("has a list of queues, or null", lambda v: v is None or _is_list(v, _text))
 DRAINED: Final = Check('is answered with {"committed": N, "max": N, "consumed_to": N}', _drained)
 MEMBERS: Final = Check("is answered with the members, each broker id -> node", _members)
@@ -218,6 +219,7 @@ FORMS: Final[Mapping[str, Form]] = {
     "rebalance": Form(ANY, REBALANCED, _MEMBER, ("member",), keyed=False),
     "flag": Form(FLAGGED, FLAGGED, keyed=False),
     "expand": Form(ANY, ANY, keyed=False),
+    "send-back": Form(RETURNED, ANY, _GROUP),
     "seek": Form(ANY, ANY, _WHO, keyed=False),
     "remake": Form(ANY, MISSING, _WHO, keyed=False),
 }
@@ -230,14 +232,17 @@ def validate(history: History, most: int = 5) -> list[BadOp]:
 
 
 @contextmanager
-def explained(history: History) -> Iterator[None]:
-    """Whatever a judge raises in here because an op is not what it should be becomes a BadOp that says which."""
+def explained(history: History, problems: Callable[[History], Iterator[BadOp]] | None = None) -> Iterator[None]:
+    """Whatever a judge raises in here because an op is not what it should be becomes a BadOp that says which.
+
+    problems  what is wrong with the ops of a history; None: those of messages, as `validate` finds them.
+    """
     try:
         yield
     except BadOp:
         raise
     except (ValueError, TypeError, LookupError, AttributeError, OverflowError):
-        found = validate(history, 1)
+        found = list(islice((problems or _problems)(history), 1))
         if not found:
             raise
         raise found[0] from None

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import signal
 import tempfile
 import traceback
@@ -29,6 +30,10 @@ UNAVAILABLE: Final = 69
 FAILURE: Final = Verdict.HARNESS_FAILURE.exit_code
 SIGNALLED: Final = 128
 """Exit codes from here on say which signal ended the command."""
+
+
+_ECHOED: Final = 200
+_LONG: Final = re.compile(rf"\S{{{_ECHOED + 1},}}")
 
 
 class Ended(SystemExit):
@@ -75,7 +80,8 @@ def guarded(command: Callable[[], object]) -> int:
         # (Whatever else went wrong may well come of it.)
         code, line = FAILURE, f"the output could not be written: {problem.strerror or problem}"
     if line is not None:
-        terminal.say(f"harness: {line}", err=True)
+        # An argument may have any length, and a line must be readable.
+        terminal.say(f"harness: {_LONG.sub(lambda word: f'{word[0][:_ECHOED]}…', line)}", err=True)
     return code
 
 

@@ -19,7 +19,7 @@ from infra.machines.primitives import frames
 from infra.machines.primitives.frames import Link, Report
 from infra.machines.primitives.network import control_address
 from infra.options import Seconds, dump, option
-from infra.systems.api import Deployment, ServersRun
+from infra.systems.api import REPLICATION, Deployment, ServersRun
 from nemesis.links import ports
 from nemesis.patience import eventually
 from results.strikes import CLIENTS, Effect
@@ -28,6 +28,10 @@ _RETURN_S: Final = 10.0
 """How long the process of a server that was killed may take to appear again."""
 
 Act = Literal["delay", "hold", "drop", "close", "repeat", "kill"]
+
+
+_SECOND_PORT: Final = "proxy-remoting"
+"""The port of a proxy for clients of the remoting protocol."""
 
 
 @dataclass(frozen=True)
@@ -56,6 +60,8 @@ class FrameOptions:
         """Raises ValueError."""
         if self.code == 0:
             raise ValueError("code is not given; the code of a request, such as 1013, is right")
+        if not self.link.strip():
+            raise ValueError("link is empty; a kind of server, such as controller, or clients is right")
 
 
 class AtFrame(Injection):
@@ -142,6 +148,12 @@ class FrameFault(Fault):
     summary = "delays, drops or repeats a chosen frame of the protocol, or kills a server when it comes"
     Options: ClassVar[type] = FrameOptions
     default_target: ClassVar[str] = "leader"
+
+    def kinds_needed(self) -> Sequence[str]:
+        """The servers at the other end. Two links are no kind of server, but a port of one."""
+        given: FrameOptions = self.options
+        named = [] if given.link in (CLIENTS, REPLICATION, _SECOND_PORT) else [given.link]
+        return [*named, *([given.kill] if given.kill else [])]
 
     def available(self, deployment: Deployment) -> str | None:
         try:

@@ -10,6 +10,7 @@ has placed there.
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import secrets
 import stat
@@ -67,6 +68,31 @@ def write_text(path: Path, text: str, what: str) -> None:
     """`path` becomes `text` in UTF-8. Lone surrogates, which UTF-8 cannot hold, are written as `\\udc80`."""
     with replacing(path, what) as draft:
         draft.write(text.encode("utf-8", errors="backslashreplace"))
+
+
+def append_text(path: Path, text: str, what: str) -> None:
+    """Put text at the end of a file that several processes extend: whole, behind a whole line, and on the disk."""
+    try:
+        with locked(path), path.open("a+b") as file:
+            end = file.seek(0, os.SEEK_END)
+            if end:
+                file.seek(end - 1)
+                text = text if file.read(1) == b"\n" else f"\n{text}"
+            file.write(text.encode("utf-8", errors="backslashreplace"))
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as problem:
+        raise cannot_write(path, what, problem) from None
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Hold the lock of a file that several processes change; others wait. The kernel frees it when its holder dies.
+    Raises OSError where the lock's own file, beside `path`, cannot be made.
+    """
+    with path.with_name(f".{path.name}.lock").open("a") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
 
 
 def created(path: Path, what: str) -> IO[str]:

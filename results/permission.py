@@ -6,6 +6,7 @@ environment, and `checkers.legality` applies them.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -42,6 +43,22 @@ class Permission:
                 within, size, size_s = limits
                 return Permission(stored["why"], within, None if size is None else int(size), size_s)
         raise ValueError(f"a permission is a text, or has why and numbers as its limits, not {str(stored)[:80]}")
+
+
+def permissions_of(environment: Mapping[str, Any], name: str) -> dict[str, dict[str, Permission]]:
+    """`permits` (under the empty kind) or `permits_after` of a run's environment: kind of effect -> anomaly ->
+    permission. Raises ValueError where the environment holds something else.
+    """
+    noted: Any = environment.get(name) or {}
+    try:
+        stored = json.loads(noted) if isinstance(noted, str) else noted
+        by_kind = {"": stored} if name == "permits" else stored
+        return {
+            str(kind): {str(anomaly): Permission.from_json(p) for anomaly, p in named.items()}
+            for kind, named in by_kind.items()
+        }
+    except (ValueError, AttributeError, RecursionError) as problem:
+        raise ValueError(f"{name!r} is no list of permissions: {problem}") from None
 
 
 Permissions = Mapping[str, Permission | str]

@@ -32,6 +32,7 @@ from results.journal import read_journal
 from results.machine import read_machine
 from results.observations import read_observations
 from results.op import Op
+from results.permission import permissions_of
 from results.reading import exists, read_json, read_toml
 from results.record import Observation, RunRecord
 from results.verdict import Verdict
@@ -45,6 +46,8 @@ _TIME: Final = "%Y-%m-%dT%H-%M-%S"
 _RUN_NAME: Final = re.compile(r"(\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d)(?:-(\d+))?")
 _SAFE_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+,=@-]{0,199}")
 _LATEST: Final = "latest"
+_IDS: Final = ("begun_at", "started_at")
+"""Facts of the environment that no two runs share."""
 
 log = logging.getLogger(__name__)
 
@@ -125,12 +128,13 @@ class RunDir:
         """
         if not self.path.is_dir():
             raise HistoryError(self.path, None, "no such run; a folder of the store is right, <store>/<name>/<time>")
-        history, note = self._history()
-        environment = _read_mapping(self.environment)
+        environment = _read_environment(self.environment)
+        plan = _read_plan(self.plan)
+        history, note = self._history(environment, plan)
         if note:
             log.warning("%s: %s", self.path, note)
             environment["history"] = note
-        plan, logs = _read_plan(self.plan), self._logs()
+        logs = self._logs()
         return RunRecord(
             history=history,
             plan=plan,
@@ -154,11 +158,17 @@ class RunDir:
         metadata = {name: json.dumps(data, default=str) for name, data in facts.items()}
         seal(record.history, self.history, {**metadata, "run": f"{self.path.parent.name}/{self.path.name}"})
 
-    def _history(self) -> tuple[History, str | None]:
+    def _history(self, environment: Mapping[str, Any], plan: Mapping[str, Any]) -> tuple[History, str | None]:
         note = None
         if self.history.exists():
-            from results.sealed import read_sealed
+            from results.sealed import read_sealed, sealed_metadata
 
+            try:
+                other = _other_run(sealed_metadata(self.history), self.path, environment, plan)
+            except HistoryError:
+                other = None  # a damaged file: see below
+            if other is not None:
+                raise HistoryError(self.history, None, f"it is the history of another run, {other}")
             try:
                 return History(read_sealed(self.history)), None
             except HistoryError as problem:
@@ -317,11 +327,40 @@ def _read_plan(path: Path) -> Mapping[str, Any]:
         raise HistoryError(path, None, f"the plan cannot be read: {problem}") from None
 
 
-def _read_mapping(path: Path) -> dict[str, Any]:
-    """A JSON object; {} when it is missing or was cut off while it was written (only facts to show are lost)."""
+def _other_run(
+    about: Mapping[str, str], folder: Path, environment: Mapping[str, Any], plan: Mapping[str, Any]
+) -> str | None:
+    """The run that a sealed history is of, if that is another one than the folder's; None: it is of this one, or says
+    nothing. A folder may have been moved, so its name alone decides nothing.
+    """
+    named = about.get("run")
+    if named is None:
+        return None
+    try:
+        sealed_environment, sealed_plan = (json.loads(about.get(key, "{}")) for key in ("environment", "plan"))
+        shared = [key for key in _IDS if key in sealed_environment and key in environment]
+        ids = [(sealed_environment[key], environment[key]) for key in shared]
+    except (ValueError, AttributeError, TypeError):
+        return named
+    if ids:
+        return named if any(mine != its for its, mine in ids) else None
+    return None if named == f"{folder.parent.name}/{folder.name}" or sealed_plan == dict(plan) else named
+
+
+def _read_environment(path: Path) -> dict[str, Any]:
+    """The facts of a run; {} where there are none. Raises HistoryError where they are damaged: what a run permits is
+    among them, and decides its verdict.
+    """
     try:
         data = read_json(path)
-    except (OSError, ValueError) as problem:
-        log.warning("%s cannot be read: %s", path, problem)
+        if not isinstance(data, dict):
+            raise TypeError("a JSON object is right")
+        for name in ("permits", "permits_after"):
+            permissions_of(data, name)
+    except FileNotFoundError:
         return {}
-    return data if isinstance(data, dict) else {}
+    except OSError as problem:
+        raise HistoryError(path, None, f"the environment cannot be read: {problem.strerror}") from None
+    except (ValueError, TypeError) as problem:
+        raise HistoryError(path, None, f"the environment is damaged: {problem}") from None
+    return data

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,7 @@ from harness import terminal
 from harness.boundary import end
 from harness.check.history_options import Seconds, of_histories
 from harness.plan.plan import PlanError
+from harness.values import FilePath
 
 if TYPE_CHECKING:
     from harness.check.report import CheckOptions
@@ -51,7 +53,7 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--pack",
-    type=click.Path(path_type=Path, dir_okay=False),
+    type=FilePath(dir_okay=False),
     metavar="FILE.parquet",
     help="Check nothing; write all histories of the input, in any format, as one op table.",
 )
@@ -68,6 +70,8 @@ def batch(
     harness batch --input corpus --models corpus/verdicts.csv
     spark-submit --master spark://host:7077 checkers/batch.py --input s3a://bucket/runs --output s3a://bucket/verdicts
     """
+    for uri in (*inputs, options["output"]):
+        _require_plain(uri)
     if pack is not None:
         from harness.batch.pack import pack as write_packed
 
@@ -76,6 +80,18 @@ def batch(
 
     settings = dict(_pair(text) for text in conf)
     end(run_batch(BatchPlan(inputs, check_options=check_options, conf=settings, **options), terminal.say))
+
+
+def _require_plain(uri: str) -> None:
+    """Raise PlanError for an empty URI, and for one with a secret: tables and logs would repeat it."""
+    if not uri.strip():
+        raise PlanError("--input or --output is empty; a path or a URI is right")
+    if re.match(r"[A-Za-z][\w+.-]*://[^/]*@", uri):
+        scheme = uri.partition(":")[0]
+        raise PlanError(
+            f"a URI {scheme}://...@... has credentials in it; {scheme}://BUCKET/PATH is right, with the credentials in "
+            "the settings of Hadoop (--conf, core-site.xml, the environment)"
+        )
 
 
 def _pair(text: str) -> tuple[str, str]:

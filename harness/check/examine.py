@@ -69,7 +69,7 @@ def _stored(path: Path, shown: str, check_options: CheckOptions) -> CheckReport:
     where the store takes them.
     """
     # Only here: plots and reports take longer to load than a small history takes to check.
-    from harness.check.judging import judge_stored, write_results
+    from harness.check.judging import judge_stored, with_evidence, write_results
     from harness.check.summary import check_lines, known_lines
     from results.store import RunDir
 
@@ -78,6 +78,7 @@ def _stored(path: Path, shown: str, check_options: CheckOptions) -> CheckReport:
     record, judgement = judge_stored(folder, check_options.memory)
     if check_options.explain_run is not None:
         judgement = check_options.explain_run(record, judgement)
+    judgement = with_evidence(folder, judgement)
     damage = [str(record.environment["history"])] if "history" in record.environment else []
     try:
         write_results(folder, record, judgement, time.perf_counter() - began)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from functools import wraps
-from pathlib import Path
 from typing import Any, Final, Literal
 
 import click
+
+from harness.values import FilePath, FiniteRange
 
 FORMATS = ("auto", "jsonl", "edn", "porcupine-etcd", "porcupine-kv", "parquet")
 """As in `results.formats`, which takes its time to load."""
@@ -16,24 +16,18 @@ FORMATS = ("auto", "jsonl", "edn", "porcupine-etcd", "porcupine-kv", "parquet")
 MOST_MB: Final = 1 << 20
 
 
-class Seconds(click.FloatRange):
-    """Seconds of work, above 0 and at most a year: neither nan nor inf, which `float` takes."""
+class Seconds(FiniteRange):
+    """Seconds of work, above 0 and at most a year."""
 
     def __init__(self) -> None:
         super().__init__(min=0, min_open=True, max=366 * 86400)
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        found = super().convert(value, param, ctx)
-        if not math.isfinite(found):
-            self.fail(f"{value!r} is not a number of seconds; a number above 0 is right, such as 5", param, ctx)
-        return found
 
 
 _OPTIONS = (
     click.option("--model", help="Model of the histories: register, cas-register, ... (some formats imply one)."),
     click.option(
         "--models",
-        type=click.Path(path_type=Path),
+        type=FilePath(),
         metavar="FILE.csv",
         help="A CSV file file,model[,verdict] with one line per history; the exit code is 1 if a verdict differs.",
     ),

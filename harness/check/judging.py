@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
 from checkers.api import Checker, judge
@@ -19,6 +20,9 @@ from checkers.wellformed import WellFormed
 from harness.api import Workload
 from harness.parts import registry
 from harness.plan.plan import Plan
+from results.errors import HistoryError
+from results.evidence import changes, digests
+from results.evidence import describe as describe_changes
 from results.formats.detect import is_packed
 from results.junit import write_junit
 from results.reading import bounded, exists, memory_limit
@@ -26,7 +30,7 @@ from results.record import RunRecord
 from results.report import write_report
 from results.store import RunDir
 from results.verdict import CheckResult, Judgement, Verdict
-from results.verdict_file import write_verdict
+from results.verdict_file import read_verdict, write_verdict
 
 BEGUN: Final = "begun"
 COMPLETE: Final = "complete"
@@ -88,6 +92,23 @@ def judge_stored(folder: RunDir, memory: int | None = None) -> tuple[RunRecord, 
         record = folder.load()
     plan = Plan.from_dict(record.plan, str(folder.plan))
     return record, judge_run(record, registry.workload(plan))
+
+
+def with_evidence(folder: RunDir, judgement: Judgement) -> Judgement:
+    """The judgement with the digests of what it was made from. A stored run keeps those of its first judgement; what
+    has changed since then leaves the verdict open. A verdict of an earlier version has none, and gets none: nobody
+    knows what it was made from. Raises HistoryError.
+    """
+    now = digests(folder.path)
+    try:
+        before = read_verdict(folder.verdict).evidence
+    except HistoryError:  # there is none yet, or it is damaged
+        return replace(judgement, evidence=now)
+    changed = changes(before, now) if before is not None else []
+    results = judgement.results
+    if changed:
+        results = [*results, CheckResult("evidence", Verdict.UNKNOWN, describe_changes(changed))]
+    return replace(judgement, results=results, evidence=before)
 
 
 def write_results(folder: RunDir, record: RunRecord, judgement: Judgement, seconds: float) -> None:

@@ -24,6 +24,7 @@ from harness.cli.reproduce import reproduce
 from harness.cli.run import run
 from harness.cli.trends import trends
 from harness.plan.plan import PlanError
+from harness.values import FilePath
 from infra.machines.api import InfraError
 
 if TYPE_CHECKING:
@@ -45,14 +46,12 @@ cli.add_command(trends)
 
 
 @cli.command()
-@click.argument("paths", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.argument("paths", nargs=-1, required=True, type=FilePath())
 @of_histories
-@click.option(
-    "--json", "json_file", type=click.Path(path_type=Path), metavar="FILE", help="Print one JSON object per history."
-)
+@click.option("--json", "json_file", type=FilePath(), metavar="FILE", help="Print one JSON object per history.")
 @click.option(
     "--explain",
-    type=click.Path(path_type=Path),
+    type=FilePath(),
     metavar="FILE.html",
     help="Write an HTML page with a picture of each violation.",
 )

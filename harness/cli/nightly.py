@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import shlex
 import time
+from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from random import Random
@@ -15,10 +16,14 @@ import click
 from harness import terminal
 from harness.boundary import end
 from harness.plan.plan import PlanError
+from harness.plan.table import shell_words
+from harness.values import FilePath, FiniteRange
+from infra.machines.api import SettingsError
+from infra.options import OptionError
 
 if TYPE_CHECKING:
     from harness.findings.record import Finding
-    from harness.nightly.matrix import Matrix
+    from harness.nightly.matrix import Cell, Matrix
     from harness.nightly.night import Night
 
 _TOLD: Final = 100
@@ -26,8 +31,8 @@ _TOLD: Final = 100
 
 
 @click.command()
-@click.argument("matrix_file", required=False, type=click.Path(path_type=Path), metavar="[MATRIX.toml]")
-@click.option("--hours", type=click.FloatRange(0, min_open=True), default=8.0, show_default=True, help="Time budget.")
+@click.argument("matrix_file", required=False, type=FilePath(), metavar="[MATRIX.toml]")
+@click.option("--hours", type=FiniteRange(0, 8784, min_open=True), default=8.0, show_default=True, help="Time budget.")
 @click.option("--runs", type=click.IntRange(1), help="End after so many runs.")
 @click.option("--once", is_flag=True, help="Run each cell once, and end: a suite. What ran before does not matter.")
 @click.option("--part", metavar="I/N", help="Only the I-th of N parts of the matrix: N machines share a night.")
@@ -40,19 +45,19 @@ _TOLD: Final = 100
 )
 @click.option(
     "--page",
-    type=click.Path(path_type=Path),
+    type=FilePath(),
     metavar="FILE",
     help="The page with the results.  [default: nightly.html in the store]",
 )
 @click.option(
     "--record",
     "folder",
-    type=click.Path(path_type=Path, file_okay=False),
+    type=FilePath(file_okay=False),
     help="Folder of the known findings.  [default: that of the harness]",
 )
 @click.option(
     "--store",
-    type=click.Path(path_type=Path, file_okay=False),
+    type=FilePath(file_okay=False),
     default=Path("results/nightly"),
     show_default=True,
     help="Folder of the store.",
@@ -85,8 +90,10 @@ def nightly(
     from harness.findings import record
     from harness.nightly import ledger, matrix, night
 
+    extra = [word for text in options for word in shell_words(text, "--option")]
     findings = record.read_findings(folder or record.DATA)
     found = matrix.read_matrix(matrix_file or matrix.DEFAULT)
+    found = _with_options(found, extra)
     if part is not None:
         found = found.part(*_part(part))
     if dry_run:
@@ -118,12 +125,47 @@ def nightly(
             until=began + hours * 3600,
             most=runs,
             once=once,
-            extra=[word for text in options for word in shlex.split(text)],
+            extra=extra,
         )
     finally:
         if result.entries:
             _write(page or store / "nightly.html", found, result, store, findings)
     end(result.verdict.exit_code)
+
+
+def _with_options(matrix: Matrix, extra: Sequence[str]) -> Matrix:
+    """The cells whose options, and those of `--option`, go with their workload, topology and client; the others become
+    impossible. Raises PlanError where none is left: the first run would say no more.
+    """
+    from harness.cli.run import check_words, require_free
+
+    reasons: dict[tuple[str, ...], str] = {}
+    possible: list[Cell] = []
+    for cell in matrix.cells:
+        if not cell.options and not extra:
+            possible.append(cell)
+            continue
+        key = _key(cell)
+        if key not in reasons:
+            try:
+                require_free([*shell_words(cell.options, "options"), *extra])
+                check_words([*cell.args(), *matrix.limit(cell), *extra])
+                reasons[key] = ""
+            except click.UsageError as problem:
+                reasons[key] = problem.format_message()
+            except (OptionError, SettingsError) as problem:
+                reasons[key] = str(problem)
+        if not reasons[key]:
+            possible.append(cell)
+    if not possible:
+        raise PlanError(f"the options of the cells, or --option: {next(iter(reasons.values()))}")
+    counts = Counter(why for cell in matrix.cells if (why := reasons.get(_key(cell))))
+    return replace(matrix, cells=possible, impossible={**matrix.impossible, **counts})
+
+
+def _key(cell: Cell) -> tuple[str, ...]:
+    """Cells that are alike in this take the same options."""
+    return cell.workload, cell.topology, cell.client, cell.options, cell.plan
 
 
 def _write(path: Path, matrix: Matrix, night: Night, store: Path, findings: Sequence[Finding]) -> None:
@@ -138,6 +180,6 @@ def _write(path: Path, matrix: Matrix, night: Night, store: Path, findings: Sequ
 def _part(text: str) -> tuple[int, int]:
     """`2/4` -> (2, 4). Raises PlanError."""
     first, _, second = text.partition("/")
-    if first.isdigit() and second.isdigit() and 1 <= int(first) <= int(second) <= 1000:
+    if first.isdecimal() and second.isdecimal() and 1 <= int(first) <= int(second) <= 1000:
         return int(first), int(second)
     raise PlanError(f"--part {text!r}: I/N with 1 <= I <= N is right, such as 2/4")

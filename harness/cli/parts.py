@@ -7,6 +7,7 @@ from typing import Final
 
 import click
 
+from harness.values import FilePath
 from infra.options import OptionError, seconds
 from results.verdict import FailOn
 
@@ -23,7 +24,7 @@ def duration(text: str) -> float:
 
 store_option = click.option(
     "--store",
-    type=click.Path(path_type=Path, file_okay=False),
+    type=FilePath(file_okay=False),
     default=DEFAULT_STORE,
     show_default=True,
     help="Folder of the store.",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,6 +17,9 @@ from harness.cli.parts import store_option
 from harness.findings import record
 from harness.findings.rates import ALWAYS, Excluded, Fixed, Sequential, StoppingRule, Within, describe
 from harness.plan.plan import PlanError
+from harness.plan.table import shell_words
+from harness.shipped import shipped
+from harness.values import FilePath, FiniteRange
 from results.verdict import Verdict
 
 if TYPE_CHECKING:
@@ -30,17 +33,17 @@ _SHOW, _GONE = 0.8, 0.2
 @click.option("--runs", type=click.IntRange(1), help="A fixed number of runs.  [default: 5]")
 @click.option(
     "--show",
-    type=click.FloatRange(0, 1, min_open=True, max_open=True),
+    type=FiniteRange(0, 1, min_open=True, max_open=True),
     help=f"Stop when this rate or more is told from --gone or less.  [default with --gone: {_SHOW}]",
 )
 @click.option(
     "--gone",
-    type=click.FloatRange(0, 1, min_open=True, max_open=True),
+    type=FiniteRange(0, 1, min_open=True, max_open=True),
     help=f"Stop when this rate or less is told from --show or more.  [default with --show: {_GONE}]",
 )
 @click.option(
     "--within",
-    type=click.FloatRange(0, 0.5, min_open=True),
+    type=FiniteRange(0, 0.5, min_open=True),
     help=f"Stop when the rate is known to this, or shown {ALWAYS} of {ALWAYS}; the record's runs count.",
 )
 @click.option(
@@ -57,14 +60,21 @@ _SHOW, _GONE = 0.8, 0.2
     is_flag=True,
     help="All findings of the record, the least measured ones (--mended: the shortest series) first.",
 )
-@click.option("--hours", type=click.FloatRange(0, min_open=True), help="With --all: begin no run after this time.")
+@click.option("--hours", type=FiniteRange(0, 8784, min_open=True), help="With --all: begin no run after this time.")
 @click.option(
     "--record",
     "folder",
-    type=click.Path(path_type=Path, file_okay=False),
-    help="Folder of the findings; series are added to it.  [default: that of the harness]",
+    type=FilePath(file_okay=False),
+    help="Folder of the findings; series are added to it.  [default: the harness's own, and --measured]",
 )
-@click.option("--no-record", is_flag=True, help="Do not add the series to the record.")
+@click.option(
+    "--measured",
+    type=FilePath(file_okay=False),
+    default=Path("results/measured"),
+    show_default=True,
+    help="Without --record: the folder of your own series.",
+)
+@click.option("--no-record", is_flag=True, help="Do not write the series down.")
 @store_option
 def reproduce(
     subjects: tuple[str, ...],
@@ -79,6 +89,7 @@ def reproduce(
     everything: bool,
     hours: float | None,
     folder: Path | None,
+    measured: Path,
     no_record: bool,
     store: Path,
 ) -> None:
@@ -96,17 +107,27 @@ def reproduce(
     harness reproduce --all --hours 8
     harness reproduce --all --mended
     """
+    from harness.cli.run import check_words, require_free
     from harness.findings import reproduce as series
 
-    place = folder or record.DATA
-    findings = record.read_findings(place)
+    place = folder or measured
+
+    def read() -> list[record.Finding]:
+        if folder is not None:
+            return record.read_findings(folder)
+        return record.with_series(record.read_findings(), measured)
+
+    findings = read()
     if not subjects and not everything:
         _list(findings)
         return
     rule = _rule(runs, show, gone, within)
     if hours is not None and not everything:
         raise PlanError("--hours is for --all; --runs says how many runs of a single one")
-    extra = [*(["--version", version] if version else []), *(word for text in options for word in shlex.split(text))]
+    extra = [
+        *(["--version", version] if version else []),
+        *(word for text in options for word in shell_words(text, "--option")),
+    ]
     fixed = runs or show or gone or within
     if everything:
         runnable = [f for f in findings if f.command and not (mended and f.with_control() is None)]
@@ -114,9 +135,12 @@ def reproduce(
         chosen.sort(key=lambda subject: _length(subject, _added(subject, extra, mended), mended and not fixed))
     else:
         chosen = [_subject(text, findings, anomalies, mended) for text in subjects]
+    require_free(extra)
+    for subject in chosen:
+        check_words([*subject.args, *_added(subject, extra, mended)])
     until = None if hours is None else time.monotonic() + hours * 3600
     codes = []
-    for subject in (_as_of_now(one, place) for one in chosen):
+    for subject in (_as_of_now(one, read) for one in chosen):
         added = _added(subject, extra, mended)
         shown, ran = _earlier(subject, added)
         own = replace(rule, k=shown, n=ran) if isinstance(rule, Within) else rule
@@ -138,7 +162,8 @@ def reproduce(
             for finding, one in zip((subject.finding, *subject.others), (found, *found.others), strict=True):
                 if one.runs:
                     path = record.add(place, finding, one.measured(record.change(added)))
-                    terminal.say(f"  added to {path}; python -m harness.findings.pages brings the documents up to date")
+                    more = "; python -m harness.findings.pages brings the documents up to date" if folder else ""
+                    terminal.say(f"  added to {path}{more}")
         if found.stopped is not None:
             raise found.stopped
         codes.append(Verdict.UNKNOWN if not found.runs else Verdict.VALID if found.shown else Verdict.INVALID)
@@ -178,11 +203,11 @@ def _length(subject: Subject, added: Sequence[str], control: bool) -> int:
     return _excluded(subject.finding).runs if control and subject.finding else _earlier(subject, added)[1]
 
 
-def _as_of_now(subject: Subject, place: Path) -> Subject:
+def _as_of_now(subject: Subject, read: Callable[[], list[record.Finding]]) -> Subject:
     """With the record as it is: it grows by the runs of findings with the same command."""
     if subject.finding is None:
         return subject
-    return replace(subject, finding=record.find(record.read_findings(place), str(subject.finding.id)))
+    return replace(subject, finding=record.find(read(), str(subject.finding.id)))
 
 
 def _earlier(subject: Subject, added: Sequence[str]) -> tuple[int, int]:
@@ -199,15 +224,16 @@ def _subject(text: str, findings: Sequence[record.Finding], anomalies: Sequence[
         if anomalies:
             raise PlanError("--anomaly is for a plan or a run; a finding has its own signature")
         return series.of_finding(finding, [] if mended else findings)
-    path = Path(text)
+    path = shipped(Path(text))
     if not path.exists():
         raise PlanError(f"{text!r} is no finding (there are 1 to {findings[-1].id}), no plan and no folder of a run")
     return series.of_path(path, anomalies)
 
 
 def _list(findings: Sequence[record.Finding]) -> None:
+    """Each with the rate of its own command, which is the one that a series would run."""
     for finding in findings:
-        rate = next(iter(finding.rates().values()), None)
+        rate = finding.rates().get("")
         terminal.say(
             f"{finding.id:>3}  {finding.title}  [{finding.system}]  {describe(*rate) if rate else 'no rate yet'}"
         )

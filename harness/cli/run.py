@@ -23,6 +23,7 @@ from harness.parts import registry
 from harness.parts.named import named_faults
 from harness.plan.defaults import default_fault, default_workload
 from harness.plan.plan import Plan, PlanError
+from harness.values import FilePath, FiniteRange
 from infra.options import OptionSpec
 from infra.systems.api import TOPOLOGIES
 from results.durable import write_text
@@ -39,11 +40,16 @@ _OWNERS: Final = (
 """Kind of plug-in -> the option that names one."""
 
 
+_OF_A_SERIES: Final = ("--store", "--json", "--dry-run", "--keep", "--reuse", "--plan", "--help", "-h")
+"""Options of the runs of a night, or of `harness reproduce`, that are not the user's."""
+
+
 class RunCommand(click.Command):
     """A command that has, beside its own, the options of all plug-ins that its command line (or plan) names."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        first = click.Context(self, info_name=ctx.info_name, ignore_unknown_options=True, allow_extra_args=True)
+        # (With the parent's settings: the first context decides what the option for help is called.)
+        first = click.Context(self, ctx.parent, ctx.info_name, ignore_unknown_options=True, allow_extra_args=True)
         first.resilient_parsing = True
         with first:
             super().parse_args(first, list(args))
@@ -166,7 +172,7 @@ def _plan(plan_file: Any, params: Mapping[str, Any]) -> Plan:
 
 
 @click.command("run", cls=RunCommand)
-@click.option("--plan", "plan_file", type=click.Path(path_type=Path), help="A plan in TOML; options override it.")
+@click.option("--plan", "plan_file", type=FilePath(), help="A plan in TOML; options override it.")
 @click.option("--workload", help=f"Operations and checkers (harness list workloads).  [default: {default_workload()}]")
 @click.option(
     "--nemesis",
@@ -190,7 +196,11 @@ def _plan(plan_file: Any, params: Mapping[str, Any]) -> Plan:
     help="For a plan with strikes: the events that strikes wait for.",
 )
 @click.option("--time-limit", type=duration, metavar="TIME", help="Length of the main phase.  [default: 60s]")
-@click.option("--rate", type=float, help="Operations per second, over all clients.  [default: the workload's own]")
+@click.option(
+    "--rate",
+    type=FiniteRange(0, 1e6, min_open=True),
+    help="Operations per second, over all clients.  [default: the workload's own]",
+)
 @click.option("--concurrency", type=int, help="Number of clients.  [default: 10]")
 @click.option(
     "--op-deadline",
@@ -231,7 +241,7 @@ def _plan(plan_file: Any, params: Mapping[str, Any]) -> Plan:
 @click.option(
     "--json",
     "json_file",
-    type=click.Path(path_type=Path),
+    type=FilePath(),
     metavar="FILE",
     help="Write folder, verdict and cluster of the run to this file, as JSON.",
 )
@@ -264,9 +274,51 @@ def run(
     harness run --plan results/runs/latest/effective.toml
     """
     from harness.check.summary import summary
-    from harness.parts import reuse as reusing
-    from harness.parts.resolve import remarks, resolve
+    from harness.parts.resolve import remarks
     from harness.run import lifecycle
+
+    plan = _planned(ctx, plan_file, reuse, replay, options)
+    for remark in remarks(plan):
+        terminal.say(f"note: {remark}", err=True)
+    if dry_run:
+        lifecycle.check(plan, keep=keep, reuse=reuse)
+        terminal.say_all(plan.to_toml().splitlines())
+        return
+    prepared = lifecycle.prepare(plan, keep=keep, reuse=reuse)
+    outcome = lifecycle.run(prepared, Store(store), terminal.say)
+    terminal.say_all(summary(outcome, plan))
+    if json_file is not None:
+        write_text(json_file, json.dumps(outcome.to_json()) + "\n", "the summary")
+    end(outcome.judgement.exit_code(FailOn(fail_on)))
+
+
+def check_words(words: Sequence[str]) -> None:
+    """Raise PlanError, SettingsError or click.UsageError where these options of `harness run` are wrong, as far as that
+    can be seen without machines and servers.
+    """
+    from harness.run import lifecycle
+
+    with run.make_context("harness run", list(words)) as ctx:
+        given = dict(ctx.params)
+        plan_file, reuse, replay = (given.pop(name) for name in ("plan_file", "reuse", "replay"))
+        for name in ("store", "dry_run", "keep", "json_file", "fail_on"):
+            given.pop(name)
+        lifecycle.check(_planned(ctx, plan_file, reuse, replay, given))
+
+
+def require_free(words: Sequence[str]) -> None:
+    """Raise PlanError where a user's options for the runs of a series have one that the series sets by itself."""
+    for word in words:
+        if (flag := word.partition("=")[0]) in _OF_A_SERIES:
+            raise PlanError(f"{flag} cannot be an option of the runs: the series itself decides it; leave it out")
+
+
+def _planned(
+    ctx: click.Context, plan_file: Path | None, reuse: str | None, replay: str | None, options: Mapping[str, Any]
+) -> Plan:
+    """The resolved plan that a command line names. Raises PlanError, SettingsError."""
+    from harness.parts import reuse as reusing
+    from harness.parts.resolve import resolve
 
     base = Plan.read(plan_file) if plan_file else None
     given = {k: v for k, v in options.items() if v not in (None, ())}
@@ -280,21 +332,11 @@ def run(
         if not plan.strikes:
             raise PlanError("--replay is for a plan with strikes written out ([[strike]]), such as effective.toml")
         plan = by_times(plan) if replay == "times" else plan
-    if reuse:
+    if reuse is not None:
+        if not reuse.strip():
+            raise PlanError("--reuse is empty; the run id of a kept cluster is right")
         plan = reusing.on_kept(plan, reuse, given, owned, lambda made, some: override(made, some, owned))
-    plan = resolve(plan)
-    for remark in remarks(plan):
-        terminal.say(f"note: {remark}", err=True)
-    if dry_run:
-        lifecycle.check(plan, keep=keep, reuse=reuse)
-        terminal.say_all(plan.to_toml().splitlines())
-        return
-    prepared = lifecycle.prepare(plan, keep=keep, reuse=reuse)
-    outcome = lifecycle.run(prepared, Store(store), terminal.say)
-    terminal.say_all(summary(outcome, plan))
-    if json_file is not None:
-        write_text(json_file, json.dumps(outcome.to_json()) + "\n", "the summary")
-    end(outcome.judgement.exit_code(FailOn(fail_on)))
+    return resolve(plan)
 
 
 def _insist_on_permission(

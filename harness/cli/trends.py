@@ -9,20 +9,19 @@ from statistics import median
 import click
 
 from harness import terminal
+from harness.values import FilePath
 
 
 @click.command()
 @click.option(
     "--input",
     "folder",
-    type=click.Path(path_type=Path, file_okay=False),
+    type=FilePath(file_okay=False),
     default=Path("results/verdicts"),
     show_default=True,
     help="Output folder of `harness batch`.",
 )
-@click.option(
-    "--html", type=click.Path(path_type=Path), metavar="FILE", help="Write the page of the web view to this file."
-)
+@click.option("--html", type=FilePath(), metavar="FILE", help="Write the page of the web view to this file.")
 def trends(folder: Path, html: Path | None) -> None:
     """Verdicts by version, workload and nemesis; what clients felt of each fault; anomalies, first and last seen.
 

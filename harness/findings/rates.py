@@ -19,12 +19,21 @@ ALWAYS: Final = 5
 ERROR: Final = 0.05
 """The chance of a mistake in telling a mended rate from a published one."""
 
+_EXACT: Final = 900
+"""Tries up to which every binomial coefficient is a float. Above, the sum has logarithms."""
+
 _STEPS: Final = 60
 """Of a bisection of [0, 1]: more than a float can tell apart."""
 
 
 def at_most(k: int, n: int, p: float) -> float:
     """P(X <= k) for X binomial with n tries of chance p."""
+    if n > _EXACT and 0 < p < 1:
+        terms, log = [], n * math.log1p(-p)
+        for i in range(k + 1):
+            terms.append(math.exp(log))
+            log += math.log((n - i) / (i + 1)) + math.log(p) - math.log1p(-p) if i < n else 0.0
+        return math.fsum(terms)
     return math.fsum(math.comb(n, i) * p**i * (1 - p) ** (n - i) for i in range(k + 1))
 
 

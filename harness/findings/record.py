@@ -32,7 +32,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import date
 from functools import cached_property
 from itertools import pairwise
@@ -41,12 +41,14 @@ from typing import Any, Final, get_args
 
 import tomli_w
 
+from harness.findings.patterns import compile_pattern
 from harness.findings.rates import less_often
 from harness.findings.signature import Signature
-from harness.plan.table import PlanError, Table, check
+from harness.plan.table import PlanError, Table, check, shell_words
 from infra.systems.mends.catalog import ALL, ids, mend_of
+from results.durable import append_text
 from results.errors import cannot_write
-from results.reading import read_toml
+from results.reading import exists, read_toml
 from results.strikes import EffectKind
 
 DATA: Final = Path(__file__).with_name("data")
@@ -54,6 +56,9 @@ DATA: Final = Path(__file__).with_name("data")
 
 _FILE: Final = re.compile(r"(\d{2,4})-([a-z0-9-]+)\.toml")
 
+
+_MOST_RUNS: Final = 10_000
+"""Of a series: rates are computed exactly."""
 
 _CLASS: Final = re.compile(r"(?<![.\w])([A-Z]\w*[a-z]\w*)(?=\.[A-Za-z]|,|$)")
 """A class at the beginning of `Class.Inner.method`, or alone, in a finding's cause."""
@@ -252,12 +257,7 @@ def read_finding(path: Path) -> Finding:
     named = _FILE.fullmatch(path.name)
     if named is None:
         raise PlanError(f"{path}: a finding's file is named NN-NAME.toml, such as 05-cut-off-master.toml")
-    try:
-        data = read_toml(path)
-    except OSError as problem:
-        raise PlanError(f"{path}: cannot be read: {problem.strerror}") from None
-    except ValueError as problem:
-        raise PlanError(f"{path}: {problem}") from None
+    data = _toml(path)
     table = Table(data, str(path), "")
     texts = {
         key: table.get(key, str, "")
@@ -268,10 +268,7 @@ def read_finding(path: Path) -> Finding:
     if bool(texts["command"]) == bool(texts["by_hand"]):
         raise PlanError(f"{path}: a finding has either a command, or by_hand where no command shows it")
     for key in ("command", "control"):
-        try:
-            shlex.split(texts[key])
-        except ValueError as problem:
-            raise PlanError(f"{path}: {key}: {problem}") from None
+        shell_words(texts[key], f"{path}: {key}")
     finding = Finding(
         id=int(named[1]),
         name=named[2],
@@ -286,6 +283,15 @@ def read_finding(path: Path) -> Finding:
     )
     table.reject_unknown()
     return finding
+
+
+def _toml(path: Path) -> dict[str, Any]:
+    try:
+        return read_toml(path)
+    except OSError as problem:
+        raise PlanError(f"{path}: cannot be read: {problem.strerror}") from None
+    except ValueError as problem:
+        raise PlanError(f"{path}: {problem}") from None
 
 
 def read_signature(table: Table) -> Signature:
@@ -328,9 +334,9 @@ def read_signature(table: Table) -> Signature:
 def _pattern(table: Table, key: str) -> re.Pattern[str] | None:
     text = table.get(key, str, "")
     try:
-        return re.compile(text) if text else None
-    except re.error as problem:
-        raise PlanError(f"{table.where}: {table.prefix}{key} is no regular expression: {problem}") from None
+        return compile_pattern(text) if text else None
+    except ValueError as problem:
+        raise PlanError(f"{table.where}: {table.prefix}{key} {problem}") from None
 
 
 def _issue(table: Table) -> Issue:
@@ -345,9 +351,13 @@ def _measured(table: Table) -> Measured:
     when = table.get("when", object, None)
     check(when is None or isinstance(when, date), f"{table.where}: {table.prefix}when", when, "a date")
     counts = {key: table.get(key, int, 0) for key in ("shown", "runs", "not_tried")}
-    right = 0 <= counts["shown"] <= counts["runs"] and counts["not_tried"] >= 0
+    for key in ("runs", "not_tried"):
+        right = 0 <= counts[key] <= _MOST_RUNS
+        check(right, f"{table.where}: {table.prefix}{key}", counts[key], f"a number from 0 to {_MOST_RUNS:,}")
+    right = 0 <= counts["shown"] <= counts["runs"]
     check(right, f"{table.where}: {table.prefix}shown", counts["shown"], "a number from 0 to that of the runs")
     texts = {key: table.get(key, str, "") for key in ("change", "version", "where")}
+    shell_words(texts["change"], f"{table.where}: {table.prefix}change")
     table.reject_unknown()
     return Measured(**counts, **texts, when=when)
 
@@ -361,11 +371,27 @@ def find(findings: Iterable[Finding], text: str) -> Finding | None:
 
 
 def add(folder: Path, finding: Finding, measured: Measured) -> Path:
-    """Append a series to a finding's file; the rest of the file stays as it is. Raises StoreError."""
+    """Append a series to a finding's file, which is made where it is missing; the rest of the file is unchanged. Raises
+    StoreError.
+    """
     path = folder / f"{finding.file}.toml"
     try:
-        with path.open("a", encoding="utf-8") as file:
-            file.write("\n[[measured]]\n" + tomli_w.dumps(measured.to_toml()))
+        folder.mkdir(parents=True, exist_ok=True)
     except OSError as problem:
         raise cannot_write(path, "the record", problem) from None
+    append_text(path, "\n[[measured]]\n" + tomli_w.dumps(measured.to_toml()), "the record")
     return path
+
+
+def with_series(findings: Iterable[Finding], folder: Path) -> list[Finding]:
+    """The findings with the series that lie in another folder (`add`), behind their own. Raises PlanError."""
+    return [replace(one, measured=(*one.measured, *_series(folder / f"{one.file}.toml"))) for one in findings]
+
+
+def _series(path: Path) -> list[Measured]:
+    if not exists(path):
+        return []
+    table = Table(_toml(path), str(path), "")
+    found = [_measured(one) for one in table.tables("measured")]
+    table.reject_unknown()
+    return found

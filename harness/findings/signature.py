@@ -4,6 +4,7 @@ mechanism.
 
 from __future__ import annotations
 
+import logging
 import re
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,9 +14,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from checkers.evidence import own_lines, stamped_lines
+from harness.findings.patterns import LIMIT_S, LINE, TookTooLong, in_time
 from results.fault_intervals import fault_intervals
 from results.record import RunRecord
 from results.verdict import Anomaly, Judgement, Verdict
+
+log = logging.getLogger(__name__)
 
 ALIGNED: Final = 0.8
 """A replay in which a smaller share of the strikes met their event tried nothing."""
@@ -96,6 +100,15 @@ class Signature:
         """Those of the anomalies that a log reports; all, where no line is needed."""
         if self.log is None:
             return list(anomalies)
+        try:
+            with in_time():
+                return self._searched(record, anomalies)
+        except TookTooLong:
+            pattern = self.log.pattern
+            log.warning("the pattern %r took more than %.0f s in the logs: it counts as not found", pattern, LIMIT_S)
+            return []
+
+    def _searched(self, record: RunRecord, anomalies: Sequence[Anomaly]) -> list[Anomaly]:
         found: list[Anomaly] = []
         for path in (path for files in record.logs.values() for path in files):
             for at, _ in self.lines(path, record.environment):
@@ -124,9 +137,9 @@ class Signature:
         if self.unless is not None:
             yield from _not_followed(stamped_lines(path, environment), self.log, self.unless)
         elif self.during:
-            yield from ((at, line) for at, line in stamped_lines(path, environment) if self.log.search(line))
+            yield from ((at, line) for at, line in stamped_lines(path, environment) if self.log.search(line, 0, LINE))
         else:
-            yield from ((None, line) for line in own_lines(path, environment) if self.log.search(line))
+            yield from ((None, line) for line in own_lines(path, environment) if self.log.search(line, 0, LINE))
 
 
 def _not_followed(
@@ -141,8 +154,8 @@ def _not_followed(
             continue
         while waiting and at - waiting[0][0] > FOLLOWS_S * 10**9:
             yield waiting.popleft()[:2]
-        waiting = deque(one for one in waiting if not one[2].search(line))
-        if found := pattern.search(line):
+        waiting = deque(one for one in waiting if not one[2].search(line, 0, LINE))
+        if found := pattern.search(line, 0, LINE):
             then = unless
             for name, text in found.groupdict().items():
                 then = then.replace(f"{{{name}}}", re.escape(text or ""))

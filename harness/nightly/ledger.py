@@ -15,12 +15,13 @@ from typing import Any, Final
 
 import harness
 from harness.nightly.matrix import Cell
-from results.durable import write_text
+from results.durable import append_text, locked, write_text
 from results.errors import cannot_write
 from results.reading import opened
 
 FILE: Final = "nightly.jsonl"
 _LARGEST: Final = 1 << 30
+_WHAT: Final = "the ledger of the nights"
 
 NOT_AVAILABLE: Final = "not-available"
 """The verdict of a cell for which this machine, or the cluster, lacks what its fault needs."""
@@ -74,15 +75,23 @@ def append(store: Path, entry: Entry) -> None:
     """Raises StoreError."""
     try:
         store.mkdir(parents=True, exist_ok=True)
-        with (store / FILE).open("a", encoding="utf-8") as file:
-            file.write(_line(entry))
     except OSError as problem:
-        raise cannot_write(store / FILE, "the ledger of the nights", problem) from None
+        raise cannot_write(store / FILE, _WHAT, problem) from None
+    append_text(store / FILE, _line(entry), _WHAT)
 
 
-def rewrite(store: Path, entries: Iterable[Entry]) -> None:
-    """Raises StoreError; the old ledger is there then."""
-    write_text(store / FILE, "".join(map(_line, entries)), "the ledger of the nights")
+def replace_entries(store: Path, changed: Sequence[tuple[Entry, Entry]]) -> list[Entry]:
+    """Put other entries in the place of some, and keep all that nights have added meanwhile: the ledger as it is now.
+    Raises StoreError; the old ledger is there then.
+    """
+    try:
+        with locked(store / FILE):
+            news = {_line(old): new for old, new in changed}
+            entries = [news.get(_line(entry), entry) for entry in read_ledger(store)]
+            write_text(store / FILE, "".join(map(_line, entries)), _WHAT)
+    except OSError as problem:
+        raise cannot_write(store / FILE, _WHAT, problem) from None
+    return entries
 
 
 def _line(entry: Entry) -> str:

@@ -23,7 +23,6 @@ With a plan (its path is relative to the matrix), a list that is left out is wha
 
 from __future__ import annotations
 
-import shlex
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -37,8 +36,9 @@ from harness.parts.named import named_faults
 from harness.parts.resolve import resolve
 from harness.parts.reuse import of_cluster
 from harness.plan.plan import ClusterPlan, Plan, PlanError, ServerPlan
-from harness.plan.table import Table, check
+from harness.plan.table import Table, check, shell_words
 from harness.run import lifecycle
+from harness.shipped import shipped
 from infra.machines.api import SettingsError
 from infra.options import OptionError, assignments, suggest
 from infra.systems.api import NOT_AVAILABLE, TOPOLOGIES
@@ -86,7 +86,7 @@ class Cell:
         of workloads are no part of it: they change servers while these run, or not at all.
         """
         alone = [self.workload.split()[0]] if self.owner.topology_options else []
-        options = of_cluster(shlex.split(self.options))
+        options = of_cluster(shell_words(self.options, "options"))
         servers = [_servers(self.plan)] if self.plan else []
         return self.topology, self.version, self.profile, self.client, *options, *servers, *alone
 
@@ -117,7 +117,7 @@ class Cell:
         found += ["--client", self.client] if self.client else []
         found += ["--topology", self.topology, "--version", self.version]
         found += ["--profile", self.profile] if self.profile else []
-        return found + shlex.split(self.options)
+        return found + shell_words(self.options, "options")
 
 
 @dataclass(frozen=True)
@@ -142,13 +142,18 @@ class Matrix:
 
 def read_matrix(path: Path = DEFAULT) -> Matrix:
     """Raises PlanError where the file is wrong, or no cell is left."""
+    path = shipped(path)
     try:
         table = Table(read_toml(path), str(path), "")
     except OSError as problem:
         raise PlanError(f"{path}: the matrix cannot be read: {problem.strerror}") from None
     except ValueError as problem:
         raise PlanError(f"{path}: {problem}") from None
-    time_limit = f"{table.seconds('time_limit', 60.0):g}s" if table.has("time_limit") else ""
+    time_limit = ""
+    if table.has("time_limit"):
+        limit_s = table.seconds("time_limit", 60.0)
+        check(limit_s > 0, f"{path}: time_limit", limit_s, "a time above 0")
+        time_limit = f"{limit_s:g}s"
     found: dict[str, Cell] = {}
     known: dict[Cell, str | None] = {}
     impossible: dict[str, int] = {}
@@ -184,6 +189,7 @@ def _product(entry: Table, folder: Path) -> Iterator[Cell]:
         key: list(entry.strings(key)) for key in ("workload", "topology", "version", "profile", "client", "nemesis")
     }
     options = entry.get("options", str, "")
+    shell_words(options, f"{entry.where}: {entry.prefix}options")
     entry.reject_unknown()
     for plan in plans:
         yield from _of_plan(entry, plan, {**known, **_said(plan, known)} if plan else known, options)

@@ -22,7 +22,7 @@ from harness.nightly.ledger import (
     code_digest,
     next_batch,
     read_ledger,
-    rewrite,
+    replace_entries,
 )
 from harness.nightly.matrix import Cell, Matrix, shares
 from harness.series.child import ChildRun, run_child
@@ -160,12 +160,11 @@ def judge_again(store: Path, findings: Sequence[Finding], say: Callable[[str], N
     """Judge the stored runs that had something new, by the findings and the checkers of today. The ledger gets what
     comes of it; the night has the runs of the last day in it. Raises StoreError.
     """
-    entries = read_ledger(store)
-    for number, entry in enumerate(entries):
+    changed = []
+    for entry in read_ledger(store):
         if entry.new and Path(entry.folder).is_dir():
-            entries[number] = _judged(entry, RunDir(Path(entry.folder)), findings)
-            say(describe(entries[number]))
-    if entries:
-        rewrite(store, entries)
+            changed.append((entry, _judged(entry, RunDir(Path(entry.folder)), findings)))
+            say(describe(changed[-1][1]))
+    entries = replace_entries(store, changed) if changed else read_ledger(store)
     last = max((entry.at[:10] for entry in entries), default="")
     return Night([entry for entry in entries if entry.at.startswith(last)], "judged again")

@@ -39,6 +39,7 @@ import tomli_w
 
 from harness.plan.defaults import default_fault, default_workload
 from harness.plan.table import PlanError, Table, check, flat, scalar_text, without_none
+from harness.shipped import shipped
 from infra.options import OptionError, cut, duration_text, parse
 from results.reading import read_toml
 from results.strikes import Strike
@@ -144,6 +145,7 @@ class Plan:
         check(nodes is None or 1 <= nodes <= _MOST_NODES, "nodes", nodes, f"1 to {_MOST_NODES} (RIP-59's test has 5)")
         for what, text in self._texts():
             check("\0" not in text, what, text, "text without NUL characters")
+            check(_is_unicode(text), what, text, "text in UTF-8")
         for nemesis in self.nemeses:
             check(
                 nemesis.target is None or nemesis.target.strip(), f"target of {nemesis.fault}", nemesis.target, "whom"
@@ -162,8 +164,15 @@ class Plan:
             )
 
     def _texts(self) -> Iterable[tuple[str, str]]:
-        """What goes into command lines and files of nodes."""
+        """What goes into command lines and files of nodes, or into the plan's own file."""
         s = self.server
+        tables = (self.options, self.cluster.options, s.options)
+        more = (*((n.fault, n.options) for n in self.nemeses), *((n.fault, n.options) for n in self.strikes))
+        for name, value in [(k, v) for table in tables for k, v in table.items()]:
+            yield from ((f"the option {cut(name)}", text) for text in (name, *texts(value)))
+        for fault, options in more:
+            yield from ((f"an option of {cut(fault)}", text) for text in (fault, *texts(options)))
+        yield from ((what, text or "") for what, text in (("the workload", self.workload), ("the client", self.client)))
         yield from (("a JVM option", option) for option in s.jvm_options)
         yield from ((f"the setting {cut(name)}", name + value) for name, value in s.settings.items())
         yield ("jars", s.jars or "")
@@ -293,9 +302,11 @@ class Plan:
 
     @staticmethod
     def read(path: Path) -> Plan:
-        """Read a TOML file. PlanError with the file (and line, for a syntax error) otherwise."""
+        """Read a TOML file; a plan of `examples/` from any folder. PlanError with the file (and line, for a syntax
+        error) otherwise.
+        """
         try:
-            data = read_toml(path)
+            data = read_toml(shipped(path))
         except OSError as problem:
             raise PlanError(f"{path}: cannot be read: {problem.strerror}") from None
         except ValueError as problem:
@@ -330,6 +341,27 @@ def strike_table(strike: Strike) -> dict[str, Any]:
         seed=strike.seed or None,
         **strike.options,
     )
+
+
+def texts(value: object) -> Iterable[str]:
+    """All texts in a value of TOML."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for key, inner in value.items():
+            yield from (str(key), *texts(inner))
+    elif isinstance(value, list | tuple):
+        for inner in value:
+            yield from texts(inner)
+
+
+def _is_unicode(text: str) -> bool:
+    """False for a text with bytes that were no UTF-8 on the command line: no file can hold them as they are."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _nemesis_table(nemesis: NemesisPlan) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
@@ -89,6 +90,14 @@ def flat(table: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, Any]
             yield from flat(value, f"{prefix}{key}.")
         else:
             yield prefix + key, value
+
+
+def shell_words(text: str, where: str) -> list[str]:
+    """A text as a shell splits it into words. Raises PlanError for a quote that is not closed."""
+    try:
+        return shlex.split(text)
+    except ValueError as problem:
+        raise PlanError(f"{where} is {cut(text)}: {problem}; words of a shell are right") from None
 
 
 def scalar_text(value: object) -> str:

@@ -20,7 +20,7 @@ from typing import Any, Final
 
 from harness import signals
 from harness.api import Fault, Workload
-from harness.check.judging import judge_run, write_results
+from harness.check.judging import judge_run, with_evidence, write_results
 from harness.check.summary import Outcome
 from harness.findings.known import explain
 from harness.nemesis.effective import write_effective
@@ -246,7 +246,7 @@ def _on_cluster(
         written = folder.load()
         write_effective(prepared.plan, written.history, folder.path)
         folder.seal(written)
-        judgement = explain(written, judge_run(written, parts.workload))
+        judgement = with_evidence(folder, explain(written, judge_run(written, parts.workload)))
         seconds = time.monotonic() - began
         write_results(folder, written, judgement, seconds)
     return Outcome(folder, judgement, seconds, bool(session.unhealed), cluster.run_id)

@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from infra.machines.api import InfraError
+from infra.machines.api import InfraError, SettingsError
 from infra.machines.keys import ClusterKeys, KeyPair
 from infra.machines.ownership import slug
 from results.cache import cache_dir
@@ -83,11 +83,11 @@ def all_kept() -> list[str]:
 
 
 def known(run_id: str) -> Kept:
-    """The record of a kept cluster. Raises InfraError where there is none, with those that there are."""
+    """The record of a kept cluster. Raises SettingsError if none has this id, with the ids that exist; InfraError."""
     record = found(run_id)
     if record is None:
         there = ", ".join(all_kept()) or "none"
-        raise InfraError(f"no kept cluster {run_id!r}; there are: {there} (harness run --keep leaves one)")
+        raise SettingsError(f"no kept cluster {run_id!r}; there are: {there} (harness run --keep leaves one)")
     return record
 
 

@@ -268,7 +268,8 @@ def window(span: int, most: int) -> int:
     if span < 10 * SECOND:
         return max(1, span // 20)
     steps = (1, 2, 5, 10, 30, 60, 120, 300, 600, 1800, 3600)
-    return next((s for s in steps if span / (s * SECOND) <= most), 3600) * SECOND
+    longest = -(-span // (3600 * SECOND * most)) * 3600
+    return next((s for s in steps if span / (s * SECOND) <= most), longest) * SECOND
 
 
 def thinned(

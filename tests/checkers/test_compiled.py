@@ -32,8 +32,8 @@ from checkers.linearizability import (
 from checkers.linearizability.batch import check_batch
 from checkers.linearizability.budget import Meter
 from checkers.linearizability.closed_table import enumerate_states
-from checkers.linearizability.compiled import kernel
-from checkers.linearizability.compiled.code_cache import ensure, prune
+from checkers.linearizability.compiled import jit, kernel
+from checkers.linearizability.compiled.code_cache import Part, ensure, prune
 from checkers.linearizability.compiled.jit import enabled, plain
 from checkers.linearizability.compiled.kv_batch import KEYS
 from checkers.linearizability.compiled.searches import Compiled
@@ -410,3 +410,19 @@ def test_with_too_small_a_budget_plain_python_is_undecided_and_says_so() -> None
                 assert "steps in plain Python (compiled code may get further)" in slow.reason
     assert undecided > 5
     assert decided > 5
+
+
+def test_compiling_is_announced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One line, also where stderr is a file: the first check of a new installation takes a minute."""
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "numba-000000000000"))
+    (tmp_path / "numba-000000000000").mkdir()
+    monkeypatch.setenv("HARNESS_CACHE", str(tmp_path))
+    for name in ("first", "first", "second"):
+        ensure(Part(f"announced-{name}", lambda: None, 14))
+    assert (
+        capsys.readouterr().err.splitlines()
+        == ["harness: compiling the checkers, once for this installation: about 14 s of a processor"] * 2
+    )
+    jit.ENSURED.difference_update({"announced-first", "announced-second"})

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from checkers.api import judge
 from checkers.controller_logs import read_controller_logs
 from checkers.controllers import SERVES_NS, Controllers
 from checkers.linearizability import CasRegister, check
@@ -252,3 +253,40 @@ def test_two_leaders_of_a_term_and_a_snapshot_that_cannot_be_loaded(tmp_path: Pa
     broken = "2026-01-01 00:00:04.000 ERROR main - Fail to load snapshot from /var/x/snapshot_7\n"
     run = logged(tmp_path, n1=LOG.format(term=2), n2=LOG.format(term=2) + broken)
     assert {a.name for a in Controllers().check(run).anomalies} == {"two-leaders-in-a-term", "snapshot-failed"}
+
+
+ODD = (None, 7, -1, 2**70, 1.5, "x", [], [1, "x"], [[1]], {}, {"master": []}, {"id": "x"}, {"in_sync": 5}, True)
+
+
+@pytest.mark.parametrize("f", ["read", "view", "next", "apply", "register", "elect", "alter", "clean", "forget"])
+def test_odd_values_are_told_by_their_op(f: str) -> None:
+    """A stored run with a value that no client writes: the line names the op, and no checker fails."""
+    good = told(1) | {"id": 2, "address": "a", "expected": 0, "replicas": {"1": "a"}}
+    values = [
+        *ODD,
+        *({**good, name: odd} for name in good for odd in ODD),
+        *({k: v for k, v in good.items() if k != name} for name in good),
+    ]
+    for value in values:
+        for kind in ("ok", "info"):
+            ops = [
+                Op(0, 1, 0, "invoke", "alter", "g"), Op(1, 2, 0, "ok", "alter", "g", {**good, "epoch": 1}),
+                Op(2, 3, 0, "invoke", "apply", "g"), Op(3, 4, 0, "ok", "apply", "g", {"id": 2, "address": "a"}),
+                Op(4, 5, 1, "invoke", f, "g"), Op(5, 6, 1, kind, f, "g", value, None, {"controller": value}),
+                Op(6, 7, 2, "invoke", "view", "g"), Op(7, 8, 2, "ok", "view", "g", good, None, {"phase": "final"}),
+            ]  # fmt: skip
+            (result,) = judge(RunRecord(History(ops)), [Controllers()]).results
+            assert "itself failed" not in result.reason, (value, result.stats.get("traceback"))
+
+
+@pytest.mark.parametrize("value", [*ODD, {"kind": 5, "to": "n1"}, {"kind": "controller"}])
+def test_an_odd_restart_is_told(value: Any) -> None:
+    """The nemesis' op that restarts who leads, too."""
+    ops = [
+        Op(0, 1, NEMESIS, "invoke", "restart-leading", None, {"kind": "controller"}),
+        Op(1, 2, NEMESIS, "info", "restart-leading", None, value),
+        Op(2, 3, 0, "invoke", "serving", None),
+        Op(3, 4, 0, "fail", "serving", None),
+    ]
+    (result,) = judge(RunRecord(History(ops)), [Controllers()]).results
+    assert "itself failed" not in result.reason, (value, result.stats.get("traceback"))

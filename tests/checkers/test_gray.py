@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from checkers.gray import Gray
+from checkers.message_ops import BadOp
 from results.deployment import DeploymentRecord
 from results.history import History
 from results.op import NEMESIS, Op, OpType
@@ -344,3 +346,26 @@ def test_a_retry_in_the_other_colour_is_none_of_an_expansion() -> None:
     story.assign(10.5, "m1", [B])
     story.receive(12, "m1", B, [9, message])
     assert names([story.judge()]) == {"wrong-colour"}
+
+
+ODD = (None, 7, -1, 2**70, "x", [], [1], [1, "x"], [[1]], {}, {"member": 5}, {"queues": 5}, True)
+OPS = (
+    *("send", "send-back", "consume", "pop", "ack", "assign", "rebalance", "flag"),
+    *("join", "leave", "crash", "expand", "committed", "commit", "drain"),
+)
+
+
+@pytest.mark.parametrize("f", OPS)
+@pytest.mark.parametrize("place", ["argument", "result", "extra"])
+def test_odd_values_are_told_by_their_op(f: str, place: str) -> None:
+    """A stored run with a value that no client writes: the error names the op (`BadOp`), and is no other one."""
+    for odd in ODD:
+        for kind in ("ok", "info"):
+            story = Story()
+            story.send(1)
+            more = dict.fromkeys(("colour", "producer", "gray", "ordering"), odd) if place == "extra" else {}
+            value, got = (odd if place == where else [0, 1] for where in ("argument", "result"))
+            about = {"process": 0, "member": "m0", "group": "g", "key": G, **more}
+            story.call(2, f, value, got, kind, **about)  # type: ignore[arg-type]
+            with suppress(BadOp):
+                story.judge()

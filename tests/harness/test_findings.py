@@ -142,7 +142,11 @@ def test_a_series_is_added_and_read_again(tmp_path: Path) -> None:
     [
         ('title = "it breaks"', "", "title is ''; a text is right"),
         ('command = "--nemesis bridge"', "", "either a command, or by_hand"),
-        ('command = "--nemesis bridge"', "command = '--nemesis \"bridge'", "command: No closing quotation"),
+        (
+            'command = "--nemesis bridge"',
+            "command = '--nemesis \"bridge'",
+            "No closing quotation; words of a shell are right",
+        ),
         ('["lost"]', "[]", "anomalies is ()"),
         ('["lost"]', '["lost"]\nlog_line = "("', "log_line is no regular expression"),
         ('["lost"]', '["lost"]\nunless_followed_by = "x"', "unless_followed_by is 'x'; left out where"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -222,3 +222,60 @@ def test_a_stored_run_is_compared_again(
     facts: Mapping[str, Any] = json.loads(told.read_text())
     assert (facts["verdict"], facts["known"]) == ("invalid", [5] if is_known else [])
     assert "  known " in out if is_known else "  new                 nonlinearizable" in out
+
+
+# The evidence of a stored run.
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda run: run.journal.write_bytes(run.journal.read_bytes()[:-1]), "journal.jsonl was changed"),
+        (lambda run: run.deployment.unlink(), "deployment.json is missing"),
+        (lambda run: (run.nodes / "n1" / "x.log").write_text("x"), "n1/x.log was added"),
+        (lambda run: run.plan.write_text(run.plan.read_text() + "\n"), "plan.toml was changed"),
+    ],
+    ids=["changed", "missing", "added", "plan"],
+)
+def test_changed_evidence_leaves_the_verdict_open(
+    change: Callable[[RunDir], object], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A history that is replaced, or a log that is cut, was judged without a word. A second check says the same."""
+    plan = Plan("register", 5, 10.0, 60.0, cluster=ClusterPlan("sim"), nemeses=())
+    folder = lifecycle.run(prepared(plan), Store(tmp_path), lambda line: None, VirtualTimeLoop).folder
+    assert harness(capsys, "check", str(folder.path))[0] == 0
+    before = read_verdict(folder.verdict).evidence
+    change(folder)
+    for _ in range(2):
+        code, out = harness(capsys, "check", str(folder.path))
+        assert (code, "the evidence is not what the run was judged by: " in out, said in out) == (2, True, True)
+    assert read_verdict(folder.verdict).evidence == before
+
+
+def test_a_run_of_an_earlier_version_has_no_digests(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It is judged as before. One without any verdict gets the digests of what it is judged by first."""
+    plan = Plan("register", 5, 10.0, 60.0, cluster=ClusterPlan("sim"), nemeses=())
+    folder = lifecycle.run(prepared(plan), Store(tmp_path), lambda line: None, VirtualTimeLoop).folder
+    write_verdict(replace(read_verdict(folder.verdict), evidence=None), folder.verdict)
+    folder.machine.write_text("")
+    assert harness(capsys, "check", str(folder.path))[0] == 0
+    assert read_verdict(folder.verdict).evidence is None
+    folder.verdict.unlink()
+    assert harness(capsys, "check", str(folder.path))[0] == 0
+    assert read_verdict(folder.verdict).evidence
+
+
+def test_check_leaves_the_command_and_the_suite_as_they_were(
+    broken_run: Outcome, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """By way of `latest`, which is another run tomorrow."""
+    folder = broken_run.folder
+    before = folder.junit.read_text(), folder.report.read_text()
+    latest = folder.path.parent.parent / "latest"
+    assert harness(capsys, "check", str(latest))[0] == 1
+    after = folder.junit.read_text(), folder.report.read_text()
+    suites = [re.findall(r'<testsuite name="([^"]*)"', text[0]) for text in (before, after)]
+    assert suites[0] == suites[1] == ["register-sim-partition"]
+    commands = [re.findall(r"<code>(harness [^<]*)</code>", text[1]) for text in (before, after)]
+    assert commands[0] == commands[1]
+    assert "latest" not in str(commands)

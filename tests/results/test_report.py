@@ -361,6 +361,16 @@ def test_axes_are_round_and_few_at_any_length(last: int) -> None:
         assert draw(calls, on) is not None
 
 
+@pytest.mark.parametrize("span", [0, S, 7200 * S, 10**15, 10**18, 2**63])
+def test_windows_are_few_at_any_length(span: int) -> None:
+    """A time of 2^63 ns made a plot of 21 million windows."""
+    step = plots.window(span, 120)
+    assert step >= 1
+    assert span / step <= 200
+    on = plots.stage([], span)
+    assert len(str(plots.rate([call(0, 0, span)], on))) < 100_000
+
+
 @pytest.mark.parametrize(("top", "last"), [(0, 1), (3, 3), (97, 100), (0.02, 0.02), (1e6, 1e6)])
 def test_value_ticks_reach_the_top(top: float, last: float) -> None:
     assert svg.round_ticks(top)[-1] == pytest.approx(last)

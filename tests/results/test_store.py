@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from collections import namedtuple
@@ -10,6 +11,7 @@ import pytest
 
 from results import store as stores
 from results.errors import HistoryError, StoreError
+from results.evidence import changes, digests
 from results.journal import Journal
 from results.observations import ObservationLog, read_observations
 from results.op import Op
@@ -52,7 +54,7 @@ def test_a_killed_run_can_be_loaded(tmp_path: Path) -> None:
     run = journalled(new(tmp_path))
     with run.journal.open("ab") as file:
         file.write(b'{"index":2,"tim')
-    run.environment.write_text('{"kernel": "6.1')
+    run.environment.write_text('{"kernel": "6.1"}')
     with run.observations.open("w") as file:
         file.write(
             '{"time":9,"node":"n2","role":"leader","term":3}\n{"time":4,"node":"n1","role":"silent"}\n{"time":12,"no'
@@ -64,7 +66,7 @@ def test_a_killed_run_can_be_loaded(tmp_path: Path) -> None:
     record = load(run.path)
     assert list(record.history) == OPS
     assert record.plan == {"seed": 7}
-    assert record.environment == {"history": "the last 15 bytes were torn and are left out"}
+    assert record.environment == {"kernel": "6.1", "history": "the last 15 bytes were torn and are left out"}
     assert [seen.node for seen in record.observations] == ["n1", "n2"]
     assert record.logs == {"n1": [run.nodes / "n1" / "gc" / "gc.log", run.nodes / "n1" / "server.log"]}
     assert record.path == run.path
@@ -79,6 +81,73 @@ def test_the_sealed_history_comes_first_and_carries_the_run(tmp_path: Path) -> N
     other = [Op(0, 0, 0, "invoke", "write", "r1", 1)]
     seal(other, run.history)
     assert list(run.load().history) == other
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"kernel": "6.1',
+        "[1]",
+        '{"permits": "{"a":"}',
+        '{"permits": "[1]"}',
+        '{"permits": 7}',
+        '{"permits_after": "x"}',
+        '{"permits": {"lost": 7}}',
+        '{"permits_after": {"unsynced-lost": {"lost": {"why": 5}}}}',
+    ],
+)
+def test_a_damaged_environment_is_one_line_that_names_it(text: str, tmp_path: Path) -> None:
+    """It decides what a run permits: without it a permitted loss would be a finding, or a checker would fail."""
+    run = journalled(new(tmp_path))
+    run.environment.write_text(text)
+    with pytest.raises(HistoryError, match=r"environment\.json: the environment is damaged: ") as error:
+        run.load()
+    assert "\n" not in str(error.value)
+
+
+def test_the_history_of_another_run_is_refused(tmp_path: Path) -> None:
+    """The file itself says which run it is of. A folder may have another name: what was noted of the run decides."""
+    first, second = journalled(new(tmp_path)), journalled(new(tmp_path))
+    for run, begun in ((first, "2026-11-21T06:12:44"), (second, "2026-11-21T06:12:45")):
+        run.environment.write_text(json.dumps({"begun_at": begun}))
+        run.seal(run.load())
+    moved = RunDir(tmp_path / "elsewhere")
+    first.path.rename(moved.path)
+    assert list(moved.load().history) == OPS
+    moved.history.write_bytes(second.history.read_bytes())
+    with pytest.raises(HistoryError, match="it is the history of another run, register-none/2026-11-21T06-12-44-2"):
+        moved.load()
+    moved.environment.unlink()
+    moved.plan.write_text("seed = 8\n")
+    with pytest.raises(HistoryError, match="it is the history of another run"):
+        moved.load()
+
+
+def test_evidence_has_digests(tmp_path: Path) -> None:
+    """Of what a verdict is made from; not of what is made from it, nor of logs that go on after it."""
+    run = journalled(new(tmp_path))
+    (run.nodes / "n1").mkdir()
+    for path in (run.nodes / "n1" / "b.log", run.verdict, run.log, run.control, run.path / "replicas.json"):
+        path.write_text("x")
+    run.plots.mkdir()
+    (run.plots / "x.svg").write_text("x")
+    (run.path / "link").symlink_to("/etc/hostname")
+    before = digests(run.path)
+    assert list(before) == ["journal.jsonl", "plan.toml", "replicas.json", "nodes/n1/b.log"]
+    assert before["replicas.json"] == hashlib.sha256(b"x").hexdigest()
+    assert changes(before, digests(run.path)) == []
+    (run.path / "notes.txt").write_text("mine")
+    assert changes(before, digests(run.path)) == []
+    run.journal.write_text("")
+    (run.path / "replicas.json").unlink()
+    (run.nodes / "n1" / "c.log").write_text("planted")
+    run.history.write_bytes(b"planted")
+    assert changes(before, digests(run.path)) == [
+        "journal.jsonl was changed",
+        "replicas.json is missing",
+        "history.parquet was added",
+        "nodes/n1/c.log was added",
+    ]
 
 
 def test_a_damaged_sealed_history_falls_back_on_the_journal(tmp_path: Path) -> None:

@@ -62,13 +62,19 @@ def ensure(part: Part) -> None:
         with suppress(CacheError, OSError):
             held.enter_context(exclusive(f"numba-{marker.parent.name}"))
         if not marker.exists():
-            if sys.stderr.isatty():
-                told = f"compiling the checkers, which is needed once and takes some {part.seconds} s ..."
-                print(told, file=sys.stderr)
+            _announce(part)
             part.run()
             with suppress(OSError):
                 marker.touch()
     prune(marker.parent)
+
+
+def _announce(part: Part) -> None:
+    """One line on stderr, also where that is a file: a minute without a word looks like a hang."""
+    if sys.stderr is not None:
+        with suppress(OSError, ValueError):
+            line = f"harness: compiling the checkers, once for this installation: about {part.seconds} s of a processor"
+            print(line, file=sys.stderr, flush=True)
 
 
 def _marker(part: str) -> Path:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import re
 import tarfile
 import time
 from collections import defaultdict
@@ -48,7 +49,7 @@ from infra.machines.janitor import Janitor
 from infra.machines.keys import ClusterKeys, new_cluster_keys
 from infra.machines.network import Subnet, seal_pool, subnets
 from infra.machines.ownership import Owner, current, slug, text_is_alive
-from infra.options import option
+from infra.options import cut, option
 
 RUN: Final = "rocketmq-harness.run"
 OWNER: Final = "rocketmq-harness.owner"
@@ -75,11 +76,24 @@ _GONE: Final = (404, 409)
 """What the engine says of a container that is no more, or that somebody else is removing."""
 
 
+_IMAGE: Final = re.compile(
+    r"(?:[a-zA-Z0-9][\w.-]{0,250}:\d{1,5}/)?[a-zA-Z0-9][\w./-]{0,250}(?::\w[\w.-]{0,127})?(?:@\w+:[0-9a-f]{32,128})?"
+)
+"""Name of an image (distribution/reference): `debian`, `debian:12`, `host:5000/team/debian:12@sha256:...`."""
+
+
 @dataclass(frozen=True)
 class DockerOptions:
     """The options of the backend."""
 
     base_image: str | None = option(None, "Build the node image on top of this one (a Debian with openjdk-17).")
+
+    def __post_init__(self) -> None:
+        """Raises ValueError."""
+        if self.base_image is not None and not _IMAGE.fullmatch(self.base_image):
+            raise ValueError(
+                f"base_image is {cut(self.base_image)}; NAME[:TAG] of an image is right, such as debian:12"
+            )
 
 
 class DockerBackend:

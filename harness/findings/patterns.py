@@ -1,0 +1,85 @@
+"""Regular expressions of findings: those that may take for ever are refused, and the others have a limit of time.
+
+A pattern runs over every line of every log. A repetition within a repetition, such as `(a+)+`, tries all ways to divide
+a line, which doubles with each character.
+"""
+
+from __future__ import annotations
+
+import re
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any, Final
+
+LINE: Final = 4096
+"""Characters of a line that a pattern sees."""
+LIMIT_S: Final = 20.0
+"""Of the processor, for a finding's patterns in all logs of a run: a gigabyte of them takes some 10 s."""
+
+_MANY: Final = 16
+"""A repetition of more counts as one without an end."""
+
+
+class TookTooLong(Exception):
+    """A pattern did not end in time."""
+
+
+def compile_pattern(text: str) -> re.Pattern[str]:
+    """Raises ValueError for what is no pattern, or one that repeats a repetition or a choice."""
+    try:
+        found = re.compile(text)
+        # The parser of `re` itself: what it finds cannot differ from what is searched for.
+        tree: Any = re._parser.parse(text)  # type: ignore[attr-defined]
+    except (re.error, RecursionError, OverflowError) as problem:
+        raise ValueError(f"is no regular expression: {problem}") from None
+    if _repeats(tree, within=False):
+        raise ValueError(
+            f"{text!r} repeats a repetition or a choice without an end, which may take for ever; repeat only single "
+            "characters, or sets of them"
+        )
+    return found
+
+
+def _repeats(tree: Any, *, within: bool) -> bool:
+    for name, given in tree:
+        kind = str(name)
+        if kind in ("MAX_REPEAT", "MIN_REPEAT", "POSSESSIVE_REPEAT"):
+            least, most, inner = given
+            if within and least != most:
+                return True
+            if _repeats(inner, within=within or int(most) > _MANY):
+                return True
+        elif kind == "BRANCH":
+            if within or any(_repeats(branch, within=within) for branch in given[1]):
+                return True
+        elif kind in ("SUBPATTERN", "ATOMIC_GROUP", "ASSERT", "ASSERT_NOT"):
+            inner = given[-1] if isinstance(given, tuple) else given
+            if _repeats(inner, within=within):
+                return True
+        elif kind.startswith("GROUPREF") and within:
+            return True
+    return False
+
+
+@contextmanager
+def in_time(seconds: float = LIMIT_S) -> Iterator[None]:
+    """Raise TookTooLong in here after so many seconds of the processor. Python's `re` looks for signals as it searches;
+    only the main thread gets any, so elsewhere there is no limit.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def expire(number: int, frame: FrameType | None) -> None:
+        raise TookTooLong
+
+    before = signal.signal(signal.SIGVTALRM, expire)
+    signal.setitimer(signal.ITIMER_VIRTUAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        signal.signal(signal.SIGVTALRM, before)

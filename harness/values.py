@@ -1,0 +1,34 @@
+"""Types of values of the command line."""
+
+from __future__ import annotations
+
+import math
+import os
+from pathlib import Path
+from typing import Any
+
+import click
+
+
+class FiniteRange(click.FloatRange):
+    """A number between bounds. `click.FloatRange` takes nan, which is outside of no bound; this type does not."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        found = super().convert(value, param, ctx)
+        if not math.isfinite(found):
+            self.fail(f"{value!r} is not in the range {self._describe_range()}.", param, ctx)
+        return found
+
+
+class FilePath(click.Path):
+    """A path as a `Path`. An empty text, such as a variable of a shell that is not set, is no path; `click.Path` takes
+    it for the working directory.
+    """
+
+    def __init__(self, **how: Any) -> None:
+        super().__init__(path_type=Path, **how)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if value == "" or (isinstance(value, str) and not value.strip()):
+            self.fail("the path is empty", param, ctx)
+        return super().convert(os.fspath(value), param, ctx)
