@@ -48,6 +48,7 @@ _JUDGED_FROM = (
             "machine",
             "observations",
             "op",
+            "permission",
             "op_table",
             "permission",
             "reading",

@@ -34,6 +34,8 @@ from results.verdict_file import read_verdict, write_verdict
 
 BEGUN: Final = "begun"
 COMPLETE: Final = "complete"
+NODES_GONE: Final = "nodes_gone"
+"""The fact of the environment that says why no node was there any more."""
 """What the environment says of a run's phases (`phases`); runs of earlier versions say nothing."""
 
 
@@ -45,12 +47,17 @@ def judge_run(record: RunRecord, workload: Workload) -> Judgement:
 def judge_by(record: RunRecord, checkers: Sequence[Checker]) -> Judgement:
     """These checkers on a run, the well-formedness check first.
 
-    A malformed history is a failure of the harness: it is judged no further. A run that was interrupted, or whose
-    end is missing, is never `valid`; one that left a fault behind is a failure of the harness.
+    A malformed history is a failure of the harness, as is one whose nodes went away: it is judged no further. A run
+    that was interrupted, or whose end is missing, is never `valid`; one that left a fault behind is a failure of the
+    harness.
     """
     first = judge(record, [WellFormed()])
     if first.verdict != Verdict.VALID:
         return first
+    if NODES_GONE in record.environment:
+        # What servers without a machine did not answer says nothing about servers, and their logs are gone too.
+        why = f"the nodes went away during the run: {record.environment[NODES_GONE]}"
+        return Judgement([*first.results, CheckResult("nodes", Verdict.HARNESS_FAILURE, why)])
     where_told = (
         DurableFiles, DeadDisks, Spinning, Terms, Applying, Elections, StateHashes, ReplicaFiles,
     )  # fmt: skip

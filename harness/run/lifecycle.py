@@ -216,11 +216,14 @@ def _on_cluster(
     )
     environment = Environment(folder.environment, about)
     _prepare_faults(parts.faults, deployment, say)
+    version = topology.versions().get(topology.name, "")
+    names = f"{cluster.nodes[0].name}..{cluster.nodes[-1].name}"
+    count = len(at_first.servers)
+    servers = f"{count} server{'s' * (count != 1)}"
+    say(f"starting  {servers} on {names} ({cluster.backend}, {topology.name} {version})")
     ready_s = _start(deployment, folder)
     environment.note(ready_s=f"{ready_s:.1f}")
     start_probes(cluster.nodes)
-    version = topology.versions().get(topology.name, "")
-    names = f"{cluster.nodes[0].name}..{cluster.nodes[-1].name}"
 
     def ready() -> None:
         say(
@@ -235,11 +238,13 @@ def _on_cluster(
         write_text(folder.deployment, to_text(deployment.record), "the deployment")
     # One Ctrl-C must not cost the evidence from here on; the next ends the judging, and the journal is there.
     with signals.deferred(lambda: say(_GOES_ON), announced=session.stopping):
+        lost: dict[str, str] = {}
         try:
             if not session.stopping and (parts.workload.stops_servers or session.disks_struck):
                 session.read_files()  # a run that reuses the cluster starts them again
         finally:
-            lost = collect(deployment, folder)
+            if not session.gone:
+                lost = collect(deployment, folder)
         if lost:
             environment.note(lost_nodes="; ".join(lost.values()))
         priority.close()  # nothing waits for the judging
@@ -249,7 +254,7 @@ def _on_cluster(
         judgement = with_evidence(folder, explain(written, judge_run(written, parts.workload)))
         seconds = time.monotonic() - began
         write_results(folder, written, judgement, seconds)
-    return Outcome(folder, judgement, seconds, bool(session.unhealed), cluster.run_id)
+    return Outcome(folder, judgement, seconds, bool(session.unhealed or session.gone), cluster.run_id)
 
 
 def _talk(session: Session, loop_factory: LoopFactory | None) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
@@ -50,10 +51,19 @@ class ProgressLine:
     def draw(self) -> None:
         line = terminal.shown(self.line())
         if self._terminal:
-            terminal.put("\r" + line.ljust(self._width), self._out)
+            columns = self._columns()
+            line = _fitted(line, columns)
+            terminal.put("\r" + line.ljust(min(self._width, columns - 1) if columns > 1 else self._width), self._out)
             self._width = len(line)
         else:
             terminal.put(line + "\n", self._out)
+
+    def _columns(self) -> int:
+        """Characters in a line of the terminal, which may change its size at any time."""
+        try:
+            return os.get_terminal_size(self._out.fileno()).columns if self._out is not None else 0
+        except (OSError, ValueError):
+            return 0
 
     def wipe(self) -> None:
         if self._terminal and self._width:
@@ -78,3 +88,10 @@ class ProgressLine:
             f" {seconds // 60:02d}:{seconds % 60:02d}  |  {rate:.0f} op/s  ok {c['ok']}  fail {c['fail']}  "
             f"info {c['info']}  |  fault: {fault}  |  {who}"
         )
+
+
+def _fitted(line: str, columns: int) -> str:
+    """A line that a terminal of this width does not wrap: a carriage return would leave its first part standing.
+    `columns` 0: not known.
+    """
+    return line if columns < 2 or len(line) < columns else f"{line[: columns - 2]}…"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
@@ -11,10 +12,11 @@ from typing import Final
 
 from harness import signals
 from harness.api import Completion, Fault, Phase, RunContext, Workload
-from harness.check.judging import BEGUN, COMPLETE
+from harness.check.judging import BEGUN, COMPLETE, NODES_GONE
 from harness.generator import Generator
 from harness.nemesis import events
 from harness.nemesis.runner import Nemesis
+from harness.observe.node_watch import NodeWatch, let_go
 from harness.observe.observer import Observer
 from harness.observe.own_machine import watch_own_machine
 from harness.observe.process_monitor import ProcessMonitor
@@ -48,6 +50,7 @@ class Session:
     stopping  somebody wants the run to end.
     complete  the journal has all that happened, and the environment how the run ended.
     unhealed  what could not be healed, one line each.
+    gone      why no node is there any more; empty: the nodes are there.
     """
 
     interpreter: Interpreter
@@ -75,6 +78,7 @@ class Session:
         self.stopping = False
         self.complete = False
         self.unhealed: list[str] = []
+        self.gone = ""
         self.leaderless: set[str] = set()
         """Kinds of servers of which none was known to lead when the leading one was to be restarted."""
         self._strikes = strikes
@@ -115,6 +119,7 @@ class Session:
             self._monitor.watch(),
             watch_own_machine(self.folder.machine),
             self.observer.follow_logs(events.watched_lines(self._strikes)),
+            NodeWatch(self.deployment.nodes, self._lose).watch(),
         )
         watchers = [asyncio.create_task(w) for w in watching]
         with signals.forwarded(asyncio.get_running_loop(), self._interrupt):
@@ -140,7 +145,9 @@ class Session:
         return events.generator(self._strikes)
 
     async def heal(self) -> None:
-        """End every fault that is active."""
+        """End every fault that is active. On nodes that are gone nothing is left to end."""
+        if self.gone:
+            return
         self.unhealed = await self.nemesis.heal_all()
         for problem in self.unhealed:
             log.error("heal: %s", problem)
@@ -214,7 +221,9 @@ class Session:
 
     def _note_end(self) -> None:
         """Whoever judges this run later must know how it ended."""
-        if self.stopping:
+        if self.gone:
+            self.environment.facts[NODES_GONE] = self.gone
+        elif self.stopping:
             self.environment.facts["interrupted"] = "interrupted by the user"
         if self.unhealed:
             self.environment.facts["unhealed"] = "; ".join(self.unhealed)
@@ -228,6 +237,17 @@ class Session:
             if isinstance(op.value, Mapping):
                 self._effects.update(effect["kind"] for effect in op.value.get("effects", ()))
             log.info("nemesis %s %s %s %s", op.type, op.f, op.value, op.error or "")
+
+    def _lose(self, why: str) -> None:
+        """The nodes are gone: stop asking, and end what still waits for them."""
+        if self.stopping:
+            return
+        self.gone, self.stopping = why, True
+        log.error("nodes: %s", why)
+        self.live.wipe()
+        self.say(f"the nodes are gone: {why}; the run ends here (the journal is on disk)")
+        self.interpreter.stop()
+        threading.Thread(target=let_go, args=(self.deployment.nodes,), daemon=True).start()
 
     def _interrupt(self) -> None:
         """A stop signal: stop asking, heal, keep the evidence, judge what there is."""

@@ -28,16 +28,21 @@ def chosen(
     """Kind of server -> the user's settings for it, from `KIND.NAME` -> value.
 
     ours    kind -> names that the topology itself decides. called: whose names these are, for the message.
-    Raises InfraError for a setting that cannot be meant; whether the server has it is asked of the server.
+    Raises SettingsError for a setting that cannot be meant, and for all at once that the topology decides. The server
+    itself is asked whether it has a setting.
     """
     found: dict[str, dict[str, str]] = {kind: {} for kind in kinds}
+    reserved = [key for key in settings if key.partition(".")[2] in ours.get(key.partition(".")[0], ())]
+    if len(reserved) > 1:
+        listed = ", ".join(map(repr, reserved))
+        raise SettingsError(f"settings {listed} are the harness's own to decide; leave them out")
     for key, value in settings.items():
         kind, _, name = key.partition(".")
         if kind not in found or not name:
             prefixes = " or ".join(f"{kind}.NAME" for kind in kinds)
             raise SettingsError(f"setting {key!r}: settings of this topology are called {prefixes}, as {called}")
         if name in ours.get(kind, ()):
-            raise SettingsError(f"setting {key!r} is the harness's own to decide")
+            raise SettingsError(f"setting {key!r} is the harness's own to decide; leave it out")
         if "\n" in value or "\r" in value:
             raise SettingsError(f"setting {key!r}: its value has more than one line")
         found[kind][name] = value

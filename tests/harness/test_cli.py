@@ -29,7 +29,7 @@ def harness(capsys: pytest.CaptureFixture[str], *argv: str) -> tuple[int, str, s
         (["run", "--workload", "registr"], "no workload 'registr'; did you mean 'register'?"),
         (["run", "--cluster", "dokcer"], "no cluster 'dokcer'; did you mean 'docker'?"),
         (["run", "--nodes", "0"], "nodes is 0; 1 to 50"),
-        (["run", "--rate", "-1"], "rate is -1.0"),
+        (["run", "--rate", "-1"], "-1.0 is not in the range 0<x<=1000000.0"),
         (["run", "--rate", "many"], "'many' is not a valid float"),
         (["run", "--time-limit", "soon"], "a duration is right"),
         (["run", "--workload", "register", "--read-mode", "quick"], "log or unsafe is right"),
@@ -139,7 +139,7 @@ def test_a_run_on_a_kept_cluster_is_a_run_on_what_it_was_made_for(
 ) -> None:
     monkeypatch.setenv("HARNESS_CACHE", str(tmp_path))
     code, _, err = harness(capsys, "run", "--workload", "log", "--reuse", "h1")
-    assert (code, err) == (3, "harness: no kept cluster 'h1'; there are: none (harness run --keep leaves one)\n")
+    assert (code, err) == (64, "harness: no kept cluster 'h1'; there are: none (harness run --keep leaves one)\n")
     server = ServerPlan(version="5.3.3", settings={"broker.a": "1"}, mends=("7,8",))
     made = resolve(Plan(workload="log", server=server))
     kept.save(kept.Kept.of("docker", "h1", {}, new_cluster_keys([]), {}, made.to_toml()))

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+import pty
 import signal
+import struct
 import subprocess
 import sys
+import termios
 from pathlib import Path
 
 import pytest
@@ -137,3 +141,21 @@ def test_a_closed_terminal_is_no_reason_to_stop() -> None:
     live.draw()
     live.wipe()
     assert terminal.lost() is None
+
+
+def test_the_live_line_fits_the_terminal() -> None:
+    """A line that wraps leaves its first part standing: seven dead half lines in four seconds. It is wiped as well."""
+    leader, follower = pty.openpty()
+    fcntl.ioctl(follower, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 60, 0, 0))
+    with os.fdopen(follower, "w") as out:
+        faults = ["partition-leader-minority of n1, n2 and n3 against n4 and n5"]
+        live = ProgressLine(lambda: 7 * 10**9, lambda: faults, lambda: (["n2"], 3), out=out)
+        for _ in range(2):
+            live.draw()
+            drawn = os.read(leader, 4096).decode()
+            assert drawn.startswith("\r 00:07  |")
+            assert drawn.endswith("…")
+            assert len(drawn.lstrip("\r")) < 60
+        live.wipe()
+        assert os.read(leader, 4096).decode().strip("\r ") == ""
+    os.close(leader)

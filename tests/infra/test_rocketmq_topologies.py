@@ -278,6 +278,11 @@ def _broker(node: NotingNode) -> Mapping[str, str]:
         ),
         ("controller", {"settings": {"broker.brokerName": "b"}}, "'broker.brokerName' is the harness's own to decide"),
         ("controller", {"settings": {"broker.a": "1\nb=2"}}, "more than one line"),
+        (
+            "controller",
+            {"settings": {"broker.brokerName": "b", "broker.brokerId": "1", "broker.minInSyncReplicas": "2"}},
+            "settings 'broker.brokerName', 'broker.brokerId' are the harness's own to decide; leave them out",
+        ),
         ("controller", {"launch": Launch(jars=Path("/nowhere"))}, "--server-jars /nowhere: no folder with jars"),
     ],
 )
@@ -524,7 +529,13 @@ def test_what_a_running_broker_does_not_take_is_told(monkeypatch: pytest.MonkeyP
         ("broker.flushDiskType", "SYNC_FLUSH", None),
         ("controller.jRaftSnapshotIntervalSecs", "30", None),
         ("proxy.grpcThreadPoolNums", "4", None),
-        ("broker.minInSyncReplica", "2", "broker.minInSyncReplica: this version has no such setting"),
+        (
+            "broker.minInSyncReplica",
+            "2",
+            "broker.minInSyncReplica: this version has no such setting; did you mean 'minInSync",
+        ),
+        ("broker.flushDisktype", "SYNC_FLUSH", "no such setting; did you mean 'flushDiskType'"),
+        ("broker.nothingLikeIt", "1", "no such setting$"),
         ("broker.minInSyncReplicas", "2x", "broker.minInSyncReplicas=2x is not taken: it stays 1"),
         ("broker.slaveReadEnable", "yes", "broker.slaveReadEnable=yes is not taken: it stays false"),
         ("namesrv.brokerName", "x", "namesrv.brokerName: this version has no such setting"),

@@ -14,7 +14,7 @@ from harness.nemesis.schedule import strikes
 from harness.parts.registry import FaultSet
 from harness.plan.plan import Plan
 from harness.run.lifecycle import Parts, Prepared
-from infra.machines.api import Capability, ClusterSpec, InfraError, Leftover, NodeHost, Share
+from infra.machines.api import Capability, ClusterSpec, Completed, InfraError, Leftover, NodeHost, Share
 from infra.options import NoOptions
 from infra.systems.api import Deployment, Launch, Server, Status
 from results.deployment import DeploymentRecord, ServerRecord
@@ -31,6 +31,9 @@ class SimNode:
         self.name, self.address = name, "198.18.0.1"
 
     def process(self, pidfile: str) -> None:
+        raise InfraError(f"{self.name} has only a name, and runs nothing")
+
+    def run(self, argv: Sequence[str], **how: Any) -> Completed:
         raise InfraError(f"{self.name} has only a name, and runs nothing")
 
     def close(self) -> None:

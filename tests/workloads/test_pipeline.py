@@ -4,7 +4,9 @@ service in virtual time: every planted bug is caught, and good runs are left in 
 
 from __future__ import annotations
 
+import asyncio
 import signal
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,10 +19,11 @@ from harness.plan.plan import ClusterPlan, NemesisPlan, Plan
 from harness.run import lifecycle, session
 from harness.run.virtual_time import VirtualTimeLoop
 from harness.signals import Stopped
+from infra.machines.api import ClusterSpec, Completed, NodeUnreachable
 from infra.systems.api import Deployment, ServersRun
 from results.store import Store
 from results.verdict import Verdict
-from sim.rig import SimCluster, SimFaults, SimPause, SimRegister, prepared
+from sim.rig import SimBackend, SimCluster, SimFaults, SimNode, SimPause, SimRegister, prepared
 from sim.service import Bug
 
 BOTH = (NemesisPlan("sim-partition", 20, 10, "minority"), NemesisPlan("sim-pause", 30, 12, "leader"))
@@ -157,3 +160,40 @@ def test_the_same_seed_gives_the_same_run(tmp_path: Path) -> None:
 
     assert asked(11, "a") == asked(11, "b")
     assert asked(11, "a") != asked(12, "c")
+
+
+def test_a_run_whose_nodes_are_gone_ends_at_once(tmp_path: Path) -> None:
+    """The engine was stopped under load, and the run had no end: it waited for machines that were not there. No fault
+    keeps the control program from its nodes, so half a minute without any answer is enough.
+    """
+    there: dict[str, bool] = {}
+
+    class Vanishing(SimNode):
+        def run(self, argv: Sequence[str], **how: object) -> Completed:
+            there.setdefault(self.name, True)
+            now = asyncio.get_running_loop().time()
+            if now > 20 and (self.name != "n1" or now > 40):
+                raise NodeUnreachable(f"{self.name}: connection refused")
+            return Completed(tuple(argv), 0, b"", b"", 1.0)
+
+    class Engine(SimBackend):
+        def provision(self, spec: ClusterSpec) -> SimCluster:
+            cluster = super().provision(spec)
+            cluster.nodes = [Vanishing(node.name) for node in cluster.nodes]
+            return cluster
+
+    said: list[str] = []
+    long = plan(5, time_limit_s=600.0, nemeses=())
+    outcome = lifecycle.run(prepared(long, backend=Engine()), Store(tmp_path), said.append, VirtualTimeLoop)
+    assert outcome.judgement.verdict == Verdict.HARNESS_FAILURE, outcome.judgement.reason
+    assert "no node has answered for 25 s: n1: connection refused" in outcome.judgement.reason
+    assert any(line.startswith("the nodes are gone: ") for line in said)
+    assert len(there) == 5
+    ended = outcome.folder.load().history[-1].time / 1e9
+    assert 40 < ended < 80
+    assert not any(op.f == "heal" for op in outcome.folder.load().history)
+
+
+def test_nodes_that_never_answered_are_not_gone(tmp_path: Path) -> None:
+    """A backend whose nodes take no commands (as here) is not taken for one whose nodes went away."""
+    assert simulate(tmp_path, plan(5, nemeses=()), None).judgement.verdict == Verdict.VALID

@@ -46,7 +46,45 @@ public final class CheckSettings {
             }
             refused = "=" + value + " is not taken: it stays " + taken;
         }
-        return refused != null ? refused : ": this version has no such setting";
+        return refused != null ? refused : ": this version has no such setting" + nearest(name, parts);
+    }
+
+    /** `; did you mean 'flushDiskType'?` where a setting is named nearly so, else nothing. */
+    private static String nearest(String name, String[] parts) {
+        String best = null;
+        int least = Math.max(2, name.length() / 4) + 1;
+        for (int i = 3; i < parts.length; i++) {
+            Object config = fresh(parts[i]);
+            if (config == null) {
+                continue;
+            }
+            for (String known : MixAll.object2Properties(config).stringPropertyNames()) {
+                int distance = distance(name.toLowerCase(), known.toLowerCase());
+                if (distance < least || distance == least && best != null && known.compareTo(best) < 0) {
+                    least = distance;
+                    best = known;
+                }
+            }
+        }
+        return best == null ? "" : "; did you mean '" + best + "'?";
+    }
+
+    /** How many characters have to be put in, taken out or changed (Levenshtein). */
+    private static int distance(String a, String b) {
+        int[] before = new int[b.length() + 1];
+        for (int j = 0; j <= b.length(); j++) {
+            before[j] = j;
+        }
+        for (int i = 1; i <= a.length(); i++) {
+            int[] now = new int[b.length() + 1];
+            now[0] = i;
+            for (int j = 1; j <= b.length(); j++) {
+                int changed = before[j - 1] + (a.charAt(i - 1) == b.charAt(j - 1) ? 0 : 1);
+                now[j] = Math.min(changed, Math.min(before[j], now[j - 1]) + 1);
+            }
+            before = now;
+        }
+        return before[b.length()];
     }
 
     /** A configuration object as the server makes it, or null where this version has no such class. */
