@@ -17,7 +17,7 @@ import os
 import threading
 import time
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
 from json.encoder import encode_basestring_ascii as _quoted
 from pathlib import Path
@@ -192,10 +192,12 @@ def read_journal(path: Path) -> tuple[list[Op], str | None]:
         raise HistoryError(path, None, f"the journal cannot be read: {problem.strerror}") from None
 
 
-def scan(path: Path, found: Iterable[bytes], need_crc: bool) -> tuple[list[Op], str | None]:
-    """`read_journal` on lines. Without `need_crc`, a line that carries none is taken at its word, and only a last
-    line without its newline counts as torn. A journal may grow while it is read: what is added after the first line
-    without its newline was found is not looked at.
+def scan(
+    path: Path, found: Iterable[bytes], need_crc: bool, adapt: Callable[[dict[str, Any]], None] | None = None
+) -> tuple[list[Op], str | None]:
+    """`read_journal` on lines. Without `need_crc`, a line that carries none is taken at its word (once `adapt` has
+    made an event of ours of it, in place), and only a last line without its newline counts as torn. A journal may
+    grow while it is read: what is added after the first line without its newline was found is not looked at.
     """
     ops: list[Op] = []
     broken: tuple[int, str] | None = None
@@ -212,7 +214,7 @@ def scan(path: Path, found: Iterable[bytes], need_crc: bool) -> tuple[list[Op], 
             if broken is None and text.isspace():
                 continue
             try:
-                op = parse(text, need_crc, len(ops))
+                op = parse(text, need_crc, len(ops), adapt)
             except ValueError as problem:
                 broken = broken or (number, str(problem))
                 torn += len(text)
@@ -266,7 +268,7 @@ def has_crc(text: bytes) -> bool:
     return text.rstrip(b"\r\n")[-_TAIL:-10] == _CRC_FIELD
 
 
-def parse(text: bytes, need_crc: bool, position: int) -> Op:
+def parse(text: bytes, need_crc: bool, position: int, adapt: Callable[[dict[str, Any]], None] | None = None) -> Op:
     """One line to an op. `index` and `time` default to `position` in a line without CRC. Raises ValueError."""
     bare = text.rstrip(b"\r\n")
     sealed = bare[-_TAIL:-10] == _CRC_FIELD
@@ -285,6 +287,8 @@ def parse(text: bytes, need_crc: bool, position: int) -> Op:
     except RecursionError:
         raise ValueError("its value is nested too deeply") from None
     if not sealed and isinstance(data, dict):
+        if adapt is not None:
+            adapt(data)
         data.setdefault("index", position)
         data.setdefault("time", data["index"])
     return _op(data)

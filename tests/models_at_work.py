@@ -8,11 +8,22 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 from typing import Any
 
-from checkers.linearizability import INCONSISTENT, MODELS, Model, Transition
+from checkers.linearizability import (
+    ANYTHING,
+    INCONSISTENT,
+    KV,
+    MODELS,
+    CasRegister,
+    Counter,
+    Model,
+    MultiRegister,
+    Register,
+    Transition,
+)
 from checkers.linearizability.models.values import freeze
 from results.history import Call
 from results.op import Op, OpType
@@ -39,7 +50,7 @@ def _register(obj: dict[str, Any], f: str, arg: Any) -> Any:
         if obj.get("v") != arg[0]:
             raise Refused
         obj["v"] = arg[1]
-    elif f == "write":
+    elif f in ("write", "w"):
         obj["v"] = arg
     else:
         return obj.get("v")
@@ -47,28 +58,34 @@ def _register(obj: dict[str, Any], f: str, arg: Any) -> Any:
 
 
 def _txn(obj: dict[str, Any], f: str, arg: Any) -> Any:
+    """One read in some does not say what it saw."""
     seen = []
     for step, name, value in arg:
-        if step == "write":
+        if step in ("write", "w"):
             obj[name] = value
-        seen.append([step, name, obj.get(name, 0)])
+        obj["count"] = obj.get("count", 0) + 1
+        seen.append([step, name] if step == "read" and obj["count"] % 4 == 0 else [step, name, obj.get(name)])
     return seen
 
 
 def _kv(obj: list[str], f: str, arg: Any) -> Any:
     if f == "get":
         return "".join(obj)
-    if f == "put":
+    if f in ("put", "delete"):
         obj.clear()
-    obj.append(arg)
+    obj.append(arg or "")
     return arg
 
 
 def _count(obj: list[int], f: str, arg: Any) -> Any:
-    if f == "read":
-        return sum(obj)
-    obj.append(arg)
-    return arg
+    """One answer in some does not say the number."""
+    before = sum(obj)
+    obj.append({"read": 0, "increment": 1, "decrement": -1}.get(f, arg))
+    if f == "add":
+        return arg
+    if f != "read" and len(obj) % 4 == 0:
+        return None
+    return before if f == "get-and-add" else sum(obj)
 
 
 def _set(obj: set[Any], f: str, arg: Any) -> Any:
@@ -80,10 +97,18 @@ def _set(obj: set[Any], f: str, arg: Any) -> Any:
     return arg
 
 
+def _drained(obj: Any) -> list[Any]:
+    there = list(obj)
+    obj.clear()
+    return there
+
+
 def _fifo(obj: deque[Any], f: str, arg: Any) -> Any:
     if f == "enqueue":
         obj.append(arg)
         return arg
+    if f == "drain":
+        return _drained(obj)
     return obj.popleft() if obj else None
 
 
@@ -91,6 +116,8 @@ def _bag(obj: list[Any], f: str, arg: Any) -> Any:
     if f == "enqueue":
         obj.append(arg)
         return arg
+    if f == "drain":
+        return _drained(obj)[::-1]
     return obj.pop(sum(obj) % len(obj)) if obj else None
 
 
@@ -101,22 +128,38 @@ def _stack(obj: list[Any], f: str, arg: Any) -> Any:
     return obj.pop() if obj else None
 
 
+LONG = {"lock": "acquire", "unlock": "release", "try-lock": "try-acquire"}
+
+
 def _mutex(obj: list[None], f: str, arg: Any) -> Any:
+    f = LONG.get(f, f)
+    if f == "try-acquire":
+        return not obj and not obj.append(None)
     if (f == "release") != bool(obj):
         raise Refused
     obj.pop() if obj else obj.append(None)
 
 
 def _fenced(obj: dict[str, Any], f: str, arg: Any) -> Any:
+    """One try in some does not say the fence."""
+    f = LONG.get(f, f)
+    if f == "try-acquire" and obj.get("holder"):
+        return False
     if (f == "acquire" and obj.get("holder")) or (f == "release" and obj.get("holder") != arg):
         raise Refused
-    obj["holder"] = arg if f == "acquire" else None
-    obj["fence"] = obj.get("fence", 0) + (f == "acquire")
-    return obj["fence"] if f == "acquire" else arg
+    obj["holder"] = None if f == "release" else arg
+    obj["fence"] = obj.get("fence", 0) + (f != "release")
+    if f == "try-acquire" and obj["fence"] % 3 == 0:
+        return True
+    return arg if f == "release" else obj["fence"]
 
 
 def _reentrant(obj: list[str], f: str, arg: Any) -> Any:
-    if (f == "acquire" and any(holder != arg for holder in obj)) or (f == "release" and arg not in obj):
+    f = LONG.get(f, f)
+    other = any(holder != arg for holder in obj)
+    if f == "try-acquire":
+        return not other and not obj.append(arg)
+    if (f == "acquire" and other) or (f == "release" and arg not in obj):
         raise Refused
     obj.append(arg) if f == "acquire" else obj.pop()
     return arg
@@ -148,23 +191,31 @@ def _ask(*fs: str, values: int = 3, plain: Sequence[str] = ()) -> Callable[[Rand
 
 
 def _ask_txn(rng: Random, op: int) -> tuple[str, Any]:
-    steps = [(rng.choice(("read", "write")), name) for name in ("x", "y")[: rng.randint(1, 2)]]
-    return "txn", [[f, name, rng.randrange(2) if f == "write" else None] for f, name in steps]
+    steps = [(rng.choice(("read", "r", "write", "w")), name) for name in ("x", 9)[: rng.randint(1, 2)]]
+    return "txn", [[f, name, rng.randrange(2) if f in ("write", "w") else None] for f, name in steps]
 
 
 def _ask_cas(rng: Random, op: int) -> tuple[str, Any]:
-    f = rng.choice(("read", "read", "write", "cas"))
+    f = rng.choice(("read", "r", "write", "cas"))
     old, new = rng.randrange(3), rng.randrange(3)
-    return f, None if f == "read" else new if f == "write" else [rng.choice((None, old)), new]
+    return f, None if f in ("read", "r") else new if f == "write" else [rng.choice((None, old)), new]
 
 
 def _ask_kv(rng: Random, op: int) -> tuple[str, Any]:
-    f = rng.choice(("get", "get", "put", "append", "append"))
-    return f, None if f == "get" else rng.choice("ab")
+    f = rng.choice(("get", "get", "get", "put", "append", "append", "delete"))
+    return f, None if f in ("get", "delete") else rng.choice("ab")
+
+
+def _ask_count(rng: Random, op: int) -> tuple[str, Any]:
+    f = rng.choice(("add", "add", "read", "read", "add-and-get", "get-and-add", "increment", "decrement"))
+    return f, rng.randrange(-1, 3) if "add" in f.replace("read", "") else None
+
+
+LOCKS = ("acquire", "lock", "release", "release", "unlock", "try-acquire", "try-lock")
 
 
 def _ask_owner(rng: Random, op: int) -> tuple[str, Any]:
-    return rng.choice(("acquire", "release")), rng.choice(("ann", "bob"))
+    return rng.choice(LOCKS), rng.choice(("ann", "bob"))
 
 
 def _numbers(rng: Random, f: str, result: Any) -> Any:
@@ -178,35 +229,56 @@ def _others(change: Callable[[Random, str, Any], Any], *fs: str) -> Callable[[Ra
 
 
 def _lie_txn(rng: Random, f: str, result: Any) -> Any:
-    return [[step, name, rng.randrange(2) if step == "read" else value] for step, name, value in result]
+    return [[f, name, rng.choice((None, 0, 1)) if rest and f in ("read", "r") else rest[0]] if rest else [f, name]
+            for f, name, *rest in result]  # fmt: skip
+
+
+def _lie_taken(rng: Random, f: str, result: Any) -> Any:
+    """Another element, or a drain that shows one less, another one, or another order."""
+    if f != "drain":
+        return _numbers(rng, f, result) if f == "dequeue" else result
+    return rng.choice((result[1:], [*result, rng.randrange(3)], rng.sample(result, len(result))))
+
+
+def _lie_lock(rng: Random, f: str, result: Any) -> Any:
+    """Of locks whose only other answer is that of a try."""
+    return not result if "try" in f else result
+
+
+def _lie_fence(rng: Random, f: str, result: Any) -> Any:
+    if "try" in f:
+        return rng.choice((True, False, 1, 2, 3))
+    return rng.choice((None, 1, 2, 3)) if LONG.get(f, f) == "acquire" else result
+
+
+def _lie_count(rng: Random, f: str, result: Any) -> Any:
+    return result if f == "add" or result is None else result + rng.choice((-1, 1))
 
 
 def _lie_elements(rng: Random, f: str, result: Any) -> Any:
     return rng.random() < 0.5 if f == "contains" else rng.sample(range(3), rng.randint(0, 3))
 
 
+_TAKES = ("dequeue", "drain")
+
 WORK: dict[str, Work] = {
-    "register": Work(dict, _ask("read", "write", plain=["read"]), _register, _others(_numbers, "read")),
-    "cas-register": Work(dict, _ask_cas, _register, _others(_numbers, "read")),
+    "register": Work(
+        dict, _ask("read", "r", "write", "w", plain=["read", "r"]), _register, _others(_numbers, "read", "r")
+    ),
+    "cas-register": Work(dict, _ask_cas, _register, _others(_numbers, "read", "r")),
     "multi-register": Work(dict, _ask_txn, _txn, _lie_txn),
     "kv": Work(list, _ask_kv, _kv, _others(lambda rng, f, r: r[1:] + rng.choice(("", "a", "b")), "get")),
-    "counter": Work(
-        list, _ask("add", "read", plain=["read"]), _count, _others(lambda rng, f, r: r + rng.choice((-1, 1)), "read")
-    ),
+    "counter": Work(list, _ask_count, _count, _lie_count),
     "grow-only-set": Work(set, _ask("add", "read", plain=["read"]), _set, _others(_lie_elements, "read")),
     "set": Work(
         set, _ask("add", "remove", "contains", "read", plain=["read"]), _set, _others(_lie_elements, "contains", "read")
     ),
-    "fifo-queue": Work(
-        deque, _ask("enqueue", "enqueue", "dequeue", plain=["dequeue"]), _fifo, _others(_numbers, "dequeue")
-    ),
-    "unordered-queue": Work(
-        list, _ask("enqueue", "dequeue", "dequeue", plain=["dequeue"]), _bag, _others(_numbers, "dequeue")
-    ),
+    "fifo-queue": Work(deque, _ask(*["enqueue"] * 4, "dequeue", "dequeue", "drain", plain=_TAKES), _fifo, _lie_taken),
+    "unordered-queue": Work(list, _ask(*["enqueue", "dequeue"] * 3, "drain", plain=_TAKES), _bag, _lie_taken),
     "stack": Work(list, _ask("push", "push", "pop", plain=["pop"]), _stack, _others(_numbers, "pop")),
-    "mutex": Work(list, _ask("acquire", "release", plain=["acquire", "release"]), _mutex, _others(_numbers)),
-    "fenced-lock": Work(dict, _ask_owner, _fenced, _others(lambda rng, f, r: rng.choice((None, 1, 2, 3)), "acquire")),
-    "reentrant-lock": Work(list, _ask_owner, _reentrant, _others(_numbers)),
+    "mutex": Work(list, _ask(*LOCKS, plain=LOCKS), _mutex, _lie_lock),
+    "fenced-lock": Work(dict, _ask_owner, _fenced, _lie_fence),
+    "reentrant-lock": Work(list, _ask_owner, _reentrant, _lie_lock),
     "log": Work(
         dict,
         _ask(
@@ -217,6 +289,36 @@ WORK: dict[str, Work] = {
     ),
 }
 """What each model of `MODELS` is at work."""
+
+
+def _from(start: Any, make: Callable[[], Any]) -> Callable[[], Any]:
+    """A new object that is not empty."""
+
+    def made() -> Any:
+        obj = make()
+        obj.update(start) if isinstance(start, dict) else obj.extend(start)
+        return obj
+
+    return made
+
+
+def _started(name: str, start: Any) -> Work:
+    return replace(WORK[name], make=_from(start, WORK[name].make))
+
+
+STARTED: dict[str, tuple[Callable[[], Model[Any]], Work]] = {
+    "register from 1": (lambda: Register(1), _started("register", {"v": 1})),
+    "cas-register from 1": (lambda: CasRegister(1), _started("cas-register", {"v": 1})),
+    "register of any start": (lambda: Register(ANYTHING), _started("register", {"v": 1})),
+    "cas-register of any start": (lambda: CasRegister(ANYTHING), _started("cas-register", {"v": 1})),
+    "multi-register from 1": (lambda: MultiRegister(1), _started("multi-register", {"x": 1, 9: 1})),
+    "multi-register of any start": (lambda: MultiRegister(ANYTHING), _started("multi-register", {"x": 1, 9: 0})),
+    "kv from ab": (lambda: KV("ab"), _started("kv", ["ab"])),
+    "kv of any start": (lambda: KV(ANYTHING), _started("kv", ["ab"])),
+    "counter from 2": (lambda: Counter(2), _started("counter", [2])),
+    "counter of any start": (lambda: Counter(ANYTHING), _started("counter", [2])),
+}
+"""Models that do not begin with nothing, and objects that begin so."""
 
 
 def lived(rng: Random, name: str, crash: float, most: int = 8, work: Work | None = None) -> list[Call]:
@@ -258,9 +360,9 @@ def falsified(rng: Random, name: str, calls: Sequence[Call], work: Work | None =
         at = rng.choice(known)
         invoke, answer = made[at].invoke, made[at].completion
         assert answer is not None
-        if name in ("mutex", "reentrant-lock"):
+        if name in ("mutex", "reentrant-lock") and "try" not in invoke.f:
             # Their only answer is that it worked: let an op be the other one.
-            other = "release" if invoke.f == "acquire" else "acquire"
+            other = "release" if LONG.get(invoke.f, invoke.f) == "acquire" else "acquire"
             invoke = Op(invoke.index, invoke.time, invoke.process, "invoke", other, "k", invoke.value)
         value = (work or WORK[name]).lie(rng, invoke.f, answer.value)
         made[at] = Call(invoke, Op(answer.index, answer.time, answer.process, "ok", invoke.f, "k", value))

@@ -111,7 +111,10 @@ def kv_ops(rng: Random, op: int) -> tuple[str, Any, Any]:
 
 
 def txn_ops(rng: Random, op: int) -> tuple[str, Any, Any]:
-    steps = [[rng.choice(("read", "write")), name, rng.randrange(2)] for name in ("x", "y")[: rng.randint(1, 2)]]
+    steps = [
+        [f := rng.choice(("read", "write")), name, rng.choice((0, 1, None) if f == "read" else (0, 1))]
+        for name in ("x", "y")[: rng.randint(1, 2)]
+    ]
     return "txn", [[f, name, None if f == "read" else value] for f, name, value in steps], steps
 
 

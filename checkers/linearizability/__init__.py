@@ -57,11 +57,12 @@ from checkers.linearizability.models.kv import KV
 from checkers.linearizability.models.locks import FencedLock, Mutex, ReentrantLock
 from checkers.linearizability.models.log import Log
 from checkers.linearizability.models.registers import CasRegister, MultiRegister, Register
-from checkers.linearizability.models.specification import INCONSISTENT, Inconsistent, Model, Transition
+from checkers.linearizability.models.specification import ANYTHING, INCONSISTENT, Inconsistent, Model, Transition
 from checkers.linearizability.result import LinearResult
 from checkers.linearizability.witness import verify_witness
 
 __all__ = [
+    "ANYTHING",
     "INCONSISTENT",
     "KV",
     "MODELS",

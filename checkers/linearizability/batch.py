@@ -21,10 +21,11 @@ from checkers.linearizability.decide import decide
 from checkers.linearizability.evidence.explain import earliest
 from checkers.linearizability.fast import fast
 from checkers.linearizability.history.encode import Problem, calls_of, encode
-from checkers.linearizability.history.events import NONE, Bytes, Longs
+from checkers.linearizability.history.events import NEVER, NONE, Bools, Bytes, Longs
 from checkers.linearizability.history.packed import Packed, pack
 from checkers.linearizability.models.specification import Model
 from results.history import Call, History
+from results.op import OK
 from results.verdict import Verdict
 
 INVALID: Final = 0
@@ -57,7 +58,8 @@ class Apart:
 
 @dataclass(frozen=True, slots=True)
 class BatchResult:
-    """verdict      INVALID, VALID or UNKNOWN a history; UNKNOWN too where it has no op at all: nothing was checked.
+    """verdict      INVALID, VALID or UNKNOWN a history; UNKNOWN too where no op is known to have happened: nothing was
+                 checked.
     failing_op   as that of a single check (`LinearResult`), or NONE.
     work         steps spent on each, whoever decided it.
 
@@ -112,6 +114,7 @@ def check_batch(
     work = np.zeros(len(packed), np.int64)
     if jit.enabled() and len(packed):
         _walk(packed, budget, verdict, failing, work)
+        verdict[_idle(packed) & (verdict == VALID)] = UNKNOWN
     _search(packed, budget, verdict, failing, work)
     return BatchResult(verdict, failing, work, packed, budget)
 
@@ -131,11 +134,19 @@ def _walk(packed: Packed | Apart, budget: Budget, verdict: Bytes, failing: Longs
         packed.table.insist_on_known()
 
 
+def _idle(packed: Packed | Apart) -> Bools:
+    """Histories in which nothing is known to have happened: nothing can be wrong in them."""
+    if isinstance(packed, Apart):
+        return np.array([not any(call.outcome == OK for call in history) for history in packed.histories], np.bool_)
+    returned = np.concatenate(([0], np.cumsum(packed.ret != NEVER)))
+    return returned[packed.first[1:]] == returned[packed.first[:-1]]  # type: ignore[no-any-return]
+
+
 def _search(packed: Packed | Apart, budget: Budget, verdict: Bytes, failing: Longs, work: Longs) -> None:
     """What is undecided goes through the portfolio, but for what was tried."""
     for history in np.nonzero(verdict == UNKNOWN)[0]:
         problem = packed.problem(int(history))
-        if not problem.kind:
+        if not problem.completed:
             continue
         problem.table.settle()
         tried = int(work[history]), problem.ret[failing[history]]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -11,7 +11,14 @@ from checkers.linearizability.budget import Budget
 from checkers.linearizability.compiled import jit
 from checkers.linearizability.decide import decide, illustrated, unmerged
 from checkers.linearizability.evidence.explain import explain, sentence
-from checkers.linearizability.history.encode import Problem, calls_of, encode, insist_on_pairs
+from checkers.linearizability.history.encode import (
+    Problem,
+    calls_of,
+    encode,
+    first_unknown,
+    insist_on_pairs,
+    unknown,
+)
 from checkers.linearizability.history.events import NEVER, NONE
 from checkers.linearizability.history.op_columns import OpColumns, from_calls
 from checkers.linearizability.models.specification import Model
@@ -20,16 +27,23 @@ from checkers.linearizability.result import LinearResult
 from checkers.linearizability.witness import FAILED_REPLAY
 from results.errors import with_article
 from results.history import Call, History
+from results.op import OK
 from results.verdict import Verdict
+
+NO_SEARCH: Final = "none"
+"""Instead of an algorithm, where there was nothing to decide."""
 
 _DEFAULT: Final = Budget()
 
 
-def check(calls: Sequence[Call] | History, model: Model[Any], budget: Budget = _DEFAULT) -> LinearResult:
+def check(
+    calls: Sequence[Call] | History, model: Model[Any], budget: Budget = _DEFAULT, ignore: Collection[str] = ()
+) -> LinearResult:
     """Check the calls of one object; the order of indices is taken for the order of time.
 
-    The nemesis' calls and ops that the model does not know are left out. Raises ValueError (one line) when the calls
-    belong to several keys - see `check_keys` - or make no sense.
+    The nemesis' calls are left out, and ops whose name is in `ignore`. Raises ValueError (one line) when the calls
+    belong to several keys - see `check_keys` - or make no sense, or the model does not know one of them. A history in
+    which nothing certainly happened (there is no `ok`) is `unknown`: nothing was examined.
 
     >>> from results.op import Op
     >>> stale = History([Op(0, 0, 0, "invoke", "write", "k", 1), Op(1, 1, 0, "ok", "write", "k", 1),
@@ -38,11 +52,12 @@ def check(calls: Sequence[Call] | History, model: Model[Any], budget: Budget = _
     >>> print(check(stale, Register()).reason)  # doctest: +ELLIPSIS
     op 2: read absent on key k cannot be placed: the register could only be 1 at that time; the initial value absent ...
     """
-    known = [call for call in calls_of(calls) if call.invoke.is_client and call.invoke.f in model.fs]
+    known = [call for call in calls_of(calls) if call.invoke.is_client and call.invoke.f not in ignore]
+    _insist_on_known(known, model)
     keys = {call.invoke.key for call in known}
     if len(keys) > 1:
         raise ValueError(f"these are ops of {len(keys)} keys; each is an object of its own (use check_keys)")
-    if len(known) >= direct.MANY and direct.applies(model) and (plain := from_calls(known)) is not None:
+    if len(known) >= direct.MANY and direct.applies(model) and (plain := from_calls(known, model.aliases)) is not None:
         by_index = {call.invoke.index: call for call in known}
         found = check_columns(plain, model, next(iter(keys)), budget, lambda some: [by_index[at] for at in some])
         if found is not None:
@@ -51,12 +66,11 @@ def check(calls: Sequence[Call] | History, model: Model[Any], budget: Budget = _
     completed = len(problem.completed)
     if not known:
         return LinearResult(Verdict.UNKNOWN, f"nothing checked: there is no op of {with_article(model.name)}")
+    if not completed:
+        return nothing_happened(len(known))
     outcome = decide(problem, budget)
     if outcome.verdict == Verdict.VALID:
-        found = _valid(completed, [problem.source[op] for op in outcome.witness or ()], outcome.algorithm, outcome.work)
-        if completed:
-            return found
-        return replace(found, reason=f"nothing contradicts it: none of {len(known)} ops is known to have happened")
+        return _valid(completed, [problem.source[op] for op in outcome.witness or ()], outcome.algorithm, outcome.work)
     if outcome.verdict == Verdict.UNKNOWN:
         return _undecided(problem, outcome)
     return _violation(problem, outcome, illustrated(problem, outcome, budget), budget, known, keys.pop())
@@ -98,16 +112,56 @@ def check_columns(
     return replace(result, checked=completed, work=work + result.work)
 
 
-def check_keys(history: History, model: Model[Any], budget: Budget = _DEFAULT) -> Mapping[str | None, LinearResult]:
-    """`check` of every key that has ops of the model, short histories first. Raises ValueError as `check` does."""
+def nothing_happened(ops: int) -> LinearResult:
+    """Of an object, or of a whole history, of which no op is known to have happened."""
+    count = f"none of its {ops:,} ops is" if ops > 1 else "its only op is not"
+    return LinearResult(Verdict.UNKNOWN, f"nothing checked: {count} known to have happened")
+
+
+def check_keys(
+    history: History, model: Model[Any], budget: Budget = _DEFAULT, ignore: Collection[str] = ()
+) -> Mapping[str | None, LinearResult]:
+    """`check` of every key that has an op, short histories first. Raises ValueError as `check` does.
+
+    A key of which nothing is known to have happened is `valid` beside others (every object may have done nothing), and
+    `unknown` where that is so for all.
+    """
     insist_on_pairs(history)
-    return {key: check(calls, model, budget) for key, calls in calls_by_key(history, model)}
+    _insist_on_known((call for call in history.clients.calls if call.invoke.f not in ignore), model)
+    groups = calls_by_key(history, model, ignore)
+    return judged_together({key: check(calls, model, budget) for key, calls in groups}, dict(groups))
 
 
-def calls_by_key(history: History, model: Model[Any]) -> list[tuple[str | None, Sequence[Call]]]:
+def judged_together(
+    found: Mapping[str | None, LinearResult], groups: Mapping[str | None, Sequence[Call]]
+) -> Mapping[str | None, LinearResult]:
+    """The results of the keys of one history: those in which nothing happened, as `check_keys` says."""
+    idle = {key for key in found if not any(call.outcome == OK for call in groups[key])}
+    if len(idle) == len(found):
+        return found
+    reason = "nothing contradicts it: none of {} ops is known to have happened"
+    return {
+        key: LinearResult(Verdict.VALID, reason.format(len(groups[key])), witness=(), algorithm=NO_SEARCH)
+        if key in idle
+        else result
+        for key, result in found.items()
+    }
+
+
+def calls_by_key(
+    history: History, model: Model[Any], ignore: Collection[str] = ()
+) -> list[tuple[str | None, Sequence[Call]]]:
     """Keys with ops of the model, short histories first: they refute cheaply."""
-    found = [(key, [call for call in calls if call.invoke.f in model.fs]) for key, calls in history.by_key.items()]
+    fs = model.fs.difference(ignore)
+    found = [(key, [call for call in calls if call.invoke.f in fs]) for key, calls in history.by_key.items()]
     return sorted(((key, calls) for key, calls in found if calls), key=lambda group: len(group[1]))
+
+
+def _insist_on_known(calls: Iterable[Call], model: Model[Any]) -> None:
+    """Raises ValueError where the model does not know an op."""
+    other = first_unknown((call.invoke for call in calls), model)
+    if other is not None:
+        raise ValueError(f"{unknown(other, model)}; ignore={{{other.f!r}}} leaves it out")
 
 
 def _valid(completed: int, witness: Sequence[int], algorithm: str, work: int) -> LinearResult:

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from checkers.linearizability import direct
 from checkers.linearizability.budget import Budget
-from checkers.linearizability.check import calls_by_key, check, check_columns
+from checkers.linearizability.check import calls_by_key, check, check_columns, judged_together, nothing_happened
 from checkers.linearizability.history.encode import insist_on_pairs
 from checkers.linearizability.models.specification import Model
 from checkers.linearizability.result import LinearResult
+from results.history import Call
+from results.op import OK
 from results.record import RunRecord
 from results.verdict import Anomaly, CheckResult, Verdict
 
@@ -32,12 +34,19 @@ class Linearizable:
     """Is every key a linearizable object of this model? Locality makes keys independent (Herlihy and Wing 1990).
 
     `budget` is that of one key, `total_steps` that of all together; verdicts do not depend on how fast the machine is.
+    `ignore`: names of ops of the model that are left out. A run's other ops belong to its workload's other checkers.
     """
 
     name = "linearizability"
 
-    def __init__(self, model: Model[Any], budget: Budget = Budget(), total_steps: int = _TOTAL) -> None:  # noqa: B008 - frozen
-        self.model, self.budget, self.total_steps = model, budget, total_steps
+    def __init__(
+        self,
+        model: Model[Any],
+        budget: Budget = Budget(),  # noqa: B008 - frozen
+        total_steps: int = _TOTAL,
+        ignore: Collection[str] = (),
+    ) -> None:
+        self.model, self.budget, self.total_steps, self.ignore = model, budget, total_steps, ignore
 
     def check(self, run: RunRecord) -> CheckResult:
         """An anomaly `nonlinearizable` per bad key. Unknown when a budget ran out, or nothing was there to check.
@@ -56,7 +65,8 @@ class Linearizable:
             return CheckResult(self.name, Verdict.UNKNOWN, str(problem)), results
         seconds: dict[str | None, float] = {}
         left, explained = self.total_steps, 0
-        for key, calls in calls_by_key(run.history, self.model):
+        groups = calls_by_key(run.history, self.model, self.ignore)
+        for key, calls in groups:
             steps = min(self.budget.steps, max(left, 0))
             budget = replace(self.budget, steps=steps, explain=self.budget.explain if explained < _DETAILED else 0)
             started = time.perf_counter()
@@ -67,8 +77,22 @@ class Linearizable:
                 return CheckResult(self.name, Verdict.UNKNOWN, reason), results
             left -= result.work
             explained += result.verdict == Verdict.INVALID
-            results[key], seconds[key] = result, time.perf_counter() - started
-        return self._merge(results, seconds), results
+            results[key], seconds[key] = self._sure(result, calls), time.perf_counter() - started
+        found = judged_together(results, dict(groups))
+        merged = self._merge(found, seconds)
+        if found and not any(call.outcome == OK for _, calls in groups for call in calls):
+            # (Each key says so of itself; this is on all of them.)
+            merged = replace(merged, reason=nothing_happened(sum(len(calls) for _, calls in groups)).reason)
+        return merged, found
+
+    def _sure(self, result: LinearResult, calls: Sequence[Call]) -> LinearResult:
+        """A violation that may come from what the model simplifies is none."""
+        doubt = self.model.doubt(calls) if result.verdict == Verdict.INVALID else None
+        if doubt is None:
+            return result
+        return LinearResult(
+            Verdict.UNKNOWN, f"{doubt} (otherwise, {result.reason})", algorithm=result.algorithm, work=result.work
+        )
 
     def examine_columns(self, table: pa.Table) -> tuple[CheckResult, Mapping[str | None, LinearResult]] | None:
         """`examine` of a sealed history's columns, with no object for an op (`direct`). None where that way does not
@@ -81,9 +105,10 @@ class Linearizable:
 
         results: dict[str | None, LinearResult] = {}
         seconds: dict[str | None, float] = {}
-        for key, ops in objects(table, self.model.fs) or ():
+        fs = self.model.fs.difference(self.ignore)
+        for key, ops in objects(table, fs, self.model.aliases) or ():
             started = time.perf_counter()
-            result = check_columns(ops, self.model, key, self.budget, partial(calls_at, table, self.model.fs))
+            result = check_columns(ops, self.model, key, self.budget, partial(calls_at, table, fs))
             if result is None:
                 return None
             results[key], seconds[key] = result, time.perf_counter() - started
@@ -91,7 +116,8 @@ class Linearizable:
 
     def _merge(self, results: Mapping[str | None, LinearResult], seconds: Mapping[str | None, float]) -> CheckResult:
         if not results:
-            reason = f"nothing checked: no {' or '.join(sorted(self.model.fs))} is in the history"
+            names = sorted(self.model.fs - self.model.aliases.keys())
+            reason = f"nothing checked: no {' or '.join(names)} is in the history"
             return CheckResult(self.name, Verdict.UNKNOWN, reason)
         bad = {key: r for key, r in results.items() if r.verdict == Verdict.INVALID}
         open_ = {key: r for key, r in results.items() if r.verdict == Verdict.UNKNOWN}

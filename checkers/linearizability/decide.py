@@ -147,11 +147,12 @@ def refuters(problem: Problem) -> Sequence[Search]:
 def _compiled(problem: Problem) -> Compiled | None:
     if not jit.enabled():
         return None
-    # Numba is imported here, and only where it may be used.
-    from checkers.linearizability.compiled.code_cache import ensure
-    from checkers.linearizability.compiled.searches import SEARCH, Compiled
+    with jit.setting_up():
+        # Numba is imported here, and only where it may be used.
+        from checkers.linearizability.compiled.code_cache import ensure
+        from checkers.linearizability.compiled.searches import SEARCH, Compiled
 
-    ensure(SEARCH)
+        ensure(SEARCH)
     return Compiled.of(problem)
 
 

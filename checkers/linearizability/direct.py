@@ -35,7 +35,7 @@ class FoundOrder(NamedTuple):
 
 
 def applies(model: Model[Any]) -> bool:
-    """Is there a monitor on columns for it?"""
+    """Is there a monitor on columns for it, and for its start value?"""
     return fast(model).columns is not None
 
 

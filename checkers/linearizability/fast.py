@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from checkers.linearizability.history.encode import Problem
@@ -21,9 +21,10 @@ from checkers.linearizability.models.containers import FifoQueue, GrowOnlySet, S
 from checkers.linearizability.models.kv import KV
 from checkers.linearizability.models.locks import Mutex
 from checkers.linearizability.models.log import Log
-from checkers.linearizability.models.registers import CasRegister, Register
+from checkers.linearizability.models.registers import CasRegister, Register, Undetermined
 from checkers.linearizability.models.specification import Model
 from checkers.linearizability.monitors import logs, queues, register_evidence, registers
+from checkers.linearizability.monitors.any_start import register_of_any_start
 from checkers.linearizability.monitors.base import Monitor
 from checkers.linearizability.monitors.locks import mutex_by_deadlines
 from checkers.linearizability.monitors.sets import set_by_inclusion
@@ -66,6 +67,11 @@ _REGISTER: Final = Fast(
     by_value=True,
 )
 
+_STARTED_REGISTER: Final = replace(_REGISTER, columns=None, refute_columns=None)
+"""Of a start value other than absent: columns have no number for it."""
+
+_ANY_REGISTER: Final = Fast(monitor=register_of_any_start)
+
 FAST: Final[Mapping[type[Model[Any]], Fast]] = {
     Register: _REGISTER,
     CasRegister: _REGISTER,
@@ -81,8 +87,11 @@ _NOTHING: Final = Fast()
 
 
 def fast(model: Model[Any]) -> Fast:
-    """The record of a model, an empty one where there is none."""
-    return FAST.get(type(model), _NOTHING)
+    """The record of a model, an empty one where there is none. What a record may do depends on the start value, too."""
+    record = FAST.get(type(model), _NOTHING)
+    if type(model) in (Register, CasRegister) and model.initial is not None:
+        return _ANY_REGISTER if isinstance(model.initial, Undetermined) else _STARTED_REGISTER
+    return _NOTHING if type(model) is KV and model.initial != "" else record
 
 
 def monitor(problem: Problem) -> Outcome | None:

@@ -7,7 +7,7 @@ histories. Both paths give the same verdicts (a test compares them on histories 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -22,6 +22,9 @@ from checkers.linearizability.history.table import Table
 from checkers.linearizability.models.specification import Model, Transition
 from checkers.linearizability.models.values import freeze
 from results.op_table import runs_of
+
+_OK: Final = 1
+"""As `Rows.kind` counts."""
 
 MAX_KINDS: Final = 2_000
 """Different ops in one call: the engine's table has a cell for each of them in each state."""
@@ -52,13 +55,17 @@ def applies(model: Model[Any]) -> bool:
     return fast(model).by_value
 
 
-def pack_part(table: pa.Table, model: Model[Any]) -> Part:
-    """The rows of `results.op_table.read_part` (whole runs) as `Packed`."""
+def pack_part(table: pa.Table, model: Model[Any], ignore: Collection[str] = ()) -> Part:
+    """The rows of `results.op_table.read_part` (whole runs) as `Packed`. Ops whose name is in `ignore` are left out; a
+    history with others that the model does not know, or in which nothing is known to have happened, is odd.
+    """
     spans = runs_of(table)
     rows = Rows(table, spans)
+    fs = model.fs.difference(ignore)
     odd = rows.odd_runs()
-    odd |= _unknown_fs(rows, model)
-    calls = rows.calls(model.fs, odd)
+    odd |= runs_with(table, spans, frozenset(rows.fs) - model.fs, ignore)
+    odd |= ~_active(rows, fs)
+    calls = rows.calls(fs, odd)
     kinds = _Kinds(rows, model)
     number = kinds.number(calls)
     if len(kinds.table.kinds) > MAX_KINDS:
@@ -114,12 +121,13 @@ class _Kinds:
 
     def __init__(self, rows: Rows, model: Model[Any]) -> None:
         self.rows, self.model = rows, model
+        self.fs = [model.aliases.get(f, f) for f in rows.fs]
         self.table = Table(model)
 
     def number(self, calls: Calls) -> Longs:
         """The kind of each call; -1 where the model does not accept it (a single history then says what is wrong)."""
         rows = self.rows
-        watched = np.array([f in self.model.observers for f in rows.fs] + [False])
+        watched = np.array([f in self.model.observers for f in self.fs] + [False])
         f = rows.f[calls.invoke]
         seen = watched[f] & calls.ok
         value = np.where(seen, rows.value[calls.done], rows.value[calls.invoke])
@@ -133,24 +141,27 @@ class _Kinds:
         f, value = divmod(code >> 1, width)
         try:
             data = None if value == 0 else json.loads(self.rows.values[value - 1])
-            return self.table.kind(Transition(self.rows.fs[f], freeze(data), bool(code & 1)))
+            return self.table.kind(Transition(self.fs[f], freeze(data), bool(code & 1)))
         except (ValueError, RecursionError):
             return -1
 
 
-def foreign_runs(table: pa.Table, spans: Sequence[tuple[str, int, int]], fs: frozenset[str]) -> Bools:
-    """Histories in which a client does anything else than `fs`."""
+def runs_with(
+    table: pa.Table, spans: Sequence[tuple[str, int, int]], fs: frozenset[str], ignore: Collection[str] = ()
+) -> Bools:
+    """Histories in which a client does any of `fs` that is not in `ignore`."""
     codes, names = coded(table["f"])
-    other = np.array([f not in fs for f in names.to_pylist()] + [False])[codes] & (table["process"].to_numpy() >= 0)
+    wanted = fs.difference(ignore)
+    there = np.array([f in wanted for f in names.to_pylist()] + [False])[codes] & (table["process"].to_numpy() >= 0)
     found = np.zeros(len(spans), np.bool_)
     starts = [start for _, start, _ in spans]
-    found[np.searchsorted(starts, np.nonzero(other)[0], side="right") - 1] = True
+    found[np.searchsorted(starts, np.nonzero(there)[0], side="right") - 1] = True
     return found
 
 
-def _unknown_fs(rows: Rows, model: Model[Any]) -> Bools:
-    """Runs in which no client does anything that the model knows."""
-    known = np.array([f in model.fs for f in rows.fs] + [False])
+def _active(rows: Rows, fs: frozenset[str]) -> Bools:
+    """Runs in which something of `fs` is known to have happened."""
+    known = np.array([f in fs for f in rows.fs] + [False])
     has = np.zeros(len(rows.spans), np.bool_)
-    has[rows.run[known[rows.f] & (rows.process >= 0)]] = True
-    return ~has
+    has[rows.run[known[rows.f] & (rows.process >= 0) & (rows.kind == _OK)]] = True
+    return has

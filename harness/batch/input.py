@@ -39,6 +39,7 @@ _JUDGED_FROM = (
             "impact",
             "journal",
             "machine",
+            "permission",
         )
     ),
     *(

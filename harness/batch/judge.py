@@ -8,16 +8,19 @@ from __future__ import annotations
 
 import json
 import traceback
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from checkers.linearizability.batch import VALID, check_batch
-from checkers.linearizability.models import MODELS
+from checkers.linearizability.check import calls_by_key
+from checkers.linearizability.models.specification import Model
 from checkers.spark.columns import applies
 from harness.batch.rows import Clock, key_rows, rows_of
 from harness.check.examine import algorithms
 from harness.check.report import CheckOptions
 from results.history import Call
+from results.op import OK
 from results.record import RunRecord
 from results.verdict import Verdict, worst
 from results.verdict_table import VerdictRow
@@ -32,15 +35,16 @@ class PendingHistory:
     model: str
     ops: int
     read_ms: tuple[float, float]
+    start: int | None = None
     rows: list[VerdictRow] = field(default_factory=list)
-    keys: list[tuple[str | None, list[Call]]] = field(default_factory=list)
+    keys: list[tuple[str | None, Sequence[Call]]] = field(default_factory=list)
     sure: bool = True
     """All its keys were found valid in the common call."""
 
-    def group(self) -> None:
-        fs = MODELS[self.model].fs
-        by_key = self.record.history.by_key
-        self.keys = [(key, own) for key, calls in by_key.items() if (own := [c for c in calls if c.invoke.f in fs])]
+    def group(self, model: Model[Any], ignore: Collection[str]) -> None:
+        """Its keys; where nothing is known to have happened in any of them, they are judged together."""
+        self.keys = calls_by_key(self.record.history, model, ignore)
+        self.sure = any(call.outcome == OK for _, calls in self.keys for call in calls)
 
 
 def decide_all(histories: Sequence[PendingHistory], check_options: CheckOptions) -> None:
@@ -51,8 +55,9 @@ def decide_all(histories: Sequence[PendingHistory], check_options: CheckOptions)
     """
     for model in dict.fromkeys(history.model for history in histories):
         own = [history for history in histories if history.model == model]
-        if applies(MODELS[model]()):
-            _together([history for history in own if history.keys], model, check_options)
+        made = check_options.model(model)
+        if applies(made):
+            _together([history for history in own if history.keys and history.sure], made, check_options)
         else:
             for history in own:
                 history.sure = False
@@ -65,13 +70,13 @@ def decide_all(histories: Sequence[PendingHistory], check_options: CheckOptions)
                 history.rows = [failed_row(history.run, problem)]
 
 
-def _together(histories: Sequence[PendingHistory], model: str, check_options: CheckOptions) -> None:
+def _together(histories: Sequence[PendingHistory], model: Model[Any], check_options: CheckOptions) -> None:
     flat = [(history, key, calls) for history in histories for key, calls in history.keys]
     if not flat:
         return
     clock = Clock()
     try:
-        found = check_batch([calls for _, _, calls in flat], MODELS[model](), check_options.checker(model).budget)
+        found = check_batch([calls for _, _, calls in flat], model, check_options.checker(model.name).budget)
     except Exception:
         # One of them makes no sense to the model, or is too large: by themselves, it is the only one that suffers.
         for history in histories:
@@ -92,7 +97,7 @@ def _together(histories: Sequence[PendingHistory], model: str, check_options: Ch
                 Verdict.VALID,
                 f"an order that explains all {completed} completed ops exists",
                 key=key,
-                model=model,
+                model=model.name,
                 ops=2 * len(calls),
                 wall_ms=wall * share,
                 cpu_ms=cpu * share,
@@ -103,7 +108,7 @@ def _together(histories: Sequence[PendingHistory], model: str, check_options: Ch
 
 def _by_itself(history: PendingHistory, check_options: CheckOptions) -> None:
     clock = Clock()
-    result, keys = check_options.checker(history.model).examine(history.record)
+    result, keys = check_options.checker(history.model, history.start).examine(history.record)
     wall, cpu = clock.read()
     history.rows = list(key_rows(history.run, history.model, keys, wall))
     for row in history.rows:

@@ -134,7 +134,8 @@ def check_on(context: SparkContext, plan: BatchPlan, say: Callable[[str], None],
 def _question(plan: BatchPlan, version: str) -> str:
     """What decides a verdict besides the history: a unit is done when it was asked the same."""
     requested = plan.check_options
-    return json.dumps([requested.format, asdict(requested.options), requested.steps, requested.memory, version])
+    meaning = [asdict(requested.options), sorted(requested.ignore), repr(requested.initial)]
+    return json.dumps([requested.format, *meaning, requested.steps, requested.memory, version])
 
 
 class Score:

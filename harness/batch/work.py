@@ -23,16 +23,18 @@ from checkers.linearizability import Linearizable
 from checkers.linearizability.batch import VALID, check_batch
 from checkers.linearizability.compiled.jit import plain
 from checkers.linearizability.direct import MANY
+from checkers.linearizability.history.encode import first_unknown, unknown
 from checkers.linearizability.models import MODELS
 from checkers.linearizability.models.registers import CasRegister
 from checkers.linearizability.models.specification import Model
-from checkers.spark.columns import applies, foreign_runs, pack_part
+from checkers.spark.columns import applies, pack_part, runs_with
 from checkers.spark.job import Done, Portion, Receipt
 from checkers.spark.units import Unit
 from checkers.wellformed import WellFormed
 from harness.batch.judge import PendingHistory, decide_all, failed_row
 from harness.batch.rows import Clock, ColumnarResults, TimedChecker, key_rows, rows_of
-from harness.check.examine import NOTHING_THERE, examine_columns
+from harness.check.decision import NOTHING_THERE
+from harness.check.examine import examine_columns, why_no_model
 from harness.check.judging import judge_by
 from harness.check.report import CheckOptions
 from harness.parts import registry
@@ -44,6 +46,7 @@ from results.formats.detect import is_packed, is_parquet
 from results.formats.foreign import implied_model
 from results.history import History
 from results.impact import impacts
+from results.op import OK
 from results.op_table import is_op_table, read_part, row_groups, runs_of
 from results.reading import bounded, exists, memory_limit
 from results.record import RunRecord
@@ -210,7 +213,7 @@ def _some_keys(look: UnitResult, place: Path, check_options: CheckOptions) -> No
     else:
         with _reading(place, place, check_options):
             history = History(sealed_keys(place, *unit.keys))
-        judges = [check_options.checker(unit.model or implied_model(history) or "")]
+        judges = [check_options.checker(unit.model or implied_model(history, check_options.ignore) or "")]
     for judge_ in judges:
         clock = Clock()
         _, keys = judge_.examine(RunRecord(history))
@@ -230,7 +233,7 @@ def _foreign(look: UnitResult, place: Path, check_options: CheckOptions) -> None
         del columns
     with _reading(place, place, check_options):
         foreign = read_history(place, check_options.format, check_options.options)
-    _begin(look, look.unit.name, foreign.history, look.unit.model or foreign.model, clock)
+    _begin(look, look.unit.name, foreign.history, look.unit.model, clock, check_options, foreign.start)
 
 
 def _table(look: UnitResult, place: Path, check_options: CheckOptions) -> None:
@@ -243,10 +246,18 @@ def _table(look: UnitResult, place: Path, check_options: CheckOptions) -> None:
             table = read_part(place, (group, group + 1))
         if unit.slice is not None:
             table = _share(table, *unit.slice)
-        model = MODELS[unit.model]() if unit.model else CasRegister()
-        if check_options.jit and applies(model):
+        model = _model(unit.model or CasRegister.name, check_options)
+        if check_options.jit and model is not None and applies(model):
             table = _plain_ones(look, table, model, check_options)
         _singly(look, place, table, check_options)
+
+
+def _model(name: str, check_options: CheckOptions) -> Model[Any] | None:
+    """None where it cannot begin with what was asked for: each history then says so."""
+    try:
+        return check_options.model(name)
+    except ValueError:
+        return None
 
 
 def _reading(evidence: Path, name: Path, check_options: CheckOptions) -> AbstractContextManager[None]:
@@ -268,7 +279,7 @@ def _plain_ones(look: UnitResult, table: pa.Table, model: Model[Any], check_opti
     Where no model was named, a register is what their ops must imply.
     """
     clock = Clock()
-    part = pack_part(table, model)
+    part = pack_part(table, model, check_options.ignore)
     if part.packed is None:
         return table
     found = check_batch(part.packed, budget=check_options.checker(model.name).budget)
@@ -276,7 +287,8 @@ def _plain_ones(look: UnitResult, table: pa.Table, model: Model[Any], check_opti
     left[list(part.odd)] = True
     left[part.owner[found.verdict != VALID]] = True
     if look.unit.model is None:
-        left |= foreign_runs(table, part.spans, model.fs)
+        # What only reads implies no register.
+        left |= ~runs_with(table, part.spans, model.fs - {"read", "r"}, check_options.ignore)
     sure = ~left[part.owner]
     owner = part.owner[sure]
     if len(owner):
@@ -303,7 +315,7 @@ def _singly(look: UnitResult, place: Path, table: pa.Table, check_options: Check
                 continue
             with _reading(place, place, check_options), making_many():
                 history = History(ops_of(place, table.slice(start, end - start)))
-            _begin(look, run, history, unit.model or implied_model(history), clock)
+            _begin(look, run, history, unit.model, clock, check_options)
         except HistoryError as problem:
             look.add(VerdictRow(run, "reader", Verdict.UNKNOWN, str(problem).replace(str(place), unit.source)))
         except Exception as problem:
@@ -326,16 +338,34 @@ def _by_columns(look: UnitResult, run: str, table: pa.Table, check_options: Chec
     return True
 
 
-def _begin(look: UnitResult, run: str, history: History, model: str | None, clock: Clock) -> None:
-    """Well-formed? Then it is open for its model."""
-    source = look.unit.source
+def _begin(
+    look: UnitResult,
+    run: str,
+    history: History,
+    named: str | None,
+    clock: Clock,
+    check_options: CheckOptions,
+    start: int | None = None,
+) -> None:
+    """Well-formed? Then it is open for its model. `named`: the model, if one was; `start` as in `ForeignHistory`."""
+    source, ignore = look.unit.source, check_options.ignore
+    model = named or implied_model(history, ignore)
     if model is None:
-        raise HistoryError(source, None, f"no model is implied; name one with --model ({', '.join(sorted(MODELS))})")
+        raise HistoryError(source, None, why_no_model(history))
+    try:
+        made = check_options.model(model, start)
+    except ValueError as problem:
+        raise HistoryError(source, None, str(problem)) from None
     ops = len(history.clients)
     if not ops:
         look.empty.add(run)
         look.add(VerdictRow(run, "linearizability", Verdict.UNKNOWN, NOTHING_THERE, model=model))
         return
+    other = first_unknown(history.clients, made, ignore)
+    if other is not None:
+        raise HistoryError(source, None, f"{unknown(other, made)}; --ignore {other.f} leaves it out")
+    if not any(op.type == OK for op in history.clients if op.f not in ignore):
+        look.empty.add(run)
     record = RunRecord(history)
     formed = judge(record, [WellFormed()])
     for row in rows_of(run, formed.results[0], None):
@@ -345,8 +375,8 @@ def _begin(look: UnitResult, run: str, history: History, model: str | None, cloc
     if formed.verdict != Verdict.VALID:
         return
     if not look.unit.rest:
-        one = PendingHistory(run, record, model, ops, clock.read())
-        one.group()
+        one = PendingHistory(run, record, model, ops, clock.read(), start)
+        one.group(made, ignore)
         look.open.append(one)
     elif not any(op.f in MODELS[model].fs for op in history.clients):
         look.add(

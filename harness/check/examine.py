@@ -4,28 +4,36 @@ from __future__ import annotations
 
 import time
 import traceback
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from checkers.api import judge
-from checkers.linearizability import LinearResult
+from checkers.linearizability import Linearizable, LinearResult, MultiRegister
+from checkers.linearizability.check import calls_by_key
 from checkers.linearizability.compiled.jit import plain
 from checkers.linearizability.direct import MANY
 from checkers.linearizability.evidence.picture import picture
+from checkers.linearizability.history.encode import first_unknown, unknown
 from checkers.linearizability.models import MODELS
+from checkers.linearizability.models.registers import ELLE
+from checkers.linearizability.models.specification import Model
 from checkers.wellformed import WellFormed
+from harness.check.decision import NOTHING_THERE, DecisionTime
 from harness.check.foreign_messages import judged
-from harness.check.report import CheckOptions, CheckReport
+from harness.check.hints import hints
+from harness.check.report import STARTING, CheckOptions, CheckReport
 from harness.parts import registry
 from harness.plan.plan import PlanError
 from results.errors import HistoryError, StoreError
-from results.formats import read_history
+from results.formats import ForeignHistory, read_history
 from results.formats.detect import is_packed, is_parquet
-from results.formats.foreign import implied_by
-from results.history import Call
+from results.formats.foreign import appends, implied_by, implied_model
+from results.history import History
+from results.op import INVOKE, OK
 from results.reading import bounded, memory_limit
 from results.record import RunRecord
 from results.verdict import CheckResult, Verdict
@@ -33,35 +41,31 @@ from results.verdict import CheckResult, Verdict
 if TYPE_CHECKING:
     import pyarrow as pa
 
-NOTHING_THERE = "nothing checked: no client did anything in this history"
-
 _PICTURES = 20
 """Violations of one history (one a key) that get a picture."""
 
 
 def examine(path: Path, shown: str, model: str | None, check_options: CheckOptions) -> CheckReport:
     """Judge a file, or the folder of a stored run. Never raises for what is in it: a bad one is `unknown`."""
-    began = time.perf_counter()
     try:
         with nullcontext() if check_options.jit else plain():
-            found = (
-                _stored(path, shown, check_options) if path.is_dir() else _history(path, shown, model, check_options)
-            )
+            if path.is_dir():
+                return _stored(path, shown, check_options)
+            return _history(path, shown, model, check_options)
     except HistoryError as problem:
-        found = CheckReport(shown, Verdict.UNKNOWN, str(problem), model, stored_run=path.is_dir())
+        return CheckReport(shown, Verdict.UNKNOWN, str(problem), model, stored_run=path.is_dir())
     except PlanError as problem:
         # Of this run alone: its workload is not installed here, say.
-        found = CheckReport(shown, Verdict.UNKNOWN, f"{path}: {problem}", model, stored_run=True)
+        return CheckReport(shown, Verdict.UNKNOWN, f"{path}: {problem}", model, stored_run=True)
     except MemoryError:
-        found = CheckReport(shown, Verdict.UNKNOWN, f"{path}: there is not enough memory for it", model)
+        return CheckReport(shown, Verdict.UNKNOWN, f"{path}: there is not enough memory for it", model)
     except RecursionError:
-        found = CheckReport(shown, Verdict.UNKNOWN, f"{path}: a value in it is nested too deeply", model)
+        return CheckReport(shown, Verdict.UNKNOWN, f"{path}: a value in it is nested too deeply", model)
     except Exception as problem:
         # A bug in a reader or a checker must not keep the other histories from being checked, nor pass for a verdict.
         reason = f"{path}: the check itself failed ({type(problem).__name__}: {problem}): a bug, please report"
-        notes = tuple(traceback.format_exc().splitlines())
-        found = CheckReport(shown, Verdict.UNKNOWN, " ".join(reason.split()), model, notes=notes)
-    return replace(found, ms=(time.perf_counter() - began) * 1000)
+        trace = tuple(traceback.format_exc().splitlines())
+        return CheckReport(shown, Verdict.UNKNOWN, " ".join(reason.split()), model, trace=trace)
 
 
 def _stored(path: Path, shown: str, check_options: CheckOptions) -> CheckReport:
@@ -90,6 +94,7 @@ def _stored(path: Path, shown: str, check_options: CheckOptions) -> CheckReport:
         judgement.verdict,
         judgement.reason,
         ops=int(judgement.results[0].stats.get("ops", 0)),
+        ms=sum(result.ms for result in judgement.results),
         anomaly=first.name if first else None,
         key=first.key if first else None,
         core=first.ops if first else (),
@@ -113,29 +118,63 @@ def _history(path: Path, shown: str, model: str | None, check_options: CheckOpti
         return quick
     with bounded(path, memory_limit(path, check_options.memory, packed=is_packed(path))):
         foreign = read_history(path, check_options.format, check_options.options)
-    chosen = model or foreign.model
+    chosen = model or (implied_model(foreign.history, check_options.ignore) if check_options.ignore else foreign.model)
     if chosen is None:
-        reason = f"no model is implied; name one with --model ({', '.join(sorted(MODELS))})"
-        if any(op.f == "send" for op in foreign.history.clients):
-            names = " or --workload ".join(_of_messages())
-            reason = f"these are ops of messages; name their workload: --workload {names}"
-        raise HistoryError(path, None, reason)
+        raise HistoryError(path, None, why_no_model(foreign.history))
+    try:
+        checker = check_options.checker(chosen, foreign.start)
+    except ValueError as problem:
+        raise HistoryError(path, None, str(problem)) from None
     record = RunRecord(foreign.history)
-    ops, notes = len(foreign.history.clients), tuple(foreign.notes)
-    whole = CheckReport(shown, Verdict.UNKNOWN, "", chosen, ops=ops, notes=notes, damage=tuple(foreign.damage))
+    ops, notes = len(foreign.history.clients), [*foreign.notes, *_left_out(foreign, checker.model, check_options)]
+    whole = CheckReport(
+        shown, Verdict.UNKNOWN, "", chosen, ops=ops, notes=notes, damage=tuple(foreign.damage), implied=model is None
+    )
     if not whole.ops:
         return replace(whole, reason=NOTHING_THERE, empty=True)
+    other = first_unknown(foreign.history.clients, checker.model, check_options.ignore)
+    if other is not None:
+        raise HistoryError(path, None, f"{unknown(other, checker.model)}; --ignore {other.f} leaves it out")
     formed = judge(record, [WellFormed()])
     if formed.verdict != Verdict.VALID:
         return replace(whole, verdict=formed.verdict, reason=formed.reason, anomaly=formed.anomalies[0].name)
-    result, keys = check_options.checker(chosen).examine(record)
-    found = replace(whole, verdict=result.verdict, reason=result.reason, algorithm=algorithms(result))
+    clock = DecisionTime()
+    result, keys = checker.examine(record)
+    ignored = check_options.ignore
+    happened = any(op.type == OK and op.f not in ignored for op in foreign.history.clients)
+    found = replace(
+        whole, verdict=result.verdict, reason=result.reason, algorithm=algorithms(result), ms=clock.ms,
+        empty=bool(keys) and not happened,
+    )  # fmt: skip
     if result.verdict == Verdict.VALID:
         orders = {key: tuple(r.witness or ()) for key, r in keys.items()} if check_options.witness else None
         return replace(found, witness=orders)
-    return (
-        _violations(found, record.history.by_key, keys, check_options) if result.verdict == Verdict.INVALID else found
-    )
+    starts = chosen in STARTING and check_options.initial is None
+    found = replace(found, notes=[*found.notes, *hints(foreign.history, result, starts)])
+    if result.verdict != Verdict.INVALID:
+        return found
+    return _violations(found, record.history, keys, check_options, checker)
+
+
+def _left_out(foreign: ForeignHistory, model: Model[Any], check_options: CheckOptions) -> Iterator[str]:
+    """What a verdict does not speak of, and what it takes for granted."""
+    counts = Counter(op.f for op in foreign.history.clients if op.type == INVOKE)
+    for name in check_options.ignore:
+        if counts[name]:
+            yield f"{counts[name]:,} ops `{name}` are left out of account (--ignore)"
+    if isinstance(model, MultiRegister) and check_options.initial is None and foreign.start is not None:
+        yield f"the registers begin with {foreign.start}, as in Knossos' files (--initial says otherwise)"
+
+
+def why_no_model(history: History) -> str:
+    """Why no model is implied, and what to do."""
+    if any(op.f == "send" for op in history.clients):
+        return f"these are ops of messages; name their workload: --workload {' or --workload '.join(_of_messages())}"
+    if appends(history):
+        return ELLE
+    names = sorted({op.f for op in history.clients})
+    shown = ", ".join(names[:8]) + (" and others" if len(names) > 8 else "")
+    return f"no model is implied by {shown}; name one with --model ({', '.join(sorted(MODELS))})"
 
 
 def _of_messages() -> list[str]:
@@ -159,18 +198,22 @@ def _by_columns(path: Path, shown: str, model: str | None, check_options: CheckO
             return None
         with bounded(path, memory_limit(path, check_options.memory, packed=True)):
             columns = read_columns(path)
+        clock = DecisionTime()
         found = examine_columns(columns, model, check_options)
     except HistoryError:
         return None
     if found is None:
         return None
     result = found.result
-    whole = CheckReport(shown, result.verdict, result.reason, found.model, found.ops, algorithm=algorithms(result))
+    whole = CheckReport(
+        shown, result.verdict, result.reason, found.model, found.ops, clock.ms, algorithms(result),
+        implied=model is None,
+    )  # fmt: skip
     if result.verdict == Verdict.VALID:
         orders = {key: tuple(r.witness or ()) for key, r in found.keys.items()} if check_options.witness else None
         return replace(whole, witness=orders)
     # A picture shows all that happened, and not only what contradicts itself.
-    return None if check_options.pictures else _violations(whole, {}, found.keys, check_options)
+    return None if check_options.pictures else _violations(whole, History(()), found.keys, check_options, None)
 
 
 class Columns(NamedTuple):
@@ -187,23 +230,31 @@ def examine_columns(table: pa.Table, model: str | None, check_options: CheckOpti
     import pyarrow.compute as pc
 
     done = table["f"].filter(pc.greater_equal(table["process"], 0))
-    chosen = model or implied_by(set(done.unique().to_pylist()))
-    found = None if chosen is None else check_options.checker(chosen).examine_columns(table)
+    names = set(done.unique().to_pylist()).difference(check_options.ignore)
+    chosen = model or implied_by(names)
+    if chosen is None or not names <= MODELS[chosen].fs:
+        return None
+    try:
+        found = check_options.checker(chosen).examine_columns(table)
+    except ValueError:
+        return None
     return None if found is None or chosen is None else Columns(chosen, len(done), *found)
 
 
 def _violations(
     found: CheckReport,
-    by_key: Mapping[str | None, Sequence[Call]],
+    history: History,
     keys: Mapping[str | None, LinearResult],
     check_options: CheckOptions,
+    checker: Linearizable | None,
 ) -> CheckReport:
     bad = [(key, r) for key, r in keys.items() if r.verdict == Verdict.INVALID]
     key, first = bad[0]
     pages: list[str] = []
-    if check_options.pictures and found.model is not None:
-        model = MODELS[found.model]()
-        pages = [picture(by_key[k], model, r, f"{found.file}{_of(k)}") for k, r in bad[:_PICTURES]]
+    if check_options.pictures and checker is not None:
+        by_key = dict(calls_by_key(history, checker.model, check_options.ignore))
+        faults = history.nemesis.calls
+        pages = [picture(by_key[k], checker.model, r, f"{found.file}{_of(k)}", faults) for k, r in bad[:_PICTURES]]
     return replace(
         found,
         anomaly="nonlinearizable",

@@ -7,18 +7,25 @@ input.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from difflib import get_close_matches
 from pathlib import Path
+from typing import Any, Final
 
 from checkers.api import judge
-from checkers.message_ops import BadOp, validate
+from checkers.message_ops import FORMS, BadOp, validate
 from checkers.wellformed import WellFormed
+from harness.check.decision import NOTHING_THERE, DecisionTime
 from harness.check.report import CheckOptions, CheckReport
 from harness.check.summary import check_lines
 from harness.parts import registry
 from results.errors import HistoryError
 from results.formats import ForeignHistory, read_history
 from results.formats.detect import is_packed, unpacked
+from results.history import History
+from results.op import INVOKE, OK
 from results.reading import bounded, memory_limit
 from results.record import RunRecord
 from results.verdict import Judgement, Verdict
@@ -30,19 +37,55 @@ def judged(path: Path, shown: str, workload: str, check_options: CheckOptions) -
     """Judge a file. Raises HistoryError, with the line where the format has one to an op, for what is in it."""
     with bounded(path, memory_limit(path, check_options.memory, packed=is_packed(path))):
         foreign = read_history(path, check_options.format, check_options.options)
-    record = RunRecord(foreign.history)
-    ops, notes, damage = len(foreign.history.clients), tuple(foreign.notes), tuple(foreign.damage)
-    whole = CheckReport(shown, Verdict.UNKNOWN, "", workload, ops=ops, notes=notes, damage=damage)
+    record, clients = RunRecord(foreign.history), foreign.history.clients
+    notes, damage = tuple(foreign.notes), tuple(foreign.damage)
+    whole = CheckReport(shown, Verdict.UNKNOWN, "", workload, ops=len(clients), notes=notes, damage=damage)
+    _insist_on_messages(path, workload, clients, check_options)
     problems = validate(foreign.history, _PROBLEMS + 1)
     if problems:
         raise _refusal(path, foreign, problems)
     found = judge(record, [WellFormed()])
+    clock = DecisionTime()
     if found.verdict == Verdict.VALID:
-        clients = foreign.history.clients
+        if not any(op.type == OK for op in clients):
+            calls = sum(op.type == INVOKE for op in clients)
+            reason = f"nothing checked: none of {calls:,} ops is known to have happened"
+            return replace(whole, reason=reason if calls else NOTHING_THERE, empty=True, algorithm="none")
         identified = any("message_id" in op.extra for op in clients)
         judges = registry.workload_class(workload).judges({op.f for op in clients}, identified)
         found = judge(record, judges or ())
-    return _examined(whole, found)
+    notes = (*notes, *_not_judged(workload, clients, check_options))
+    return _examined(replace(whole, ms=clock.ms, notes=notes), found)
+
+
+def _insist_on_messages(path: Path, workload: str, clients: History, check_options: CheckOptions) -> None:
+    """Raises HistoryError where an op is none of messages: what it did may be why the others saw what they saw."""
+    other = next((op for op in clients if op.f not in FORMS and op.f not in check_options.ignore), None)
+    if other is None:
+        return
+    near = get_close_matches(other.f, FORMS, 1)
+    meant = f"; is it a `{near[0]}`?" if near else ""
+    what = f"the workload {workload} has no `{other.f}` (op {other.index}){meant}; --ignore {other.f} leaves it out"
+    raise HistoryError(path, None, what)
+
+
+def _not_judged(workload: str, clients: History, check_options: CheckOptions) -> Iterator[str]:
+    """What the verdict does not speak of."""
+    counts = Counter(op.f for op in clients if op.type == INVOKE)
+    for name in check_options.ignore:
+        if counts[name]:
+            yield f"{counts[name]:,} ops `{name}` are left out of account (--ignore)"
+    judged = _OF_LOGS if workload == "log" else _OF_LOGS | _OF_GROUPS if workload == "queue" else FORMS.keys()
+    others = sorted((counts.keys() & FORMS.keys()) - judged - set(check_options.ignore))
+    if others:
+        named = ", ".join(f"{counts[name]:,} {name}" for name in others)
+        yield f"--workload {workload} does not judge: {named}"
+
+
+_OF_LOGS: Final = frozenset({"send", "poll", "seek", "assign", "crash", "replica-read", "max-offset", "min-offset"})
+_OF_GROUPS: Final = frozenset(
+    {"consume", "commit", "committed", "drain", "join", "leave", "rebalance", "pop", "ack", "extend"}
+)
 
 
 def _examined(whole: CheckReport, found: Judgement) -> CheckReport:
@@ -54,6 +97,7 @@ def _examined(whole: CheckReport, found: Judgement) -> CheckReport:
         found.reason,
         whole.model,
         whole.ops,
+        whole.ms,
         algorithm="judges",
         anomaly=first.name if first else None,
         key=first.key if first else None,
@@ -66,10 +110,21 @@ def _examined(whole: CheckReport, found: Judgement) -> CheckReport:
 
 def _refusal(path: Path, foreign: ForeignHistory, problems: Sequence[BadOp]) -> HistoryError:
     first, *others = problems
+    if any(_is_micro_ops(op.value) for op in foreign.history.clients):
+        what = (
+            "its value is a list of Jepsen's micro-ops ([[:send key value] ...]); an op for each send and poll is right"
+        )
+        return HistoryError(path, _line(path, foreign, first.op), f"op {first.op}: {what} (docs/histories.md)")
     more = f" (and {'more than ' * (len(others) == _PROBLEMS)}{min(len(others), _PROBLEMS - 1)} more" if others else ""
     listed = f": {'; '.join(str(p) for p in others[:2])})" if others else ""
     return HistoryError(
         path, _line(path, foreign, first.op), f"{first}{more}{listed}; docs/histories.md has the ops and their values"
+    )
+
+
+def _is_micro_ops(value: Any) -> bool:
+    return isinstance(value, list) and any(
+        isinstance(step, list) and step[:1] in (["send"], ["poll"]) for step in value
     )
 
 

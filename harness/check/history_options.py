@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from functools import wraps
-from typing import Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import click
 
+from harness.plan.plan import PlanError
 from harness.values import FilePath, FiniteRange
+
+if TYPE_CHECKING:
+    from harness.check.report import CheckOptions, Start
 
 FORMATS = ("auto", "jsonl", "edn", "porcupine-etcd", "porcupine-kv", "parquet")
 """As in `results.formats`, which takes its time to load."""
@@ -70,7 +75,57 @@ _OPTIONS = (
         help="Meaning of a read of nil: no value, or unknown.  [default: unrecorded in EDN, else unset]",
     ),
     click.option("--independent", is_flag=True, help="EDN: every value is [key value] (jepsen.independent)."),
+    click.option(
+        "--ignore",
+        multiple=True,
+        metavar="NAME",
+        help="Leave out this operation, which the model does not have (repeat); without it, the history is refused.",
+    ),
+    click.option(
+        "--initial",
+        metavar="VALUE",
+        help="Start value of the objects, as JSON, or any: nobody knows it.  [default: as docs/checking.md says]",
+    ),
+    click.option(
+        "--order",
+        type=click.Choice(["file", "time"]),
+        default="file",
+        show_default=True,
+        help="Order of the events: their place in the file, or their time.",
+    ),
+    click.option(
+        "--values",
+        type=click.Choice(["text", "numbers"]),
+        help="Read all numbers in values as texts, or all texts that are numbers as numbers.  [default: as they are]",
+    ),
 )
+
+
+def _start(text: str | None) -> Start | None:
+    """`--initial`: a JSON value, or else a text, or `any`."""
+    from checkers.linearizability import ANYTHING
+    from harness.check.report import Start
+
+    if text is None:
+        return None
+    if text == "any":
+        return Start(ANYTHING)
+    try:
+        return Start(None if text == "nil" else json.loads(text))
+    except (ValueError, RecursionError):
+        return Start(text)
+
+
+def _insist_on_start(check_options: CheckOptions, model: str | None) -> None:
+    """Raises PlanError where the model that was named cannot begin with what was named."""
+    from checkers.linearizability import MODELS
+
+    if check_options.initial is None or model not in MODELS:
+        return
+    try:
+        check_options.model(model)
+    except ValueError as problem:
+        raise PlanError(str(problem)) from None
 
 
 def of_histories(command: Callable[..., None]) -> Callable[..., None]:
@@ -86,6 +141,10 @@ def of_histories(command: Callable[..., None]) -> Callable[..., None]:
         failed_cas: Literal["nothing", "observed"],
         nil_reads: Literal["unset", "unrecorded"] | None,
         independent: bool,
+        ignore: tuple[str, ...],
+        initial: str | None,
+        order: Literal["file", "time"],
+        values: Literal["text", "numbers"] | None,
         **options: Any,
     ) -> None:
         # Reading and judging take their time to load, and --help shall not.
@@ -94,11 +153,14 @@ def of_histories(command: Callable[..., None]) -> Callable[..., None]:
 
         check_options = CheckOptions(
             format_,
-            ReadOptions(failed_cas, nil_reads, independent),
+            ReadOptions(failed_cas, nil_reads, independent, order, values),
             steps=None if budget_s is None else max(1, round(budget_s * 1_000_000)),
             memory=None if memory_mb is None else memory_mb * 2**20,
             jit=not no_jit,
+            ignore=tuple(dict.fromkeys(ignore)),
+            initial=_start(initial),
         )
+        _insist_on_start(check_options, options.get("model"))
         command(*args, check_options=check_options, **options)
 
     for option in reversed(_OPTIONS):

@@ -6,10 +6,11 @@ import json
 import multiprocessing
 import os
 import re
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -30,6 +31,7 @@ _MODEL_WIDTH = len("cas-register")
 _MOST_SHOWN = 24
 """Ops of an order that the terminal shows."""
 
+_IMPLIED = " (implied)"
 _LIST = "the list of verdicts"
 _DEFAULTS = CheckOptions()
 
@@ -70,13 +72,24 @@ def check_paths(
     listed = None if models is None else ExpectedVerdicts(models)
     tasks = [task for path in paths for task in _tasks(path, model, listed)]
     with ExitStack() as stack:
-        out = None if json_file is None else stack.enter_context(created(json_file, _LIST))
-        teller = _Teller(say, tasks, out, json_file or Path(), explain, fail_on)
+        out = None if json_file is None else stack.enter_context(_opened(json_file))
+        guess = check_options.workload is None and not all(task.model for task in tasks)
+        teller = _Teller(say, tasks, out, json_file or Path(), explain, fail_on, guess)
         for task, found in zip(tasks, _all_examined(tasks, check_options, jobs), strict=True):
             teller.tell(task, found)
         if listed is not None:
             teller.missing(listed.missing())
     return teller.summary()
+
+
+@contextmanager
+def _opened(json_file: Path) -> Iterator[IO[str]]:
+    """Where the objects go: a file, or standard output (`-`)."""
+    if str(json_file) == "-":
+        yield sys.stdout
+        return
+    with created(json_file, _LIST) as file:
+        yield file
 
 
 def _tasks(path: Path, model: str | None, listed: ExpectedVerdicts | None) -> list[Task]:
@@ -157,10 +170,13 @@ class _Teller:
         out_path: Path,
         explain: Path | None,
         fail_on: FailOn,
+        guess: bool,
     ) -> None:
+        """`guess`: a model may be implied, which needs some room."""
         self.say, self.out, self.out_path, self.explain, self.fail_on = say, out, out_path, explain, fail_on
         self.width = max((len(task.shown) for task in tasks), default=0)
         self.model_width = max([_MODEL_WIDTH, *(len(task.model) for task in tasks if task.model)])
+        self.model_width += len(_IMPLIED) * guess
         self.verdicts: list[Verdict] = []
         self.judged: list[Verdict] = []
         self.disagreements: list[str] = []
@@ -170,8 +186,8 @@ class _Teller:
         self.say(self._line(found))
         for line in found.lines:
             self.say(line)
-        for reported in found.damage:
-            self.say(f"  note: {reported}")
+        for note in dict.fromkeys([*found.damage, *found.notes]):
+            self.say(f"  note: {note}")
         if found.witness is not None:
             for key, order in found.witness.items():
                 more = f" ... ({len(order):,} ops; --json has them all)" if len(order) > _MOST_SHOWN else ""
@@ -221,7 +237,8 @@ class _Teller:
             return head + (f"{found.ops} ops  {found.ms:.0f} ms" if found.lines else found.reason)
         if found.algorithm is None and not found.ops:
             return head + found.reason
-        figures = f"{(found.model or '').ljust(self.model_width)}  {found.ops:>5} ops  {found.ms:>4.0f} ms  "
+        model = (found.model or "") + (_IMPLIED if found.implied else "")
+        figures = f"{model.ljust(self.model_width)}  {found.ops:>5} ops  {found.ms:>4.0f} ms  "
         reason = "" if found.verdict == Verdict.VALID else found.reason
         return f"{head}{figures}{found.algorithm or 'none':<9}  {reason}".rstrip()
 

@@ -4,11 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Final
 
-from checkers.linearizability.budget import Budget
-from checkers.linearizability.checker import Linearizable
-from checkers.linearizability.models import MODELS
+from checkers.linearizability import (
+    KV,
+    MODELS,
+    Budget,
+    CasRegister,
+    Counter,
+    Linearizable,
+    Model,
+    MultiRegister,
+    Register,
+)
 from results.formats import ReadOptions
 from results.record import RunRecord
 from results.verdict import Judgement, Verdict
@@ -22,6 +30,8 @@ class CheckOptions:
             and of reading (`results.reading.memory_limit`).
     workload  what the histories are of, instead of a model: `log` or `queue` (`harness.check.foreign_messages`).
     explain_run  compares a stored run with the record of findings (`harness.findings.known`); None: nobody does.
+    ignore  names of ops that are left out; others that a model does not know are refused.
+    initial  what objects hold at the start, ANYTHING: nobody knows it; None: what the model says.
     """
 
     format: str = "auto"
@@ -33,14 +43,42 @@ class CheckOptions:
     pictures: bool = False
     workload: str | None = None
     explain_run: Callable[[RunRecord, Judgement], Judgement] | None = None
+    ignore: tuple[str, ...] = ()
+    initial: Start | None = None
 
-    def checker(self, model: str) -> Linearizable:
-        budget = Budget()
+    def model(self, name: str, start: Any = None) -> Model[Any]:
+        """The model with its start value: the one that was asked for, or `start` of the history (`ForeignHistory`).
+        Raises ValueError where it cannot begin with that.
+        """
+        found = MODELS[name]
+        if self.initial is None:
+            return MultiRegister(start) if found is MultiRegister else found()
+        starting = STARTING.get(name)
+        if starting is None:
+            raise ValueError(f"--initial: the model {name} has no start value; {', '.join(STARTING)} have one")
+        return starting(self.initial.value)
+
+    def checker(self, model: str, start: Any = None) -> Linearizable:
+        """Raises ValueError as `model` does."""
+        budget, made = Budget(), self.model(model, start)
         if self.memory is not None:
             budget = replace(budget, memory=self.memory)
         if self.steps is None:
-            return Linearizable(MODELS[model](), budget)
-        return Linearizable(MODELS[model](), replace(budget, steps=self.steps, per_event=0), self.steps)
+            return Linearizable(made, budget, ignore=self.ignore)
+        return Linearizable(made, replace(budget, steps=self.steps, per_event=0), self.steps, self.ignore)
+
+
+@dataclass(frozen=True)
+class Start:
+    """A start value that was named: None is one, too."""
+
+    value: Any
+
+
+STARTING: Final[Mapping[str, Callable[[Any], Model[Any]]]] = {
+    model.name: model for model in (Register, CasRegister, MultiRegister, KV, Counter)
+}
+"""Models that have a start value."""
 
 
 @dataclass(frozen=True)
@@ -53,8 +91,11 @@ class CheckReport:
     witness   for every key an order of all its ops that explains it: indices of invocations.
     lines     what else is to be said of it.
     pictures  one HTML page for each violation.
-    damage    what speaks against the file, or was not stored: said beside the verdict.
-    empty     no client did anything in this history.
+    notes     what the reader changed or left out, and what may help; said beside the verdict. damage: those that speak
+              against the file, or a verdict that was not stored.
+    trace     where the check itself failed: only for `to_json`.
+    empty     nothing is known to have happened in this history.
+    implied   the model was not named, but follows from the ops.
     known, new   see `results.verdict.Judgement`; of a stored run. beside_known: its verdict without what is known.
     """
 
@@ -81,6 +122,8 @@ class CheckReport:
     empty: bool = False
     notes: Sequence[str] = field(default_factory=tuple)
     damage: Sequence[str] = ()
+    trace: Sequence[str] = ()
+    implied: bool = False
 
     def to_json(self) -> dict[str, Any]:
         found: dict[str, Any] = {
@@ -100,8 +143,10 @@ class CheckReport:
         }
         if self.new is not None:
             found |= {"known": list(self.known), "new": list(self.new)}
-        if self.notes:
-            found["notes"] = list(self.notes)
+        if self.implied:
+            found["implied"] = True
+        if self.notes or self.trace:
+            found["notes"] = [*self.notes, *self.trace]
         if self.witness is not None:
             found["witness"] = [{"key": key, "ops": list(ops)} for key, ops in self.witness.items()]
         return found

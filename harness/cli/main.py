@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import sys
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -48,7 +49,13 @@ cli.add_command(trends)
 @cli.command()
 @click.argument("paths", nargs=-1, required=True, type=FilePath())
 @of_histories
-@click.option("--json", "json_file", type=FilePath(), metavar="FILE", help="Print one JSON object per history.")
+@click.option(
+    "--json",
+    "json_file",
+    type=FilePath(),
+    metavar="FILE",
+    help="Write one JSON object per history; - is standard output, and all other lines then go to standard error.",
+)
 @click.option(
     "--explain",
     type=FilePath(),
@@ -94,9 +101,12 @@ def check(
             workload, options["model"] = None, found.model
         elif found.judges(frozenset(), identified=False) is None:
             raise PlanError(f"a history of the workload {workload!r} cannot be judged without its run; name a --model")
+    if workload is not None and check_options.initial is not None:
+        raise PlanError(f"--initial is the start of a model's objects, and the workload {workload!r} has no model")
+    say = partial(terminal.say, err=True) if str(options["json_file"]) == "-" else terminal.say
     pictures = options["explain"] is not None
     check_options = replace(check_options, witness=witness, pictures=pictures, workload=workload, explain_run=explain)
-    end(check_paths(paths, terminal.say, check_options, fail_on=FailOn(fail_on), **options))
+    end(check_paths(paths, say, check_options, fail_on=FailOn(fail_on), **options))
 
 
 @cli.command()

@@ -21,7 +21,7 @@ from typing import Any, Final, Literal
 
 from results.durable import replacing
 from results.errors import HistoryError
-from results.formats.foreign import Assembler, ForeignHistory, ReadOptions
+from results.formats.foreign import Assembler, BadEvent, ForeignHistory, ReadOptions
 from results.op import INFO, INVOKE, NEMESIS, Op
 
 _TOKEN: Final = re.compile(
@@ -44,6 +44,8 @@ _CLOSES: Final = {"(": ")", "[": "]", "{": "}", "#{": "}"}
 _KEYWORD: Final = re.compile(r"[A-Za-z*!_?][A-Za-z0-9*+!_?.-]*")
 _OP_FIELDS: Final = frozenset({"index", "time", "process", "type", "f", "key", "value", "error", "extra"})
 _MISSING: Final = object()
+_TUPLE: Final = "#jepsen.independent/tuple"
+_TAGGED: Final = "values are tuples of jepsen.independent: every value is taken for [key value]"
 _DEEPEST: Final = 200
 """Brackets in brackets; whoever looks at values goes down into them by recursion."""
 _LONGEST: Final = 4_000
@@ -83,15 +85,24 @@ def read_edn(
     ops, depth = forms.top, 0
     if len(ops) == 1 and isinstance(ops[0], list):
         ops, depth = ops[0], 1
+    if depth == 0 and len(ops) == 1 and isinstance(ops[0], dict) and "valid?" in ops[0] and "type" not in ops[0]:
+        raise HistoryError(path, None, "what Jepsen's checkers found (:valid?), and no history; history.edn is one")
     assembler = Assembler(options, nil_reads)
+    tagged = not options.independent and _TUPLE in text
+
+    def refused(place: int, problem: ValueError) -> HistoryError:
+        shown = write_value(ops[place])[:200]
+        return HistoryError(path, _line(text, forms.starts[depth][place]), f"{problem} ({shown})")
+
     for place, op in enumerate(ops):
         try:
-            _add(assembler, op, options.independent)
+            _add(assembler, op, options.independent or tagged)
         except ValueError as problem:
-            shown = write_value(op)[:200]
-            raise HistoryError(path, _line(text, forms.starts[depth][place]), f"{problem} ({shown})") from None
-    del forms, ops
-    return assembler.finish(format_, [])
+            raise refused(place, problem) from None
+    try:
+        return assembler.finish(format_, [_TAGGED] if tagged else [])
+    except BadEvent as problem:
+        raise refused(problem.place, problem) from None
 
 
 def _add(assembler: Assembler, op: Any, independent: bool) -> None:
@@ -106,6 +117,8 @@ def _add(assembler: Assembler, op: Any, independent: bool) -> None:
         extra |= more
     key, value = op.get("key"), op.get("value")
     if independent and op["process"] != "nemesis":
+        if op["f"] == "cas" and isinstance(value, list) and len(value) == 3:
+            value = [value[0], value[1:]]
         if not (isinstance(value, list) and len(value) == 2):
             raise ValueError("an independent value is [key value]")
         key, value = value

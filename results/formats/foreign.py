@@ -2,31 +2,39 @@
 
 The readers only parse; what the events *mean* is decided here, once:
 
-* the place in the file orders the events; `index` is that place, and a clock that runs back is held (with a note);
+* the place in the file orders the events (or their time, where that is asked for); `index` is that place, and a clock
+  that runs back is held (with a note);
 * a completion belongs to the open invocation of its process, repeats its argument where it says nothing itself
   (but for those whose result is something else, `ANSWERED`), and one without an invocation is an error;
-* a process that continues after an `info` gets a new number, as Jepsen's own do;
+* a process that continues after an `info` gets a new number, as Jepsen's own do; one that has a name gets a number;
 * Jepsen's nemesis writes `info` twice, for begin and end: the first becomes an `invoke`.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Set
+import re
+from collections import deque
+from collections.abc import Collection, Mapping, Set
 from dataclasses import dataclass, field, replace
+from heapq import heapify, heappop, heappush
 from typing import Any, Final, Literal
 
 from results.errors import with_article
 from results.history import History
 from results.op import FAIL, INFO, INVOKE, NEMESIS, NO_EXTRA, OK, OP_TYPES, Op, make_op
 
-READS: Final = frozenset({"read", "get"})
+READS: Final = frozenset({"read", "get", "r"})
 
 ANSWERED: Final = READS | {
-    "dequeue", "pop", "contains", "acquire", "append", "min-offset", "max-offset",
-    "send", "poll", "replica-read", "consume", "committed", "drain",
+    "dequeue", "pop", "contains", "acquire", "append", "min-offset", "max-offset", "drain", "txn",
+    "lock", "try-acquire", "try-lock", "add-and-get", "get-and-add", "increment", "decrement",
+    "send", "poll", "replica-read", "consume", "committed",
 }  # fmt: skip
 """Ops whose result is not their argument: where a completion has none, there is none."""
+
+_NAMED: Final = 1 << 48
+"""Processes that have a name have numbers from here on, until all numbers are known."""
 
 
 @dataclass(frozen=True)
@@ -41,18 +49,27 @@ class ReadOptions:
                  constrains nothing; what is in the invocation of a read is then what it is going to see, and
                  not its argument. None (default): as the format's own project does. A log in EDN, whose reads
                  have an offset for an argument, needs `"unset"`.
-    independent  EDN: each client's value is `[key value]` (`jepsen.independent`). Default False.
+                 The same holds for the reads of a `txn`, of which the others are kept.
+    independent  EDN: each client's value is `[key value]` (`jepsen.independent`). Default False, but True where values
+                 have its tag.
+    order        What orders the events: their place in the `"file"`, or their `"time"`. At equal times invocations come
+                 first; events of one process stay in the order of the file.
+    values       Reads all numbers in values as `"text"`, or all texts that are numbers as `"numbers"`. None: as they
+                 are; a number and a text are never the same value.
     """
 
     failed_cas: Literal["nothing", "observed"] = "nothing"
     nil_reads: Literal["unset", "unrecorded"] | None = None
     independent: bool = False
+    order: Literal["file", "time"] = "file"
+    values: Literal["text", "numbers"] | None = None
 
 
 @dataclass(frozen=True)
 class ForeignHistory:
     """A history from a file. `model`: the one its operations imply, or None. `notes`: what was changed or left out;
-    `damage`: those of the notes that speak against the file (a torn end, a clock that ran back).
+    `damage`: those of the notes that speak against the file (a torn end, a clock that ran back). `start`: what the
+    registers of a `txn` hold at first, where its project has a rule.
     """
 
     history: History
@@ -60,12 +77,26 @@ class ForeignHistory:
     model: str | None
     notes: list[str] = field(default_factory=list)
     damage: list[str] = field(default_factory=list)
+    start: int | None = None
+
+
+class BadEvent(ValueError):
+    """What is wrong with the event at a place in the file, when that is only known at the end."""
+
+    def __init__(self, place: int, what: str) -> None:
+        super().__init__(what)
+        self.place = place
 
 
 class Assembler:
-    """Takes events in the order of the file; `finish` gives the history. `add` raises ValueError with what is wrong."""
+    """Takes events in the order of the file; `finish` gives the history. `add` raises ValueError with what is wrong,
+    and so does `finish`, as BadEvent.
+    """
 
     def __init__(self, options: ReadOptions, nil_reads: Literal["unset", "unrecorded"] = "unset") -> None:
+        self._options = options
+        self._later: list[Op] = []  # all events, where their time orders them
+        self._names: dict[str, int] = {}
         self._observe_cas = options.failed_cas == "observed"
         self._drop_nil_reads = (options.nil_reads or nil_reads) == "unrecorded"
         self._ops: list[Op] = []
@@ -75,6 +106,7 @@ class Assembler:
         self._renamed = self._held = self._undated = self._renumbered = self._nil_reads = self._lone = self._events = 0
         self._time = 0
         self._highest = -1
+        self._knossos = False
 
     def add(
         self,
@@ -92,15 +124,29 @@ class Assembler:
         """One event. `time` in ns, or None where the format has none; `index` as the file has it, or None."""
         if time is None:
             self._undated += 1
-            time = len(self._ops)
+            time = len(self._ops) + len(self._later)
         if error is not None and type(error) is not str:
             error = _text(error)
-        number = process if type(process) is int else _process(process)
-        place = self._events if index is None else index
+        number = process if type(process) is int else self.number_of(process)
+        place = self._events + len(self._later) if index is None else index
         self.take(make_op(place, time, number, type_, f, key, value, error, extra or NO_EXTRA))
+
+    def number_of(self, process: Any) -> int:
+        """The number of a process, which may be a name. Raises ValueError where it is neither."""
+        if isinstance(process, str) and process != "nemesis" and process:
+            return self._names.setdefault(process, _NAMED + len(self._names))
+        return _process(process)
 
     def take(self, op: Op) -> None:
         """One event that already is an op. It is kept as it is where nothing has to change: no copy is made."""
+        if self._options.values is not None and op.process >= 0 and op.value is not None:
+            op = replace(op, value=converted(op.value, self._options.values))
+        if self._options.order == "time":
+            self._later.append(op)
+        else:
+            self._take(op)
+
+    def _take(self, op: Op) -> None:
         number = op.process
         if op.type not in OP_TYPES:
             raise ValueError(f"type is {op.type!r}, not one of {', '.join(OP_TYPES)}")
@@ -119,7 +165,7 @@ class Assembler:
             self._time = time
         else:
             time = self._clock(time)
-        if number > self._highest:  # noqa: PLR1730 - a call of max for every event costs more
+        if self._highest < number < _NAMED:
             self._highest = number
         if self._gone or self._alias:
             actor = self._actor(number)
@@ -140,6 +186,16 @@ class Assembler:
         """
         damage = [torn] if torn else []
         notes = [*damage, *notes]
+        if self._options.order == "time":
+            self._take_by_time()
+            notes = [*notes, "the events are ordered by their time"]
+        if self._names:
+            fresh = self._highest + 1
+            self._ops = [
+                replace(op, process=fresh + op.process - _NAMED) if op.process >= _NAMED else op for op in self._ops
+            ]
+            self._highest += len(self._names)
+            notes = [*notes, f"{len(self._names)} processes have names; they get numbers"]
         if self._renamed:
             fresh = self._highest
             self._ops = [
@@ -149,9 +205,10 @@ class Assembler:
         if self._undated:
             notes = [*notes, "there are no times: the position in the file replaces the time of an event"]
         if self._held:
-            damage.append(f"{self._held} events were earlier than the event above them; they get its time")
+            hint = "" if self._options.order == "time" else " (--order time sorts them)"
+            damage.append(f"{self._held} events were earlier than the event above them; they get its time{hint}")
             notes = [*notes, damage[-1]]
-        if self._renumbered:
+        if self._renumbered and self._options.order == "file":
             notes = [
                 *notes,
                 f"{self._renumbered} events had an index different from their position; they get the position",
@@ -163,9 +220,37 @@ class Assembler:
             ]
         if self._nil_reads:
             notes = [*notes, f"{self._nil_reads} reads recorded no value and are left out of account"]
+        # (As in Knossos' own files; Elle's registers, with r and w, begin with nothing.)
+        start = 0 if self._knossos and self._drop_nil_reads and format_ == "edn" else None
         history = History(self._ops)
         self._ops = []
-        return ForeignHistory(history, format_, implied_model(history), notes, damage)
+        return ForeignHistory(history, format_, implied_model(history), notes, damage, start)
+
+    def _take_by_time(self) -> None:
+        """All events, in the order of their times. Raises BadEvent."""
+        events, self._later = self._later, []
+        if events and (self._undated or all(op.time == place for place, op in enumerate(events))):
+            raise BadEvent(0, "--order time needs the time of each event, and not all have one")
+        # Events of one process keep their order, so that only the first of each can be next.
+        queues: dict[int, deque[int]] = {}
+        for place, op in enumerate(events):
+            queues.setdefault(op.process, deque()).append(place)
+
+        def head(queue: deque[int]) -> tuple[int, bool, int]:
+            return events[queue[0]].time, events[queue[0]].type != INVOKE, queue[0]
+
+        heap = [head(queue) for queue in queues.values()]
+        heapify(heap)
+        while heap:
+            _, _, place = heappop(heap)
+            try:
+                self._take(events[place])
+            except ValueError as problem:
+                raise BadEvent(place, str(problem)) from None
+            queue = queues[events[place].process]
+            queue.popleft()
+            if queue:
+                heappush(heap, head(queue))
 
     def _nemesis(self, op: Op) -> Op:
         """An `info` of the nemesis: the end of what it has open, or the begin of something."""
@@ -200,9 +285,11 @@ class Assembler:
         before = self._open.get(op.process)
         if before is not None:
             still = f"its {self._ops[before].f} is still open"
-            raise ValueError(f"process {_named(number)} invokes {with_article(op.f)} although {still}")
+            raise ValueError(f"process {self._named(number)} invokes {with_article(op.f)} although {still}")
         if number != NEMESIS:
             _insist_on_shape(op)
+            if op.f == "txn" and not self._knossos:
+                self._knossos = _is_register_txn(op.value) and any(step[0] in _LONG for step in op.value)
             if op.f in READS and op.value is not None and self._drop_nil_reads:
                 # Knossos' files fill in what a read is going to see.
                 op = replace(op, value=None)
@@ -211,7 +298,7 @@ class Assembler:
 
     def _complete(self, op: Op, number: int) -> None:
         at = self._open.pop(op.process, None)
-        completes = f"process {_named(number)} completes {with_article(op.f)}"
+        completes = f"process {self._named(number)} completes {with_article(op.f)}"
         if at is None:
             raise ValueError(f"{completes} that it never invoked")
         invoked = self._ops[at]
@@ -238,48 +325,136 @@ class Assembler:
         if op.type == OK and op.f in READS and op.value is None and self._drop_nil_reads:
             self._nil_reads += 1
             return replace(op, type=FAIL, error=op.error or "a read without a recorded value")
+        if op.type == OK and op.f == "txn":
+            return self._txn_completion(op, invoked)
         return op
 
+    def _txn_completion(self, op: Op, invoked: Op) -> Op:
+        """A read that was not recorded becomes a step without a value; a completion without a result recorded none."""
+        asked = op.value is None and _is_register_txn(invoked.value)
+        steps = invoked.value if asked else op.value
+        if not _is_register_txn(steps) or not (asked or self._drop_nil_reads):
+            return op
+        unrecorded = [step[0] in ("read", "r") and len(step) == 3 and (asked or step[2] is None) for step in steps]
+        self._nil_reads += sum(unrecorded)
+        value = [step[:2] if nothing else step for step, nothing in zip(steps, unrecorded, strict=True)]
+        return replace(op, value=value) if asked or any(unrecorded) else op
 
-def implied_model(history: History) -> str | None:
-    """The model whose operations these are: `cas-register`, `kv`, `multi-register`, `mutex`, `stack`, `set`, `log`, or
-    None: several models have `enqueue` and `dequeue`, or `add` and `read`.
+    def _named(self, process: int) -> str:
+        if process >= _NAMED:
+            return next(name for name, number in self._names.items() if number == process)
+        return "nemesis" if process == NEMESIS else str(process)
+
+
+_ALIASES: Final = {"r": "read", "w": "write", "lock": "acquire", "unlock": "release", "try-lock": "try-acquire"}
+_LONG: Final = ("read", "write")
+_LOCKS: Final = frozenset({"acquire", "release", "try-acquire"})
+_NUMBERED: Final = frozenset({"add-and-get", "get-and-add", "increment", "decrement"})
+
+
+def implied_model(history: History, ignore: Collection[str] = ()) -> str | None:
+    """The model whose operations these are (`implied_by`), or None: none is, or several are. Ops whose name is in
+    `ignore` say nothing.
 
     No operation at all is what a `cas-register` did, too: every model accepts it.
     """
-    requested = {op.f for op in history if op.process >= 0}
+    requested = {op.f for op in history if op.process >= 0}.difference(ignore)
     if requested == {"txn"}:
-        every = all(_is_register_txn(op.value) for op in history if op.is_client)
+        every = all(_is_register_txn(op.value) for op in history if op.is_client and op.f == "txn")
         return "multi-register" if every else None
-    return implied_by(requested)
+    found = implied_by(requested)
+    return None if found == "mutex" and _another_lock(history) else found
 
 
 def implied_by(requested: Set[str]) -> str | None:
-    """`implied_model` by the operations' names, where these are enough."""
-    if requested <= {"read", "write", "cas", "cas-refused"}:
-        return "cas-register"
-    if requested <= {"get", "put", "append"}:
-        return "kv"
-    if requested <= {"acquire", "release"}:
+    """`implied_model` by the operations' names, where these are enough. What only looks implies nothing: many objects
+    can be read, and nobody knows what this one held at first.
+    """
+    names = {_ALIASES.get(f, f) for f in requested}
+    if names <= {"read", "write", "cas", "cas-refused"}:
+        return "cas-register" if names != {"read"} else None
+    if names <= {"get", "put", "append", "delete"} and names != {"append"}:
+        return "kv" if names != {"get"} else None
+    if names <= _LOCKS:
         return "mutex"
-    if requested <= {"push", "pop"}:
-        return "stack"
-    if requested <= {"add", "remove", "contains", "read"} and requested & {"remove", "contains"}:
-        return "set"
-    if requested <= {"append", "read", "min-offset", "max-offset", "trim"}:
-        return "log"
+    if names <= {"push", "pop"}:
+        return "stack" if "push" in names else None
+    if names <= {"add", "remove", "contains", "read"} and names & {"remove", "contains"}:
+        return "set" if names & {"add", "remove"} else None
+    if names <= {"add", "read"} | _NUMBERED and names & _NUMBERED:
+        return "counter"
+    if names <= {"append", "read", "min-offset", "max-offset", "trim"} and names & {"append", "trim"}:
+        return "log" if names != {"append"} else None
     return None
 
 
+def _another_lock(history: History) -> bool:
+    """Can these be ops of a lock whose grants have fences, or of one that its holder may take again?"""
+    held: set[Any] = set()
+    for call in history.clients.calls:
+        invoke, done = call.invoke, call.completion
+        if call.outcome != OK or done is None:
+            continue
+        f = _ALIASES.get(invoke.f, invoke.f)
+        owner = str(invoke.process if invoke.value is None else invoke.value)
+        if f == "release":
+            held.discard(owner)
+            continue
+        if type(done.value) is int and done.value != invoke.value:
+            return True
+        if f == "acquire" and owner in held:
+            return True
+        if f == "acquire" or done.value is True:
+            held.add(owner)
+    return False
+
+
 def _is_register_txn(value: Any) -> bool:
-    return isinstance(value, list) and all(
-        isinstance(step, list) and len(step) == 3 and step[0] in ("read", "write") for step in value
+    """Is it a list of `[read|write, name, value]`, or `[read, name]`?"""
+
+    def is_step(step: Any) -> bool:
+        if not isinstance(step, list) or len(step) not in (2, 3):
+            return False
+        return step[0] in (("read", "r") if len(step) == 2 else ("read", "r", "write", "w"))
+
+    return isinstance(value, list) and all(map(is_step, value))
+
+
+def appends(history: History) -> bool:
+    """Is it Elle's list-append: transactions whose steps append?"""
+    return any(
+        isinstance(op.value, list) and any(isinstance(s, list) and s[:1] == ["append"] for s in op.value)
+        for op in history
+        if op.is_client and op.f == "txn"
     )
+
+
+def converted(value: Any, to: str) -> Any:
+    """A value with all its numbers as text, or with all texts that are numbers as numbers (`ReadOptions.values`)."""
+    if isinstance(value, list):
+        return [converted(one, to) for one in value]
+    if isinstance(value, dict):
+        return {name: converted(one, to) for name, one in value.items()}
+    if to == "text":
+        return as_text(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else value
+    if isinstance(value, str) and _NUMBER.fullmatch(value):
+        return float(value) if "." in value else int(value)
+    return value
+
+
+def as_text(number: float) -> str:
+    """A number as text; equal ones as equal texts: 1.0 is 1."""
+    return str(int(number)) if isinstance(number, float) and number.is_integer() else str(number)
+
+
+_NUMBER: Final = re.compile(r"-?(?:0|[1-9][0-9]{0,299})(?:\.[0-9]{1,300})?")
 
 
 def _insist_on_shape(op: Op) -> None:
     if op.f == "cas" and not (isinstance(op.value, list) and len(op.value) == 2):
-        raise ValueError(f"a cas needs [from to], not {json.dumps(op.value)}")
+        three = isinstance(op.value, list) and len(op.value) == 3
+        hint = " (with --independent, EDN may have [key from to])" if three else ""
+        raise ValueError(f"a cas needs [from to], not {json.dumps(op.value)}{hint}")
 
 
 def _process(process: Any) -> int:
@@ -287,11 +462,7 @@ def _process(process: Any) -> int:
         return NEMESIS
     if isinstance(process, int) and not isinstance(process, bool) and process >= NEMESIS:
         return process
-    raise ValueError(f"process is {process!r}, neither a whole number from 0 nor nemesis")
-
-
-def _named(process: int) -> str:
-    return "nemesis" if process == NEMESIS else str(process)
+    raise ValueError(f"process is {process!r}, neither a whole number from 0, nor a name, nor nemesis")
 
 
 def _text(value: Any) -> str | None:

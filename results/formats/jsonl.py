@@ -4,19 +4,20 @@
     {"process":0,"type":"ok","f":"write","key":"x","value":3}
 
 A file whose first line carries a CRC is a journal: every line must then match its own, and a torn end is cut. In
-others `index` and `time` (ns) default to the line's place, and only a last line without its newline is torn.
+others `index` and `time` (ns) default to the line's place, and only a last line without its newline is torn. These may
+name the process `client`, give it a name instead of a number, or be one array of all events.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import IO
+from typing import IO, Any, Final
 
 from results.durable import replacing
 from results.errors import HistoryError
-from results.formats.foreign import Assembler, ForeignHistory, ReadOptions
+from results.formats.foreign import Assembler, BadEvent, ForeignHistory, ReadOptions
 from results.journal import has_crc, line, scan
 from results.op import Op
 from results.reading import LINE, lines
@@ -26,17 +27,88 @@ def read_jsonl(path: Path, file: IO[bytes], options: ReadOptions) -> ForeignHist
     """Read it all. Raises HistoryError with the line."""
     first = file.readline(LINE)
     file.seek(0)
-    ops, torn = scan(path, lines(file), need_crc=has_crc(first))
-    del first
     assembler = Assembler(options, nil_reads="unset")
+    others = _OtherNames(assembler)
+    whole = first.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] == b"["
+    if whole:
+        ops, torn = _array(path, file, others), None
+    else:
+        ops, torn = scan(path, lines(file), need_crc=has_crc(first), adapt=others)
+    del first
+
+    def refused(place: int, problem: ValueError) -> HistoryError:
+        if whole:
+            return HistoryError(path, None, f"event {place}: {problem}")
+        file.seek(0)
+        number, text = _line_of(file, place)
+        return HistoryError(path, number, f"{problem} ({text[:200]!r})")
+
     for place, op in enumerate(ops):
         try:
             assembler.take(op)
         except ValueError as problem:
-            file.seek(0)
-            number, text = _line_of(file, place)
-            raise HistoryError(path, number, f"{problem} ({text[:200]!r})") from None
-    return assembler.finish("jsonl", [], torn)
+            raise refused(place, problem) from None
+    try:
+        return assembler.finish("jsonl", others.notes(), torn)
+    except BadEvent as problem:
+        raise refused(problem.place, problem) from None
+
+
+def _array(path: Path, file: IO[bytes], others: _OtherNames) -> list[Op]:
+    """The events of one JSON array."""
+    try:
+        events = json.loads(file.read())
+    except RecursionError:
+        raise HistoryError(path, None, "a value in it is nested too deeply") from None
+    except ValueError as problem:
+        raise HistoryError(path, None, f"not a JSON array of events: {problem}") from None
+    ops = []
+    for place, data in enumerate(events):
+        try:
+            if not isinstance(data, dict):
+                raise ValueError(f"not a JSON object but {type(data).__name__}")
+            others(data)
+            data.setdefault("index", place)
+            data.setdefault("time", data["index"])
+            ops.append(Op.from_json(data))
+        except ValueError as problem:
+            raise HistoryError(path, None, f"event {place}: {problem}") from None
+    return ops
+
+
+class _OtherNames:
+    """Makes an event of another program one of ours, in place. Raises ValueError where that cannot be."""
+
+    def __init__(self, assembler: Assembler) -> None:
+        self._number_of, self._clients = assembler.number_of, 0
+
+    def __call__(self, data: dict[str, Any]) -> None:
+        if "process" not in data and "client" in data:
+            data["process"] = data.pop("client")
+            self._clients += 1
+        missing = next((name for name in ("process", "type", "f") if name not in data), None)
+        if missing is not None:
+            raise ValueError(_lacking(missing, data))
+        if isinstance(data["process"], str):
+            data["process"] = self._number_of(data["process"])
+
+    def notes(self) -> list[str]:
+        return ["the field `client` is the process of the events"] if self._clients else []
+
+
+_ENDS: Final = (("start", "end"), ("call", "return"), ("invoke", "return"), ("begin", "end"))
+
+
+def _lacking(missing: str, data: Mapping[str, Any]) -> str:
+    lower = {name.lower(): name for name in data}
+    for ends in _ENDS:
+        if missing != "f" and all(name in lower for name in ends) and "type" not in data:
+            first, last = (lower[name] for name in ends)
+            return (
+                f"one record for a whole operation ({first!r} and {last!r}); two events are right: "
+                '{"process", "type": "invoke", "f", "value", "time"}, and one with the type of its outcome'
+            )
+    return f"an operation needs the field {missing!r}; this one has {', '.join(map(repr, data)) or 'none'}"
 
 
 def write_jsonl(ops: Iterable[Op], path: Path) -> None:

@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from results.errors import HistoryError
 from results.formats.edn import EdnError, parse_edn, read_edn
-from results.formats.foreign import Assembler, ForeignHistory, ReadOptions
+from results.formats.foreign import Assembler, BadEvent, ForeignHistory, ReadOptions
 from results.op import INVOKE
 
 _LOGGER: Final = ["jepsen.util", "-"]
@@ -45,7 +45,10 @@ def read_etcd_log(path: Path, text: str, options: ReadOptions) -> ForeignHistory
         if fields and not _OTHER_LOGGER.match(line):
             raise HistoryError(path, number, f"not a line of an etcd log ({_short(line)})")
         skipped += bool(fields)
-    return assembler.finish("porcupine-etcd", [f"{skipped} lines of other loggers are ignored"] if skipped else [])
+    try:
+        return assembler.finish("porcupine-etcd", [f"{skipped} lines of other loggers are ignored"] if skipped else [])
+    except BadEvent as problem:
+        raise HistoryError(path, None, str(problem)) from None
 
 
 def read_kv_log(path: Path, text: str, options: ReadOptions) -> ForeignHistory:

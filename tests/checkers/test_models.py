@@ -3,17 +3,32 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from random import Random
 from typing import Any
 
 import pytest
-from models_at_work import WORK, brute_force, falsified, lived, model_of, told
+from models_at_work import STARTED, WORK, brute_force, falsified, lived, model_of, told
 
-from checkers.linearizability import MODELS, check, encode
+from checkers.linearizability import (
+    ANYTHING,
+    KV,
+    MODELS,
+    Counter,
+    Linearizable,
+    Register,
+    check,
+    check_keys,
+    encode,
+)
+from checkers.linearizability.batch import check_batch
 from checkers.linearizability.budget import Meter
+from checkers.linearizability.direct import MANY
 from checkers.linearizability.search.jit_linearization import JustInTime
-from results.history import History
+from results.history import Call, History
 from results.op import Op, OpType
+from results.record import RunRecord
 from results.verdict import Verdict
 
 EFFORT = int(os.environ.get("HARNESS_FUZZ", "1"))
@@ -66,7 +81,7 @@ PLANTED: dict[str, tuple[list[Step], Step, str]] = {
     "cas-register": ([("write", 1, 1), ("cas", [1, 2], [1, 2])], ("cas", [1, 3], [1, 3]), "2"),
     "multi-register": (
         [("txn", [["write", "x", 1], ["write", "y", 1]], [["write", "x", 1], ["write", "y", 1]])],
-        ("txn", [["read", "x", None], ["read", "y", None]], [["read", "x", 1], ["read", "y", 0]]),
+        ("txn", [["read", "x", None], ["read", "y", None]], [["read", "x", 1], ["read", "y", None]]),
         "[['x', 1], ['y', 1]]",
     ),
     "kv": ([("put", "a", "a"), ("append", "b", "b")], ("get", None, "ba"), "'ab'"),
@@ -139,9 +154,168 @@ def test_what_an_unknown_take_left_is_not_made_up() -> None:
         (0, "invoke", "enqueue", 1), (0, "ok", "enqueue", 1), (0, "invoke", "enqueue", 2), (0, "ok", "enqueue", 2),
         (1, "invoke", "dequeue", None), (2, "invoke", "dequeue", None), (2, "ok", "dequeue", 3),
     )  # fmt: skip
-    assert set(check(robbed, model_of("unordered-queue")).states) == {"{1 of the elements}", "{2 of the elements}"}
+    assert set(check(robbed, model_of("unordered-queue")).states) == {"1 of {1, 2}", "{1, 2}"}
     fenced = one_by_one(("acquire", "a", 7), ("release", "a", "a"), ("acquire", "b", None), ("acquire", "c", 9))
     assert list(check(fenced, model_of("fenced-lock")).states) == ["held by 'b' (fence 8 or more)"]
+
+
+def explained_by_some_bag(calls: Sequence[Call]) -> bool:
+    """From the definition alone: an unknown take may have taken any element, so a state has several that follow."""
+    kept = [call for call in calls if call.outcome != "fail"]
+    end = [c.completion.index if c.completion and c.outcome == "ok" else float("inf") for c in kept]
+    must = {i for i, call in enumerate(kept) if call.outcome == "ok"}
+
+    def after(bag: tuple[Any, ...], call: Call) -> Iterator[tuple[Any, ...]]:
+        f, known = call.invoke.f, call.outcome == "ok"
+        shown = call.completion.value if call.completion and known else None
+        if f == "enqueue":
+            yield tuple(sorted((*bag, call.invoke.value)))
+        elif f == "drain":
+            yield from [()] if not known or sorted(shown) == list(bag) else []
+        elif known and shown is None:
+            yield from [bag] if not bag else []
+        else:
+            yield from {(*bag[:i], *bag[i + 1 :]) for i, one in enumerate(bag) if not known or one == shown}
+
+    def possible(placed: frozenset[int], bag: tuple[Any, ...]) -> bool:
+        if must <= placed:
+            return True
+        first = min(end[i] for i in must - placed)
+        ready = [i for i in range(len(kept)) if i not in placed and kept[i].invoke.index < first]
+        return any(possible(placed | {i}, next_) for i in ready for next_ in after(bag, kept[i]))
+
+    return possible(frozenset(), ())
+
+
+def test_a_bag_is_robbed_of_any_element() -> None:
+    """Dequeues of unknown outcome may have taken any element, also where a drain shows all that is left."""
+    rng, seen = Random("robbed"), set()
+    for _ in range(150 * EFFORT):
+        for calls in (true := lived(rng, "unordered-queue", 0.4, 6), falsified(rng, "unordered-queue", true)):
+            truth = explained_by_some_bag(calls)
+            assert brute_force(calls, model_of("unordered-queue")) == truth, told(calls)
+            seen.add((truth, any(c.invoke.f == "drain" and c.outcome == "ok" for c in calls)))
+    assert len(seen) == 4
+
+
+@pytest.mark.parametrize("family", STARTED)
+def test_a_model_that_begins_with_something_agrees_with_brute_force(family: str) -> None:
+    """One by one, with its core: what a real object did from that start, and the same with one answer falsified."""
+    make, work = STARTED[family]
+    rng, seen, name = Random(f"{family}/start"), set(), family.split(maxsplit=1)[0]
+    for _ in range(60 * EFFORT):
+        calls = lived(rng, name, rng.choice((0, 0.3, 0.6)), 8, work)
+        if not any(call.outcome == "ok" for call in calls):
+            continue
+        assert check(calls, make()).verdict == Verdict.VALID, told(calls)
+        wrong = falsified(rng, name, calls, work)
+        truth = brute_force(wrong, make())
+        result = check(wrong, make())
+        assert result.verdict == (Verdict.VALID if truth else Verdict.INVALID), told(wrong)
+        seen.add(truth)
+        if not truth and not result.core_starts_anywhere:
+            spared = {c.invoke.index for c in wrong if c.invoke.index not in result.core}
+            assert not brute_force(wrong, make(), perhaps=spared), told(wrong)
+    assert seen == {True, False}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_an_op_that_the_model_does_not_know_is_refused(name: str) -> None:
+    """What it did may be why the others saw what they saw: no verdict comes of leaving it out silently."""
+    steps = [*PLANTED[name][0], ("frobnicate", 1, 1)]
+    where = f"the model {name} has no `frobnicate` \\(op {2 * len(steps) - 2}\\); ignore={{'frobnicate'}} leaves it out"
+    for judge in (check, check_keys):
+        with pytest.raises(ValueError, match=where):
+            judge(one_by_one(*steps), model_of(name))
+    with pytest.raises(ValueError, match="has no `frobnicate`"):
+        check_batch([one_by_one(*steps)], model_of(name))
+    assert check(one_by_one(*steps), model_of(name), ignore=["frobnicate"]).verdict == Verdict.VALID
+    known = sorted(model_of(name).fs)[0]
+    with pytest.raises(ValueError, match=f"has no `{known}x` .*; is it a `{known}`\\?"):
+        check(one_by_one((f"{known}x", None, None)), model_of(name))
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_history_in_which_nothing_certainly_happened_is_unknown(name: str) -> None:
+    """A test whose every op failed, or was lost, has examined nothing."""
+    f, argument, _ = PLANTED[name][0][0]
+    for last in ("fail", "info"):
+        idle = history((0, "invoke", f, argument), (0, last, f, argument))
+        for result in (check(idle, model_of(name)), check_keys(idle, model_of(name))["k"]):
+            assert (result.verdict, "known to have happened" in result.reason) == (Verdict.UNKNOWN, True) or (
+                last == "fail" and result.reason.startswith("nothing checked")
+            )
+        assert check_batch([idle], model_of(name))[0] == Verdict.UNKNOWN
+
+
+def test_one_idle_key_beside_others_is_no_objection() -> None:
+    """But a history of which all keys are idle is unknown."""
+    lost = [Op(0, 0, 0, "invoke", "write", "a", 1), Op(1, 1, 0, "info", "write", "a", 1)]
+    done = [Op(2, 2, 1, "invoke", "write", "b", 1), Op(3, 3, 1, "ok", "write", "b", 1)]
+    both = check_keys(History([*lost, *done]), Register())
+    assert [both[key].verdict for key in ("a", "b")] == [Verdict.VALID, Verdict.VALID]
+    assert both["a"].reason == "nothing contradicts it: none of 1 ops is known to have happened"
+    more = [replace(op, index=op.index + 2, key="c", process=2) for op in lost]
+    alone = Linearizable(Register()).check(RunRecord(History([*lost, *more])))
+    assert (alone.verdict, alone.reason) == (
+        Verdict.UNKNOWN,
+        "nothing checked: none of its 2 ops is known to have happened",
+    )
+
+
+def test_a_drain_that_others_overlap_is_no_proof() -> None:
+    """A loop of dequeues may share the elements with others; as one step it may not."""
+    shared = history(
+        (0, "invoke", "enqueue", 1), (0, "ok", "enqueue", 1), (0, "invoke", "enqueue", 2), (0, "ok", "enqueue", 2),
+        (1, "invoke", "drain", None), (2, "invoke", "drain", None), (1, "ok", "drain", [1]), (2, "ok", "drain", [2]),
+    )  # fmt: skip
+    for name in ("fifo-queue", "unordered-queue"):
+        found = Linearizable(model_of(name)).check(RunRecord(shared))
+        assert (found.verdict, "ops 4 and 5 overlap" in found.reason) == (Verdict.UNKNOWN, True), found.reason
+        alone = one_by_one(("enqueue", 1, 1), ("enqueue", 2, 2), ("drain", None, [1]))
+        assert Linearizable(model_of(name)).check(RunRecord(alone)).verdict == Verdict.INVALID
+
+
+REFUSED = {
+    "try": ("mutex", [("try-acquire", None, 1)], "the result of a try-acquire is true or false, not 1"),
+    "fence": ("fenced-lock", [("try-acquire", "a", None)], "the result of a try-acquire is its fence"),
+    "owner": ("reentrant-lock", [("try-lock", "a", "a")], "the result of a try-acquire is true or false, not 'a'"),
+    "drain": ("fifo-queue", [("drain", None, 7)], "the result of a drain is the list of what it took, not 7"),
+    "increment": ("counter", [("increment", 1, 1)], "an increment has no argument, and 1 is one: it is an add if"),
+    "number": ("counter", [("add-and-get", "1", 1)], "the argument of an add-and-get is a whole number, not '1'"),
+    "list-append": ("multi-register", [("txn", [["append", 1, 1]], [["append", 1, 1]])], "elle-cli checks it"),
+    "name": (
+        "multi-register",
+        [("txn", [["w", None, 1]], [["w", None, 1]])],
+        "the name of a register is a text, a number or a truth value, not absent",
+    ),
+    "step": ("multi-register", [("txn", [["w", "x"]], [["w", "x"]])], "and \\['write', 'x'\\] is no such step"),
+}
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_a_value_that_makes_no_sense_is_one_line(what: str) -> None:
+    """The message says what is wrong, and what would be right."""
+    name, steps, told_as = REFUSED[what]
+    with pytest.raises(ValueError, match=f"op 0: .*{told_as}"):
+        check(one_by_one(*steps), model_of(name))
+
+
+def test_a_start_value_that_makes_no_sense_is_refused() -> None:
+    with pytest.raises(ValueError, match="the start value of a counter is a whole number, not 'x'"):
+        Counter("x")
+    with pytest.raises(ValueError, match="the start value of a key is a string, not 1"):
+        KV(1)
+
+
+def test_a_long_history_knows_its_start_and_the_short_names() -> None:
+    """Columns, which long histories are decided from, have no number for a start value."""
+    many = [step for n in range(1, MANY) for step in (("w", n, n), ("r", None, n))]
+    for model, first, verdict in (
+        (Register(), None, Verdict.VALID), (Register(), 5, Verdict.INVALID), (Register(5), None, Verdict.INVALID),
+        (Register(-5), -5, Verdict.VALID), (Register(ANYTHING), -5, Verdict.VALID),
+    ):  # fmt: skip
+        assert check(one_by_one(("read", None, first), *many), model).verdict == verdict, (model.initial, first)
 
 
 @pytest.mark.parametrize("name", MODELS)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence, Set
 from dataclasses import replace
 from pathlib import Path
 from random import Random
@@ -12,7 +13,7 @@ from models_at_work import falsified, lived
 
 from checkers.linearizability import CasRegister, Model, Mutex, Problem, Register, encode
 from checkers.spark import session
-from checkers.spark.columns import applies, foreign_runs, pack_part
+from checkers.spark.columns import applies, pack_part, runs_with
 from checkers.wellformed import breaches
 from results.history import Call, History
 from results.op import NEMESIS, Op
@@ -53,37 +54,41 @@ def as_problem(problem: Problem) -> list[tuple[object, int, int]]:
     ]
 
 
-@pytest.mark.parametrize("model", [CasRegister(), Register()])
+@pytest.mark.parametrize(("model", "ignore"), [(CasRegister(), ()), (Register(), ("cas",)), (CasRegister(), ("cas",))])
 @pytest.mark.parametrize("seed", range(5))
-def test_the_problems_are_those_of_the_calls(model: Model[object], seed: int, tmp_path: Path) -> None:
+def test_the_problems_are_those_of_the_calls(
+    model: Model[object], ignore: Sequence[str], seed: int, tmp_path: Path
+) -> None:
+    """Without what is to be ignored, whether the model knows it or not."""
+    fs = model.fs.difference(ignore)
     named = many(seed)
     path = tmp_path / "ops.parquet"
     write_op_table(named, path, row_group=300)
     seen = 0
     assert len(row_groups(path)) > 2
     for group in range(len(row_groups(path))):
-        part = pack_part(read_part(path, (group, group + 1)), model)
-        assert not any(
-            dict(named)[part.spans[odd][0]] and has_ops(dict(named)[part.spans[odd][0]], model) for odd in part.odd
-        )
+        part = pack_part(read_part(path, (group, group + 1)), model, ignore)
+        assert not any(happened(dict(named)[part.spans[odd][0]], fs) for odd in part.odd)
         for number, (owner, key) in enumerate(zip(part.owner.tolist(), part.key, strict=True)):
             assert part.packed is not None
             ops = History(dict(named)[part.spans[owner][0]])
-            calls = [call for call in ops.by_key[key] if call.invoke.f in model.fs]
+            calls = [call for call in ops.by_key[key] if call.invoke.f in fs]
             assert as_problem(part.packed.problem(number)) == as_problem(encode(calls, model))
             assert part.completed[number] == sum(call.outcome == "ok" for call in calls)
             seen += 1
-    expected = [key for _, ops in named for key, calls in History(ops).by_key.items() if useful(calls, model)]
+    active = [History(ops) for _, ops in named if happened(ops, fs)]
+    expected = [key for ops in active for key, calls in ops.by_key.items() if useful(calls, fs)]
     assert seen == len(expected)
 
 
-def has_ops(ops: list[Op], model: Model[object]) -> bool:
-    return any(op.f in model.fs for op in ops if op.is_client)
+def happened(ops: list[Op], fs: Set[str]) -> bool:
+    """Is something known to have happened? Otherwise a history is judged by itself."""
+    return any(op.f in fs and op.type == "ok" for op in ops if op.is_client)
 
 
-def useful(calls: tuple[Call, ...], model: Model[object]) -> bool:
+def useful(calls: tuple[Call, ...], fs: Set[str]) -> bool:
     """A key of which something is known, or may have happened."""
-    return any(call.invoke.f in model.fs and call.outcome != "fail" for call in calls)
+    return any(call.invoke.f in fs and call.outcome != "fail" for call in calls)
 
 
 BREACHES = {
@@ -110,7 +115,7 @@ def op_after(ops: list[Op], more: int, type_: str) -> Op:
 
 @pytest.mark.parametrize("breach", sorted(BREACHES))
 def test_a_malformed_history_is_left_to_those_who_say_what_is_wrong(breach: str, tmp_path: Path) -> None:
-    named = [(name, ops) for name, ops in many(7) if len(ops) > 4 and has_ops(ops, CasRegister())]
+    named = [(name, ops) for name, ops in many(7) if len(ops) > 4 and happened(ops, CasRegister.fs)]
     broken = BREACHES[breach](named[3][1])
     assert list(breaches(History(broken)))
     write_op_table([*named[:3], ("broken", broken), *named[4:]], tmp_path / "ops.parquet")
@@ -138,14 +143,25 @@ def test_a_value_that_is_nested_too_deeply_costs_its_history_only(tmp_path: Path
     assert [part.spans[number][0] for number in part.odd] == ["bad"]
 
 
-def test_what_another_model_implies_is_seen(tmp_path: Path) -> None:
+def test_what_another_model_implies_is_odd(tmp_path: Path) -> None:
+    """And so is one with an op that the model does not know, and one of which nothing is known to have happened."""
     mutex = [Op(0, 0, 1, "invoke", "acquire"), Op(1, 1, 1, "ok", "acquire")]
-    write_op_table([*many(3, 5), ("mutex", mutex), *many(4, 5)], tmp_path / "ops.parquet")
+    both = [Op(0, 0, 1, "invoke", "write", "k", 1), Op(1, 1, 1, "ok", "write", "k", 1), *map(later, mutex)]
+    idle = [Op(0, 0, 1, "invoke", "write", "k", 1), Op(1, 1, 1, "info", "write", "k", 1)]
+    good = [(name, ops) for name, ops in many(3, 9) if happened(ops, CasRegister.fs)]
+    write_op_table([*good, ("mutex", mutex), ("both", both), ("idle", idle)], tmp_path / "ops.parquet")
     table = read_part(tmp_path / "ops.parquet", (0, 1))
     spans = runs_of(table)
-    assert [spans[i][0] for i in foreign_runs(table, spans, CasRegister.fs).nonzero()[0]] == ["mutex"]
+    assert [spans[i][0] for i in pack_part(table, CasRegister()).odd] == ["mutex", "both", "idle"]
+    assert [spans[i][0] for i in pack_part(table, CasRegister(), ["acquire"]).odd] == ["mutex", "idle"]
+    assert [spans[i][0] for i in runs_with(table, spans, frozenset({"acquire"})).nonzero()[0]] == ["mutex", "both"]
+    assert not runs_with(table, spans, frozenset({"acquire"}), ["acquire"]).any()
     assert applies(Register())
     assert not applies(Mutex())
+
+
+def later(op: Op) -> Op:
+    return replace(op, index=op.index + 2, time=op.time + 2)
 
 
 def test_what_java_says_goes_into_a_file_that_nobody_foresees(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

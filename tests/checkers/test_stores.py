@@ -63,7 +63,7 @@ def test_however_the_strings_can_be_cut() -> None:
     verdicts = []
     for number, calls in enumerate(histories):
         problem = encode(calls, KV())
-        truth = (VALID if brute_force(problem) else INVALID) if problem.kind else UNKNOWN
+        truth = (VALID if brute_force(problem) else INVALID) if problem.completed else UNKNOWN
         assert found.verdict[number] == truth, calls
         verdicts.append(truth)
         assert (found.witness(number) is not None) == (truth == VALID)

@@ -27,7 +27,7 @@ import numpy.typing as npt
 
 sys.path[:0] = [str(Path(__file__).parents[1])]
 
-from models_at_work import WORK, falsified, lived  # noqa: E402
+from models_at_work import STARTED, WORK, falsified, lived  # noqa: E402
 from tiny_histories import brute_force as plain_brute_force  # noqa: E402
 
 from checkers.linearizability import INCONSISTENT, MODELS, Model, Transition, verify_witness  # noqa: E402
@@ -42,6 +42,8 @@ from checkers.linearizability.outcome import Outcome  # noqa: E402
 from fuzz.unique import MOST, UNIQUE  # noqa: E402 - the tests' own modules
 from results.history import Call  # noqa: E402
 from results.verdict import Verdict  # noqa: E402
+
+STARTED_WORK: Final = {family: work for family, (_, work) in STARTED.items()}
 
 _ROUND: Final = 100_000
 """Histories that share a table, and a compiled call, if there are so many."""
@@ -147,12 +149,12 @@ def bent(packed: Packed, rng: np.random.Generator) -> Packed:
 
 def base(family: str, monitors: bool, ops: int, rng: Random, count: int = _ROUND) -> tuple[Packed, Model[Any]]:
     """Histories of real objects, half of them with a lie; `family` of the monitors or a model. `bent` makes `count`."""
-    name, work = UNIQUE[family] if monitors else (family, WORK[family])
+    name, work = UNIQUE[family] if monitors else (family.split(maxsplit=1)[0], (WORK | STARTED_WORK)[family])
     histories: list[list[Call]] = []
     while len(histories) * _BENT < min(count, _ROUND):
         calls = lived(rng, name, rng.choice((0, 0.1, 0.3, 0.6)), ops, work)
         histories += [calls, falsified(rng, name, calls, work)]
-    model = MODELS[name]()
+    model = STARTED[family][0]() if family in STARTED else MODELS[name]()
     return pack(histories, model), model
 
 
@@ -197,7 +199,9 @@ def fuzz(family: str, monitors: bool, count: int, ops: int, seed: int) -> bool:
         packed, model = base(family, monitors, ops, rng, count - done)
         many = bent(packed, np.random.default_rng(rng.getrandbits(64)))
         truth = truth_of(many, model)
-        there = np.diff(many.first) > 0
+        # (Where nothing is known to have happened, there is nothing to decide.)
+        returned = np.concatenate(([0], np.cumsum(many.ret != NEVER)))
+        there = np.diff(returned[many.first]) > 0
         if monitors:
             some = by_monitor(many, truth, wrong)
             undecided += some[1]
@@ -210,7 +214,7 @@ def fuzz(family: str, monitors: bool, count: int, ops: int, seed: int) -> bool:
         valid += int((truth & there).sum())
     what = "monitor" if monitors else "search"
     print(
-        f"{family:16} {what:8} {done:>10,} histories  {valid:>10,} valid  {done - valid:>10,} invalid  "
+        f"{family:27} {what:8} {done:>10,} histories  {valid:>10,} valid  {done - valid:>10,} invalid  "
         f"{undecided:>8,} undecided  {len(wrong)} wrong  {time.perf_counter() - began:.0f} s",
         flush=True,
     )
@@ -221,16 +225,17 @@ def fuzz(family: str, monitors: bool, count: int, ops: int, seed: int) -> bool:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--model", default="all", help=f"all, or one of {', '.join(WORK)}")
+    parser.add_argument("--model", default="all", help=f"all, or one of {', '.join(WORK | STARTED)}")
     parser.add_argument("--count", type=int, default=1_000_000, help="histories a model (default 1,000,000)")
     parser.add_argument("--ops", type=int, default=MOST, help=f"at most, of a history (default {MOST}; 13 is fine too)")
     parser.add_argument("--monitors", action="store_true", help=f"the special cases: {', '.join(UNIQUE)}")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--hours", type=float, default=0.0, help="go on with further seeds for so long")
     given = parser.parse_args()
-    names = list(UNIQUE if given.monitors else WORK) if given.model == "all" else [given.model]
-    if not set(names) <= set(UNIQUE if given.monitors else WORK):
-        parser.error(f"no model {given.model}; there are {', '.join(UNIQUE if given.monitors else WORK)}")
+    there = list(UNIQUE) if given.monitors else [*WORK, *STARTED]
+    names = there if given.model == "all" else [given.model]
+    if not set(names) <= set(there):
+        parser.error(f"no model {given.model}; there are {', '.join(there)}")
     until = time.monotonic() + 3600 * given.hours
     seed = given.seed
     good = True

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from random import Random
 from typing import Any
 
-from models_at_work import WORK, Work, _fifo, _kv, _log, _register, _set, falsified, lived
+from models_at_work import WORK, Work, _fifo, _kv, _lie_lock, _log, _mutex, _register, _set, falsified, lived
 
 from checkers.linearizability import MODELS, Model
 from results.history import Call
@@ -58,9 +58,23 @@ def _any_value(*fs: str) -> Any:
     return lambda rng, f, result: rng.choice((None, *range(1, MOST + 1))) if f in fs else result
 
 
+def _lie_element(rng: Random, f: str, result: Any) -> Any:
+    if f == "drain":
+        return rng.choice((result[1:], result[::-1], [*result, rng.randrange(1, MOST + 1)]))
+    return rng.choice((None, *range(1, MOST + 1))) if f == "dequeue" else result
+
+
 def _ask_token(rng: Random, op: int) -> tuple[str, Any]:
     f = rng.choice(("get", "get", "put", "append", "append"))
     return f, None if f == "get" else f"{op};"
+
+
+def _ask_deleted(rng: Random, op: int) -> tuple[str, Any]:
+    return ("delete", None) if rng.random() < 0.15 else _ask_token(rng, op)
+
+
+def _ask_lock(rng: Random, op: int) -> tuple[str, Any]:
+    return rng.choice((*["acquire", "lock", "release", "unlock"] * 3, "try-acquire")), None
 
 
 def _lie_tokens(rng: Random, f: str, result: Any) -> Any:
@@ -121,6 +135,10 @@ UNIQUE: dict[str, tuple[str, Work]] = {
         "fifo-queue",
         Work(deque, _ask_new("enqueue", "enqueue", "dequeue", makes=["enqueue"]), _fifo, _any_value("dequeue")),
     ),
+    "fifo-queue, drained": (
+        "fifo-queue",
+        Work(deque, _ask_new(*["enqueue"] * 4, "dequeue", "drain", makes=["enqueue"]), _fifo, _lie_element),
+    ),
     "grow-only-set": ("grow-only-set", Work(set, _ask_new("add", "read", makes=["add"]), _set, _lie_subset)),
     "grow-only-set, again": ("grow-only-set", Work(set, _ask_whole("add", "add", "read"), _set, _lie_whole)),
     "set, read as a whole": ("set", Work(set, _ask_whole("add", "add", "read", "contains"), _set, _lie_whole)),
@@ -130,18 +148,26 @@ UNIQUE: dict[str, tuple[str, Work]] = {
     ),
     "set": ("set", Work(set, _ask_element, _set, lambda rng, f, r: rng.random() < 0.5 if f == "contains" else r)),
     "kv": ("kv", Work(list, _ask_token, _kv, _lie_tokens)),
-    "mutex": ("mutex", WORK["mutex"]),
+    "kv, deleted": ("kv", Work(list, _ask_deleted, _kv, _lie_tokens)),
+    "mutex": ("mutex", Work(list, _ask_lock, _mutex, _lie_lock)),
+    "mutex, tried": ("mutex", WORK["mutex"]),
     "log": ("log", Work(dict, _ask_log, _append, _lie_log)),
 }
 """By the name of the family: the name of the model, and the object at work."""
+
+RARE: frozenset[str] = frozenset({"fifo-queue, drained", "kv, deleted", "mutex, tried"})
+"""Families with ops for which a monitor has no rule: it has to notice."""
 
 
 def model_of(family: str) -> Model[Any]:
     return MODELS[UNIQUE[family][0]]()
 
 
-def histories(family: str, rng: Random) -> list[list[Call]]:
-    """What a real object did, and the same with one answer falsified."""
+def histories(family: str, rng: Random, other: Work | None = None) -> list[list[Call]]:
+    """What a real object did, and the same with one answer falsified. `other`: the object, where it is not the usual
+    one.
+    """
     name, work = UNIQUE[family]
+    work = other or work
     calls = lived(rng, name, rng.choice((0, 0.1, 0.3, 0.6)), MOST, work)
     return [calls, falsified(rng, name, calls, work)]

@@ -15,6 +15,7 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import os
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
@@ -32,6 +33,60 @@ _ALLOWED: Final = ContextVar("compiled code is allowed", default=True)
 
 ENSURED: Final[set[str]] = set()
 """For what this process called `code_cache.ensure`."""
+
+
+class _SetUp:
+    """Sums up the seconds from the first of several nested beginnings to the last end."""
+
+    def __init__(self) -> None:
+        self.seconds = self._began = 0.0
+        self._depth = 0
+
+    def begin(self) -> None:
+        if not self._depth:
+            self._began = time.perf_counter()
+        self._depth += 1
+
+    def end(self) -> None:
+        self._depth -= 1
+        if not self._depth:
+            self.seconds += time.perf_counter() - self._began
+
+
+_SETUP: Final = _SetUp()
+
+
+def setup_seconds() -> float:
+    """Seconds that this process has spent so far on loading and compiling: set-up, and no part of a verdict's own
+    time.
+    """
+    return _SETUP.seconds
+
+
+@contextmanager
+def setting_up() -> Iterator[None]:
+    """What happens within it is set-up."""
+    _SETUP.begin()
+    try:
+        yield
+    finally:
+        _SETUP.end()
+
+
+@cache
+def _listen() -> None:
+    """Numba's own loading and compiling, which come at the first call of a function, are set-up."""
+    from numba.core import event
+
+    class Listener(event.Listener):
+        def on_start(self, event: object) -> None:
+            _SETUP.begin()
+
+        def on_end(self, event: object) -> None:
+            _SETUP.end()
+
+    register: Callable[[str, object], None] = event.register
+    register("numba:compiler_lock", Listener())
 
 
 def enabled() -> bool:
@@ -74,6 +129,7 @@ def inlined(function: F) -> F:
 def _jit(function: F, **options: bool) -> F:
     import numba
 
+    _listen()
     njit: Callable[..., Any] = numba.njit
     return cast(F, njit(cache=True, nogil=True, boundscheck=False, **options)(function))
 

@@ -31,7 +31,7 @@ from results.op import FAIL, OK, Op
 _GET: Final = 0
 _PUT: Final = 1
 _APPEND: Final = 2
-_CODES: Final = {"get": _GET, "put": _PUT, "append": _APPEND}
+_CODES: Final = {"get": _GET, "put": _PUT, "append": _APPEND, "delete": _PUT}
 
 _AT_ONCE: Final = 1 << 22
 """Characters in a batch of keys. A key that has more is one by itself."""
@@ -58,14 +58,17 @@ class KvBatch:
         for call in calls:
             invoke, completion = call.invoke, call.completion
             f = invoke.f
-            code = _CODES.get(f)
-            if code is None or invoke.process < 0:
+            if invoke.process < 0:
                 continue
+            code = _CODES.get(f)
+            if code is None:
+                raise ValueError("it is none of the model's")
+            argument = "" if f == "delete" else invoke.value
             if completion is not None:
                 if completion.f != f:
                     raise ValueError("it is completed by another one")
                 if completion.type == OK:
-                    value = invoke.value if code else completion.value
+                    value = argument if code else completion.value
                     if value is None and not code:
                         value = ""
                     ops += code, numbers.setdefault(value, len(numbers)), invoke.index, completion.index
@@ -73,7 +76,7 @@ class KvBatch:
                 if completion.type == FAIL:
                     continue
             if code:
-                ops += code, numbers.setdefault(invoke.value, len(numbers)), invoke.index, NEVER
+                ops += code, numbers.setdefault(argument, len(numbers)), invoke.index, NEVER
             elif invoke.value is not None and not isinstance(invoke.value, str):
                 raise TypeError("no string")
         characters = len("".join(numbers))  # (Takes nothing but strings.)

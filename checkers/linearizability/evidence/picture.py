@@ -2,9 +2,9 @@
 further.
 
 The horizontal axis is the order of calls and returns, one step each: that order is all that a verdict depends on
-(times are shown on hovering). What is drawn: the core in colour, and over it the *longest partial linearizations*:
-orders of ops that explain everything up to the return that cannot be explained, with the state after each op. The idea
-of such a page is Porcupine's (`visualization.go`).
+(times are shown on hovering). What is drawn: the faults, the core in colour, and over it the *longest partial
+linearizations*: orders of ops that explain everything up to the return that cannot be explained, with the state after
+each op. The idea of such a page is Porcupine's (`visualization.go`).
 
 The page draws on a canvas what is in view, so that it stays usable with tens of thousands of ops.
 """
@@ -12,6 +12,7 @@ The page draws on a canvas what is in view, so that it stays usable with tens of
 from __future__ import annotations
 
 import json
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from itertools import accumulate, groupby, takewhile
 from pathlib import Path
@@ -19,6 +20,7 @@ from typing import Any, Final, NamedTuple
 
 from checkers.linearizability.budget import Budget
 from checkers.linearizability.decide import decide
+from checkers.linearizability.evidence.fault_windows import FaultWindow, fault_windows
 from checkers.linearizability.history.encode import Problem, encode
 from checkers.linearizability.history.events import NEVER
 from checkers.linearizability.models.specification import INCONSISTENT, Model
@@ -42,6 +44,9 @@ _TRIALS: Final = 20_000
 _CORE_ROWS: Final = 20
 """Ops of the core that are listed; the last ones, the error among them. All of them are drawn."""
 
+_FAULTS: Final = 500
+"""Faults that are drawn."""
+
 _TEMPLATE: Final = Path(__file__).parent / "picture.html.j2"
 
 
@@ -52,8 +57,11 @@ class PartialLinearization(NamedTuple):
     states: Sequence[str]
 
 
-def picture(calls: Sequence[Call], model: Model[Any], result: LinearResult, name: str) -> str:
-    """The page for an invalid `result` of `check(calls, model)`. `name`: what the history is called.
+def picture(
+    calls: Sequence[Call], model: Model[Any], result: LinearResult, name: str, nemesis: Sequence[Call] = ()
+) -> str:
+    """The page for an invalid `result` of `check(calls, model)`. `name`: what the history is called. `nemesis`: what
+    its nemesis did.
 
     Raises ValueError for a result that is not invalid: there is no error to be shown.
     """
@@ -64,6 +72,8 @@ def picture(calls: Sequence[Call], model: Model[Any], result: LinearResult, name
     failing = problem.source.index(result.failing_op)
     paths = partial_linearizations(problem, problem.ret[failing])
     data = _data(known, problem, result, paths)
+    faults = fault_windows(nemesis)
+    data["faults"], data["rows"] = _fault_bars(faults[:_FAULTS], known)
     by_index = {call.invoke.index: call for call in known}
     # The last ones to be called, and the error.
     listed = sorted({*sorted(result.core)[-_CORE_ROWS:], result.failing_op})
@@ -80,10 +90,29 @@ def picture(calls: Sequence[Call], model: Model[Any], result: LinearResult, name
         core_hidden=len(result.core) - len(core),
         count=len(known),
         timed=data["timed"],
+        faults=faults[:_FAULTS],
+        faults_hidden=max(len(faults) - _FAULTS, 0),
         left_out=len(known) - len(data["ops"]),
         # As in any script element: no text of a history may end it.
         data=json.dumps(data, separators=(",", ":")).replace("<", "\\u003c"),
     )
+
+
+def _fault_bars(faults: Sequence[FaultWindow], calls: Sequence[Call]) -> tuple[list[list[Any]], int]:
+    """[label, place of its begin, place of its end, row] of each fault, and how many rows there are. Places lie between
+    those of the ops' events.
+    """
+    events = sorted(e.index for call in calls for e in (call.invoke, call.completion) if e is not None)
+    bars: list[list[Any]] = []
+    ends: list[float] = []  # of the last bar in each row
+    for label, began, ended in faults:
+        first = bisect_left(events, began.invoke.index) - 0.5
+        last_event = None if ended is None else ended.completion or ended.invoke
+        last = len(events) if last_event is None else max(bisect_left(events, last_event.index) - 0.5, first + 0.4)
+        row = next((row for row, end in enumerate(ends) if end < first), len(ends))
+        ends[row : row + 1] = [last]
+        bars.append([label, first, last, row])
+    return bars, len(ends)
 
 
 def partial_linearizations(problem: Problem, position: int) -> list[PartialLinearization]:

@@ -7,7 +7,7 @@ dictionaries; invocations meet their completions in one sort by process.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any, Final, NamedTuple
 
@@ -21,6 +21,7 @@ from checkers.linearizability.history.op_columns import NOTHING, OpColumns
 from results.history import Call
 from results.op import FAIL, INFO, INVOKE, OK, Op
 
+_NO_ALIASES: Final[Mapping[str, str]] = {}
 _TYPES: Final = (INVOKE, OK, FAIL, INFO)
 
 _DECISIVE: Final = ("index", "time", "process", "type", "f", "key", "value")
@@ -113,9 +114,11 @@ class Rows:
         return Calls(np.nonzero(called)[0], done[called], ok[called])
 
 
-def objects(table: pa.Table, fs: frozenset[str]) -> list[tuple[str | None, OpColumns]] | None:
+def objects(
+    table: pa.Table, fs: frozenset[str], aliases: Mapping[str, str] = _NO_ALIASES
+) -> list[tuple[str | None, OpColumns]] | None:
     """The objects (by key) of a sealed history's columns (`results.sealed.SCHEMA`), and what clients did to each of
-    `fs`. None where the history is malformed, or a value in it is not plain.
+    `fs`; `aliases` as of the model. None where the history is malformed, or a value in it is not plain.
     """
     rows = Rows(table, [("", 0, len(table))])
     odd = rows.odd_runs()
@@ -135,7 +138,8 @@ def objects(table: pa.Table, fs: frozenset[str]) -> list[tuple[str | None, OpCol
         return np.append(numbers.cast(pa.int64()).fill_null(NEVER).to_numpy(zero_copy_only=False), NEVER)
 
     ret = np.where(calls.ok, calls.done, NEVER)
-    ops = OpColumns(rows.fs, rows.f[calls.invoke], argument, result, calls.ok, calls.invoke, ret, calls.invoke, whole)
+    fs_ = [aliases.get(f, f) for f in rows.fs]
+    ops = OpColumns(fs_, rows.f[calls.invoke], argument, result, calls.ok, calls.invoke, ret, calls.invoke, whole)
     key = rows.key[calls.invoke]
     if (key[1:] < key[:-1]).any():
         order = np.argsort(_short(key + 1), kind="stable")

@@ -8,7 +8,8 @@ it can be compiled without being rewritten.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
+from difflib import get_close_matches
 from typing import Any
 
 from checkers.linearizability.history.events import NEVER, NONE
@@ -18,7 +19,7 @@ from checkers.linearizability.models.values import freeze
 from results.bulk import making_many
 from results.errors import with_article
 from results.history import Call, History
-from results.op import FAIL, OK
+from results.op import FAIL, OK, Op
 
 
 class Problem:
@@ -98,11 +99,11 @@ class Problem:
 
 
 def encode(calls: Sequence[Call], model: Model[Any], shared: Table | None = None) -> Problem:
-    """The calls that the model knows, as integers; the order of indices is the order of time.
+    """The clients' calls, as integers; the order of indices is the order of time.
 
     `fail` is dropped (certainly no effect); an unknown pure op is dropped (it constrains
     nothing); any other unknown op is called and never returns. Raises ValueError, naming the op, on input that makes no
-    sense.
+    sense, and for an op that the model does not know: what it did may be why the others saw what they saw.
 
     `shared`: the table of several histories of the same model; who made it closes it once all of them are in.
     """
@@ -115,8 +116,10 @@ def encode(calls: Sequence[Call], model: Model[Any], shared: Table | None = None
     with making_many():
         for call in calls:
             invoke, completion = call.invoke, call.completion
-            if invoke.process < 0 or invoke.f not in fs:
+            if invoke.process < 0:
                 continue
+            if invoke.f not in fs:
+                raise ValueError(unknown(invoke, model))
             if completion is not None and completion.f != invoke.f:
                 raise ValueError(
                     f"op {invoke.index}: {with_article(invoke.f)} is completed by {with_article(completion.f)}"
@@ -153,6 +156,18 @@ def encode(calls: Sequence[Call], model: Model[Any], shared: Table | None = None
         twice = next(index for index, times in indices.items() if times > 1)
         raise ValueError(f"two events have the index {twice}; indices are the order of time and must differ")
     return Problem(table, kind, source, [event_at[index] for index in sorted(event_at)])
+
+
+def unknown(op: Op, model: Model[Any]) -> str:
+    """What to say of an op that a model does not know."""
+    near = get_close_matches(op.f, model.fs, 1)
+    meant = f"; is it a `{near[0]}`?" if near else ""
+    return f"the model {model.name} has no `{op.f}` (op {op.index}){meant}"
+
+
+def first_unknown(ops: Iterable[Op], model: Model[Any], ignore: Collection[str] = ()) -> Op | None:
+    """The first op of a client that the model does not know, and that is not to be ignored."""
+    return next((op for op in ops if op.process >= 0 and op.f not in model.fs and op.f not in ignore), None)
 
 
 def calls_of(history: Sequence[Call] | History) -> Sequence[Call]:

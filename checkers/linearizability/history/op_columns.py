@@ -7,7 +7,7 @@ make a `Transition` of each op, which costs far more than the answer where a mil
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -17,6 +17,8 @@ from checkers.linearizability.history.events import NEVER, Bools, Longs
 from results.bulk import making_many
 from results.history import Call
 from results.op import FAIL, OK
+
+_NO_ALIASES: Final[Mapping[str, str]] = {}
 
 NOTHING: Final = -1
 """The number of `None`."""
@@ -83,8 +85,8 @@ def from_problem(problem: Problem, nothing: Hashable = None) -> OpColumns:
     return OpColumns(list(fs), f[kind], argument, result, known, call, ret, op, lambda: _whole(numbers))
 
 
-def from_calls(calls: Sequence[Call]) -> OpColumns | None:
-    """The calls of one object that may have happened. None where a value is not plain."""
+def from_calls(calls: Sequence[Call], aliases: Mapping[str, str] = _NO_ALIASES) -> OpColumns | None:
+    """The calls of one object that may have happened. None where a value is not plain. `aliases`: as of its model."""
     numbers: dict[Any, int] = {None: NOTHING}
     fs: dict[str, int] = {}
     columns: list[tuple[int, int, int, bool, int, int]] = []
@@ -110,7 +112,8 @@ def from_calls(calls: Sequence[Call]) -> OpColumns | None:
     f, arguments, results, ok_, called, returned = np.array(columns, np.int64).reshape(-1, 6).T.copy()
     if not _in_order(called, returned):
         return None
-    return OpColumns(list(fs), f, arguments, results, ok_ == 1, called, returned, called, lambda: _whole(numbers))
+    names = [aliases.get(f, f) for f in fs]
+    return OpColumns(names, f, arguments, results, ok_ == 1, called, returned, called, lambda: _whole(numbers))
 
 
 def _whole(values: Iterable[Any]) -> Longs:

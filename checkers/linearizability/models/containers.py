@@ -12,50 +12,135 @@ from collections import Counter as Tally
 from collections.abc import Hashable, Iterable, Sequence
 from collections.abc import Set as Elements
 from copy import copy
-from typing import ClassVar, Final
+from dataclasses import dataclass
+from typing import Any, ClassVar, Final, cast
 
-from checkers.linearizability.models.specification import INCONSISTENT, UNSEEN, Inconsistent, Model, S, Transition, show
+from checkers.linearizability.models.specification import (
+    ANYTHING,
+    INCONSISTENT,
+    UNSEEN,
+    Inconsistent,
+    Model,
+    S,
+    Transition,
+    show,
+)
 from checkers.linearizability.models.values import Truth
 from results.errors import with_article
+from results.history import Call
+from results.op import OK
 
 _Items = tuple[Hashable, ...]
 _Bag = frozenset[tuple[Hashable, int]]
 """(element, how often it is in there)."""
 
+DRAIN: Final = "drain"
+
+
+class _Gone:
+    def __repr__(self) -> str:
+        return "(gone)"
+
+
+GONE: Final = _Gone()
+"""Stands in a bag for what was taken, and nobody knows what it was."""
+
 BEYOND: Final = float("inf")
 """Stands for all numbers of a counter that no read can show any more."""
 
 
-class Counter(Model[float]):
-    """A number, from 0: `add` of a whole number (also a negative one), `read` -> the number."""
+@dataclass(frozen=True, slots=True)
+class Shifted:
+    """State of a counter of which nobody knows the start: what was added since, and nothing was seen yet."""
+
+    by: float = 0
+
+    def __repr__(self) -> str:
+        return f"its start and {self.by}" if self.by else "anything"
+
+
+class Counter(Model[Hashable]):
+    """A number: `add` of a whole number (also a negative one), `read` -> the number.
+
+    `add-and-get` of a number -> the number after it; `get-and-add` -> the number before it; `increment` and `decrement`
+    have no argument, and show the number after them. (Without a result, that was not recorded.)
+
+    `initial`: the number at the start, or ANYTHING: nobody knows it.
+    """
 
     name = noun = "counter"
-    fs = frozenset({"add", "read"})
-    observers = frozenset({"read"})
-    initial: float = 0
+    fs = frozenset({"add", "read", "add-and-get", "get-and-add", "increment", "decrement"})
+    observers = frozenset({"read", "add-and-get", "get-and-add", "increment", "decrement"})
+    pairs = observers - {"read"}
     largest: float = BEYOND
 
-    def step(self, state: float, op: Transition) -> float | Inconsistent:
-        if op.f == "add":
-            after = state + int(op.value)
-            return after if after <= self.largest else BEYOND
-        return state if not op.known or op.value == state else INCONSISTENT
+    def __init__(self, initial: Hashable = 0) -> None:
+        if initial is not ANYTHING and not _is_whole(initial):
+            raise ValueError(f"the start value of a counter is a whole number, not {show(initial)}")
+        self.initial: Hashable = Shifted() if initial is ANYTHING else initial
 
-    def narrow(self, kinds: Sequence[Transition]) -> Model[float]:
-        """Where nothing is ever taken off, all numbers beyond the largest that was read are one."""
-        if any(kind.f == "add" and kind.value < 0 for kind in kinds):
+    def step(self, state: Hashable, op: Transition) -> Hashable | Inconsistent:
+        change, before, after = _change(op)
+        if isinstance(state, Shifted):
+            if before is None and after is None:
+                return Shifted(state.by + change)
+            held = before if before is not None else (after or 0) - change
+        else:
+            held = state  # type: ignore[assignment]
+        if (before is not None and before != held) or (after is not None and after != held + change):
+            return INCONSISTENT
+        return held + change if held + change <= self.largest else BEYOND
+
+    def pure(self, op: Transition) -> bool:
+        # (What is seen of a counter of unknown start says what it was.)
+        return op.f == "read" and not (op.known and isinstance(self.initial, Shifted))
+
+    def narrow(self, kinds: Sequence[Transition]) -> Model[Hashable]:
+        """Where nothing is ever taken off, all numbers beyond the largest that was seen are one."""
+        if isinstance(self.initial, Shifted) or any(_change(kind)[0] < 0 for kind in kinds):
             return self
         narrowed = copy(self)
-        narrowed.largest = max([0, *(kind.value for kind in kinds if kind.f == "read" and kind.known)])
+        seen = [number for kind in kinds for number in _change(kind)[1:] if number is not None]
+        narrowed.largest = max([cast(int, self.initial), *seen])
         return narrowed
 
-    def tell(self, state: float) -> str:
+    def tell(self, state: Hashable) -> str:
         return f"more than {self.largest}" if state == BEYOND else show(state)
 
     def accept(self, op: Transition) -> None:
-        if op.known and (not isinstance(op.value, int) or isinstance(op.value, bool)):
-            what = "argument of an add" if op.f == "add" else "result of a read"
-            raise ValueError(f"the {what} is a whole number, not {show(op.value)}")
+        argument, result = op.value if op.f in self.pairs else (0, op.value) if op.f == "read" else (op.value, None)
+        if op.f in ("increment", "decrement"):
+            if argument is not None:
+                raise ValueError(
+                    f"{with_article(op.f)} has no argument, and {show(argument)} is one: it is an add if its "
+                    "completion repeats that, and an add-and-get if it has the number after it"
+                )
+        elif not _is_whole(argument):
+            raise ValueError(f"the argument of {with_article(op.f)} is a whole number, not {show(argument)}")
+        if op.known and not _is_whole(result) and (op.f == "read" or result is not None):
+            raise ValueError(f"the result of {with_article(op.f)} is a whole number, not {show(result)}")
+
+    def describe(self, op: Transition) -> str:
+        if op.f not in self.pairs:
+            return super().describe(op)
+        argument, result = op.value
+        told = op.f if argument is None else f"{op.f} {show(argument)}"
+        return f"{told} -> {show(result)}" if op.known and result is not None else told
+
+
+def _change(op: Transition) -> tuple[int, int | None, int | None]:
+    """What an op adds, and the number before and after it where it shows that."""
+    if op.f == "add":
+        return op.value, None, None
+    if op.f == "read":
+        return 0, op.value if op.known else None, None
+    argument, result = op.value
+    change = {"increment": 1, "decrement": -1}.get(op.f, argument)
+    return (change, result, None) if op.f == "get-and-add" else (change, None, result)
+
+
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
 
 
 class Set(Model[frozenset[Hashable]]):
@@ -162,30 +247,62 @@ class _ObservedSet(GrowOnlySet):
 class _Pile(Model[S]):
     """What queues and stacks share: one op puts an element in, another takes one out and shows it.
 
-    An acknowledged take of None found nothing there. A take of unknown outcome takes what it finds, if anything.
+    An acknowledged take of None found nothing there. A take of unknown outcome takes what it finds, if anything. Queues
+    have a third one, which takes all there is, in one step, and shows it.
     """
 
     put: ClassVar[str]
     take: ClassVar[str]
 
     def pure(self, op: Transition) -> bool:
-        return op.f == self.take and op.known and op.value is None
+        return op.known and ((op.f == self.take and op.value is None) or (op.f == DRAIN and op.value == ()))
 
     def accept(self, op: Transition) -> None:
         if op.f == self.put and op.value is None:
             raise ValueError(
                 f"the argument of {with_article(self.put)} is an element; absent stands for an empty {self.noun}"
             )
+        if op.f == DRAIN and op.known and not isinstance(op.value, tuple):
+            raise ValueError(f"the result of a {DRAIN} is the list of what it took, not {show(op.value)}")
 
     def describe(self, op: Transition) -> str:
         if op.f == self.put:
             return f"{op.f} {show(op.value)}"
         return f"{op.f} -> {'empty' if op.value is None else show(op.value)}" if op.known else op.f
 
+    def doubt(self, calls: Sequence[Call]) -> str | None:
+        """A drain that is a loop of takes may share the elements with takes that overlap it; here it takes all at once,
+        so that a contradiction among them says nothing.
+        """
+        takes = [c for c in calls if c.invoke.f in (self.take, DRAIN) and c.outcome != "fail"]
+        drains = [c for c in takes if c.invoke.f == DRAIN]
+        for drain in drains:
+            for other in takes:
+                if other is not drain and _overlap(drain, other):
+                    first, second = sorted((drain.invoke.index, other.invoke.index))
+                    return (
+                        f"a {DRAIN} takes all there is in one step, and ops {first} and {second} overlap: if the "
+                        f"{DRAIN} is a loop of {self.take}s, record each of these as an op"
+                    )
+        return None
+
     def _seen(self, kinds: Sequence[Transition]) -> frozenset[Hashable] | None:
-        """The elements that some take shows. None where a take of unknown outcome could remove any other."""
-        takes = [kind for kind in kinds if kind.f == self.take]
-        return frozenset(kind.value for kind in takes) if all(kind.known for kind in takes) else None
+        """The elements that some take shows. None where a take of unknown outcome, or a drain, could remove any
+        other.
+        """
+        takes = [kind for kind in kinds if kind.f != self.put]
+        if any(kind.f == DRAIN or not kind.known for kind in takes):
+            return None
+        return frozenset(kind.value for kind in takes)
+
+
+def _overlap(one: Call, other: Call) -> bool:
+    """Neither had returned when the other was called. (What is of unknown outcome never returns.)"""
+
+    def returned(call: Call) -> float:
+        return call.completion.index if call.completion is not None and call.outcome == OK else float("inf")
+
+    return returned(one) > other.invoke.index and returned(other) > one.invoke.index
 
 
 class _Line(_Pile[_Items]):
@@ -211,6 +328,8 @@ class _Line(_Pile[_Items]):
     def step(self, state: _Items, op: Transition) -> _Items | Inconsistent:
         if op.f == self.put:
             return self._with(state, op.value if self.seen is None or op.value in self.seen else UNSEEN)
+        if op.f == DRAIN:
+            return () if not op.known or op.value == state else INCONSISTENT
         if not op.known:
             return state[1:]
         if op.value is None:
@@ -223,12 +342,14 @@ class _Line(_Pile[_Items]):
 
 
 class FifoQueue(_Line):
-    """First in, first out: `enqueue` of an element, `dequeue` -> the oldest, or None when the queue is empty."""
+    """First in, first out: `enqueue` of an element, `dequeue` -> the oldest, or None when the queue is empty; `drain`
+    takes all there is in one step -> the list, the oldest first.
+    """
 
     name = "fifo-queue"
     noun = "queue"
-    fs = frozenset({"enqueue", "dequeue"})
-    observers = frozenset({"dequeue"})
+    fs = frozenset({"enqueue", "dequeue", DRAIN})
+    observers = frozenset({"dequeue", DRAIN})
     put, take = "enqueue", "dequeue"
 
     def _with(self, state: _Items, item: Hashable) -> _Items:
@@ -253,9 +374,11 @@ class Stack(_Line):
 
 
 class UnorderedQueue(_Pile[_Bag]):
-    """A bag: `enqueue` of an element, `dequeue` -> any that is in it, or None when it is empty.
+    """A bag: `enqueue` of an element, `dequeue` -> any that is in it, or None when it is empty; `drain` takes all there
+    is in one step -> the list, in any order.
 
-    The state is the set of (element, how often it is in there).
+    The state is the set of (element, how often it is in there); GONE is how many of them a dequeue of unknown outcome
+    took, of which nobody knows which. (Since it may come as late as one likes, it may have taken any.)
     """
 
     name = "unordered-queue"
@@ -267,39 +390,40 @@ class UnorderedQueue(_Pile[_Bag]):
 
     def step(self, state: _Bag, op: Transition) -> _Bag | Inconsistent:
         held = Tally(dict(state))
+        gone = held.pop(GONE, 0)
+        left = held.total() - gone
         if op.f == "enqueue":
             held[op.value] += 1
         elif not op.known:
-            # It may take any, but when matters: only a dequeue that finds nothing can tell, and before that everything
-            # has to go. Whatever it is that goes first, as late as possible.
-            if held:
-                held[min(held, key=repr)] -= 1
+            gone += left if op.f == DRAIN else min(left, 1)
+        elif op.f == DRAIN:
+            taken = Tally(op.value)
+            if taken.total() != left or not taken <= held:
+                return INCONSISTENT
+            gone += left
         elif op.value is None:
-            return INCONSISTENT if state else state
-        elif not held[op.value]:
+            return INCONSISTENT if left else state
+        elif not held[op.value] or not left:
             return INCONSISTENT
         else:
             held[op.value] -= 1
-        return frozenset((+held).items())
+        if held.total() == gone:
+            return self.initial
+        return frozenset({**+held, GONE: gone}.items() if gone else (+held).items())
 
     def narrow(self, kinds: Sequence[Transition]) -> Model[_Bag]:
         """Elements that no dequeue shows are only in the way of one that finds nothing, however many they are."""
         seen = self._seen(kinds)
-        if seen is None:
-            return _RobbedBag()
-        return self if all(kind.value in seen for kind in kinds if kind.f == "enqueue") else _SeenBag(seen)
+        if seen is None or all(kind.value in seen for kind in kinds if kind.f == "enqueue"):
+            return self
+        return _SeenBag(seen)
 
     def tell(self, state: _Bag) -> str:
         """Each element as often as it is in there."""
-        return f"{{{', '.join(sorted(show(element) for element, times in state for _ in range(times)))}}}"
-
-
-class _RobbedBag(UnorderedQueue):
-    """Some dequeue is of unknown outcome: a state stands for all that it can have left."""
-
-    def tell(self, state: _Bag) -> str:
-        left = sum(times for _, times in state)
-        return f"{{{left} of the elements}}" if left else "{}"
+        held = dict(state)
+        gone = held.pop(GONE, 0)
+        elements = f"{{{', '.join(sorted(show(element) for element, times in held.items() for _ in range(times)))}}}"
+        return f"{sum(held.values()) - gone} of {elements}" if gone else elements
 
 
 class _SeenBag(UnorderedQueue):

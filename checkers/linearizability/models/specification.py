@@ -16,9 +16,10 @@ the same: lists come as tuples, and `true` is not 1.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from types import MappingProxyType
 from typing import Any, ClassVar, Final, Generic, TypeVar
 
 from checkers.linearizability.models.values import Fields
@@ -35,6 +36,18 @@ class Inconsistent(Enum):
 
 
 INCONSISTENT: Final = Inconsistent.INCONSISTENT
+
+
+class Anything(Enum):
+    """The start value of which nobody knows what it is (`harness check --initial any`)."""
+
+    ANYTHING = "anything"
+
+    def __repr__(self) -> str:
+        return self.value
+
+
+ANYTHING: Final = Anything.ANYTHING
 
 
 class Unseen:
@@ -88,7 +101,8 @@ class Model(ABC, Generic[S]):
 
     name       as users write it (`--model cas-register`).
     noun       what one object is called in sentences.
-    fs         the operations it knows; all others are none of its business.
+    fs         the operations it knows; a history with others is refused (`check`).
+    aliases    other names of operations in `fs`: `step` sees the long one.
     observers  those whose completion carries what was seen.
     pairs      observers of which `step` needs the argument, too (a read *of some offset*): their value is the pair
                (argument, result), and (argument, None) where nobody knows the result.
@@ -97,6 +111,7 @@ class Model(ABC, Generic[S]):
     name: ClassVar[str]
     noun: ClassVar[str] = "object"
     fs: ClassVar[frozenset[str]]
+    aliases: ClassVar[Mapping[str, str]] = MappingProxyType({})
     observers: ClassVar[frozenset[str]] = frozenset()
     pairs: ClassVar[frozenset[str]] = frozenset()
     initial: S
@@ -110,13 +125,14 @@ class Model(ABC, Generic[S]):
         result (an owner that is the process where none is named); lists may be left as they are.
         """
         invoke, completion = call.invoke, call.completion
-        if invoke.f not in self.observers:
-            return Transition(invoke.f, invoke.value)
+        f = self.aliases.get(invoke.f, invoke.f)
+        if f not in self.observers:
+            return Transition(f, invoke.value)
         known = completion is not None and completion.type == OK
         result = completion.value if completion is not None and known else None
-        if invoke.f in self.pairs:
-            return Transition(invoke.f, (invoke.value, result), known)
-        return Transition(invoke.f, result if known else invoke.value, known)
+        if f in self.pairs:
+            return Transition(f, (invoke.value, result), known)
+        return Transition(f, result if known else invoke.value, known)
 
     def replay(self, ops: Iterable[Transition]) -> int | None:
         """Ops one after the other, from the initial state: the place of the first that cannot happen, or None.
@@ -147,6 +163,10 @@ class Model(ABC, Generic[S]):
 
     def accept(self, op: Transition) -> None:
         """Raises ValueError with one line on what is wrong with the op's value."""
+
+    def doubt(self, calls: Sequence[Call]) -> str | None:
+        """Why a violation in this history may come from what the model simplifies, in one line; None: it does not."""
+        return None
 
     def describe(self, op: Transition) -> str:
         """`read 4`, `cas 3 -> 5`: the op for people."""

@@ -4,6 +4,9 @@ An op is placed when it has to be, at its return. Where the state forbids it, an
 the one that returns first, for the others can wait longer; unknown ones can wait for ever. Placing ops any earlier
 would be wrong, as one cannot know yet which of them are going to be needed in between.
 
+A try that got the lock is an acquire, and so is one of unknown outcome: where the lock is held, it does nothing. A try
+that was refused saw the lock held: there is no rule for that.
+
 Fuzzed against brute force; owned and fenced locks are other models.
 """
 
@@ -13,15 +16,19 @@ import heapq
 from typing import Final
 
 from checkers.linearizability.history.encode import Problem
+from checkers.linearizability.models.locks import refused
 from checkers.linearizability.outcome import Outcome
 from results.verdict import Verdict
 
 NAME: Final = "mutex by deadlines"
 
 
-def mutex_by_deadlines(problem: Problem) -> Outcome:
-    """Valid with a witness, or invalid with the earliest proof. Always applies."""
-    release = [kind.f == "release" for kind in problem.table.kinds]
+def mutex_by_deadlines(problem: Problem) -> Outcome | None:
+    """Valid with a witness, or invalid with the earliest proof. None where a try was refused."""
+    kinds = problem.table.kinds
+    if any(refused(kinds[kind]) for kind in set(problem.kind)):
+        return None
+    release = [kind.f == "release" for kind in kinds]
     waiting: tuple[list[tuple[int, int]], list[tuple[int, int]]] = ([], [])  # open acquires and releases, by return
     placed = [False] * len(problem.kind)
     order: list[int] = []

@@ -21,6 +21,7 @@ import numpy.typing as npt
 
 from checkers.linearizability.history.events import NEVER, NO_ROWS, Longs
 from checkers.linearizability.history.op_columns import NOTHING, OpColumns
+from checkers.linearizability.models.containers import DRAIN
 from checkers.linearizability.models.specification import Model
 from checkers.linearizability.monitors.base import Contradiction, Monitor, Undecided, reject
 from checkers.linearizability.witness import queue_wrong
@@ -62,6 +63,9 @@ class Elements(NamedTuple):
 
 
 def queue_columns(ops: OpColumns, model: Model[Any]) -> QueueOps | None:
+    """None where an op takes all that there is, or an element is nothing."""
+    if DRAIN in ops.fs and ops.of(DRAIN).any():
+        return None
     put = ops.of("enqueue")
     if (put & (ops.argument == NOTHING)).any():
         return None

@@ -5,7 +5,8 @@ which order, made it. What is there behind a token is a value: a put writes it, 
 front, a get reads it. An append that no get shows happened where nobody looked, behind some value and in front of the
 next put: like a write that nobody reads. `registers` decides.
 
-Applies where the tokens are all different, none is empty, and none begins with another (else cutting is ambiguous).
+Applies where the tokens are all different, none is empty (nothing is deleted, either), and none begins with another
+(else cutting is ambiguous).
 Source: the study behind this checker; fuzzed against brute force and the search.
 """
 

@@ -1,0 +1,66 @@
+"""What may help a user whose history is not `valid`: the usual reasons that lie in the file, and not in the system."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from results.formats.foreign import as_text
+from results.history import History
+from results.verdict import CheckResult, Verdict
+
+
+def hints(history: History, result: CheckResult, starts: bool) -> Iterator[str]:
+    """Each in one line. `starts`: the model has a start value, and none was named."""
+    if result.verdict == Verdict.INVALID:
+        bad = result.anomalies[0]
+        both = _both(history, bad.key)
+        if both is not None:
+            yield (
+                f"{both} is there as a number and as a text, which are different values; --values text reads all "
+                "numbers as texts"
+            )
+        elif starts and (seen := _never_written(history, bad.key, bad.details.get("failing_op"))) is not None:
+            yield f"nobody wrote {seen}; if it was there at the start, --initial {seen} (or any: nobody knows) says so"
+    elif "is a string, not" in result.reason:
+        yield "--values text reads all numbers as texts"
+    elif "is a whole number, not '" in result.reason:
+        yield "--values numbers reads texts that are numbers as numbers"
+
+
+def _never_written(history: History, key: str | None, failing: int | None) -> str | None:
+    """What the failing op saw, as JSON, if it is a value that no op of the key leaves."""
+    call = next((call for call in history.clients.calls if call.invoke.index == failing), None)
+    if call is None or call.completion is None:
+        return None
+    f, value = call.invoke.f, call.completion.value
+    seen = value if f in ("read", "r", "get") else value[0] if f == "cas" and isinstance(value, list) else None
+    if seen is None or isinstance(seen, (dict, list)):
+        return None
+    for op in history.clients:
+        if op.key == key and op.f not in ("read", "r", "get", "add", "append"):
+            left = op.value[-1] if op.f == "cas" and isinstance(op.value, list) and op.value else op.value
+            if left == seen:
+                return None
+    return json.dumps(seen)
+
+
+def _both(history: History, key: str | None) -> str | None:
+    """A number of which a client wrote or read the text, too."""
+    numbers: set[str] = set()
+    texts: set[str] = set()
+    for op in history.clients:
+        if op.key == key:
+            _sort(op.value, numbers, texts)
+    return min(numbers & texts, default=None)
+
+
+def _sort(value: Any, numbers: set[str], texts: set[str]) -> None:
+    if isinstance(value, list):
+        for one in value:
+            _sort(one, numbers, texts)
+    elif isinstance(value, str):
+        texts.add(value)
+    elif isinstance(value, (int, float)) and not isinstance(value, bool):
+        numbers.add(as_text(value))
