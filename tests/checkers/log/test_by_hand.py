@@ -238,7 +238,10 @@ def test_columns_and_search_agree_on_small_logs() -> None:
         except Contradiction:
             output = Verdict.INVALID
         first = int(outcomes.facts.origins[0])
-        assert output == check(one_by_one(record.history), Log(first)).verdict, f"seed {seed}"
+        each = one_by_one(record.history)
+        if not any(call.outcome == "ok" for call in each.calls):
+            continue  # nothing is known to have happened, and nothing can be wrong
+        assert output == check(each, Log(first)).verdict, f"seed {seed}"
         verdicts[output] += 1
     assert min(verdicts.values()) > 20
 
