@@ -27,6 +27,9 @@ Json = dict[str, Any]
 
 _TOPIC_MISSING: Final = 17
 _GROUP_MISSING: Final = 26
+_SYSTEM_ERROR: Final = 1
+_MISSING_BEFORE_5_3: Final = ("No group in this broker",)
+"""Remarks with which brokers of 5.1 and 5.2 say that, with a code that says nothing."""
 _NOT_FOUND: Final = 22
 _TIMER_CHECKPOINT: Final = 32
 """Bytes that it has at least; since 5.0 the version of the table follows them."""
@@ -169,7 +172,7 @@ class BrokerAdmin(Server):
         try:
             await self.request(request, ext)
         except AdminError as e:
-            if e.code == missing:
+            if e.code == missing or (e.code == _SYSTEM_ERROR and e.remark in _MISSING_BEFORE_5_3):
                 return False
             raise
         return True
