@@ -101,6 +101,8 @@ class Workload(ABC):
     """Names of the topologies it works on (entry points `harness.topologies`); the first is the default."""
     clients: ClassVar[Sequence[str]] = ()
     """What `--client` may be, the default first; empty: it has clients of its own, and no choice."""
+    judged_ops: ClassVar[Set[str]] = frozenset()
+    """Kinds of ops that the checkers of a foreign history read (`judges`); empty: all kinds of messages."""
     Options: ClassVar[type] = NoOptions
     """Its options: see `infra.options`."""
     model: ClassVar[str | None] = None

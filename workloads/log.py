@@ -42,6 +42,9 @@ class LogWorkload(MessageWorkload):
     summary = "messages of a topic, read by offset from masters and slaves: no acknowledged message may be lost"
     topologies: ClassVar[Sequence[str]] = ("controller", "dledger-commitlog", "master-slave", "slave-acting-master")
     clients: ClassVar[Sequence[str]] = ("remoting", "native", "grpc")
+    judged_ops: ClassVar[Set[str]] = frozenset(
+        {"send", "poll", "seek", "assign", "crash", "replica-read", "max-offset", "min-offset"}
+    )
     Options: ClassVar[type] = LogOptions
     default_rate = 1100.0
     reads_files = True

@@ -66,6 +66,9 @@ class QueueWorkload(LogWorkload):
     name = "queue"
     summary = "a consumer group that pulls or pops, with crashes and rebalances: no message or offset may be lost"
     prefix = "queue"
+    judged_ops: ClassVar[Set[str]] = LogWorkload.judged_ops | {
+        "consume", "commit", "committed", "drain", "join", "leave", "rebalance", "pop", "ack", "extend"
+    }  # fmt: skip
     Options: ClassVar[type] = QueueOptions
 
     def __init__(self, plan: Plan) -> None:

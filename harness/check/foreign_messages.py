@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from checkers.api import judge
 from checkers.message_ops import FORMS, BadOp, validate
@@ -75,17 +75,11 @@ def _not_judged(workload: str, clients: History, check_options: CheckOptions) ->
     for name in check_options.ignore:
         if counts[name]:
             yield f"{counts[name]:,} ops `{name}` are left out of account (--ignore)"
-    judged = _OF_LOGS if workload == "log" else _OF_LOGS | _OF_GROUPS if workload == "queue" else FORMS.keys()
+    judged = registry.workload_class(workload).judged_ops or FORMS.keys()
     others = sorted((counts.keys() & FORMS.keys()) - judged - set(check_options.ignore))
     if others:
         named = ", ".join(f"{counts[name]:,} {name}" for name in others)
         yield f"--workload {workload} does not judge: {named}"
-
-
-_OF_LOGS: Final = frozenset({"send", "poll", "seek", "assign", "crash", "replica-read", "max-offset", "min-offset"})
-_OF_GROUPS: Final = frozenset(
-    {"consume", "commit", "committed", "drain", "join", "leave", "rebalance", "pop", "ack", "extend"}
-)
 
 
 def _examined(whole: CheckReport, found: Judgement) -> CheckReport:
