@@ -20,12 +20,11 @@ _MAIN = ("server.log", "broker.log")
 
 def nodes_at(run: RunRecord, time: int, nodes: Sequence[str]) -> dict[str, dict[str, Any]]:
     """node -> its last observation at or before `time` (ns) as plain data, plus `log`: its last lines until then."""
-    reported: dict[str, dict[str, Any]] = {node: {} for node in nodes}
-    for seen in run.observations:
-        if seen.time <= time and seen.node in reported:
-            reported[seen.node] = {k: v for k, v in seen.to_json().items() if k != "node"}
+    last = {seen.node: seen for seen in run.observations if seen.time <= time}
+    reported: dict[str, dict[str, Any]] = {}
     for node in nodes:
-        reported[node]["log"] = last_lines(run, node, time)
+        said = last[node].to_json() if node in last else {}
+        reported[node] = {k: v for k, v in said.items() if k != "node"} | {"log": last_lines(run, node, time)}
     return reported
 
 

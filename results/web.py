@@ -14,7 +14,7 @@ import secrets
 import socket
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -31,6 +31,7 @@ from results.report.trends import trends_page
 from results.report.words import text
 from results.store import RunSummary, Store
 from results.trends import read_trends
+from results.verdict_table import VERDICTS
 
 log = logging.getLogger(__name__)
 
@@ -91,9 +92,52 @@ class Entry:
     size: str
 
 
-def create_app(store_root: Path, hosts: frozenset[str] = _HOSTS) -> Flask:
-    """The web view of a store. `hosts`: the names of this machine under which it may be asked."""
+class _Making:
+    """The verdict table, made once in the background when somebody asks for it and there is none."""
+
+    def __init__(self, make: Callable[[], None] | None) -> None:
+        self._make, self._lock = make, threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._began = 0.0
+        self._why = ""
+
+    def page(self) -> Response:
+        """What to show in place of the trends."""
+        with self._lock:
+            if self._make is None:
+                return _making(404, why="There is no verdict table beside the store; `harness batch` makes one.")
+            if self._why:
+                why, self._why = self._why, ""
+                return _making(404, why=f"{why} (To try again, load this page again.)")
+            if self._thread is None or not self._thread.is_alive():
+                self._began = time.monotonic()
+                self._thread = threading.Thread(target=self._run, args=(self._make,), daemon=True)
+                self._thread.start()
+            return _making(202, seconds=round(time.monotonic() - self._began))
+
+    def _run(self, make: Callable[[], None]) -> None:
+        try:
+            make()
+        except Exception as problem:
+            log.error("the verdict table: %s: %s", type(problem).__name__, problem)
+            with self._lock:
+                self._why = f"The verdict table cannot be made: {problem}."
+
+
+def _making(code: int, *, seconds: int | None = None, why: str = "") -> Response:
+    response = _html("making.html.j2", seconds=seconds, why=why)
+    response.status_code = code
+    return response
+
+
+def create_app(store_root: Path, hosts: frozenset[str] = _HOSTS, make_table: Callable[[], None] | None = None) -> Flask:
+    """The web view of a store.
+
+    hosts       the names of this machine under which it may be asked.
+    make_table  makes the verdict table beside the store (`results/verdicts`); None: nobody can.
+    """
     root = store_root.resolve()
+    making = _Making(make_table)
     app = Flask(__name__, static_folder=None)
 
     @app.before_request
@@ -117,7 +161,7 @@ def create_app(store_root: Path, hosts: frozenset[str] = _HOSTS) -> Flask:
 
     @app.get("/trends")
     def trends() -> Response:
-        return _trends(root)
+        return _trends(root, making)
 
     @app.get(_FILES, defaults={"relative": ""})
     @app.get(_FILES + "<path:relative>")
@@ -142,12 +186,14 @@ def create_app(store_root: Path, hosts: frozenset[str] = _HOSTS) -> Flask:
     return app
 
 
-def serve(store_root: Path, host: str = "127.0.0.1", port: int = 8080) -> None:
+def serve(
+    store_root: Path, host: str = "127.0.0.1", port: int = 8080, make_table: Callable[[], None] | None = None
+) -> None:
     """Serve until interrupted; the address is printed. Raises OSError where the port is not available."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.create_server((host, port), family=family) as listening:
         named = f"[{host}]" if ":" in host else host
-        app = create_app(store_root, _HOSTS | {named})
+        app = create_app(store_root, _HOSTS | {named}, make_table)
         server = Server(host, port, app, handler=_Handler, fd=listening.fileno())
         logging.getLogger("werkzeug").setLevel(logging.WARNING)
         print(f"http://{named}:{listening.getsockname()[1]}/  (Ctrl-C ends it)", flush=True)
@@ -278,13 +324,19 @@ def _shown(root: Path, row: Row) -> Shown:
     return Shown(row, workload, nemesis, _href(row.folder + "/"), shown)
 
 
-def _trends(root: Path) -> Response:
+def table_of(store_root: Path) -> Path:
+    """The folder of a store's verdict table: beside it."""
+    return store_root.resolve().parent / "verdicts"
+
+
+def _trends(root: Path, making: _Making) -> Response:
     """What `harness batch` found, where its table is beside the store, as by default."""
     try:
-        found = read_trends(root.parent / "verdicts")
-    except HistoryError:
-        message = "There is no verdict table beside the store; `harness batch` creates one.\n"
-        return Response(message, 404, mimetype="text/plain")
+        found = read_trends(table_of(root))
+    except HistoryError as problem:
+        if (table_of(root) / VERDICTS).is_dir() and any((table_of(root) / VERDICTS).glob("*.parquet")):
+            return _making(404, why=f"The verdict table beside the store cannot be read: {problem}")
+        return making.page()
     return _page(trends_page(found))
 
 

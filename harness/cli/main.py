@@ -132,10 +132,15 @@ def clean(dry_run: bool, kept_too: bool) -> None:
 @store_option
 def serve(port: int, store: Path) -> None:
     """Show the runs in a browser, on 127.0.0.1 only."""
+    from harness.batch.made import make_table
     from results.web import serve as serve_store
+    from results.web import table_of
+
+    def make() -> None:
+        make_table(store, table_of(store), lambda line: terminal.say(f"trends: {line}", err=True))
 
     try:
-        serve_store(store, port=port)
+        serve_store(store, port=port, make_table=make)
     except OSError as problem:
         raise InfraError(f"cannot listen on 127.0.0.1:{port}: {problem.strerror}; choose another --port") from None
 

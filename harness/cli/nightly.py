@@ -33,7 +33,7 @@ _TOLD: Final = 100
 @click.command()
 @click.argument("matrix_file", required=False, type=FilePath(), metavar="[MATRIX.toml]")
 @click.option("--hours", type=FiniteRange(0, 8784, min_open=True), default=8.0, show_default=True, help="Time budget.")
-@click.option("--runs", type=click.IntRange(1), help="End after so many runs.")
+@click.option("--runs", type=click.IntRange(1, 1_000_000), help="End after so many runs.")
 @click.option("--once", is_flag=True, help="Run each cell once, and end: a suite. What ran before does not matter.")
 @click.option("--part", metavar="I/N", help="Only the I-th of N parts of the matrix: N machines share a night.")
 @click.option("--option", "options", multiple=True, metavar="OPTION", help='Option for the runs: "--cluster local".')

@@ -20,6 +20,7 @@ from harness.plan.plan import PlanError
 from harness.plan.table import shell_words
 from harness.shipped import shipped
 from harness.values import FilePath, FiniteRange
+from results.reading import exists
 from results.verdict import Verdict
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ _SHOW, _GONE = 0.8, 0.2
 
 @click.command()
 @click.argument("subjects", nargs=-1, metavar="[ID|PLAN|RUN]...")
-@click.option("--runs", type=click.IntRange(1), help="A fixed number of runs.  [default: 5]")
+@click.option("--runs", type=click.IntRange(1, 1_000_000), help="A fixed number of runs.  [default: 5]")
 @click.option(
     "--show",
     type=FiniteRange(0, 1, min_open=True, max_open=True),
@@ -125,7 +126,7 @@ def reproduce(
     if hours is not None and not everything:
         raise PlanError("--hours is for --all; --runs says how many runs of a single one")
     extra = [
-        *(["--version", version] if version else []),
+        *(["--version", version] if version is not None else []),
         *(word for text in options for word in shell_words(text, "--option")),
     ]
     fixed = runs or show or gone or within
@@ -225,7 +226,7 @@ def _subject(text: str, findings: Sequence[record.Finding], anomalies: Sequence[
             raise PlanError("--anomaly is for a plan or a run; a finding has its own signature")
         return series.of_finding(finding, [] if mended else findings)
     path = shipped(Path(text))
-    if not path.exists():
+    if not exists(path):
         raise PlanError(f"{text!r} is no finding (there are 1 to {findings[-1].id}), no plan and no folder of a run")
     return series.of_path(path, anomalies)
 

@@ -274,22 +274,28 @@ def run(
     harness run --plan results/runs/latest/effective.toml
     """
     from harness.check.summary import summary
-    from harness.parts.resolve import remarks
     from harness.run import lifecycle
 
     plan = _planned(ctx, plan_file, reuse, replay, options)
-    for remark in remarks(plan):
-        terminal.say(f"note: {remark}", err=True)
     if dry_run:
         lifecycle.check(plan, keep=keep, reuse=reuse)
+        _say_remarks(plan)
         terminal.say_all(plan.to_toml().splitlines())
         return
     prepared = lifecycle.prepare(plan, keep=keep, reuse=reuse)
+    _say_remarks(plan)
     outcome = lifecycle.run(prepared, Store(store), terminal.say)
     terminal.say_all(summary(outcome, plan))
     if json_file is not None:
         write_text(json_file, json.dumps(outcome.to_json()) + "\n", "the summary")
     end(outcome.judgement.exit_code(FailOn(fail_on)))
+
+
+def _say_remarks(plan: Plan) -> None:
+    from harness.parts.resolve import remarks
+
+    for remark in remarks(plan):
+        terminal.say(f"harness: note: {remark}", err=True)
 
 
 def check_words(words: Sequence[str]) -> None:

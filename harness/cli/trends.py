@@ -7,8 +7,11 @@ from pathlib import Path
 from statistics import median
 
 import click
+from click.core import ParameterSource
 
 from harness import terminal
+from harness.cli.parts import store_option
+from harness.plan.plan import PlanError
 from harness.values import FilePath
 
 
@@ -21,17 +24,27 @@ from harness.values import FilePath
     show_default=True,
     help="Output folder of `harness batch`.",
 )
+@store_option
 @click.option("--html", type=FilePath(), metavar="FILE", help="Write the page of the web view to this file.")
-def trends(folder: Path, html: Path | None) -> None:
+@click.pass_context
+def trends(ctx: click.Context, folder: Path, store: Path, html: Path | None) -> None:
     """Verdicts by version, workload and nemesis; what clients felt of each fault; anomalies, first and last seen.
 
-    `harness serve` shows the same as a page, with plots (docs/batch.md).
+    Where there is no table yet, all runs of the store are judged first, with Spark in this process. `harness serve`
+    shows the same as a page, with plots (docs/batch.md).
     """
+    from harness.batch.made import has_table, make_table
     from results.durable import write_text
     from results.report.trends import trends_page
+    from results.store import Store
     from results.trends import read_trends
     from results.verdict import Verdict
 
+    if not has_table(folder):
+        # A folder that somebody names is one that should be there.
+        if ctx.get_parameter_source("folder") == ParameterSource.COMMANDLINE:
+            raise PlanError(f"{folder}: there is no verdict table here; harness batch --output {folder} writes one")
+        make_table(store, folder, lambda line: terminal.say(line, err=True))
     found = read_trends(folder)
     words = [v.value for v in Verdict]
     _table(
@@ -72,6 +85,11 @@ def trends(folder: Path, html: Path | None) -> None:
             left=1,
             also_left=(3, 4, 5),
         )
+    if ctx.get_parameter_source("folder") != ParameterSource.COMMANDLINE:
+        known = {one.run for one in found.runs}
+        runs = [one for one in Store(store).runs() if one.verdict is not None]
+        if more := sum(f"{one.name}/{one.path.name}" not in known for one in runs):
+            terminal.say(f"{more} more runs are in {store}; harness batch --input {store} adds them", err=True)
     if html is not None:
         write_text(html, trends_page(found), "the page")
 

@@ -56,19 +56,32 @@ class Entry:
 
 
 def read_ledger(store: Path) -> list[Entry]:
-    """In the order of the runs; a line that is torn is left out."""
+    """In the order of the runs; a line that is torn, or that no night wrote, is left out."""
     found = []
     try:
         with opened(store / FILE, _LARGEST) as file:
             for line in file.read().splitlines():
                 try:
                     data = json.loads(line)
-                    found.append(Entry(**{key: data[key] for key in Entry.__dataclass_fields__ if key in data}))
-                except (ValueError, TypeError, KeyError):
+                    entry = Entry(**{key: data[key] for key in Entry.__dataclass_fields__ if key in data})
+                    if _is_right(entry):
+                        found.append(entry)
+                except (ValueError, TypeError, KeyError, RecursionError):
                     continue
     except FileNotFoundError:
         return []
     return found
+
+
+def _is_right(entry: Entry) -> bool:
+    """False for an entry that a night did not write."""
+    texts = (entry.cell, entry.at, entry.verdict, entry.why, entry.folder, entry.code, *_items(entry.new))
+    numbers = (entry.seconds, *_items(entry.known))
+    return all(isinstance(text, str) for text in texts) and all(type(number) in (int, float) for number in numbers)
+
+
+def _items(value: Any) -> Iterable[Any]:
+    return value if isinstance(value, list | tuple) else [None]
 
 
 def append(store: Path, entry: Entry) -> None:

@@ -13,6 +13,7 @@ from typing import Any, Final
 from harness import terminal
 from harness.api import ClientProtocol, Fault, Workload
 from harness.plan.plan import CLUSTER_KEYS, PLAN_KEYS, SERVER_KEYS, STRIKE_KEYS, Plan, PlanError
+from harness.signals import Stopped
 from infra.machines.api import Backend, Capability
 from infra.options import NoOptions, OptionError, OptionSpec, parse, specs, suggest
 from infra.systems.api import TOPOLOGIES, Topology
@@ -93,7 +94,9 @@ def _loaded(family: Family, point: EntryPoint, load: Callable[[], Any]) -> type[
     try:
         found = load()
         options = [] if not isinstance(found, type) else list(specs(options_class(found)).values())
-    except (Exception, SystemExit) as problem:  # whatever its modules do when they are imported
+    except Stopped:
+        raise
+    except (Exception, SystemExit, KeyboardInterrupt) as problem:  # whatever its modules do when they are imported
         text = " ".join(str(problem).split())[:300]
         raise PluginError(f"{what} cannot be loaded: {type(problem).__name__}: {text}") from problem
     if not isinstance(found, type) or (family.base is not None and not issubclass(found, family.base)):

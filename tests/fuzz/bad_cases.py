@@ -10,6 +10,7 @@ from typing import Final
 from fuzz.bad_commands import options_of_others, options_of_run, options_together, outputs, plans, surroundings
 from fuzz.bad_common import Case
 from fuzz.bad_files import bombs, histories, lists, odd_files, odd_values, parquet, requests, stores, tables
+from fuzz.bad_series import SERIES
 
 MAKERS: Final[Sequence[tuple[Callable[[Random, Path], Case], int]]] = (
     (options_of_run, 12),
@@ -27,12 +28,15 @@ MAKERS: Final[Sequence[tuple[Callable[[Random, Path], Case], int]]] = (
     (outputs, 4),
     (surroundings, 2),
     (bombs, 1),
+    *SERIES,
 )
 """With how often each is drawn."""
 
 
-def case(seed: int, number: int, folder: Path) -> Case:
+def case(
+    seed: int, number: int, folder: Path, makers: Sequence[tuple[Callable[[Random, Path], Case], int]] = MAKERS
+) -> Case:
     """Case `number` of a seed; its files go into `folder`, which is there and empty."""
     rng = Random(f"{seed}/{number}")
-    maker = rng.choices([maker for maker, _ in MAKERS], weights=[weight for _, weight in MAKERS])[0]
+    maker = rng.choices([maker for maker, _ in makers], weights=[weight for _, weight in makers])[0]
     return maker(rng, folder)

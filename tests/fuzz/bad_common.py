@@ -34,6 +34,8 @@ class Case:
 
     env     over the surroundings. output: where standard output goes; None: it is caught. urls: paths to ask for with
             GET where the command is `serve`. own: only in a process of its own.
+    here: never in one: only in this process is a run refused.
+    program: what is run in place of the harness.
     """
 
     name: str
@@ -43,6 +45,8 @@ class Case:
     output: str | None = None
     urls: Sequence[bytes] = ()
     own: bool = False
+    here: bool = False
+    program: Sequence[str] = ()
 
 
 ESCAPES: Final = (

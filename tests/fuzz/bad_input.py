@@ -25,16 +25,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, NoReturn
 from urllib.parse import unquote_to_bytes
 
 from werkzeug.test import create_environ, run_wsgi_app
 
 sys.path[:0] = [str(Path(__file__).parents[1])]
 
-from fuzz.bad_cases import case  # noqa: E402 - the tests' own modules
+from fuzz.bad_cases import MAKERS, case  # noqa: E402 - the tests' own modules
 from fuzz.bad_common import Case  # noqa: E402
+from fuzz.bad_series import SERIES  # noqa: E402
 from harness.cli.main import main as main_of_harness  # noqa: E402
+from harness.findings import reproduce  # noqa: E402
+from harness.nightly import night  # noqa: E402
 from results.web import create_app  # noqa: E402
 
 LIMIT_S: Final = 20.0
@@ -91,8 +94,14 @@ def wrong(one: Case, end: End) -> list[str]:
     return found
 
 
+def _refuse_runs(*args: object) -> NoReturn:
+    """No bad input may come so far as to start servers."""
+    raise AssertionError(f"a run was to be started: {args}")
+
+
 def here(one: Case) -> End:
     """In this process."""
+    reproduce.run_child = night.run_child = _refuse_runs
     out, err = io.StringIO(), io.StringIO()
     before = _memory_kb("VmRSS")
     with suppress(OSError):
@@ -181,7 +190,7 @@ def apart(one: Case, folder: Path) -> End:
     env = {**os.environ, "PYTHONPATH": str(root), **one.env}
     err, peak = folder / ".err", folder / ".peak"
     with err.open("wb") as errors, _output(one, folder) as (out, written):
-        argv = [sys.executable, "-c", _MAIN, str(peak), *one.argv]
+        argv = list(one.program) or [sys.executable, "-c", _MAIN, str(peak), *one.argv]
         process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=out, stderr=errors, env=env)
         os.close(out)
         status, used = _waited(process)
@@ -220,13 +229,14 @@ def _waited(process: subprocess.Popen[bytes]) -> tuple[int | None, resource.stru
     return None, used
 
 
-def tried(seed: int, number: int, keep: Path | None = None) -> tuple[Case, End]:
+def tried(seed: int, number: int, keep: Path | None = None, series: bool = False) -> tuple[Case, End]:
     """Make case `number` and run it."""
     folder = Path(tempfile.mkdtemp(prefix="bad-input-")) if keep is None else keep
     folder.mkdir(parents=True, exist_ok=True)
     try:
-        one = case(seed, number, folder)
-        own = one.own or one.output is not None or (not one.urls and number % round(1 / OWN_SHARE) == 0 and _plain(one))
+        one = case(seed, number, folder, SERIES if series else MAKERS)
+        sampled = not one.urls and not one.here and number % round(1 / OWN_SHARE) == 0
+        own = one.own or one.output is not None or (sampled and _plain(one))
         return one, apart(one, folder) if own else here(one)
     finally:
         if keep is None:
@@ -238,10 +248,12 @@ def _plain(one: Case) -> bool:
     return all("\0" not in word for word in one.argv)
 
 
-def failures(seed: int, numbers: Sequence[int], keep: Path | None = None) -> Iterator[tuple[int, Case, End, list[str]]]:
+def failures(
+    seed: int, numbers: Sequence[int], keep: Path | None = None, series: bool = False
+) -> Iterator[tuple[int, Case, End, list[str]]]:
     """Every input of these, with what is wrong (nothing, mostly)."""
     for number in numbers:
-        one, end = tried(seed, number, keep)
+        one, end = tried(seed, number, keep, series)
         yield number, one, end, wrong(one, end)
 
 
@@ -249,13 +261,16 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--count", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument(
+        "--series", action="store_true", help="only nights, series, findings, mends, strikes, packages, ops"
+    )
     parser.add_argument("--only", type=int, help="this input alone")
     parser.add_argument("--keep", type=Path, help="make its files here, and leave them")
     asked = parser.parse_args()
     numbers = range(asked.count) if asked.only is None else [asked.only]
     codes: Counter[object] = Counter()
     worst_s, worst_kb, bad = 0.0, 0, 0
-    for number, one, end, told in failures(asked.seed, numbers, asked.keep):
+    for number, one, end, told in failures(asked.seed, numbers, asked.keep, asked.series):
         codes[end.code] += 1
         worst_s, worst_kb = max(worst_s, end.seconds), max(worst_kb, end.peak_kb or 0)
         if asked.only is not None:
@@ -264,7 +279,10 @@ def main() -> int:
             bad += 1
             print(f"{number} ({one.name[:80]!r}): {'; '.join(told)}\n  {_shown(one)}")
             print(f"  out {end.out[-300:]!r}\n  err {end.err[-300:]!r}")
-            print(f"  python -m tests.fuzz.bad_input --seed {asked.seed} --only {number} --keep FOLDER", flush=True)
+            which = " --series" * asked.series
+            print(
+                f"  python -m tests.fuzz.bad_input{which} --seed {asked.seed} --only {number} --keep FOLDER", flush=True
+            )
     counts = ", ".join(f"{count} x {code}" for code, count in sorted(codes.items(), key=lambda item: str(item[0])))
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
     print(f"{len(numbers)} bad inputs, seed {asked.seed}: {bad} failed; exit codes {counts}")

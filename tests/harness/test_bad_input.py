@@ -19,6 +19,15 @@ def test_bad_input_ends_well(share: int) -> None:
     assert not bad, "\n".join(bad)
 
 
+@pytest.mark.parametrize("share", range(2))
+def test_bad_series_end_well(share: int) -> None:
+    """The same for nights, series, findings files, mends, strikes, packages of others, the action and odd ops."""
+    numbers = range(share * 30 * EFFORT, (share + 1) * 30 * EFFORT)
+    found = failures(7, numbers, series=True)
+    bad = [f"--series --seed 7 --only {n} ({one.name}): {text}" for n, one, _, text in found if text]
+    assert not bad, "\n".join(bad)
+
+
 GOOD = Case("x", ["check"], [2])
 
 

@@ -7,8 +7,10 @@ import re
 import subprocess
 import sys
 import threading
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import click
 import pytest
@@ -284,3 +286,42 @@ def test_the_list_has_the_rates_of_the_commands_themselves(capsys: pytest.Captur
     for finding, line in zip(record.read_findings(), out.splitlines(), strict=True):
         rate = finding.rates().get("")
         assert f"{rate[0]} of {rate[1]} (" in line if rate else "no rate yet" in line, line
+
+
+# What is printed in the plan is what was given.
+
+GIVEN = {
+    "--seed": ("77", ["seed", 77]),
+    "--time-limit": ("91s", ["time_limit", "91s"]),
+    "--rate": ("123", ["rate", 123.0]),
+    "--concurrency": ("7", ["concurrency", 7]),
+    "--op-deadline": ("3s", ["op_deadline", "3s"]),
+    "--recovery-limit": ("29s", ["recovery_limit", "29s"]),
+    "--nodes": ("4", ["cluster", "nodes", 4]),
+    "--cluster": ("docker", ["cluster", "backend", "docker"]),
+    "--topology": ("master-slave", ["server", "topology", "master-slave"]),
+    "--profile": ("default", ["server", "profile", "default"]),
+    "--version": ("5.4.0", ["server", "version", "5.4.0"]),
+    "--jvm-option": ("-Dx=y", ["server", "jvm_options", ["-Dx=y"]]),
+    "--mend": ("5", ["server", "mends", ["5"]]),
+    "--nemesis": ("bridge", ["nemesis", 0, "fault", "bridge"]),
+    "--interval": ("21s", ["nemesis", 0, "every", "21s"]),
+    "--duration": ("9s", ["nemesis", 0, "for", "9s"]),
+    "--target": ("n1", ["nemesis", 0, "target", "n1"]),
+}
+
+
+@pytest.mark.parametrize("workload", ["log", "queue", "transaction", "quorum-ack"])
+def test_what_was_given_is_what_is_planned(workload: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """No option of a plug-in, and no default, takes the place of what the command line says."""
+    words = ["--nemesis", "hammer-time"]
+    words += [word for flag, (value, _) in GIVEN.items() if flag != "--nemesis" for word in (flag, value)]
+    code, out, err = harness(capsys, "run", "--dry-run", "--workload", workload, *words)
+    assert code == 0, err
+    plan = tomllib.loads(out)
+    assert plan["workload"] == workload
+    for flag, (_, (*path, wanted)) in GIVEN.items():
+        found: Any = plan
+        for step in path:
+            found = found[step]
+        assert found == ("hammer-time" if flag == "--nemesis" else wanted), flag

@@ -4,18 +4,25 @@ from __future__ import annotations
 
 import json
 import os
+import threading
+import time
+from collections.abc import Callable
+from datetime import datetime
 from pathlib import Path
 
 import pytest
 
+from harness.batch.run import BatchPlan
 from harness.cli.main import cli, guarded
 from results.errors import HistoryError
 from results.history import History
 from results.impact import CALM, impacts
 from results.op import NEMESIS, Op
 from results.report.trends import trends_page
+from results.store import Store
 from results.trends import IMPACT, read_trends
-from results.verdict import Verdict
+from results.verdict import CheckResult, Judgement, Verdict
+from results.verdict_file import write_verdict
 from results.verdict_table import VERDICTS, VerdictRow, parquet_bytes, read_verdicts, to_table
 from results.web import create_app
 
@@ -155,13 +162,48 @@ def test_the_command_prints_tables_and_writes_the_page(
 
 
 def test_without_a_table_there_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A folder that the user names is not made from somebody else's runs."""
     argv = ["trends", "--input", str(tmp_path)]
-    assert guarded(lambda: cli.main(argv, prog_name="harness", standalone_mode=False)) == 2
-    assert "there is no verdict table here" in capsys.readouterr().err
+    assert guarded(lambda: cli.main(argv, prog_name="harness", standalone_mode=False)) == 64
+    assert "there is no verdict table here; harness batch --output" in capsys.readouterr().err
     (tmp_path / VERDICTS).mkdir()
     (tmp_path / VERDICTS / "x.parquet").write_bytes(b"PAR1")
     with pytest.raises(HistoryError, match=r"x\.parquet: not a verdict table, or damaged"):
         read_trends(tmp_path)
+
+
+def stored(root: Path, name: str = "log-none") -> Path:
+    run = Store(root).create(name, "seed = 7\n", datetime(2026, 11, 21, 6, 12, 44))
+    write_verdict(Judgement([CheckResult("log", Verdict.VALID, "so")]), run.verdict)
+    return run.path
+
+
+def test_the_table_is_made_where_there_is_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """After a run, `harness trends` says something at once; later runs are counted, and not judged unasked."""
+    monkeypatch.chdir(tmp_path)
+    assert guarded(lambda: cli.main(["trends"], standalone_mode=False)) == 64
+    assert "there are no runs yet" in capsys.readouterr().err
+    path = stored(tmp_path / "results" / "runs")
+    asked: list[BatchPlan] = []
+
+    def batch(plan: BatchPlan, say: Callable[[str], None]) -> int:
+        asked.append(plan)
+        write(Path(plan.output), "a", [VerdictRow(f"log-none/{path.name}", "log", "valid", "so", workload="log")])
+        return 0
+
+    monkeypatch.setattr("harness.batch.run.run_batch", batch)
+    for again in range(2):
+        assert guarded(lambda: cli.main(["trends"], standalone_mode=False)) == 0
+        output = capsys.readouterr()
+        assert "log" in output.out
+        assert "more runs" not in output.err
+        assert len(asked) == 1, again
+    assert (asked[0].inputs, asked[0].output) == (["results/runs"], "results/verdicts")
+    stored(tmp_path / "results" / "runs", "log-bridge")
+    guarded(lambda: cli.main(["trends"], standalone_mode=False))
+    assert "1 more runs are in results/runs; harness batch --input results/runs adds them" in capsys.readouterr().err
 
 
 def test_the_web_view_has_the_page(output: Path) -> None:
@@ -171,7 +213,40 @@ def test_the_web_view_has_the_page(output: Path) -> None:
     assert answer.status_code == 200
     assert "lost-write" in answer.text
     empty = create_app(output.parent / "runs" / "other").test_client()
-    assert empty.get("/trends", headers={"Host": "127.0.0.1"}).status_code == 404
+    found = empty.get("/trends", headers={"Host": "127.0.0.1"})
+    assert (found.status_code, found.mimetype, "harness batch" in found.text) == (404, "text/html", True)
+
+
+def test_the_web_view_makes_the_table_once(tmp_path: Path) -> None:
+    """In the background, while a page says so and loads itself again; what goes wrong is said once, and tried again."""
+    begun, done = threading.Event(), threading.Event()
+    calls = []
+
+    def make() -> None:
+        calls.append(1)
+        begun.set()
+        done.wait(10)
+        if len(calls) == 1:
+            raise ValueError("no <Spark> here")
+        write(tmp_path / "verdicts", "a", [VerdictRow("log-none/x", "log", "valid", "so", workload="log")])
+
+    (tmp_path / "runs").mkdir()
+    client = create_app(tmp_path / "runs", make_table=make).test_client()
+    for code, said in ((202, "is being made"), (202, "is being made")):
+        page = client.get("/trends", headers={"Host": "127.0.0.1"})
+        assert (page.status_code, said in page.text, 'http-equiv="refresh"' in page.text) == (code, True, True)
+    assert begun.wait(10)
+    done.set()
+    _wait(lambda: client.get("/trends", headers={"Host": "127.0.0.1"}).status_code == 200)
+    assert len(calls) == 2
+
+
+def _wait(there: Callable[[], bool]) -> None:
+    for _ in range(1000):
+        if there():
+            return
+        time.sleep(0.01)
+    raise AssertionError("it never came")
 
 
 @pytest.mark.parametrize(

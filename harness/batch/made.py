@@ -1,0 +1,27 @@
+"""The verdict table of a store, made in this process where there is none: what `harness trends` and `serve` show."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from harness.plan.plan import PlanError
+from results.store import Store
+from results.verdict_table import VERDICTS
+
+
+def has_table(output: Path) -> bool:
+    """True if a batch has written a table there."""
+    return (output / VERDICTS).is_dir()
+
+
+def make_table(store: Path, output: Path, say: Callable[[str], None]) -> None:
+    """Judge all runs of a store with Spark in this process, and write the table. Raises PlanError where there is no
+    run, NoSpark where Spark is not installed, StoreError.
+    """
+    if not Store(store).runs():
+        raise PlanError(f"{store}: there are no runs yet; harness run makes one, --store names another folder")
+    from harness.batch.run import BatchPlan, run_batch
+
+    say(f"there is no verdict table in {output}; making it from {store}")
+    run_batch(BatchPlan([str(store)], str(output)), say)
