@@ -213,8 +213,8 @@ def test_a_clean_environment_is_shipped_as_the_document_says(tmp_path: Path) -> 
         )
         assert done.returncode == expected, f"{line}\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}"
 
-    assert "'rocketmq-harness[spark]'" in install
-    run(install.replace("rocketmq-harness[spark]", f"{source}[spark]"))
+    assert "'.[spark]'" in install
+    run(install.replace(".[spark]", f"{source}[spark]"))
     run(pack)
     expected = corpus(tmp_path / "corpus")
     # An executor asks for a gigabyte where nobody says how much.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -23,6 +24,9 @@ IDS = [str(page.relative_to(ROOT)) for page in PAGES]
 _FENCED = re.compile(r"^(`{3,}).*?^\1$", re.MULTILINE | re.DOTALL)
 _OWN = ("restart-one", "write-heavy", "slow-uplink")
 """Names that exist only once their package is installed."""
+
+_PLACES = ("RUN_ID",)
+"""What stands for something that only a run leaves behind."""
 
 
 def commands(page: str, program: str) -> Iterator[list[str]]:
@@ -43,12 +47,28 @@ def all_commands() -> list[tuple[str, list[str]]]:
     ]
 
 
+@pytest.fixture
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A working directory outside of the checkout, in which a reader has made a run, and written a matrix."""
+    run = tmp_path / "results" / "runs" / "latest"
+    run.mkdir(parents=True)
+    for place in (run, tmp_path / "RUN"):
+        place.mkdir(exist_ok=True)
+        for name in ("plan.toml", "effective.toml"):
+            (place / name).write_text('workload = "log"\nseed = 1\n')
+    (tmp_path / "my-matrix.toml").write_text(
+        '[[cells]]\nworkload = ["log"]\nnemesis = ["hammer-time"]\nversion = ["5.5.0"]\n'
+    )
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
 @pytest.mark.parametrize(("page", "argv"), all_commands(), ids=lambda value: str(value)[:60])
 def test_a_command_can_be_typed(
-    page: str, argv: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    page: str, argv: list[str], capsys: pytest.CaptureFixture[str], elsewhere: Path
 ) -> None:
+    """Outside of the checkout, too. What can be tried without doing it is tried; the rest is parsed."""
     name, *options = argv
-    monkeypatch.chdir(tmp_path)
     if "--server-jars" in options:  # the reader has built it
         jars = Path(options[options.index("--server-jars") + 1])
         jars.mkdir(parents=True)
@@ -57,9 +77,18 @@ def test_a_command_can_be_typed(
     if not options or "--help" in options or "partition-halfs" in options:
         return  # a command's bare name in running text, a help text, the tutorial's typing error
     command.make_context(name, list(options))
-    if name == "run" and not any(word in _OWN or word == "--plan" for word in options):
-        code = guarded(lambda: cli.main(["run", "--dry-run", *options], prog_name="harness", standalone_mode=False))
+    dry = {"run", "nightly", "clean"}
+    if name in dry and not any(word in _OWN or word in _PLACES for word in options):
+        tried = [name, *dict.fromkeys(["--dry-run", *options])] if name != "run" else [name, "--dry-run", *options]
+        code = guarded(lambda: cli.main(tried, prog_name="harness", standalone_mode=False))
         assert code == 0, capsys.readouterr().err
+
+
+@pytest.mark.parametrize("page", PAGES, ids=IDS)
+def test_modules_that_are_run_are_there(page: Path) -> None:
+    """`python -m NAME` in a box, or in running text."""
+    for module in re.findall(r"python3? -m ([a-z_.]+)", page.read_text()):
+        assert module in ("venv", "pytest") or find_spec(module) is not None, f"{page.name}: python -m {module}"
 
 
 def test_a_wrong_command_would_be_noticed() -> None:
@@ -118,24 +147,142 @@ def test_the_verdicts_and_their_exit_codes() -> None:
 @pytest.mark.parametrize("name", ["restart_one.py", "write_heavy.py"])
 def test_code_of_ones_own_is_that_of_the_examples(name: str) -> None:
     code = (ROOT / "examples" / "own_plugins" / name).read_text()
-    assert f"```python\n{code}```" in README
+    assert f"```python\n{code}```" in (ROOT / "examples" / "own_plugins" / "README.md").read_text()
     lines = code.splitlines()
     assert lines[1] == ""
     assert len(lines[2:]) <= 30, "a nemesis or a workload takes 30 lines below its docstring"
 
 
-def test_everything_that_is_registered_is_listed() -> None:
+def test_the_first_page_is_short() -> None:
+    """What is installed is said by `harness list`, and not by a copy of it."""
+    assert len(README.splitlines()) <= 150
+    assert not re.search(r"^\$ harness list$", README, re.MULTILINE)
+    assert "nemeses:" not in README
+
+
+DENIED = {
+    "bandwidth": "bandwidth|slow links?",
+    "bridge": "bridge",
+    "clock": "clocks?",
+    "config-change": r"chang\w+ settings",
+    "controller-loss": "controllers",
+    "crash": "crash",
+    "cut-clients": "clients? and servers?|cut a client",
+    "cut-file": "torn|cut files?",
+    "disk-error": r"failing (disk|\w+ disks)|disk errors?",
+    "disk-full": r"full (disk|or \w+ disk)",
+    "disk-read-only": "read-only",
+    "disk-slow": "slow disks?",
+    "disk-stall": "stall",
+    "flip-bits": "bit flips?|flipped",
+    "frame-fault": "frames?",
+    "hammer-time": "SIGSTOP",
+    "kill": "kills?",
+    "long-pause": "pauses?",
+    "memory-squeeze": "memory",
+    "namesrv-loss": "name servers",
+    "one-way-cut": "one-way",
+    "packet-delay": "delays?",
+    "packet-duplicate": "duplicat",
+    "packet-loss": "lossy|packet loss",
+    "packet-reorder": "reorder",
+    "partition": "partitions?",
+    "pause": "pauses?",
+    "power-failure": "power",
+    "remove-replica": "membership",
+    "replace-node": "replac",
+    "restart-group": "restarts?",
+    "rolling-restart": "restarts?",
+    "rolling-upgrade": "upgrades?",
+    "slow-node": "slow (nodes?|or lossy|servers?)",
+    "wipe-node": "wip(es?|ing)|empty disks?",
+    "broker-identity": "identit",
+    "controller": "controllers",
+    "delay": "delayed messages",
+    "gray": "gray",
+    "log": "logs",
+    "order-lock": "locks?",
+    "preonline": "takes? over",
+    "queue": "consumer groups?",
+    "quorum-ack": "quorum",
+    "register": "registers?",
+    "route": "routes?",
+    "transaction": "transactions?",
+    "dledger": "dledger",
+    "master-slave": "failover",
+    "slave-acting-master": "acting master",
+    "docker": "containers?",
+    "local": "namespaces",
+    "ssh": "machines of your own",
+    "native": "native",
+    "remoting": "remoting",
+    "grpc": "grpc",
+}
+"""By the name of what is registered, or how that begins: the words in which a reader would hear that there is none."""
+
+_NO = re.compile(r"\b(no|not|none|never|nor|neither|without|cannot|only)\b", re.IGNORECASE)
+
+
+def limits(page: str) -> Iterator[str]:
+    """The sentences below the headings that are about limits."""
+    for part in re.split(r"^(?=#+ )", page, flags=re.MULTILINE):
+        heading, _, text = part.partition("\n")
+        if "limit" in heading.lower():
+            yield from re.split(r"(?<=[.;:])\s+", " ".join(text.split()))
+
+
+def denials(page: str) -> list[str]:
+    """The sentences about limits that say of something registered that there is none. One that names what is registered
+    (as `name`) speaks of that, and denies nothing else.
+    """
+    there = registered()
+    found = []
+    for sentence in limits(page):
+        named = set(re.findall(r"`([\w-]+)", sentence)) & there
+        words = [words for words in DENIED.values() if re.search(rf"\b(?:{words})", sentence, re.IGNORECASE)]
+        if words and not named and _NO.search(sentence):
+            found.append(sentence)
+    return found
+
+
+def registered() -> set[str]:
     from harness.parts import registry
 
-    listed = README[README.index("$ harness list") :]
-    for group in (registry.WORKLOADS, registry.NEMESES, registry.CLUSTERS):
-        for name in registry.names(group):
-            assert name in _OWN or re.search(rf"^  {name} ", listed, re.MULTILINE), name
+    groups = (registry.WORKLOADS, registry.NEMESES, registry.TOPOLOGIES, registry.CLUSTERS, registry.CLIENTS)
+    return {name for group in groups for name in registry.names(group)} - set(_OWN) - {"none"}
+
+
+def test_every_registered_name_has_the_words_that_would_deny_it() -> None:
+    """So that a new fault cannot be left out of the next test."""
+    for name in registered():
+        assert any(name == word or name.startswith(f"{word}-") for word in DENIED), name
+
+
+@pytest.mark.parametrize("page", ["README.md", *(f"docs/{page.name}" for page in sorted((ROOT / "docs").glob("*.md")))])
+def test_no_limit_denies_what_there_is(page: str) -> None:
+    assert denials((ROOT / page).read_text()) == []
+
+
+def test_a_limit_that_denies_what_there_is_is_noticed() -> None:
+    """As the first page did until half of the faults had been there for a week."""
+    old = """## Limits
+
+* The faults hit networks and processes. There are no slow or lossy links, one-way cuts, cuts between clients and
+  servers, clock jumps, full or failing disks, power losses, membership changes or rolling upgrades.
+* Partitions cut only links between servers. They do not cut a client off from a server.
+* `hammer-time` does not stop clocks.
+"""
+    assert [sentence.lstrip("* ")[:19] for sentence in denials(old)] == [
+        "There are no slow o",
+        "Partitions cut only",
+        "They do not cut a c",
+    ]
 
 
 def test_every_room_is_told() -> None:
+    contributing = (ROOT / "CONTRIBUTING.md").read_text()
     design = (ROOT / "pyproject.toml").read_text()
     rooms = re.search(r"^packages = \[(.*)\]$", design, re.MULTILINE)
     assert rooms is not None
     for room in re.findall(r'"(\w+)"', rooms[1]):
-        assert f"| `{room}/` |" in README
+        assert f"| `{room}/` |" in contributing
