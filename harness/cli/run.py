@@ -326,6 +326,11 @@ def _planned(
     from harness.parts import reuse as reusing
     from harness.parts.resolve import resolve
 
+    for param in run.params:
+        value = options.get(str(param.name))
+        if any(isinstance(one, str) and not one.strip() for one in (value if isinstance(value, tuple) else [value])):
+            # Such as a variable of a CI job that is not set: the default would be tested in its place.
+            raise PlanError(f"{param.opts[0]} is empty; leave it out, or give it a value")
     base = Plan.read(plan_file) if plan_file else None
     given = {k: v for k, v in options.items() if v not in (None, ())}
     if ctx.meta.get("cluster"):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import signal
 import threading
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
@@ -30,10 +31,12 @@ class TookTooLong(Exception):
 def compile_pattern(text: str) -> re.Pattern[str]:
     """Raises ValueError for what is no pattern, or one that repeats a repetition or a choice."""
     try:
-        found = re.compile(text)
-        # The parser of `re` itself: what it finds cannot differ from what is searched for.
-        tree: Any = re._parser.parse(text)  # type: ignore[attr-defined]
-    except (re.error, RecursionError, OverflowError) as problem:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", FutureWarning)  # what a later Python reads in another way
+            found = re.compile(text)
+            # The parser of `re` itself: what it finds cannot differ from what is searched for.
+            tree: Any = re._parser.parse(text)  # type: ignore[attr-defined]
+    except (re.error, RecursionError, OverflowError, FutureWarning) as problem:
         raise ValueError(f"is no regular expression: {problem}") from None
     if _repeats(tree, within=False):
         raise ValueError(

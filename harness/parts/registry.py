@@ -102,6 +102,8 @@ def _loaded(family: Family, point: EntryPoint, load: Callable[[], Any]) -> type[
     if not isinstance(found, type) or (family.base is not None and not issubclass(found, family.base)):
         wanted = f"a subclass of {family.base.__module__}.{family.base.__name__}" if family.base else "a class"
         raise PluginError(f"{what} is {found!r}; {wanted} is right")
+    if not isinstance(getattr(found, "name", None), str):
+        raise PluginError(f"{what} has no name; a class attribute `name` is right")
     for option in options:
         flag = option.flag.removeprefix("--")
         taken = option.name in _TAKEN[family.group] or (flag in RUN_FLAGS and family.group != NEMESES)

@@ -62,6 +62,11 @@ MATRIX = '[[cells]]\nworkload = ["log"]\nnemesis = ["none"]\nversion = ["5.5.0"]
         (["run", "--rate", "nan", "--dry-run"], "is not in the range"),
         (["check", ""], "the path is empty"),
         (["check", " "], "the path is empty"),
+        *(
+            (["run", "--dry-run", flag, ""], f"{flag} is empty; leave it out")
+            for flag in ("--version", "--server-jars", "--topology", "--profile", "--mend", "--target", "--client")
+        ),
+        (["reproduce", "5", "--version", ""], "--version is empty; leave it out"),
         (["run", "--plan", ""], "the path is empty"),
         (["run", "--reuse", "", "--dry-run"], "--reuse is empty"),
         (["run", "--reuse", "no-such-id", "--dry-run"], "no kept cluster 'no-such-id'"),

@@ -293,6 +293,35 @@ def test_a_connection_lost_in_mid_command_is_told_and_nothing_runs_twice(tmp_pat
         node.close()
 
 
+def test_closing_waits_for_no_connection_that_is_being_made(server: Sshd, monkeypatch: pytest.MonkeyPatch) -> None:
+    """To a machine that is gone a connection takes its whole time limit, and the end of a run closes all of them. What
+    is there after all is dropped; a command that waits behind it has its own limit.
+    """
+    connection = connection_of(server.node())
+    dialing, go_on = threading.Event(), threading.Event()
+    dial = connection._dial
+
+    def slowly(timeout_s: float) -> paramiko.Transport:
+        dialing.set()
+        assert go_on.wait(30)
+        return dial(timeout_s)
+
+    monkeypatch.setattr(connection, "_dial", slowly)
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(connection.connect, 20)
+        assert dialing.wait(30)
+        with pytest.raises(NodeUnreachable, match="another command still waits for the connection"):
+            connection.connect(0.05)
+        connection.close()
+        assert not first.done()
+        go_on.set()
+        with pytest.raises(NodeUnreachable, match="was closed while it was being made"):
+            first.result()
+    assert connection._transport is None
+    assert connection.connect().is_active()
+    connection.close()
+
+
 def test_a_wrong_client_key_is_one_clear_line(server: Sshd) -> None:
     node = ssh_node(
         "n1",

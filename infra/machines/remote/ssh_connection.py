@@ -63,6 +63,8 @@ class Connection:
         self._known_hosts = known_hosts or Path("~/.ssh/known_hosts").expanduser()
         self._transport: paramiko.Transport | None = None
         self._lock = threading.Lock()
+        self._closed = 0
+        """How often it was closed."""
         self._slots = threading.BoundedSemaphore(_ALL_AT_ONCE)
 
     @property
@@ -71,20 +73,34 @@ class Connection:
         return f"{self.user}@{self.host}:{self.port}"
 
     def close(self) -> None:
-        """Close the connection and all its channels. A later command opens a new one."""
-        with self._lock:
-            transport, self._transport = self._transport, None
+        """Close the connection and all its channels. A later command opens a new one. It waits for nobody: one that is
+        just being made to a machine that is gone is dropped when it is there.
+        """
+        self._closed += 1
+        transport, self._transport = self._transport, None
         if transport is not None:
             transport.close()
 
     def connect(self, timeout_s: float = 10) -> paramiko.Transport:
         """The live connection, created again when there is none. Raises InfraError, NodeUnreachable."""
-        with self._lock:
-            if self._transport is None or not self._transport.is_active():
-                if self._transport is not None:
-                    self._transport.close()
-                self._transport = self._dial(timeout_s)
-            return self._transport
+        began = time.monotonic()
+        if not self._lock.acquire(timeout=timeout_s):
+            raise NodeUnreachable(f"{self.name}: {self.where}: another command still waits for the connection")
+        try:
+            transport = self._transport
+            if transport is not None and transport.is_active():
+                return transport
+            if transport is not None:
+                transport.close()
+            closed = self._closed
+            made = self._dial(max(0.1, timeout_s - (time.monotonic() - began)))
+            if self._closed != closed:
+                made.close()
+                raise NodeUnreachable(f"{self.name}: {self.where}: the connection was closed while it was being made")
+            self._transport = made
+            return made
+        finally:
+            self._lock.release()
 
     def open_channel(self, timeout_s: float) -> paramiko.Channel:
         """A fresh session channel, with nothing sent on it yet; the caller closes it.
