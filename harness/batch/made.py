@@ -6,13 +6,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 from harness.plan.plan import PlanError
+from results.reading import exists
 from results.store import Store
 from results.verdict_table import VERDICTS
 
 
 def has_table(output: Path) -> bool:
     """True if a batch has written a table there."""
-    return (output / VERDICTS).is_dir()
+    return exists(output / VERDICTS)
 
 
 def make_table(store: Path, output: Path, say: Callable[[str], None]) -> None:

@@ -113,7 +113,7 @@ def options_of_others(rng: Random, folder: Path) -> Case:
             value = rng.choice(_CHECK_BAD[option])
             return Case(f"check {option}", ["check", str(good), f"{option}={value}"], [USAGE])
         case "trends":
-            return Case("trends", ["trends", "--input", rng.choice(["/no/such", "x" * 5000, "\udcff"])], [2])
+            return Case("trends", ["trends", "--input", rng.choice(["/no/such", "x" * 5000, "\udcff"])], [USAGE])
         case "serve":
             return Case("serve", ["serve", f"--port={rng.choice(['0', '-1', '70000', 'x', '9' * 400, ''])}"], [USAGE])
         case "list":
