@@ -68,8 +68,10 @@ class KnownTopics:
         found = [_tell(node, [gap for gap in gaps if gap.node == node]) for node in sorted(count)]
         found += [_tell_lost(*one) for one in lost]
         asked = any(op.f == _REMAKE and op.type == OK for op in run.history)
-        reason = "no broker forgot a topic while it ran"
-        return settled(self.name, run, found, stats, f"{reason}, and none had lost one at the end" if asked else reason)
+        reason = "" if gaps else "no broker forgot a topic while it ran"
+        if asked and not lost:
+            reason += f"{', and ' if reason else ''}no master had lost one at the end"
+        return settled(self.name, run, found, stats, reason)
 
 
 def _lost(run: RunRecord) -> Iterator[tuple[str, str, list[str], Op]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+import time
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
@@ -45,6 +46,20 @@ def run_5_3_3(tmp_path_factory: pytest.TempPathFactory) -> Run:
     return _runner(SOURCES, jars, "5.3.3", COMMON, folder, ["Metrics.java", "Ahead.java"])
 
 
+@pytest.fixture(scope="module")
+def run_5_2_0(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """The same with `Committed`, on the jars of RocketMQ 5.2.0."""
+    jars, folder = artifacts.fetch("5.2.0"), tmp_path_factory.mktemp("classes")
+    return _runner(SOURCES, jars, "5.2.0", COMMON, folder, ["Committed.java", "Log.java"])
+
+
+@pytest.fixture(scope="module")
+def run_5_1_0(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """The same with `mended_5_1_0/`, on the jars of RocketMQ 5.1.0."""
+    jars, folder = artifacts.fetch("5.1.0"), tmp_path_factory.mktemp("classes")
+    return _runner(SOURCES.with_name("mended_5_1_0"), jars, "5.1.0", COMMON, folder)
+
+
 def _runner(
     sources: Path, jars: Path, version: str, own: Collection[str], classes: Path, names: Sequence[str] = ()
 ) -> Run:
@@ -78,6 +93,49 @@ def test_a_start_after_a_crash_builds_queues_of_entries_that_are_not_committed_u
     assert run("Committed", [str(tmp_path), "write"], mends)[-1] == "messages 100"
     shutil.rmtree(tmp_path / "consumequeue")
     assert run("Committed", [str(tmp_path), "read"], mends)[-1] == f"messages {messages}"
+
+
+@pytest.mark.parametrize(
+    ("mends", "messages"),
+    [
+        ([], 0),
+        ([12], 0),
+        ([12, 70], 100),  # 70 alone: the heads are not counted, and a part of the queue is cut off
+    ],
+)
+def test_a_start_of_5_2_0_after_a_crash_deletes_the_queues_unless_mended(
+    mends: Sequence[int], messages: int, run_5_2_0: Run, tmp_path: Path
+) -> None:
+    """Messages with properties and without `duplicationEnable`: the first one is taken for the end of the log."""
+    assert run_5_2_0("Committed", [str(tmp_path), "write", "k\x01v\x02"], mends)[-1] == "messages 100"
+    assert run_5_2_0("Committed", [str(tmp_path), "read"], mends)[-1] == f"messages {messages}"
+
+
+@pytest.mark.parametrize(("mends", "read"), [([], "30, then 60"), ([69], "30, then 30")])
+def test_a_slave_that_lost_its_connection_is_not_waited_for_by_5_1_0_unless_mended(
+    mends: Sequence[int], read: str, run_5_1_0: Run, tmp_path: Path
+) -> None:
+    assert run_5_1_0("Confirm", [str(tmp_path)], mends)[-1] == read
+
+
+@pytest.mark.parametrize(
+    ("mends", "kept", "timers"),
+    [
+        ([], 15, "10, 10"),  # the log has half of the second slot's timers: that slot is corrected
+        ([], 10, "10, no end"),
+        ([], 5, "10, no end"),
+        ([68], 15, "10, 10"),
+        ([68], 10, "10, 10"),
+        ([68], 5, "10, 10"),
+    ],
+)
+def test_a_slot_whose_timers_are_all_lost_leads_into_a_circle_unless_mended(
+    mends: Sequence[int], kept: int, timers: str, run: Run, tmp_path: Path
+) -> None:
+    """Of the wheel's slots, a start corrects those that begin within the timer's log."""
+    first = str((int(time.time()) + 600) * 1000)
+    assert run("Wheel", [str(tmp_path), "write", str(kept), first], [])[-1] == "written"
+    assert run("Wheel", [str(tmp_path), "read", str(kept), first], mends)[-1] == timers
 
 
 @pytest.mark.parametrize(("mends", "messages"), [([], 10), ([48], 9)])
@@ -172,6 +230,14 @@ def test_proposals_that_wait_drop_slaves_from_the_set_unless_mended(
     mends: Sequence[int], agreed: str, run: Run, tmp_path: Path
 ) -> None:
     assert run("Unsettled", [str(tmp_path)], mends)[-1] == agreed
+
+
+@pytest.mark.parametrize(("mends", "elections"), [([], "nothing, b, nothing"), ([71], "nothing, nothing, b")])
+def test_a_scan_wants_elections_for_groups_with_a_healthy_master_unless_mended(
+    mends: Sequence[int], elections: str, run: Run
+) -> None:
+    """While all brokers send heartbeats, while a slave does not, and while the master does not."""
+    assert run("Scan", [], mends)[-1] == elections
 
 
 @pytest.mark.parametrize(

@@ -113,7 +113,7 @@ def test_all_are_those_for_the_version() -> None:
         (["5,all"], ["rocketmq 5.5.0"], "--mend all: there is no such mend"),
         (["x"], ["rocketmq 5.5.0"], "--mend x: there is no such mend"),
         (["13"], ["rocketmq 5.5.0"], "--mend 13: it is for dledger 0.4.0, and the servers are rocketmq 5.5.0"),
-        (["all"], ["rocketmq 5.1.0"], "--mend all: there is no mend for rocketmq 5.1.0"),
+        (["all"], ["rocketmq 5.0.0"], "--mend all: there is no mend for rocketmq 5.0.0"),
         (["5"], [], "the servers are of a version that is not known"),
     ],
 )

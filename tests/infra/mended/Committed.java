@@ -11,8 +11,8 @@ import org.apache.rocketmq.store.stats.BrokerStatsManager;
 
 /**
  * The log of a DLedger broker. `write`: a member alone takes 100 messages, and ends as by kill -9; its checkpoint then says
- * that 60 are committed. `read`: it starts again without its queues, as one of two. Both print how many messages its queue
- * has.
+ * that 60 are committed. `read`: it starts again, as one of two. Both print how many messages its queue has. A third
+ * argument: the messages' properties.
  */
 public final class Committed {
     private static final int MESSAGES = 100;
@@ -29,7 +29,7 @@ public final class Committed {
                 while (!log.getdLedgerServer().getMemberState().isLeader()) {
                     Thread.sleep(10);
                 }
-                Log.put(store, MESSAGES);
+                Log.put(store, MESSAGES, args.length > 2 ? args[2] : "");
                 while (store.getMaxOffsetInQueue("t", 0) < MESSAGES) {
                     Thread.sleep(10);
                 }

@@ -1,6 +1,7 @@
 import java.net.InetSocketAddress;
 import java.util.HashMap;
 import java.util.concurrent.ConcurrentHashMap;
+import java.util.function.Consumer;
 import org.apache.rocketmq.common.BrokerConfig;
 import org.apache.rocketmq.common.message.MessageAccessor;
 import org.apache.rocketmq.common.message.MessageExtBrokerInner;
@@ -32,23 +33,20 @@ public final class Log {
     }
 
     static DefaultMessageStore open(String folder) throws Exception {
-        return open(folder, new BrokerConfig(), false);
-    }
-
-    static DefaultMessageStore openWithoutMmap(String folder) throws Exception {
-        return open(folder, new BrokerConfig(), true);
+        return open(folder, new BrokerConfig(), config -> { });
     }
 
     /** With epochs, as a broker whose master is chosen by controllers. */
     static DefaultMessageStore openWithController(String folder) throws Exception {
         BrokerConfig broker = new BrokerConfig();
         broker.setEnableControllerMode(true);
-        return open(folder, broker, false);
+        return open(folder, broker, config -> { });
     }
 
-    private static DefaultMessageStore open(String folder, BrokerConfig broker, boolean withoutMmap) throws Exception {
+    /** `more` sets what is special. */
+    static DefaultMessageStore open(String folder, BrokerConfig broker, Consumer<MessageStoreConfig> more) throws Exception {
         MessageStoreConfig config = new MessageStoreConfig();
-        config.setWriteWithoutMmap(withoutMmap);
+        more.accept(config);
         config.setStorePathRootDir(folder);
         config.setStorePathCommitLog(folder + "/commitlog");
         config.setMappedFileSizeCommitLog(1 << 20);

@@ -1,5 +1,6 @@
 import java.lang.reflect.Field;
 import java.nio.channels.FileChannel;
+import org.apache.rocketmq.common.BrokerConfig;
 import org.apache.rocketmq.common.message.MessageDecoder;
 import org.apache.rocketmq.store.CommitLog;
 import org.apache.rocketmq.store.ConsumeQueue;
@@ -16,7 +17,7 @@ public final class Refused {
     public static void main(String[] args) {
         try {
             boolean log = args[1].equals("log");
-            DefaultMessageStore store = log ? Log.openWithoutMmap(args[0]) : Log.open(args[0]);
+            DefaultMessageStore store = Log.open(args[0], new BrokerConfig(), config -> config.setWriteWithoutMmap(log));
             Log.put(store, 3);
             Object owner = log ? store.getCommitLog() : store.getConsumeQueue("t", 0);
             Class<?> declares = log ? CommitLog.class : ConsumeQueue.class;
