@@ -45,8 +45,9 @@ def assert_never_valid(run: Run) -> None:
 def test_ctrl_c_in_a_run_that_is_repeated(docker_run: Run, tmp_path: Path) -> None:
     """The plan of an earlier run again: the same operations, the same faults. It is broken off during the last."""
     with going("--plan", docker_run.dir.plan, store=tmp_path / "store") as started:
+        started.strike(1)
+        processes = nodes_of(started.environment())  # here: the second strike lasts for two seconds only
         started.strike(2)
-        processes = nodes_of(started.environment())
         started.ctrl_c()
         ended = started.wait()
 
