@@ -73,22 +73,6 @@ def setting_up() -> Iterator[None]:
         _SETUP.end()
 
 
-@cache
-def _listen() -> None:
-    """Numba's own loading and compiling, which come at the first call of a function, are set-up."""
-    from numba.core import event
-
-    class Listener(event.Listener):
-        def on_start(self, event: object) -> None:
-            _SETUP.begin()
-
-        def on_end(self, event: object) -> None:
-            _SETUP.end()
-
-    register: Callable[[str, object], None] = event.register
-    register("numba:compiler_lock", Listener())
-
-
 def enabled() -> bool:
     """May compiled code be used right here?"""
     return _ALLOWED.get() and not os.environ.get("HARNESS_NO_JIT") and _installed()
@@ -129,9 +113,17 @@ def inlined(function: F) -> F:
 def _jit(function: F, **options: bool) -> F:
     import numba
 
-    _listen()
     njit: Callable[..., Any] = numba.njit
-    return cast(F, njit(cache=True, nogil=True, boundscheck=False, **options)(function))
+    dispatcher = njit(cache=True, nogil=True, boundscheck=False, **options)(function)
+    # (What Numba calls where it has no code yet for such arguments: it loads or compiles it, and runs nothing.)
+    first_call = dispatcher._compile_for_args
+
+    def timed(*args: Any, **named: Any) -> Any:
+        with setting_up():
+            return first_call(*args, **named)
+
+    dispatcher._compile_for_args = timed
+    return cast(F, dispatcher)
 
 
 def prepare_cache() -> None:
