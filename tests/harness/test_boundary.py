@@ -154,7 +154,7 @@ def test_output_that_goes_nowhere(script: str, code: int, tmp_path: Path) -> Non
         (["run", "--dry-run", "--cluster", "k8s"], "no cluster 'k8s'"),
         (["run", "--dry-run", "--cluster", "ssh", "--nemesis", "none"], "--cluster ssh needs machines"),
         (["run", "--dry-run", "--keep", "--ground-truth"], "leave --keep and --reuse out"),
-        (["run", "--dry-run", "--target", ""], "target of partition-halves is ''"),
+        (["run", "--dry-run", "--target", ""], "--target is empty; leave it out"),
         (["run", "--dry-run", "--nemesis", ""], "--nemesis is empty"),
         (["run", "--dry-run", "--set", "no.such=1"], "settings of this topology are called"),
         (["run", "--dry-run", "--topology", "slave-acting-master", "--nodes", "3"], "needs 4 nodes at least"),
