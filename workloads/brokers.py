@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from harness.api import Completion
-from infra.systems.dledger.outcomes import Outcome
+from infra.systems.outcome import Outcome
 from infra.systems.remoting.connection import RemotingError
 from infra.systems.rocketmq.message_body import body_of, id_of
 from infra.systems.rocketmq.protocol.admin import AdminError

@@ -23,7 +23,7 @@ from harness.generator import PENDING, Generator, Invocation, Pending, Step
 from harness.generator.context import Context, members
 from harness.plan.plan import Plan
 from infra.options import Seconds, option
-from infra.systems.dledger.outcomes import Outcome
+from infra.systems.outcome import Outcome
 from results.deployment import DeploymentRecord
 from results.figures import SECOND
 from results.op import INVOKE, OK, Op

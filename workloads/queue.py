@@ -19,7 +19,7 @@ from harness.api import Client, Completion, RunContext
 from harness.generator import Generator
 from harness.plan.plan import Plan, PlanError
 from infra.options import Seconds, option
-from infra.systems.dledger.outcomes import Outcome
+from infra.systems.outcome import Outcome
 from results.deployment import DeploymentRecord
 from results.op import Op
 from workloads.brokers import READ_DEADLINE_S, BrokerClient, read_completion, shown_id

@@ -16,7 +16,7 @@ import pytest
 from toy_servers import LONG, run
 
 from infra.machines.api import InfraError
-from infra.systems.dledger.outcomes import OutcomeType
+from infra.systems.outcome import OutcomeType
 from infra.systems.rocketmq.clients import native_child
 from infra.systems.rocketmq.clients.native import NativeProducer, native_library
 from infra.systems.rocketmq.clients.proxy import OUTCOMES, ProxyProducer, _sent, outcome_of_code

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 from toy_servers import LONG, ToyServer, free_port, hang_up, run, serving, silence
 
-from infra.systems.dledger.outcomes import Outcome, OutcomeType
+from infra.systems.outcome import Outcome, OutcomeType
 from infra.systems.remoting.connection import Broken, Refused, RemotingError, TimedOut
 from infra.systems.rocketmq.protocol.client import Broker, Half, Handle
 from infra.systems.rocketmq.protocol.outcomes import OUTCOMES, Operation, line_of, outcome_of_error

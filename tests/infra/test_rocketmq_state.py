@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from infra.systems.dledger.outcomes import Outcome
+from infra.systems.outcome import Outcome
 from infra.systems.remoting.connection import TimedOut
 from infra.systems.rocketmq.protocol.admin import ControllerMetadata
 from infra.systems.rocketmq.protocol.client import Sent

@@ -17,7 +17,7 @@ from harness.api import Completion
 from harness.plan.plan import Plan
 from harness.run import virtual_time
 from harness.run.interpreter import Interpreter
-from infra.systems.dledger.outcomes import Outcome
+from infra.systems.outcome import Outcome
 from infra.systems.remoting.connection import Refused, TimedOut
 from infra.systems.rocketmq.protocol.client import Acked, Answer, Handle, Locked, Message, Popped, Pulled, Sent
 from results.deployment import DeploymentRecord

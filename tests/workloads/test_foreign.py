@@ -11,7 +11,7 @@ import pytest
 from harness.api import RunContext
 from harness.plan.plan import Plan, PlanError
 from infra.machines.api import InfraError
-from infra.systems.dledger.outcomes import Outcome
+from infra.systems.outcome import Outcome
 from infra.systems.rocketmq.protocol.sending import Sent
 from results.deployment import DeploymentRecord, ServerRecord
 from results.op import Op

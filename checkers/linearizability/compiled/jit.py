@@ -31,6 +31,10 @@ F = TypeVar("F", bound=Callable[..., Any])
 _ALLOWED: Final = ContextVar("compiled code is allowed", default=True)
 
 
+_LOCATOR: Final = f"{__package__}.cache_locator.ByContent"
+_NUMBAS_OWN: Final = "UserProvidedCacheLocator,InTreeCacheLocator,UserWideCacheLocator,IPythonCacheLocator"
+"""For functions of other packages."""
+
 ENSURED: Final[set[str]] = set()
 """For what this process called `code_cache.ensure`."""
 
@@ -132,20 +136,22 @@ def _jit(function: F, **options: bool) -> F:
 def prepare_cache() -> None:
     """Names the folder for compiled code, before Numba is imported. Where none can be made, Numba chooses its own.
 
-    The folder is named after the sources: Numba looks at a function's own file only, and would go on using code into
-    which an older version of another file was compiled. Their place and time count too, as they do to Numba: a second
-    checkout must not take the first one's code for its own (`code_cache.ensure` would not see that it has none).
+    The folder is named after the content of the sources: Numba compares a function's own file only, and would go on
+    using code into which an older version of another file was compiled. A second checkout of the same sources, or an
+    installation from a wheel, uses the same folder (`cache_locator`).
     """
     digest = hashlib.sha256()
-    for source in sorted(Path(__file__).parents[1].rglob("*.py")):
+    package = Path(__file__).parents[1]
+    for source in sorted(package.rglob("*.py")):
         text = source.read_bytes()
         if b"compiled.jit import" in text:
-            digest.update(f"{source} {source.stat().st_mtime_ns}".encode())
+            digest.update(f"{source.relative_to(package)} {len(text)} ".encode())
             digest.update(text)
     name = f"numba-{digest.hexdigest()[:12]}"
     with suppress(CacheError):
         folder = Path(os.environ.get("NUMBA_CACHE_DIR") or cache_dir())
         os.environ["NUMBA_CACHE_DIR"] = str(folder if folder.name == name else folder / name)
+        os.environ.setdefault("NUMBA_CACHE_LOCATOR_CLASSES", f"{_LOCATOR},{_NUMBAS_OWN}")
 
 
 if _installed():

@@ -15,7 +15,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-from infra.systems.dledger.outcomes import Operation, Outcome, outcome_of, outcome_of_error, outcome_of_outer
+from infra.systems.dledger.outcomes import Operation, outcome_of, outcome_of_error, outcome_of_outer
+from infra.systems.outcome import Outcome
 from infra.systems.remoting.connection import Broken, Connection, RemotingError, connect
 from infra.systems.remoting.frame import Frame
 

@@ -13,18 +13,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, Literal
 
+from infra.systems.outcome import Outcome, OutcomeType
 from infra.systems.remoting.connection import Refused, RemotingError, TimedOut
 
 Operation = Literal["write", "cas", "read"]
-OutcomeType = Literal["ok", "fail", "info"]
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """`why` is one line in plain words; empty for `ok`."""
-
-    type: OutcomeType
-    why: str
 
 
 @dataclass(frozen=True, slots=True)

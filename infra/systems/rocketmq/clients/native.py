@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from infra.machines.api import InfraError
-from infra.systems.dledger.outcomes import Outcome
+from infra.systems.outcome import Outcome
 from infra.systems.rocketmq.clients.worker import NotStarted, Standby, Worker, WorkerError
 from infra.systems.rocketmq.protocol.sending import PRODUCERS, Sent
 

@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from infra.systems.dledger.outcomes import Outcome, OutcomeType
+from infra.systems.outcome import Outcome, OutcomeType
 from infra.systems.rocketmq.clients.worker import NotStarted, Standby, Worker, WorkerError
 from infra.systems.rocketmq.protocol.outcomes import outcome_of
 from infra.systems.rocketmq.protocol.sending import Sent

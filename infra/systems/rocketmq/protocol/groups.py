@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from infra.systems.dledger.outcomes import Outcome
+from infra.systems.outcome import Outcome
 from infra.systems.remoting.connection import Malformed, RemotingError
 from infra.systems.remoting.frame import Frame
 from infra.systems.rocketmq.protocol import fastjson

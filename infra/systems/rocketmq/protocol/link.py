@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from infra.systems.dledger.outcomes import Outcome
+from infra.systems.outcome import Outcome
 from infra.systems.remoting.connection import Broken, Connection, RemotingError, connect
 from infra.systems.remoting.frame import Frame
 from infra.systems.rocketmq.protocol.codes import VERSION, Request

@@ -13,7 +13,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Final
 
-from infra.systems.dledger.outcomes import Outcome
+from infra.systems.outcome import Outcome
 from infra.systems.remoting.connection import Malformed, Refused, RemotingError
 from infra.systems.rocketmq.protocol import fastjson
 from infra.systems.rocketmq.protocol.admin import AdminError, Controller

@@ -16,7 +16,7 @@ from collections.abc import Mapping, Set
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from infra.systems.dledger.outcomes import Outcome, OutcomeType
+from infra.systems.outcome import Outcome, OutcomeType
 from infra.systems.remoting.connection import Refused, RemotingError, TimedOut
 from infra.systems.rocketmq.protocol.codes import name_of
 

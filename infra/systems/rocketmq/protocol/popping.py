@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Self
 
-from infra.systems.dledger.outcomes import Outcome
+from infra.systems.outcome import Outcome
 from infra.systems.remoting.connection import Broken, RemotingError
 from infra.systems.remoting.frame import Frame
 from infra.systems.rocketmq.protocol.codes import Request

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from infra.systems.dledger.outcomes import Outcome
+from infra.systems.outcome import Outcome
 from infra.systems.remoting.connection import Broken, RemotingError
 from infra.systems.rocketmq.protocol.codes import Request
 from infra.systems.rocketmq.protocol.link import Answer, Link

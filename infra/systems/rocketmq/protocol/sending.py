@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
-from infra.systems.dledger.outcomes import Outcome
+from infra.systems.outcome import Outcome
 from infra.systems.remoting.connection import RemotingError
 from infra.systems.remoting.frame import Frame
 from infra.systems.rocketmq.protocol.codes import Request
