@@ -87,7 +87,7 @@ def _stored(path: Path, shown: str, check_options: CheckOptions) -> CheckReport:
     try:
         write_results(folder, record, judgement, time.perf_counter() - began)
     except StoreError as problem:
-        damage.append(f"the verdict is valid, but it could not be stored: {problem}")
+        damage.append(f"the verdict counts, but it could not be stored: {problem}")
     first = judgement.anomalies[0] if judgement.anomalies else None
     return CheckReport(
         shown,

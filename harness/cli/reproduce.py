@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+from click.core import ParameterSource
 
 from harness import terminal
 from harness.boundary import end
@@ -18,7 +19,7 @@ from harness.findings import record
 from harness.findings.rates import ALWAYS, Excluded, Fixed, Sequential, StoppingRule, Within, describe
 from harness.plan.plan import PlanError
 from harness.plan.table import shell_words
-from harness.shipped import shipped
+from harness.shipped import shipped, shipped_page
 from harness.values import FilePath, FiniteRange
 from results.reading import exists
 from results.verdict import Verdict
@@ -76,6 +77,12 @@ _SHOW, _GONE = 0.8, 0.2
     help="Without --record: the folder of your own series.",
 )
 @click.option("--no-record", is_flag=True, help="Do not write the series down.")
+@click.option(
+    "--issue",
+    is_flag=True,
+    help="Run nothing: print an issue, ready to file for the project whose servers have the defect.",
+)
+@click.option("--page", is_flag=True, help="Run nothing: print the page of the finding.")
 @store_option
 def reproduce(
     subjects: tuple[str, ...],
@@ -92,6 +99,8 @@ def reproduce(
     folder: Path | None,
     measured: Path,
     no_record: bool,
+    issue: bool,
+    page: bool,
     store: Path,
 ) -> None:
     """Run findings of the record, plans or stored runs again and again; tell how often they show.
@@ -107,6 +116,7 @@ def reproduce(
     harness reproduce results/runs/latest --runs 3
     harness reproduce --all --hours 8
     harness reproduce --all --mended
+    harness reproduce 5 --issue
     """
     from harness.cli.run import check_words, require_free
     from harness.findings import reproduce as series
@@ -119,6 +129,10 @@ def reproduce(
         return record.with_series(record.read_findings(), measured)
 
     findings = read()
+    if issue or page:
+        for finding in _texts_of(findings, subjects):
+            terminal.say_all(_issue(finding) if issue else _page(finding))
+        return
     if not subjects and not everything:
         _list(findings)
         return
@@ -229,6 +243,45 @@ def _subject(text: str, findings: Sequence[record.Finding], anomalies: Sequence[
     if not exists(path):
         raise PlanError(f"{text!r} is no finding (there are 1 to {findings[-1].id}), no plan and no folder of a run")
     return series.of_path(path, anomalies)
+
+
+def _texts_of(findings: Sequence[record.Finding], subjects: Sequence[str]) -> list[record.Finding]:
+    """The findings whose issues or pages are printed. Raises PlanError for other subjects, and for options of a
+    series.
+    """
+    context = click.get_current_context()
+    given = {option for option in context.params if context.get_parameter_source(option) == ParameterSource.COMMANDLINE}
+    printed = [f"--{option}" for option in ("issue", "page") if option in given]
+    if len(printed) > 1:
+        raise PlanError("--issue and --page exclude each other; use one of them")
+    for parameter in context.command.params:
+        if parameter.name in given - {"subjects", "issue", "page", "folder", "measured"}:
+            raise PlanError(f"{printed[0]} runs nothing, so {parameter.opts[0]} has no effect; leave it out")
+    chosen = []
+    for text in subjects or [""]:
+        finding = record.find(findings, text)
+        if finding is None:
+            raise PlanError(f"{printed[0]} needs the id of a finding (1 to {findings[-1].id}), not {text!r}")
+        chosen.append(finding)
+    return chosen
+
+
+def _issue(finding: record.Finding) -> list[str]:
+    """The lines of an issue. Raises PlanError if the record does not say what is promised, and what happens."""
+    from harness.findings.issue_text import issue_text, project
+
+    if finding.issue is None:
+        raise PlanError(f"--issue: the file of finding {finding.id} has no [issue]")
+    terminal.say(f"an issue for {project(finding)}:", err=True)
+    return issue_text(finding, finding.issue).splitlines()
+
+
+def _page(finding: record.Finding) -> list[str]:
+    """The lines of a finding's page. Raises PlanError for a finding of another record, which has none here."""
+    path = shipped_page(finding.file)
+    if not exists(path):
+        raise PlanError(f"--page: finding {finding.id} of this record has no page in the package")
+    return path.read_text(encoding="utf-8").splitlines()
 
 
 def _list(findings: Sequence[record.Finding]) -> None:

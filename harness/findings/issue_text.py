@@ -1,4 +1,4 @@
-"""The text of an issue for the project whose servers have the defect, ready to file.
+"""The text of an issue for the project whose servers have the defect, ready to file (`harness reproduce N --issue`).
 
 It has the fields of RocketMQ's bug report (`.github/ISSUE_TEMPLATE/bug_report.yml` of apache/rocketmq); DLedger has no
 template, and gets the same. Its readers do not know this harness: so it says what happens in the servers, and the
@@ -67,8 +67,9 @@ def _steps(finding: Finding) -> str:
 def _seen(finding: Finding) -> str:
     shown, runs = finding.rates().get("", (0, 0))
     low, high = interval(shown, runs)
-    rate = f"It showed in {shown} of {runs} runs (95 % interval of the rate: {low:.2f} to {high:.2f})." if runs else ""
-    return "\n\n".join(filter(None, (rate, _unlinked(finding.remark))))
+    rate = f"It showed in {shown} of {runs} runs (95 % interval of the rate: {low:.2f} to {high:.2f})."
+    unmeasured = "How often these steps show it is not measured yet."
+    return "\n\n".join(filter(None, (rate if runs else unmeasured, _unlinked(finding.remark))))
 
 
 def _context(finding: Finding) -> Iterator[str]:

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from harness.findings.issue_text import issue_text, project
+from harness.findings.issue_text import project
 from harness.findings.pictures import picture_of
 from harness.findings.rates import ERROR, describe
 from harness.findings.record import Finding, read_findings
@@ -117,9 +117,7 @@ def _end(finding: Finding) -> Iterator[str]:
     if finding.issue.meanwhile:
         yield f"**Meanwhile.** {finding.issue.meanwhile}"
         yield ""
-    yield f"**The issue's text**, ready to file for {project(finding)}:"
-    yield ""
-    yield from (f"> {line}".rstrip() for line in issue_text(finding, finding.issue).splitlines())
+    yield f"**An issue**, ready to file for {project(finding)}: `harness reproduce {finding.id} --issue`"
 
 
 def _signature(signature: Signature) -> Iterator[str]:

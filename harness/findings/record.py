@@ -24,7 +24,8 @@
     when = 2026-11-20
     where = "2 cores"
 
-`docs/track-record.md` and the head of each page in `docs/findings/` are made from it (`harness.findings.pages`).
+`docs/track-record.md` and the head of each page in `docs/findings/` are made from it (`harness.findings.pages`), and so
+is the text of an issue (`harness reproduce N --issue`).
 """
 
 from __future__ import annotations

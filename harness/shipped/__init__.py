@@ -1,6 +1,7 @@
-"""The plans and suites of `examples/`, as part of the package: commands of findings and documents name them.
+"""The plans and suites of `examples/` and the pages of the findings, as part of the package: commands of findings and
+documents name them, also where the package is installed without a checkout.
 
-`plans` and `suites` are links to the folders in `examples/`. An installed package has the files themselves.
+`plans`, `suites` and `findings` are links to folders of the checkout. A wheel has the files themselves.
 """
 
 from __future__ import annotations
@@ -10,13 +11,20 @@ from typing import Final
 
 from results.reading import exists
 
+_HERE: Final = Path(__file__).parent
+
 _NAMED: Final = "examples"
-"""How commands begin the path of a plan or a suite: relative to a checkout."""
+"""The first part of the path of a plan or a suite in a command: relative to a checkout."""
 
 
 def shipped(path: Path) -> Path:
     """The path itself if it exists, or names no example; else the example of the package, where it has one."""
     if path.parts[:1] != (_NAMED,) or exists(path):
         return path
-    found = Path(__file__).parent.joinpath(*path.parts[1:])
+    found = _HERE.joinpath(*path.parts[1:])
     return found if exists(found) else path
+
+
+def shipped_page(file: str) -> Path:
+    """The page of a finding. file: its name without a suffix, such as `05-cut-off-master`."""
+    return _HERE / "findings" / f"{file}.md"

@@ -396,7 +396,7 @@ def test_a_run_whose_verdict_cannot_be_stored_is_judged(tmp_path: Path, capsys: 
     code, out, err = harness(capsys, "check", tmp_path)
     assert (code, err) == (2, "")
     [note] = [line for line in out if line.startswith("  note: ")]
-    assert note.startswith("  note: the verdict is valid, but it could not be stored: ")
+    assert note.startswith("  note: the verdict counts, but it could not be stored: ")
     assert note.endswith("verdict.json: the verdict cannot be written: Is a directory")
     assert any(line.startswith("  linearizability") for line in out)
     assert second.verdict.exists()

@@ -85,8 +85,58 @@ def test_an_issue_has_the_fields_of_the_form(tmp_path: Path) -> None:
     ):
         assert part in text
     assert project(finding) == "apache/rocketmq"
+
+
+def test_an_issue_without_runs_says_so(tmp_path: Path) -> None:
+    """A reader of the form must not find its most important field empty."""
+    unmeasured = GOOD.partition("[[measured]]")[0]
+    for remark in ("", 'remark = "once, by hand"\n'):
+        finding = one(tmp_path, f'{remark}{unmeasured}\n[issue]\npromised = "P."\nhappens = "H."\n')
+        assert finding.issue is not None
+        seen = issue_text(finding, finding.issue).partition("### What Did You See Instead?\n")[2]
+        assert seen.startswith("How often these steps show it is not measured yet.\n\n")
+        assert ("once, by hand" in seen) == bool(remark)
+
+
+def test_a_page_ends_with_the_command_that_prints_the_issue(tmp_path: Path) -> None:
+    """Nobody edits the issue's text, so it is printed, and not a part of the page."""
+    finding = one(tmp_path, f'{GOOD}\n[issue]\npromised = "P."\nhappens = "H."\nmeanwhile = "M."\n')
     page = pages.documents([finding], _docs(tmp_path))[tmp_path / "findings" / "05-breaks.md"]
-    assert page.index(pages.END) < page.index(pages.ISSUE) < page.index("> **[Bug] It breaks**")
+    assert page.endswith(
+        f"{pages.END}\n\n{pages.ISSUE}\n**What is promised.** P.\n\n**Meanwhile.** M.\n\n"
+        "**An issue**, ready to file for apache/rocketmq: `harness reproduce 5 --issue`\n"
+    )
+
+
+def test_the_issue_of_every_finding_is_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Offline, line by line as it is in the form, and nothing else on standard output."""
+    findings = record.read_findings()
+    words = ["reproduce", "--issue", "--measured", str(tmp_path), *(str(finding.id) for finding in findings)]
+    assert guarded(lambda: cli.main(words, standalone_mode=False)) == 0
+    texts = [issue_text(finding, finding.issue) for finding in findings if finding.issue is not None]
+    shown = capsys.readouterr()
+    assert shown.out == "".join(f"{text}\n" for text in texts)
+    assert shown.err.count("\n") == len(findings)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ([], "--issue needs the id of a finding (1 to "),
+        (["results/runs/latest"], "not 'results/runs/latest'"),
+        (["5", "--runs", "3"], "so --runs has no effect"),
+        (["--all"], "so --all has no effect"),
+        (["5", "--no-record"], "so --no-record has no effect"),
+        (["5", "--page"], "--issue and --page exclude each other"),
+    ],
+)
+def test_what_no_issue_can_be_printed_for_is_one_line(
+    words: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert guarded(lambda: cli.main(["reproduce", "--issue", *words], standalone_mode=False)) == 64
+    shown = capsys.readouterr()
+    assert said in shown.err
+    assert (shown.out, shown.err.count("\n")) == ("", 1)
 
 
 def _docs(folder: Path) -> Path:
