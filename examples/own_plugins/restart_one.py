@@ -1,8 +1,6 @@
 """A fault of one's own: an orderly restart (SIGTERM) of a server, in the middle of the load."""
 
-from infra.machines.api import Lease, ProcessId
-from infra.systems.api import Server
-from nemesis.process import Kill, ProcessFault
+from rocketmq_harness import Kill, Lease, ProcessFault, ProcessId, Server
 
 
 class Restart(Kill):

@@ -3,12 +3,8 @@
 from collections.abc import Sequence
 from random import Random
 
-import harness.generator as gen
-from checkers.api import Checker
-from checkers.stats import Stats
-from harness.generator import Generator, Invocation
-from results.deployment import DeploymentRecord
-from workloads.register import RegisterWorkload
+from rocketmq_harness import Checker, DeploymentRecord, Generator, Invocation, RegisterWorkload, Stats
+from rocketmq_harness import generator as gen
 
 
 class WriteHeavy(RegisterWorkload):

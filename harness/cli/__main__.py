@@ -1,5 +1,5 @@
-"""`python -m harness.cli`."""
+"""`python -m harness.cli` is `python -m rocketmq_harness`, which first looks for packages that hide ours."""
 
-from harness.cli.main import main
+import runpy
 
-main()
+runpy.run_module("rocketmq_harness", run_name="__main__", alter_sys=True)

@@ -47,7 +47,8 @@ def run_child(args: Sequence[str], store: Path) -> ChildRun:
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="harness-series-")))
         told, output = folder / "run.json", folder / OUTPUT
-        command = [sys.executable, "-m", "harness.cli", "run", *args, "--store", str(store), "--json", str(told)]
+        # (-P: a folder `results` in the working directory, such as the store, must not be taken for our package.)
+        command = [sys.executable, "-P", "-m", "harness.cli", "run", *args, "--store", str(store), "--json", str(told)]
         with output.open("wb") as file:
             child = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.STDOUT, start_new_session=True

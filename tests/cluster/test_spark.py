@@ -188,7 +188,7 @@ def family(pid: int) -> list[int]:
     return [pid, *(descendant for child in children for descendant in family(int(child)))]
 
 
-PACKAGES = ("harness", "nemesis", "checkers", "workloads", "infra", "results")
+PACKAGES = ("rocketmq_harness", "harness", "nemesis", "checkers", "workloads", "infra", "results")
 
 
 @pytest.mark.nightly

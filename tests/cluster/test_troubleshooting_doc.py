@@ -10,7 +10,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 DOC = (ROOT / "docs" / "troubleshooting.md").read_text()
-ROOMS = ("harness", "infra", "results", "checkers", "workloads", "nemesis")
+ROOMS = ("rocketmq_harness", "harness", "infra", "results", "checkers", "workloads", "nemesis")
 QUOTED = re.findall(r"^\| `([^`]+)` \|", DOC, re.MULTILINE)
 
 

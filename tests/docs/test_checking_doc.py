@@ -68,7 +68,7 @@ def test_every_path_names_tests_that_are_there() -> None:
 
 
 def test_a_batch_can_be_asked_for_a_witness() -> None:
-    (code,) = re.findall(r"```python\n(from checkers.linearizability.batch .*?)```", DOC, re.DOTALL)
+    (code,) = re.findall(r"```python\n(from rocketmq_harness import check_batch.*?)```", DOC, re.DOTALL)
     ops = [Op(0, 0, 0, "invoke", "write", "k", 1), Op(1, 1, 0, "ok", "write", "k", 1)]
     found: dict[str, Any] = {"lin": lin, "histories": [History(ops)]}
     exec(code, found)

@@ -12,21 +12,34 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any, Literal
 
-import harness.generator as gen
-from checkers.api import Checker
-from checkers.stats import Stats
-from harness.api import Client, Injection, RunContext, Target
-from harness.cluster_view import ClusterView
-from harness.generator import Generator, Invocation
-from infra.machines.api import ClusterSpec, Lease, ProcessId, SettingsError
-from infra.machines.primitives.process import kill_process
-from infra.options import Seconds, option
-from infra.systems.api import Server, ServerSettings
-from nemesis.process import Kill, ProcessFault
-from results.deployment import DeploymentRecord
+from rocketmq_harness import (
+    Checker,
+    Client,
+    ClusterSpec,
+    ClusterView,
+    DeploymentRecord,
+    Generator,
+    Injection,
+    Invocation,
+    Kill,
+    Lease,
+    ProcessFault,
+    ProcessId,
+    RegisterOptions,
+    RegisterWorkload,
+    RunContext,
+    Seconds,
+    Server,
+    ServerSettings,
+    SettingsError,
+    Stats,
+    Target,
+    kill_process,
+    option,
+)
+from rocketmq_harness import generator as gen
 from sim.rig import SimBackend, SimClient, SimCluster, SimImpairment, SimPause, SimTopology
 from sim.service import Bug, Service
-from workloads.register import RegisterOptions, RegisterWorkload
 
 
 @dataclass(frozen=True)

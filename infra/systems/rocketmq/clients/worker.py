@@ -188,5 +188,5 @@ class Standby:
 
 
 def _python(module: str, args: Sequence[str]) -> list[str]:
-    """Our own interpreter. Warnings of foreign packages are theirs."""
-    return [sys.executable, "-W", "ignore", "-m", module, *args]
+    """Our own interpreter. Warnings of foreign packages are theirs. -P: so are packages in the working directory."""
+    return [sys.executable, "-P", "-W", "ignore", "-m", module, *args]
