@@ -1,19 +1,19 @@
-"""RIP-32's pre-online: what a master that returns has taken over from its acting master, and when it is online.
+"""RIP-32's pre-online: a master that returns takes over its acting master's data before it is online.
 
 A master is *online* while a majority of the name servers lists it (`checkers.listing`). Commits of a queue have ever
 larger offsets, so a broker that must know some of them must answer at least the largest. All times are those of the
 machine that runs the clients.
 
-* Its own commits: a master must know what it acknowledged, except in the last seconds before it was killed, in which
-  it may not have written its table (`flushConsumerOffsetInterval`, 5 s). If it answers less once it is online again,
-  its table was overwritten by an older one of a slave (`offset-overwritten`).
-* Those of its acting master, except after the transfer, or in the last seconds before it was online again. If they are
-  missing, the acting master's table was dropped (`offset-dropped`).
-* An acting master must know what the master acknowledged longer ago than the interval at which slaves copy it
-  (`offset-not-copied`). What is younger may be missing; `stats` counts these answers as `stale_at_failover`.
-* The same for the progress of delayed messages and of the timer (`progress-regressed`).
-* When a master is online: soon after it runs (`late-online`); not before it has taken over the data of each slave that
-  is listed (`early-online`, by its log); and until then it serves nobody (`served-unlisted`).
+* A master must know the commits that it acknowledged, except in the last seconds before it was killed, in which it may
+  not have written its table (`flushConsumerOffsetInterval`, 5 s). If it answers less once it is online again, a slave's
+  older table has overwritten its own (`offset-overwritten`).
+* It must know the commits of its acting master, except after the transfer, or in the last seconds before it was online
+  again. If they are missing, the acting master's table was dropped (`offset-dropped`).
+* An acting master must know commits that the master acknowledged longer ago than the interval at which slaves copy them
+  (`offset-not-copied`). Younger ones may be missing; `stats` counts these answers as `stale_at_failover`.
+* The same holds for the progress of delayed messages and of the timer (`progress-regressed`).
+* A master is online soon after it runs (`late-online`), but not before it has taken over the data of each slave that is
+  listed (`early-online`, by its log). Until then it serves no client (`served-unlisted`).
 """
 
 from __future__ import annotations
@@ -43,19 +43,19 @@ WRITTEN_NS: Final = 13 * SECOND
 """The same for the progress of delayed messages (`flushDelayOffsetInterval`) and timers: every 10 s."""
 
 HANDED_OVER_NS: Final = 6 * SECOND
-"""What an acting master is told so shortly before its master is online again may not be in what it hands over."""
+"""A commit to an acting master so shortly before its master is online again may not be in the data it hands over."""
 
 NEAR_NS: Final = 3 * SECOND
 """Slaves listed from so long before a master comes online are listed when it looks for them."""
 
 _REVERSE: Final = "Get metadata reverse from "
 _ONLINE: Final = ("master preOnline complete", "no other broker online, will start service directly")
-"""Of the log of a broker (`BrokerPreOnlineService`)."""
+"""Lines in a broker's log (`BrokerPreOnlineService`)."""
 
 
 @dataclass
 class _Told:
-    """What one broker acknowledged, or reported, in order of time: `at` (ns), and the largest value until then."""
+    """The values that one broker acknowledged or reported, in order of time: `at` (ns), value, and call."""
 
     at: list[int] = field(default_factory=list)
     values: list[int] = field(default_factory=list)
@@ -67,26 +67,26 @@ class _Told:
         self.calls.append(call)
 
     def largest(self, since: int, until: int) -> tuple[int, Call] | None:
-        """The largest value that was told from one time to another, with its call."""
+        """The largest value that was reported from one time to another, with its call."""
         some = range(bisect_left(self.at, since), bisect_right(self.at, until))
         best = max(some, key=lambda n: self.values[n], default=None)
         return None if best is None else (self.values[best], self.calls[best])
 
 
 class _Group:
-    """One broker group: who is master, when it was online, and when it was struck."""
+    """One broker group: its master, the periods in which that was online, and the faults that struck the nodes."""
 
     def __init__(
         self, name: str, nodes: Sequence[str], master: str, periods: Sequence[Period], strikes: Sequence[FaultInterval]
     ) -> None:
         self.name, self.nodes, self.master = name, nodes, master
         self.transfers: dict[str, list[int]] = {}
-        """Slave -> when the master asked it for its data, by the master's log."""
+        """Slave -> the times when the master requested its data, by the master's log."""
         self.online = periods
         self.strikes = {node: [i for i in strikes if node in i.impairs or node in i.nodes] for node in nodes}
         stops = [i for i in self.strikes[master] if master in i.impairs.get(master, ())]
         self.stops = sorted((i.start_ns, FOREVER if i.end_ns is None else i.end_ns) for i in stops)
-        """From when to when the master was stopped: at the longest."""
+        """The longest times (from, to; ns) in which the master may have been stopped."""
 
     def online_at(self, time: int) -> Period | None:
         return next((p for p in self.online if p.start <= time < p.end), None)
@@ -99,15 +99,15 @@ class _Group:
         return period
 
     def struck(self, node: str, start: int, end: int) -> bool:
-        """Whether a fault was active at a node."""
+        """True if a fault was active at a node."""
         return any(i.covers(start, end) for i in self.strikes[node])
 
     def down(self, node: str, start: int, end: int) -> bool:
-        """Whether a fault stopped it."""
+        """True if a fault stopped the node."""
         return any(i.covers(start, end) and node in i.impairs.get(node, ()) for i in self.strikes[node])
 
     def written(self, until: int, flushed: int) -> Iterator[tuple[int, int]]:
-        """From when to when the master acknowledged what it must still know at `until`, whatever it was struck by."""
+        """Yields the times (from, to) whose acknowledgements the master must still know at `until`, despite faults."""
         since = 0
         for start, end in self.stops:
             if start <= until:
@@ -116,8 +116,8 @@ class _Group:
         yield since, until
 
     def acting(self, period: Period, slave: str) -> tuple[int, int] | None:
-        """From when to when a slave acted for the master before it was online again in this period, and what it did
-        must be known there: until the transfer, if the master's log tells when that was.
+        """The time (from, to) in which a slave acted for the master before this period, and whose results the master
+        must know: until the transfer, if the master's log gives its time.
         """
         at = self.online.index(period)
         start, end = self.online[at - 1].end, period.start - HANDED_OVER_NS
@@ -127,8 +127,8 @@ class _Group:
 
 
 class Preonline:
-    """`online_within_s`: how soon a master that runs again must be listed. `copied_within_s`: how old a slave's copy of
-    its master's offsets may be.
+    """Limits in seconds. `online_within_s`: until a master that runs again is listed. `copied_within_s`: the age of a
+    slave's copy of its master's offsets.
     """
 
     name = "preonline"
@@ -139,7 +139,7 @@ class Preonline:
     @of_messages
     def check(self, run: RunRecord) -> CheckResult:
         """`stats`: `commits`, `queries`, `returns` of masters, `online_s` (the longest time until one was listed after
-        it ran again), `stale_at_failover` (answers of an acting master that lack what it need not know),
+        it ran again), `stale_at_failover` (answers of an acting master that lack commits which it need not know),
         `direct_unlisted` (requests to a master that was certainly not listed).
         """
         scene, listing = RunTimeline(run), Listing(run.history)
@@ -187,7 +187,7 @@ class Preonline:
         if not groups:
             unknown = "no name server ever listed a master"
         elif not stats["commits"] or not queries:
-            unknown = "no offset was committed and asked for"
+            unknown = "no offset was committed and queried"
         reason = f"{len(queries):,} queries of committed offsets, {returns} returns of masters"
         return settled(self.name, run, found, stats, reason, unknown)
 
@@ -197,8 +197,8 @@ class Preonline:
         commits: Mapping[str, Mapping[str, _Told]],
         queries: Sequence[Call],
     ) -> tuple[list[Case], list[Case], int, list[Case]]:
-        """Answers that lack the master's own commits; those of its acting master; how many lack what they may; those
-        of acting masters that lack what they must have copied.
+        """Answers that lack the master's own commits; answers that lack those of its acting master; the number of
+        answers that lack commits which they may lack; answers of acting masters that lack what they must have copied.
         """
         own, dropped, missing = [], [], []
         stale = 0
@@ -269,7 +269,7 @@ def _calls(history: History, f: str) -> list[Call]:
 
 
 def _commits(history: History) -> dict[str, dict[str, _Told]]:
-    """Queue -> node -> what it acknowledged."""
+    """Queue -> node -> the commits that it acknowledged."""
     found: dict[str, dict[str, _Told]] = {}
     for call in sorted(_calls(history, "commit"), key=lambda c: c.end or 0):
         assert call.completion is not None
@@ -284,7 +284,7 @@ def _best(found: Iterable[tuple[int, Call] | None]) -> tuple[int, Call] | None:
 
 
 def _killed(group: _Group, start: int, end: int) -> bool:
-    """Whether the master was killed between two times: then it must have written what it took over."""
+    """True if the master was killed between two times: then data that it took over may be lost."""
     return any(start < stop <= end for stop, _ in group.stops)
 
 
@@ -300,7 +300,7 @@ def _offset_case(group: _Group, query: Call, owed: tuple[int, Call], node: str, 
 
 
 def _progress(groups: Mapping[str, _Group], history: History) -> list[Case]:
-    """Reports of online masters that are behind what they had written, or what their acting master had done."""
+    """Reports of online masters that are behind the progress they had written, or that of their acting master."""
     told: dict[str, dict[str, _Told]] = {}
     reports = sorted(_calls(history, "progress"), key=lambda c: c.end or 0)
     for call in reports:
@@ -335,7 +335,7 @@ def _progress(groups: Mapping[str, _Group], history: History) -> list[Case]:
 
 
 def _figures(call: Call) -> Iterator[tuple[str, int]]:
-    """What a report of progress says, by name."""
+    """Yields name and value of each figure in a report of progress."""
     said = call.completion.value if call.completion is not None else {}
     for level, offset in (said.get("delay") or {}).items():
         yield f"delay level {level}", offset
@@ -344,7 +344,7 @@ def _figures(call: Call) -> Iterator[tuple[str, int]]:
 
 
 def _unlisted(groups: Mapping[str, _Group], listing: Listing, history: History) -> tuple[list[Case], int]:
-    """Direct commits that a master acknowledged while it was certainly not listed; and how many were tried."""
+    """Direct commits that a master acknowledged while it was certainly not listed; and the number of attempts."""
     cases, tried = [], 0
     for call in history.clients.calls:
         node, group = str(call.invoke.extra.get("node")), groups.get(group_of(str(call.invoke.key)) or "")
@@ -360,7 +360,9 @@ def _unlisted(groups: Mapping[str, _Group], listing: Listing, history: History) 
 
 
 def _handed_over(run: RunRecord, group: _Group) -> list[tuple[int, str | None]]:
-    """When the master asked which slave for its data, and when it came online (None), by its log, in order of time."""
+    """The events in the master's log, in order: (time, the slave whose data it requested), or (time, None) when it
+    came online.
+    """
     nodes = {address: node for node, address in run.deployment.nodes.items()}
     found: list[tuple[int, str | None]] = []
     for path in run.logs.get(group.master, ()):

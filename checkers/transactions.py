@@ -1,18 +1,18 @@
-"""Transactional messages: what was committed appears, what was rolled back or left open never does, and the broker asks
-about what it has not been told.
+"""Transactional messages: a committed one appears, one that was rolled back or left open never does, and the broker
+asks about each one whose end it does not know.
 
 A client sends a half message (`half`), which no reader sees, and ends it (`end`): commit or rollback. Brokers ask their
-producers about half messages without an end (`check`), and the client answers with another `end`. A message is followed
-by its id through all queues, because RIP-32's acting master hands half messages over to another broker group, which
-then asks and delivers. All times are those of the machine that runs the clients (monotonic).
+producers about half messages without an end (`check`), and the client answers with another `end`. The checker follows a
+message by its id through all queues, because RIP-32's acting master hands half messages over to another broker group,
+which then asks and delivers. All times are those of the machine that runs the clients (monotonic).
 
 * A half message is open from its acknowledgement, or the last question about it, to the next question, or to the first
   end that did not fail. After the timeout, the broker that has it asks within an interval of its checks.
-* The limit for a question starts again when a fault begins or ends, and when nobody serves. It does not run while all
-  nodes of the group are impaired, nor while the group's master serves no sends although no fault struck it.
-* A message is at as many places as it was delivered: offsets of queues at the end. Each commit that a broker takes
-  makes a copy. So a second copy comes from a question about what was already decided. The broker writes decisions down
-  in batches; a fault right after one may lose it, and the question after that is permitted.
+* The limit for a question starts again when a fault begins or ends, and when no broker serves. It does not run while
+  all nodes of the group are impaired, nor while the group's master serves no sends although no fault struck it.
+* A message is at as many places (offsets of queues at the end) as it was delivered. Each commit that a broker accepts
+  makes a copy. So a second copy comes from a question about a decided transaction. The broker stores decisions in
+  batches; a fault right after one may lose it, and the question after that is permitted.
 """
 
 from __future__ import annotations
@@ -35,24 +35,24 @@ from results.verdict import Anomaly, CheckResult
 
 _MS: Final = 1_000_000
 _START_NS: Final = 5 * SECOND
-"""Who is seen to be master so early was so before the run."""
+"""A master that is first seen so early was master before the run."""
 
 _QUESTIONS: Final = 10
-"""Questions about one half message that are judged: brokers give up after 15 (`transactionCheckMax`)."""
+"""The number of questions about one half message that are judged: brokers give up after 15 (`transactionCheckMax`)."""
 
 _LISTED: Final = 50
 _OPS: Final = 12
 
 _BATCHED: Final = (
-    "brokers write decisions down in batches: what was decided right before a fault is asked again, and a second "
-    "commit makes a second message (at least once)"
+    "brokers store decisions in batches: they ask again about a transaction that was decided right before a fault, and "
+    "a second commit makes a second message (at least once)"
 )
 
 
 @dataclass
 class _Transaction:
     """One transaction. `ends` and `checks` in order; `seen`: the first read of each place where the message was;
-    `final`: where the final reads found it.
+    `final`: the places where the final reads found it.
     """
 
     id: int
@@ -64,7 +64,7 @@ class _Transaction:
 
     @property
     def commits(self) -> list[Call]:
-        """Ends as a commit that a broker took, or may have taken."""
+        """Ends as a commit that a broker accepted, or may have accepted."""
         return [e for e in self.ends if e.invoke.extra["as"] == "commit" and e.outcome != FAIL]
 
     def ended(self, how: str) -> Call | None:
@@ -88,8 +88,8 @@ class _Case(NamedTuple):
 
 class Transactions:
     """`timeout_s`, `interval_s`, `batch_s`: the brokers' transactionTimeOut, transactionCheckInterval and
-    transactionOpBatchInterval. `limit_s`: how much later than these a question may come, or after a fault begins or
-    ends.
+    transactionOpBatchInterval. `limit_s`: the further delay that is allowed for a question, also after a fault begins
+    or ends.
     """
 
     name = "transactions"
@@ -143,14 +143,14 @@ class Transactions:
         return settled(self.name, run, found, stats, reason, unknown)
 
     def _again(self, scene: RunTimeline, everyone: Sequence[_Transaction]) -> list[tuple[_Case, bool]]:
-        """Transactions with more than one copy at the end, and whether that is explained for as many as there are."""
+        """Transactions with more than one copy at the end; True with one if faults explain all of its copies."""
         changes = _changes(scene, everyone, self.bound)
         found = []
         for t in everyone:
             if len(t.final) < 2:
                 continue
             commits = t.commits
-            before = commits[:-1]  # after which somebody asked again
+            before = commits[:-1]  # after each of these, a broker asked again
             doubtful = sum(e.outcome == INFO or self._is_late(t, e) for e in before)
             faults = {c for e in before for c in changes if self._forgets(c, e)}
             legal = len(t.final) <= min(len(commits), 1 + doubtful + len(faults))
@@ -161,13 +161,13 @@ class Transactions:
         return found
 
     def _is_late(self, t: _Transaction, end: Call) -> bool:
-        """Whether the broker may have asked once more before it could know of this end."""
+        """True if the broker may have asked once more before it could know of this end."""
         asked = [at for at in map(_asked_at, t.checks) if at <= end.start]
         since, patience = (asked[-1], self.interval) if asked else (t.half.start, self.timeout)
         return (end.end or end.start) + self.batch > since + patience
 
     def _forgets(self, change: _Change, end: Call) -> bool:
-        """Whether a decision may be gone with a change: made shortly before it began, or on a node that it impaired."""
+        """True if a change may have lost a decision: made shortly before it began, or on a node that it impaired."""
         by = end.end or end.start
         if change.start - self.batch - self.interval <= by <= change.start:
             return True
@@ -177,7 +177,7 @@ class Transactions:
 
 
 class _Change(NamedTuple):
-    """A fault, or a change of master without one. `nodes`: whom it impairs; None: that is not known."""
+    """A fault, or a change of master without one. `nodes`: the impaired ones; None: unknown."""
 
     start: int
     end: int | None
@@ -185,7 +185,7 @@ class _Change(NamedTuple):
 
 
 def _changes(scene: RunTimeline, everyone: Sequence[_Transaction], limit: int) -> list[_Change]:
-    """Faults; who became master without one; and slaves that acted without one, as questions of other groups show."""
+    """Faults, changes of master without one, and slaves that acted without one, as questions of other groups show."""
     found = [_Change(i.start_ns, i.end_ns, frozenset({*i.impairs, *i.nodes})) for i in scene.fault_intervals]
     alone = [r.since for r in scene.master_periods if r.since > _START_NS]
     alone += [_asked_at(check) for t in everyone for check in t.checks if _is_of_others(t, check)]
@@ -199,7 +199,7 @@ def _changes(scene: RunTimeline, everyone: Sequence[_Transaction], limit: int) -
 
 
 class _Duty:
-    """When the brokers owed a question, or a delivery."""
+    """The times in which the brokers owed a question, or a delivery."""
 
     def __init__(self, run: RunRecord, scene: RunTimeline, everyone: Sequence[_Transaction], bound: int) -> None:
         self.bound = bound
@@ -218,10 +218,10 @@ class _Duty:
         }
         checks = [c for c in run.history.clients.calls if c.invoke.f == "check" and c.end is not None]
         self.heard_until = max((c.end or 0 for c in checks if c.outcome == OK), default=0)
-        """Until when somebody was there to be asked."""
+        """The time (ns) of the last question that a client received."""
 
     def _refusals(self, halves: Sequence[Call]) -> list[int]:
-        """When the group's master served nobody, and no fault of its own was the cause, or nobody stands in for it."""
+        """The times when the group's master served no send, and no fault impaired it or no acting master replaces it."""
         times, _ = unserved(halves)
         acks = sorted((c for c in halves if c.outcome == OK), key=lambda c: c.end or 0)
         found, at, master = [], 0, ""
@@ -244,7 +244,7 @@ class _Duty:
         """The longest time between two moments in which a question was owed without a break."""
         refused = self._refused.get(group, [])
         if not self.served:
-            end = min(end, self._unserved[-1])  # nobody serves any more
+            end = min(end, self._unserved[-1])  # no broker serves after this
         elif refused and refused[-1] > self._last_ack.get(group, 0):
             end = min(end, refused[-1])
         breaks = (t for times in (self.edges, self._unserved, refused) for t in times)
@@ -253,7 +253,7 @@ class _Duty:
         return max(spans, key=lambda span: span[1] - span[0], default=(start, start))
 
     def is_settled(self, due: int, by: int) -> bool:
-        """Whether what was due at a time must be there by another: after the last fault, if masters served again."""
+        """True if a message due at `due` must be there at `by`: after the last fault, if masters served again."""
         return self.served and max([due, *self.edges[-1:], *self._unserved[-1:]]) + self.bound <= by
 
     def _all_impaired(self, group: str | None, time: int) -> bool:
@@ -262,7 +262,7 @@ class _Duty:
 
 
 def _collect(run: RunRecord) -> tuple[list[_Transaction], list[tuple[Any, Call]], QueueReads]:
-    """The transactions, what nobody sent with the read that returned it, and the reads."""
+    """The transactions; values that no client sent, each with the read that returned it; and the reads."""
     found: dict[int, _Transaction] = {}
     later, reads = [], []
     for call in run.history.clients.calls:
@@ -299,20 +299,20 @@ def _collect(run: RunRecord) -> tuple[list[_Transaction], list[tuple[Any, Call]]
 
 
 def _asked_at(check: Call) -> int:
-    """When the broker's question arrived; the client may have taken it up later."""
+    """The time (ns) when the broker's question arrived; the client may have handled it later."""
     done = check.completion
     waited = done.extra.get("waited_ms", 0) if done is not None else 0
     return (check.end or check.start) - int(waited) * _MS
 
 
 def _is_of_others(t: _Transaction, check: Call) -> bool:
-    """Whether another broker group asked than the one that took the half message."""
+    """True if another broker group asked than the one that accepted the half message."""
     asker = check.completion.extra.get("group") if check.completion is not None else None
     return asker is not None and asker != group_of(str(t.half.invoke.key))
 
 
 def _lost(everyone: Sequence[_Transaction], reads: QueueReads, duty: _Duty) -> tuple[int, list[_Case]]:
-    """How many committed messages may still come, and which are in no queue at the end."""
+    """The number of committed messages that may still appear, and those that must appear and are in no queue."""
     since = reads.final_since
     if since is None or reads.missing:
         return 0, []
@@ -323,7 +323,7 @@ def _lost(everyone: Sequence[_Transaction], reads: QueueReads, duty: _Duty) -> t
 
 
 def _lossy_times(case: _Case) -> list[int]:
-    """When brokers stored something of a transaction: its half message, and each end."""
+    """The times when brokers stored a part of a transaction: its half message, and each end."""
     return [call.end or call.start for call in (case.of.half, *case.of.ends)]
 
 
@@ -338,7 +338,7 @@ def _rolled_back(everyone: Sequence[_Transaction]) -> list[_Case]:
 
 
 def _uncommitted(everyone: Sequence[_Transaction]) -> list[_Case]:
-    """Read before anybody had asked for a commit, or although nobody ever did."""
+    """Transactions that were read before the first commit was requested, or without any such request."""
     found = []
     for t in everyone:
         if not t.seen or t.half.outcome == FAIL:
@@ -346,7 +346,7 @@ def _uncommitted(everyone: Sequence[_Transaction]) -> list[_Case]:
         read = t.copies[0][1]
         commits = t.commits
         if t.ended("rollback") is not None and not commits:
-            continue  # told as rolled back
+            continue  # `rolled-back-read` reports it
         if not commits or (read.end or 0) < commits[0].start:
             found.append(_Case(t, t.half.start, read.end or 0, _ops(t, read)))
     return found
@@ -408,7 +408,7 @@ def _stats(everyone: Sequence[_Transaction]) -> dict[str, Any]:
 
 _LOST: Final = "committed, with an acknowledgement, and are in no queue of any replica at the end"
 _ROLLED_BACK: Final = "rolled back, with an acknowledgement, and were read"
-_UNCOMMITTED: Final = "read although nobody had asked for their commit"
+_UNCOMMITTED: Final = "read although no client had requested their commit"
 _ABORTED: Final = "read although the send of their half message had certainly failed"
 _ASKED: Final = "left open, and no broker asked about them within the limit"
 _AGAIN: Final = "delivered more than once"
@@ -446,7 +446,7 @@ def _anomalies(
 
 
 def _life(t: _Transaction) -> str:
-    """What happened to a transaction, in order: `message 7 (t:a:0), half at n1 00:01.0, n4 asked 00:09.2, ...`."""
+    """The events of a transaction, in order: `message 7 (t:a:0), half at n1 00:01.0, n4 asked 00:09.2, ...`."""
     events = [(t.half.start, f"half at {_node(t.half)} {clock(t.half.start)}")]
     events += [(_asked_at(c), f"{_node(c)} asked {clock(_asked_at(c))}") for c in t.checks]
     events += [

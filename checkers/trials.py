@@ -1,5 +1,5 @@
-"""The trials of the workload `broker-identity` as a history tells them: what was done to brokers of one name, what
-their nodes showed, and what controllers answered. `checkers.identity` judges them.
+"""The trials of the workload `broker-identity`, read from a history: the operations on brokers of one name, the state
+of their nodes, and the answers of controllers. `checkers.identity` judges them.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from results.history import Call
 from results.op import FAIL, OK
 from results.record import RunRecord
 
-_GHOST: Final = "nobody knows the register code any more that belongs to the id"
-_SET: Final = "the SyncStateSet names only the id that was deleted, and no election takes anybody else"
-_COPY: Final = "controllers do not check who uses an id: its file was copied"
+_GHOST: Final = "the register code that belongs to the id is lost with its file"
+_SET: Final = "the SyncStateSet names only the id that was deleted, and no election accepts another one"
+_COPY: Final = "its file was copied, and controllers do not check which broker uses an id"
 
 PERMITTED: Final[Mapping[str, Mapping[str, str]]] = {
     "rm-temp": {"burnt-id": _GHOST, "ghost-replica": _GHOST},
@@ -23,16 +23,16 @@ PERMITTED: Final[Mapping[str, Mapping[str, str]]] = {
     "wipe": {"burnt-id": _GHOST, "ghost-replica": _GHOST, "never-running": _SET},
     "clone": {"identity-shared": _COPY, "stale-address": _COPY},
 }
-"""What was done to a member's files -> anomaly of its group that may follow -> why."""
+"""Operation on a member's files -> an anomaly of its group that this permits -> the reason."""
 
 DELETES: Final = ("rm-identity", "wipe")
-"""What takes the identity file."""
+"""The operations that delete the identity file."""
 
 _ASKS: Final = ("next", "view")
 
 
 class Look(NamedTuple):
-    """What a member's node showed: between `start` and `end`."""
+    """The state of a member's node, as an op `look` read it between `start` and `end` (ns)."""
 
     start: int
     end: int
@@ -46,7 +46,7 @@ class Look(NamedTuple):
 
 @dataclass
 class Life:
-    """From a start of a member to its end, or its next start. since: when the last fault was over."""
+    """From a start of a member to its end, or its next start. since: the time (ns) when the last fault had ended."""
 
     member: int
     start: int
@@ -66,8 +66,10 @@ class Life:
 
 @dataclass
 class Group:
-    """All that was done under one broker name. acts: what was done, or may have been, to members and by operators.
-    problem: the first op that was not done.
+    """All operations under one broker name.
+
+    acts     operations on members, and of operators, that were executed or may have been.
+    problem  the first op that was not executed, and its error.
     """
 
     name: str
@@ -93,7 +95,7 @@ class Group:
             self.looks.append(Look(call.start, done.time, member_of(call), *about, call.invoke.index))
 
     def did(self, *fs: str, member: int | None = None, after: int = -1, before: int | None = None) -> list[Call]:
-        """What may have been done in a time."""
+        """The operations that may have been executed between two times."""
         return [
             call
             for call in self.acts
@@ -117,18 +119,18 @@ class Group:
         return found
 
     def written(self, before: int) -> set[int]:
-        """The ids that were seen in identity files before a time."""
+        """The ids that looks found in identity files before a time."""
         return {number for number, look in self.first_seen.items() if look.end <= before}
 
     def shown(self, member: int, at: int) -> Look | None:
-        """The last look before a time that still holds then, but for what the member itself has done since."""
+        """The last look at a member before a time; None if an operation on its files or process has outdated it."""
         last = next((one for one in reversed(self.looks) if one.member == member and one.end <= at), None)
         if last is None or self.did("start", "rm-temp", "clone", *DELETES, member=member, after=last.start, before=at):
             return None
         return last
 
     def settled(self, at: int) -> bool:
-        """Whether every member that was started has its identity file."""
+        """True if every member that was started has its identity file."""
         for member in self.members:
             if self.did("start", member=member, before=at):
                 left = self.did("leave", member=member, before=at)
@@ -138,7 +140,7 @@ class Group:
         return True
 
     def unseen(self, before: int) -> int:
-        """How many ids may have been given to members that lost their files before anybody saw the id."""
+        """The number of ids that members may have got whose files were deleted before a look showed the id."""
         number = len(self.did("rm-temp", before=before))
         for call in self.did(*DELETES, before=before):
             last = [one for one in self.looks if one.member == member_of(call) and one.end <= call.start]
@@ -146,26 +148,26 @@ class Group:
         return number
 
     def permitted(self, anomaly: str, before: int) -> str | None:
-        """Why an anomaly may be, after what was done to files before a time."""
+        """The reason that permits an anomaly, from the operations on files before a time; None: nothing does."""
         for f, named in PERMITTED.items():
             if anomaly in named and self.did(f, before=before):
                 return f"after {f}: {named[anomaly]}"
         return None
 
     def killed(self, life: Life) -> bool:
-        """Whether a frame may have killed the member in this life: none had in an earlier one."""
+        """True if a frame may have killed the member in this life, and none did in an earlier one."""
         rules = self.did("arm", member=life.member, before=life.start)
         fired = any(has_fired(call) for call in self.did("fired", member=life.member, before=life.start))
         return not fired and any(call.invoke.value.get("victim") == "broker" for call in rules)
 
     def shared(self, identity: int) -> bool:
-        """Whether the file with this id was copied."""
+        """True if the file with this id was copied."""
         return any(
             look.identity == identity and self.did("clone", member=look.member, before=look.end) for look in self.looks
         )
 
     def address(self, member: int, at: int) -> str | None:
-        """Where a member was started last before a time."""
+        """The address of a member's last start before a time."""
         starts = [c for c in self.did("start", member=member, before=at) if c.outcome == OK and c.completion]
         return None if not starts or starts[-1].completion is None else str(starts[-1].completion.value["address"])
 
@@ -180,7 +182,7 @@ class Group:
             end = min((c.start for c in ends if c is not call), default=None)
             within = [x for x in self.looks if x.member == member_of(call) and call.end <= x.start]
             looks = [x for x in within if end is None or x.start < end]
-            # Every further look at the counter says the same: the first one was when it happened.
+            # Every later look at the counter repeats the result; the first one gives the time.
             fired = [c.end for c in self.did("fired", after=call.end, before=end) if has_fired(c) and c.end is not None]
             disarmed = [c.end for c in self.did("disarm", after=call.end, before=end) if c.end is not None]
             since = max([call.end, *fired[:1], *disarmed[:1]])
@@ -189,15 +191,15 @@ class Group:
 
     @property
     def untried(self) -> str | None:
-        """Why the trial says nothing, or None."""
+        """The reason why the trial proves nothing, or None."""
         if self.problem is not None:
             return self.problem
-        # Who leaves in the final phase does so because the trial was not over.
+        # A member that leaves in the final phase does so because the trial was not complete.
         if not any("row" in call.invoke.extra for call in self.did("leave", member=0)):
             return "it did not come to its end"
         if self.did("arm") and not any(map(has_fired, self.did("fired"))):
-            return "the frame never came"
-        return None if self.looks and self.answers else "nobody looked, or no controller answered"
+            return "the frame never arrived"
+        return None if self.looks and self.answers else "no look succeeded, or no controller answered"
 
 
 def member_of(call: Call) -> int:

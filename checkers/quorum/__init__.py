@@ -1,24 +1,24 @@
 """Quorum write and automatic downgrade (RIP-34): how many replicas hold a message that was acknowledged.
 
-What is judged of an acknowledgement (code 0), by the rule of its cluster (`checkers.quorum.rules`):
+The conditions for an acknowledgement (code 0), by the rule of its cluster (`checkers.quorum.rules`):
 
-* Where nobody lowers the number, `inSyncReplicas` replicas hold it; with `enableAutoInSyncReplicas` as many of these as
-  were alive and in sync, and `minInSyncReplicas` at least; with `allAckInSyncStateSet` every member of the controllers'
+* Without a downgrade, `inSyncReplicas` replicas hold it; with `enableAutoInSyncReplicas` as many of these as were alive
+  and in sync, and `minInSyncReplicas` at least; with `allAckInSyncStateSet` every member of the controllers'
   SyncStateSet; in a Raft log a majority.
-* A look at all replicas (`held`) shows which of them certainly do not have it (`too-few-hold`). A replica that nobody
-  could look at may have it.
+* A look at all replicas (`held`) shows which of them certainly do not have it (`too-few-hold`). A replica that could
+  not be read may have it.
 * No replica that was down, or cut off from the master, all through a send can have confirmed it: if too few others are
   left, the acknowledgement is wrong (`acked-below-quorum`, `acked-below-minimum`).
 
-What is judged of the downgrade and its end, while nothing changes, with limits from the last change on
+The conditions for the downgrade and its end, while nothing changes, with limits from the last change on
 (`checkers.quorum.calm`):
 
-* with enough replicas left, sends are acknowledged again (`downgrade-late`), and do not wait in vain for those that are
-  gone (`late-timeout`);
+* with enough replicas left, sends are acknowledged again (`downgrade-late`), and do not wait in vain for the missing
+  ones (`late-timeout`);
 * with too few, they are refused, not stored and answered with a time-out (`not-refused`);
 * with all back, the master counts all of them again (`replica-not-counted`).
 
-That a refused message is never seen is the business of `aborted-read`.
+`aborted-read` judges that no read returns a refused message.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ _LISTED: Final = 50
 
 
 class QuorumAck:
-    """`detected_within_s`: how soon a master must notice that a replica is gone. `returns_within_s`: how soon one that
-    answers again must be counted again.
+    """Limits in seconds. `detected_within_s`: until a master notices that a replica is gone. `returns_within_s`: until
+    the master counts a replica that answers again.
     """
 
     name = "quorum"
@@ -55,10 +55,10 @@ class QuorumAck:
 
     @of_messages
     def check(self, run: RunRecord) -> CheckResult:
-        """`stats`: `sends` by what came of them, `looks` at the replicas, `by_file` (replicas whose file was read),
-        `unseen` (replicas at which nobody could look), `copies` (number of replicas that certainly held a message ->
-        looks), `survives` (the machines whose loss the weakest of these messages outlives), `downgrades` (after each
-        change with enough replicas left, the time until the first acknowledgement, s).
+        """`stats`: `sends` by outcome, `looks` at the replicas, `by_file` (replicas whose file was read), `unseen`
+        (replicas that could not be read), `copies` (number of replicas that certainly held a message -> looks),
+        `survives` (the number of machines whose loss the message with the fewest copies survives), `downgrades` (after
+        each change with enough replicas left, the time until the first acknowledgement, s).
         """
         facts, scene = Facts(run), RunTimeline(run)
         times = CalmTimes(facts, self.detected, self.returns)
@@ -122,7 +122,7 @@ def _stats(facts: Facts, times: CalmTimes) -> dict[str, Any]:
 
 
 def _anomalies(scene: RunTimeline, name: str, cases: Sequence[Case], what: str) -> Iterable[Anomaly]:
-    """One anomaly for all cases of a kind; the first, or the longest, is told in full."""
+    """One anomaly for all cases of a kind; the first, or the longest, is described in full."""
     if not cases:
         return
     first = max(cases, key=lambda c: c.end - c.start) if cases[0].limit is not None else cases[0]

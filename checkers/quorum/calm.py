@@ -1,4 +1,4 @@
-"""The downgrade and its end, while nothing changes: acknowledged, refused, and counted again in time."""
+"""Judges the downgrade and its end in times without a change: sends are acknowledged or refused, replicas counted."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ _ENOUGH_CASES: Final = 3
 
 @dataclass(frozen=True)
 class Calm:
-    """A time without a change: no fault begins or ends. limit: how long after `since` the servers may need to adapt.
+    """A time without a change: no fault begins or ends. limit: how long (ns) after `since` the servers may adapt.
 
-    active  the faults that are certainly in force. since: when it began, or the last replica that returned answered.
+    active  the faults that are certainly in force.
+    since   the begin, or the first answer of the last replica that returned.
     """
 
     start: int
@@ -32,13 +33,13 @@ class Calm:
 
     @property
     def plain(self) -> bool:
-        """Whether all that is wrong is that nodes are down, or cut off: who is slow may, or may not, be in sync."""
+        """True if all active faults only stop nodes or cut them off: a slow node may or may not be in sync."""
         return all(e.kind in ("down", "cut-off") for i in self.active for e in i.effects)
 
 
 class CalmTimes:
-    """The times without a change of a run, and what was wrong in them: `late_downgrades`, `late_timeouts`,
-    `not_refused`. downgrades: see `QuorumAck.check`. detected, returns: limits (ns).
+    """A run's times without a change, and the violations in them: `late_downgrades`, `late_timeouts`, `not_refused`.
+    downgrades: see `QuorumAck.check`. detected, returns: limits (ns).
     """
 
     def __init__(self, facts: Facts, detected: int, returns: int) -> None:
@@ -70,7 +71,7 @@ class CalmTimes:
             yield Calm(start, end, active, max([start, *firsts]), limit)
 
     def _first_answer(self, node: str, after: int) -> int:
-        """When a broker first answered after a time."""
+        """The time (ns) of a broker's first answer after a time."""
         told = self.facts.counted[node]
         at = bisect_left(told.starts, after)
         return told.ends[at] if at < len(told.ends) else FOREVER
@@ -119,7 +120,9 @@ class CalmTimes:
             self.late_timeouts.append(_case(master, calm, late, text))
 
     def not_counted(self) -> Iterator[Case]:
-        """With everybody up, fewer replicas in sync than the settings ask for, in every report after the limit."""
+        """Yields masters that, with all nodes up, count fewer replicas in sync than the settings require in every
+        report after the limit.
+        """
         if self.facts.rule.majority or self.facts.rule.by_set:
             return
         for calm in self.calm():

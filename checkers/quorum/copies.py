@@ -1,4 +1,4 @@
-"""Acknowledgements that too few replicas hold, as looks at the replicas show, or can have confirmed."""
+"""Acknowledged messages that, by looks at the replicas, too few hold; or that too few can have confirmed."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from results.figures import SECOND, clock
 from results.op import OK
 
 LOOK_BACK_NS: Final = 3 * SECOND
-"""A master goes by a list of the living that it asks for every second, and that name servers correct every second."""
+"""A master uses a list of live brokers that it requests every second, and that name servers correct every second."""
 
 
 def too_few(facts: Facts) -> Iterator[Case]:
-    """Looks at which certainly fewer replicas had an acknowledged message than must have it, or not those that must."""
+    """Yields looks that found an acknowledged message on certainly too few replicas, or not on a required one."""
     for look in facts.looks:
         assert look.completion is not None
         send = facts.by_id.get(look.completion.value["id"])
@@ -44,7 +44,7 @@ def too_few(facts: Facts) -> Iterator[Case]:
 
 
 def below_quorum(facts: Facts) -> Iterator[tuple[Case, bool]]:
-    """Acknowledgements that too few replicas can have confirmed; whether it is the minimum that counts."""
+    """Yields acknowledgements that too few replicas can have confirmed; True with one if the minimum was required."""
     for send in facts.sends:
         nodes = facts.nodes(send)
         if send.outcome != OK or send.end is None or not nodes:

@@ -1,4 +1,4 @@
-"""What the ops of a run say of acknowledgements: sends, looks at the replicas, settings, and who was in sync."""
+"""The facts about acknowledgements in a run's ops: sends, looks at the replicas, settings, and replicas in sync."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from results.record import Observation, RunRecord
 from results.strikes import LASTING
 
 AROUND_NS: Final = 2 * SECOND
-"""The controllers are asked every second."""
+"""The controllers are polled every second."""
 
 _TIMED_OUT: Final = 12
 _REFUSED: Final = 1
@@ -34,15 +34,15 @@ class Answers:
     values: list[Any] = field(default_factory=list)
 
     def around(self, start: int, end: int) -> list[Any]:
-        """The values that hold somewhere between two times: from the last answer before to the first one after."""
+        """The values that may hold between two times: from the last answer before to the first one after."""
         first = max(0, bisect_right(self.ends, start) - 1)
-        # Several clients ask, so the answers are not in the order of the questions.
+        # Several clients send requests, so the answers are not in the order of the requests.
         last = next((n for n in range(first, len(self.starts)) if self.starts[n] >= end), len(self.starts))
         return self.values[first : last + 1]
 
 
 class Case(NamedTuple):
-    """One violation. node: the master. limit: how long it may last, of an anomaly of time."""
+    """One violation. node: the master. limit: the longest duration (ns) that is allowed, of an anomaly of time."""
 
     node: str
     start: int
@@ -53,8 +53,11 @@ class Case(NamedTuple):
 
 
 class Facts:
-    """Of a run. certain: times in which faults were certainly in force. settings, counted: node -> what it told of its
-    settings, and of its replicas in sync. members: group -> name server -> the number of the living.
+    """The facts of one run.
+
+    certain   times in which faults were certainly in force.
+    settings  node -> the settings that it reported. counted: node -> the replicas in sync that it reported.
+    members   group -> name server -> the number of members that it listed as alive.
     """
 
     def __init__(self, run: RunRecord) -> None:
@@ -98,20 +101,20 @@ class Facts:
         return self.run.deployment.groups.get(group_of(str(call.invoke.key)) or "", ())
 
     def needs(self, node: str, replicas: int, alive: int, start: int, end: int) -> tuple[int, Setting]:
-        """The least number that the settings of a master ask for between two times."""
+        """The smallest number of replicas that a master's settings require between two times, and those settings."""
         told = self.settings.get(node)
         some = told.around(start, end) if told is not None else []
         return min(((s.needs(self.rule, replicas, alive), s) for s in some or [Setting()]), key=lambda item: item[0])
 
     def in_sync(self, node: str, group: str, start: int, end: int) -> int:
-        """The smallest number of replicas in sync that anybody told around a time; 1: nobody told."""
+        """The smallest number of replicas in sync in any report around a time; 1 if no report exists."""
         counted = self.counted.get(node)
         own = [v["in_sync"] for v in counted.around(start, end) if v["master"]] if counted is not None else []
         listed = [n for told in self.members.get(group, {}).values() for n in told.around(start, end)]
         return min([*own, *listed]) if own and listed else 1
 
     def in_set(self, start: int, end: int) -> set[str]:
-        """Who was in every SyncStateSet that a controller told around a time."""
+        """The replicas in every SyncStateSet that a controller reported around a time."""
         first = max(0, bisect_right(self._set_times, start - AROUND_NS) - 1)
         last = bisect_left(self._set_times, end + AROUND_NS)
         some = self.sets[first : last + 1]
@@ -121,12 +124,12 @@ class Facts:
 
     @staticmethod
     def _jumps(some: Sequence[Observation]) -> bool:
-        """Whether there was a set among these that nobody told."""
+        """True if the epochs have a gap: some SyncStateSet between these was never reported."""
         epochs = sorted({(o.extra.get("master_epoch") or 0, o.extra.get("in_sync_epoch") or 0) for o in some})
         return any(b[1] - a[1] > 1 for a, b in pairwise(epochs))
 
     def held(self, look: Call) -> Mapping[str, bool | None]:
-        """What a look showed, without the replicas whose disk a fault had changed."""
+        """The result of a look: node -> it has the message; None: unknown, as for a disk that a fault had changed."""
         assert look.completion is not None
         struck = {e.node for i in self.faults if i.start_ns <= (look.end or 0) for e in i.effects if e.kind in LASTING}
         held: Mapping[str, bool | None] = look.completion.value["held"]
@@ -134,7 +137,7 @@ class Facts:
 
 
 def node_of(call: Call) -> str:
-    """Who answered a send; "": nobody."""
+    """The node that answered a send; "": none did."""
     return str(call.completion.extra.get("node", "")) if call.completion is not None else ""
 
 
@@ -143,13 +146,13 @@ def timed_out(call: Call) -> bool:
 
 
 def refused(call: Call) -> bool:
-    """Whether too few replicas were the reason."""
+    """True if the broker refused a send because too few replicas were in sync."""
     done = call.completion
     return done is not None and done.extra.get("code") == _REFUSED and _NOT_ENOUGH in (done.error or "")
 
 
 def kind_of(call: Call) -> str:
-    """What came of a send, in a word."""
+    """The outcome of a send, in words."""
     if timed_out(call):
         return "timed out for replicas"
     return "refused for replicas" if refused(call) else str(call.outcome)

@@ -1,4 +1,4 @@
-"""How many replicas must hold what a master acknowledges: the settings that decide, and the rules of the clusters.
+"""The number of replicas that must hold an acknowledged message: the settings that decide, and the clusters' rules.
 
 Source: `CommitLog.asyncPutMessage` and `calcNeedAckNums`, `GroupTransferService` and `MessageStoreConfig`, 5.3.3.
 """
@@ -24,7 +24,7 @@ SETTINGS: Final = (
 
 
 class Rule(NamedTuple):
-    """Whom a master waits for.
+    """The replicas that a master waits for.
 
     auto      `enableAutoInSyncReplicas` lowers the number.
     by_set    `allAckInSyncStateSet` replaces it.
@@ -64,7 +64,7 @@ class Setting:
 
     @staticmethod
     def of(told: Mapping[str, Any]) -> Setting:
-        """From a broker's own names; what is not there is as in RocketMQ."""
+        """The settings under a broker's own names; a missing one has RocketMQ's default."""
         return Setting(
             int(told.get("inSyncReplicas", 1)),
             int(told.get("minInSyncReplicas", 1)),
@@ -74,7 +74,7 @@ class Setting:
         )
 
     def needs(self, rule: Rule, replicas: int, alive: int) -> int:
-        """How many replicas must hold what is acknowledged, if `alive` are in sync."""
+        """The number of replicas that must hold an acknowledged message, if `alive` are in sync."""
         if rule.majority:
             return replicas // 2 + 1
         if rule.by_set and self.all_ack:
