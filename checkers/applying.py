@@ -1,4 +1,4 @@
-"""Do the controllers commit and apply what their group has committed? (Ongaro and Ousterhout 2014, section 5.3)
+"""Judges that controllers commit and apply what their group has committed (Ongaro and Ousterhout 2014, section 5.3).
 
 DLedger logs its state every 3 s: `[n1][FOLLOWER] term=2 ... committed=1350 ... appliedIndex=935`. If a member's applied
 index stays below its committed index while no fault is active, its state machine is stuck. Its group goes on while
@@ -31,7 +31,7 @@ BEHIND_LIMIT_S: Final = 30.0
 """A leader sends heartbeats every 2 s. Behind a cut, TCP takes as long again as the cut lasted."""
 
 _FRESH: Final = 10 * SECOND
-"""A report that is older says nothing of its member any more."""
+"""An older report proves nothing about the current state of its member."""
 
 Told = list[tuple[int, int, int]]
 """(time in ns, index, the index that it must reach) of the reports of one member."""
@@ -60,12 +60,12 @@ class Applying:
 
     @staticmethod
     def concerns(run: RunRecord) -> bool:
-        """Whether a controller told how far it has applied its log."""
+        """True if a controller logged its applied index."""
         return any(True for node, path in _logs(run) for _ in _reports(run, path))
 
     def check(self, run: RunRecord) -> CheckResult:
         """At most one anomaly of each kind a node. `stats`: `reports` of an applied index; `longest_s`, `behind_s`: the
-        longest time that an applied index stood still, without a fault, below the committed one, and a committed index
+        longest time that, without a fault, an applied index stood still below the committed one, and a committed index
         below that of another member.
         """
         found = fault_intervals(run.history)
@@ -87,7 +87,8 @@ class Applying:
 
 
 def _logs(run: RunRecord) -> Iterator[tuple[str, Path]]:
-    """Those of controllers, which may be part of a name server. A broker with DLedger has no state machine."""
+    """Yields (node, log) of the controllers, which may be part of a name server. DLedger brokers have no state machine.
+    """
     for server in run.deployment.having("controller"):
         for path in run.logs.get(server.node, ()):
             if path.name in ("controller.log", "namesrv.log"):
@@ -102,7 +103,7 @@ def _reports(run: RunRecord, path: Path) -> Iterator[tuple[int, int, int]]:
 
 
 def _beside(node: str, told: Mapping[str, Told]) -> Told:
-    """The committed index of a node, beside the highest one that another member told shortly before."""
+    """The committed index of a node, beside the highest one that another member reported shortly before."""
     others = sorted(report[:2] for other, reports in told.items() if other != node for report in reports)
     times = [at for at, _ in others]
     found = []
@@ -123,7 +124,7 @@ def _longest(told: Mapping[str, Told], found: list[FaultInterval]) -> tuple[list
 
 
 def _stands(node: str, told: Told, found: list[FaultInterval]) -> Iterator[_Stand]:
-    """They grow after they are yielded: the caller takes all of them before it looks at one."""
+    """Yields stands that still grow afterwards: the caller collects all of them before it reads one."""
     current: _Stand | None = None
     last = 0
     for at, index, goal in told:

@@ -1,23 +1,23 @@
-"""The identity of brokers under controllers: one id each, which stays, and which nobody else ever has.
+"""The identity of brokers under controllers: each broker has one id, which stays, and which no other broker ever has.
 
 The history has trials, each under a broker name of its own (the key): members of that name enter, start, are killed,
-lose files. `look` tells what a member's node shows: whether its process runs, the ids in its two files, how far it is
-(`INITIAL`, `REGISTERED`, `RUNNING`). `next` and `view` are answers of one controller: the next id, and the replicas
-that it knows. Only answers are compared of which one came before the other was asked for.
+lose files. `look` returns the state of a member's node: process up or down, the ids in its two files, and its
+registration (`INITIAL`, `REGISTERED`, `RUNNING`). `next` and `view` are answers of one controller: the next id, and the
+replicas that it knows. Two answers are compared only if one arrived before the other was requested.
 
 The promises (RocketMQ's document *Persistent unique BrokerId*), each with its anomalies:
 
 I1  an id in `brokerIdentity` stays while the file does: `identity-changed`.
 I2  no two brokers of one name have one id: `identity-shared`.
-I3  whatever was killed or lost, a broker that is started runs soon: `never-registered`, `never-running`.
+I3  a broker that is started runs soon, whatever was killed or lost: `never-registered`, `never-running`.
 I4  the next id is one more than the ids that brokers have got: `burnt-id`; and controllers list no others:
     `ghost-replica`.
 I5  controllers know the address of a broker that has registered: `stale-address`.
 I6  a SyncStateSet names only ids that brokers have got: `stranger-in-sync`.
-I7  what a controller told, the next leader tells: `forgotten-registration`, `controllers-disagree`.
+I7  the next leader reports everything that a controller reported: `forgotten-registration`, `controllers-disagree`.
 I8  no id is given twice: `reused-id`.
 
-`checkers.trials.PERMITTED` says what may be after what was done to the files.
+`checkers.trials.PERMITTED` lists the anomalies that each operation on the files permits.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class _Case(NamedTuple):
 
 
 class BrokerIdentity:
-    """wanted: the row of each trial that was to be. runs_within_s: how soon a broker that is started must run."""
+    """wanted: the row of each planned trial. runs_within_s: the longest time (s) until a started broker runs."""
 
     name = "broker-identity"
 
@@ -56,8 +56,8 @@ class BrokerIdentity:
         self.wanted, self.limit = wanted, int(runs_within_s * SECOND)
 
     def check(self, run: RunRecord) -> CheckResult:
-        """`stats`: `trials`, `starts` of brokers, `runs_s` (the longest time until one ran), and `rows`: row -> in how
-        many trials every promise was kept, and what came of the last one.
+        """`stats`: `trials`, `starts` of brokers, `runs_s` (the longest time until one ran), and `rows`: row -> the
+        number of trials in which every promise was kept, and the result of the last one.
         """
         groups = read_groups(run)
         strikes = fault_intervals(run.history)
@@ -95,7 +95,7 @@ class BrokerIdentity:
         yield from _forgotten(group)
 
     def _late(self, group: Group) -> Iterator[_Case]:
-        """I3: a broker that was looked at for long enough, and did not run."""
+        """I3: yields each broker that did not run although looks observed it for long enough."""
         for life in group.lives:
             if life.runs is not None or not life.looks:
                 continue
@@ -193,7 +193,7 @@ def _misplaced(group: Group) -> Iterator[_Case]:
             if listed is None:
                 if group.did("clean", after=0, before=call.end) and look.identity in _cleaned(group, call):
                     continue
-                text = f"{_asked(call)} nobody had id {look.identity}, with which member {member} had registered"
+                text = f"{_asked(call)} no replica had id {look.identity}, with which member {member} had registered"
                 yield _Case("forgotten-registration", text, *at)
             elif listed != is_at:
                 legal = group.permitted("stale-address", call.start) if group.shared(look.identity) else None
@@ -202,7 +202,7 @@ def _misplaced(group: Group) -> Iterator[_Case]:
 
 
 def _forgotten(group: Group) -> Iterator[_Case]:
-    """I7: what one answer has, and a later one has no more, or otherwise."""
+    """I7: yields each fact of an answer that a later answer lacks, or contradicts."""
     known: dict[str, tuple[str, Call]] = {}
     highest: Call | None = None
     for call in group.answers:
@@ -220,7 +220,7 @@ def _forgotten(group: Group) -> Iterator[_Case]:
             if number not in replicas:
                 del known[number]
                 if int(number) not in _cleaned(group, call):
-                    text = f"{_asked(told)} there was a replica {number}; {_asked(call)} there is none"
+                    text = f"{_asked(told)} there was a replica {number}; {_asked(call)} it is missing"
                     yield _Case("forgotten-registration", text, *at)
             elif replicas[number] not in (address, *(group.address(member, end) for member in group.members)):
                 text = f"{_asked(told)} id {number} was at {address}; {_asked(call)} at {replicas[number]}"
@@ -229,7 +229,7 @@ def _forgotten(group: Group) -> Iterator[_Case]:
 
 
 def _cleaned(group: Group, before: Call) -> set[int]:
-    """The ids that an operator may have had forgotten."""
+    """The ids that an operator may have removed (`clean`)."""
     return {int(call.invoke.value) for call in group.did("clean", before=before.end)}
 
 
@@ -287,7 +287,7 @@ def _named(name: str, group: Group, cases: Sequence[_Case]) -> Iterator[Anomaly]
 
 
 def _describe_row(some: Sequence[tuple[Group, Sequence[_Case]]]) -> str:
-    """In how many trials all promises were kept, and how the last one went."""
+    """The number of trials in which all promises were kept, and the result of the last one."""
     told = [(group, cases) for group, cases in some if group.untried is None]
     if not told:
         return f"not tried: {some[-1][0].untried}"
@@ -300,7 +300,7 @@ def _describe_row(some: Sequence[tuple[Group, Sequence[_Case]]]) -> str:
 
 
 def _facts(group: Group) -> Iterator[str]:
-    """What the files were when a member was down, what they are at the end, the next id, and how long it took."""
+    """Yields the files while a member was down, the files at the end, the next id, and the time until it ran."""
     down = next((look for look in group.looks if not look.up), None)
     if down is not None:
         yield f"files then: {_files(down)}"

@@ -1,12 +1,12 @@
-"""Routes: what the name servers say of each broker group while brokers come and go, and reads along these routes.
+"""Routes: the answers of name servers about each broker group while brokers come and go, and reads along these routes.
 
-Name servers do not talk to one another. What one says is known for certain from one answer to the next, if both are the
-same. Limits start again when a fault begins or ends.
+Name servers do not communicate with one another. A name server's list is known for certain between two equal answers.
+Limits start again when a fault begins or ends.
 
 * All name servers list the same smallest broker id of a group, soon after a change (`routes-disagree`): soon after a
   broker is gone, or within a period of registration after it is back. A name server that forgot a broker learns of it
-  by nothing else, and one registration may fail on a connection from before the fault. Two that a fault lets hear
-  different brokers are not compared, nor is one that lists nobody: it was restarted.
+  only by a registration, and one may fail on a connection from before the fault. Two name servers that hear different
+  brokers because of a fault are not compared, nor is one with an empty list: it was restarted.
 * The smallest member of a group stands under "0" in the routes of its topics (`wrong-route`): with an acting master
   this is a slave, and its queues must not be writable (`acting-writable`).
 * Reads along the routes go on (`reads-interrupted`), except while all nodes of the group or most name servers are down.
@@ -37,7 +37,7 @@ from results.strikes import CLIENTS
 from results.verdict import CheckResult
 
 NEAR_NS: Final = 3 * SECOND
-"""Two answers that are farther apart say nothing of the time between."""
+"""Two answers that are farther apart prove nothing about the time between."""
 
 _WRITE: Final = 2
 _CHANGED: Final = re.compile(r"Min broker changed, old: .*, new (\d+)-")
@@ -54,8 +54,8 @@ class _Said(NamedTuple):
 
 
 class Routes:
-    """`detected_s`: within which time name servers notice that a broker is gone. `registers_s`: how often brokers
-    register. Agreement may take a second longer, reads five seconds.
+    """`detected_s`: the time in which name servers notice that a broker is gone. `registers_s`: the period at which
+    brokers register. Agreement may take a second longer, reads five seconds.
     """
 
     name = "routes"
@@ -101,7 +101,7 @@ class Routes:
             "learned": learned,
         }
         unknown = (
-            None if said and stats["routes"] and stats["reads"] else "no route was asked for, or none was read along"
+            None if said and stats["routes"] and stats["reads"] else "no route was requested, or no read followed one"
         )
         reason = f"{stats['answers']:,} answers of name servers, {stats['changes']} changes of the smallest id"
         return settled(self.name, run, found, stats, reason, unknown)
@@ -113,8 +113,8 @@ class Routes:
         servers: Mapping[str, Sequence[_Said]],
         faults: Sequence[FaultInterval],
     ) -> Iterator[tuple[bool, Case]]:
-        """For each two name servers the longest time, in which no fault came or went, that they named two brokers; and
-        whether a broker had come back.
+        """Yields for each two name servers the longest time without a change of faults in which they named different
+        brokers; True with it if a broker had come back.
         """
         healed = sorted(i.end_ns for i in faults if i.end_ns is not None)
         for (a, ours), (b, theirs) in combinations(sorted(servers.items()), 2):
@@ -140,8 +140,8 @@ class Routes:
                 yield returned, Case(group, start, end, [], text)
 
     def _return(self, start: int, smaller: _Said, healed: Sequence[int]) -> int | None:
-        """Since when (ns) the broker with the smaller id may be coming back: `start`, if it was listed again then; or
-        the last heal, if that is not longer ago than a return takes. None: it is not.
+        """The time (ns) since which the broker with the smaller id may be coming back: `start`, if it was listed again
+        then; or the last heal, if that is not longer ago than a return takes. None: it is not coming back.
         """
         if smaller.start == start:
             return start
@@ -154,7 +154,7 @@ class Routes:
         listing: Listing,
         faults: Sequence[FaultInterval],
     ) -> tuple[list[Case], int]:
-        """The longest time of each group without a read, in which no fault came or went, and somebody could serve."""
+        """The longest time of each group without a read, in which no fault came or went, and a broker could serve."""
         reads: dict[str, list[Call]] = {}
         for call in history.clients.calls:
             if call.invoke.f == "routed-read":
@@ -190,7 +190,7 @@ class Routes:
         changes: Mapping[str, Sequence[_Said]],
         faults: Sequence[FaultInterval],
     ) -> tuple[list[Case], int]:
-        """Changes that lasted, and that the log of a slave does not tell; and how many lines there are."""
+        """Changes that lasted and are missing in the log of a slave; and the number of such lines in the logs."""
         cases, lines = [], 0
         for group, nodes in groups.items():
             for node in nodes:
@@ -206,14 +206,14 @@ class Routes:
                     if not any(begun <= at <= done and number == change.number for at, number in told):
                         text = (
                             f"group {group}: {change.node} was listed first at {clock(change.start)}, and the log of "
-                            f"{node} does not tell it"
+                            f"{node} does not report it"
                         )
                         cases.append(Case(group, change.start, change.start, [], text))
         return cases, lines
 
 
 def _said(told: Sequence[tuple[int, int, Mapping[str, str]]]) -> list[_Said]:
-    """What one name server certainly said was the smallest member, from its answers in order; equal ones in one."""
+    """The smallest member that one name server certainly listed, from its answers in order; equal ones are merged."""
     found: list[_Said] = []
     before: tuple[int, str] | None = None
     for start, end, members in told:
@@ -231,10 +231,10 @@ def _said(told: Sequence[tuple[int, int, Mapping[str, str]]]) -> list[_Said]:
 
 
 def _changes(servers: Mapping[str, Sequence[_Said]], agree: int) -> list[_Said]:
-    """Changes of the smallest id, as the name server told them that told most: one that is cut off sees the fewest.
+    """Changes of the smallest id, from the name server that listed the most: one that is cut off sees the fewest.
 
-    A name server that was restarted learns of the brokers one after the other. What is new to it alone, and was told by
-    another one all along (`agree`: ns before), is no change.
+    A name server that was restarted learns of the brokers one after the other. A member that is new to it alone, and
+    that another one listed already (`agree`: ns before), is no change.
     """
     told = {
         server: [now for before, now in pairwise(some) if now.node != before.node] for server, some in servers.items()
@@ -256,8 +256,8 @@ def _changes(servers: Mapping[str, Sequence[_Said]], agree: int) -> list[_Said]:
 
 
 def _routed(history: History, listing: Listing, acting: bool) -> tuple[list[Case], list[Case], int]:
-    """Routes that name another broker than the smallest member first, or that let clients write to a slave; and how
-    many were judged while a slave was the smallest.
+    """Routes that name another broker than the smallest member first; routes that let clients write to a slave; and
+    the number of routes that were judged while a slave was the smallest.
     """
     told = {(g, s): listing.told(g, s) for g in listing.groups for s in listing.servers(g)}
     ends = {place: [end for _, end, _ in some] for place, some in told.items()}
@@ -279,7 +279,7 @@ def _routed(history: History, listing: Listing, acting: bool) -> tuple[list[Case
             f"group {group}: the name server of {server} listed {node} with id {number}; its route at {clock(call.end)}"
         )
         if first != node:
-            case = Case(group, call.start, call.end, [call.invoke.index], f"{what} had {first or 'nobody'} under 0")
+            case = Case(group, call.start, call.end, [call.invoke.index], f"{what} had {first or 'no broker'} under 0")
             wrong.append(case)
         elif number and (route["permission"] or 0) & _WRITE:
             case = Case(
@@ -323,7 +323,7 @@ def _down(active: Sequence[FaultInterval]) -> set[str]:
 
 
 def _comparable(a: str, b: str, nodes: Sequence[str], active: Sequence[FaultInterval]) -> bool:
-    """Whether faults let two name servers hear the same brokers of a group, and leave both as fast as they are."""
+    """True if faults let two name servers hear the same brokers of a group, and slow down none of them."""
     slow = any(node in i.nodes and node not in i.impairs for i in active for node in (a, b, *nodes))
     down = _down(active)
     heard = [{n for n in nodes if n not in down and (n == s or hears(s, n, active))} for s in (a, b)]

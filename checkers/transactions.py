@@ -143,7 +143,7 @@ class Transactions:
         return settled(self.name, run, found, stats, reason, unknown)
 
     def _again(self, scene: RunTimeline, everyone: Sequence[_Transaction]) -> list[tuple[_Case, bool]]:
-        """Transactions with more than one copy at the end; True with one if faults explain all of its copies."""
+        """Transactions with more than one copy at the end; True with one if all of its copies are explained."""
         changes = _changes(scene, everyone, self.bound)
         found = []
         for t in everyone:
@@ -221,7 +221,7 @@ class _Duty:
         """The time (ns) of the last question that a client received."""
 
     def _refusals(self, halves: Sequence[Call]) -> list[int]:
-        """The times when the group's master served no send, and no fault impaired it or no acting master replaces it."""
+        """The times when the group's master served no send, although no fault impaired it or no slave replaces it."""
         times, _ = unserved(halves)
         acks = sorted((c for c in halves if c.outcome == OK), key=lambda c: c.end or 0)
         found, at, master = [], 0, ""

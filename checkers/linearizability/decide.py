@@ -1,4 +1,4 @@
-"""One history through the portfolio (`search.portfolio`): a special case first, if it applies; else the searches."""
+"""Decides one history by the portfolio (`search.portfolio`): a special case first, if it applies; else the searches."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ if TYPE_CHECKING:
 
 _TRY_BYTES: Final = 1 << 24
 _TRY_STEP_BYTES: Final = 64
-"""With so much memory, and so much more for each of its steps, a try of a batch ends as it would here."""
+"""With so much memory, and so much more for each of its steps, a try of a batch has the same result as here."""
 
 _ILLUSTRATED: Final = 2_000
-"""Events of a history that the plain search goes through again."""
+"""The longest history (events) that the plain search goes through again."""
 
 Search = Callable[[Meter], Outcome]
 """A search of some problem."""
@@ -41,9 +41,9 @@ Search = Callable[[Meter], Outcome]
 def decide(
     problem: Problem, budget: Budget, portfolio: Sequence[Stage] = PORTFOLIO, tried: tuple[int, int] = (0, NONE)
 ) -> Outcome:
-    """Valid (with a witness that was replayed), invalid, or unknown. `work` is that of all stages together.
+    """Valid (with a witness that was replayed), invalid, or unknown. `work` is the sum over all stages.
 
-    tried  the steps that all small tries took in vain already, or 0; and `Outcome.passed` of them.
+    tried  the steps of all small tries that found nothing, or 0; and their `Outcome.passed`.
     """
     special = monitor(problem)
     if special is not None:
@@ -62,7 +62,7 @@ def decide(
         if outcome.verdict != Verdict.UNKNOWN:
             return _replayed(problem, replace(outcome, work=spent, passed=max(passed, outcome.passed)))
         passed = max(passed, outcome.position, outcome.passed)
-        # (How far CEGAR came says nothing, and it does not tell.)
+        # (CEGAR's progress means nothing, and it does not report it.)
         if outcome.position >= furthest.position:
             furthest = outcome
         if spent >= allowed:
@@ -71,7 +71,7 @@ def decide(
 
 
 def _each(problem: Problem, several: Sequence[Problem], budget: Budget, portfolio: Sequence[Stage]) -> Outcome:
-    """Invalid as soon as a part is; valid when all are. `budget` is that of all together."""
+    """Invalid as soon as a part is; valid when all are. All parts share `budget`."""
     left, work = budget.steps, 0
     orders: list[Sequence[int]] = []
     unknown: Outcome | None = None
@@ -91,9 +91,9 @@ def _each(problem: Problem, several: Sequence[Problem], budget: Budget, portfoli
 
 
 def illustrated(problem: Problem, outcome: Outcome, budget: Budget) -> Outcome:
-    """What a monitor refuted, told as the search would: the earliest event, and the states possible before it.
+    """A monitor's refutation in the terms of the search: the earliest event, and the states possible before it.
 
-    Only where that is cheap; a monitor's own word is proof enough.
+    Unchanged where that costs much: the monitor's result is proof enough.
     """
     if outcome.states or len(problem.events) > _ILLUSTRATED:
         return outcome
@@ -102,8 +102,8 @@ def illustrated(problem: Problem, outcome: Outcome, budget: Budget) -> Outcome:
 
 
 def unmerged(problem: Problem, outcome: Outcome, budget: Budget) -> Outcome:
-    """The same with states of the model as it is, where what was found has some that stand for several
-    (`Model.narrow`). Only where that is cheap: who tells them says what they stand for.
+    """The same outcome with states of the original model, if some of its states stand for several (`Model.narrow`).
+    Unchanged where that costs much: the description of such a state then names what it stands for.
     """
     table = problem.table
     if all(
@@ -127,7 +127,7 @@ def _brief(problem: Problem, budget: Budget) -> Meter:
 
 
 def _stages(problem: Problem, allowed: int, portfolio: Sequence[Stage]) -> Iterator[tuple[Search, int]]:
-    """What to try, in order, with the steps that each may take. Compiled where that is possible."""
+    """Yields the searches to try, in order, each with its limit of steps. Compiled where that is possible."""
     fast = _compiled(problem)
     if fast is not None:
         events, unknown, searches = len(fast.history.events), fast.called, fast.searches
@@ -139,7 +139,7 @@ def _stages(problem: Problem, allowed: int, portfolio: Sequence[Stage]) -> Itera
 
 
 def refuters(problem: Problem) -> Sequence[Search]:
-    """What can answer `invalid`, cheap ones first. They need not tell why."""
+    """The searches that can answer `invalid`, cheap ones first. They need not give the reason."""
     fast = _compiled(problem)
     return (partial(uncounted, problem), partial(just_in_time, problem)) if fast is None else fast.refuters()
 
@@ -161,13 +161,13 @@ def just_in_time(problem: Problem, meter: Meter) -> Outcome:
 
 
 def uncounted(problem: Problem, meter: Meter) -> Outcome:
-    """With unknown ops as often as one likes. Only ever answers `invalid`."""
+    """A search that may use unknown ops any number of times. It answers `invalid` or `unknown`, never `valid`."""
     found = JustInTime(problem, meter, [FREE] * len(problem.table.kinds)).run()
     return found if found.verdict == Verdict.INVALID else Outcome(Verdict.UNKNOWN, found.algorithm, found.work)
 
 
 def cegar(problem: Problem, meter: Meter) -> Outcome:
-    """In plain Python."""
+    """The CEGAR search in plain Python."""
     called = {kind: [problem.call[op] for op in ops] for kind, ops in problem.unknown.items()}
 
     def search(groups: Groups, meter: Meter) -> tuple[Outcome, Sequence[Use]]:
@@ -188,7 +188,7 @@ _PLAIN: Final[Mapping[str, Callable[[Problem, Meter], Outcome]]] = {
 
 
 def _replayed(problem: Problem, outcome: Outcome) -> Outcome:
-    """A verdict of valid stands only with its witness, and one of invalid with a model that knows what is unknown."""
+    """Confirms a verdict: `valid` needs a witness that replays, `invalid` a model that respects unknown results."""
     if outcome.verdict == Verdict.INVALID:
         problem.table.insist_on_known()
     if outcome.verdict != Verdict.VALID:

@@ -1,18 +1,17 @@
-"""What a broker must remember of a group's committed offsets, from who was master when and what struck whom.
+"""The committed offsets of a group that a broker must remember, from the periods of masters and the faults.
 
 Per group and queue, a committed offset is a register: a query returns the last commit, or one that is concurrent or of
 unknown outcome. RocketMQ weakens this in two ways.
 
 * Slaves copy the offsets only periodically (every 10 s in DLedger mode, every 12 s with controllers, every 60 s
-  otherwise; `BrokerController`, `ReplicasManager`, `SlaveSynchronize`). A broker that has just become master may have a
-  copy that is as old as that.
+  otherwise; `BrokerController`, `ReplicasManager`, `SlaveSynchronize`). The copy of a new master may be as old as that.
 * A broker writes its offsets to disk 10 s after its start, and then every `flushConsumerOffsetInterval` (5 s;
-  `BrokerController.initializeBrokerScheduledTasks`). A broker that was killed and restarted has what was in the file:
-  all that it had acknowledged up to the last write of its last life, and all that was in the file before. A life that
-  ends before its first write adds nothing, but takes nothing away: doubts do not add up over restarts.
+  `BrokerController.initializeBrokerScheduledTasks`). A broker that was killed and restarted has the content of the
+  file: all that it had acknowledged up to the last write of its last life, and all that was in the file before. A life
+  that ends before its first write adds nothing and removes nothing: doubts do not add up over restarts.
 
-When its disk fails, a broker cannot know before its next write: what it acknowledged until then may be gone after a
-restart. What it acknowledged later binds it.
+A broker notices a failed disk only at its next write: commits that it acknowledged until then may be gone after a
+restart. It must remember those that it acknowledged later.
 """
 
 from __future__ import annotations
@@ -34,12 +33,12 @@ MARGIN_S: Final = 5.0
 _ENDS: Final[Collection[EffectKind]] = ("down", "unsynced-lost")
 _UNWRITTEN: Final[Collection[EffectKind]] = ("disk-dead", "disk-full")
 _HARMLESS: Final[frozenset[EffectKind]] = frozenset({"slow"})
-"""Effects that take nothing from a broker's memory."""
+"""Effects that remove nothing from a broker's memory."""
 
 _NEVER: Final = -(2**62)
 
 Reign = tuple[int, int, str | None]
-"""(from, to, node): what this node acknowledged in this time (ns; None: whoever was master) is remembered."""
+"""(from, to, node): commits that this node (None: any master) acknowledged in this time (ns) are remembered."""
 
 
 class _Change(NamedTuple):
@@ -51,9 +50,9 @@ class _Change(NamedTuple):
 
 
 class OffsetMemory:
-    """What the masters of a broker group must remember.
+    """The commits that the masters of a broker group must remember.
 
-    slack      how old (ns) the copy of a new master may be; a broker's own file is no older.
+    slack      the largest age (ns) of a new master's copy; a broker's own file is no older.
     written_s  seconds between two writes of a broker's file.
     whole_lives  count a life that may have ended before its first write as one that had written in time.
     """
@@ -78,10 +77,10 @@ class OffsetMemory:
         self._inherited: dict[tuple[int, str], list[Reign]] = {}
 
     def since(self, node: str, invoked: int, answered: int, others: int = 0) -> int | None:
-        """Since when (ns) a broker that answers a request has been master without a break; None: it is none.
+        """The time (ns) since which a broker that answers a request has been master without a break; None: it is none.
 
-        others  when another broker acknowledged a commit last, before the request: in a run in which nobody said who
-                was master, this one can be master only since then.
+        others  the time of the last commit, before the request, that another broker acknowledged: in a run without
+                observations of masters, this one can be master only since then.
         """
         if self.periods:
             near = (r for r in reversed(self.periods) if r.node == node and r.since - 2 * SECOND <= invoked)
@@ -93,28 +92,28 @@ class OffsetMemory:
             begun = others
         hit = [b for b in self.scene.fault_intervals if node in b.impairs or node in b.nodes]
         broken = [b.start_ns for b in hit if b.start_ns <= answered]
-        # What a server acknowledged while it was being killed, or before it was killed at the end of a strike at its
-        # disk, is in the memory that it lost.
+        # A server loses its memory when it is killed, also at the end of a strike at its disk: commits that it
+        # acknowledged until then were in that memory.
         killed = [b for b in hit if any(e.kind in _ENDS and e.node == node for e in b.effects)]
         lost = [min(b.end_ns or answered, answered) for b in killed if b.start_ns <= answered]
         return max([begun, *broken, *lost])
 
     def inherited(self, since: int, heir: str) -> list[Reign]:
-        """What `heir`, who is master since a time (ns), must know of what was acknowledged before."""
+        """The earlier acknowledgements that `heir`, master since a time (ns), must know."""
         found = self._inherited.get((since, heir))
         if found is None:
             found = self._inherited[since, heir] = self._known(since, heir)
         return found
 
     def limit_s(self, since: int, node: str) -> float:
-        """How old, in seconds, a commit can be that a new master (since a time) lacks: the limit of its own file if it
-        was restarted, else that of a copy.
+        """The largest age, in seconds, of a commit that a new master (since a time) may lack: the limit of its own file
+        if it was restarted, else that of a copy.
         """
         fault = self._struck(since, node)
         return (self.slack if fault is None or not _ends(fault, node) else self.written) / SECOND
 
     def _known(self, since: int, heir: str) -> list[Reign]:
-        """Goes back from change to change. `cap`: the copy that is followed may be as old as this."""
+        """Goes back from change to change. `cap`: the time (ns) as of which the followed copy was certainly made."""
         found: list[Reign] = []
         begun, by, fault, cap = since, heir, self._struck(since, heir), 2**62
         for time, node, struck in reversed(self.changes):
@@ -136,8 +135,8 @@ class OffsetMemory:
         return next((b for b in hit if since in (b.start_ns, b.end_ns)), None)
 
     def _on_disk(self, node: str, begin: int, end: int, fault: FaultInterval | None) -> int:
-        """Until when (ns) what a broker acknowledged in its life from `begin` to `end` is in its file; before `begin`:
-        nothing of it.
+        """The time (ns) up to which a broker's file has its acknowledgements of its life from `begin` to `end`; before
+        `begin` if it has none of them.
         """
         kinds = set() if fault is None else {e.kind for e in fault.effects if e.node == node}
         if kinds and kinds <= _HARMLESS:
@@ -152,7 +151,7 @@ class OffsetMemory:
         return end - self.written
 
     def _life(self, node: str, end: int, fault: FaultInterval | None) -> int | None:
-        """When (ns) the last other fault that ended the node's servers before `end` was healed; None: none had."""
+        """The time (ns), up to `end`, of the last heal of another fault that ended the node's servers; None: none did."""
         healed = (
             b.end_ns
             for b in self.scene.fault_intervals
@@ -161,8 +160,8 @@ class OffsetMemory:
         return max(healed, default=None)
 
     def _writable(self, begin: int, end: int, node: str) -> list[tuple[int, int]]:
-        """What is left of a time in which a broker acknowledged commits, without the seconds in which it could not
-        write them, and could not know.
+        """The parts of a time of acknowledgements, without the seconds in which the broker could not write them and had
+        not noticed that.
         """
         failed = sorted(
             (interval.start_ns, interval.start_ns + self.noticed)
@@ -178,7 +177,7 @@ class OffsetMemory:
         return [*found, (begin, end)] if begin <= end else found
 
     def _copied(self, heir: str, time: int) -> int:
-        """As of when (ns) a node that took over from another one at `time` has certainly copied its table."""
+        """The time (ns) of the table that a node, which took over from another one at `time`, has certainly copied."""
         return self._unless_away(heir, time, self.slack)
 
     def _unless_away(self, node: str, time: int, slack: int) -> int:
@@ -192,6 +191,6 @@ class OffsetMemory:
 
 
 def _ends(fault: FaultInterval, node: str) -> bool:
-    """True if a fault may have ended the servers of a node. A foreign history may say no more than that it was down."""
+    """True if a fault may have ended the servers of a node. A foreign history may only report that it was down."""
     kinds = {e.kind for e in fault.effects if e.node == node}
     return bool(kinds & {*_ENDS}) if kinds else node in fault.impairs.get(node, ())

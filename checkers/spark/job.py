@@ -30,17 +30,17 @@ _AT_ONCE = 2
 _SHOWN = 5
 
 FILE_BYTES: Final = 1 << 20
-"""Rows of the verdict table that are written as one file, or a little more: compressed, as they come from the workers.
-Unpacked they are some 25 times as large, and that is what the driver's memory has to hold.
+"""The size of the rows of one verdict file, or a little more: compressed, as they come from the workers. Unpacked they
+are some 25 times as large, and the driver's memory has to hold that.
 """
 
 
 @dataclass(frozen=True)
 class Receipt:
-    """What came of a unit, for the summary.
+    """The result of a unit, for the summary.
 
-    unit      its fingerprint. runs: how many of each verdict. examples: (run, verdict, reason) of some invalid ones.
-    part      which part of the run `name` this is; None: all of it.
+    unit      its fingerprint. runs: the number of each verdict. examples: (run, verdict, reason) of some invalid ones.
+    part      the part of the run `name`; None: all of it.
     ended     the history could not be read or is malformed: it is judged no further.
     empty     no client did anything in any of its histories.
     """
@@ -78,7 +78,7 @@ class Receipt:
 
 @dataclass(frozen=True)
 class Done:
-    """What a worker hands back: rows of the verdict table, as an Arrow stream, and a receipt for each unit."""
+    """The result of a worker: rows of the verdict table, as an Arrow stream, and a receipt for each unit."""
 
     rows: bytes
     receipts: Sequence[Receipt]
@@ -97,16 +97,16 @@ class Done:
 
 
 class Work(Protocol):
-    """What a worker does with a portion. It is sent to the workers, and must not raise for what is in a history."""
+    """The check of a portion. It is sent to the workers, and must not raise for any content of a history."""
 
     def __call__(self, portion: Portion, places: Mapping[str, Path]) -> Done:
-        """`places`: where on this machine each unit's source lies."""
+        """`places`: source of each unit -> its path on this machine."""
 
     def lost(self, unit: Unit, reason: str) -> Done:
-        """A unit that nobody can check."""
+        """The result for a unit whose check failed."""
 
     def runs_in(self, unit: Unit, place: Path) -> int:
-        """How many histories there are in parts of an op table."""
+        """The number of histories in parts of an op table."""
 
 
 class Stopped(Exception):
@@ -114,7 +114,7 @@ class Stopped(Exception):
 
 
 class Job:
-    """One call of `harness batch`. Every file that it writes has `name` in its name, which must be of it alone."""
+    """One call of `harness batch`. Every file that it writes has `name` in its name, which must be unique."""
 
     def __init__(
         self, context: SparkContext, inputs: Files, output: str, outputs: Files, work: Work, name: str
@@ -124,7 +124,7 @@ class Job:
         self._written = 0
 
     def run(self, portions: Sequence[Portion]) -> Iterator[Sequence[Receipt]]:
-        """Do them all; yields the receipts of what was just written. Raises StoreError (cannot write), Stopped."""
+        """Executes all portions; yields receipts after each write. Raises StoreError (cannot write), Stopped."""
         cores = self.context.defaultParallelism
         rest = iter(waves(portions, cores))
         with ThreadPoolExecutor(_AT_ONCE, "wave") as pool:
@@ -184,7 +184,7 @@ class Job:
         return self._on_workers(wave, self.work)
 
     def _on_workers(self, wave: Sequence[Portion], do: Callable[[Portion, Mapping[str, Path]], Any]) -> list[Any]:
-        """`do` for each portion, one task a portion. Raises what Spark raises."""
+        """Executes `do` for each portion, one task a portion. Raises Spark's exceptions."""
         if self.inputs.shared:
             tasks = self.context.parallelize([(portion,) for portion in wave], len(wave))
             return tasks.map(lambda task: do(task[0], _in_place(task[0]))).collect()
@@ -224,7 +224,7 @@ class Job:
         return pieces.mapPartitionsWithIndex(task).collect()
 
     def write(self, found: Sequence[Done]) -> list[Receipt]:
-        """All of it, in files of limited size: so many rows at a time are unpacked, however many a wave brought."""
+        """Writes the results in files of limited size, so that the unpacked rows do not grow with the wave."""
         receipts: list[Receipt] = []
         waiting: list[Done] = []
         for number, done in enumerate(found, 1):
@@ -235,7 +235,7 @@ class Job:
         return receipts
 
     def _file(self, found: Sequence[Done]) -> list[Receipt]:
-        """Rows first: a receipt promises that its rows are there."""
+        """Writes the rows first: a receipt promises that its rows are there."""
         receipts = [receipt for done in found for receipt in done.receipts]
         table = pa.concat_tables([done.table for done in found])
         stem = f"{self.name}-{self._written:05}"
@@ -246,7 +246,7 @@ class Job:
         return receipts
 
     def _insist_on_session(self, problem: BaseException) -> None:
-        """A dead session fails everything that is asked of it: no word about a history."""
+        """Raises Stopped if the session is dead: then every call fails, and proves nothing about a history."""
         from py4j.protocol import Py4JNetworkError
 
         ended = isinstance(problem, Py4JNetworkError)
@@ -276,7 +276,7 @@ def _pattern(uri: str) -> str:
 
 
 def _reason(problem: BaseException) -> str:
-    """Why a task failed, in one line."""
+    """The reason why a task failed, in one line."""
     text = str(problem)
     if "Python worker exited unexpectedly" in text or "ExecutorLostFailure" in text or "EOFException" in text:
         return "the process that checked it was killed (was the machine out of memory?)"
@@ -289,8 +289,7 @@ def _reason(problem: BaseException) -> str:
 
 
 def receipts_in(output: str, files: Files) -> Iterator[Receipt]:
-    """All receipts of an output. A line that is cut (somebody copied half of it) is passed over: its unit is checked
-    again.
+    """Yields all receipts of an output. A line that is cut (an incomplete copy) is skipped: its unit is checked again.
     """
     for name in files.children(join(output, RECEIPTS)):
         if not name.endswith(".jsonl") or name.startswith((".", "_")):

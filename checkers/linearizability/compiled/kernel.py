@@ -6,11 +6,11 @@ also serves every read that was open at that moment and wants its value. So a bl
 of the op that returns, or of one that changes the state; the k! orders of k overlapping writes are never tried.
 A row's `hidable` words hold the open ops, blind or pure, that were open at the last blind step and are not done.
 
-A walk records, if it is asked to, a tree of nodes `(before, step, position)`: the steps it took at the return at
-`position`. `step` is an op; `GAP + op`: put in front of the last blind step; `~kind`: an unknown op. Pure ops are not
-recorded: `replay.replay_tree` finds them again, as they are always taken as early as possible.
+With `RECORD`, a walk records a tree of nodes `(before, step, position)`: the steps it took at the return at `position`.
+`step` is an op; `GAP + op`: put in front of the last blind step; `~kind`: an unknown op. Pure ops are not recorded:
+`replay.replay_tree` finds them again, as they are always taken as early as possible.
 
-Source: Lowe, "Testing for linearizability" (2017); Horn and Kroening (2015); Knossos' `linear`; the gaps are ours,
+Source: Lowe, "Testing for linearizability" (2017); Horn and Kroening (2015); Knossos' `linear`. Gap placement is new,
 fuzzed against brute force, with mutants of each reduction (`tests/checkers/test_kernel_mutants.py`).
 """
 
@@ -44,7 +44,7 @@ INVALID: Final = 0
 VALID: Final = 1
 SPENT: Final = 2
 TOO_BIG: Final = 3
-"""The workspace is too small: more room and another try, or an end to it."""
+"""The workspace is too small: the caller tries again with more memory, or gives up."""
 TOO_LONG: Final = 4
 """The nodes are used up."""
 _ON: Final = 5
@@ -52,12 +52,12 @@ _ON: Final = 5
 
 RECORD: Final = 1
 EVERY_STATE: Final = 2
-"""Do not skip states that are only detours: for naming all that was possible."""
+"""Do not skip states that are only detours: needed to name all possible states."""
 
 GAP: Final = 1 << 30
 
 SAME: Final = 1 << 40
-"""Instead of a step: the row is that of before."""
+"""Instead of a step: the row is unchanged."""
 TO_DO: Final = 0
 PASSED: Final = 1
 
@@ -66,10 +66,10 @@ POSITION: Final = 1
 NODES: Final = 2
 KINDS: Final = 3
 TOLD: Final = 4
-"""Indices in `told`, and how many: candidates tried; the event reached; nodes used; kinds of unknown ops called."""
+"""The size of `Space.told`, after its indices: candidates tried; event reached; nodes used; unknown kinds called."""
 
 _UNSEEN: Final = np.uint64(1 << 32)
-"""In a row's state: it was reached by a blind step, and nobody has seen it. To overwrite it would be a detour."""
+"""In a row's state: a blind step reached it, and no op has read it. To overwrite it would be a detour."""
 
 BYTES_A_NODE: Final = 3 * 4
 
@@ -77,10 +77,10 @@ BYTES_A_NODE: Final = 3 * 4
 class Space(NamedTuple):
     """The memory of a walk.
 
-    front   configurations after the last return; the walk leaves those before `told[POSITION]` when it says INVALID.
-    todo    those that the op that returns now must still be placed in. passed: those that have it.
+    front   configurations after the last return; when the result is INVALID, those before event `told[POSITION]`.
+    todo    configurations in which the returning op must still be placed. passed: those that have it.
     tree    three numbers a node (see the top), or empty.
-    told    see `WORK`.
+    told    see `TOLD`.
     """
 
     front: Rows
@@ -91,10 +91,10 @@ class Space(NamedTuple):
 
 
 class _Walk(NamedTuple):
-    """What the pieces of a walk share.
+    """The data that the pieces of a walk share.
 
     called   by group of kinds: unknown ops called so far. unknown: their kinds (`told[KINDS]`), in order of first call.
-    base     the row that is looked at.
+    base     the current row.
     made     the rows made of it; `steps` has two numbers for each, the step that made it, and TO_DO or PASSED.
     """
 
@@ -111,7 +111,7 @@ class _Walk(NamedTuple):
 
 
 def most_made(masks: int, kinds: int) -> int:
-    """Rows that are made of one at most: each open op goes next, or each kind of unknown op, or none."""
+    """The largest number of rows made of one: each open op goes next, or each kind of unknown op, or none."""
     return 64 * masks + kinds + 2
 
 
@@ -122,7 +122,7 @@ _most_made = compiled(most_made)
 def walk(history: Columns, dense: Dense, layout: Layout, mode: int, budget: int, space: Space) -> int:
     """One walk over one history. Returns INVALID, VALID, SPENT, TOO_BIG or TOO_LONG; fills `space.told`.
 
-    Where the layout lets kinds share a counter, or not be counted, only INVALID is a proof.
+    If kinds share a counter in the layout, or are not counted, only INVALID is a proof.
     """
     kinds = dense.flags.shape[0]
     most = _most_made(layout.masks, kinds)
@@ -136,7 +136,7 @@ def walk(history: Columns, dense: Dense, layout: Layout, mode: int, budget: int,
 
 @loop
 def _walk(walk: _Walk, known: Bytes, mode: int, budget: int) -> int:
-    """All events. `known`: by kind, whether an unknown op of it was called; none is so far."""
+    """Walks all events. `known`: by kind, 1 if an unknown op of it was called; all 0 at the start."""
     history, front, told = walk.history, walk.space.front, walk.space.told
     front.words[: walk.layout.width] = NO_BITS
     front.links[CHAIN + front.links[CAPACITY]] = -1
@@ -163,7 +163,7 @@ def _walk(walk: _Walk, known: Bytes, mode: int, budget: int) -> int:
 
 @inlined
 def _call_unknown(walk: _Walk, kind: int, known: Bytes) -> None:
-    """An op is called that never returns: one more of its kind may be used from now on."""
+    """Handles the call of an op that never returns: one more of its kind may be used from now on."""
     if not known[kind]:
         known[kind] = 1
         walk.unknown[walk.space.told[KINDS]] = kind
@@ -174,7 +174,7 @@ def _call_unknown(walk: _Walk, kind: int, known: Bytes) -> None:
 
 @inlined
 def _call(walk: _Walk, op: int) -> None:
-    """An op is called that is going to return. A pure one is taken at once, wherever it can be."""
+    """Handles the call of an op that returns later. A pure op is placed at once in every row that permits it."""
     kind = walk.history.kind[op]
     slot = open_slot(op, walk.layout.masks, walk.history, walk.dense, walk.open)
     if walk.dense.flags[kind] & PURE:
@@ -188,7 +188,7 @@ def _call(walk: _Walk, op: int) -> None:
 
 @inlined
 def _all_have(walk: _Walk, slot: int) -> bool:
-    """Have all configurations placed this op already? Then it is taken off them, and nothing else is to be done."""
+    """True if all configurations have placed this op already. Then it is removed from them, and nothing is left to do."""
     front, width = walk.space.front, walk.layout.width
     place, bit = 1 + (slot >> 6), ONE_BIT << np.uint64(slot & 63)
     for i in range(front.links[COUNT]):
@@ -201,9 +201,9 @@ def _all_have(walk: _Walk, slot: int) -> bool:
 
 @inlined
 def _return(walk: _Walk, op: int, mode: int, budget: int) -> int:
-    """An op returns: only configurations pass that have it, or reach one that has it by steps of other open ops first.
+    """Handles the return of an op: a configuration passes if it has the op, or gets it after steps of other open ops.
 
-    _ON, or how the walk ends.
+    Returns _ON, or the result that ends the walk.
     """
     front, todo, told = walk.space.front, walk.space.todo, walk.space.told
     width = walk.layout.width
@@ -243,7 +243,7 @@ def _return(walk: _Walk, op: int, mode: int, budget: int) -> int:
 
 @inlined
 def _advance(front: Rows, passed: Rows, width: int) -> bool:
-    """The rows that passed, without those that were dominated later, are the new front; false if there are none."""
+    """Makes the rows that passed, without those dominated later, the new front. False if no row is left."""
     kept = 0
     for i in range(passed.links[COUNT]):
         if passed.links[CHAIN + i] != GONE:
@@ -259,9 +259,9 @@ def _advance(front: Rows, passed: Rows, width: int) -> bool:
 
 @inlined
 def _pass(walk: _Walk, op: int) -> int:
-    """The base passes when it has the op, or when the op goes into a gap that is behind us; else it is to be continued.
+    """Makes rows of the base: it passes if it has the op, or if the op fits into an earlier gap; else it is continued.
 
-    How many rows that makes.
+    Returns the number of rows made.
     """
     slot, kind = walk.open.slot[op], walk.history.kind[op]
     base, masks = walk.base, walk.layout.masks
@@ -278,7 +278,7 @@ def _pass(walk: _Walk, op: int) -> int:
 
 @inlined
 def _put_writer_into_gap(walk: _Walk, slot: int, kind: int) -> int:
-    """What the op in `slot` has read was there in the gap, if an open blind op that leaves it is put there."""
+    """Puts open blind ops that leave the value read by the op in `slot` into the gap. Returns the number of rows."""
     masks, base, n = walk.layout.masks, walk.base, 0
     for w in range(masks):
         left = walk.open.classes[masks + w] & base[1 + masks + w]
@@ -295,7 +295,7 @@ def _put_writer_into_gap(walk: _Walk, slot: int, kind: int) -> int:
 
 @inlined
 def _put_into_gap(walk: _Walk, n: int, blind: int, slot: int) -> int:
-    """Row n: the open blind op goes in front of the last blind step. The op in `slot` has its place by that."""
+    """Makes row n: the open blind op goes in front of the last blind step, which also places the op in `slot`."""
     width, masks = walk.layout.width, walk.layout.masks
     at = n * width
     word, bit = blind >> 6, ONE_BIT << np.uint64(blind & 63)
@@ -308,7 +308,7 @@ def _put_into_gap(walk: _Walk, n: int, blind: int, slot: int) -> int:
 
 @inlined
 def _place_it(walk: _Walk, n: int, op: int, unseen: bool) -> int:
-    """The op that returns, next. How many rows there are then, of which `n` were there."""
+    """Places the returning op next. Returns the number of rows, of which `n` existed before."""
     slot, kind = walk.open.slot[op], walk.history.kind[op]
     flags = walk.dense.flags[kind]
     if flags & PURE or (unseen and flags & BLIND) or waits(walk.open.before, slot, walk.base, 1, NO_BITS):
@@ -322,7 +322,7 @@ def _place_it(walk: _Walk, n: int, op: int, unseen: bool) -> int:
 
 @inlined
 def _place_others(walk: _Walk, n: int, op: int, unseen: bool, mode: int) -> int:
-    """Another open op first: a blind one (group 1), or one that changes the state otherwise (group 2)."""
+    """Places another open op first: a blind one (group 1), or one that changes the state otherwise (group 2)."""
     masks, base, kind = walk.layout.masks, walk.base, walk.history.kind[op]
     slot, state = walk.open.slot[op], int(np.int64(walk.base[0]))
     for group in range(1, 3):
@@ -350,7 +350,7 @@ def _place_others(walk: _Walk, n: int, op: int, unseen: bool, mode: int) -> int:
 
 @inlined
 def _place_unknown(walk: _Walk, n: int, op: int, unseen: bool, mode: int) -> int:
-    """An unknown op first."""
+    """Places an unknown op first."""
     layout, base, state = walk.layout, walk.base, int(np.int64(walk.base[0]))
     for i in range(walk.space.told[KINDS]):
         kind = walk.unknown[i]
@@ -385,8 +385,8 @@ def _place_unknown(walk: _Walk, n: int, op: int, unseen: bool, mode: int) -> int
 
 @inlined
 def _leads_on(walk: _Walk, state: int, kind: int) -> bool:
-    """Is a blind step to `state` of any use now? For the op of `kind` that returns, unless that is blind itself, or for
-    an op that changes the state. (Reads of `state` are served later, in the gap.)
+    """True if a blind step to `state` is of use now: for the returning op of `kind`, unless that is blind itself, or
+    for an op that changes the state. (Reads of `state` are served later, in the gap.)
     """
     if walk.dense.step[state, kind] >= 0 and not walk.dense.flags[kind] & BLIND:
         return True
@@ -402,7 +402,7 @@ def _leads_on(walk: _Walk, state: int, kind: int) -> bool:
 
 @inlined
 def _place(walk: _Walk, n: int, slot: int, after: int) -> None:
-    """Row n: the base after a step of the op in `slot`."""
+    """Makes row n: the base after a step of the op in `slot`."""
     masks, at = walk.layout.masks, n * walk.layout.width
     copy(walk.base, 0, walk.made, at, walk.layout.width)
     walk.made[at] = np.uint64(after)
@@ -414,7 +414,7 @@ def _place(walk: _Walk, n: int, slot: int, after: int) -> None:
 
 @inlined
 def _made(walk: _Walk, n: int, step: int, slot: int, unseen: bool) -> int:
-    """Row n is there, made by `step`. It passes if it has the op in `slot`, and then forgets it. How many there are."""
+    """Completes row n, made by `step`. It passes if it has the op in `slot`, which is then removed. Returns n + 1."""
     at, masks = n * walk.layout.width, walk.layout.masks
     place, bit = at + 1 + (slot >> 6), ONE_BIT << np.uint64(slot & 63)
     walk.steps[2 * n], walk.steps[2 * n + 1] = step, TO_DO
@@ -431,9 +431,9 @@ def _made(walk: _Walk, n: int, step: int, slot: int, unseen: bool) -> int:
 def _settle(
     made: Words, steps: Longs, count: int, classes: Words, masks: int, width: int, space: Space, node: int
 ) -> bool:
-    """Puts the rows that were made of one configuration (its node is `node`) into their sets. False: there is no room.
+    """Puts the rows that were made of one configuration (its node is `node`) into their sets. False if a set is full.
 
-    A step that was taken becomes a node, if there is a tree. One that is full ends the walk soon after this.
+    With a tree, each step becomes a node. A full tree ends the walk soon after this.
     """
     tree, told = space.tree, space.told
     for i in range(count):

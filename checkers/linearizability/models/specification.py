@@ -1,7 +1,7 @@
-"""What a model is: an initial state and a pure function `step`.
+"""The interface of a model: an initial state and a pure function `step`.
 
-It sees one operation at a time and says which state follows, or that the operation cannot happen there. Nothing else
-is needed to check histories against it:
+`step` gets one operation at a time and returns the next state, or that the operation cannot happen there. Nothing else
+is needed to check histories against a model:
 
 >>> class Flag(Model[bool]):
 ...     name, noun, fs, observers = "flag", "flag", frozenset({"set", "test"}), frozenset({"test"})
@@ -9,8 +9,8 @@ is needed to check histories against it:
 ...     def step(self, state: bool, op: Transition) -> bool | Inconsistent:
 ...         return True if op.f == "set" else state if op.value == state else INCONSISTENT
 
-States and values are compared with `==` and must be hashable. `values` says what a value arrives as, and which ones are
-the same: lists come as tuples, and `true` is not 1.
+States and values are compared with `==` and must be hashable. `values` defines the form of a value, and which ones are
+equal: lists come as tuples, and `true` is not 1.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ INCONSISTENT: Final = Inconsistent.INCONSISTENT
 
 
 class Anything(Enum):
-    """The start value of which nobody knows what it is (`harness check --initial any`)."""
+    """An unknown start value (`harness check --initial any`)."""
 
     ANYTHING = "anything"
 
@@ -62,11 +62,11 @@ UNSEEN: Final = Unseen()
 
 @dataclass(frozen=True, slots=True)
 class Transition:
-    """What an operation does, without who and when: equal kinds are interchangeable.
+    """The effect of an operation, without process and time: equal kinds are interchangeable.
 
-    value: what was seen for an acknowledged observer (`read`), else the argument (`write`, and every unknown op).
-    known: False for an observer that was never acknowledged: whatever it saw, nobody heard of it. A step that compares
-           the value of such an op with the state takes its argument for what it saw, and calls valid histories invalid.
+    value: the result of an acknowledged observer (`read`), else the argument (`write`, and every unknown op).
+    known: False for an observer that was never acknowledged: its result is unknown. A step that compares the value of
+           such an op with the state mistakes its argument for its result, and calls valid histories invalid.
     """
 
     f: str
@@ -75,7 +75,7 @@ class Transition:
 
 
 class Unheard(Transition):
-    """A kind of unknown outcome that notes in `looked_at` which of `value` and `known` a step looks at."""
+    """A kind of unknown outcome that records in `looked_at` which of `value` and `known` a step reads."""
 
     __slots__ = ("_kind", "_looked_at")
     _kind: Transition
@@ -100,12 +100,12 @@ class Model(ABC, Generic[S]):
     """A sequential specification.
 
     name       as users write it (`--model cas-register`).
-    noun       what one object is called in sentences.
+    noun       the name of one object in sentences.
     fs         the operations it knows; a history with others is refused (`check`).
-    aliases    other names of operations in `fs`: `step` sees the long one.
-    observers  those whose completion carries what was seen.
+    aliases    other names of operations in `fs`: `step` gets the long one.
+    observers  the operations whose completion carries a result.
     pairs      observers of which `step` needs the argument, too (a read *of some offset*): their value is the pair
-               (argument, result), and (argument, None) where nobody knows the result.
+               (argument, result), and (argument, None) if the result is unknown.
     """
 
     name: ClassVar[str]
@@ -121,8 +121,8 @@ class Model(ABC, Generic[S]):
         """The state after `op` happened in `state`, or INCONSISTENT where it cannot have happened. Pure."""
 
     def kind(self, call: Call) -> Transition:
-        """What this call did, as `step` is going to see it. To be overridden where that takes more than argument and
-        result (an owner that is the process where none is named); lists may be left as they are.
+        """The transition of this call, as `step` gets it. Override it if that takes more than argument and result (an
+        owner that is the process where none is named); lists may stay lists.
         """
         invoke, completion = call.invoke, call.completion
         f = self.aliases.get(invoke.f, invoke.f)
@@ -135,9 +135,9 @@ class Model(ABC, Generic[S]):
         return Transition(f, result if known else invoke.value, known)
 
     def replay(self, ops: Iterable[Transition]) -> int | None:
-        """Ops one after the other, from the initial state: the place of the first that cannot happen, or None.
+        """Executes ops in order, from the initial state. Returns the place of the first that cannot happen, or None.
 
-        To be overridden where a step costs as much as the state is large, and an object that changes does not.
+        Override it if the cost of a step grows with the state, and a mutable object avoids that.
         """
         state = self.initial
         for place, op in enumerate(ops):
@@ -148,16 +148,16 @@ class Model(ABC, Generic[S]):
         return None
 
     def pure(self, op: Transition) -> bool:
-        """Does this op never change a state? The search relies on it (and checks it at every step it takes)."""
+        """True if this op never changes a state. The search relies on it (and checks it at every step it takes)."""
         return op.f in self.observers
 
     def blind(self, op: Transition) -> bool:
-        """Is this op possible in every state, with a result that does not depend on it? Relied on and checked too."""
+        """True if this op is possible in every state, and its result does not depend on it. Relied on and checked too."""
         return False
 
     def narrow(self, kinds: Sequence[Transition]) -> Model[S]:
-        """This model for a history of these kinds alone. It may merge states that none of them can ever tell apart; its
-        `tell` then says that such a state stands for several, and is given those of this model, too.
+        """This model for a history of these kinds alone. It may merge states that none of them can ever distinguish;
+        its `tell` then marks such a state as several, and also accepts states of this model.
         """
         return self
 
@@ -165,22 +165,22 @@ class Model(ABC, Generic[S]):
         """Raises ValueError with one line on what is wrong with the op's value."""
 
     def doubt(self, calls: Sequence[Call]) -> str | None:
-        """Why a violation in this history may come from what the model simplifies, in one line; None: it does not."""
+        """The simplification of the model that may cause a violation in this history, in one line; None: no such."""
         return None
 
     def describe(self, op: Transition) -> str:
-        """`read 4`, `cas 3 -> 5`: the op for people."""
+        """The op as readable text: `read 4`, `cas 3 -> 5`."""
         return op.f if op.value is None else f"{op.f} {show(op.value)}"
 
     def tell(self, state: S) -> str:
-        """The state for people."""
+        """The state as readable text."""
         return show(state)
 
 
 def show(value: Any, limit: int = 60) -> str:
-    """A value for people: `absent` for None, sets in a fixed order, long ones cut in the middle.
+    """A value as readable text: `absent` for None, sets in a fixed order, long ones cut in the middle.
 
-    A state that is a NamedTuple speaks for itself (`__str__`).
+    A state that is a NamedTuple has its own text (`__str__`).
 
     >>> show((1, None)), show("abc"), show(frozenset("ba"))
     ('[1, absent]', "'abc'", "{'a', 'b'}")
