@@ -1,4 +1,4 @@
-"""What a history says of each broker group at the controllers, for their judge (`checkers.controllers`)."""
+"""The operations of a history on each broker group at the controllers, for their judge (`checkers.controllers`)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ANSWERS: Final = ("read", "view", "next")
 
 
 class Seen(NamedTuple):
-    """An acknowledged operation that shows a version of a group. made: whether it is the change that made it."""
+    """An acknowledged operation that shows a version of a group. made: True if it is the change that made it."""
 
     version: Version
     start: int
@@ -43,7 +43,7 @@ class GroupHistory:
 
     @property
     def judged(self) -> bool:
-        """Not, where an application for the first id may have come behind its end."""
+        """False if an application for the first id may have taken effect after the group was removed."""
         forgets = self.of("forget")
         if not forgets:
             return True
@@ -67,7 +67,7 @@ def read(run: RunRecord) -> dict[str, GroupHistory]:
 
 
 def asked(call: Call) -> Mapping[str, Any]:
-    """What an operation asked for, as far as it was noted."""
+    """The recorded request of an operation; empty without a record."""
     value = call.completion.value if call.completion is not None else None
     return value if isinstance(value, Mapping) else {}
 
@@ -94,10 +94,10 @@ def seen(group: GroupHistory) -> list[Seen]:
 
 
 def ended(call: Call) -> int:
-    """When its outcome was known; without one, when it was invoked."""
+    """The time (ns) of its outcome; without an outcome, of its invocation."""
     return call.end if call.end is not None else call.start
 
 
 def is_over(call: Call, at: int) -> bool:
-    """Whether a change took effect before a time, if it did at all. One without an answer may come at any time."""
+    """True if a change certainly took effect before a time. One without an answer may take effect at any time."""
     return call.outcome == OK and ended(call) < at

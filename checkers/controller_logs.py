@@ -1,4 +1,4 @@
-"""What controllers log of elections and snapshots.
+"""Elections and snapshots in the logs of controllers.
 
 Sources: `JRaftControllerStateMachine` (`Start Leader, term=`, `Save snapshot, path=`, `Load snapshot from`, `Fail to
 ...`), JRaft's `NodeImpl` (`received InstallSnapshotRequest from`); DLedger's `DLedgerLeaderElector` (`[VOTE_RESULT] has
@@ -28,7 +28,7 @@ _FAILED: Final = re.compile(
 
 @dataclass
 class ControllerLogs:
-    """leaders: term -> node -> when (ns). failed: node -> lines, with their times."""
+    """leaders: term -> node -> time (ns). failed: node -> lines, with their times."""
 
     leaders: dict[int, dict[str, int]] = field(default_factory=dict)
     saved: dict[str, int] = field(default_factory=dict)

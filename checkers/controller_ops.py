@@ -21,7 +21,7 @@ def _numbers(value: Any) -> bool:
 
 
 def _addresses(value: Any) -> bool:
-    """Addresses by ids: texts of JSON, both of them."""
+    """True for a table id -> address, both as texts of JSON."""
     if not isinstance(value, Mapping):
         return False
     return all(type(k) is str and k.isdecimal() and len(k) < 20 and type(v) is str for k, v in value.items())
@@ -48,11 +48,11 @@ _NEEDED: Final[Mapping[str, tuple[str, ...]]] = {
     "alter": ("master", "master_epoch", "in_sync", "expected", "epoch"),
     "clean": ("id",),
 }
-"""f -> what an answer has. An unknown group is answered with null, also by `read` and `view`."""
+"""f -> the fields of an answer. The answer about an unknown group is null, also by `read` and `view`."""
 
 
 def problems(history: History) -> Iterator[BadOp]:
-    """What is wrong with the ops, in order of index."""
+    """Yields the malformed ops, in order of index."""
     for call in history.clients.calls:
         f, done = call.invoke.f, call.completion
         if done is None:

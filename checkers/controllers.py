@@ -1,30 +1,30 @@
-"""The controllers as one object for each broker group: what was acknowledged is there, and nobody reads what is old.
+"""The controllers as one object for each broker group: acknowledged changes are there, and no answer is stale.
 
 The version of a group's metadata is its two epochs, `(master_epoch, epoch)`: an election adds to both (or, without a
-new master, to the first), a change of the SyncStateSet to the second, and each is made only in place of the version
-before. So the order of all changes is known, and nothing has to be searched: a history is linearizable if
+new master, to the first), a change of the SyncStateSet to the second, and each replaces exactly the version before it.
+So the order of all changes is known, and needs no search: a history is linearizable if
 
-* two answers with the same epoch say the same of what it counts: the master, the SyncStateSet (`epoch-reused`);
+* two answers with the same epoch have the same content: the master, the SyncStateSet (`epoch-reused`);
 * no two changes were acknowledged with the same epoch (`epoch-reused`);
-* every answer has at least the version that an operation had which was over before (`stale-metadata`);
-* no operation was over with a version before the change that made it was invoked; and each SyncStateSet is one that a
-  client asked for with its epoch, or the one that an election told of (`unasked-metadata`; an election that told
-  nothing may have kept a part of a set before).
+* every answer has at least the version of each operation that had ended before (`stale-metadata`);
+* no operation ended with a version before the change that made it was invoked; and each SyncStateSet is one that a
+  client requested with its epoch, or the one that an election returned (`unasked-metadata`; an election without an
+  answer may have kept a part of an earlier set).
 
-What is missing for good, and is no old answer only, is `lost-metadata`: in the last answer of the run about the group,
-the version, an id that was acknowledged, or the whole group, or a group that was forgotten is there again.
+Data that is missing permanently, not only in an old answer, is `lost-metadata`: the last answer of the run about the
+group lacks the version, an acknowledged id or the whole group, or has a group that was removed (`forget`).
 
-Ids: one id has one owner (`id-given-twice`), and the next id is above all that were acknowledged. An address of an id
-is the last one that was registered (`stale-metadata`; all addresses are different). In the final phase nothing changes:
-who leads then says what those said who led before (`controllers-differ`).
+Ids: one id has one owner (`id-given-twice`), and the next id is above all acknowledged ones. An address of an id is the
+last one that was registered (`stale-metadata`; all addresses are different). In the final phase nothing changes: each
+leader then returns the same as the leaders before it (`controllers-differ`).
 
-After each restart of who leads, another one leads and answers (`leader-serves-nothing`).
+After each restart of the leader, another controller leads and answers (`leader-serves-nothing`).
 
 One controller leads in a term (`two-leaders-in-a-term`), by the logs. Snapshots are counted from the logs, too; one
 that a controller cannot write or load is `snapshot-failed`.
 
-Operations: see `workloads.controller`. A group that somebody forgot, and that an application for id 1 may have begun
-anew, is not judged.
+Operations: see `workloads.controller`. A group that was removed, and that an application for id 1 may have created
+again, is not judged.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ from results.verdict import Anomaly, CheckResult
 _LISTED: Final = 20
 
 SERVES_NS: Final = 10 * SECOND
-"""Within so long a controller that leads has applied its log, and answers."""
+"""The time in which a new leader has applied its log, and answers."""
 
 
 class Case(NamedTuple):
@@ -76,7 +76,7 @@ class Case(NamedTuple):
 
 
 class Controllers:
-    """`snapshots`: whether a run in which no snapshot was taken shows nothing."""
+    """`snapshots`: True if a run without a snapshot proves nothing (`unknown`)."""
 
     name = "controllers"
 
@@ -85,7 +85,7 @@ class Controllers:
 
     def check(self, run: RunRecord) -> CheckResult:
         """`stats`: `groups`, `changes` acknowledged, `answers`, `longest_version` (epochs of one group), `led_at_end`
-        (controllers that were asked as leaders in the final phase), and what the logs say (`ControllerLogs`).
+        (controllers that answered as leaders in the final phase), and counts from the logs (`ControllerLogs`).
         """
         with explained(run.history, problems):
             return self._check(run)
@@ -137,7 +137,7 @@ def judge_group(group: GroupHistory) -> Iterator[Case]:
 
 
 def _reused(group: GroupHistory, some: Sequence[Seen]) -> Iterator[Case]:
-    """One epoch, two contents, or two changes that made it."""
+    """Yields epochs with two contents, or made by two changes."""
     masters: dict[int, tuple[Any, Seen]] = {}
     sets: dict[int, tuple[Any, Seen]] = {}
     makers: dict[tuple[str, int], Seen] = {}
@@ -168,9 +168,9 @@ def _reused(group: GroupHistory, some: Sequence[Seen]) -> Iterator[Case]:
 
 
 def _old(group: GroupHistory, some: Sequence[Seen]) -> Iterator[Case]:
-    """Answers that are older than what was known before they were asked for; changes that came behind what they made.
+    """Yields answers older than a version known before their request, and changes that replaced such an old version.
 
-    Where all later answers are older, too, the version is lost.
+    If all later answers are older, too, the version is lost.
     """
     started = sorted(some, key=lambda s: s.start)
     newest: Seen | None = None
@@ -183,7 +183,7 @@ def _old(group: GroupHistory, some: Sequence[Seen]) -> Iterator[Case]:
         if newest is None:
             continue
         base = _base(one) if one.made else one.version
-        # A change makes its version out of the one before: that one may be as new as what was known.
+        # A change makes its version out of the one before: that one may be as new as the newest known one.
         if not _covers(base, newest.version):
             later = [s for s in started if s.start >= one.start]
             name = "stale-metadata"
@@ -201,13 +201,13 @@ def _old(group: GroupHistory, some: Sequence[Seen]) -> Iterator[Case]:
 
 
 def _unasked(group: GroupHistory, some: Sequence[Seen]) -> Iterator[Case]:
-    """SyncStateSets that nobody asked for, and versions that were there before the change that made them."""
+    """Yields SyncStateSets that no client requested, and versions that were seen before the change that made them."""
     wanted: dict[int, list[tuple[list[int], int]]] = {}
     for call in group.of("alter"):
         value = asked(call)
         if "in_sync" in value:
             wanted.setdefault(int(value["expected"]) + 1, []).append((sorted(value["in_sync"]), call.start))
-        else:  # An attempt that was cut short, and did not note what it asked for.
+        else:  # An interrupted attempt, which did not record its request.
             return
     for call in group.of("elect", acknowledged=True):
         value = told(call)
@@ -226,7 +226,7 @@ def _unasked(group: GroupHistory, some: Sequence[Seen]) -> Iterator[Case]:
         )
         if not kept and not any(w == in_sync and start < one.end for w, start in wanted.get(epoch, [])):
             told_of.add(epoch)
-            text = f"{_at(one.call)} the SyncStateSet was {in_sync} with epoch {epoch}; nobody had asked for it"
+            text = f"{_at(one.call)} the SyncStateSet was {in_sync} with epoch {epoch}; no client had requested it"
             yield Case("unasked-metadata", group.name, text, one.start, one.end, [one.op])
     for maker in some:
         if not maker.made:
@@ -238,7 +238,7 @@ def _unasked(group: GroupHistory, some: Sequence[Seen]) -> Iterator[Case]:
 
 
 def _ids(group: GroupHistory, gone: int | None) -> Iterator[Case]:
-    """Ids that two have, or nobody any more; and the next id."""
+    """Yields ids with two owners, ids that were lost or came back, and next ids that are too low."""
     owners: dict[int, Call] = {}
     cleans = [c for c in group.of("clean") if "id" in asked(c)]
     for call in group.of("apply", acknowledged=True):
@@ -262,7 +262,7 @@ def _ids(group: GroupHistory, gone: int | None) -> Iterator[Case]:
             missing = [c for c in missing if ended(c) < min(c.start for c in mine)]
         if missing:
             name = "lost-metadata" if missing[-1] is views[-1] else "stale-metadata"
-            text = f"id {number} was given {_at(owner)}, and {_at(missing[0])} nobody had it"
+            text = f"id {number} was given {_at(owner)}, and {_at(missing[0])} no replica had it"
             yield Case(name, group.name, text, owner.start, ended(missing[0]), _both(owner, missing[0]))
         clean = next((c for c in mine if c.outcome == OK), None)
         # An application that is still under way may bring it back.
@@ -276,7 +276,7 @@ def _ids(group: GroupHistory, gone: int | None) -> Iterator[Case]:
 
 
 def _addresses(group: GroupHistory, gone: int | None) -> Iterator[Case]:
-    """An address is one that was registered, and not one that was replaced before the question."""
+    """Yields addresses that were never registered, or were replaced before the request."""
     writes: dict[int, list[Call]] = {}
     for call in group.of("apply", "register"):
         if "id" in asked(call):
@@ -289,7 +289,7 @@ def _addresses(group: GroupHistory, gone: int | None) -> Iterator[Case]:
             mine = writes.get(int(text_id), [])
             written = next((w for w in mine if asked(w)["address"] == address), None)
             if written is None or written.start > ended(view):
-                text = f"{_at(view)} id {text_id} was at {address}, which nobody had registered"
+                text = f"{_at(view)} id {text_id} was at {address}, which no broker had registered"
                 yield Case("unasked-metadata", group.name, text, view.start, ended(view), [view.invoke.index])
                 continue
             over = written.end if written.outcome == OK else None
@@ -308,7 +308,7 @@ def _addresses(group: GroupHistory, gone: int | None) -> Iterator[Case]:
 
 
 def _returned(group: GroupHistory, surely: int | None) -> Iterator[Case]:
-    """A group that was forgotten stays forgotten."""
+    """Yields a group that was removed (`forget`) and is there again."""
     if surely is None:
         return
     later = sorted((c for c in group.answers if c.start > surely), key=lambda c: c.start)
@@ -322,7 +322,9 @@ def _returned(group: GroupHistory, surely: int | None) -> Iterator[Case]:
 
 
 def _differing(group: GroupHistory) -> Iterator[Case]:
-    """In the final phase nobody changes anything. Who elects by itself changes the version, and is compared no more."""
+    """Yields answers that differ in the final phase, in which no client changes anything. An election by a controller
+    changes the version; answers with different versions are not compared.
+    """
     final = sorted((c for c in group.answers if c.invoke.extra.get("phase") == "final"), key=lambda c: c.start)
     for f in ("view", "next", "read"):
         some = [c for c in final if c.invoke.f == f]
@@ -334,7 +336,7 @@ def _differing(group: GroupHistory) -> Iterator[Case]:
 
 
 def _same_version(one: Call, other: Call) -> bool:
-    """Whether both have the same epochs, or none: then they must be equal."""
+    """True if both answers have the same epochs, or no epochs: then they must be equal."""
     a, b = told(one), told(other)
     if isinstance(a, Mapping) and isinstance(b, Mapping):
         return (a["master_epoch"], a["epoch"]) == (b["master_epoch"], b["epoch"])
@@ -409,7 +411,7 @@ def _named(name: str, cases: Sequence[Case]) -> Iterator[Anomaly]:
 
 
 def _mute(run: RunRecord) -> Iterator[Anomaly]:
-    """Leaders of the final phase that answered nothing. Each round begins with the restart of the one before."""
+    """Yields leaders of the final phase that answered nothing. Each round begins with a restart of the last leader."""
     leader: Op | None = None
     asks: list[Op] = []
     for op in (*run.history, None):

@@ -1,4 +1,4 @@
-"""What nodes hear while faults are active: whether a majority was connected; when a fault was certainly in force."""
+"""The effect of active faults: which nodes hear one another, majorities, and times of certain force."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from results.op import INVOKE, SERVER_DIED
 from results.strikes import CLIENTS, Effect, EffectKind
 
 FOREVER: Final = 2**62
-"""The end (ns) of what does not end."""
+"""The end (ns) of an interval that does not end."""
 
 ANY: Final = ""
-"""In place of a kind of server: whatever a node serves with (`FaultInterval.impairs`)."""
+"""In place of a kind of server: any kind (`FaultInterval.impairs`)."""
 
 
 def majority_connected(
     nodes: Sequence[str], active: Iterable[FaultInterval], quorums: Mapping[str, Collection[str]] | None = None
 ) -> bool:
-    """Whether some nodes all hear one another while these faults are active, and have a majority of the servers up.
+    """True if some nodes all hear one another while these faults are active, and have a majority of the servers up.
 
     `quorums`: kind of servers that needs a majority (controllers, brokers) -> its nodes; None: one kind, on every node.
     A server that is down is missing among its own kind only: a node without its broker still has its controller.
@@ -37,7 +37,7 @@ def majority_connected(
         if any(len(up & group) * 2 <= size for size, up in needed):
             return False
         pair = next(((a, b) for a in group for b in deaf[a] & group), None)
-        # Of two that do not hear each other one must go. A majority is left only a few times, so this ends soon.
+        # Of two that do not hear each other one is removed. Few such groups keep a majority, so this ends soon.
         return pair is None or any(found(group - {node}) for node in pair)
 
     return found(frozenset().union(*(up for _, up in needed)))
@@ -62,13 +62,13 @@ def sides(nodes: Sequence[str], interval: FaultInterval) -> list[tuple[str, ...]
 
 
 def hears(node: str, other: str, active: Iterable[FaultInterval]) -> bool:
-    """Whether both nodes are up and nothing keeps one from hearing the other."""
+    """True if both nodes are up and no fault keeps one from hearing the other."""
     down, deaf = _hearing([node, other], active)
     return not down & {node, other} and other not in deaf[node]
 
 
 def certain_times(history: History, faults: Iterable[FaultInterval]) -> list[tuple[int, int, FaultInterval]]:
-    """(from, to, fault): when its effect was certainly there: from the end of its injection to the heal's start."""
+    """(from, to, fault): the time of its certain effect, from the end of its injection to the start of its heal."""
     done: dict[int, int] = {}
     healing: dict[int, int] = {}
     for op in history.nemesis:
@@ -84,7 +84,7 @@ def ended_by_damage(
     history: History, faults: Sequence[FaultInterval], quorums: Mapping[str, Collection[str]] | None = None
 ) -> list[FaultInterval]:
     """The servers that ended by themselves after a fault had damaged their files, as further intervals: such a server
-    is down until a later fault that stopped it starts it again. It serves nothing wrong, and nobody owes its service.
+    is down until a later fault that stopped it starts it again. It serves nothing wrong, and owes no service.
     """
     found = []
     for op in history.nemesis:
@@ -107,7 +107,7 @@ def _down(kind: str, active: Iterable[FaultInterval]) -> set[str]:
     """The nodes whose server of a kind is down."""
     found: set[str] = set()
     for interval in active:
-        if kind == ANY or not interval.effects:  # a foreign history may say no more than which nodes are down
+        if kind == ANY or not interval.effects:  # a foreign history may only report which nodes are down
             found |= {node for node, peers in interval.impairs.items() if node in peers}
         else:
             found |= {e.node for e in interval.effects if e.kind == "down" and (not e.servers or kind in e.servers)}
@@ -115,7 +115,7 @@ def _down(kind: str, active: Iterable[FaultInterval]) -> set[str]:
 
 
 def _hearing(nodes: Sequence[str], active: Iterable[FaultInterval]) -> tuple[set[str], dict[str, set[str]]]:
-    """The nodes that are down, and node -> whom it does not hear, or is not heard by."""
+    """The nodes that are down, and node -> the nodes that it does not hear, or that do not hear it."""
     down: set[str] = set()
     deaf: dict[str, set[str]] = {n: set() for n in nodes}
     for interval in active:

@@ -1,4 +1,4 @@
-"""Who is listed by whom: the members of broker groups as the name servers told them (`members` ops, 901)."""
+"""The members of broker groups as the name servers listed them (`members` ops, 901)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Period(NamedTuple):
 
 @dataclass
 class _Answers:
-    """Of one name server about one group, in order of their ends. `members`: broker id -> node; None: no answer."""
+    """Answers of a name server about a group, in order of their ends. `members`: broker id -> node; None: no answer."""
 
     starts: list[int] = field(default_factory=list)
     ends: list[int] = field(default_factory=list)
@@ -41,7 +41,7 @@ class Listing:
         for call in sorted(calls, key=lambda c: c.end or 0):
             self._add(call)
         self.masters: dict[str, str] = {}
-        """Group -> who was first listed as its master."""
+        """Group -> the node that was first listed as its master."""
         for group, servers in self._answers.items():
             told = (m for answers in servers.values() for m in answers.members if m is not None)
             named = next((m[MASTER] for m in told if MASTER in m), None)
@@ -59,16 +59,16 @@ class Listing:
 
     @property
     def answers(self) -> int:
-        """How many there are."""
+        """The number of answers."""
         return sum(len(a.ends) for servers in self._answers.values() for a in servers.values())
 
     @property
     def groups(self) -> Sequence[str]:
-        """The groups that were asked for."""
+        """The groups that clients requested."""
         return sorted(self._answers)
 
     def servers(self, group: str) -> Sequence[str]:
-        """The name servers that were asked about a group."""
+        """The name servers that got requests about a group."""
         return sorted(self._answers.get(group, {}))
 
     def told(self, group: str, server: str) -> list[tuple[int, int, Mapping[str, str]]]:
@@ -77,7 +77,7 @@ class Listing:
         return [(s, e, m) for s, e, m in zip(a.starts, a.ends, a.members, strict=True) if m is not None]
 
     def periods(self, group: str, node: str) -> list[Period]:
-        """When a majority of the name servers listed a node; one that does not answer lists nobody."""
+        """The times in which a majority of the name servers listed a node; one that does not answer lists no node."""
         servers = self._answers.get(group, {})
         events = sorted(
             (end, name, members is not None and node in members.values())
@@ -98,7 +98,7 @@ class Listing:
         return found if since is None else [*found, Period(since, FOREVER)]
 
     def unlisted(self, group: str, node: str, start: int, end: int) -> bool:
-        """Whether the last answer of each name server before `start`, and the first after `end`, do not list a node."""
+        """True if the last answer of each name server before `start`, and the first after `end`, lack a node."""
         servers = self._answers.get(group, {})
         for answers in servers.values():
             before = bisect_right(answers.ends, start) - 1

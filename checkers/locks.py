@@ -1,16 +1,16 @@
 """Locks of queues: leases of clients, judged by the times at which a client certainly held one.
 
 A client certainly holds a queue from the answer of a granted lock until the lease counted from its invocation is over
-(60 s, `RebalanceLockManager`), or until the client invokes an unlock, or a renewal that is refused. Whatever the
-brokers' clocks say, two clients that both certainly hold a queue at one time were both told that it is theirs.
+(60 s, `RebalanceLockManager`), or until the client invokes an unlock, or a renewal that is refused. If two clients
+certainly hold a queue at one time, brokers granted it to both, whatever the brokers' clocks show.
 
 * Two holders: one broker that was not struck granted both (`locked-twice`), or two brokers did, or one that was struck
   in between and so forgot its locks (`locked-by-two`). Without lockInStrictMode the second is legal: brokers do not
-  tell one another of their locks.
+  share their locks.
 * A grant without a majority: while a fault certainly separated the broker from a majority of its group
   (`minority-grant`); legal without lockInStrictMode.
-* An end of service: nobody is granted a queue for longer than the limit, although clients ask for it, no fault is
-  active, and nobody can hold it who does not ask (`lock-stuck`).
+* An end of service: no client is granted a queue for longer than the limit, although clients request it, no fault is
+  active, and no client that sends no request can hold it (`lock-stuck`).
 * Order: a message is consumed first after a later one of its queue was (`consumed-out-of-order`).
 """
 
@@ -54,7 +54,7 @@ class Held(NamedTuple):
 
 
 class _Case(NamedTuple):
-    """One violation of a kind, for the text. `nodes`: who granted."""
+    """One violation of a kind, for the text. `nodes`: the brokers that granted."""
 
     key: str
     start: int
@@ -78,8 +78,8 @@ class _Queue:
 
 
 class Locks:
-    """`limit_s`: within which time somebody must be granted a queue, once no fault is active. `lease_s`: how long a
-    grant lasts.
+    """`limit_s`: the time in which a client must be granted a queue, once no fault is active. `lease_s`: the duration
+    of a grant.
     """
 
     name = "locks"
@@ -104,7 +104,7 @@ class Locks:
             ),
             *_anomalies(scene, "minority-grant", minority, "were granted by a broker without a majority of its group"),
             *_anomalies(
-                scene, "lock-stuck", stuck, "were granted to nobody for longer than the limit", self.limit / SECOND
+                scene, "lock-stuck", stuck, "were granted to no client for longer than the limit", self.limit / SECOND
             ),
             *_anomalies(scene, "consumed-out-of-order", _disorder(queues), "were consumed out of order"),
         ]
@@ -154,7 +154,7 @@ class Locks:
         return cases
 
     def _waits(self, queue: _Queue) -> Iterator[tuple[int, int]]:
-        """The times between the answers of two grants, without those in which somebody may hold it who does not ask."""
+        """Yields the times between the answers of two grants in which no client that sends no request may hold it."""
         grants = [c for c in queue.locks if c.outcome == OK and c.end is not None]
         edges = [0, *(c.end or 0 for c in grants)]
         mine = {client: [c for c in queue.locks if client_of(c) == client] for client in queue.clients}
@@ -167,7 +167,7 @@ class Locks:
                 yield begin, end
 
     def _may_hold_until(self, mine: Sequence[Call], unlocks: Sequence[Call], start: int) -> int:
-        """Until when a client may hold a queue, as of `start`, without an op that would show it."""
+        """The time (ns) until which a client may hold a queue, as of `start`, without an op that would show it."""
         at = bisect_left(mine, start, key=lambda c: c.start)
         last = next((c for c in reversed(mine[:at]) if c.outcome in (OK, INFO)), None)
         if last is None:
@@ -212,7 +212,7 @@ def node_of(call: Call) -> str:
 
 
 def _refused(call: Call) -> bool:
-    """Whether the broker answered that the client does not hold the queue."""
+    """True if the broker answered that the client does not hold the queue."""
     return call.outcome == FAIL and call.completion is not None and bool(call.completion.extra.get("refused"))
 
 
@@ -326,7 +326,7 @@ def _places(calls: Sequence[Call]) -> str:
 def _anomalies(
     scene: RunTimeline, name: str, cases: Sequence[_Case], what: str, limit_s: float | None = None
 ) -> Iterator[Anomaly]:
-    """One anomaly for all cases of a kind; the first, or the longest, is told in full."""
+    """One anomaly for all cases of a kind; the first, or the longest, is described in full."""
     if not cases:
         return
     first = max(cases, key=lambda c: c.end - c.start) if limit_s is not None else cases[0]

@@ -1,13 +1,13 @@
 """The files of the stopped servers, entry by entry: replica against replica, and each index against its log.
 
 Clients see a log through indexes and caches, from one replica at a time. A byte that differs on a disk, or a message
-that no index names, waits there until that replica leads. The harness reads the files where `--ground-truth` asks for
-it, and after faults at disks (`results.strikes.AT_DISKS`). Their summaries are `checkers.log.storage.FILE` in each
-node's folder; `infra.systems.rocketmq.store.summary` and `infra.systems.dledger.entries` write them.
+that no index names, is visible only once that replica leads. The harness reads the files with `--ground-truth`, and
+after faults at disks (`results.strikes.AT_DISKS`). Their summaries are `checkers.log.storage.FILE` in each node's
+folder; `infra.systems.rocketmq.store.summary` and `infra.systems.dledger.entries` write them.
 
-What is judged lies below the point that is committed on the replica: what follows may still be truncated (Raft, section
-5.3; the confirm offset of RocketMQ). The last observations tell that point: a member of a Raft group its own, the
-master of a broker group its own, a slave that is in sync the master's, if its log reaches as far.
+Only data below the point that is committed on the replica is judged: the rest may still be truncated (Raft, section
+5.3; the confirm offset of RocketMQ). The last observations give that point: for a member of a Raft group its own, for
+the master of a broker group its own, for a slave in sync the master's, if its log reaches as far.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from results.verdict import Anomaly, CheckResult
 
 _SHOWN: Final = 20
 _UNKNOWN: Final[Sequence[Any]] = (None, True, False)
-"""What a summary without `crc`, `tagged` and `torn` is taken to say."""
+"""The values of `crc`, `tagged` and `torn` in a summary without them."""
 
 
 @dataclass
@@ -36,12 +36,12 @@ class Files:
     """One node's files.
 
     kind       `commitlog` or `dledger`: positions are bytes; `entries`: they are indices.
-    entries    position -> CRC-32 of what lies there.
+    entries    position -> CRC-32 of the entry.
     unindexed  (position, key of a queue, offset, why) of messages that no entry of their queue leads to.
     units      key of a queue -> the highest offset with a message.
     dangling   (key, offset, position) of entries that lead to no message.
     torn       (position, key, offset) of messages with zero bytes in their properties.
-    problems   what could not be read, one line each: bytes that are no record, a damaged file.
+    problems   unreadable parts, one line each: bytes that are no record, a damaged file.
     """
 
     node: str
@@ -62,12 +62,12 @@ class ReplicaFiles:
 
     @staticmethod
     def concerns(run: RunRecord) -> bool:
-        """Whether files were read at all."""
+        """True if files were read at all."""
         return run.path is not None and any(run.path.glob(f"nodes/*/{FILE}"))
 
     def check(self, run: RunRecord) -> CheckResult:
-        """`stats`: node -> `entries`, and `until`: what is committed there; `compared`: entries, over all pairs;
-        `problems`: what could not be read.
+        """`stats`: node -> `entries`, and `until`: its committed position; `compared`: entries, over all pairs;
+        `problems`: the unreadable parts.
         """
         files = list(read_files(run.path)) if run.path is not None else []
         until = committed(run)
@@ -83,7 +83,7 @@ class ReplicaFiles:
             found += [*_torn(of, committed_to), *_unindexed(of, committed_to), *_broken(of)]
         about = {of.node: {"entries": len(of.entries), "until": until.get(of.node)} for of in files}
         left_out = [of.node for of in files if of.node not in until]
-        told = f"; not compared, because nothing is known to be committed there: {', '.join(left_out)}"
+        told = f"; not compared, because their committed position is unknown: {', '.join(left_out)}"
         problems = [f"{of.node}: {problem}" for of in files for problem in of.problems]
         valid = f"{many(len(files), 'replica')}, {many(compared, 'entry', 'entries')} compared in pairs"
         valid += f"; could not be read: {problems[0]}" if problems else ""
@@ -99,7 +99,7 @@ class ReplicaFiles:
 
 
 def read_files(folder: Path) -> Iterator[Files]:
-    """What each node's summary says. Raises HistoryError for a file that cannot be read, or is no summary."""
+    """Yields the content of each node's summary. Raises HistoryError for a file that is unreadable, or no summary."""
     for path in sorted(folder.glob(f"nodes/*/{FILE}")):
         with open_summary(path) as lines:
             try:
@@ -113,7 +113,7 @@ def read_files(folder: Path) -> Iterator[Files]:
 
 
 def _take(files: Files, said: Any) -> None:
-    """One line of a summary. Those of earlier versions end before the checksum, or before `torn`."""
+    """Adds one line of a summary. Lines of earlier versions end before the checksum, or before `torn`."""
     if isinstance(said, dict):
         if "other" in said:
             position, crc = said["other"]
@@ -140,7 +140,7 @@ def _take(files: Files, said: Any) -> None:
 
 
 def committed(run: RunRecord) -> dict[str, int]:
-    """Node -> up to where (a position, excluded) its files must agree with others', by the last observations."""
+    """Node -> the position (excluded) up to which its files must agree with others', by the last observations."""
     last: dict[str, Observation] = {}
     known: dict[str, Observation] = {}
     in_sync: list[str] | None = None
@@ -170,7 +170,7 @@ def committed(run: RunRecord) -> dict[str, int]:
 
 
 def _compare(one: Files, other: Files, until: int) -> tuple[int, Anomaly | None]:
-    """How many entries were compared, and the first difference. A log may begin later than another."""
+    """The number of entries compared, and the first difference. A log may begin later than another."""
     if not one.entries or not other.entries:
         return 0, None
     begin = max(min(one.entries), min(other.entries))
@@ -224,7 +224,9 @@ def _unindexed(files: Files, until: int) -> Iterator[Anomaly]:
 
 
 def _broken(files: Files) -> Iterator[Anomaly]:
-    """A truncation leaves old entries behind the end of a queue; only those before it are wrong."""
+    """Yields entries that point to no message. Only those before the end of a queue are wrong: a truncation leaves old
+    ones behind it.
+    """
     named: Sequence[tuple[str, int, int]] = [
         (key, offset, physical) for key, offset, physical in files.dangling if offset < files.units.get(key, -1)
     ]

@@ -35,7 +35,7 @@ NAMES = (
 
 
 class Findings(NamedTuple):
-    """What was found in a part of a history. Its `stats` add up, and so do its excuses of one rule and reason."""
+    """The results for a part of a history. Its `stats` add up, and so do its excuses of one rule and reason."""
 
     anomalies: Sequence[Anomaly]
     stats: Mapping[str, int]
@@ -45,23 +45,23 @@ class Findings(NamedTuple):
 class LogAnomalies:
     """Messages lost, duplicated, out of nowhere, in the wrong place, in the wrong order; readers misled.
 
-    Works on `send`, `poll`, `replica-read`, `consume` and `pop` ops (docs/histories.md). What the configuration permits
-    is shown with its count (`checkers.legality`). `unknown` where nothing was acknowledged, where nothing was read at
-    all, or where final readings (`replica-read`) do not say what became of an acknowledged message. A reader's sighting
-    does not prove that it was kept to the end, but that it was there before it was deleted for its age.
+    Works on `send`, `poll`, `replica-read`, `consume` and `pop` ops (docs/histories.md). Anomalies that the
+    configuration permits are shown with their count (`checkers.legality`). `unknown` if nothing was acknowledged, if
+    nothing was read at all, or if final readings (`replica-read`) do not decide an acknowledged message. A reader's
+    sighting does not prove that it was kept to the end, only that it was there before it was deleted for its age.
     """
 
     name = "log"
 
     @of_messages
     def check(self, run: RunRecord) -> CheckResult:
-        """`stats`: `sends`, `acked`, `unknown_outcome` and how many of those `appeared`; `queues`, `messages_seen`;
-        `undecided`: acknowledged messages of which the run does not prove that they are kept.
+        """`stats`: `sends`, `acked`, `unknown_outcome`, and the number of those that `appeared`; `queues`,
+        `messages_seen`; `undecided`: acknowledged messages of which the run does not prove that they are kept.
         """
         return self.conclude(run, [self.examine(run)])
 
     def examine(self, run: RunRecord) -> Findings:
-        """What is found in a history, or in a part of one: some queues with all that any op shows of their messages."""
+        """The findings in a history, or in a part of one: some queues with all that any op shows of their messages."""
         outcomes = study(run)
         found = outcomes.facts
         stats = {
@@ -77,7 +77,7 @@ class LogAnomalies:
         return Findings(_Judge(run, outcomes).anomalies(), stats, list(_excuses(outcomes)))
 
     def conclude(self, run: RunRecord, parts: Sequence[Findings]) -> CheckResult:
-        """The result for the run that these parts make up. Of `run`, what it permits is requested."""
+        """The result for the run that these parts make up. `run` is only asked for its permissions."""
         stats: Counter[str] = Counter()
         for part in parts:
             stats.update(part.stats)
@@ -184,7 +184,7 @@ class _Judge(AnomalyWriter):
         cases = self.cases(self.place_case(int(row)) for row in self.outcomes.unsent)
 
         def say(group: Sequence[Case], where: str) -> tuple[str, dict[str, Any]]:
-            return f"{_many(group, 'message')} that nobody sent ({where}), the first: {self.name_of(group[0])}", {}
+            return f"{_many(group, 'message')} that no client sent ({where}), the first: {self.name_of(group[0])}", {}
 
         return [_anomaly("never-sent", t) for t in cases.describe(say)]
 
@@ -375,8 +375,8 @@ class _Judge(AnomalyWriter):
         return list(missteps(self.facts))
 
     def regressions(self) -> list[Anomaly]:
-        """Where a message that the process had been given from there is gone, its loss is the cause: legal where that
-        is.
+        """Anomalies of polls that went back. If a message between the two positions is gone, its loss is the cause, and
+        the anomaly is legal if that loss is.
         """
         reads, permit = self.facts.reads, permission(self.run, "lost", "dirty-read")
         found = {int(reads.start[step.read]): step for step in self.missteps if step.back}
@@ -406,7 +406,7 @@ class _Judge(AnomalyWriter):
         for step in self.missteps:
             if not step.back:
                 passed = there.between(int(reads.queue[step.read]), step.position, step.begin)
-                # A client that does not say where it asked was shown what is after: offsets are dense.
+                # A client that does not record its requested offset got the messages after it: offsets are dense.
                 if len(passed) or reads.requested[step.read] == NONE:
                     found[int(reads.start[step.read])] = (step, passed)
 
@@ -431,7 +431,7 @@ class _Judge(AnomalyWriter):
         return known[self.outcomes.is_gone[sends[known]]]
 
     def _gone_between(self, step: Step) -> bool:
-        """Whether something that the process was shown, from where it went back to, is gone."""
+        """True if a message is gone that the process had received between the new position and the old one."""
         reads, seen, rows = self.facts.reads, self.facts.sightings, self._gone
         mine = (reads.process[seen.read[rows]] == reads.process[step.read]) & (
             seen.queue[rows] == reads.queue[step.read]

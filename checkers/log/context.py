@@ -18,7 +18,7 @@ _WITH_NODES = 6
 
 @dataclass(frozen=True, slots=True)
 class MasterPeriod:
-    """A node that called itself master with an epoch, from the first to the last time it said so (ns)."""
+    """A node that reported itself as master with an epoch, from the first to the last such report (ns)."""
 
     node: str
     epoch: int | None
@@ -44,7 +44,7 @@ class RunTimeline:
 
     @cached_property
     def master_periods(self) -> Sequence[MasterPeriod]:
-        """Who called itself master, in order of time."""
+        """The nodes that reported themselves as master, in order of time."""
         return sorted(self._master_periods(), key=lambda r: (r.since, r.node))
 
     @cached_property
@@ -56,25 +56,25 @@ class RunTimeline:
 
     @cached_property
     def _groups(self) -> dict[str, str]:
-        """node -> its broker group, where it said so."""
+        """node -> its broker group, if it reported one."""
         named = ((seen.node, seen.extra.get("broker_name")) for seen in self.run.observations)
         return {node: group for node, group in named if isinstance(group, str)}
 
     def in_force(self, start: int, end: int) -> list[FaultInterval]:
-        """The faults that may have been felt between two moments (ns)."""
+        """The faults that may have had an effect between two moments (ns)."""
         return [interval for interval in self.fault_intervals if interval.covers(start, end)]
 
     def masters_of(self, group: str | None) -> list[MasterPeriod]:
-        """Who called itself master of a broker group (None: of any), in order of time."""
+        """The nodes that reported themselves as master of a broker group (None: of any), in order of time."""
         return [r for r in self.master_periods if group is None or self._groups.get(r.node, group) == group]
 
     def masters(self, start: int, end: int, group: str | None = None, margin_s: float = 10) -> list[MasterPeriod]:
-        """Who called itself master around an interval, of a broker group or of all."""
+        """The nodes that reported themselves as master around an interval, of a broker group or of all."""
         margin = int(margin_s * SECOND)
         return [r for r in self.masters_of(group) if r.since <= end + margin and r.until >= start - margin]
 
     def stayed_master(self, node: str, start: int, end: int) -> bool:
-        """Whether nothing speaks against the node having been the same master, undisturbed, all through an interval."""
+        """True unless a fault or a report shows that the node was not the same master all through an interval."""
         if any(node in interval.nodes or node in interval.impairs for interval in self.in_force(start, end)):
             return False
         reported = [
@@ -85,8 +85,8 @@ class RunTimeline:
         return len(set(reported)) <= 1 and all(role == "leader" for role, _ in reported)
 
     def last_absence(self, node: str, time: int, unless: Collection[EffectKind] = ()) -> tuple[int, int] | None:
-        """From when to when (ns) a node was last hit by a fault, or seen not to lead or follow, before `time`. A fault
-        of which it felt nothing but the effects `unless` does not count.
+        """The last time (from, to; ns) before `time` in which a fault hit a node, or the node neither led nor followed.
+        A fault with no other effects on it than `unless` does not count.
         """
         hits = [b for b in self.fault_intervals if (node in b.nodes or node in b.impairs) and b.start_ns < time]
         felt = [(b, {e.kind for e in b.effects if e.node == node}) for b in hits]
@@ -104,9 +104,9 @@ class RunTimeline:
         return reason + (f" Called itself master: {'; '.join(map(str, masters[:6]))}." if masters else "")
 
     def details(self, start: int, end: int, group: str | None = None) -> Mapping[str, Any]:
-        """`faults`, `masters` and `nodes` (what each reported at the end of the interval) for an anomaly.
+        """`faults`, `masters` and `nodes` (the report of each at the end of the interval) for an anomaly.
 
-        The first few times only with `nodes`: every node's log is read for that.
+        Only the first few have `nodes`: every node's log is read for that.
         """
         self._descriptions += 1
         names = sorted(self._reported) if self._descriptions <= _WITH_NODES else []
@@ -122,7 +122,7 @@ class RunTimeline:
             current: MasterPeriod | None = None
             for time, role, term in reported:
                 if role == "silent":
-                    continue  # it may have been too slow to answer; that it was down is known from the faults
+                    continue  # it may have been too slow to answer; the faults show if it was down
                 if current is not None and role == "leader" and current.epoch == term:
                     current = MasterPeriod(node, term, current.since, time)
                     continue

@@ -40,8 +40,8 @@ Transition = TypeVar("Transition", bound=np.generic)
 
 
 def study(run: RunRecord) -> MessageOutcomes:
-    """The fates of a run's messages; the judges of one run share them. Raises BadOp as `facts` does, and where an
-    id was sent twice.
+    """The outcomes of a run's messages, shared by the judges of the run. Raises BadOp as `facts` does, and if an id was
+    sent twice.
     """
     history = run.history
     found = _known.get(history)
@@ -66,7 +66,7 @@ class RunPermits:
         return self._allowed(self.lost, sends.queue, sends.t1)
 
     def dirt(self) -> Bools:
-        """The places that a reader may have been shown before they were safe, by the time of the first answer."""
+        """The places that a broker may return to readers before they are safe, by the time of the first answer."""
         places = self.facts.places
         return self._allowed(self.dirty, places.queue, _take(self.facts.reads.t1, places.first))
 
@@ -80,9 +80,9 @@ class RunPermits:
 
 
 class MessageOutcomes:
-    """Raises ValueError when an id was sent twice: then nothing can be said of it.
+    """The outcomes of all messages. Raises ValueError if an id was sent twice: then its outcome is undefined.
 
-    permits  None: nothing is permitted. expiry: where queues may begin late; None: nobody looked.
+    permits  None: nothing is permitted. expiry: the queues that may begin late; None: not examined.
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class MessageOutcomes:
         self.facts, self.readings, self.expiry = facts, readings, expiry
         none = np.zeros(len(facts.sends.id), dtype=bool)
         self.may_lose = permits.losses() if permits is not None else none
-        """The sends whose loss is permitted; `may_be_dirty`: the places that may be shown before they are safe."""
+        """The sends whose loss is permitted; `may_be_dirty`: the places that may be returned before they are safe."""
         self.may_be_dirty = permits.dirt() if permits is not None else np.zeros(len(facts.places.id), dtype=bool)
         sends = facts.sends
         self._by_id = np.argsort(sends.id, kind="stable")
@@ -105,14 +105,14 @@ class MessageOutcomes:
             raise ValueError(f"message {self._ids[twice[0]]} was sent twice: ids must be unique over the whole run")
         places = facts.places
         self.sender = self.send_of(places.id)
-        """The send of every place, NONE where nobody sent it."""
+        """The send of every place; NONE: no client sent it."""
         self.outcome = np.where(self.sender == NONE, NONE, _take(sends.outcome, self.sender))
         self.seen = self._marked(np.ones(len(places.id), dtype=bool))
-        """Whether anybody saw what was sent, for every send; `kept`: whether a final reading shows it."""
+        """For every send, True if a reader saw its message; `kept`: True if a final reading shows it."""
         self.kept = self._marked(places.final != 0)
 
     def send_of(self, ids: Ints) -> Ints:
-        """The row of the send of each id, NONE where nobody sent it."""
+        """The row of the send of each id; NONE: no client sent it."""
         if not len(self._ids):
             return np.full(len(ids), NONE, dtype=np.int64)
         at = np.minimum(np.searchsorted(self._ids, ids), len(self._ids) - 1)
@@ -138,7 +138,7 @@ class MessageOutcomes:
 
     @cached_property
     def superseded(self) -> Bools:
-        """A mask over all sends; nothing where losses are not permitted."""
+        """A mask over all sends; all False if no loss is permitted."""
         sends = self.facts.sends
         mask = np.zeros(len(sends.id), dtype=bool)
         if not self.may_lose.any():
@@ -154,7 +154,7 @@ class MessageOutcomes:
 
     @cached_property
     def undecided(self) -> int:
-        """Acknowledged messages of which nothing proves that they were kept: no final reading shows what became of
+        """The number of acknowledged messages of which nothing proves that they were kept: no final reading decides
         them, nor were they read before they may have been deleted for their age.
         """
         sends = self.facts.sends
@@ -174,7 +174,7 @@ class MessageOutcomes:
 
     @cached_property
     def unsent(self) -> Ints:
-        """Rows of places. What stood in a queue before the run is none of its messages."""
+        """Rows of places. Messages that were in a queue before the run do not count."""
         places = self.facts.places
         return np.nonzero((self.outcome == NONE) & (places.offset >= _take(self.facts.origins, places.queue)))[0]
 
@@ -201,7 +201,7 @@ class MessageOutcomes:
 
     @cached_property
     def is_gone(self) -> Bools:
-        """The sends, as a mask, of which a message was lost, or was shown and vanished."""
+        """The sends, as a mask, whose message was lost, or was returned to a reader and vanished."""
         return self.is_lost | self.superseded | (self._marked(self.is_dirty) & ~self.kept)
 
     @cached_property
@@ -216,7 +216,7 @@ class MessageOutcomes:
 
     @cached_property
     def several(self) -> list[Ints]:
-        """For every message of ours that was seen at more than one place: the rows of its places."""
+        """For every message of the run that was seen at more than one place: the rows of its places."""
         ids = self.facts.places.id
         ours = np.nonzero(ids > 0)[0]
         order = ours[np.argsort(ids[ours], kind="stable")]
@@ -229,7 +229,7 @@ class MessageOutcomes:
 
     @cached_property
     def duplicated(self) -> list[Ints]:
-        """Rows of the places of each message that stands twice."""
+        """Rows of the places of each message that is stored twice."""
         places = self.facts.places
         found = []
         for rows in self.several:
@@ -242,17 +242,17 @@ class MessageOutcomes:
 
     @cached_property
     def moved(self) -> list[tuple[int, Ints]]:
-        """(row of the send, rows of its places) of messages that stand elsewhere than where they were put, or seen."""
+        """(row of the send, rows of its places) of messages read at another offset than acknowledged, or at several."""
         facts, places = self.facts, self.facts.places
         duplicates = {int(facts.places.id[rows[0]]) for rows in self.duplicated}
-        # Each place seen on a final reading: the replicas contradict one another, which is told as just that.
+        # Each place seen on a final reading: the replicas contradict one another, which is reported as such.
         spread = [
             rows for rows in self.several if int(places.id[rows[0]]) not in duplicates and not places.final[rows].all()
         ]
         found = {int(self.sender[rows[0]]): rows for rows in spread if self.sender[rows[0]] != NONE}
         sends = facts.sends
         offset, queue = _take(sends.offset, self.sender), _take(sends.queue, self.sender)
-        # The one who appended it named the offset, be it that the copies are not sure (`info`).
+        # The broker that appended it named the offset, even if its copies are unsure (`info`).
         named = (self.sender != NONE) & (self.outcome != FAIL) & (offset != NONE)
         elsewhere = named & ((places.offset != offset) | (places.queue != queue))
         at_home = np.zeros(len(sends.id), dtype=bool)
@@ -269,7 +269,7 @@ class MessageOutcomes:
 
     @cached_property
     def rivals(self) -> list[tuple[int, int]]:
-        """Pairs of sends that were both acknowledged at one offset, where no final reading says which one is lost."""
+        """Pairs of sends that were both acknowledged at one offset, where no final reading shows which one is lost."""
         sends = self.facts.sends
         rows = np.nonzero((sends.outcome == OK) & (sends.offset != NONE) & ~self.is_lost & ~self.superseded)[0]
         order = rows[np.lexsort((sends.offset[rows], sends.queue[rows]))]

@@ -1,4 +1,4 @@
-"""Pop: every popped message has a lease for some time, and is then acknowledged or delivered again.
+"""Pop: every popped message has a lease for some time, then it is acknowledged or delivered again.
 
 Each (group, message) is a state machine: ready -> leased -> acknowledged, or ready again when the lease ends. Leases
 follow the broker's clock, from some time between the pop's invocation and its completion. Only certain facts count: a
@@ -31,10 +31,10 @@ from results.verdict import Anomaly, CheckResult, Verdict
 
 _MS = 1_000_000
 _START_NS = 5 * SECOND
-"""Who is seen to be master so early was so before the run."""
+"""A master that is first seen so early was master before the run."""
 
 _RETURNING_NS = 30 * SECOND
-"""A master that returns takes so long to take over from who acted for it, or to follow another (seen: 5 to 20 s)."""
+"""A master that returns needs so long to take over from its acting master, or to follow another (seen: 5 to 20 s)."""
 
 _AFTER_A_FAULT = (
     "a change of master may redeliver messages that were popped or acknowledged shortly before (at least once)"
@@ -42,13 +42,13 @@ _AFTER_A_FAULT = (
 
 
 Place = tuple[str, bool, int]
-"""A queue; whether it is that of the group's retry topic, which may have the same number; and the offset there."""
+"""A queue; True for that of the group's retry topic, which may have the same number; and the offset there."""
 
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """One delivery. `sure`: it certainly lasts until then; `over`: it is certainly over then (ns). `copy`: from the
-    retry topic of the group.
+    """One delivery. `sure`, `over`: the times (ns) until which it certainly lasts, and when it is certainly over.
+    `copy`: True if from the retry topic of the group.
     """
 
     call: Call
@@ -61,37 +61,39 @@ class Lease:
 
     @property
     def place(self) -> Place:
-        """Where it was delivered from."""
+        """The place that it was delivered from."""
         return self.queue, self.copy, self.offset
 
     @property
     def node(self) -> str:
-        """Who delivered it."""
+        """The node that delivered it."""
         done = self.call.completion
         return str((done.extra if done is not None else {}).get("node") or self.call.invoke.extra.get("node"))
 
 
 Forgotten = tuple[int, int, Lease]
-"""What the brokers must have forgotten: from when to when it may have happened (ns), and the delivery that shows it."""
+"""A fact that the brokers must have forgotten: the time (from, to; ns) when it may have happened, and the delivery that
+shows the loss.
+"""
 
 
 Doubled = tuple[str, int, Any, Lease, Sequence[Forgotten]]
-"""(group, id, the first delivery or its acknowledgement, the later delivery, what must have been forgotten)."""
+"""(group, id, the first delivery or its acknowledgement, the later delivery, the facts that may have been forgotten)."""
 
 
 @dataclass
 class _Held:
-    """The life of one message in one group. `acked`: the first acknowledgement that was accepted. `handles`: of all
-    deliveries whose acknowledgement was accepted.
+    """The life of one message in one group. `acked`: the first acknowledgement that was accepted. `handles`: those of
+    all deliveries whose acknowledgement was accepted.
     """
 
     leases: list[Lease] = field(default_factory=list)
     acked: Call | None = None
     handles: set[str] = field(default_factory=set)
     renewed: dict[str, str] = field(default_factory=dict)
-    """A handle that an extension brought -> the one of the delivery."""
+    """A handle that an extension returned -> the one of the delivery."""
     perhaps: bool = False
-    """An acknowledgement of unknown outcome, or a lease whose end was moved."""
+    """True after an acknowledgement of unknown outcome, or an extension of a lease."""
 
     def delivery(self, call: Call) -> str:
         """The handle of the delivery that an acknowledgement or an extension is about."""
@@ -100,7 +102,7 @@ class _Held:
 
 
 class Leases:
-    """`limit_s`: how long after the end of its lease a message may take to come back. `copied_within_s` as in
+    """`limit_s`: the longest time from the end of its lease until a message comes back. `copied_within_s`: see
     `checkers.queue.Offsets`.
     """
 
@@ -163,14 +165,16 @@ class Leases:
                 yield self._excused(_anomaly("acked-redelivered", reason, scene, pairs, age_s is not None), age_s)
 
     def _excused(self, found: Anomaly, age_s: float | None) -> Anomaly:
-        """With the limit, and the longest time from what was forgotten to its cause (`age_s`; None: not permitted)."""
+        """The anomaly with the limit, and the longest time from a forgotten fact to its cause (`age_s`; None: not
+        permitted).
+        """
         if age_s is None:
             return found
         return replace(found, details={**found.details, "bound_s": self.slack / SECOND, "nearest_s": round(age_s, 3)})
 
     def _divided(self, scene: RunTimeline, cases: Sequence[Doubled]) -> Iterator[tuple[list[Doubled], float | None]]:
-        """The cases that nothing permits (None), then the others, with the longest time from what the brokers must have
-        forgotten to the fault, or change of master, that explains it.
+        """Yields the cases that nothing permits (None), then the others, with the longest time from the fact that the
+        brokers must have forgotten to the fault, or change of master, that explains it.
         """
         wrong: list[Doubled] = []
         legal: list[Doubled] = []
@@ -183,9 +187,9 @@ class Leases:
         yield legal, max(ages, default=0.0)
 
     def _forgotten(self, scene: RunTimeline, first: int, last: int, again: Lease) -> float | None:
-        """The time, in seconds, from what happened between `first` and `last` (ns) to the fault, or change of master,
-        that may have made the brokers forget it before `again`: it was in force, or was over for no longer than a
-        returning master takes, or came shortly after. None: nothing did.
+        """The time, in seconds, from a fact between `first` and `last` (ns) to the fault, or change of master, that may
+        have made the brokers forget it before `again`. That was in force, or had ended for no longer than a returning
+        master takes, or came shortly after. None: no such cause.
         """
         until = again.call.end or again.call.start
         changes = [(i.start_ns, i.end_ns) for i in scene.fault_intervals]
@@ -199,7 +203,7 @@ class Leases:
 
 
 def _lives(history: History) -> tuple[dict[tuple[str, int], _Held], dict[str, int]]:
-    """(group, id) -> its life, and group -> when its last pop that was answered was requested."""
+    """(group, id) -> its life, and group -> the invocation (ns) of its last pop that was answered."""
     held: dict[tuple[str, int], _Held] = {}
     last: dict[str, int] = {}
     for call in history.clients.calls:
@@ -228,7 +232,7 @@ def _lives(history: History) -> tuple[dict[tuple[str, int], _Held], dict[str, in
 
 
 def _made(held: Mapping[tuple[str, int], _Held]) -> dict[str, dict[Place, int]]:
-    """group -> place in its retry topic -> when the copy there was certainly not made yet (ns).
+    """group -> place in its retry topic -> the time (ns) before which the copy there was certainly not made.
 
     A lease of the message had ended before, and the copies at lower offsets of the queue were made before.
     """
@@ -250,7 +254,7 @@ def _made(held: Mapping[tuple[str, int], _Held]) -> dict[str, dict[Place, int]]:
 
 
 def _overlaps(life: _Held) -> Iterator[tuple[Lease, Lease]]:
-    """Neighbouring leases that were certainly both running when the later one was known."""
+    """Yields neighbouring leases that certainly both ran when the answers to both pops had arrived."""
     if life.perhaps:
         return
     order = sorted(life.leases, key=lambda lease: lease.call.start)
@@ -275,14 +279,14 @@ def _after_ack(life: _Held) -> Iterator[tuple[Call, Lease]]:
 
 
 def _needed(life: _Held, ack: Call, again: Lease, made: Mapping[Place, int]) -> list[Forgotten]:
-    """For `again` to be permitted after an acknowledgement, the brokers must have forgotten one of these.
+    """The facts of which the brokers must have forgotten one, for `again` to be permitted after an acknowledgement:
 
     * The acknowledgement itself.
-    * A message that came back is at two places: its own, and one of the group's retry topic. Where another place is
-      delivered again than the one that was acknowledged: the deliveries of that place before.
-    * That the message had come back already: a new master may put it into the retry topic once more, as its check
-      points may be older than what the last one did. Such a copy waits there until those before it are delivered; it
-      was `made` (`_made`) at some time before `again`.
+    * The earlier deliveries of the place of `again`, if that is not the acknowledged place. A message that came back is
+      at two places: its own, and one of the group's retry topic.
+    * The return of the message: a new master may put it into the retry topic once more, as its check points may be
+      older than the last master's. Such a copy waits there until those before it are delivered; it was `made` (`_made`)
+      at some time before `again`.
     * An earlier lease: then the acknowledged delivery was a second one, and the first one is due.
     """
     end = ack.end or 0
@@ -300,8 +304,8 @@ def _needed(life: _Held, ack: Call, again: Lease, made: Mapping[Place, int]) -> 
 
 
 def _due(life: _Held, second: Lease, again: Lease) -> list[Forgotten]:
-    """Leases that nobody acknowledged, that were running when the message was delivered a `second` time, and over when
-    `again` came.
+    """Leases without an acknowledgement that ran when the message was delivered a `second` time, and may have ended
+    when `again` came.
     """
     return [
         (lease.call.end or 0, lease.call.end or 0, second)
@@ -315,7 +319,7 @@ def _due(life: _Held, second: Lease, again: Lease) -> list[Forgotten]:
 def _never_returned(
     scene: RunTimeline, gone: Sequence[tuple[str, int, Lease]], last_pop: Mapping[str, int], limit: int
 ) -> Iterator[Anomaly]:
-    """The window is that of the message that had the most time to come back."""
+    """Yields one anomaly. Its window is that of the message that had the most time to come back."""
     if not gone:
         return
     waited = max(((lease.over, last_pop[group]) for group, _, lease in gone), key=lambda span: span[1] - span[0])

@@ -151,7 +151,7 @@ class OffsetMemory:
         return end - self.written
 
     def _life(self, node: str, end: int, fault: FaultInterval | None) -> int | None:
-        """The time (ns), up to `end`, of the last heal of another fault that ended the node's servers; None: none did."""
+        """The last heal (ns), up to `end`, of another fault that ended the node's servers; None: no such fault."""
         healed = (
             b.end_ns
             for b in self.scene.fault_intervals

@@ -66,7 +66,8 @@ POSITION: Final = 1
 NODES: Final = 2
 KINDS: Final = 3
 TOLD: Final = 4
-"""The size of `Space.told`, after its indices: candidates tried; event reached; nodes used; unknown kinds called."""
+"""The indices of a walk's counters, and their number: candidates tried; event reached; nodes used; unknown kinds called.
+"""
 
 _UNSEEN: Final = np.uint64(1 << 32)
 """In a row's state: a blind step reached it, and no op has read it. To overwrite it would be a detour."""
@@ -77,10 +78,11 @@ BYTES_A_NODE: Final = 3 * 4
 class Space(NamedTuple):
     """The memory of a walk.
 
-    front   configurations after the last return; when the result is INVALID, those before event `told[POSITION]`.
+    front   configurations after the last return; when the result is INVALID, those before the event at `POSITION`.
     todo    configurations in which the returning op must still be placed. passed: those that have it.
     tree    three numbers a node (see the top), or empty.
-    told    see `TOLD`.
+
+    The last field is the walk's counters (indices: `WORK`, `POSITION`, `NODES`, `KINDS`).
     """
 
     front: Rows
@@ -93,7 +95,7 @@ class Space(NamedTuple):
 class _Walk(NamedTuple):
     """The data that the pieces of a walk share.
 
-    called   by group of kinds: unknown ops called so far. unknown: their kinds (`told[KINDS]`), in order of first call.
+    called   by group of kinds: unknown ops called so far. unknown: their kinds, in order of first call.
     base     the current row.
     made     the rows made of it; `steps` has two numbers for each, the step that made it, and TO_DO or PASSED.
     """
@@ -120,7 +122,7 @@ _most_made = compiled(most_made)
 
 @compiled
 def walk(history: Columns, dense: Dense, layout: Layout, mode: int, budget: int, space: Space) -> int:
-    """One walk over one history. Returns INVALID, VALID, SPENT, TOO_BIG or TOO_LONG; fills `space.told`.
+    """One walk over one history. Returns INVALID, VALID, SPENT, TOO_BIG or TOO_LONG; fills `space`.
 
     If kinds share a counter in the layout, or are not counted, only INVALID is a proof.
     """
@@ -188,7 +190,7 @@ def _call(walk: _Walk, op: int) -> None:
 
 @inlined
 def _all_have(walk: _Walk, slot: int) -> bool:
-    """True if all configurations have placed this op already. Then it is removed from them, and nothing is left to do."""
+    """True if all configurations have placed this op already. Then it is removed from them, and nothing more is due."""
     front, width = walk.space.front, walk.layout.width
     place, bit = 1 + (slot >> 6), ONE_BIT << np.uint64(slot & 63)
     for i in range(front.links[COUNT]):

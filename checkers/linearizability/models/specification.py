@@ -152,12 +152,12 @@ class Model(ABC, Generic[S]):
         return op.f in self.observers
 
     def blind(self, op: Transition) -> bool:
-        """True if this op is possible in every state, and its result does not depend on it. Relied on and checked too."""
+        """True if this op is possible in every state, with the same result. The search relies on it, and checks it."""
         return False
 
     def narrow(self, kinds: Sequence[Transition]) -> Model[S]:
         """This model for a history of these kinds alone. It may merge states that none of them can ever distinguish;
-        its `tell` then marks such a state as several, and also accepts states of this model.
+        its readable text then marks such a state as several, and also covers states of this model.
         """
         return self
 
