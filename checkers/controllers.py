@@ -411,7 +411,7 @@ def _named(name: str, cases: Sequence[Case]) -> Iterator[Anomaly]:
 
 
 def _mute(run: RunRecord) -> Iterator[Anomaly]:
-    """Yields leaders of the final phase that answered nothing. Each round begins with a restart of the last leader."""
+    """Yields leaders of the final phase that answered nothing. Each round begins with a restart of the leader."""
     leader: Op | None = None
     asks: list[Op] = []
     for op in (*run.history, None):

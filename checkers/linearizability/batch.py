@@ -1,9 +1,9 @@
-"""Thousands of histories in one compiled call: what a Spark task, a fuzzer or a folder of short keys wants.
+"""Checks thousands of histories in one compiled call, for a Spark task, a fuzzer or a folder of short keys.
 
-All histories share one table, and lie one behind the other in arrays (`Packed`). What the fast path does not decide -
-too hard, too wide, a model without a closed table - goes through the same `decide` as a single history, so that both
-ways give the same verdict: behind the small tries, if they were made here with the same end. So do histories that have
-nothing in common (`Apart`).
+All histories share one table, and lie one behind the other in arrays (`Packed`). Histories that the fast path does not
+decide - too hard, too wide, a model without a closed table - go through the same `decide` as a single history, so that
+both ways give the same verdict. It skips the small tries if they ended here with the same result. Histories that have
+nothing in common (`Apart`) go there, too.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _DEFAULT: Final = Budget()
 
 @dataclass(frozen=True, slots=True)
 class Apart:
-    """Histories with a table each: of all together it would be large and empty."""
+    """Histories with a table each: a common one would be large and empty."""
 
     histories: Sequence[Sequence[Call]]
     model: Model[Any]
@@ -58,12 +58,12 @@ class Apart:
 
 @dataclass(frozen=True, slots=True)
 class BatchResult:
-    """verdict      INVALID, VALID or UNKNOWN a history; UNKNOWN too where no op is known to have happened: nothing was
+    """verdict      INVALID, VALID or UNKNOWN a history; UNKNOWN too if no op is known to have happened: nothing was
                  checked.
-    failing_op   as that of a single check (`LinearResult`), or NONE.
-    work         steps spent on each, whoever decided it.
+    failing_op   that of a single check (`LinearResult`), or NONE.
+    work         steps spent on each, by all methods.
 
-    The fast path keeps no orders: `witness` finds one when it is asked for.
+    The fast path keeps no orders: `witness` finds one on request.
     """
 
     verdict: Bytes
@@ -76,9 +76,9 @@ class BatchResult:
         return VERDICTS[int(self.verdict[history])]
 
     def witness(self, history: int) -> Sequence[int] | None:
-        """An order that explains a valid history, by the indices of its invocations; replayed before it is told. None
-        for one that is not valid, or where the budget of a single history is too small for what the batch found out.
-        Raises AssertionError where a single check contradicts the batch: a defect of this checker.
+        """An order that explains a valid history, by the indices of its invocations; it was replayed. None for one that
+        is not valid, or if the budget of a single history is too small for the verdict of the batch. Raises
+        AssertionError if a single check contradicts the batch: a defect of this checker.
         """
         if self[history] != Verdict.VALID:
             return None
@@ -92,7 +92,7 @@ class BatchResult:
 def check_batch(
     histories: Packed | Iterable[Sequence[Call] | History], model: Model[Any] | None = None, budget: Budget = _DEFAULT
 ) -> BatchResult:
-    """Verdicts of many histories. `model` goes with calls; what is packed already has one.
+    """Verdicts of many histories. `model` goes with calls; a `Packed` already has one.
 
     >>> from checkers.linearizability.models.registers import Register
     >>> from results.op import Op
@@ -120,7 +120,7 @@ def check_batch(
 
 
 def _walk(packed: Packed | Apart, budget: Budget, verdict: Bytes, failing: Longs, work: Longs) -> None:
-    """What compiled loops decide, or tried (`walk_packed`)."""
+    """Fills the verdicts that compiled loops decide, and the work of their tries (`walk_packed`)."""
     if isinstance(packed, Apart):
         from checkers.linearizability.compiled.kv_batch import walk_keys
 
@@ -135,7 +135,7 @@ def _walk(packed: Packed | Apart, budget: Budget, verdict: Bytes, failing: Longs
 
 
 def _idle(packed: Packed | Apart) -> Bools:
-    """Histories in which nothing is known to have happened: nothing can be wrong in them."""
+    """A mask of histories in which nothing is known to have happened: nothing can be wrong in them."""
     if isinstance(packed, Apart):
         return np.array([not any(call.outcome == OK for call in history) for history in packed.histories], np.bool_)
     returned = np.concatenate(([0], np.cumsum(packed.ret != NEVER)))
@@ -143,7 +143,7 @@ def _idle(packed: Packed | Apart) -> Bools:
 
 
 def _search(packed: Packed | Apart, budget: Budget, verdict: Bytes, failing: Longs, work: Longs) -> None:
-    """What is undecided goes through the portfolio, but for what was tried."""
+    """Decides the open histories by the portfolio, without the tries that were made already."""
     for history in np.nonzero(verdict == UNKNOWN)[0]:
         problem = packed.problem(int(history))
         if not problem.completed:

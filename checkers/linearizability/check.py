@@ -1,4 +1,4 @@
-"""Is one object's history linearizable? The function everything else here serves."""
+"""Decides if one object's history is linearizable: `check`, the main function of this package."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from results.op import OK
 from results.verdict import Verdict
 
 NO_SEARCH: Final = "none"
-"""Instead of an algorithm, where there was nothing to decide."""
+"""Instead of an algorithm, if no decision was needed."""
 
 _DEFAULT: Final = Budget()
 
@@ -39,11 +39,11 @@ _DEFAULT: Final = Budget()
 def check(
     calls: Sequence[Call] | History, model: Model[Any], budget: Budget = _DEFAULT, ignore: Collection[str] = ()
 ) -> LinearResult:
-    """Check the calls of one object; the order of indices is taken for the order of time.
+    """Checks the calls of one object; the order of indices is the order of time.
 
-    The nemesis' calls are left out, and ops whose name is in `ignore`. Raises ValueError (one line) when the calls
-    belong to several keys - see `check_keys` - or make no sense, or the model does not know one of them. A history in
-    which nothing certainly happened (there is no `ok`) is `unknown`: nothing was examined.
+    The nemesis' calls are left out, and ops whose name is in `ignore`. Raises ValueError (one line) if the calls belong
+    to several keys - see `check_keys` - or are malformed, or the model does not know one of them. A history in which
+    nothing certainly happened (no `ok`) is `unknown`: nothing was examined.
 
     >>> from results.op import Op
     >>> stale = History([Op(0, 0, 0, "invoke", "write", "k", 1), Op(1, 1, 0, "ok", "write", "k", 1),
@@ -85,7 +85,7 @@ def check_columns(
 ) -> LinearResult | None:
     """`check` of an object that comes as columns (`direct`); `calls_at` makes the calls of a few invocations.
 
-    None where that way does not lead to a verdict. Raises nothing, whatever the ops are.
+    None if that way does not lead to a verdict. Raises nothing, whatever the ops are.
     """
     completed = int((ops.ret < NEVER).sum())
     work = len(ops.f) + completed
@@ -105,15 +105,15 @@ def check_columns(
     outcome = decide(problem, budget)
     if outcome.verdict != Verdict.INVALID:
         return None
-    # (What the states could have been, only the whole could tell. An explanation asks for them where it knows the
-    # algorithm that did not tell them.)
+    # (Only the whole history has the possible states. An explanation requests them if it knows the algorithm that left
+    # them out.)
     bare = replace(outcome, algorithm="", states=(), survivors=())
     result = _violation(problem, outcome, bare, budget, calls, key)
     return replace(result, checked=completed, work=work + result.work)
 
 
 def nothing_happened(ops: int) -> LinearResult:
-    """Of an object, or of a whole history, of which no op is known to have happened."""
+    """The result for an object, or a whole history, of which no op is known to have happened."""
     count = f"none of its {ops:,} ops is" if ops > 1 else "its only op is not"
     return LinearResult(Verdict.UNKNOWN, f"nothing checked: {count} known to have happened")
 
@@ -123,8 +123,8 @@ def check_keys(
 ) -> Mapping[str | None, LinearResult]:
     """`check` of every key that has an op, short histories first. Raises ValueError as `check` does.
 
-    A key of which nothing is known to have happened is `valid` beside others (every object may have done nothing), and
-    `unknown` where that is so for all.
+    A key of which nothing is known to have happened is `valid` beside others (every object may have done nothing). If
+    that holds for all keys, they are `unknown`.
     """
     insist_on_pairs(history)
     _insist_on_known((call for call in history.clients.calls if call.invoke.f not in ignore), model)
@@ -135,7 +135,7 @@ def check_keys(
 def judged_together(
     found: Mapping[str | None, LinearResult], groups: Mapping[str | None, Sequence[Call]]
 ) -> Mapping[str | None, LinearResult]:
-    """The results of the keys of one history: those in which nothing happened, as `check_keys` says."""
+    """The results of the keys of one history. Keys in which nothing happened get the verdict of `check_keys`."""
     idle = {key for key in found if not any(call.outcome == OK for call in groups[key])}
     if len(idle) == len(found):
         return found
@@ -158,7 +158,7 @@ def calls_by_key(
 
 
 def _insist_on_known(calls: Iterable[Call], model: Model[Any]) -> None:
-    """Raises ValueError where the model does not know an op."""
+    """Raises ValueError if the model does not know an op."""
     other = first_unknown((call.invoke for call in calls), model)
     if other is not None:
         raise ValueError(f"{unknown(other, model)}; ignore={{{other.f!r}}} leaves it out")
@@ -170,7 +170,7 @@ def _valid(completed: int, witness: Sequence[int], algorithm: str, work: int) ->
 
 
 def _undecided(problem: Problem, outcome: Outcome) -> LinearResult:
-    """How far the search that got furthest came."""
+    """The unknown result, with the position of the search that got furthest."""
     total = len(problem.completed)
     reached = sum(event & 1 for event in problem.events[: max(outcome.position, 0)])
     steps = f"{outcome.work:,} steps" + ("" if jit.enabled() else " in plain Python (compiled code may get further)")
@@ -185,7 +185,7 @@ def _undecided(problem: Problem, outcome: Outcome) -> LinearResult:
 def _violation(
     problem: Problem, outcome: Outcome, shown: Outcome, budget: Budget, calls: Sequence[Call], key: str | None
 ) -> LinearResult:
-    """`shown`: the outcome as it is to be explained."""
+    """The result of a violation. `shown`: the outcome to explain."""
     shown = unmerged(problem, shown, budget)
     found = explain(problem, shown, budget)
     by_index = {call.invoke.index: call for call in calls}

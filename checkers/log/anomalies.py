@@ -77,7 +77,7 @@ class LogAnomalies:
         return Findings(_Judge(run, outcomes).anomalies(), stats, list(_excuses(outcomes)))
 
     def conclude(self, run: RunRecord, parts: Sequence[Findings]) -> CheckResult:
-        """The result for the run that these parts make up. `run` is only asked for its permissions."""
+        """The result for the run that these parts make up. Of `run`, only the permissions are read."""
         stats: Counter[str] = Counter()
         for part in parts:
             stats.update(part.stats)

@@ -295,8 +295,8 @@ class MessageOutcomes:
         return found
 
     def lowest(self, read: int) -> int:
-        """The offset (NONE: none is named) below which an answer says nothing, because its broker may have deleted what
-        was there.
+        """The offset (NONE: none is named) below which an answer proves nothing, because its broker may have deleted
+        the messages there.
         """
         reads = self.facts.reads
         node = int(reads.node[read])
@@ -318,8 +318,8 @@ class MessageOutcomes:
         return mask
 
     def _passed(self, rows: Ints) -> Bools:
-        """Which of these sends a later read went past: requested after the acknowledgement, from an offset at or below
-        the message's to one at or above it.
+        """A mask of these sends: a later read passed the message, requested after the acknowledgement, from an offset
+        at or below the message's to one at or above it.
         """
         sends, reads = self.facts.sends, self.facts.reads
         passed = np.zeros(len(rows), dtype=bool)

@@ -78,7 +78,7 @@ shows the loss.
 
 
 Doubled = tuple[str, int, Any, Lease, Sequence[Forgotten]]
-"""(group, id, the first delivery or its acknowledgement, the later delivery, the facts that may have been forgotten)."""
+"""(group, id, the first delivery or its acknowledgement, the later delivery, the facts that may be forgotten)."""
 
 
 @dataclass

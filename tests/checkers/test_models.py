@@ -128,12 +128,12 @@ MERGED = {
     "counter": ([("add", 5, 5), ("add", 5, 5), ("read", None, 3)], "more than 3"),
     "unordered-queue": (
         [("enqueue", 1, 1), ("enqueue", 2, 2), ("dequeue", None, 3)],
-        "{}, perhaps with others that nobody takes",
+        "{}, perhaps with others that no op takes",
     ),
     "grow-only-set": ([("add", 1, 1), ("read", None, [2])], "a set that is part of none that was read"),
-    "set": ([("add", 1, 1), ("contains", 2, True)], "{}, perhaps with others that nobody asks about"),
-    "fifo-queue": ([("enqueue", 1, 1), ("enqueue", 2, 2), ("dequeue", None, 2)], "[what nobody takes]"),
-    "stack": ([("push", 1, 1), ("pop", None, 2)], "[what nobody takes]"),
+    "set": ([("add", 1, 1), ("contains", 2, True)], "{}, perhaps with others that no op queries"),
+    "fifo-queue": ([("enqueue", 1, 1), ("enqueue", 2, 2), ("dequeue", None, 2)], "[an element that no op takes]"),
+    "stack": ([("push", 1, 1), ("pop", None, 2)], "[an element that no op takes]"),
     "kv": ([("put", "a", "a"), ("get", None, "b")], "a string that no get shows the beginning of"),
     "log": ([("append", "x", 0), ("read", 0, "y")], "[an entry that no read shows there]"),
 }

@@ -66,8 +66,7 @@ POSITION: Final = 1
 NODES: Final = 2
 KINDS: Final = 3
 TOLD: Final = 4
-"""The indices of a walk's counters, and their number: candidates tried; event reached; nodes used; unknown kinds called.
-"""
+"""Indices of a walk's counters, and their number: candidates tried; event reached; nodes used; unknown kinds called."""
 
 _UNSEEN: Final = np.uint64(1 << 32)
 """In a row's state: a blind step reached it, and no op has read it. To overwrite it would be a detour."""

@@ -1,7 +1,7 @@
-"""Why a history is not linearizable, with the smallest explanation that is true.
+"""Explains why a history is not linearizable, as briefly as is true.
 
-First the earliest return that proves it, and the states possible just before. Then the *core*, acknowledged ops that
-contradict each other already (`core`), and one sentence on both.
+An explanation has the earliest return that proves the violation, the states possible just before it, the *core* (a few
+acknowledged ops that contradict each other, `core`), and one sentence on both.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _NAMED: Final = 6
 
 
 class Explanation(NamedTuple):
-    """op: the one that cannot be placed, `core.ops` has it too. states: values for people. story: one clause."""
+    """op: the one that cannot be placed, also in `core.ops`. states: values as readable text. story: one clause."""
 
     op: int
     states: Sequence[str]
@@ -37,27 +37,27 @@ class Explanation(NamedTuple):
 
 
 def explain(problem: Problem, outcome: Outcome, budget: Budget) -> Explanation:
-    """`outcome` is an invalid one of `problem`."""
+    """The explanation of `outcome`, an invalid one of `problem`."""
     position = earliest(problem, outcome, budget)
     op = problem.events[position] >> 1
     if position != outcome.position or outcome.algorithm == STATE_FLOW:
-        # (State flow tells the states at the beginning of a stretch of time, which is not just before its end.)
+        # (State flow gives the states at the beginning of a stretch of time, which is not just before its end.)
         outcome = replace(outcome, states=())
     states = _states(problem, outcome, position, op, budget)
     core = core_of(problem.before(position + 1), budget, {*outcome.core, op} if outcome.core else ())
     if op not in core.ops:
-        # A monitor that had no rule for a shorter part: what the core proves, it proves when its last op returns.
+        # The monitor had no rule for a shorter part: the core is a proof as of the return of its last op.
         op = max(core.ops, key=lambda other: problem.ret[other])
         position = problem.ret[op]
     return Explanation(op, sorted(map(problem.table.narrowed.tell, states)), core, _story(problem, position, op, core))
 
 
 def earliest(problem: Problem, outcome: Outcome, budget: Budget) -> int:
-    """The position of the earliest return that proves the violation: what had returned until then has no order.
+    """The position of the earliest return that proves the violation: the ops that had returned by then have no order.
 
     The complete search and most monitors stop there. CEGAR, state flow and objects that consist of several may need a
-    later return; then prefixes are decided, as far as the budget for explanations goes, from the return on that no
-    search had an order to pass. (If a prefix has no order, the whole has none.)
+    later return. Then prefixes are decided, within the budget for explanations, from the first return that no search
+    had an order to pass. (If a prefix has no order, the whole has none.)
     """
     if outcome.position == NONE:
         return first_refuted(problem)
@@ -67,22 +67,22 @@ def earliest(problem: Problem, outcome: Outcome, budget: Budget) -> int:
 
     def refuted(position: int) -> bool:
         nonlocal left
-        # (What gave up on the whole in front of this return would give up on this, too.)
+        # (A search that gave up on the whole before this return would give up on this prefix, too.)
         found = decide(problem.before(position + 1), replace(budget, steps=left // 4, per_event=0), THOROUGH)
         left -= found.work
         return found.verdict == Verdict.INVALID
 
     earlier = [at for at in range(max(outcome.passed, 0), outcome.position) if problem.events[at] & 1]
-    # Most are not late at all: the return in front of it tells.
+    # Most are not late at all: a test of the return before it shows that.
     if left <= 0 or not earlier or not refuted(earlier[-1]):
         return outcome.position
     return earliest_return(earlier, refuted)
 
 
 def _states(problem: Problem, outcome: Outcome, position: int, op: int, budget: Budget) -> Sequence[object]:
-    """The states possible just before the failing return; none when that would cost more than the budget.
+    """The states possible just before the failing return; none if that would cost more than the budget.
 
-    A search knows them. Where a monitor does not, the model's record may have a way to find them.
+    A search knows them. For a monitor that does not, the model's record may have a way to find them.
     """
     before = fast(problem.table.model).states
     if outcome.states or before is None:
@@ -91,7 +91,7 @@ def _states(problem: Problem, outcome: Outcome, position: int, op: int, budget: 
 
 
 def _story(problem: Problem, position: int, op: int, core: Core) -> str:
-    """What in particular is wrong, in one clause."""
+    """The particular contradiction, in one clause."""
     story = fast(problem.table.model).story
     clause = "" if story is None else story(problem, position, op, core.ops)
     if clause:
@@ -106,7 +106,7 @@ def _story(problem: Problem, position: int, op: int, core: Core) -> str:
 
 
 def sentence(problem: Problem, found: Explanation, key: str | None) -> str:
-    """The violation in one sentence: which op, what the states were, what it contradicts."""
+    """The violation in one sentence: the op, the possible states, and the ops that it contradicts."""
     model = problem.table.model
     on = "" if key is None else f" on key {key}"
     if not found.states:

@@ -1,8 +1,7 @@
-"""Things that hold things: counter, sets, queues, stack.
+"""Models of containers: counter, sets, queues, stack.
 
-Each `narrow` merges states that none of a history's ops can tell apart (the observability quotient of the study
-behind this checker): what is put in and never seen again need not be remembered, as long as it is not forgotten that
-it may be in the way.
+Each `narrow` merges states that none of a history's ops can distinguish (the observability quotient of the study behind
+this checker). The state need not hold an element that no op ever sees again, only the fact that it may be in the way.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ from results.op import OK
 
 _Items = tuple[Hashable, ...]
 _Bag = frozenset[tuple[Hashable, int]]
-"""(element, how often it is in there)."""
+"""(element, number of its copies)."""
 
 DRAIN: Final = "drain"
 
@@ -43,7 +42,7 @@ class _Gone:
 
 
 GONE: Final = _Gone()
-"""Stands in a bag for what was taken, and nobody knows what it was."""
+"""Stands in a bag for a taken element that is unknown."""
 
 BEYOND: Final = float("inf")
 """Stands for all numbers of a counter that no read can show any more."""
@@ -51,7 +50,7 @@ BEYOND: Final = float("inf")
 
 @dataclass(frozen=True, slots=True)
 class Shifted:
-    """State of a counter of which nobody knows the start: what was added since, and nothing was seen yet."""
+    """State of a counter with an unknown start that no op has shown yet: the sum added since."""
 
     by: float = 0
 
@@ -65,7 +64,7 @@ class Counter(Model[Hashable]):
     `add-and-get` of a number -> the number after it; `get-and-add` -> the number before it; `increment` and `decrement`
     have no argument, and show the number after them. (Without a result, that was not recorded.)
 
-    `initial`: the number at the start, or ANYTHING: nobody knows it.
+    `initial`: the number at the start, or ANYTHING: unknown.
     """
 
     name = noun = "counter"
@@ -92,11 +91,11 @@ class Counter(Model[Hashable]):
         return held + change if held + change <= self.largest else BEYOND
 
     def pure(self, op: Transition) -> bool:
-        # (What is seen of a counter of unknown start says what it was.)
+        # (The first read of a counter with an unknown start determines that start.)
         return op.f == "read" and not (op.known and isinstance(self.initial, Shifted))
 
     def narrow(self, kinds: Sequence[Transition]) -> Model[Hashable]:
-        """Where nothing is ever taken off, all numbers beyond the largest that was seen are one."""
+        """If nothing is ever subtracted, all numbers beyond the largest that was seen are one state."""
         if isinstance(self.initial, Shifted) or any(_change(kind)[0] < 0 for kind in kinds):
             return self
         narrowed = copy(self)
@@ -129,7 +128,7 @@ class Counter(Model[Hashable]):
 
 
 def _change(op: Transition) -> tuple[int, int | None, int | None]:
-    """What an op adds, and the number before and after it where it shows that."""
+    """The number that an op adds, and the numbers before and after it if the op shows them."""
     if op.f == "add":
         return op.value, None, None
     if op.f == "read":
@@ -162,7 +161,7 @@ class Set(Model[frozenset[Hashable]]):
         return state if self._fits(op, state) else INCONSISTENT
 
     def replay(self, ops: Iterable[Transition]) -> int | None:
-        """One set that changes: the state after each of many adds would cost the square of them."""
+        """Replays on one mutable set: a new state for each of many adds would take quadratic time."""
         held: set[Hashable] = set()
         for place, op in enumerate(ops):
             if op.f == "add":
@@ -174,7 +173,7 @@ class Set(Model[frozenset[Hashable]]):
         return None
 
     def _fits(self, op: Transition, held: Elements[Hashable]) -> bool:
-        """Can this be what a set of these elements answered? No read of one lists an element twice."""
+        """True if a set of these elements can have returned this answer. No read lists an element twice."""
         if not op.known:
             return True
         if op.f == "contains":
@@ -183,7 +182,7 @@ class Set(Model[frozenset[Hashable]]):
         return len(op.value) == len(held) and held == set(op.value)
 
     def narrow(self, kinds: Sequence[Transition]) -> Model[frozenset[Hashable]]:
-        """Without a `read` of all, elements that no `contains` asks for need not be remembered."""
+        """Without a `read` of all, the state needs only the elements that a `contains` queries."""
         if any(kind.f == "read" for kind in kinds):
             return self
         return _AskedSet(frozenset(kind.value[0] for kind in kinds if kind.f == "contains"))
@@ -211,7 +210,7 @@ class _AskedSet(Set):
         return super().step(state, op)
 
     def tell(self, state: frozenset[Hashable]) -> str:
-        others = ", perhaps with others that nobody asks about" if UNSEEN in state else ""
+        others = ", perhaps with others that no op queries" if UNSEEN in state else ""
         return show(state - {UNSEEN}) + others
 
 
@@ -223,7 +222,7 @@ class GrowOnlySet(Set):
     observers = frozenset({"read"})
 
     def narrow(self, kinds: Sequence[Transition]) -> Model[frozenset[Hashable]]:
-        """Sets that are part of none that was read can never become one again, and are all one."""
+        """Sets that are no subset of any set that was read can never be read again: they are one state."""
         return _ObservedSet([frozenset(kind.value) for kind in kinds if kind.f == "read" and kind.known])
 
 
@@ -245,10 +244,10 @@ class _ObservedSet(GrowOnlySet):
 
 
 class _Pile(Model[S]):
-    """What queues and stacks share: one op puts an element in, another takes one out and shows it.
+    """The common part of queues and stacks: one op puts an element in, another takes one out and shows it.
 
-    An acknowledged take of None found nothing there. A take of unknown outcome takes what it finds, if anything. Queues
-    have a third one, which takes all there is, in one step, and shows it.
+    An acknowledged take of None found it empty. A take of unknown outcome takes the element that it finds, if any.
+    Queues have a third op, which takes all elements in one step, and shows them.
     """
 
     put: ClassVar[str]
@@ -271,8 +270,8 @@ class _Pile(Model[S]):
         return f"{op.f} -> {'empty' if op.value is None else show(op.value)}" if op.known else op.f
 
     def doubt(self, calls: Sequence[Call]) -> str | None:
-        """A drain that is a loop of takes may share the elements with takes that overlap it; here it takes all at once,
-        so that a contradiction among them says nothing.
+        """A drain that is a loop of takes may share the elements with takes that overlap it; here it takes all at once.
+        So a contradiction among them proves nothing.
         """
         takes = [c for c in calls if c.invoke.f in (self.take, DRAIN) and c.outcome != "fail"]
         drains = [c for c in takes if c.invoke.f == DRAIN]
@@ -287,9 +286,7 @@ class _Pile(Model[S]):
         return None
 
     def _seen(self, kinds: Sequence[Transition]) -> frozenset[Hashable] | None:
-        """The elements that some take shows. None where a take of unknown outcome, or a drain, could remove any
-        other.
-        """
+        """The elements that some take shows. None if a take of unknown outcome, or a drain, could remove others."""
         takes = [kind for kind in kinds if kind.f != self.put]
         if any(kind.f == DRAIN or not kind.known for kind in takes):
             return None
@@ -297,7 +294,7 @@ class _Pile(Model[S]):
 
 
 def _overlap(one: Call, other: Call) -> bool:
-    """Neither had returned when the other was called. (What is of unknown outcome never returns.)"""
+    """True if neither had returned when the other was called. (An op of unknown outcome never returns.)"""
 
     def returned(call: Call) -> float:
         return call.completion.index if call.completion is not None and call.outcome == OK else float("inf")
@@ -306,10 +303,10 @@ def _overlap(one: Call, other: Call) -> bool:
 
 
 class _Line(_Pile[_Items]):
-    """A pile whose elements have an order; the state lists first what is taken next.
+    """A pile whose elements have an order; the first element of the state is taken next.
 
-    Narrowed, it knows the elements that are `seen`: UNSEEN then stands for one or more at that place, of which at least
-    one is never taken.
+    A narrowed model knows the elements that are `seen`: UNSEEN then stands for one or more at that place, of which at
+    least one is never taken.
     """
 
     initial: _Items = ()
@@ -323,7 +320,7 @@ class _Line(_Pile[_Items]):
     def tell(self, state: _Items) -> str:
         if self.seen is None:
             return show(state)
-        return f"[{', '.join('what nobody takes' if item is UNSEEN else show(item) for item in state)}]"
+        return f"[{', '.join('an element that no op takes' if item is UNSEEN else show(item) for item in state)}]"
 
     def step(self, state: _Items, op: Transition) -> _Items | Inconsistent:
         if op.f == self.put:
@@ -353,7 +350,7 @@ class FifoQueue(_Line):
     put, take = "enqueue", "dequeue"
 
     def _with(self, state: _Items, item: Hashable) -> _Items:
-        # Behind an element that nobody takes, the order of the others does not matter: nobody gets there.
+        # Behind an element that no op takes, the order of the others does not matter: no op reaches them.
         return state if state and state[-1] is UNSEEN else (*state, item)
 
 
@@ -369,7 +366,7 @@ class Stack(_Line):
     put, take = "push", "pop"
 
     def _with(self, state: _Items, item: Hashable) -> _Items:
-        # Nobody gets at what lies under an element that nobody takes.
+        # No op reaches the elements under one that no op takes.
         return (item,) if item is UNSEEN else (item, *state)
 
 
@@ -377,8 +374,8 @@ class UnorderedQueue(_Pile[_Bag]):
     """A bag: `enqueue` of an element, `dequeue` -> any that is in it, or None when it is empty; `drain` takes all there
     is in one step -> the list, in any order.
 
-    The state is the set of (element, how often it is in there); GONE is how many of them a dequeue of unknown outcome
-    took, of which nobody knows which. (Since it may come as late as one likes, it may have taken any.)
+    The state is the set of (element, number of its copies); GONE counts the unknown elements that dequeues of unknown
+    outcome took. (Such a dequeue may take effect at any later time, so it may have taken any element.)
     """
 
     name = "unordered-queue"
@@ -412,14 +409,14 @@ class UnorderedQueue(_Pile[_Bag]):
         return frozenset({**+held, GONE: gone}.items() if gone else (+held).items())
 
     def narrow(self, kinds: Sequence[Transition]) -> Model[_Bag]:
-        """Elements that no dequeue shows are only in the way of one that finds nothing, however many they are."""
+        """Elements that no dequeue shows only matter for a dequeue of an empty bag, and their number does not matter."""
         seen = self._seen(kinds)
         if seen is None or all(kind.value in seen for kind in kinds if kind.f == "enqueue"):
             return self
         return _SeenBag(seen)
 
     def tell(self, state: _Bag) -> str:
-        """Each element as often as it is in there."""
+        """The elements, each once per copy."""
         held = dict(state)
         gone = held.pop(GONE, 0)
         elements = f"{{{', '.join(sorted(show(element) for element, times in held.items() for _ in range(times)))}}}"
@@ -437,7 +434,7 @@ class _SeenBag(UnorderedQueue):
         never_merged = any(element not in self.seen and element is not UNSEEN for element, _ in state)
         if never_merged or ((UNSEEN, 1) not in state and None in self.seen):
             return known
-        return f"{known}, perhaps with others that nobody takes"
+        return f"{known}, perhaps with others that no op takes"
 
     def step(self, state: _Bag, op: Transition) -> _Bag | Inconsistent:
         if op.f == "enqueue" and op.value not in self.seen:

@@ -1,4 +1,4 @@
-"""What the monitors on columns share: the way from an order to an outcome, and to the earliest proof that none exists.
+"""The common part of the monitors on columns: from an order to an outcome, or to the earliest proof that none exists.
 
 A monitor has columns of its own (`RegisterOps`, `QueueOps`, `LogOps`), made from `history.op_columns`. It returns the
 rows in an order that explains them, or raises.
@@ -23,18 +23,18 @@ from results.verdict import Verdict
 
 
 class Undecided(Exception):
-    """There is no rule for this history."""
+    """No rule applies to this history."""
 
 
 class Contradiction(Exception):
-    """No order exists. `rows`: of a few ops that contradict each other already, whatever became of the others."""
+    """No order exists. `rows`: those of a few ops that contradict each other, whatever the outcome of the others."""
 
     def __init__(self, *rows: int) -> None:
         self.rows = rows
 
 
 def reject(rows: npt.NDArray[np.intp], *others: npt.NDArray[np.intp]) -> None:
-    """Raises Contradiction if there is any: each of these ops is one, together with those beside it in `others`."""
+    """Raises Contradiction if `rows` is not empty: each of these ops is one, with those at its place in `others`."""
     if len(rows):
         raise Contradiction(int(rows[0]), *(int(other[0]) for other in others))
 
@@ -42,7 +42,7 @@ def reject(rows: npt.NDArray[np.intp], *others: npt.NDArray[np.intp]) -> None:
 class Ops(Protocol):
     """Columns of a monitor: a NamedTuple of arrays with a row for each op, in order of call.
 
-    call, ret  places of its events; `ret` is NEVER where there is none.
+    call, ret  places of its events; `ret` is NEVER without a return.
     source     its name (`OpColumns.source`).
     """
 
@@ -63,10 +63,10 @@ C = TypeVar("C", bound=Ops)
 class Monitor(Generic[C]):
     """A monitor on columns.
 
-    columns  what it needs of the ops; None where it has no rule for one of them.
-    order    the rows in an order that explains them. Raises Contradiction where there is none, or Undecided.
+    columns  makes its columns of the ops; None if it has no rule for one of them.
+    order    the rows in an order that explains them. Raises Contradiction if no such order exists, or Undecided.
     pure     ops that change nothing.
-    replay   what is wrong with such an order, or None (`witness`).
+    replay   the error in such an order, or None (`witness`).
     """
 
     name: str
@@ -76,8 +76,8 @@ class Monitor(Generic[C]):
     replay: Callable[[C, Longs], str | None]
 
     def judge(self, problem: Problem, nothing: Hashable = None) -> Outcome | None:
-        """Valid with a witness, invalid with the earliest return that proves it and the ops to blame, or None where it
-        has no rule. `nothing`: as `from_problem` takes it.
+        """Valid with a witness, invalid with the earliest return that proves it and the ops to blame, or None if no
+        rule applies. `nothing`: see `from_problem`.
         """
         columns, work = self.columns(from_problem(problem, nothing), problem.table.model), len(problem.events)
         if columns is None:
@@ -93,11 +93,11 @@ class Monitor(Generic[C]):
 
 
 def first_proof(ops: C, pure: Bools, test: Callable[[C], object]) -> tuple[int, C, Longs]:
-    """The position of the earliest return up to which `test` raises Contradiction, what was known by then (`until`),
-    and the rows of that to blame. It raises for the whole, and stays so once it does.
+    """The position of the earliest return up to which `test` raises Contradiction, the ops known by then (`until`), and
+    the rows of those to blame. `test` raises for the whole, and for every longer part once it raises.
 
-    A monitor may have no rule for a part of what it decided as a whole: then the answer is a later return, at which the
-    history is refuted as well, and no row is blamed.
+    A monitor may have no rule for a part of a history that it decided as a whole: then the answer is a later return, at
+    which the history is refuted as well, and no row is blamed.
     """
 
     def refuted(known: C) -> Longs | None:
@@ -121,12 +121,12 @@ def first_proof(ops: C, pure: Bools, test: Callable[[C], object]) -> tuple[int, 
 
 
 def until(ops: C, pure: Bools, position: int) -> C:
-    """What was known right after the event at `position`, as `Problem.before`."""
+    """The ops as known right after the event at `position`, like `Problem.before`."""
     still_open = ops.ret > position
     keep = (ops.call <= position) & ~(still_open & pure)
     return chosen(ops._replace(ret=np.where(still_open, NEVER, ops.ret)), keep)
 
 
 def chosen(ops: C, keep: Bools) -> C:
-    """Those rows alone."""
+    """The chosen rows alone."""
     return type(ops)(*(column[keep] for column in ops))
