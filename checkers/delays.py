@@ -1,17 +1,17 @@
 """Delayed messages: every acknowledged one appears, not early, not late, once; a recalled one never.
 
-A message is followed by its id through all queues of all broker groups, because RIP-32's escape delivers it through
-another group than the one that acknowledged it. All times are those of the machine that runs the clients (monotonic). A
-message is due at its delay after the send: at the earliest counted from the invocation, at the latest from the
-acknowledgement.
+The judge follows a message by its id through all queues of all broker groups, because RIP-32's escape delivers it
+through another group than the one that acknowledged it. All times are those of the machine that runs the clients
+(monotonic). A message is due at its delay after the send: at the earliest counted from the invocation, at the latest
+from the acknowledgement.
 
 * Early: a read had returned the message before the earliest due time.
-* Late: there is a time after the latest due time until which no node could return the message: for each node of the
-  queue's group, the last read that failed, or that reported an end of the queue at or before the message's offset.
+* Late: for longer than the limit after the latest due time, no node could return the message. The proof is, for each
+  node of the queue's group, a read that failed, or that reported an end of the queue at or before the message's offset.
 * A copy in a queue of another broker group than the one that acknowledged the message comes from an acting master. So
   such copies show when a slave acted, with or without a fault: a master whose heartbeats come late loses its role.
 * The limit for a late message starts again when a fault begins or ends, and when sends are not acknowledged (then no
-  master lives that could take the message). It does not run while all nodes of the group are impaired.
+  master is alive that could accept the message). It does not run while all nodes of the group are impaired.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ TOO_LATE_NS: Final = 2 * SECOND
 
 _MS: Final = 1_000_000
 _START_NS: Final = 5 * SECOND
-"""Who is seen to be master so early was so before the run."""
+"""A master that is first seen so early was master before the run."""
 
 _LISTED: Final = 50
 _OPS: Final = 12
 _PROGRESS: Final = (
-    "slaves copy the progress of delayed messages only periodically: what was delivered before a change of master may "
-    "be delivered again (at least once)"
+    "slaves copy the progress of delayed messages only periodically: a message that was delivered before a change of "
+    "master may be delivered again (at least once)"
 )
 
 
@@ -91,8 +91,8 @@ class _Case(NamedTuple):
 
 
 class Delays:
-    """`limit_s`: how long after its due time, or after a fault begins or ends, a message must be readable at latest.
-    `copied_within_s`: how old a slave's copy of the progress may be.
+    """`limit_s`: the longest time after its due time, or after a fault begins or ends, until a message is readable.
+    `copied_within_s`: the largest age of a slave's copy of the progress.
     """
 
     name = "delays"
@@ -154,14 +154,14 @@ class Delays:
             why = (
                 "were not yet due for long enough"
                 if service.served
-                else "could go nowhere, for no send was acknowledged"
+                else "could not be delivered, because no send was acknowledged"
             )
             unknown = f"{open_:,} undelivered messages {why} when the final reads began"
         reason = f"{stats['delivered']:,} of {stats['acknowledged']:,} acknowledged delayed messages delivered"
         return settled(self.name, run, found, stats, reason, unknown)
 
     def _replayed(self, service: _Service, cases: Sequence[_Case]) -> list[Part[_Case]]:
-        """The cases that nothing explains, and those that an older progress does."""
+        """The cases that nothing explains, and those that an older progress explains."""
         ages = [service.replays(c.start, c.end, self.slack) for c in cases]
         wrong = [c for c, age in zip(cases, ages, strict=True) if age is None]
         legal = [c for c, age in zip(cases, ages, strict=True) if age is not None]
@@ -170,7 +170,7 @@ class Delays:
 
 
 class _Service:
-    """When the servers owed a delivery."""
+    """The times in which the servers owed a delivery."""
 
     def __init__(self, run: RunRecord, scene: RunTimeline, messages: Iterable[_Message], limit: int) -> None:
         self.limit = limit
@@ -190,14 +190,14 @@ class _Service:
         self._unserved, self.served = unserved(sends)
 
     def owed_since(self, due: int, until: int, group: str | None) -> int:
-        """Since when the message was owed without a break, as of `until` (ns)."""
+        """The time (ns) since which the message was owed without a break, as of `until`."""
         if self._all_impaired(group, until):
             return until
         breaks = (times[at - 1] for times in (self.edges, self._unserved) if (at := bisect_left(times, until)))
         return max([due, *breaks])
 
     def is_settled(self, due: int, by: int) -> bool:
-        """Whether what was due at a time must be there by another: after the last fault, if masters served again."""
+        """True if a message due at `due` must be there at `by`: after the last fault, if masters served again."""
         return self.served and max([due, *self.edges[-1:], *self._unserved[-1:]]) + self.limit <= by
 
     def replays(self, first: int, again: int, slack: int) -> float | None:
@@ -224,7 +224,7 @@ class _Service:
 
 
 def _collect(run: RunRecord) -> tuple[dict[int, _Message], list[tuple[Any, Call]], QueueReads]:
-    """The messages by id, what nobody sent with the read that returned it, and the reads."""
+    """The messages by id; values that no client sent, each with the read that returned it; and the reads."""
     messages: dict[int, _Message] = {}
     recalls, reads = [], []
     for call in run.history.clients.calls:
@@ -257,7 +257,7 @@ def _collect(run: RunRecord) -> tuple[dict[int, _Message], list[tuple[Any, Call]
 
 
 def _lost(everyone: Sequence[_Message], reads: QueueReads, service: _Service) -> tuple[list[_Case], int]:
-    """What is in no queue at the end; and how many of these may still come."""
+    """Messages that must appear and are in no queue at the end; and the number of those that may still appear."""
     since = reads.final_since
     if since is None or reads.missing:
         return [], 0
@@ -267,7 +267,7 @@ def _lost(everyone: Sequence[_Message], reads: QueueReads, service: _Service) ->
 
 
 def _lossy_times(case: _Case) -> list[int]:
-    """When brokers stored a message: at its acknowledgement, and again when it was due."""
+    """The times when brokers stored a message: at its acknowledgement, and again when it was due."""
     m = case.message
     return [m.send.end or m.send.start, m.latest]
 

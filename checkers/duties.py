@@ -1,6 +1,6 @@
-"""What the judges of messages share that brokers deliver by themselves, some time after the send: delayed messages and
-transactions. A message is followed by its id through all queues, because an acting master delivers it through another
-broker group (RIP-32's escape).
+"""The common part of the judges of messages that brokers deliver by themselves, some time after the send: delayed
+messages and transactions. The judges follow a message by its id through all queues, because an acting master delivers
+it through another broker group (RIP-32's escape).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Place = tuple[str, int]
 
 
 class QueueReads:
-    """What the reads of a run prove to be absent, and which of the final reads are complete."""
+    """The absences that the reads of a run prove, and the final reads that are complete."""
 
     def __init__(self, calls: Sequence[Call]) -> None:
         self._series: dict[str, dict[str, tuple[list[int], list[int]]]] = {}
@@ -54,7 +54,7 @@ class QueueReads:
         return [f"{queue} at {node}" for queue, node in sorted(self.asked - self.done)]
 
     def absent_until(self, place: Place, before: int) -> int | None:
-        """Until when (ns), before a time, certainly no node returned what is at a place; None: that is not known."""
+        """The last time (ns) before another at which certainly no node could return a place; None: unknown."""
         queue, offset = place
         bounds = []
         for starts, ends in self._series.get(queue, {}).values():
@@ -68,8 +68,8 @@ class QueueReads:
 
 
 def unserved(sends: Iterable[Call]) -> tuple[list[int], bool]:
-    """When sends ended without an acknowledgement, and without one of another in the 2 s before and after (ns, in
-    order): then no master served. And whether sends were acknowledged at the end.
+    """The times (ns, in order) at which a send ended without an acknowledgement, and no other one was acknowledged in
+    the 2 s before and after: then no master served. True with them if sends were acknowledged at the end.
     """
     done = [(call.end, call.outcome) for call in sends if call.completion is not None and call.end is not None]
     acks = sorted(end for end, outcome in done if outcome == OK)
@@ -82,13 +82,14 @@ def unserved(sends: Iterable[Call]) -> tuple[list[int], bool]:
 
 
 def never_sent(strangers: Sequence[tuple[Any, Call]]) -> Iterator[Anomaly]:
-    """What was read and nobody sent: the id, or text, with the read that returned it."""
+    """Yields an anomaly for messages that were read and no client sent: each an id, or text, with its read."""
     if strangers:
         identity, call = strangers[0]
         count = len({str(identity) for identity, _ in strangers})
         yield Anomaly(
             "never-sent",
-            f"{count:,} messages were read that nobody sent: {identity} in {call.invoke.key} at {clock(call.end or 0)}",
+            f"{count:,} messages were read that no client sent: {identity} in {call.invoke.key} at "
+            f"{clock(call.end or 0)}",
             call.invoke.key,
             sorted({c.invoke.index for _, c in strangers[:_OPS]}),
             (call.start, call.end or call.start),

@@ -47,7 +47,7 @@ _SHOWN: Final = 20
 
 @dataclass(frozen=True)
 class _Term:
-    """A node was in `term` at `time` (ns). where: a log's name, or `status`; each is a sequence of its own."""
+    """A node was in `term` at `time` (ns). where: a log's name, or `status`; each has its own sequence."""
 
     node: str
     where: str
@@ -75,7 +75,7 @@ class Terms:
 
     @staticmethod
     def concerns(run: RunRecord) -> bool:
-        """Whether anything was said of terms, votes or epochs."""
+        """True if the run has any report of terms, votes or epochs."""
         return any(True for _ in _facts(run)) or any(
             name in seen.extra for seen in run.observations for name in _EPOCHS
         )
@@ -99,7 +99,7 @@ class Terms:
 
 
 def _facts(run: RunRecord) -> Iterator[_Term | _Vote]:
-    """Terms of one (node, where) come in their order."""
+    """Yields terms and votes; terms of one (node, where) come in their order."""
     if run.deployment.traits.raft_log:
         for seen in run.observations:
             if seen.term is not None and seen.role not in ("silent", "starting"):
@@ -115,7 +115,7 @@ def _facts(run: RunRecord) -> Iterator[_Term | _Vote]:
 
 
 def _said(node: str, where: str, time: int, line: str) -> Iterator[_Term | _Vote]:
-    """What a line of a log says."""
+    """Yields the term or vote in a line of a log."""
     found = _TERM.search(line)
     if found is not None:
         for name in ("from", "now", "loaded", "to"):
@@ -136,8 +136,8 @@ def _said(node: str, where: str, time: int, line: str) -> Iterator[_Term | _Vote
 
 
 def _kept(strike: FaultInterval) -> Iterator[_Term]:
-    """The terms in the files that a failure of power changed. An empty file is read as term 0, one that is not there
-    too (`MemberState.loadState`).
+    """Yields the terms in the files that a failure of power changed. An empty or missing file is read as term 0
+    (`MemberState.loadState`).
     """
     for detail in strike.nodes.values():
         changed = detail.get("changed") if isinstance(detail, Mapping) else None
@@ -152,7 +152,7 @@ def _kept(strike: FaultInterval) -> Iterator[_Term]:
 
 
 def _fallen(terms: Mapping[tuple[str, str], list[_Term]]) -> Iterator[Anomaly]:
-    """One anomaly for each node, from the place that shows most."""
+    """Yields one anomaly for each node, from the source that shows most."""
     falls: dict[str, list[tuple[_Term, _Term]]] = {}
     for (node, _), said in terms.items():
         highest = said[0]
@@ -193,10 +193,10 @@ def _twice(votes: Mapping[tuple[str, str, int], Mapping[str, _Vote]]) -> Iterato
 def two_leaders(run: RunRecord, leaders: Mapping[int, Mapping[str, int]], kind: str | None = None) -> Iterator[Anomaly]:
     """`two-leaders-in-a-term`.
 
-    leaders  term -> leader -> when it was first seen to lead, in ns.
-    kind     the kind of server that elects, or None: whatever the nodes run.
+    leaders  term -> leader -> the time (ns) when it was first seen to lead.
+    kind     the kind of server that elects, or None: any.
 
-    `details["nodes"]`: members whose data was lost between the elections. They have forgotten whom they voted for.
+    `details["nodes"]`: members whose data, and so their vote, was lost between the elections.
     """
     lost = [
         (strike.start_ns, effect.node)
@@ -221,11 +221,11 @@ def two_leaders(run: RunRecord, leaders: Mapping[int, Mapping[str, int]], kind: 
 
 
 def _epochs(run: RunRecord) -> Iterator[Anomaly]:
-    """For each epoch the first time that a leader of the controllers reports less than it must know.
+    """Yields for each epoch the first time that a leader of the controllers reports less than it must know.
 
-    It must know what it reported itself, and what others reported before it was last seen not to lead: who becomes
-    leader later has applied all of that. A report counts if the next one of this leader confirms it: JRaft calls a
-    node leader a moment before that.
+    It must know its own reports, and those of others before it was last seen not to lead: a later leader has applied
+    all of that. A report counts if the next one of this leader confirms it: JRaft calls a node leader a moment before
+    it has applied them.
     """
     controllers = [server.node for server in run.deployment.having("controller")]
     for name in _EPOCHS:

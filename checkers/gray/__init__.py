@@ -1,8 +1,8 @@
 """Judge of a gray release by queue isolation: the promises G1 to G7 of docs/gray.md.
 
 G1 `wrong-colour`, G2 `never-received`, G3 `stranded`, G4 `received-out-of-order`, G5 `received-again`, G6
-`owned-by-two` and `ownerless`, G7 `recoloured`. Times of which it is not certain who was what are not judged, and what
-depends on a rebalance is judged by the number of rebalances, not by time.
+`owned-by-two` and `ownerless`, G7 `recoloured`. Times in which a member's colour is uncertain are not judged. Promises
+that depend on a rebalance are judged by the number of rebalances, not by time.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ _OPS = 12
 
 
 class Gray:
-    """`copied_within_s`: how old the committed offsets of a new master may be. `lease_s`: how long the lock of a member
-    that is gone keeps a queue from the others; 0: members do not lock queues.
+    """`copied_within_s`: the largest age of a new master's committed offsets. `lease_s`: the time for which the lock of
+    a member that is gone keeps a queue from the others; 0: members do not lock queues.
     """
 
     name = "gray"

@@ -1,5 +1,5 @@
-"""What a run of a gray release contains: sends with their colour, who received what, who held which queue, and the
-colours of the members.
+"""The facts of a run of a gray release: sends with their colour, receptions by members, the queues that each member
+held, and the members' colours.
 
 A *session* is one member from a join to its crash, its leave, its next join, or the end of its process. It certainly
 holds a queue from the answer of the `assign` that names it to the invocation of the next one that does not.
@@ -41,7 +41,7 @@ class Send(NamedTuple):
 
 
 class Rebalance(NamedTuple):
-    """A rebalance that was answered. gray, base: the queues, as the member knew them."""
+    """A rebalance that succeeded. gray, base: the queues of each colour, as the member knew them."""
 
     start: int
     end: int
@@ -62,10 +62,10 @@ class Span:
 
 @dataclass
 class Session:
-    """One member from its join on. `begun`: when the join was answered; `over`: when it certainly did nothing more.
+    """One member from its join on. `begun`: the answer to the join (ns); `over`: the time after which it did nothing.
 
-    edges      around its coming and going: others hear of it in between.
-    refused    queue -> when it asked for the queue and was not given its lock (ns).
+    edges      times around its join and its end, between which the others learn of it.
+    refused    queue -> times (ns) when it requested the queue and did not get its lock.
     positions  queue -> its queries of the committed offset that were answered, in order: it began at the first after
                each assignment.
     """
@@ -81,16 +81,16 @@ class Session:
     positions: dict[str, list[Call]] = field(default_factory=dict)
 
     def rebalanced(self, start: int, end: int) -> int:
-        """How many of its rebalances began and ended between two moments."""
+        """The number of its rebalances that began and ended between two moments."""
         at = bisect_left(self.rebalances, start, key=lambda r: r.start)
         return sum(r.end <= end for r in self.rebalances[at:])
 
     def held(self) -> dict[str, Span]:
-        """What it holds now."""
+        """The queues that it holds now."""
         return {span.key: span for span in self.spans if span.end == FOREVER}
 
     def end(self, moment: int, sure: int) -> None:
-        """It is over: nothing is held after `moment`, and certainly nothing since `sure`."""
+        """Ends the session: it holds nothing after `moment`, and its certain possession ends at `sure`."""
         for span in self.held().values():
             span.end, span.may_end = sure, moment
         self.over = moment
@@ -126,8 +126,9 @@ class Turn(NamedTuple):
 
 
 class Facts:
-    """Of a history. Ops of members name them (`member`); those of the drain at the end do not. lease: how long (ns) a
-    queue stays locked whose owner has gone without a word; 0: nobody locks queues.
+    """The facts of a history. Ops of members name them (`member`); those of the drain at the end do not.
+
+    lease: the time (ns) for which a queue stays locked after its owner has disappeared; 0: members lock no queues.
     """
 
     def __init__(self, history: History, lease: int = 0) -> None:
@@ -136,7 +137,7 @@ class Facts:
         last = history[-1].time if len(history) else 0
         self.drained = bool(drains)
         self.cut = min(drains, default=last)
-        """When the members' part ends (ns)."""
+        """The end (ns) of the members' part."""
         self.sessions = list(_sessions(self.calls, self.cut))
         self.lease = lease
         self.turns = _turns(self.calls)
@@ -166,7 +167,7 @@ class Facts:
 
     @cached_property
     def receptions(self) -> list[Reception]:
-        """By members, in order of their answers."""
+        """The receptions by members, in order of their answers."""
         by_process: dict[int, list[Session]] = {}
         for session in self.sessions:
             by_process.setdefault(session.process, []).append(session)
@@ -190,7 +191,7 @@ class Facts:
 
     @cached_property
     def drained_ids(self) -> set[Any]:
-        """What the drain at the end read."""
+        """The ids of the messages that the drain at the end read."""
         return {
             identity
             for call in self.calls
@@ -219,7 +220,7 @@ class Facts:
 
     @cached_property
     def ends(self) -> dict[str, int]:
-        """Queue -> up to which offset the drain at the end consumed it, if it came to its end."""
+        """Queue -> the offset up to which the drain at the end consumed it, if it reached the end of the queue."""
         found = {}
         for call in self.calls:
             if call.invoke.f == "drain" and call.outcome == OK and call.completion is not None:
@@ -243,7 +244,8 @@ class Facts:
         return next((c for c in self.calls if c.invoke.f == "expand" and c.outcome != FAIL), None)
 
     def colour(self, member: str, start: int, end: int) -> tuple[bool, int] | None:
-        """A member's colour (gray?) through an interval, and since when it is that; None: it is not certain."""
+        """A member's colour (True: gray) through an interval, and the time (ns) since which it has it; None: uncertain.
+        """
         turns = self.turns.get(member, ())
         if any(turn.start < end and turn.end > start for turn in turns):
             return None
@@ -259,7 +261,7 @@ class Facts:
 
     @cached_property
     def changes(self) -> list[int]:
-        """When members came, went, or changed their colour, and when the topic was expanded (ns, in order)."""
+        """The times (ns, in order) when members joined, left, or changed colour, and when the topic was expanded."""
         found = {moment for session in self.sessions for moment in session.edges}
         found |= {m for turns in self.turns.values() for turn in turns for m in (turn.start, turn.end)}
         if self.expanded is not None:
@@ -267,7 +269,7 @@ class Facts:
         return sorted(found)
 
     def without_gray(self) -> Iterator[tuple[int, int, int]]:
-        """(from, to, op): no member is gray since the answer of that flag, until one may be again."""
+        """Yields (from, to, op): no member is gray from the answer of that flag until one may be again."""
         gray: dict[str, bool | None] = {}
         since: tuple[int, int] | None = None
         for member, turn in sorted(
@@ -284,7 +286,7 @@ class Facts:
 
 
 def _received(call: Call) -> Iterator[tuple[str, int, Any]]:
-    """Queue, offset and id of each message that a pull or a pop brought."""
+    """Yields queue, offset and id of each message that a pull or a pop returned."""
     assert call.completion is not None
     for message in call.completion.value or ():
         if call.invoke.f == "pop":
@@ -330,8 +332,8 @@ def _assigned(session: Session, keys: Sequence[str], start: int, end: int) -> No
 
 
 def _turns(calls: Iterable[Call]) -> dict[str, list[Turn]]:
-    """Member -> when its colour was set: by its join, or by the operator. Of two at one time that say different things,
-    it is not known which one was the last.
+    """Member -> the settings of its colour, by its join or by the operator. If two that overlap differ, the last one is
+    unknown.
     """
     found: dict[str, list[Turn]] = {}
     for call in calls:

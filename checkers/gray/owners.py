@@ -1,6 +1,6 @@
-"""Which queues had two owners, or none, for more than two rebalances (G6).
+"""Finds queues that had two owners, or none, for more than two rebalances (G6).
 
-Time does not count here, rebalances do: a member that had no processor, or no answer, has not had its chance yet.
+Rebalances count here, not time: a member that had no processor, or no answer, could not act yet.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ class Double(NamedTuple):
 
 
 def doubles(facts: Facts) -> Iterator[Double]:
-    """Two members certainly held a queue while each of them rebalanced again and again, and nothing changed."""
+    """Yields each time in which two members certainly held a queue, each rebalanced often enough, and nothing changed.
+    """
     by_key: dict[str, list[tuple[Session, Span]]] = {}
     for session in facts.sessions:
         for span in session.spans:
@@ -46,14 +47,14 @@ def doubles(facts: Facts) -> Iterator[Double]:
 
 
 def owned_by_two(found: Iterable[Double]) -> Iterator[Case]:
-    """Each of them as a case."""
+    """Yields a case for each time with two owners."""
     for key, one, other, start, end in found:
         yield Case(key, start, end, (), f"{key}: {one.member} and {other.member} from {clock(start)} to {clock(end)}")
 
 
 def ownerless(facts: Facts) -> Iterator[Case]:
-    """Nobody held a queue while all members of its colour rebalanced again and again, and there was one. The scheme is
-    not to blame where one of them asked for the queue, and its broker did not give the lock.
+    """Yields each time in which no member held a queue, although its colour had members and all of them rebalanced
+    often enough. If one of them requested the queue, and its broker refused the lock, the scheme is not to blame.
     """
     keys = sorted({key for session in facts.sessions for r in session.rebalances for key in (*r.gray, *r.base)})
     for key in keys:
@@ -80,7 +81,7 @@ def ownerless(facts: Facts) -> Iterator[Case]:
 
 
 def _gaps(spans: Sequence[Span], cut: int) -> Iterator[tuple[int, int]]:
-    """The times in which nobody can have held the queue."""
+    """Yields the times in which no member can have held the queue."""
     at = 0
     for span in sorted(spans, key=lambda s: s.may_start):
         if span.may_start > at:
@@ -91,7 +92,7 @@ def _gaps(spans: Sequence[Span], cut: int) -> Iterator[tuple[int, int]]:
 
 
 def _pieces(gaps: Iterable[tuple[int, int]], edges: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """Their parts in which no member comes, goes, or changes its colour."""
+    """Yields the parts of the gaps in which no member joins, leaves, or changes its colour."""
     for start, end in gaps:
         marks = [start, *edges[bisect_right(edges, start) : bisect_left(edges, end)], end]
         yield from pairwise(marks)

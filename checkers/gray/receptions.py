@@ -1,5 +1,5 @@
-"""What members received: messages of the other colour (G1, G7), what nobody received (G2, G3), order (G4), and what was
-received again (G5).
+"""Judges the receptions by members: messages of the other colour (G1, G7), messages that no member received (G2, G3),
+order (G4), and repeated receptions (G5).
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ CHANCES: Final = 2
 """Rebalances after which a member must act on its colour."""
 
 READ_NS: Final = 5 * SECOND
-"""What was unread at a switch-off may be received so long after it."""
+"""A message that was unread at a switch-off may be received so long after it."""
 
 
 def other_colour(facts: Facts, expanded: bool) -> Iterator[Case]:
-    """Messages that a member of the other colour received, after it had time to act on its own. `expanded`: those in
-    their own queue after an expansion of the topic; else those before it, and retries.
+    """Yields messages that a member of the other colour received, after it had time to act on its own colour.
+    `expanded`: those in their own queue after an expansion of the topic; else those before it, and retries.
     """
     since = facts.expanded.start if facts.expanded is not None else None
     for reception in facts.receptions:
@@ -49,8 +49,8 @@ def other_colour(facts: Facts, expanded: bool) -> Iterator[Case]:
 
 
 def stranded(facts: Facts) -> Iterator[Case]:
-    """Acknowledged gray messages that nobody received between a switch-off after which no member was gray, and the
-    next switch-on.
+    """Yields acknowledged gray messages that no member received between a switch-off after which no member was gray,
+    and the next switch-on.
     """
     for off, until, flag in facts.without_gray():
         if until - off < READ_NS:
@@ -68,9 +68,9 @@ def stranded(facts: Facts) -> Iterator[Case]:
 
 
 def never_received(facts: Facts, there: bool) -> Iterator[Case]:
-    """Acknowledged messages that no member ever received: those that the drain at the end found (`there`), or those
-    that it did not find below the end of their queue: they are lost, or were left out. Gray ones without a gray member
-    are another matter.
+    """Yields acknowledged messages that no member ever received: those that the drain at the end found (`there`), or
+    those that it did not find below the end of their queue: they are lost, or were left out. Gray ones without a gray
+    member do not count.
     """
     if not facts.drained:
         return
@@ -87,7 +87,7 @@ def never_received(facts: Facts, there: bool) -> Iterator[Case]:
 
 
 def not_again(facts: Facts) -> Iterator[Case]:
-    """Messages that a member sent back, and no member received from another place than that one."""
+    """Yields messages that a member sent back, and that members received from one place only."""
     if not facts.drained:
         return
     no_reader = any(until >= facts.cut for _, until, _ in facts.without_gray())
@@ -105,8 +105,7 @@ def not_again(facts: Facts) -> Iterator[Case]:
 
 
 def out_of_order(facts: Facts) -> Iterator[Case]:
-    """Messages of one producer with one ordering key in one queue that were received for the first time after a later
-    one had been.
+    """Yields messages that were first received after a later one of their producer, ordering key and queue.
     """
     series: dict[tuple[str, int, str], list[Send]] = {}
     for send in facts.sends.values():
@@ -130,8 +129,8 @@ def out_of_order(facts: Facts) -> Iterator[Case]:
 def received_again(
     facts: Facts, both: Sequence[Double], faults: Sequence[FaultInterval], copied: int
 ) -> Iterator[Case]:
-    """Messages that were received again although a commit covered them when the receiver began, or by one of two
-    members that `both` held the queue. `copied`: how old (ns) the offsets of a new master may be.
+    """Yields messages that were received again although a commit covered them when the receiver began, or by one of two
+    members that `both` held the queue. `copied`: the largest age (ns) of a new master's offsets.
     """
     pairs: dict[tuple[str, frozenset[int]], list[Double]] = {}
     for double in both:
@@ -158,12 +157,12 @@ def received_again(
         elif (commit := _covered(facts, reception, began, faults, copied)) is not None:
             ops = [*ops, commit.invoke.index, began.invoke.index]
             done = began.completion.value if began.completion is not None else None
-            why = f"{commit.invoke.value} had been committed at {clock(commit.end or 0)}, and it was told {done}"
+            why = f"{commit.invoke.value} had been committed at {clock(commit.end or 0)}, and it answered {done}"
             yield Case(reception.key, commit.end or 0, reception.end, ops, f"{text}; {why}")
 
 
 def _began(reception: Reception, asked: Sequence[Call]) -> Call | None:
-    """The query from whose answer a session began to read the queue: the first one of its latest assignment."""
+    """The query whose answer was the start of a session's reads of the queue: the first of its latest assignment."""
     starts = [s.may_start for s in reception.session.spans if s.key == reception.key and s.may_start <= reception.start]
     return next((c for c in asked if c.start >= max(starts, default=0)), None)
 
@@ -171,7 +170,7 @@ def _began(reception: Reception, asked: Sequence[Call]) -> Call | None:
 def _covered(
     facts: Facts, reception: Reception, began: Call, faults: Sequence[FaultInterval], copied: int
 ) -> Call | None:
-    """A commit beyond the message that the broker had to remember when the receiver asked for the committed offset."""
+    """A commit beyond the message that the broker had to remember when the receiver queried the committed offset."""
     commits = [c for c in facts.commits.get(reception.key, ()) if c.start < (began.end or 0)]
     for commit in reversed(commits):
         if commit.invoke.value <= reception.offset:

@@ -5,7 +5,7 @@ A history may have a million ops, and each read may return dozens of messages. S
 Queues, nodes and ids that are not numbers are interned (`LogColumns.queues`, `LogColumns.nodes`,
 `LogColumns.strangers`).
 
-Times are indices of ops, which are the order of time. `t0` and `t1` are the same times in ns, for people.
+Times are indices of ops, which are the order of time. `t0` and `t1` are the same times in ns, for texts.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
 NEVER: Final = 2**62
-"""Instead of the moment of a completion that never came, or came as `info`: the send may still take effect."""
+"""Instead of the moment of a completion that is missing, or is `info`: the send may still take effect."""
 
 NONE: Final = -1
-"""Instead of an offset, a node or a code that nobody said."""
+"""Instead of an offset, a node or a code that no op names."""
 
 OK: Final = 0
 FAIL: Final = 1
@@ -42,13 +42,13 @@ POP: Final = 3
 _READS: Final = {"poll": POLL, "replica-read": REPLICA_READ, "consume": CONSUME, "pop": POP}
 
 MOVES: Final = frozenset({"assign", "crash", "seek"})
-"""After one of these a process goes on elsewhere: its queues are others, or it forgot how far it had come, or chose."""
+"""Ops that change the position of a process: it gets other queues, forgets its position, or selects one."""
 
 
 @dataclass(frozen=True)
 class Sends:
-    """One row per `send`. `end` is NEVER unless it was acknowledged or refused; `offset` as the broker said it (an
-    `info` may carry one, too), `node` who answered, or was asked where nobody did.
+    """One row per `send`. `end`: NEVER unless it was acknowledged or refused; `offset`: the broker's (an `info` may
+    have one, too); `node`: the one that answered, or else the one that got the request.
     """
 
     start: Ints
@@ -65,14 +65,14 @@ class Sends:
 
 @dataclass(frozen=True)
 class Reads:
-    """One row per read that succeeded. What it showed are the sightings `first` to `first + count`.
+    """One row per read that succeeded. Its messages are the sightings `first` to `first + count`.
 
     f       POLL, REPLICA_READ, CONSUME or POP.
     requested  the requested offset, NONE: the client gave none; a `replica-read` without one begins at the start.
-    min, max, next   as the server said them.
-    master  1: read as the master, 0: as a slave, NONE: not said.
+    min, max, next   as the server reported them.
+    master  1: read as the master, 0: as a slave, NONE: not recorded.
     done    1: the read reached the end of the queue.
-    session polls of one process and queue with the same number go on one from the other: no seek, assignment or crash
+    session polls of one process and queue with the same number continue one another: no seek, assignment or crash
             came between them.
     """
 
@@ -107,9 +107,9 @@ class Sightings:
 
 @dataclass(frozen=True)
 class Places:
-    """Every (queue, offset, id) that anybody saw, once; sorted by queue, offset, id.
+    """Every (queue, offset, id) that a read showed, once; sorted by queue, offset, id.
 
-    first   the row of `Reads` that was the first to be answered; `last`: the one that was the last to be asked.
+    first   the row of `Reads` with the earliest answer; `last`: the one with the latest invocation.
     final   bit n + 1: the final read-through of node n showed it; bit 0: one that names no node.
     """
 
@@ -123,11 +123,11 @@ class Places:
 
 @dataclass(frozen=True)
 class LogColumns:
-    """All of it.
+    """All columns of a history.
 
-    origins   queue -> its first offset. What a `max-offset` said that was answered before the queue's first send; else
-              the lowest offset that anybody named: the `min` of an answer, where a message was put, or seen. 0: nobody
-              named one.
+    origins   queue -> its first offset: the result of a `max-offset` that was answered before the queue's first send;
+              else the lowest offset that any op names: the `min` of an answer, or the offset of a message that was sent
+              or read. 0: no op names one.
     tried     (queue, node) of every final read-through that was attempted.
     """
 
@@ -142,11 +142,11 @@ class LogColumns:
     tried: frozenset[tuple[int, int]]
 
     def node(self, code: int) -> str:
-        """A node's name for people."""
+        """A node's readable name."""
         return self.nodes[code] if code >= 0 else "an unknown node"
 
     def name(self, identity: int) -> str:
-        """A message's id for people: its number, or the bytes of a body that is none of ours."""
+        """A message's readable id: its number, or the bytes of a body that no client of the run wrote."""
         if identity == NONE:
             return "none"
         return str(identity) if identity >= 0 else self.strangers[-2 - identity]
@@ -155,7 +155,7 @@ class LogColumns:
 def facts(history: History) -> LogColumns:
     """The facts of a history.
 
-    Raises BadOp (one line, with the op) where a value is not what docs/histories.md says of these ops.
+    Raises BadOp (one line, with the op) if a value differs from the definition in docs/histories.md.
     """
     with explained(history):
         return _Gatherer().gather(history)
@@ -298,8 +298,8 @@ class _Gatherer:
             self.sessions[invoke.process] = {queue: at for queue, at in mine.items() if queue in keep}
 
     def _session(self, call: Call, queue: int, extra: Mapping[str, Any]) -> int:
-        """The number of the session of a poll. One that names its offset begins again, as a seek does, unless its
-        session was opened by a `start`: then it goes on. It is the client who goes elsewhere, whatever it is answered.
+        """The number of the session of a poll. A poll that names its offset begins a new session, as a seek does,
+        unless a `start` opened its session: then it continues that. This depends on the request only, not the answer.
         """
         mine = self.sessions.setdefault(call.invoke.process, {})
         at, opened = mine.get(queue, (NONE, False))
@@ -310,7 +310,7 @@ class _Gatherer:
         return at
 
     def _end(self, call: Call) -> None:
-        """Where the queue ended: before anything was sent to it, what is below is none of the run's."""
+        """Records the end of the queue. Before the first send, all messages below it are older than the run."""
         if call.completion is not None and call.completion.type == "ok":
             self.ends.append((self.queues.code(call.invoke.key), call.completion.index, _number(call.completion.value)))
 
@@ -339,7 +339,8 @@ class _Gatherer:
         return Sightings(row, reads.queue[row], flat[0::2], flat[1::2])
 
     def _plain(self) -> Iterable[int]:
-        """Offsets and ids where some ids are texts (bodies that nobody of ours wrote): numbers from -2 down."""
+        """Yields offsets and ids. Ids that are texts (bodies that no client of the run wrote) get numbers from -2 down.
+        """
         for pair in self.shown:
             offset, identity = pair
             yield offset
@@ -368,7 +369,7 @@ def _places(reads: Reads, sightings: Sightings) -> Places:
     fresh[0] = True
     fresh[1:] = (np.diff(queue) != 0) | (np.diff(offset) != 0) | (np.diff(identity) != 0)
     at = np.nonzero(fresh)[0]
-    # Indices of ops are unique, so that the read with the earliest answer, or the latest question, is found from them.
+    # Indices of ops are unique, so they determine the read with the earliest answer, or the latest invocation.
     by_end, by_start = _rank(reads.end), _rank(reads.start)
     first = np.argsort(by_end, kind="stable")[np.minimum.reduceat(by_end[read], at)]
     last = np.argsort(by_start, kind="stable")[np.maximum.reduceat(by_start[read], at)]

@@ -1,7 +1,7 @@
 """Final reads: the content of each replica of a queue after all heals, read completely by address.
 
 A final reading is a chain of `replica-read`s. Each begins at the end of the previous one, and the last one reports that
-it reached the end. They prove that a message is lost; without them, nothing is known about messages that nobody read.
+it reached the end. They prove that a message is lost; without them, a message that no client read is undecided.
 """
 
 from __future__ import annotations
@@ -19,11 +19,12 @@ from checkers.log.columns import NONE, REPLICA_READ, Bools, Ints, LogColumns
 class Reading:
     """One replica's queue, from `begin` to `end` (exclusive), as its last chain of reads showed it.
 
-    begin     where the broker said that its queue begins; `floor`: from where on the reading counts. It is below
-              `begin` where nothing permits the queue to begin there (`checkers.log.expiry`): what is missing is gone.
+    begin     the first offset that the broker reported; `floor`: the offset from which on the reading counts. It is
+              below `begin` if nothing permits the queue to begin there (`checkers.log.expiry`): the messages between
+              are gone.
     rows      rows of `LogColumns.reads`, in order.
     complete  the chain reached the end.
-    master    1: the replica was asked as the master, 0: as a slave, NONE: not said.
+    master    1: the replica was read as the master, 0: as a slave, NONE: not recorded.
     """
 
     queue: int
@@ -74,10 +75,10 @@ class ReplicaReads:
 
     @cached_property
     def settled(self) -> Ints:
-        """queue -> the offset below which the final readings say all there is to say; `NONE + 1` (0): nothing.
+        """queue -> the offset below which the final readings are the whole truth; `NONE + 1` (0): nowhere.
 
-        Every replica was read, or the master was: then that is every offset. Otherwise the longest reading counts as
-        far as it goes: beyond it there may be more on a replica that nobody could read.
+        If every replica was read, or the master was, that is every offset. Otherwise it is the end of the longest
+        reading: beyond it there may be more on an unreadable replica.
         """
         everything = np.iinfo(np.int64).max
         settled = np.zeros(len(self.facts.queues), dtype=np.int64)
@@ -90,7 +91,7 @@ class ReplicaReads:
         return settled
 
     def decided(self, queue: Ints, offset: Ints) -> Bools:
-        """Whether the final readings prove what is at these places. An unknown offset is only where all is."""
+        """A mask of the places that the final readings decide. An unknown offset needs all offsets decided."""
         if not len(self.facts.queues):
             return np.zeros(len(queue), dtype=bool)
         limit = self.settled[queue]
@@ -98,9 +99,9 @@ class ReplicaReads:
         return found & ~self.expired(queue, offset)
 
     def expired(self, queue: Ints, offset: Ints) -> Bools:
-        """Which of these places may have been deleted for their age by the time of the final readings: the queue of a
-        replica that may delete (`may_begin_late`) begins behind it, and neither the master's reading nor one that spans
-        the offset says what stood there.
+        """A mask of the places that may have been deleted for their age by the time of the final readings: the queue of
+        a replica that may delete (`may_begin_late`) begins behind it, and neither the master's reading nor one that
+        spans the offset shows the message there.
 
         An unknown offset may be any that was deleted.
         """
@@ -148,7 +149,7 @@ def _reading(facts: LogColumns, queue: int, node: int, rows: Sequence[int], late
 
 
 def _after(facts: LogColumns, row: int) -> int:
-    """Where the next read of a chain continues: as the server said, else behind the last message."""
+    """The offset at which the next read of a chain continues: the server's, else behind the last message."""
     reads = facts.reads
     if reads.next[row] != NONE:
         return int(reads.next[row])

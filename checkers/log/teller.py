@@ -18,7 +18,7 @@ from results.record import RunRecord
 
 
 class AnomalyWriter:
-    """What the sentences about a run's messages are made of."""
+    """Makes the cases of a run's messages, and the words for their sentences."""
 
     def __init__(self, run: RunRecord, outcomes: MessageOutcomes) -> None:
         self.run, self.facts, self.readings, self.outcomes = run, outcomes.facts, outcomes.readings, outcomes
@@ -105,7 +105,7 @@ class AnomalyWriter:
         return " and at ".join(f"{self.facts.queues[places.queue[r]]} offset {places.offset[r]}" for r in rows[:4])
 
     def instead(self, case: Case) -> str:
-        """What stands there now."""
+        """The message that is now at a case's offset, as a clause."""
         rows = self.final_at(case.queue, case.offset)
         if len(rows):
             send = int(self.outcomes.sender[rows[0]])
@@ -117,7 +117,7 @@ class AnomalyWriter:
         return "there is nothing at its offset" if readings else "no replica was read at the end"
 
     def replicas(self, queue: int) -> dict[str, str]:
-        """What the final readings of a queue cover, and who could not be read."""
+        """Node -> the messages that its final reading of a queue covers, or `could not be read`."""
         covered = {
             self.facts.node(r.node): f"{len(r.id)} messages, offsets {r.begin} to {r.end - 1}"
             for r in self.readings.of(queue)

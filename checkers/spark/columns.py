@@ -24,7 +24,7 @@ from checkers.linearizability.models.values import freeze
 from results.op_table import runs_of
 
 _OK: Final = 1
-"""As `Rows.kind` counts."""
+"""The code of `ok` in `Rows.kind`."""
 
 MAX_KINDS: Final = 2_000
 """Different ops in one call: the engine's table has a cell for each of them in each state."""
@@ -35,10 +35,10 @@ class Part:
     """Histories that were packed, and those that were not.
 
     spans    (run, first row, end) of every history in the part.
-    odd      numbers of the spans that have to be looked at one by one.
-    packed   the others, an object for each of their keys; None where there is none.
-    owner    for each object of `packed` the number of its span. key: and its key.
-    completed   how many ops of it are acknowledged. calls: how many it has in all.
+    odd      numbers of the spans that have to be checked one by one.
+    packed   the others, an object for each of their keys; None if no history was packed.
+    owner    for each object of `packed` the number of its span. key: its key.
+    completed   the number of its acknowledged ops. calls: the number of all its ops.
     """
 
     spans: Sequence[tuple[str, int, int]]
@@ -51,7 +51,7 @@ class Part:
 
 
 def applies(model: Model[Any]) -> bool:
-    """Whether this way can be taken: what an op does must follow from its name and its value."""
+    """True if this path supports a model: the effect of an op must follow from its name and its value."""
     return fast(model).by_value
 
 
@@ -72,7 +72,7 @@ def pack_part(table: pa.Table, model: Model[Any], ignore: Collection[str] = ()) 
         odd[:] = True
     odd[np.unique(rows.run[calls.invoke[number < 0]])] = True
     useful = (number >= 0) & ~odd[rows.run[calls.invoke]]
-    # What is unknown and could only look changes nothing, and is left out, as `encode` does.
+    # An unknown op that could only read changes nothing, and is left out, as by `encode`.
     pure = np.array([*kinds.table.pure, False], np.bool_)[number]
     kept = useful & ((calls.ok) | ~pure)
     run, key = rows.run[calls.invoke], rows.key[calls.invoke]
@@ -108,7 +108,7 @@ def _pair(run: Longs, key: Longs) -> Longs:
 
 
 def _groups(run: Longs, key: Longs, useful: Bools, ok: Bools) -> tuple[Longs, Longs, Longs]:
-    """The objects that there are, and of each how many calls and acknowledged ones it has. Sorted input."""
+    """The objects, and the number of calls and of acknowledged calls of each. Sorted input."""
     pair = _pair(run, key)[useful]
     groups, at, sizes = np.unique(pair, return_index=True, return_counts=True)
     if not len(groups):
@@ -117,7 +117,7 @@ def _groups(run: Longs, key: Longs, useful: Bools, ok: Bools) -> tuple[Longs, Lo
 
 
 class _Kinds:
-    """What the ops do, as numbers of a table that they share."""
+    """The kinds of the ops, as numbers of a table that they share."""
 
     def __init__(self, rows: Rows, model: Model[Any]) -> None:
         self.rows, self.model = rows, model
@@ -125,7 +125,7 @@ class _Kinds:
         self.table = Table(model)
 
     def number(self, calls: Calls) -> Longs:
-        """The kind of each call; -1 where the model does not accept it (a single history then says what is wrong)."""
+        """The kind of each call; -1 if the model does not accept it (a check as a single history reports the error)."""
         rows = self.rows
         watched = np.array([f in self.model.observers for f in self.fs] + [False])
         f = rows.f[calls.invoke]
@@ -149,7 +149,7 @@ class _Kinds:
 def runs_with(
     table: pa.Table, spans: Sequence[tuple[str, int, int]], fs: frozenset[str], ignore: Collection[str] = ()
 ) -> Bools:
-    """Histories in which a client does any of `fs` that is not in `ignore`."""
+    """A mask of histories in which a client does any of `fs` that is not in `ignore`."""
     codes, names = coded(table["f"])
     wanted = fs.difference(ignore)
     there = np.array([f in wanted for f in names.to_pylist()] + [False])[codes] & (table["process"].to_numpy() >= 0)
@@ -160,7 +160,7 @@ def runs_with(
 
 
 def _active(rows: Rows, fs: frozenset[str]) -> Bools:
-    """Runs in which something of `fs` is known to have happened."""
+    """A mask of runs in which an op of `fs` is known to have happened."""
     known = np.array([f in fs for f in rows.fs] + [False])
     has = np.zeros(len(rows.spans), np.bool_)
     has[rows.run[known[rows.f] & (rows.process >= 0) & (rows.kind == _OK)]] = True

@@ -32,13 +32,13 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 MOST_PARTS: Final = 256
-"""Of one history: each costs a copy of the ops without a queue. Small parts are put together."""
+"""The limit for one history: each part costs a copy of the ops without a queue. Small parts are merged."""
 
 COLUMNS: Final = ("index", "time", "process", "type", "f", "key", "value", "error", "extra")
 
 
 class OpRow(NamedTuple):
-    """A row of an op table. `at`: the op's index. `value` and `extra` are JSON, None where there is none."""
+    """A row of an op table. `at`: the op's index. `value` and `extra`: JSON, or None."""
 
     run: str
     at: int
@@ -58,14 +58,15 @@ class OpRow(NamedTuple):
 
 
 class PartResult(NamedTuple):
-    """What came of a part: its findings, or the first op that is not what its name promises."""
+    """The result of a part: its findings, or the first op that is malformed."""
 
     found: Findings | None
     bad: BadOp | None = None
 
 
 def messages_of(row: OpRow) -> Iterator[tuple[str, Any]]:
-    """(queue, message) of every message that an op sends or shows, in whatever queue; (queue, None) of other ops."""
+    """Yields (queue, message) of every message that an op sends or returns, in any queue; (queue, None) of other ops.
+    """
     if row.process < 0:
         return
     value = None if row.value is None else json.loads(row.value)
@@ -108,9 +109,9 @@ def parts_of(row: OpRow, part_of: Mapping[str, int]) -> Iterable[int]:
 
 
 def scan_part(rows: Iterable[OpRow], mine: set[str], about: RunRecord) -> PartResult:
-    """One part of a history: `rows` in any order, those of the queues `mine` and those without a queue."""
+    """Examines one part of a history: `rows` in any order, those of the queues `mine` and those without a queue."""
     ordered = sorted(rows, key=lambda row: row.at)
-    # The judges take an op's index for its place.
+    # The judges use an op's index as its place.
     record = replace(about, history=History(_kept(row.op(place), mine) for place, row in enumerate(ordered)))
     try:
         with explained(record.history):
@@ -122,7 +123,7 @@ def scan_part(rows: Iterable[OpRow], mine: set[str], about: RunRecord) -> PartRe
 
 
 def conclude(about: RunRecord, parts: Sequence[PartResult]) -> CheckResult:
-    """The verdict on the whole, from what came of its parts."""
+    """The verdict on the whole, from the results of its parts."""
     bad = min((part.bad for part in parts if part.bad is not None), key=lambda problem: problem.op, default=None)
     if bad is not None:
         return CheckResult(LogAnomalies.name, Verdict.UNKNOWN, str(bad))
@@ -130,7 +131,7 @@ def conclude(about: RunRecord, parts: Sequence[PartResult]) -> CheckResult:
 
 
 def first_breach(rows: Iterable[OpRow]) -> str | None:
-    """Why the ops of one process are not a history by themselves, or None."""
+    """The reason why the ops of one process are not a history by themselves, or None."""
     ordered = sorted(rows, key=lambda row: row.at)
     ops = (replace(row._replace(value=None, extra=None).op(0), index=place) for place, row in enumerate(ordered))
     found = next(breaches(History(ops)), None)
@@ -138,7 +139,7 @@ def first_breach(rows: Iterable[OpRow]) -> str | None:
 
 
 def judged(ops: DataFrame, about: Mapping[str, RunRecord]) -> dict[str, CheckResult]:
-    """The result of the judge `log` for each run of an op table. `about`: what else is known of a run, by its name."""
+    """The result of the judge `log` for each run of an op table. `about`: name of a run -> its other data."""
     context = ops.sparkSession.sparkContext
     texts = ("type", "f", "key", "value", "error", "extra")
     plain = ops.selectExpr(
@@ -185,7 +186,7 @@ def judged(ops: DataFrame, about: Mapping[str, RunRecord]) -> dict[str, CheckRes
 
 
 def _kept(op: Op, mine: set[str]) -> Op:
-    """The op as a part sees it: of several queues, its own. (What makes no sense is left to the judge.)"""
+    """The op as a part sees it: of several queues, its own. (The judge reports malformed values.)"""
     if not isinstance(op.value, list) or op.f not in ("pop", "assign"):
         return op
     if op.f == "assign":
@@ -195,7 +196,7 @@ def _kept(op: Op, mine: set[str]) -> Op:
 
 
 def _malformed(plain: DataFrame, rows: Any) -> list[tuple[str, str]]:
-    """(run, why) of runs that are no histories."""
+    """(run, reason) of runs that are no histories."""
     found = rows.map(lambda row: ((row.run, row.process), row._replace(value=None, extra=None))).groupByKey()
     breaches = found.map(lambda one: (one[0][0], first_breach(one[1]))).filter(lambda one: one[1] is not None)
     wrong: list[tuple[str, str]] = breaches.reduceByKey(min).collect()

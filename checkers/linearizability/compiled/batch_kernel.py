@@ -1,7 +1,7 @@
-"""A batch, compiled: order the events of a history, walk, write verdict and failing op down, next.
+"""A batch, compiled: for each history, orders its events, walks, and stores verdict and failing op.
 
-A history gets the first row of WGL and the first of just-in-time linearization that there are for it in the portfolio.
-Harder ones go through the rest of it, one by one (`batch`).
+A history gets its first stage of WGL and its first of just-in-time linearization in the portfolio. Harder ones go
+through the other stages, one by one (`batch`).
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ from checkers.linearizability.models.registers import CasRegister
 from checkers.linearizability.search.portfolio import JIT, PORTFOLIO, WGL
 
 _FEW_ROWS: Final = 64
-"""A history of which the rows are so wide that there is room for fewer is for others."""
+"""The smallest number of rows for a walk here; a history with wider rows goes to `decide`."""
 
 _DENSE_CLOCK: Final = 4
-"""Times that are at most so many to an event are put in order by counting."""
+"""The largest number of clock ticks per event for which a counting sort orders the times."""
 
 
 @loop
 def _counted(stamps: Longs, which: Ints, slots: Longs, events: Ints) -> None:
-    """Fills `events` with `which` in order of the stamps, which are smaller than `slots` is long less one."""
+    """Fills `events` with `which` in order of the stamps, which are smaller than the length of `slots` less one."""
     slots[:] = 0
     for stamp in stamps:
         slots[stamp + 1] += 1
@@ -49,7 +49,7 @@ def _counted(stamps: Longs, which: Ints, slots: Longs, events: Ints) -> None:
 
 @compiled
 def _order(kind: Ints, call: Longs, ret: Longs, dense: Dense, place: Room) -> int:
-    """Fills `events` (see `Columns`) and `late` (position of the return, or NEVER); how many events there are.
+    """Fills `events` (see `Columns`) and `late` (position of the return, or NEVER); returns the number of events.
 
     Unknown ops that can change nothing are left out. Of equal times, calls come first.
     """
@@ -79,7 +79,7 @@ def _order(kind: Ints, call: Longs, ret: Longs, dense: Dense, place: Room) -> in
 
 
 class Room(NamedTuple):
-    """What a history is put in order with. late: by op, the position of its return, or NEVER."""
+    """The memory in which a history is ordered. late: by op, the position of its return, or NEVER."""
 
     events: Ints
     late: Longs
@@ -91,7 +91,7 @@ class Room(NamedTuple):
 
 @compiled
 def room(ops: int) -> Room:
-    """For a history of at most so many ops."""
+    """Memory for a history of at most so many ops."""
     return Room(
         np.zeros(2 * ops, np.int32), np.zeros(ops, np.int64), np.zeros(2 * ops, np.int64), np.zeros(2 * ops, np.int32),
         np.zeros(4 * _DENSE_CLOCK * ops + 2, np.int64), np.zeros(ops, np.int32),
@@ -104,7 +104,7 @@ def judge(
 ) -> int:
     """VALID, INVALID, SPENT (in both searches) or TOO_BIG. `quick`: `quick_steps`. A history has an op.
 
-    `space.told` as a walk fills it, but with the work of both searches, and with the event that the better one reached.
+    Fills the counters of `space` as a walk does, but with the work of both searches, and the later event reached.
     """
     told = space.told
     told[WORK] = 0
@@ -159,8 +159,8 @@ def _judge_all(
 
 @cache
 def quick_steps() -> Longs:
-    """What the portfolio gives a history at first: `[is an op of it unknown?]`, steps of WGL, and more an event, events
-    up to which it is tried; steps of just-in-time linearization, and more an event.
+    """The portfolio's first limits, by row (1: with an unknown op): steps of WGL, more per event, its largest number of
+    events; steps of just-in-time linearization, and more per event.
     """
     rows = []
     for unknown in (False, True):
@@ -172,9 +172,9 @@ def quick_steps() -> Longs:
 
 
 def walk_packed(packed: Packed, dense: Dense, memory: int, verdict: Bytes, failing: Longs, work: Longs) -> None:
-    """Fills verdict, failing op and work of what it decides. Where both searches used up their steps, `verdict` is
-    SPENT, and `failing` the history's own number of the op at whose return the better one gave up. What was too large
-    for this stays as it is. `memory`: bytes. Raises ValueError for what cannot be a batch.
+    """Fills verdict, failing op and work of the histories that it decides. If both searches used up their steps,
+    `verdict` is SPENT, and `failing` the history's own number of the op at whose return the better one gave up. The
+    entries of a history that is too large stay unchanged. `memory`: bytes. Raises ValueError for malformed input.
     """
     if len(packed.kind) and not 0 <= int(packed.kind.min()) <= int(packed.kind.max()) < dense.step.shape[1]:
         raise ValueError("a packed op has a kind that its table does not know")

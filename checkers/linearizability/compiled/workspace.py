@@ -1,7 +1,7 @@
-"""Memory of the compiled searches: allocated once, grown by doubling up to a budget, and used again.
+"""Memory of the compiled searches: allocated once, grown by doubling up to a budget, and reused.
 
-What a walk may take follows from its history and the budget alone, never from what an earlier walk left here: a history
-has the same verdict, and costs the same work, whatever this process checked before.
+The limit of a walk depends on its history and the budget alone, never on the memory of an earlier walk: a history has
+the same verdict, and costs the same work, whatever this process checked before.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from checkers.linearizability.search.cegar import Groups
 _SMALL: Final = 1 << 9
 _FEW_NODES: Final = 1 << 12
 BATCH_WORDS: Final = 8
-"""Words of a row for which there is room in a batch; of wider ones there are fewer."""
+"""Width of a row, in words, for which a batch reserves memory; of wider rows fewer fit."""
 _BATCH: Final = 1 << 22
-"""Bytes of rows that a batch works with; a history that needs more is checked on its own."""
+"""Bytes of rows in a batch; a history that needs more is checked on its own."""
 
 
 class Workspace(threading.local):
-    """What a thread needs; each has its own. Rows and nodes are as many as there ever had to be."""
+    """The memory of one thread. The numbers of rows and nodes are the largest that were ever needed."""
 
     def __init__(self) -> None:
         self.told: Longs = np.zeros(kernel.TOLD, np.int64)
@@ -40,12 +40,12 @@ class Workspace(threading.local):
 
     @property
     def bytes(self) -> int:
-        """What the sets and the tree take right now."""
+        """The current size of the sets and the tree, in bytes."""
         return 3 * (self.front.words.nbytes + self.front.links.nbytes) + self.tree.nbytes
 
     @property
     def capacity(self) -> int:
-        """Rows of a set right now, however wide."""
+        """The current number of rows of a set, of any width."""
         return int(self.front.links[CAPACITY])
 
     def node(self, row: int) -> int:
@@ -53,10 +53,10 @@ class Workspace(threading.local):
         return int(self.front.links[CHAIN + self.capacity + row])
 
     def reserve(self, rows: int, width: int, states: int, nodes: int, memory: int) -> None:
-        """Room for at least `rows` rows of `width` words in each set, and that many nodes.
+        """Allocates memory for at least `rows` rows of `width` words in each set, and `nodes` nodes.
 
-        What there is stays, unless both together were more than `memory` bytes. The old is freed before the new is
-        made: the two are never held at a time.
+        Larger arrays stay, unless all together would exceed `memory` bytes. Old arrays are freed before new ones are
+        made: the two never exist at the same time.
         """
         cells, had = self.front.words.shape[0], self.tree.shape[0] // 3
         needed = 1 << (rows - 1).bit_length(), rows * width, states, nodes
@@ -73,8 +73,8 @@ class Workspace(threading.local):
             self.states = states
 
     def prepare(self, states: int, memory: int) -> tuple[kernel.Space, int]:
-        """Room for a batch of histories with tables of at most so many states, and how many rows a set may have, if
-        they are of `BATCH_WORDS` words.
+        """Memory for a batch of histories with tables of at most `states` states, and the largest number of rows of a
+        set, with `BATCH_WORDS` words each.
         """
         rows = max(_most(min(memory, _BATCH), BATCH_WORDS), _SMALL)
         self.reserve(rows, BATCH_WORDS, max(states, 64), 1, max(memory, _BATCH))
@@ -83,9 +83,9 @@ class Workspace(threading.local):
     def walk(
         self, history: Columns, dense: Dense, mode: int, budget: int, memory: int, groups: Groups | None = None
     ) -> int:
-        """`kernel.walk` with as much room as it takes, up to `memory` bytes (then TOO_BIG or TOO_LONG).
+        """Calls `kernel.walk` with growing memory, up to `memory` bytes (then TOO_BIG or TOO_LONG).
 
-        A walk that is recorded leaves half of them to its tree. `groups`: see `cegar`; by default each kind counts.
+        With `RECORD`, half of the memory is for the tree. `groups`: see `cegar`; by default each kind counts.
         """
         states, kinds = dense.step.shape
         layout = lay_out(history, np.arange(kinds, dtype=np.int32) if groups is None else np.array(groups, np.int32))
@@ -116,12 +116,12 @@ class Workspace(threading.local):
 
 
 def _bytes(capacity: int, cells: int, states: int, nodes: int) -> int:
-    """Of three sets and the tree."""
+    """The size of three sets and the tree."""
     return 3 * (8 * cells + BYTES_A_ROW * capacity + BYTES_A_STATE * states) + BYTES_A_NODE * nodes
 
 
 def _most(memory: int, width: int) -> int:
-    """Rows of a set, a power of two, if there are three sets."""
+    """The number of rows of each of three sets, a power of two, that fit into `memory` bytes."""
     rows = memory // (3 * (8 * width + BYTES_A_ROW))
     return 1 << (rows.bit_length() - 1) if rows > 0 else 0
 
@@ -130,5 +130,5 @@ _WORKSPACE: Final = Workspace()
 
 
 def workspace() -> Workspace:
-    """This thread's."""
+    """This thread's workspace."""
     return _WORKSPACE

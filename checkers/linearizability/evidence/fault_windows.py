@@ -1,8 +1,8 @@
-"""The faults of a history, from what its nemesis did: from when to when each lasted.
+"""The faults of a history with their begin and end, from the ops of its nemesis.
 
-Every program names them in its own way; nobody says which op ends which fault. What is known are words: `start-x` is
-ended by `stop-x`, `kill` by `start` or `restart`, `pause` by `resume`, and `heal` ends whatever is there (Jepsen's
-nemeses, and ours: `inject` and `heal`). What is never ended lasts until the end.
+Every program has its own names, and no history records which op ends which fault. The words show it: `stop-x` ends
+`start-x`, `start` or `restart` ends `kill`, `resume` ends `pause`, and `heal` ends all open faults (Jepsen's nemeses,
+and this harness: `inject` and `heal`). A fault that no op ends lasts until the end.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ _ENDED_BY: Final = {
     "resume": frozenset({"pause"}),
     "unpause": frozenset({"pause"}),
 }
-"""What a word ends that has no noun."""
+"""The faults that a word without a noun ends."""
 
 _LONGEST: Final = 60
 
 
 class FaultWindow(NamedTuple):
-    """What it was, for people; the call of the nemesis that began it, and the one that ended it (None: none did)."""
+    """A readable label; the call of the nemesis that began the fault, and the one that ended it (None: none did)."""
 
     label: str
     began: Call
@@ -40,9 +40,9 @@ class FaultWindow(NamedTuple):
 
 
 def fault_windows(calls: Sequence[Call]) -> list[FaultWindow]:
-    """`calls`: those of the nemesis, in order."""
+    """The faults among the nemesis' `calls`, which are in order."""
     found: list[FaultWindow] = []
-    open_: list[tuple[str, int]] = []  # what it is, and its place among those that were found
+    open_: list[tuple[str, int]] = []  # noun of the fault, and its place in `found`
     for call in calls:
         verb, noun = _parsed(call.invoke.f)
         ended = _ended(verb, noun, open_)
@@ -53,7 +53,7 @@ def fault_windows(calls: Sequence[Call]) -> list[FaultWindow]:
             continue
         if verb not in _END:
             open_.append((noun, len(found)))
-        # (What ends a fault that nobody began is shown as one moment.)
+        # (An end without a begin is shown as one moment.)
         found.append(FaultWindow(_label(call), call, call if verb in _END else None))
     return found
 
@@ -65,7 +65,7 @@ def _parsed(f: str) -> tuple[str, str]:
 
 
 def _ended(verb: str, noun: str, open_: Sequence[tuple[str, int]]) -> list[tuple[str, int]]:
-    """Which of the open faults this ends."""
+    """The open faults that a word ends."""
     if verb not in _END and not (verb == "start" and not noun):
         return []
     if noun:
@@ -76,7 +76,7 @@ def _ended(verb: str, noun: str, open_: Sequence[tuple[str, int]]) -> list[tuple
 
 
 def _label(call: Call) -> str:
-    """`kill n1`: what it did, and to whom, in one line."""
+    """`kill n1`: the action and its target, in one line."""
     value = call.invoke.value if call.invoke.value is not None else call.completion and call.completion.value
     text = call.invoke.f + ("" if value is None else f" {_short(value)}")
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."

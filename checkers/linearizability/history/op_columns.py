@@ -1,8 +1,8 @@
-"""The ops of one object as columns of numbers: what the monitors work on, however many ops there are.
+"""The ops of one object as columns of numbers: the input of the monitors, for any number of ops.
 
-They come from a `Problem`, or, where no object shall stand for an op, from plain calls (`from_calls`) or the columns of
-a sealed history (`arrow.objects`). In the last two, values are whole numbers, texts or nothing at all: `encode` would
-make a `Transition` of each op, which costs far more than the answer where a million values differ.
+They come from a `Problem`, or, to avoid an object for each op, from plain calls (`from_calls`) or the columns of a
+sealed history (`arrow.objects`). In the last two, values are whole numbers, texts or None: `encode` would make a
+`Transition` of each op, which costs far more than the answer if a million values differ.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ NOTHING: Final = -1
 """The number of `None`."""
 
 LARGEST: Final = 10**18
-"""Whole numbers count up to here; all that are larger are one."""
+"""The largest whole number that is exact; all larger ones count as this one."""
 
 
 class OpColumns(NamedTuple):
@@ -33,12 +33,12 @@ class OpColumns(NamedTuple):
 
     f            place in `fs`.
     argument     value; of a cas, the expected one.
-    result       value, where it is known; of a cas, the one it leaves. (Which of the two an op has follows from `f`;
-                 the other one means nothing.)
-    known        is the result known? Otherwise nobody knows whether it happened (there are none that failed).
-    call, ret    places of its events in the order of time; `ret` is NEVER where there is none.
+    result       value, if it is known; of a cas, the one it leaves. (`f` determines which of the two an op has; the
+                 other one means nothing.)
+    known        True if the result is known. Otherwise the op may or may not have happened (failed ones are left out).
+    call, ret    places of its events in the order of time; `ret` is NEVER without a return.
     source       the name of each op: the index of its invocation in the history, or its number in the problem.
-    whole        makes, by number of a value, the whole number that it is, or NEVER. (The last one is of NOTHING.)
+    whole        makes, by number of a value, the whole number that it is, or NEVER. (The last entry is for NOTHING.)
     """
 
     fs: Sequence[str]
@@ -52,7 +52,7 @@ class OpColumns(NamedTuple):
     whole: Callable[[], Longs]
 
     def of(self, *names: str) -> Bools:
-        """Which ops are one of these."""
+        """A mask of the ops with one of these names."""
         return np.array([f in names for f in self.fs], np.bool_)[self.f]
 
     def kept(self, rows: Bools | Longs | slice) -> OpColumns:
@@ -72,7 +72,7 @@ def from_problem(problem: Problem, nothing: Hashable = None) -> OpColumns:
     kind = np.array(problem.kind, np.int64)[op]
     f = np.array([fs.setdefault(one.f, len(fs)) for one in kinds], np.int64)
     if pairs.isdisjoint(fs):
-        # (An op has an argument or a result, and nobody looks at the other.)
+        # (An op has an argument or a result, and the other one is never read.)
         argument = result = np.array([numbers.setdefault(one.value, len(numbers) - 1) for one in kinds], np.int64)[kind]
     else:
         values = [one.value if one.f in pairs else (one.value, one.value) for one in kinds]
@@ -86,7 +86,7 @@ def from_problem(problem: Problem, nothing: Hashable = None) -> OpColumns:
 
 
 def from_calls(calls: Sequence[Call], aliases: Mapping[str, str] = _NO_ALIASES) -> OpColumns | None:
-    """The calls of one object that may have happened. None where a value is not plain. `aliases`: as of its model."""
+    """The calls of one object that may have happened. None if a value is not plain. `aliases`: those of its model."""
     numbers: dict[Any, int] = {None: NOTHING}
     fs: dict[str, int] = {}
     columns: list[tuple[int, int, int, bool, int, int]] = []
@@ -130,6 +130,6 @@ def _whole(values: Iterable[Any]) -> Longs:
 
 
 def _in_order(call: Longs, ret: Longs) -> bool:
-    """Calls one after the other, each before its own return, and no two events at one place."""
+    """True if calls are in order, each before its own return, and no two events have one place."""
     events = np.concatenate((call, ret[ret < NEVER]))
     return bool((np.diff(call) > 0).all() and (ret > call).all() and len(np.unique(events)) == len(events))

@@ -409,7 +409,7 @@ class UnorderedQueue(_Pile[_Bag]):
         return frozenset({**+held, GONE: gone}.items() if gone else (+held).items())
 
     def narrow(self, kinds: Sequence[Transition]) -> Model[_Bag]:
-        """Elements that no dequeue shows only matter for a dequeue of an empty bag, and their number does not matter."""
+        """Elements that no dequeue shows only matter for a dequeue of None, whatever their number."""
         seen = self._seen(kinds)
         if seen is None or all(kind.value in seen for kind in kinds if kind.f == "enqueue"):
             return self

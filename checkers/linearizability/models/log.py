@@ -1,4 +1,4 @@
-"""The append-only log with offsets: what one queue of a RocketMQ topic is to its clients."""
+"""The append-only log with offsets: one queue of a RocketMQ topic, as its clients see it."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ class Entries(NamedTuple):
 
 
 class Log(Model[Entries]):
-    """Entries get consecutive offsets and never change; the oldest may be trimmed away (RocketMQ's ConsumeQueue).
+    """Entries get consecutive offsets and never change; the oldest may be trimmed (RocketMQ's ConsumeQueue).
 
     | f            | argument        | result                                                                  |
     |--------------|-----------------|-------------------------------------------------------------------------|
     | `append`     | the entry       | its offset; none: it was acknowledged, but the offset was not recorded   |
-    | `read`       | an offset       | the entry there, or None where there is none (trimmed, or not yet there) |
+    | `read`       | an offset       | the entry there, or None if no entry is there (trimmed, or not yet sent) |
     | `min-offset` |                 | the offset of the oldest entry that is left                             |
     | `max-offset` |                 | the offset that the next entry will get (RocketMQ's `maxOffset`)         |
     | `trim`       | an offset       | all entries in front of it go                                           |
@@ -89,7 +89,7 @@ class Log(Model[Entries]):
         return None
 
     def _kept(self, entry: Hashable, offset: int) -> Hashable:
-        """What the state remembers of an entry."""
+        """The part of an entry that the state keeps."""
         return entry
 
     def pure(self, op: Transition) -> bool:
@@ -126,10 +126,10 @@ class Log(Model[Entries]):
 
 
 class _ObservedLog(Log):
-    """`Log` where an entry that no read ever saw at its offset is only known to be there.
+    """A `Log` that keeps an entry only if a read saw it at its offset; the others only exist.
 
-    Without this, the orders of concurrent appends would each be a state of their own although nobody looked. Which
-    entries are told apart depends on nothing but the offset, which never changes: merged states stay merged.
+    Without this, each order of concurrent appends would be a separate state although no read shows it. The merge
+    depends on the offset alone, which never changes: merged states stay merged.
     """
 
     def __init__(self, first: int, seen: Mapping[int, set[Any]]) -> None:

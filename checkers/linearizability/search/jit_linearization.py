@@ -1,9 +1,9 @@
-"""Just-in-time linearization, complete: walk the events, keep every configuration that could be true.
+"""Just-in-time linearization, complete: walks the events, and keeps every configuration that could be true.
 
-A configuration is a state, the set of *open* ops already linearized, and how many unknown ops were used. Its size
+A configuration is a state, the set of *open* ops already linearized, and the number of unknown ops used. Its size
 follows the concurrency, never the length of the history. An op is linearized only when its return forces a decision:
 
-* at a call, the op gets a slot (a bit that is used again later);
+* at a call, the op gets a slot (a bit that is reused later);
 * at the return of p, configurations that hold p drop its bit and pass; the others are continued by every sequence of
   open ops that ends in p. If none is left, no order exists, and this return is the earliest proof of it.
 
@@ -12,9 +12,9 @@ Five reductions keep the set small. Each is sound because the configuration it d
 1. *Absorption.* A pure op that is legal in the current state is linearized at once: that forbids nothing later.
 2. *Tokens.* Unknown mutators of one kind are interchangeable: a configuration counts how many it used (fields of one
    packed integer), and uses one only on the way to a p that needs it.
-3. *Hiding.* A blind write that was open when a later one took effect can be put right in front of that one, where
-   nobody sees it: no decision is needed for it, and two blind writes in a row are never tried when nothing between them
-   saw the first.
+3. *Hiding.* A blind write that was open when a later one took effect can be put right in front of that one, where no op
+   sees it: no decision is needed for it, and two blind writes in a row are never tried when nothing between them saw
+   the first.
 4. *Symmetry.* Of the open mutators of one kind the one that returns first goes first.
 5. *Dominance.* Same state and same mutators: fewer tokens used, more pure ops done, more to hide is at least as good.
 
@@ -39,33 +39,33 @@ from checkers.linearizability.search.portfolio import CEGAR, JIT
 from results.verdict import Verdict
 
 _SCAN: Final = 128
-"""Rivals looked at for dominance. A missed one costs work, never truth."""
+"""The number of rivals compared for dominance. A missed one costs work, but the verdict stays right."""
 
 _CONFIGURATION: Final = 320
 """Bytes of a configuration in CPython without its masks: dict key, list, tuples, path node."""
 
 Path = tuple["Path | None", int, int]
-"""What was linearized so far, last first, as (before, step, absorbed).
+"""The ops linearized so far, last first, as (before, step, absorbed).
 
 `absorbed == 0`: `step` is an op, or `~kind` for an unknown one (which one of its kind is decided at the end).
 `absorbed == _HIDDEN`: `step` is an op that goes in front of the last blind one. Otherwise `absorbed` are the bits of
-pure ops taken together, and `step` is the position of the event where that was.
+pure ops taken together, and `step` is the position of the event at which they were taken.
 """
 
 _HIDDEN: Final = -1
 
 Entry = tuple[int, int, int, Path | None]
-"""What differs among configurations of one (state, mutators): pure ops done, ops that can hide, tokens used, path."""
+"""One of the configurations of a (state, mutators): pure ops done, ops that can hide, tokens used, path."""
 
 Configurations = dict[tuple[int, int], list[Entry]]
 """(state, mask of open mutators already linearized) -> entries, none dominated by another."""
 
 
 class JustInTime:
-    """One walk over one problem. `groups`: which kinds of unknown ops share a counter, or have none (`cegar`).
+    """One walk over one problem. `groups`: the counter of each kind of unknown ops, shared or FREE (`cegar`).
 
-    With them more orders are allowed than there really are: `invalid` still holds, `valid` only if the unknown ops of
-    that order (`uses`) are none too many.
+    Groups allow more orders than really exist: `invalid` still holds, `valid` only if that order does not use too many
+    unknown ops (`uses`).
     """
 
     def __init__(self, problem: Problem, meter: Meter, groups: Groups | None = None) -> None:
@@ -87,7 +87,7 @@ class JustInTime:
         self._lay_out_tokens()
 
     def _lay_out_tokens(self) -> None:
-        """A field per group of unknown ops, wide enough for all of them, with a guard bit on top for comparing."""
+        """Lays out a field per group of unknown ops, wide enough for all of them, with a guard bit on top for comparisons."""
         counts = Counter[int]()
         for kind, ops in self.problem.unknown.items():
             if self.groups[kind] != FREE:
@@ -141,7 +141,7 @@ class JustInTime:
                 self.open_blind |= bit
 
     def _return(self, op: int) -> bool:
-        """Whether a configuration is left. If not, `self.seen` holds all that was possible before."""
+        """True if a configuration is left. If not, `self.seen` holds all that were possible before."""
         bit, kind = self.slot[op], self.problem.kind[op]
         pure = self.problem.pure(op)
         self.seen: Configurations = {}
@@ -151,7 +151,7 @@ class JustInTime:
         for (state, mutators), entries in self.configurations.items():
             for entry in entries:
                 self._settle(state, mutators, entry, False, op, bit, pure)
-        # Stack of tries without new tokens first: what comes later is then often dominated.
+        # Stack of tries without new tokens first: later ones are then often dominated.
         while self.todo:
             frugal, costly = self.todo, []
             self.todo = []
@@ -187,7 +187,7 @@ class JustInTime:
         return True
 
     def _settle(self, state: int, mutators: int, entry: Entry, blind: bool, op: int, bit: int, pure: bool) -> None:
-        """Absorb, then sort a configuration: it has p (`op`, `bit`) and passes, or must still get there (todo).
+        """Absorbs, then sorts a configuration: it has p (`op`, `bit`) and passes, or must still place p (todo).
 
         `blind`: it was reached by a blind write just now.
         """
@@ -215,9 +215,9 @@ class JustInTime:
     def _moves(
         self, state: int, mutators: int, hidden: int, used: int, unseen: bool
     ) -> Iterator[tuple[int, int, int, int, bool]]:
-        """The steps possible now: (state after, mutators after, tokens spent, op or ~kind for the path, blind).
+        """Yields the steps possible now: (state after, mutators after, tokens spent, op or ~kind for the path, blind).
 
-        `unseen`: the state was left by a blind write, and nobody saw it; overwriting it would only be a detour.
+        `unseen`: a blind write left the state, and no op saw it; to overwrite it would only be a detour.
         """
         step, spend, blind = self.step, self.meter.spend, self.problem.table.blind
         hides_more = self.open_blind & ~mutators & ~hidden
@@ -257,7 +257,7 @@ class JustInTime:
         return found
 
     def _admit(self, where: Configurations, state: int, mutators: int, entry: Entry) -> bool:
-        """Add unless an entry there is at least as good; drop those that are now no better than this one."""
+        """Adds an entry unless one there is at least as good; drops those that are now no better than this one."""
         done, hidden, used, _ = entry
         guards = self.guards
         found = where.setdefault((state, mutators), [])
@@ -283,14 +283,14 @@ class JustInTime:
     def _stuck(self) -> Outcome:
         states = sorted({state for state, _ in self.seen})
         survivors = []
-        # (Of an order that uses too many unknown ops nobody wants to hear.)
+        # (An order that uses too many unknown ops is of no interest.)
         for (state, _), entries in islice(self.configurations.items(), SHOWN if self.exact else 0):
             path = entries[0][3]
             survivors.append((state, NONE if path is None else self._witness(path)[-1]))
         return Outcome(Verdict.INVALID, self.name, self.meter.work, self.position, states, survivors)
 
     def _occupants(self, position: int, bits: int) -> Iterator[int]:
-        """The pure ops that held these slots at that event."""
+        """Yields the pure ops that held these slots at that event."""
         for number, digit in enumerate(reversed(f"{bits:b}")):
             if digit == "1":
                 held = self.occupants[number]
@@ -316,13 +316,13 @@ class JustInTime:
         unknown = {kind: iter(ops) for kind, ops in self.problem.unknown.items()}
         if not self.exact:
             self.uses = self._used(steps)
-        # (With groups, the order goes as far as there are unknown ops for it.)
+        # (With groups, the order ends where it runs out of unknown ops.)
         order = (step if step >= 0 else next(unknown[~step], NONE) for step in steps)
         return [op for op in order if op != NONE]
 
     def _used(self, steps: Sequence[int]) -> Sequence[Use]:
-        """The unknown ops among the steps. At which event they were used is not known; so a kind that is not counted,
-        or not alone, is called overdrawn.
+        """The unknown ops among the steps. The event at which they were used is unknown; so a kind that is not counted,
+        or not alone, counts as overdrawn.
         """
         late = len(self.problem.events)
         sharing = Counter(group for group in self.groups if group != FREE)
