@@ -1,10 +1,10 @@
-"""Does the service recover? `unavailable` and `never-recovered` (design.md, section 3).
+"""Judges that the service recovers: `unavailable` and `never-recovered` (design.md, section 3).
 
 The check covers the time before the restart for the final reads. Within the limit after a heal (or, without an active
 fault, after the last acknowledgement), an operation must be acknowledged, as long as a majority of the nodes is up and
 connected. A server that ended after a fault had damaged its files is not up. If a fault leaves such a majority and
 lasts longer than the limit, the group must serve during the fault. A group that serves again only when its frozen
-leader continues has not failed over. Time in which no client asks for anything is not counted.
+leader continues has not failed over. Time in which no client sends a request is not counted.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ class _Outage:
 
 @dataclass(frozen=True, slots=True)
 class _Course:
-    """What a run's silences are judged by: faults, moments at which faults or requests begin or end, invocations of
-    clients, the times in which clients ask (`_asking`), ends of heals and their beginnings (ns).
+    """The basis for judging a run's silences: faults, moments at which faults or requests begin or end, invocations of
+    clients, the times in which clients send requests (`_asking`), ends of heals and their beginnings (ns).
     """
 
     fault_intervals: Sequence[FaultInterval]
@@ -51,9 +51,9 @@ class _Course:
 
 
 class Availability:
-    """`limit_s`: how long an acknowledgement may take. `nodes`: all nodes of the group.
+    """`limit_s`: the longest time until an acknowledgement. `nodes`: all nodes of the group.
 
-    `acknowledges` says which completions prove service (`harness.api.Workload.acknowledges`). `quorums`: see
+    `acknowledges`: True for completions that prove service (`harness.api.Workload.acknowledges`). `quorums`: see
     `results.deployment.DeploymentRecord`; None: one kind of servers, on every node.
     """
 
@@ -73,7 +73,7 @@ class Availability:
     def check(self, run: RunRecord) -> CheckResult:
         """`stats`: `longest_silence_s`, `acks`, and per strike: `recovery_s`, seconds from its heal to the next ack;
         `failover_s`, seconds from its injection to the next ack; `sides`: part of the cut nodes -> seconds to the first
-        ack by one of them while it was active (`during_s`), and after its heal (`after_s`). None: there was none.
+        ack by one of them while it was active (`during_s`), and after its heal (`after_s`). None: no such ack.
         """
         ops = _before_restart(run)
         end = ops[-1].time if ops else 0
@@ -121,7 +121,7 @@ class Availability:
         owed = max((right - left for a, b in long for _, left, right in self._owed(course, a, b)), default=0) / SECOND
         excuses: list[Excuse] = []
         if long:
-            why = "faults, or clients that asked nothing, began again before the limit was over"
+            why = "faults, or pauses of the clients, began again before the limit was over"
             excuses = [Excuse("silence-under-faults", len(long), why, self.limit / SECOND, owed)]
             reason = f" (service was owed for at most {owed:.1f} s of it without a break: {why}){reason}"
         reason = f"longest silence {longest:.1f} s{reason}"
@@ -129,7 +129,7 @@ class Availability:
 
     def _outages(self, course: _Course, a: int, b: int, at_end: bool) -> list[_Outage]:
         """The maximal stretches of the silence [a, b], as long as the limit, with a majority connected and clients that
-        ask.
+        send requests.
         """
         outages: list[_Outage] = []
         for begin, left, right in self._owed(course, a, b) if b - a >= self.limit else ():
@@ -144,8 +144,8 @@ class Availability:
         return outages
 
     def _owed(self, course: _Course, a: int, b: int) -> Iterator[tuple[int, int, int]]:
-        """The stretches of the silence [a, b] in which a majority was connected and clients asked: (begin, since when
-        the limit runs, end).
+        """Yields the stretches of the silence [a, b] with a connected majority and requests of clients: (begin, start of
+        the limit, end).
         """
         found = course.fault_intervals
         edges = sorted({a, *(t for t in course.moments if a < t < b)})
@@ -161,13 +161,13 @@ class Availability:
                 stretches.append((left, right))
         for begin, right in stretches:
             # The limit runs from a heal (also from the one that brings the majority back), and continues when a later
-            # fault leaves a majority connected; it runs from the last acknowledgement only where no fault explains
+            # fault leaves a majority connected; it runs from the last acknowledgement only if no fault explains
             # the silence that followed.
             troubled = any(s.start_ns < begin + self.limit and (s.end_ns is None or s.end_ns > begin) for s in found)
             yield begin, next((h for h in course.heals if begin <= h < right), right) if troubled else begin, right
 
     def _outlasted(self, course: _Course, edges: Sequence[int], right: int) -> Iterator[_Outage]:
-        """Stretches of a silence, as long as the limit, in which no fault came or went."""
+        """Yields stretches of a silence, as long as the limit, in which no fault began or ended."""
         for start, end in zip(edges, [*edges[1:], right], strict=True):
             attempts = bisect_right(course.tries, end) - bisect_left(course.tries, start)
             if end - start >= self.limit and attempts:
@@ -177,7 +177,7 @@ class Availability:
     def _sides(
         self, found: Sequence[FaultInterval], acks: Sequence[Op]
     ) -> dict[str, dict[str, dict[str, float | None]]]:
-        """For every strike that cuts nodes off from one another, or stops some."""
+        """The `sides` in `stats`, for every strike that cuts nodes off from one another, or stops some."""
         by_node: dict[str, list[int]] = {}
         for op in acks:
             by_node.setdefault(str(op.extra.get("node")), []).append(op.time)
@@ -230,7 +230,7 @@ class Availability:
         )
 
     def _without_leader(self, run: RunRecord, outage: _Outage) -> int:
-        """Ns of an outage in which no node reported to be leader."""
+        """The time (ns) of an outage in which no node reported to be leader."""
         leads: dict[str, bool] = {}
         alone, since = 0, outage.start
         for seen in run.observations:
@@ -246,7 +246,7 @@ class Availability:
 
 
 def _before_restart(run: RunRecord) -> list[Op]:
-    """The ops up to the restart of all servers (or the final phase), which is no longer the service's own recovery."""
+    """The ops up to the restart of all servers (or the final phase): after it, recovery is not the service's own."""
     ops: list[Op] = []
     for op in run.history:
         if op.f == "restart-all" or op.extra.get("phase") == "final":
@@ -256,8 +256,8 @@ def _before_restart(run: RunRecord) -> list[Op]:
 
 
 def _asking(ops: Sequence[Op], end: int, idle: int) -> list[tuple[int, int]]:
-    """The times in which clients asked for something: from an invocation to its completion. Pauses of at most `idle` ns
-    between two requests, or before `end`, count as well: silence of clients that ask nothing says nothing of servers.
+    """The times with requests of clients: from an invocation to its completion. Pauses of at most `idle` ns between two
+    requests, or before `end`, count as well. Longer silence of the clients proves nothing about the servers.
     """
     open_since: dict[int, int] = {}
     spans: list[tuple[int, int]] = []

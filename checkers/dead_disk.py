@@ -1,9 +1,9 @@
-"""Did servers acknowledge writes while no disk took them?
+"""Judges that servers acknowledge no writes while no disk accepts them.
 
-A server that fails to write may refuse, or end; one that goes on acknowledging promises what nobody keeps. Judged are
-the strikes with the effect `disk-dead`, from some seconds after the injection, as until then a server may not have
-noticed, to the beginning of the heal, which brings one disk back after the other. A group whose other disks work may
-acknowledge: a Raft group needs a majority of them, any other one.
+A server that fails to write may refuse, or end; one that continues to acknowledge promises data that no disk keeps. The
+judge covers the strikes with the effect `disk-dead`: from some seconds after the injection, as a server may notice
+late, to the beginning of the heal, which repairs one disk after the other. A group whose other disks work may
+acknowledge: a Raft group needs a majority of them, any other group needs one.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class DeadDisks:
 
     @staticmethod
     def concerns(run: RunRecord) -> bool:
-        """Whether a disk was dead at all."""
+        """True if a disk was dead at all."""
         return any(_dead(strike) for strike in fault_intervals(run.history))
 
     def check(self, run: RunRecord) -> CheckResult:

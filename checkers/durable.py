@@ -1,8 +1,8 @@
-"""Did small files that a server must not forget survive the failures of power?
+"""Judges that the small files a server must not lose survive the failures of power.
 
-A server keeps its term and its vote, its identity and its epochs in small files. It promises things by them: not to
-vote twice in a term (Raft, figure 2: persistent state is updated on stable storage before a server responds), to be who
-it was. The fault compares these files before the cut and after it (`nemesis.power`); the deployment names them
+A server keeps its term and its vote, its identity and its epochs in small files. Its promises depend on them: to vote
+once in a term (Raft, figure 2: persistent state is updated on stable storage before a server responds), and to keep its
+identity. The fault compares these files before the cut and after it (`nemesis.power`); the deployment names them
 (`Traits.durable`).
 """
 
@@ -20,13 +20,13 @@ _SHOWN: int = 80
 
 
 class DurableFiles:
-    """`metadata-lost` for each file that a failure of power took, emptied, or set back."""
+    """`metadata-lost` for each file that a failure of power removed, emptied, or set back."""
 
     name = "durable-files"
 
     @staticmethod
     def concerns(run: RunRecord) -> bool:
-        """Whether any strike compared files."""
+        """True if any strike compared files."""
         return any(_cuts(strike) for strike in fault_intervals(run.history))
 
     def check(self, run: RunRecord) -> CheckResult:
@@ -45,7 +45,7 @@ class DurableFiles:
 
 
 def _cuts(strike: FaultInterval) -> int:
-    """How many nodes' files a strike has compared."""
+    """The number of nodes whose files a strike has compared."""
     compared = any(isinstance(detail, Mapping) and "changed" in detail for detail in strike.nodes.values())
     return sum(effect.kind == "unsynced-lost" for effect in strike.effects) if compared else 0
 

@@ -1,14 +1,14 @@
 """The anomalies that a configuration permits: they are shown with their count and do not make a run `invalid`.
 
 The topology states them (`infra.systems.api.Topology.permits`: name of an anomaly -> permission), and the run stores
-them in its environment under `permits`. What is permitted only after a fault of some kind (servers that do not sync may
-lose messages in a power failure) is under `permits_after`: effect -> anomaly -> permission. Checkers read them there,
-so a stored run is checked by the rules of its own time.
+them in its environment under `permits`. A permission that needs a fault of some kind (servers that do not sync may lose
+messages in a power failure) is under `permits_after`: effect -> anomaly -> permission. Checkers read them there, so a
+stored run is checked by the rules of its own time.
 
-A permission has a limit where the servers' settings give one (`results.permission.Permission.within_s`): a broker that
-syncs every 10 s may lose with its power what it acknowledged in the last 10 s, and nothing older. `Permit.allows`
-applies the limit to the time of one acknowledgement. Time in which the node could not work (another fault had stopped
-it, or its machine had no processor for it) does not count towards the limit.
+A permission has a limit if the servers' settings give one (`results.permission.Permission.within_s`): a broker that
+syncs every 10 s may lose with its power the messages that it acknowledged in the last 10 s, and nothing older.
+`Permit.allows` applies the limit to the time of one acknowledgement. Time in which the node could not work (another
+fault had stopped it, or its machine had no processor for it) does not count towards the limit.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ from results.strikes import EffectKind
 from results.verdict import Anomaly, CheckResult, Excuse, Verdict
 
 LEARNED_S: Final = 15.0
-"""A master that another one has replaced learns it at latest so long after the fault between them has ended: heartbeats
+"""The longest time, after the end of the fault between them, until a replaced master learns of its successor: heartbeats
 to the controllers go out every second here, and a lost connection is retried within seconds (seen: 1 to 6 s)."""
 
 FLUSHED_S: Final = 15.5
 """The limit for ASYNC_FLUSH with RocketMQ's default settings, for runs that were stored without one."""
 
 _HINDERS: Final[Collection[EffectKind]] = ("down", "slow", "disk-full", "disk-dead")
-"""Effects under which a server cannot do in time what limits its losses."""
+"""Effects under which a server cannot sync or copy in time, so that its losses are not limited."""
 
 _TAKES_UNSYNCED: Final[Collection[EffectKind]] = frozenset[EffectKind](("unsynced-lost",))
 
@@ -57,7 +57,7 @@ _START_NS: Final = 5 * SECOND
 class Window:
     """A time (ns) in which an acknowledged operation may lose its effect.
 
-    start  `fault` less the limit; `fault`: when the fault struck, at the earliest; end: when the permission ends.
+    start  `fault` less the limit. `fault`: the earliest time when the fault struck. end: the end of the permission.
     nodes  the nodes that the fault struck; None: the permission is not tied to a node.
     """
 
@@ -69,8 +69,10 @@ class Window:
 
 @dataclass(frozen=True)
 class Permit:
-    """why      the configuration's reason for permitting an anomaly.
-    nodes    the nodes struck by the fault that it needs; None: it needs none.
+    """The configuration's permission for an anomaly.
+
+    why      its reason.
+    nodes    the nodes struck by the fault that it needs; None: it needs no fault.
     windows  the times in which it holds; None: it has no limit in time.
     within_s the limit of which the windows are made.
     """
@@ -106,7 +108,7 @@ class Permit:
 
     def nearest_s(self, times: Iterable[int]) -> float | None:
         """The longest time, in seconds, from one of these acknowledgements to the fault that excuses it; 0.0 for those
-        of the time of the fault. None where the permission has no limit.
+        of the time of the fault. None if the permission has no limit.
         """
         if self.windows is None:
             return None
@@ -146,8 +148,8 @@ Item = TypeVar("Item")
 
 @dataclass(frozen=True)
 class Part(Generic[Item]):
-    """Cases of one kind that are all permitted (`legal`, the reason), or all not (None). details: what `excuses` reads
-    of a permitted anomaly.
+    """Cases of one kind that are all permitted (`legal`, the reason), or all not (None). details: the entries that
+    `excuses` reads of a permitted anomaly.
     """
 
     cases: Sequence[Item]
@@ -158,10 +160,10 @@ class Part(Generic[Item]):
 def divided(
     permit: Permit | None, cases: Iterable[Item], times: Callable[[Item], Sequence[int]]
 ) -> Iterator[Part[Item]]:
-    """The cases that a permission does not cover, then those that it does; a part without cases is left out.
+    """Yields the cases that a permission does not cover, then those that it does; a part without cases is left out.
 
-    times  the times (ns) of what a case has lost: the acknowledgement, and any later step of the servers of their own.
-           One of them in the permission's time is enough.
+    times  the times (ns) of the steps that a case has lost: the acknowledgement, and later steps of the servers on
+           their own. One of them in the permission's time is enough.
     """
     wrong: list[Item] = []
     legal: list[Item] = []
@@ -182,7 +184,7 @@ def divided(
 def _after(
     run: RunRecord, faults: Sequence[FaultInterval], fault: FaultInterval, kind: str, permission: Permission
 ) -> Window:
-    """The time in which a fault of this kind may undo what was acknowledged."""
+    """The time in which a fault of this kind may undo acknowledged operations."""
     nodes = frozenset(e.node for e in fault.effects if e.kind == kind)
     busy = [
         (other.start_ns, _FOREVER if other.end_ns is None else other.end_ns)
@@ -194,7 +196,7 @@ def _after(
     start = _back(struck, int((permission.within_s or 0) * SECOND), busy)
     lives = {node: _life(faults, node, fault) for node in nodes}
     if kind in _TAKES_UNSYNCED and all(durable for _, durable in lives.values()):
-        # What was there after the last such fault was read from the disk: it cannot go with this one.
+        # Data that was there after the last such fault was read from the disk: this fault cannot remove it.
         start = max(start, min((life for life, _ in lives.values()), default=start))
     if permission.bytes is not None and not any(begin < struck and end > start for begin, end in busy):
         written = [_written(run, node, life, struck, permission) for node, (life, _) in lives.items()]
@@ -203,8 +205,8 @@ def _after(
 
 
 def _struck(run: RunRecord, fault: FaultInterval, nodes: Collection[str]) -> int:
-    """When (ns) a fault struck the first of these nodes, at the earliest: an injection takes seconds on a busy machine,
-    and as long as a node acknowledges something, it has not been struck.
+    """The earliest time (ns) when a fault struck the first of these nodes: an injection takes seconds on a busy
+    machine, and as long as a node acknowledges something, it has not been struck.
     """
     done = next((done for done, _, other in certain_times(run.history, [fault]) if other is fault), fault.start_ns)
     alive = _alive(run.history)
@@ -233,8 +235,8 @@ _acknowledged: Final[WeakKeyDictionary[History, dict[str, list[int]]]] = WeakKey
 
 
 def _life(faults: Sequence[FaultInterval], node: str, fault: FaultInterval) -> tuple[int, bool]:
-    """When (ns) the last fault before this one at a node was healed (0: none was), and whether it took everything that
-    was not on the disk.
+    """The heal (ns; 0: none) of the last fault before this one at a node, and True if that fault removed everything
+    that was not on the disk.
     """
     before = [
         (f.end_ns, any(e.node == node and e.kind in _TAKES_UNSYNCED for e in f.effects))
@@ -245,8 +247,8 @@ def _life(faults: Sequence[FaultInterval], node: str, fault: FaultInterval) -> t
 
 
 def _written(run: RunRecord, node: str, since: int, time: int, permission: Permission) -> int | None:
-    """The time (ns) until which a node's log was followed by enough bytes, early enough before `time`, to last; None:
-    that is not known. Of the life that began at `since`.
+    """The time (ns) until which a node's log, in the life that began at `since`, is safe: enough bytes followed it,
+    early enough before `time`. None: unknown.
     """
     of_life = (o for o in run.observations if o.node == node and since <= o.time <= time)
     seen = [(o.time, o.end) for o in of_life if o.end is not None]
@@ -257,7 +259,7 @@ def _written(run: RunRecord, node: str, since: int, time: int, permission: Permi
 
 
 def _back(time: int, by: int, busy: Sequence[tuple[int, int]]) -> int:
-    """The time `by` ns before `time`, of which what is `busy` does not count."""
+    """The time `by` ns before `time`, not counting the times that are `busy`."""
     for start, end in sorted(busy, reverse=True):
         if start < time and end > time - by:
             by += min(end, time) - start
@@ -294,14 +296,14 @@ def _noted(run: RunRecord, name: str) -> Mapping[str, Mapping[str, Permission]]:
 
 
 def _dated(kind: str, permission: Permission) -> Permission:
-    """With the limit of the default settings, for a run that was stored before permissions had limits."""
+    """The permission with the limit of the default settings, for a run stored before permissions had limits."""
     if kind == "unsynced-lost" and permission.within_s is None:
         return replace(permission, within_s=FLUSHED_S)
     return permission
 
 
 def count(anomaly: Anomaly) -> int:
-    """How many cases an anomaly stands for: `details["count"]`, or one."""
+    """The number of cases that an anomaly stands for: `details["count"]`, or one."""
     number = anomaly.details.get("count", 1)
     return number if isinstance(number, int) else 1
 
@@ -324,7 +326,7 @@ def settled(
 ) -> CheckResult:
     """The result of a check that found these anomalies: invalid if one of them is not permitted.
 
-    valid    the reason where nothing stands against it; `unknown`: why the run does not show it, or None.
+    valid    the reason of a valid result. unknown: the reason why the run proves nothing, or None.
     """
     marked = _marked(found, permits(run))
     wrong = [a for a in marked if a.legal is None]
@@ -339,7 +341,7 @@ def settled(
 
 
 def applied(result: CheckResult, run: RunRecord) -> CheckResult:
-    """The result of any checker in the light of what is permitted: `invalid` for legal reasons alone is valid."""
+    """The result of any checker after the permissions: `invalid` for permitted anomalies alone becomes valid."""
     marked = _marked(result.anomalies, permits(run))
     if marked == list(result.anomalies):
         return result
@@ -349,7 +351,7 @@ def applied(result: CheckResult, run: RunRecord) -> CheckResult:
 
 
 def legal_ones(anomalies: Sequence[Anomaly]) -> list[Anomaly]:
-    """Those that are permitted."""
+    """The anomalies that are permitted."""
     return [a for a in anomalies if a.legal is not None]
 
 

@@ -1,5 +1,5 @@
-"""How much a check may cost. Counted in work, never in time: the same history has the same verdict on every machine,
-however slow, that has Numba or that has none (`jit`).
+"""The limits of a check. They count work, never time: the same history has the same verdict on every machine, however
+slow, among those with Numba, and among those without it (`jit`).
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from dataclasses import dataclass
 class Budget:
     """Limits of one check.
 
-    steps      transitions tried or configurations looked at, over all stages; plain Python does about 10^6 a second.
-    per_event  further steps for each call and return, so that long histories get their due.
+    steps      transitions tried or configurations examined, over all stages; plain Python does about 10^6 a second.
+    per_event  further steps for each call and return, so that long histories get enough.
     memory     bytes that the configurations of one search may take at a time (estimated).
-    explain    steps for finding what contradicts what, after a violation was found.
+    explain    steps for finding the ops that contradict each other, after a violation was found.
     """
 
     steps: int = 2_000_000
@@ -24,7 +24,7 @@ class Budget:
 
 
 class Spent(Exception):
-    """A stage has used up what it was given. Says which limit, for people."""
+    """A stage has used up one of its limits. The text names the limit."""
 
 
 class Meter:

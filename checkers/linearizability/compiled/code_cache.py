@@ -1,10 +1,10 @@
 """Compiled code is used only once its part of the cache is whole.
 
 The first check compiles for some ten seconds, and every process of a Spark job that starts with an empty cache would do
-the same at once. Numba numbers the variants of a function in its cache as they come, and writes the index and the code
-one after the other: two processes that fill an empty cache at the same time can each take the same number for another
-variant, and a third one then runs code that was compiled for other types. So `ensure` fills the cache under a lock,
-once, with every variant that there is of a part (a test sees to that).
+the same at once. Numba numbers the variants of a function in its cache in order of arrival, and writes the index and
+the code one after the other. So two processes that fill an empty cache at the same time can each use the same number
+for another variant, and a third one then runs code that was compiled for other types. Therefore `ensure` fills the
+cache under a lock, once, with every variant of a part (a test verifies that).
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ _READY: Final = "ready"
 
 _KEPT: Final = 3
 _UNUSED_S: Final = 24 * 3600
-"""So many folders of compiled code are kept in any case, and those that were used within that time."""
+"""`_KEPT` folders of compiled code are always kept, and those that were used within `_UNUSED_S` seconds."""
 
 
 class Part(NamedTuple):
-    """What is compiled together: a first verdict need not wait for what it does not use.
+    """Code that is compiled together: a first verdict need not wait for code that it does not use.
 
-    run      small histories through every compiled function, so that each has the one signature it is ever called with.
-    seconds  what it takes, about. needs: the part that it is built on.
+    run      runs small histories through every compiled function, so that each gets the one signature it is called with.
+    seconds  the approximate time to compile it. needs: the part that it is built on.
     """
 
     name: str
@@ -44,7 +44,8 @@ class Part(NamedTuple):
 
 
 def ensure(part: Part) -> None:
-    """The code of a part is in the cache, or this process is the one that puts it there. Cheap from the second time."""
+    """Makes sure that the code of a part is in the cache: this process compiles it if necessary. Later calls are cheap.
+    """
     # Kept elsewhere: run as a program, `warm` exists twice, and the second must not wait for the first's lock.
     if part.name in jit.ENSURED:
         return
@@ -53,12 +54,12 @@ def ensure(part: Part) -> None:
     jit.ENSURED.add(part.name)
     marker = _marker(part.name)
     if marker.exists():
-        # (So that `prune` sees that somebody needs it.)
+        # (So that `prune` sees that it is in use.)
         with suppress(OSError):
             os.utime(marker)
         return
     with ExitStack() as held:
-        # Without a folder to lock there is none to share either.
+        # Without a folder to lock, no folder is shared either.
         with suppress(CacheError, OSError):
             held.enter_context(exclusive(f"numba-{marker.parent.name}"))
         if not marker.exists():
@@ -70,7 +71,7 @@ def ensure(part: Part) -> None:
 
 
 def _announce(part: Part) -> None:
-    """One line on stderr, also where that is a file: a minute without a word looks like a hang."""
+    """Prints one line on stderr, also if that is a file: a minute without output looks like a hang."""
     if sys.stderr is not None:
         with suppress(OSError, ValueError):
             line = f"harness: compiling the checkers, once for this installation: about {part.seconds} s of a processor"
@@ -78,7 +79,9 @@ def _announce(part: Part) -> None:
 
 
 def _marker(part: str) -> Path:
-    """A cache folder may be shared by machines (a home on a file server): each kind compiles for itself."""
+    """The file that marks a part as complete. Machines may share a cache folder (a home on a file server): each kind
+    compiles for itself.
+    """
     import numba
     from llvmlite.binding import get_host_cpu_name
 
@@ -87,15 +90,15 @@ def _marker(part: str) -> Path:
 
 
 def prune(own: Path) -> None:
-    """Removes what was compiled from other sources than `own`, but for the newest and what was used within a day.
+    """Removes code compiled from other sources than `own`, except the newest folders and those used within a day.
 
-    Every change of the sources makes a folder, and nobody else would ever remove one.
+    Every change of the sources makes a folder, and nothing else would ever remove one.
     """
     others = [folder for folder in own.parent.glob(f"numba-{'[0-9a-f]' * 12}") if folder != own]
     for folder in sorted(others, key=_used, reverse=True)[_KEPT - 1 :]:
         if time.time() - _used(folder) < _UNUSED_S:
             continue
-        # Nobody fills it meanwhile, and what is half gone is not taken for ready.
+        # Under the lock no process fills it; its markers go first, so that no process uses a half-removed folder.
         with suppress(CacheError, OSError), exclusive(f"numba-{folder.name}"):
             if time.time() - _used(folder) < _UNUSED_S:
                 continue
@@ -105,7 +108,7 @@ def prune(own: Path) -> None:
 
 
 def _used(folder: Path) -> float:
-    """When it was filled, or used last; seconds since 1970."""
+    """The time of its filling, or of its last use; seconds since 1970."""
     stamps = [0.0]
     for path in (folder, *folder.glob(f"{_READY}-*")):
         with suppress(OSError):

@@ -1,12 +1,12 @@
-"""Sets of configurations for compiled code: rows of 64-bit words, none dominated by another one that was looked at.
+"""Sets of configurations for compiled code: rows of 64-bit words, none dominated by another one of those compared.
 
 A row is `[state | unseen << 32, linearized..., hidable..., tokens...]`: `masks` words of one bit per slot, twice, then
-the packed counters of unknown ops with a guard bit on top of each. How many words that is depends on the history alone,
-so one compiled variant serves 5 clients and 5,000.
+the packed counters of unknown ops with a guard bit on top of each. The number of words depends on the history alone, so
+one compiled variant serves 5 clients and 5,000.
 
 Rows of one state are chained, newest first; the chain is walked for dominance, up to `_SCAN` rows (a missed one costs
-work, never truth). As long as a set is smaller than that, no equal row is missed either. A larger one has a hash table,
-too, whose entries carry the epoch in which they were made: emptying it costs nothing.
+work, but the verdict stays right). As long as a set is smaller than that, no equal row is missed either. A larger one
+has a hash table, too, whose entries carry the epoch in which they were made: to empty it costs nothing.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ _HALF: Final = np.uint64(32)
 class Rows(NamedTuple):
     """`words`: rows one after the other. `links`: everything else, in one array, as each array costs a call 10 ns:
 
-    how many rows; epoch; capacity; how many rows there may be; then per row what follows it in its chain, and its node
-    (see `kernel`); two hash entries a row (the row, the epoch); per state the head of its chain, and the epoch.
+    number of rows; epoch; capacity; limit of rows; then per row the next one in its chain, and its node (see `kernel`);
+    two hash entries a row (the row, the epoch); per state the head of its chain, and the epoch.
     """
 
     words: Words
@@ -45,17 +45,17 @@ EPOCH: Final = 1
 CAPACITY: Final = 2
 LIMIT: Final = 3
 CHAIN: Final = 4
-"""Where the chain begins; the nodes begin `capacity` behind it, the hash table's rows another `capacity`, and so on."""
+"""The begin of the chain; the nodes begin `capacity` behind it, the hash table's rows another `capacity`, and so on."""
 
 BYTES_A_ROW: Final = 8 * (1 + 1 + 2 + 2)
-"""Besides its words."""
+"""The memory of a row, besides its words."""
 
 
 BYTES_A_STATE: Final = 8 * 2
 
 
 def new_rows(capacity: int, words: int, states: int) -> Rows:
-    """Room for `capacity` (a power of two) rows, of `words` words together."""
+    """Memory for `capacity` (a power of two) rows, of `words` words together."""
     links = np.zeros(CHAIN + 6 * capacity + 2 * states, np.int64)
     links[CAPACITY] = links[LIMIT] = capacity
     return Rows(np.zeros(words, np.uint64), links)
@@ -78,7 +78,7 @@ def _hash(words: Words, at: int, width: int) -> np.uint64:
 
 @inlined
 def _compare(a: Words, i: int, b: Words, j: int, masks: int, width: int, classes: Words) -> int:
-    """Of the rows `a[i]` and `b[j]`, of the same state: 1 the first is at least as good, 2 the second, 0 neither.
+    """Compares the rows `a[i]` and `b[j]`, of the same state: 1 the first is at least as good, 2 the second, 0 neither.
 
     `classes`: bits of the open ops that are pure, blind, others; then the guard bits of the counters. A blind op that
     can still hide is better than a linearized one: it can do either.
@@ -108,7 +108,7 @@ def _compare(a: Words, i: int, b: Words, j: int, masks: int, width: int, classes
 
 @loop
 def _find(words: Words, row: Words, at_row: int, width: int, links: Longs) -> int:
-    """Where in the hash table this row belongs, or -1 when it is there already."""
+    """The place of this row in the hash table, or -1 if the row is there already."""
     capacity = links[CAPACITY]
     size, table = 2 * capacity - 1, CHAIN + 2 * capacity
     place = table + int(np.int64(_hash(row, at_row, width) & np.uint64(size)))
@@ -127,7 +127,7 @@ def _find(words: Words, row: Words, at_row: int, width: int, links: Longs) -> in
 
 @loop
 def _index(words: Words, width: int, links: Longs) -> None:
-    """Puts all rows into the hash table, which has none yet."""
+    """Puts all rows into the hash table, which is empty."""
     for number in range(links[COUNT]):
         place = _find(words, words, number * width, width, links)
         if place >= 0:
@@ -139,7 +139,7 @@ def _index(words: Words, width: int, links: Longs) -> None:
 def _unrivalled(
     words: Words, row: Words, at: int, masks: int, width: int, classes: Words, links: Longs, head: int
 ) -> bool:
-    """No row in this chain is at least as good. Those that are now no better than `row[at]` are taken out."""
+    """True if no row in this chain is at least as good as `row[at]`. Removes those that are now no better than it."""
     this, before = links[head], -1
     for _ in range(_SCAN):
         if this < 0:
@@ -162,7 +162,7 @@ def _unrivalled(
 
 @inlined
 def admit(rows: Rows, row: Words, at: int, node: int, masks: int, width: int, classes: Words) -> int:
-    """Adds `row[at]` unless one that is there is at least as good. Its number, REJECTED, or FULL."""
+    """Adds `row[at]` unless another row is at least as good. Returns its number, REJECTED, or FULL."""
     words, links = rows.words, rows.links
     epoch, count, capacity = links[EPOCH], links[COUNT], links[CAPACITY]
     place = -1

@@ -1,12 +1,12 @@
-"""The compiler, if there is one. Everything compiled is also written in plain Python.
+"""The compiler, if one is installed. Everything compiled is also written in plain Python.
 
-Both are right: neither says `valid` where the other says `invalid`. But they spend their steps in another order, so
-that one may be undecided where the other is not; an `unknown` of plain Python says that it was.
+Both are right: their verdicts never contradict each other. But they spend their steps in another order, so that one may
+be undecided where the other is not; an `unknown` of plain Python names it as the cause.
 
 Numba is not even imported when it is missing (it has no build for some machines), when `HARNESS_NO_JIT` is set, or
 inside `plain()`; the searches in `search` then do the work.
 
-What Numba compiled is kept in `NUMBA_CACHE_DIR`, by default in the harness' own cache folder: an installation may be
+Numba keeps compiled code in `NUMBA_CACHE_DIR`, by default in the harness' own cache folder: an installation may be
 read-only. `python -m checkers.linearizability.compiled.warm` fills it.
 """
 
@@ -36,7 +36,7 @@ _NUMBAS_OWN: Final = "UserProvidedCacheLocator,InTreeCacheLocator,UserWideCacheL
 """For functions of other packages."""
 
 ENSURED: Final[set[str]] = set()
-"""For what this process called `code_cache.ensure`."""
+"""The parts for which this process called `code_cache.ensure`."""
 
 
 class _SetUp:
@@ -61,15 +61,13 @@ _SETUP: Final = _SetUp()
 
 
 def setup_seconds() -> float:
-    """Seconds that this process has spent so far on loading and compiling: set-up, and no part of a verdict's own
-    time.
-    """
+    """The seconds that this process has spent so far on loading and compiling: set-up, not part of a verdict's time."""
     return _SETUP.seconds
 
 
 @contextmanager
 def setting_up() -> Iterator[None]:
-    """What happens within it is set-up."""
+    """Counts the time of its block as set-up."""
     _SETUP.begin()
     try:
         yield
@@ -78,7 +76,7 @@ def setting_up() -> Iterator[None]:
 
 
 def enabled() -> bool:
-    """May compiled code be used right here?"""
+    """True if compiled code may be used here."""
     return _ALLOWED.get() and not os.environ.get("HARNESS_NO_JIT") and _installed()
 
 
@@ -89,7 +87,7 @@ def _installed() -> bool:
 
 @contextmanager
 def plain() -> Iterator[None]:
-    """Within it, the plain-Python specification does all the work."""
+    """Makes the plain-Python specification do all the work of its block."""
     token = _ALLOWED.set(False)
     try:
         yield
@@ -98,19 +96,21 @@ def plain() -> Iterator[None]:
 
 
 def compiled(function: F) -> F:
-    """Compiled at the first call, or read from the cache. Only modules that are imported when `enabled()` use it."""
+    """Makes a function that is compiled at the first call, or read from the cache. Only for modules that are imported
+    when `enabled()`.
+    """
     return _jit(function)
 
 
 def loop(function: F) -> F:
-    """`compiled` without reference counts, for what makes no array: with them, arrays that are taken out of a tuple in
-    an inner loop nearly double its time.
+    """`compiled` without reference counts, for a function that makes no array: with them, arrays that an inner loop
+    takes out of a tuple nearly double its time.
     """
     return _jit(function, _nrt=False)
 
 
 def inlined(function: F) -> F:
-    """`loop`, and made part of whatever calls it: a call costs some 5 ns for each array that it hands over."""
+    """`loop`, and inlined into its callers: a call costs some 5 ns for each array that it passes."""
     return _jit(function, _nrt=False, forceinline=True)
 
 
@@ -119,8 +119,8 @@ def _jit(function: F, **options: bool) -> F:
 
     njit: Callable[..., Any] = numba.njit
     dispatcher = njit(cache=True, nogil=True, boundscheck=False, **options)(function)
-    # (What Numba calls where it has no code yet for such arguments: it loads or compiles it, and runs nothing. With
-    # NUMBA_DISABLE_JIT there is no dispatcher: the function comes back as it is, and there is nothing to compile.)
+    # (Numba calls this if it has no code yet for such arguments: it loads or compiles it, and runs nothing. With
+    # NUMBA_DISABLE_JIT no dispatcher exists: `njit` returns the function itself, and nothing is compiled.)
     first_call = getattr(dispatcher, "_compile_for_args", None)
     if first_call is None:
         return cast(F, dispatcher)
@@ -134,11 +134,17 @@ def _jit(function: F, **options: bool) -> F:
 
 
 def prepare_cache() -> None:
-    """Names the folder for compiled code, before Numba is imported. Where none can be made, Numba chooses its own.
+    """Sets the folder for compiled code, before Numba is imported. If it cannot be made, Numba chooses its own.
 
+<<<<<<< HEAD
     The folder is named after the content of the sources: Numba compares a function's own file only, and would go on
     using code into which an older version of another file was compiled. A second checkout of the same sources, or an
     installation from a wheel, uses the same folder (`cache_locator`).
+=======
+    The name of the folder depends on the sources: Numba checks a function's own file only, and would continue to use
+    code that includes an older version of another file. Path and time of the files count, too, as they do for Numba: a
+    second checkout must not use the first one's code (`code_cache.ensure` would not see that it has none).
+>>>>>>> 5461848 (checkers: plain English in availability, legality, disks and compiled code)
     """
     digest = hashlib.sha256()
     package = Path(__file__).parents[1]

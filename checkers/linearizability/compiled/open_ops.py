@@ -1,8 +1,8 @@
 # ruff: noqa: SIM110 - what is compiled is loops
-"""What the compiled search does to one row, or to what it knows of the open ops. `kernel` says what for.
+"""The steps of the compiled search on one row, or on its record of the open ops. `kernel` explains their purpose.
 
-An open op that is going to return has a *slot*: a bit that is used again later. An unknown one is counted, in a field
-of its kind (`Layout`).
+An open op that returns later has a *slot*: a bit that is reused afterwards. An unknown one is counted, in a field of
+its kind (`Layout`).
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ def lowest(word: np.uint64) -> int:
 
 
 class Layout(NamedTuple):
-    """What stands where in a row (`configurations`).
+    """The layout of a row (`configurations`).
 
     masks, width        words of one bit per open op; words of a row in all.
-    word, shift, field  by the kind of an unknown op: which word its counter is in, counted from the first one with
-                        counters, how far up, and the ones that fill it.
+    word, shift, field  by the kind of an unknown op: the word of its counter (0 is the first one with counters), its
+                        lowest bit, and a mask of its width.
     group               the kind whose counter it shares, or -1: it is not counted.
     guards              the guard bits of each word with counters.
     """
@@ -50,9 +50,9 @@ class Layout(NamedTuple):
 
 @compiled
 def lay_out(history: Columns, group: Ints) -> Layout:
-    """A counter per group of kinds of unknown ops, with a guard bit on top, none across two words.
+    """Lays out a counter per group of kinds of unknown ops, with a guard bit on top, none across two words.
 
-    As many bits for completed ops as are open at a time, at most.
+    The bits for completed ops are as many as are open at the same time, at most.
     """
     kinds = group.shape[0]
     word, shift, field = np.zeros(kinds, np.int32), np.zeros(kinds, np.int32), np.zeros(kinds, np.int32)
@@ -120,7 +120,7 @@ def none_open(history: Columns, dense: Dense, layout: Layout) -> OpenOps:
 
 @inlined
 def absorb(row: Words, at: int, state: int, masks: int, readable: Words) -> None:
-    """Takes every open pure op that is legal in the state, and what is done cannot hide any more."""
+    """Takes every open pure op that is legal in the state. A done op cannot hide any more."""
     for w in range(at + 1, at + 1 + masks):
         row[w] |= readable[state * masks + w - at - 1]
         row[w + masks] &= ~row[w]
@@ -128,14 +128,14 @@ def absorb(row: Words, at: int, state: int, masks: int, readable: Words) -> None
 
 @inlined
 def open_gap(row: Words, at: int, masks: int, classes: Words) -> None:
-    """A blind step was taken: everything blind or pure that is open and not done may go right in front of it."""
+    """Opens the gap of a blind step: every blind or pure op that is open and not done may go right in front of it."""
     for w in range(masks):
         row[at + 1 + masks + w] = (classes[w] | classes[masks + w]) & ~row[at + 1 + w]
 
 
 @inlined
 def hides_more(row: Words, masks: int, classes: Words) -> bool:
-    """Is there an open blind op, not done, that could go in front of a blind step taken now, and nowhere yet?"""
+    """True if an open blind op, not done and not hidable yet, could go in front of a blind step taken now."""
     for w in range(masks):
         if classes[masks + w] & ~row[1 + w] & ~row[1 + masks + w]:
             return True
@@ -144,7 +144,7 @@ def hides_more(row: Words, masks: int, classes: Words) -> bool:
 
 @inlined
 def serve(row: Words, at: int, target: int, masks: int, readable: Words) -> None:
-    """A hidden op that leaves `target` serves the reads in the same gap."""
+    """Serves the reads in the gap of a hidden op that leaves `target`."""
     for w in range(masks):
         served = readable[target * masks + w] & row[at + 1 + masks + w]
         row[at + 1 + w] |= served
@@ -153,7 +153,7 @@ def serve(row: Words, at: int, target: int, masks: int, readable: Words) -> None
 
 @inlined
 def waits(before: Ints, slot: int, row: Words, words: int, bit: np.uint64) -> bool:
-    """Does an open op of the same kind return earlier, which has this bit in the masks of `row` from `words` on?"""
+    """True if an open op of the same kind returns earlier, and has this bit in the masks of `row` from `words` on."""
     other = before[slot]
     while other >= 0:
         if row[words + (other >> 6)] >> np.uint64(other & 63) & ONE_BIT == bit:
@@ -170,7 +170,7 @@ def copy(source: Words, at: int, row: Words, place: int, width: int) -> None:
 
 @inlined
 def close_slot(slot: int, masks: int, dense: Dense, ops: OpenOps) -> None:
-    """The op in `slot` has returned."""
+    """Frees the slot of an op that has returned."""
     kind = ops.kind[slot]
     w, bit = slot >> 6, ONE_BIT << np.uint64(slot & 63)
     if not dense.flags[kind] & BLIND:

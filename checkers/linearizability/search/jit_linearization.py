@@ -87,7 +87,7 @@ class JustInTime:
         self._lay_out_tokens()
 
     def _lay_out_tokens(self) -> None:
-        """Lays out a field per group of unknown ops, wide enough for all of them, with a guard bit on top for comparisons."""
+        """Lays out a field per group of unknown ops, wide enough for all of them, with a guard bit on top."""
         counts = Counter[int]()
         for kind, ops in self.problem.unknown.items():
             if self.groups[kind] != FREE:
