@@ -136,15 +136,9 @@ def _jit(function: F, **options: bool) -> F:
 def prepare_cache() -> None:
     """Sets the folder for compiled code, before Numba is imported. If it cannot be made, Numba chooses its own.
 
-<<<<<<< HEAD
     The folder is named after the content of the sources: Numba compares a function's own file only, and would go on
     using code into which an older version of another file was compiled. A second checkout of the same sources, or an
     installation from a wheel, uses the same folder (`cache_locator`).
-=======
-    The name of the folder depends on the sources: Numba checks a function's own file only, and would continue to use
-    code that includes an older version of another file. Path and time of the files count, too, as they do for Numba: a
-    second checkout must not use the first one's code (`code_cache.ensure` would not see that it has none).
->>>>>>> 5461848 (checkers: plain English in availability, legality, disks and compiled code)
     """
     digest = hashlib.sha256()
     package = Path(__file__).parents[1]
