@@ -144,8 +144,8 @@ class Availability:
         return outages
 
     def _owed(self, course: _Course, a: int, b: int) -> Iterator[tuple[int, int, int]]:
-        """Yields the stretches of the silence [a, b] with a connected majority and requests of clients: (begin, start of
-        the limit, end).
+        """Yields the stretches of the silence [a, b] with a connected majority and requests of clients: (begin, start
+        of the limit, end).
         """
         found = course.fault_intervals
         edges = sorted({a, *(t for t in course.moments if a < t < b)})

@@ -37,8 +37,9 @@ from results.strikes import EffectKind
 from results.verdict import Anomaly, CheckResult, Excuse, Verdict
 
 LEARNED_S: Final = 15.0
-"""The longest time, after the end of the fault between them, until a replaced master learns of its successor: heartbeats
-to the controllers go out every second here, and a lost connection is retried within seconds (seen: 1 to 6 s)."""
+"""The longest time, after the end of the fault between them, until a replaced master learns of its successor.
+Heartbeats to the controllers go out every second here, and a lost connection is retried within seconds (seen: 1 to
+6 s)."""
 
 FLUSHED_S: Final = 15.5
 """The limit for ASYNC_FLUSH with RocketMQ's default settings, for runs that were stored without one."""

@@ -1,7 +1,7 @@
-"""What the engine knows of a model besides its `step`: one record a model, in one place.
+"""The special methods of the engine for models, besides their `step`: one record a model, in one place.
 
-Nothing of it is needed. A model without a record is searched; each entry is a shorter way to the same verdict, which
-tests compare with brute force. A record is looked up by the very class: a subclass may mean something else.
+A record is optional. A model without one is searched; each entry is a shorter way to the same verdict, which tests
+compare with brute force. A record belongs to one class alone: a subclass may mean something else.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ from results.verdict import Verdict
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fast:
     """monitor       decides without a search, or answers None. Near-linear time.
-    partition     the objects that one consists of, each decided by itself (locality); none where it is one.
-    cells         the closed table [states, kinds] without a call of `step` per cell, or None where it is too large.
+    partition     the objects that one consists of, each decided by itself (locality); empty for a single object.
+    cells         the closed table [states, kinds] without a call of `step` per cell, or None if it is too large.
     columns       the monitor for histories that come as columns (`direct`).
     refute_columns  a few ops of such a history that contradict each other.
-    states        states possible before a return that a monitor refuted, where a search would cost too much.
-    story         one clause on what in particular is wrong, or "".
-    by_value      what an op does follows from its name and its value alone (columns need no `Model.kind`).
-    own_tables    histories of a batch have nothing in common: a table for each (`batch.Apart`).
+    states        states possible before a return that a monitor refuted, if a search would cost too much.
+    story         one clause on the particular contradiction, or "".
+    by_value      True if an op's name and value determine its effect (columns need no `Model.kind`).
+    own_tables    True if histories of a batch have nothing in common: a table for each (`batch.Apart`).
     """
 
     monitor: Callable[[Problem], Outcome | None] | None = None
@@ -68,7 +68,7 @@ _REGISTER: Final = Fast(
 )
 
 _STARTED_REGISTER: Final = replace(_REGISTER, columns=None, refute_columns=None)
-"""Of a start value other than absent: columns have no number for it."""
+"""For a start value other than absent: columns have no number for it."""
 
 _ANY_REGISTER: Final = Fast(monitor=register_of_any_start)
 
@@ -87,7 +87,7 @@ _NOTHING: Final = Fast()
 
 
 def fast(model: Model[Any]) -> Fast:
-    """The record of a model, an empty one where there is none. What a record may do depends on the start value, too."""
+    """The record of a model, or an empty one. It depends on the start value, too."""
     record = FAST.get(type(model), _NOTHING)
     if type(model) in (Register, CasRegister) and model.initial is not None:
         return _ANY_REGISTER if isinstance(model.initial, Undetermined) else _STARTED_REGISTER
@@ -101,7 +101,7 @@ def monitor(problem: Problem) -> Outcome | None:
 
 
 def partition(problem: Problem) -> Sequence[Problem]:
-    """The problems that this one consists of, short ones first; none when it is one object."""
+    """The problems that this one consists of, short ones first; empty for a single object."""
     divide = fast(problem.table.model).partition
     return () if divide is None else divide(problem)
 

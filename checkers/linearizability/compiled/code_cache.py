@@ -33,7 +33,7 @@ _UNUSED_S: Final = 24 * 3600
 class Part(NamedTuple):
     """Code that is compiled together: a first verdict need not wait for code that it does not use.
 
-    run      runs small histories through every compiled function, so that each gets the one signature it is called with.
+    run      runs small histories through every compiled function, so that each gets the one signature it is used with.
     seconds  the approximate time to compile it. needs: the part that it is built on.
     """
 

@@ -1,11 +1,11 @@
-"""Many keys of a store with put, append and get, each with a table of its own, in one compiled call.
+"""Many keys of a store with put, append and get, each with its own table, in one compiled call.
 
 Keys have no string in common: one table of all would be large and empty. Their calls become numbers and their strings
-one row of characters; the tables that follow from these, and the verdicts, are compiled.
+one row of characters; compiled code makes the tables from these, and the verdicts.
 
 A string matters only as long as some get may still show it, or a longer one that begins with it (`KV.narrow`). So the
-states are beginnings of strings that gets showed; of those, only the ones that tokens lead to: from nothing, or from
-what a put left, one append after the other. All other strings are one more state.
+states are beginnings of strings that gets showed; of those, only the ones that tokens lead to: from the empty string,
+or from the string of a put, one append after the other. All other strings are one more state.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ _APPEND: Final = 2
 _CODES: Final = {"get": _GET, "put": _PUT, "append": _APPEND, "delete": _PUT}
 
 _AT_ONCE: Final = 1 << 22
-"""Characters in a batch of keys. A key that has more is one by itself."""
+"""Characters in a batch of keys. A key with more of them is a batch by itself."""
 
 
 class KvBatch:
     """Keys one behind the other. `begin`: the number of the first.
 
-    ops      four numbers each: what it does, which string of its key with, when it was called, when it returned; those
-             of key k from `4 * first[k]` on.
+    ops      four numbers each: code of the operation, number of its string, times of call and return; those of key k
+             from `4 * first[k]` on.
     strings  all different ones of a key; those of key k from `texts[k]` on.
     """
 
@@ -52,7 +52,7 @@ class KvBatch:
         self.texts = array("q", [0])
 
     def add(self, calls: Sequence[Call]) -> None:
-        """One more key. Raises ValueError, TypeError or OverflowError where a call is not quite what it should be."""
+        """Adds a key. Raises ValueError, TypeError or OverflowError if a call is malformed."""
         numbers: dict[str, int] = {}
         ops: list[int] = []
         for call in calls:
@@ -86,7 +86,7 @@ class KvBatch:
         self.close()
 
     def close(self) -> None:
-        """That was all of a key; one that `add` refused has no op: others say what is wrong."""
+        """Ends a key. A key that `add` refused has no op here: its single check reports the error."""
         self.first.append(len(self.ops) // 4)
         self.texts.append(len(self.strings))
 
@@ -107,7 +107,7 @@ _worth: Final = inlined(worth)
 
 @inlined
 def _common(texts: Texts, one: int, other: int, at: int) -> int:
-    """How many characters of `one` stand in `other` from place `at` on."""
+    """The number of leading characters of `one` that are also in `other` from place `at` on."""
     i, j = texts.at[one], texts.at[other] + at
     most = min(texts.size[one], texts.size[other] - at)
     found = 0
@@ -118,7 +118,7 @@ def _common(texts: Texts, one: int, other: int, at: int) -> int:
 
 @inlined
 def _state(state_at: Ints, place: int, step: Ints, states: int) -> int:
-    """A state for what is in front of that place, if it has none yet. Returns how many there are."""
+    """Makes a state for the characters in front of that place, if it has none yet. Returns the number of states."""
     if state_at[place] >= 0:
         return states
     state_at[place], step[states] = states, ILLEGAL
@@ -127,15 +127,15 @@ def _state(state_at: Ints, place: int, step: Ints, states: int) -> int:
 
 @compiled
 def _table(texts: Texts, fs: Bytes, cells: int) -> Dense:
-    """The closed table of a key; its kind k does `fs[k]` with the text k. State 0 is "". `legal` is empty where the
-    table would have more than `cells`.
+    """The closed table of a key; its kind k does `fs[k]` with the text k. State 0 is "". `legal` is empty if the table
+    would have more than `cells`.
     """
     kinds, size = len(fs), texts.size
     most = min(MAX_STATES, cells // kinds) - 1
     step, leads = np.empty((most + 2, kinds), np.int32), np.full(kinds, NONE, np.int32)
     step[0] = ILLEGAL
     flags, target, first = np.zeros(kinds, np.uint8), np.full(kinds, ILLEGAL, np.int32), np.zeros(kinds + 1, np.int32)
-    # Of a string that is not the beginning of another one: where the states of its places stand in `state_at`.
+    # For a string that is not the beginning of another one: the place of its states in `state_at`.
     base, used = np.full(kinds, NONE, np.int64), 0
     state_at = np.full((size * (fs == _GET)).sum() + kinds, NONE, np.int32)
     states = 1
@@ -195,7 +195,7 @@ def _table(texts: Texts, fs: Bytes, cells: int) -> Dense:
 
 @loop
 def _in_order(events: Ints, call: Longs, ret: Longs) -> bool:
-    """Does each op end after it began, and has no other event its time? `events` are in order of time."""
+    """True if each op ends after it began, and no two events have one time. `events` are in order of time."""
     before = NONE
     for event in events:
         op = event >> 1
@@ -241,7 +241,7 @@ def _judge_keys(
 
 
 def walk_keys(histories: Sequence[Sequence[Call]], memory: int, verdict: Bytes, failing: Longs, work: Longs) -> None:
-    """`batch_kernel.walk_packed` for keys of `KV`. Nothing stays of those that it does not decide."""
+    """`batch_kernel.walk_packed` for keys of `KV`. The entries of keys that it does not decide stay unchanged."""
     ensure(KEYS)
     for batch in _batches(histories):
         space, rows = workspace().prepare(MAX_STATES, memory)

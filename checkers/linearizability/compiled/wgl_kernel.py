@@ -1,8 +1,8 @@
 """WGL, compiled: as in `search.wgl`, with a cache of hashes instead of sets.
 
-(ops linearized, state) is remembered as one 64-bit sum of random numbers per op and state (Zobrist 1970), so a step
-costs the same in a history of any length. Two different pairs may have the same sum; then an order is missed. None is
-ever invented, and WGL only answers `valid`.
+(ops linearized, state) is stored as one 64-bit sum of random numbers per op and state (Zobrist 1970), so a step costs
+the same in a history of any length. Two different pairs may have the same sum; then the search may miss an order, but
+never invents one, and WGL only answers `valid`.
 
 Source: Wing and Gong (1993); Lowe (2017); Horn and Kroening (2015) for the linked list.
 """
@@ -20,7 +20,7 @@ from checkers.linearizability.history.events import NEVER, NO_BITS, Ints, Words
 from checkers.linearizability.history.table import PURE, Dense
 
 BYTES_A_STEP: Final = 32 + 16
-"""A remembered pair, in a table that is a quarter full when it was just made, while the one before is still there."""
+"""Bytes of a stored pair: a new table is a quarter full, and the table before still exists."""
 
 _MULTIPLY: Final = np.uint64(0xFF51AFD7ED558CCD)
 _STEP: Final = np.uint64(0x9E3779B97F4A7C15)
@@ -38,7 +38,7 @@ def _random(number: int) -> np.uint64:
 
 @compiled
 def _remember(cache: Words, key: np.uint64) -> bool:
-    """Whether it is new."""
+    """Adds a key. True if it is new."""
     size = np.uint64(cache.shape[0] - 1)
     place = key & size
     while cache[place] != NO_BITS:
@@ -51,8 +51,8 @@ def _remember(cache: Words, key: np.uint64) -> bool:
 
 @compiled
 def search(history: Columns, dense: Dense, budget: int, order: Ints) -> tuple[int, int, int]:
-    """(VALID, INVALID or SPENT; steps; ops in `order`, or the event that no order was found to pass). INVALID only says
-    that this search found nothing.
+    """(VALID, INVALID or SPENT; steps; ops in `order`, or the event that no found order passes). INVALID only means that
+    this search found nothing.
 
     Cells of the list: the events of completed ops as they come; an unknown op stands behind the calls of completed ones
     that come before the next return, so that it is tried last. (Behind the last return nothing is needed.)
@@ -123,7 +123,7 @@ def search(history: Columns, dense: Dense, budget: int, order: Ints) -> tuple[in
                     continue
             this = int(following[this])
             continue
-        # A return that is not placed, or the end: take the last step back. (The cell of a return is its position.)
+        # A return that is not placed, or the end: undo the last step. (The cell of a return is its position.)
         if this != end:
             reached = max(reached, this)
         if depth == 0:
@@ -139,7 +139,7 @@ def search(history: Columns, dense: Dense, budget: int, order: Ints) -> tuple[in
         this = int(call_cell[op])
         following[preceding[this]] = this
         preceding[following[this]] = this
-        # A pure op was right here: whatever failed behind it fails without it too.
+        # A pure op was right here: every failure behind it occurs without it, too.
         this = end if dense.flags[history.kind[op]] & PURE else int(following[this])
     return VALID, steps, depth
 

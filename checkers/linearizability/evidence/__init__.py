@@ -1,1 +1,1 @@
-"""What a verdict is shown by: witnesses, cores, explanations, pictures."""
+"""The evidence for a verdict: witnesses, cores, explanations, pictures."""

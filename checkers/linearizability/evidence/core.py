@@ -1,14 +1,14 @@
 """The core of a refuted history: a few acknowledged ops that contradict each other already.
 
-It is found by sound relaxations only, each kept when the rest is still refuted: leaving out a pure op, and "perhaps
-this happened, at some time or never" for a mutator, which is never left out, as its effect may be what makes the rest
-possible. Since relaxing more never makes a valid history invalid, one pass down to single ops leaves a core of which
-no op can be spared.
+It is found by sound relaxations only, each kept if the rest is still refuted. A pure op is left out. A mutator becomes
+an op that "perhaps happened, at some time or never"; it is never left out, as its effect may make the rest possible.
+Since relaxing more never makes a valid history invalid, one pass down to single ops leaves a core of which no op can be
+spared.
 
-Where values repeat, such a core can be large: every write of 1 that is not pinned down could still come and explain a
-read of 1. So a second relaxation is tried then: the past is cut off. What had returned when the first op of the core
-was called is over, what was open is perhaps, and the object may be in *any* state that it can ever be in. To a search
-that is a history which begins with an op for each state, all at the same time: the last one of them chooses.
+If values repeat, such a core can be large: every write of 1 without a certain time could still take effect and explain
+a read of 1. So a second relaxation is tried then: the past is cut off. Ops that had returned when the first op of the
+core was called are over, open ones perhaps happen, and the object may be in *any* state that it can ever be in. For a
+search, such a history begins with an op for each state, all at the same time: the last one of them chooses.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from checkers.linearizability.models.specification import Inconsistent, Model, T
 from results.verdict import Verdict
 
 SMALL: Final = 8
-"""Ops that a person can follow. A larger core is tried again with the past cut off."""
+"""The largest core that a person can follow. A larger one is tried again with the past cut off."""
 
 _MOST_STATES: Final = 64
 _MOST_CELLS: Final = 40_000
@@ -39,8 +39,8 @@ _BEGIN: Final = "(begin in)"
 class Core(NamedTuple):
     """ops: by call. complete: none can be spared (otherwise the budget ended the search).
 
-    anywhere: they contradict each other whatever the state was when the first of them was called; what had returned by
-    then is over. Otherwise: from the beginning on, whatever became of all other ops.
+    anywhere: they contradict each other in every state at the call of the first of them, with the ops that had returned
+    by then over. Otherwise: from the beginning on, whatever the outcome of all other ops.
     """
 
     ops: Sequence[int]
@@ -49,7 +49,7 @@ class Core(NamedTuple):
 
 
 def core_of(problem: Problem, budget: Budget, blamed: Collection[int] = ()) -> Core:
-    """A small core of a problem that is refuted by its last event. `blamed`: what an algorithm names as one, or none.
+    """A small core of a problem that is refuted by its last event. `blamed`: an algorithm's own core, or nothing.
 
     The op that returns last is in it.
     """
@@ -67,7 +67,7 @@ def core_of(problem: Problem, budget: Budget, blamed: Collection[int] = ()) -> C
 
 
 def without_past(problem: Problem, purse: StepBudget) -> Core | None:
-    """A core that needs no past (`Core.anywhere`), or None: none was found, or looking for it would cost too much."""
+    """A core that needs no past (`Core.anywhere`), or None: none was found, or the search would cost too much."""
     beginnings = _states(problem.table)
     if beginnings is None:
         return None
@@ -81,7 +81,7 @@ def without_past(problem: Problem, purse: StepBudget) -> Core | None:
         first = problem.call[core.ops[0]]
         if first == position:
             return core._replace(anywhere=True)
-        # What returned in between is over, too, when the past is all that was before the first op of the core.
+        # Ops that returned in between are over, too, if the past ends at the first op of the core.
         position, among = first, list(core.ops)
     return None
 
@@ -93,7 +93,7 @@ class StepBudget:
         self.left, self.memory = budget.explain, budget.memory
 
     def refutes(self, problem: Problem) -> bool:
-        """Certainly not linearizable?"""
+        """True if the problem is certainly not linearizable."""
         special = monitor(problem)
         if special is not None:
             self.left -= special.work
@@ -109,7 +109,7 @@ class StepBudget:
 
 
 def _shrunk(problem: Problem, among: Sequence[int], purse: StepBudget, keep: int) -> Core:
-    """What of the completed ops `among` is left when all that can be is relaxed; `keep` steps of the purse stay."""
+    """The core that is left of the completed ops `among` after all relaxations; `keep` steps of the purse stay."""
     core, size = list(among), max(1, len(among) // 2)
     while size:
         at = 0
@@ -129,7 +129,7 @@ def _shrunk(problem: Problem, among: Sequence[int], purse: StepBudget, keep: int
 def _latest(problem: Problem, past: _Past, purse: StepBudget) -> int | None:
     """The position of a late call from which on the history is refuted from every state, or None."""
     calls = [position for position, event in enumerate(problem.events) if not event & 1]
-    # From the end on, and further back each time: what is short is cheap, and the latest is looked for.
+    # From the end on, and further back each time: a short part is cheap, and the latest call is wanted.
     high = len(calls)
     for size in (1 << power for power in range(len(calls).bit_length() + 1)):
         first = max(0, len(calls) - size)
@@ -144,7 +144,7 @@ def _latest(problem: Problem, past: _Past, purse: StepBudget) -> int | None:
 
 
 def _states(table: Table) -> list[Any] | None:
-    """All states that any sequence of the history's ops leads to, or None where they are too many."""
+    """All states that any sequence of the history's ops leads to, or None if they are too many."""
     reached, todo = {0}, [0]
     kinds = len(table.kinds)
     while todo:
@@ -192,7 +192,7 @@ class _Past:
         self.begin = [2 * op for op in choosing] + [2 * op + 1 for op in choosing]
 
     def cut(self, position: int) -> Problem:
-        """What happens from `position` on, from every state: first the ops that choose one, then what was open."""
+        """The problem from `position` on, from every state: first the ops that choose one, then the open ops."""
         before, after = self.problem.events[:position], self.problem.events[position:]
         begun = {event >> 1 for event in after if not event & 1}
         ended = {event >> 1 for event in before if event & 1}

@@ -1,12 +1,12 @@
-"""A violation as one self-contained HTML page: clients as lanes, ops as bars, how far an explanation gets, and why no
-further.
+"""A violation as one self-contained HTML page: clients as lanes, ops as bars, the longest partial explanations, and the
+contradiction that ends them.
 
-The horizontal axis is the order of calls and returns, one step each: that order is all that a verdict depends on
-(times are shown on hovering). What is drawn: the faults, the core in colour, and over it the *longest partial
-linearizations*: orders of ops that explain everything up to the return that cannot be explained, with the state after
-each op. The idea of such a page is Porcupine's (`visualization.go`).
+The horizontal axis is the order of calls and returns, one step each: a verdict depends on that order alone (times are
+shown on hovering). The page shows the faults, the core in colour, and over it the *longest partial linearizations*:
+orders of ops that explain everything up to the return that cannot be explained, with the state after each op. The idea
+of such a page is Porcupine's (`visualization.go`).
 
-The page draws on a canvas what is in view, so that it stays usable with tens of thousands of ops.
+The page draws only the visible part on a canvas, so that it stays usable with tens of thousands of ops.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from results.history import Call
 from results.verdict import Verdict
 
 MOST_OPS: Final = 20_000
-"""Ops that a page holds; of a longer history those around the error."""
+"""The largest number of ops on a page; of a longer history it shows those around the error."""
 
 _PATHS: Final = 6
 """Partial linearizations that are shown, each ending in another state."""
@@ -39,7 +39,7 @@ _TAIL: Final = 12
 """Ops at the end of the first one whose other orders are tried for the others."""
 
 _TRIALS: Final = 20_000
-"""Steps that they may take."""
+"""The largest number of steps for these other orders."""
 
 _CORE_ROWS: Final = 20
 """Ops of the core that are listed; the last ones, the error among them. All of them are drawn."""
@@ -51,7 +51,7 @@ _TEMPLATE: Final = Path(__file__).parent / "picture.html.j2"
 
 
 class PartialLinearization(NamedTuple):
-    """order: op numbers of the problem. states: after each of them, for people."""
+    """order: op numbers of the problem. states: the state after each of them, as readable text."""
 
     order: Sequence[int]
     states: Sequence[str]
@@ -60,8 +60,8 @@ class PartialLinearization(NamedTuple):
 def picture(
     calls: Sequence[Call], model: Model[Any], result: LinearResult, name: str, nemesis: Sequence[Call] = ()
 ) -> str:
-    """The page for an invalid `result` of `check(calls, model)`. `name`: what the history is called. `nemesis`: what
-    its nemesis did.
+    """The page for an invalid `result` of `check(calls, model)`. `name`: the history's name. `nemesis`: the calls of
+    its nemesis.
 
     Raises ValueError for a result that is not invalid: there is no error to be shown.
     """
@@ -78,7 +78,7 @@ def picture(
     # The last ones to be called, and the error.
     listed = sorted({*sorted(result.core)[-_CORE_ROWS:], result.failing_op})
     core = [(by_index[index], model.describe(problem.what(problem.source.index(index)))) for index in listed]
-    # Only here: whoever wants no picture need not wait for it.
+    # Imported here: a run without a picture need not wait for it.
     from jinja2 import Environment, StrictUndefined
 
     template = Environment(autoescape=True, undefined=StrictUndefined).from_string(_TEMPLATE.read_text("utf-8"))
@@ -99,7 +99,7 @@ def picture(
 
 
 def _fault_bars(faults: Sequence[FaultWindow], calls: Sequence[Call]) -> tuple[list[list[Any]], int]:
-    """[label, place of its begin, place of its end, row] of each fault, and how many rows there are. Places lie between
+    """[label, place of its begin, place of its end, row] of each fault, and the number of rows. Places lie between
     those of the ops' events.
     """
     events = sorted(e.index for call in calls for e in (call.invoke, call.completion) if e is not None)
@@ -116,9 +116,9 @@ def _fault_bars(faults: Sequence[FaultWindow], calls: Sequence[Call]) -> tuple[l
 
 
 def partial_linearizations(problem: Problem, position: int) -> list[PartialLinearization]:
-    """Some orders that explain all that had returned before the event at `position`, each ending in another state.
+    """Some orders that explain all ops returned before the event at `position`, each ending in another state.
 
-    The first is a witness of that prefix; the others differ in its last ops only. Empty when the prefix is too hard.
+    The first is a witness of that prefix; the others differ in its last ops only. Empty if the prefix is too hard.
     """
     prefix = problem.before(position)
     outcome = decide(prefix, Budget())
@@ -138,14 +138,16 @@ def partial_linearizations(problem: Problem, position: int) -> list[PartialLinea
 
 
 def _replayed(problem: Problem, order: Sequence[int]) -> list[Any]:
-    """The initial state, and the one after each op; those of the model as it is, with nothing merged."""
+    """The initial state, and the one after each op; of the original model, with no states merged."""
     model = problem.table.model
     first: list[Any] = [model.initial]  # (`accumulate(..., initial=None)` would have no first state.)
     return list(accumulate(first + list(order), lambda state, op: model.step(state, problem.what(op))))
 
 
 def _completions(problem: Problem, kept: list[int]) -> Iterator[tuple[list[int], Any]]:
-    """Orders that begin as `kept` and hold all completed ops, with their last state; each set of ops and state once."""
+    """Yields orders that begin with `kept` and hold all completed ops, with their last state; each set of ops and state
+    once.
+    """
     model = problem.table.model
     rest = [op for op in problem.ops if op not in set(kept)]
     todo: list[tuple[list[int], Any]] = [([], _replayed(problem, kept)[-1])]
@@ -171,11 +173,11 @@ def _completions(problem: Problem, kept: list[int]) -> Iterator[tuple[list[int],
 def _data(
     calls: Sequence[Call], problem: Problem, result: LinearResult, paths: Sequence[PartialLinearization]
 ) -> dict[str, Any]:
-    """What the page draws. Places are positions of events in the order of the history.
+    """The data that the page draws. Places are positions of events in the order of the history.
 
     ops    [index, lane, place of the call, place of the return or -1, outcome, label, 0 | 1 in the core | 2 the error,
            process, start ns, end ns or -1], by call.
-    paths  {same: n, rest: [[row of the op, place, state], ...]}: it begins as the first path does, for n ops.
+    paths  {same: n, rest: [[row of the op, place, state], ...]}: its first n ops are those of the first path.
     """
     indices = {event.index for call in calls for event in (call.invoke, call.completion) if event is not None}
     place = {index: at for at, index in enumerate(sorted(indices))}
@@ -212,7 +214,7 @@ def _data(
 
 
 def _chosen(calls: Sequence[Call], result: LinearResult) -> list[Call]:
-    """All, or those around the error and the core itself."""
+    """All calls, or those around the error and those of the core."""
     if len(calls) <= MOST_OPS:
         return list(calls)
     at = next(i for i, call in enumerate(calls) if call.invoke.index == result.failing_op)
@@ -222,9 +224,9 @@ def _chosen(calls: Sequence[Call], result: LinearResult) -> list[Call]:
 
 
 def _drawn(path: PartialLinearization, spans: Sequence[tuple[int, int]], row_of: dict[int, int]) -> list[list[Any]]:
-    """Each op of the path at a place of its own within its call, in order: amid those that are possible.
+    """Each op of the path at its own place within its call, in order: the middle of its possible places.
 
-    Both ends of what is possible rise along the path, and so does the middle between them.
+    Both ends of the possible range rise along the path, and so does the middle between them.
     """
     early = list(accumulate((spans[op][0] for op in path.order), max))
     late = list(accumulate((spans[op][1] for op in reversed(path.order)), min))[::-1]
@@ -239,7 +241,7 @@ def _drawn(path: PartialLinearization, spans: Sequence[tuple[int, int]], row_of:
 
 
 def _shared(drawn: Sequence[list[list[Any]]]) -> list[dict[str, Any]]:
-    """The paths; what one shares with the first is only there once."""
+    """The paths; the part that one shares with the first is stored only once."""
     pairs = [zip(path, drawn[0] if i else (), strict=False) for i, path in enumerate(drawn)]
     same = [sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], both)) for both in pairs]
     return [{"same": n, "rest": path[n:]} for n, path in zip(same, drawn, strict=True)]

@@ -1,4 +1,4 @@
-"""What compiled code works on: arrays of integers, and a model as a *closed* table of transitions (`closed_table`)."""
+"""The input of compiled code: arrays of integers, and a model as a *closed* table of transitions (`closed_table`)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from checkers.linearizability.history.table import PURE, Dense
 class Columns(NamedTuple):
     """One history: `events` as in `Problem` (2 * op a call, 2 * op + 1 its return), `kind` and `ret` per op.
 
-    Events of ops that constrain nothing are not there. `ret` is a position in `events`, or NEVER.
+    Events of ops that constrain nothing are left out. `ret` is a position in `events`, or NEVER.
     """
 
     events: Ints

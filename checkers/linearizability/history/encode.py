@@ -1,8 +1,8 @@
-"""From calls to integers: what the searches work on.
+"""From calls to integers: the input of the searches.
 
-A history becomes a list of events (`2 * op` a call, `2 * op + 1` its return, in order of index) over ops that are
-nothing but a *kind* number; kinds and states are interned in a `Table`. No search ever looks at an `Op` again, so that
-it can be compiled without being rewritten.
+A history becomes a list of events (`2 * op` a call, `2 * op + 1` its return, in order of index) over ops that are only
+a *kind* number; kinds and states are interned in a `Table`. No search ever reads an `Op` again, so that it can be
+compiled without being rewritten.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Problem:
 
     kind       kind number of every op.
     source     index of every op's invocation in the history.
-    events     calls and returns, in order. What is not here does not exist for a search.
+    events     calls and returns, in order. An event that is not here does not exist for a search.
     call, ret  position of every op's events in `events`, or NEVER.
     """
 
@@ -70,7 +70,7 @@ class Problem:
         return f"{self.table.model.describe(self.what(op))} (op {self.source[op]})"
 
     def before(self, position: int) -> Problem:
-        """What was known just before the event at `position`: ops still open are unknown, pure ones of them gone.
+        """The problem as known just before the event at `position`: open ops are unknown, pure ones of them removed.
 
         Sound: if this is not linearizable, neither is the whole.
         """
@@ -78,19 +78,19 @@ class Problem:
         return self._with(e for e in self.events[:position] if e >> 1 in returned or not self.pure(e >> 1))
 
     def relaxed(self, ops: Iterable[int]) -> Problem:
-        """The same without knowing whether `ops` happened: mutators become unknown, pure ones go. Sound as `before`.
+        """The same problem with `ops` uncertain: mutators become unknown, pure ones are removed. Sound as `before`.
 
-        Mutators are never dropped: their effect may be what makes the rest possible.
+        Mutators are never removed: their effect may make the rest possible.
         """
         loose = set(ops)
         return self._with(e for e in self.events if e >> 1 not in loose or not (e & 1 or self.pure(e >> 1)))
 
     def without(self, op: int) -> Problem:
-        """The same as if `op` had never been invoked. Not a relaxation."""
+        """The same problem as if `op` had never been invoked. Not a relaxation."""
         return self._with(e for e in self.events if e >> 1 != op)
 
     def then(self, kind: int) -> Problem:
-        """The same with one more op of that kind, called and answered after everything else."""
+        """The same problem with one more op of that kind, called and answered after everything else."""
         op = len(self.kind)
         return Problem(self.table, [*self.kind, kind], [*self.source, NONE], [*self.events, 2 * op, 2 * op + 1])
 
@@ -101,11 +101,11 @@ class Problem:
 def encode(calls: Sequence[Call], model: Model[Any], shared: Table | None = None) -> Problem:
     """The clients' calls, as integers; the order of indices is the order of time.
 
-    `fail` is dropped (certainly no effect); an unknown pure op is dropped (it constrains
-    nothing); any other unknown op is called and never returns. Raises ValueError, naming the op, on input that makes no
-    sense, and for an op that the model does not know: what it did may be why the others saw what they saw.
+    `fail` is dropped (certainly no effect); an unknown pure op is dropped (it constrains nothing); any other unknown op
+    is called and never returns. Raises ValueError, naming the op, on malformed input, and for an op that the model does
+    not know: its effect may explain the results of the others.
 
-    `shared`: the table of several histories of the same model; who made it closes it once all of them are in.
+    `shared`: the table of several histories of the same model; the caller that made it closes it after the last one.
     """
     table = Table(model) if shared is None else shared
     kind: list[int] = []
@@ -159,7 +159,7 @@ def encode(calls: Sequence[Call], model: Model[Any], shared: Table | None = None
 
 
 def unknown(op: Op, model: Model[Any]) -> str:
-    """What to say of an op that a model does not know."""
+    """The message for an op that a model does not know."""
     near = get_close_matches(op.f, model.fs, 1)
     meant = f"; is it a `{near[0]}`?" if near else ""
     return f"the model {model.name} has no `{op.f}` (op {op.index}){meant}"
@@ -179,7 +179,7 @@ def calls_of(history: Sequence[Call] | History) -> Sequence[Call]:
 
 
 def insist_on_pairs(history: History) -> None:
-    """Raises ValueError where a client's op does not fit the one before it: the calls would be without it."""
+    """Raises ValueError if a client's op does not fit the one before it: the calls would lack it."""
     wrong = next((told for op, told in history.mispaired if op.is_client), None)
     if wrong is not None:
         raise ValueError(f"the history is not well-formed: {wrong}")

@@ -1,4 +1,4 @@
-"""What all parts of the engine mean by the events of a history: the arrays, and the numbers for "none" and "never"."""
+"""The representation of a history's events in all parts of the engine: arrays, and the numbers for none and never."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ LOW_HALF: Final = np.uint64(0xFFFFFFFF)
 """Words for compiled code, which must not mix them with signed numbers."""
 
 NEVER: Final = 1 << 62
-"""The position, or the time, of an event that never came: later than all others. An unknown op returns then."""
+"""The position, or the time, of a missing event: later than all others. An unknown op returns then."""
 
 NO_ROWS: Final = np.zeros(0, np.int64)
 """No rows at all."""
 
 NONE: Final = -1
-"""Instead of an op, of a position, of an offset, or of the number of a value: there is none."""
+"""Instead of an op, a position, an offset, or the number of a value, if it does not exist."""

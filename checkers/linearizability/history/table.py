@@ -1,4 +1,4 @@
-"""A model as integers: a table that is filled as a search asks (`Table`), and one that is closed (`Dense`)."""
+"""A model as integers: a table that is filled on demand (`Table`), and one that is closed (`Dense`)."""
 
 from __future__ import annotations
 
@@ -17,14 +17,13 @@ ILLEGAL: Final = -1
 
 
 _CELL: Final = 250
-"""Bytes of a cell of a table in CPython: key, numbers, its share of the dict. Those of a state besides its own are as
-many."""
+"""Bytes of a cell of a table in CPython: key, numbers, its share of the dict. A state costs as many besides its own."""
 
 
 _REFUSED: Final = "(refused)"
 
 PURE: Final = 1
-"""The kind leaves every state as it is, where it can happen at all."""
+"""The kind leaves every state in which it can happen unchanged."""
 
 BLIND: Final = 2
 """The kind can happen in every state and always leaves the same one."""
@@ -48,7 +47,7 @@ class Dense(NamedTuple):
 
 
 def derived(cells: Ints) -> Dense:
-    """Everything else follows from the cells, with no knowledge of the model."""
+    """The closed table of some cells: everything else follows from them, without the model."""
     states, kinds = cells.shape
     if int(cells.min()) < ILLEGAL or int(cells.max()) >= states:
         raise AssertionError("a table that is not closed must not be used")
@@ -65,10 +64,10 @@ def derived(cells: Ints) -> Dense:
 
 
 class Table:
-    """A model as integers: `step(state, kind) -> state | ILLEGAL`, filled as a search asks.
+    """A model as integers: `step(state, kind) -> state | ILLEGAL`, filled on demand.
 
-    Filling on demand keeps the cost to the transitions that a search really takes: a register of thousands of unique
-    values would have millions. There is thus no unfilled cell that could be taken for an illegal step.
+    Filling on demand limits the cost to the transitions that a search really takes: a register of thousands of unique
+    values would have millions. So no unfilled cell exists that could be mistaken for an illegal step.
     """
 
     def __init__(self, model: Model[Any]) -> None:
@@ -81,13 +80,13 @@ class Table:
         self._kind_ids: dict[Transition, int] = {}
         self._state_ids: dict[Hashable, int] = {model.initial: 0}
         self._cells: dict[tuple[int, int], int] = {}
-        self.dense: Dense | None = None  # all of it as arrays, once it was asked for (`closed_table`)
+        self.dense: Dense | None = None  # all of it as arrays, after the first request (`closed_table`)
         self.larger_than: tuple[int, int] | None = None  # (kinds, states) that were too many to close it
         self._state_bytes = self._settled = 0
-        self._unheard: dict[int, set[str]] = {}  # kind of unknown outcome -> what its steps looked at so far
+        self._unheard: dict[int, set[str]] = {}  # kind of unknown outcome -> fields that its steps read so far
 
     def kind(self, kind: Transition) -> int:
-        """The number of a kind. Raises ValueError where the model does not accept it."""
+        """The number of a kind. Raises ValueError if the model does not accept it."""
         try:
             found = self._kind_ids.get(kind)
         except TypeError:
@@ -98,14 +97,14 @@ class Table:
             self.kinds.append(kind)
             self.pure.append(self.model.pure(kind))
             self.blind.append(self.model.blind(kind))
-            # (In a pair, or with a `kind` of its own, what stands there for an unknown result is no argument.)
+            # (In a pair, or with an own `kind` method, the placeholder of an unknown result is no argument.)
             own = kind.f in self.model.pairs or type(self.model).kind is not Model.kind
             if not (kind.known or self.pure[found] or own):
                 self._unheard[found] = set()
         return found
 
     def seal_kinds(self) -> None:
-        """No further kinds come, but for probes that read what is there: states may be merged (`Model.narrow`)."""
+        """Ends the kinds, except for probes that read existing values: states may be merged (`Model.narrow`)."""
         self.narrowed = self.model.narrow(self.kinds)
 
     def step(self, state: int, kind: int) -> int:
@@ -133,9 +132,8 @@ class Table:
         return number
 
     def insist_on_known(self) -> None:
-        """To be called before an `invalid` counts. Raises ValueError where the steps of an op of unknown
-        outcome looked at its value, which is its argument, and never at `known`, and refused: they took it for what the
-        op saw.
+        """Raises ValueError if the steps of an op of unknown outcome read its value (its argument), never `known`, and
+        refused: they mistook it for the result. Call it before an `invalid` counts.
         """
         for kind, looked_at in self._unheard.items():
             if looked_at == {"value", _REFUSED}:
@@ -146,7 +144,7 @@ class Table:
                 )
 
     def intern(self, state: Any) -> int:
-        """The number of a state, a new one if need be."""
+        """The number of a state, a new one if necessary."""
         number = self._state_ids.get(state)
         if number is None:
             number = self._state_ids[state] = len(self.states)
@@ -156,19 +154,19 @@ class Table:
 
     @property
     def held(self) -> int:
-        """Bytes of states and cells that came since `settle`: a search in endless states has to keep its budget."""
+        """Bytes of states and cells added since `settle`: a search in endless states has to keep its budget."""
         return self._state_bytes + _CELL * len(self._cells) - self._settled
 
     def settle(self) -> None:
-        """What is there by now is not on the next search's account."""
+        """Excludes everything added so far from the next search's budget."""
         self._settled += self.held
 
     def tell(self, state: int) -> str:
-        """A state for people."""
+        """A state as readable text."""
         return self.narrowed.tell(self.states[state])
 
     def known(self, state: Any) -> int:
-        """The number of a state, or ILLEGAL when there is none such."""
+        """The number of a state, or ILLEGAL if it is unknown."""
         return self._state_ids.get(state, ILLEGAL)
 
     def _broken(self, kind: int, how: str) -> NoReturn:

@@ -1,7 +1,7 @@
-"""What an object may do: the models that come with the checker, by the names that users write.
+"""The models of objects that come with the checker, by the names that users write.
 
-A model is registered here; what the engine may know of it besides its `step` stands in `checkers.linearizability.fast`.
-`specification` says what a model is: one's own takes some ten lines.
+A model is registered here; the special methods of the engine for it are in `checkers.linearizability.fast`.
+`specification` defines the interface: a new model takes some ten lines.
 """
 
 from __future__ import annotations

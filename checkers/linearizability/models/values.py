@@ -1,13 +1,13 @@
-"""When two values are the same: settled here, once, for all formats and all models.
+"""The equality of values, defined here once for all formats and all models.
 
-Values come from JSON, EDN or Python, and Python's `==` is not what the clients meant: to it `True` is 1.
+Values come from JSON, EDN or Python, and Python's `==` differs from the clients' meaning: to it `True` is 1.
 
 * Numbers are the same when they are equal as numbers: 1 is 1.0, and 0 is -0.0. JSON has one sort of number only
   (RFC 8259, section 6), and a client that went through JavaScript writes 1.0 as 1.
 * `true` and `false` are no numbers, and texts are no numbers either.
 * Texts are the same character by character; nothing is normalized.
 * Lists by their elements in order (a tuple is a list), objects by their fields in any order. No list is an object.
-* Not a number is the text "NaN", which the reader of EDN makes of it, too: it was written, so it can be read again.
+* Not a number is the text "NaN", as in the reader of EDN, too: a value that was written can be read again.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 
 
 class Truth(Enum):
-    """What `true` and `false` arrive as: equal to Python's, and to no number."""
+    """The form of `true` and `false`: equal to Python's, and to no number."""
 
     NO = False
     YES = True
@@ -38,14 +38,14 @@ class Truth(Enum):
 
 
 class Fields(frozenset[tuple[Any, Any]]):
-    """What an object arrives as: its (name, value) pairs."""
+    """The form of an object: its (name, value) pairs."""
 
 
 def freeze(value: Any) -> Any:
-    """A JSON value as something hashable, equal to whatever is the same value, and to nothing else.
+    """A JSON value in a hashable form, equal to all forms of the same value, and to nothing else.
 
-    Numbers, texts and None stay as they are; lists become tuples, objects `Fields`, truth values `Truth`. Something
-    else that can be hashed is left to its own `==`.
+    Numbers, texts and None stay unchanged; lists become tuples, objects `Fields`, truth values `Truth`. Any other
+    hashable value keeps its own `==`.
 
     >>> freeze(1.0) == freeze(1), freeze(True) == freeze(1), freeze([True]) == freeze([1])
     (True, False, False)
