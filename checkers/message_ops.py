@@ -21,11 +21,11 @@ from results.verdict import CheckResult
 Judge = TypeVar("Judge")
 
 LARGEST: Final = 2**62 - 1
-"""Of ids, offsets and times: they are kept in 64 bits."""
+"""The largest id, offset and time: they are kept in 64 bits."""
 
 
 class BadOp(ValueError):
-    """An op is not what its name promises. `op`: its index; the text names it, and says what would be right."""
+    """An op is malformed. `op`: its index; the text names it, and the right form."""
 
     def __init__(self, op: int, what: str) -> None:
         self.op, self.what = op, what
@@ -33,7 +33,7 @@ class BadOp(ValueError):
 
 
 class Check(NamedTuple):
-    """What a value must be: as a predicate, and in words. Those of arguments and results continue from "a send ..."."""
+    """The rule for a value: a predicate, and words. Those of arguments and results continue from "a send ..."."""
 
     words: str
     holds: Callable[[Any], bool]
@@ -168,8 +168,8 @@ _SERVED: Final[Mapping[str, Check]] = {
 
 @dataclass(frozen=True)
 class Form:
-    """argument: the invocation's value; result: that of an `ok`. extra: what these fields are, where they are there;
-    `needs` of them must be. keyed: the key is the queue.
+    """argument: the invocation's value; result: that of an `ok`. extra: the rules for these fields, if present; those
+    in `needs` must be present. keyed: the key is the queue.
     """
 
     argument: Check
@@ -223,19 +223,20 @@ FORMS: Final[Mapping[str, Form]] = {
     "seek": Form(ANY, ANY, _WHO, keyed=False),
     "remake": Form(ANY, MISSING, _WHO, keyed=False),
 }
-"""f -> what its ops look like. Others are none of these judges' business."""
+"""f -> the form of its ops. These judges ignore all others."""
 
 
 def validate(history: History, most: int = 5) -> list[BadOp]:
-    """The first problems of a history's ops of messages, in order of index; empty: it is as docs/histories.md says."""
+    """The first problems of a history's ops of messages, in order of index; empty if it conforms to docs/histories.md.
+    """
     return list(islice(_problems(history), most))
 
 
 @contextmanager
 def explained(history: History, problems: Callable[[History], Iterator[BadOp]] | None = None) -> Iterator[None]:
-    """Whatever a judge raises in here because an op is not what it should be becomes a BadOp that says which.
+    """Turns an exception of a judge that a malformed op causes into a BadOp that names the op.
 
-    problems  what is wrong with the ops of a history; None: those of messages, as `validate` finds them.
+    problems  yields the malformed ops of a history; None: those of messages, as `validate` finds them.
     """
     try:
         yield
@@ -249,7 +250,7 @@ def explained(history: History, problems: Callable[[History], Iterator[BadOp]] |
 
 
 def of_messages(check: Callable[[Judge, RunRecord], CheckResult]) -> Callable[[Judge, RunRecord], CheckResult]:
-    """For the `check` of a judge of messages: it is `explained`."""
+    """Decorates the `check` of a judge of messages: it runs inside `explained`."""
 
     @wraps(check)
     def checked(self: Judge, run: RunRecord) -> CheckResult:
@@ -301,6 +302,6 @@ def _of_call(call: Call, form: Form) -> Iterator[tuple[Op, str]]:
 
 
 def _shown(value: Any) -> str:
-    """A value as JSON has it, and not all of a long one."""
+    """A value in the form of JSON, a long one cut."""
     text = "null" if value is None else str(value).lower() if isinstance(value, bool) else repr(value)
     return text if len(text) <= 80 else f"{text[:80]}..."

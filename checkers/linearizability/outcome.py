@@ -1,4 +1,4 @@
-"""What an algorithm says of a problem."""
+"""The outcome of an algorithm for a problem."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from checkers.linearizability.history.events import NONE
 from results.verdict import Verdict
 
 SHOWN: Final = 8
-"""Surviving paths that an outcome names."""
+"""The largest number of surviving paths that an outcome names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,12 +18,12 @@ class Outcome:
     """Ops and positions are the problem's own numbers.
 
     position   a return that proves it (invalid), the event reached (unknown), or NONE. Not always the earliest one:
-               `explain.earliest` tells that, for all algorithms.
-    states     states possible just before `position`; of `state_flow`, when it last knew them.
+               `explain.earliest` finds that, for all algorithms.
+    states     states possible just before `position`; of `state_flow`, those at the last time that it knew them.
     survivors  (state, last op linearized or NONE) of the paths that lived until `position`; a few.
     witness    order of ops that explains a valid history.
-    core       ops that contradict each other already, where the algorithm knows a few; not always the fewest.
-    ran_out    which limit ended it, when unknown.
+    core       ops that contradict each other, if the algorithm knows a few; not always the fewest.
+    ran_out    the limit that ended it, if unknown.
     passed     an event up to which an order was found, so that no return in front of it proves a violation; or NONE.
     """
 

@@ -14,7 +14,7 @@ FAILED_REPLAY: Final = "the checker's own witness failed its replay ({}): a defe
 
 
 def verify_witness(problem: Problem, order: Sequence[int]) -> str | None:
-    """What is wrong with this order as an explanation of the history, or None when it is one.
+    """The error in this order as an explanation of the history, or None if it is one.
 
     Right means: every completed op once, every unknown op at most once, no op before one that had returned when it was
     called, and the model accepts each in turn.
@@ -25,7 +25,7 @@ def verify_witness(problem: Problem, order: Sequence[int]) -> str | None:
     if left_out:
         return f"op {problem.source[min(left_out)]} completed and is not placed"
     if not set(order) <= set(problem.ops):
-        return "an op is placed that nobody called"
+        return "an op is placed that no client called"
     latest_call = NONE
     for op in order:
         returned = problem.ret[op]
@@ -36,13 +36,13 @@ def verify_witness(problem: Problem, order: Sequence[int]) -> str | None:
     return None if place is None else f"op {problem.source[order[place]]} cannot happen where it is placed"
 
 
-# The same for orders of millions of ops that are columns: real time first, then what each object shows. An array has a
-# row for each op that is placed, in that order; equal numbers are equal values, and a negative one is none.
+# The same for orders of millions of ops that are columns: real time first, then the results of each object. An array
+# has a row for each op that is placed, in that order; equal numbers are equal values, and a negative one is no value.
 
 
 def out_of_time(call: Longs, ret: Longs, order: Longs) -> str | None:
-    """Right means: every completed op once, every unknown op at most once, and none before one that had returned by its
-    call.
+    """The error in an order, or None. Right means: every completed op once, every unknown op at most once, and none
+    before one that had returned by its call.
     """
     times = np.bincount(order, minlength=len(call))
     if (times > 1).any() or (times[ret < NEVER] == 0).any():
@@ -56,7 +56,9 @@ _IMPOSSIBLE: Final = "an op cannot happen where it is placed"
 
 
 def register_wrong(write: Bools, value: Longs, expects: Longs) -> str | None:
-    """Every read shows, and every cas expects, what was written last; 0 before that. `expects`: NONE for no cas."""
+    """The error in a register's order, or None. Every read shows, and every cas expects, the value written last; 0
+    before that. `expects`: NONE for no cas.
+    """
     last = np.maximum.accumulate(np.where(write, np.arange(len(write)), -1))
     before = np.concatenate(([-1], last[:-1]))[: len(write)]
     held = np.where(before < 0, 0, value[before])
@@ -65,7 +67,9 @@ def register_wrong(write: Bools, value: Longs, expects: Longs) -> str | None:
 
 
 def queue_wrong(put: Bools, empty: Bools, element: Longs) -> str | None:
-    """The n-th that is taken is the n-th that was put in (a negative one is unknown); an empty queue has none left."""
+    """The error in a queue's order, or None. The n-th element taken is the n-th put in (a negative one is unknown); a
+    queue reported as empty has none left.
+    """
     taken = ~put & ~empty
     puts, takes = np.cumsum(put), np.cumsum(taken)
     if (takes > puts).any() or (takes != puts)[empty].any():
@@ -75,8 +79,8 @@ def queue_wrong(put: Bools, empty: Bools, element: Longs) -> str | None:
 
 
 def log_wrong(append: Bools, read: Bools, end: Bools, entry: Longs, offset: Longs) -> str | None:
-    """Appends go to one offset after the other, an offset of -1 is not known; a read shows what is there, -1 for none;
-    `end` ops tell the next offset, and all others the first, which is 0.
+    """The error in a log's order, or None. Appends go to one offset after the other (-1: unknown), and a read shows the
+    entry there (-1: none). `end` ops return the next offset, and all others the first, which is 0.
     """
     count = np.cumsum(append)
     appended = entry[append]

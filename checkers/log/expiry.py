@@ -1,7 +1,7 @@
-"""Where may a queue begin behind its first message? An excuse, with its conditions.
+"""The conditions under which a queue may begin behind its first message: an excuse.
 
 A broker reports the lowest offset of a queue (`min`). It rises when the broker deletes files of its CommitLog, and then
-nobody can say any more whether a message below it was lost. In a run of the harness this is allowed only if
+the loss of a message below it can no longer be decided. In a run of the harness this is allowed only if
 
 * the settings allow a deletion: messages were older than `fileReservedTime` (`Traits.expires_after_s`; the harness sets
   a year), or the node's disk was full, when a broker deletes its oldest file at any age
@@ -9,8 +9,8 @@ nobody can say any more whether a message below it was lost. In a run of the har
 * a log of the node shows that it deleted a file of the CommitLog (`DefaultMappedFile.destroy`); or
 * the node had lost its disk, and copies from the last file of its master on (`Traits.copies_last_file`).
 
-Otherwise a message below `min` is gone like any other. For a history of another origin nothing is known of its
-settings: there `min` is believed.
+Otherwise a message below `min` is gone like any other. The settings behind a history of another origin are unknown:
+there `min` is accepted.
 """
 
 from __future__ import annotations

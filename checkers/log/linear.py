@@ -1,4 +1,4 @@
-"""Is every queue linearizable as an append-only log? (Herlihy and Wing 1990)
+"""Judges that every queue is linearizable as an append-only log (Herlihy and Wing 1990).
 
 The sends of a queue are appends, and returned messages are reads of single offsets. The near-linear monitor of
 `checkers.linearizability.monitors.logs` decides on columns. One read of each (offset, message) is enough: the one with
@@ -31,10 +31,10 @@ _WORDS = 4
 
 
 class LogLinearizable:
-    """Is each queue of the run a linearizable append-only log?
+    """Judges that each queue of the run is a linearizable append-only log.
 
-    Where the configuration permits messages to be lost or read before they are safe, those that are gone at the end
-    count as sends that failed: what is left must still be one log.
+    If the configuration permits messages to be lost or read before they are safe, those that are gone at the end count
+    as sends that failed: the rest must still be one log.
     """
 
     name = "linearizability"
@@ -75,8 +75,8 @@ class LogLinearizable:
 def queue_ops(outcomes: MessageOutcomes, queue: int) -> LogOps:
     """A queue's sends and sightings as ops of a log, in order of call; calls and returns are indices of the history.
 
-    Without what is gone by permission (`MessageOutcomes.may_lose`, `may_be_dirty`).
-    Offsets count from the queue's origin (`LogColumns.origins`); what others had put in front of it is left out.
+    Messages that are gone by permission (`MessageOutcomes.may_lose`, `may_be_dirty`) are left out.
+    Offsets count from the queue's origin (`LogColumns.origins`); older messages in front of it are left out.
     """
     found = outcomes.facts
     sends, places, reads = found.sends, found.places, found.reads
@@ -99,13 +99,13 @@ def queue_ops(outcomes: MessageOutcomes, queue: int) -> LogOps:
     parts += _absent(outcomes, queue, np.nonzero(gone & ~outcomes.may_lose)[0])
     f, entry, offset, call, ret = (np.concatenate(column) for column in zip(*parts, strict=True))
     order = np.argsort(call, kind="stable")
-    # -1 is no offset: one in front of the origin is as good as another.
+    # -1 is no offset: all offsets in front of the origin count as one.
     since = np.where(offset == NONE, NONE, np.where(offset < origin, NONE - 1, offset - origin))
     return LogOps(f[order].astype(np.uint8), entry[order], since[order], call[order], ret[order], order)
 
 
 def _absent(outcomes: MessageOutcomes, queue: int, lost: Ints) -> list[tuple[Ints, Ints, Ints, Ints, Ints]]:
-    """What the final readings say is not there: messages behind the log's end, and those that were lost before it."""
+    """The absences that the final readings prove: messages behind the log's end, and those that were lost before it."""
     reads = outcomes.facts.reads
     readings = outcomes.readings.of(queue)
     if not readings or outcomes.readings.settled[queue] < np.iinfo(np.int64).max:

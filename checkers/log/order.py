@@ -1,4 +1,4 @@
-"""Is the log in order? Inversions against real time, holes, and reads that go backwards or skip messages.
+"""Judges the order of the log: inversions against real time, holes, and reads that go backwards or skip messages.
 
 * *inversion*: send B was invoked after send A had been acknowledged, and B has the lower offset. For two sends of one
   process it is called *reordered*: a producer that waits for each acknowledgement relies on this order. (Jepsen's
@@ -42,8 +42,8 @@ class Gap(NamedTuple):
 
 
 class BackwardRead(NamedTuple):
-    """A read whose answer begins, or says that the queue ends, at `offset`, although `before` had shown what lies
-    behind. `before` is the read itself where its answer is below what it requested.
+    """A read whose answer begins, or reports the end of the queue, at `offset`, although `before` had shown later
+    messages. `before` is the read itself if its answer is below its requested offset.
     """
 
     read: int
@@ -52,8 +52,8 @@ class BackwardRead(NamedTuple):
 
 
 def inversions(facts: LogColumns, outcomes: MessageOutcomes) -> Iterator[Inversion]:
-    """Every send that is before one that it follows, once. Messages that were lost, or vanished after a read, have no
-    offset.
+    """Yields every send that is before one that it follows, once. Messages that were lost, or vanished after a read,
+    have no offset.
     """
     sends = facts.sends
     place = final_offsets(facts, outcomes)
@@ -71,8 +71,8 @@ def inversions(facts: LogColumns, outcomes: MessageOutcomes) -> Iterator[Inversi
 
 
 def final_offsets(facts: LogColumns, outcomes: MessageOutcomes) -> Ints:
-    """The offset at which each send stands: in the final readings, else where it was acknowledged, else where it was
-    seen. NONE: nowhere, or unknown.
+    """The offset of each send: in the final readings, else that of its acknowledgement, else that of a read. NONE:
+    nowhere, or unknown.
     """
     sends, places = facts.sends, facts.places
     where = np.full(len(sends.id), NONE, dtype=np.int64)
@@ -93,7 +93,7 @@ def _sent_to(facts: LogColumns, outcomes: MessageOutcomes) -> Ints:
 
 
 def _behind(facts: LogColumns, place: Ints, rows: Ints, by_process: bool) -> Iterator[tuple[int, int]]:
-    """(earlier, later) for rows sorted by group and offset: the smallest end among all that are after a send."""
+    """Yields (earlier, later) for rows sorted by group and offset: the smallest end among all that are after a send."""
     sends = facts.sends
     group = sends.queue[rows] * (2**40) + (sends.process[rows] if by_process else 0)
     edges = np.concatenate([[0], np.nonzero(np.diff(group))[0] + 1, [len(rows)]])
@@ -110,7 +110,7 @@ def _behind(facts: LogColumns, place: Ints, rows: Ints, by_process: bool) -> Ite
 
 
 def holes(facts: LogColumns) -> Iterator[Gap]:
-    """Gaps inside an answer, of reads that show a stretch of a queue."""
+    """Yields gaps inside an answer, of reads that show a stretch of a queue."""
     reads, seen = facts.reads, facts.sightings
     if len(seen.id) < 2:
         return
@@ -121,10 +121,9 @@ def holes(facts: LogColumns) -> Iterator[Gap]:
 
 
 def leading_gaps(facts: LogColumns) -> Iterator[Gap]:
-    """Offsets between what was requested and the first message shown, or, of an empty answer, the next to ask for.
+    """Yields gaps between the requested offset and the first message shown, or, of an empty answer, the next offset.
 
-    Not where the server says that they were trimmed away (its `min` lies beyond them), nor in front of the queue's
-    origin.
+    Offsets that the server reports as trimmed (below its `min`), or in front of the queue's origin, do not count.
     """
     reads, seen = facts.reads, facts.sightings
     if not len(reads.f):
@@ -141,7 +140,7 @@ def leading_gaps(facts: LogColumns) -> Iterator[Gap]:
 
 
 class OffsetIndex:
-    """Which sends stand (`standing`) where, by offset; without those that are gone (`MessageOutcomes.is_gone`)."""
+    """The sends by offset (`final_offsets`), without those that are gone (`MessageOutcomes.is_gone`)."""
 
     def __init__(self, facts: LogColumns, place: Ints, gone: Bools) -> None:
         rows = np.nonzero((place != NONE) & ~gone)[0]
@@ -156,21 +155,21 @@ class OffsetIndex:
 
 
 def skipped(facts: LogColumns, gap: Gap, place: Ints, gone: Bools) -> Ints:
-    """The sends that stand inside a gap. Of many gaps: `Standing`."""
+    """The sends inside a gap. For many gaps: `OffsetIndex`."""
     return OffsetIndex(facts, place, gone).between(int(facts.reads.queue[gap.read]), gap.begin, gap.end)
 
 
 class Skip(NamedTuple):
-    """A gap at the beginning of an answer, or of the way an empty one points, and the sends that are in it."""
+    """A gap at the beginning of an answer, or before the next offset of an empty one, and the sends in it."""
 
     gap: Gap
     sends: Ints
 
 
 def skips(facts: LogColumns, outcomes: MessageOutcomes, place: Ints) -> tuple[list[Skip], list[Gap]]:
-    """What readers were taken past by the beginning of an answer: (skips: messages stand there, holes: none does).
+    """The gaps that answers led readers past: (skips: messages are there, holes: none is).
 
-    The read-throughs of single replicas are no readers: what they lack is a hole.
+    The read-throughs of single replicas are no readers: a message that they lack is a hole.
     """
     skips: list[Skip] = []
     empty: list[Gap] = []
@@ -186,7 +185,9 @@ def skips(facts: LogColumns, outcomes: MessageOutcomes, place: Ints) -> tuple[li
 
 
 def backward_reads(facts: LogColumns, stayed_master: Callable[[int, int, int], bool]) -> Iterator[BackwardRead]:
-    """`stayed_master(node, from row, to row)`: whether the node was the same undisturbed master between two reads."""
+    """Yields backward reads. `stayed_master(node, from row, to row)`: True if the node was the same undisturbed master
+    between two reads.
+    """
     reads, seen = facts.reads, facts.sightings
     down = np.zeros(len(reads.f), dtype=bool)
     if len(seen.id):
@@ -201,7 +202,7 @@ def backward_reads(facts: LogColumns, stayed_master: Callable[[int, int, int], b
 
 
 def _shrunk(facts: LogColumns, stayed_master: Callable[[int, int, int], bool]) -> Iterator[BackwardRead]:
-    """Answers of a master that name an end of the queue below what it had shown before they were requested."""
+    """Yields answers of a master that name an end of the queue below an offset it had shown before their request."""
     reads, seen = facts.reads, facts.sightings
     rows = np.nonzero((reads.f != POP) & (reads.master == 1))[0]
     place = reads.queue[rows] * (2**20) + reads.node[rows]

@@ -23,7 +23,7 @@ from results.record import RunRecord
 from results.verdict import Anomaly, CheckResult, Verdict
 
 FILE: Final = "ground-truth.jsonl"
-"""In each node's folder of a run made with `--ground-truth`."""
+"""The name of the summary in each node's folder of a run made with `--ground-truth`."""
 
 _SHOWN: Final = 20
 
@@ -37,10 +37,10 @@ Id = int | str
 class Disk:
     """One node's files.
 
-    index     place -> id, of messages that an index entry leads to: what readers can see.
+    index     place -> id, of messages that an index entry leads to: readers can see these.
     hidden    id -> physical offset, of messages in the log that no index entry leads to.
     corrupt   (place, physical) of indexed records that are damaged.
-    problems  what could not be read.
+    problems  the unreadable parts.
     """
 
     node: str
@@ -52,12 +52,12 @@ class Disk:
 
 
 class GroundTruth:
-    """Files against files, and files against the history. `unknown` where a node's files were not read."""
+    """Compares files with files, and files with the history. `unknown` if a node's files were not read."""
 
     name = "ground-truth"
 
     def check(self, run: RunRecord) -> CheckResult:
-        """`stats`: messages on each node's disk that readers can see, and that they cannot."""
+        """`stats`: messages on each node's disk that readers can see, and those that they cannot see."""
         disks = list(read_disks(run.path)) if run.path is not None else []
         if not disks:
             return CheckResult(self.name, Verdict.UNKNOWN, "no node's files were read")
@@ -76,7 +76,7 @@ class GroundTruth:
 
 
 def read_disks(folder: Path) -> Iterator[Disk]:
-    """What each node's summary says. Raises HistoryError for a file that cannot be read, or is no summary."""
+    """Yields the content of each node's summary. Raises HistoryError for a file that is unreadable, or no summary."""
     for path in sorted(folder.glob(f"nodes/*/{FILE}")):
         with open_summary(path) as lines:
             try:
@@ -97,7 +97,7 @@ def open_summary(path: Path) -> IO[bytes]:
 
 
 def _take(disk: Disk, reported: Any) -> None:
-    """One line of a summary."""
+    """Adds one line of a summary."""
     if isinstance(reported, dict):
         return  # for `checkers.replica_files`
     topic, queue, offset, physical, message, intact, indexed = reported[:7]
@@ -184,7 +184,7 @@ def _divergent(disks: Sequence[Disk]) -> Iterator[Anomaly]:
 
 
 def _unstored(run: RunRecord, disks: Sequence[Disk]) -> Iterator[Anomaly]:
-    """What a replica showed in the final reads, and does not have on its disk. It was stopped in an orderly way."""
+    """Yields messages that a replica returned in the final reads, and that its disk lacks. It was stopped in order."""
     by_node: Mapping[str, Disk] = {disk.node: disk for disk in disks}
     found: dict[str, list[tuple[int, str, int, Id]]] = {}
     for op in run.history:

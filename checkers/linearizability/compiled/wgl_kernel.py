@@ -51,7 +51,7 @@ def _remember(cache: Words, key: np.uint64) -> bool:
 
 @compiled
 def search(history: Columns, dense: Dense, budget: int, order: Ints) -> tuple[int, int, int]:
-    """(VALID, INVALID or SPENT; steps; ops in `order`, or the event that no found order passes). INVALID only means that
+    """(VALID, INVALID or SPENT; steps; ops in `order`, or the event that no found order passes). INVALID only means:
     this search found nothing.
 
     Cells of the list: the events of completed ops as they come; an unknown op stands behind the calls of completed ones

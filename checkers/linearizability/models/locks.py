@@ -1,8 +1,8 @@
-"""Locks: one that does not know its holder, one whose grants are numbered, one that its holder may take again.
+"""Locks: one that does not know its holder, one with numbered grants, and one that its holder may acquire again.
 
-Each knows `acquire` and `release` (or `lock` and `unlock`), and `try-acquire` (or `try-lock`): it never waits, and its
-result says whether it got the lock; false is an observation that it was held. A try of unknown outcome took the lock
-if that was free, and did nothing if it was not.
+Each knows `acquire` and `release` (or `lock` and `unlock`), and `try-acquire` (or `try-lock`), which never waits. Its
+result is true if it got the lock; false is an observation that it was held. A try of unknown outcome took the lock if
+that was free, and did nothing if it was not.
 
 Source: the lock models of Jepsen's Hazelcast suite (OwnerAwareMutex, FencedMutex, ReentrantMutex).
 """
@@ -56,7 +56,7 @@ class Mutex(Model[bool]):
 
 
 def refused(op: Transition) -> bool:
-    """Is it a try of a mutex that did not get the lock?"""
+    """True for a try of a mutex that did not get the lock."""
     return op.f == TRY and op.known and not op.value
 
 
@@ -66,7 +66,7 @@ def _insist_on_truth(value: Any) -> None:
 
 
 class Grant(NamedTuple):
-    """State of a fenced lock. `holder`: None when it is free. `fence`: of the last grant, None before the first."""
+    """State of a fenced lock. `holder`: None if it is free. `fence`: that of the last grant, None before the first."""
 
     holder: Hashable
     fence: int | None
@@ -133,7 +133,7 @@ class FencedLock(Model[Grant]):
 
 
 class _UnrecordedFences(FencedLock):
-    """Where a fence was not recorded, a state has the smallest that it can have been."""
+    """A fenced lock whose states have, for a fence that was not recorded, the smallest possible one."""
 
     def tell(self, state: Grant) -> str:
         held = str(state._replace(fence=None))
@@ -149,7 +149,7 @@ def _is_false(result: Any) -> bool:
 
 
 class Hold(NamedTuple):
-    """State of a reentrant lock. `holder`: None when it is free. `times`: releases that it still takes to be free."""
+    """State of a reentrant lock. `holder`: None if it is free. `times`: the number of releases until it is free."""
 
     holder: Hashable
     times: int
@@ -161,8 +161,8 @@ class Hold(NamedTuple):
 class ReentrantLock(Model[Hold]):
     """A lock that its holder may acquire again, and must release as often (Java's ReentrantLock).
 
-    All ops have the owner as argument; without one, the client's process is the owner. `most`: how often it may be
-    held at a time, or None (an acquire beyond it cannot succeed). `try-acquire` -> true or false.
+    All ops have the owner as argument; without one, the client's process is the owner. `most`: the largest number of
+    holds at a time, or None (an acquire beyond it cannot succeed). `try-acquire` -> true or false.
     """
 
     name = "reentrant-lock"
@@ -208,5 +208,5 @@ class ReentrantLock(Model[Hold]):
 
 
 def _owner(call: Call) -> Hashable:
-    """Who acquires or releases: the argument, or else the process."""
+    """The owner that acquires or releases: the argument, or else the process."""
     return call.invoke.process if call.invoke.value is None else call.invoke.value

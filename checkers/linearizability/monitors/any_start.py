@@ -1,9 +1,9 @@
-"""A register of unknown start, by way of one whose start is known.
+"""Decides a register with an unknown start by one with a known start.
 
-A value that a read (or a cas) saw before anything that leaves it was called can only be the start. If there is such a
-value, the register is one that starts with it. If there is none, and no other op can have seen the start either, the
-start is of no account: the register is one that starts with a value that nobody ever names. Then the monitor of unique
-values decides (`registers`). Otherwise there is no rule.
+A value that a read (or a cas) saw before the call of any op that leaves it can only be the start. If such a value
+exists, the register starts with it. If none exists, and no other op can have seen the start either, the start does not
+matter: the register starts with a value that no op ever names. Then the monitor of unique values decides (`registers`).
+Otherwise no rule applies.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ NAME: Final = "unique-value register of any start"
 
 
 def register_of_any_start(problem: Problem) -> Outcome | None:
-    """Valid with a witness, invalid (without a position), or None where there is no rule."""
+    """Valid with a witness, invalid (without a position), or None if no rule applies."""
     kinds = [problem.what(op) for op in range(len(problem.kind))]
-    # What perhaps saw something need not have happened.
+    # An observer of unknown outcome need not have happened.
     saw = [kind.f in CasRegister.observers for kind in kinds]
     problem = Problem(
         problem.table, problem.kind, problem.source,
@@ -40,7 +40,7 @@ def register_of_any_start(problem: Problem) -> Outcome | None:
         if (left := _leaves(kinds[op])) is not None:
             written[left[0]] = min(written.get(left[0], NEVER), problem.call[op])
             first_return = min(first_return, problem.ret[op])
-    # What was called later cannot have seen the start, whatever that was.
+    # An op that was called later cannot have seen the start.
     early = [op for op in problem.ops if problem.call[op] < first_return and _sees(kinds[op]) is not None]
     forced: Hashable = UNSEEN
     for op in early:
@@ -57,7 +57,7 @@ def register_of_any_start(problem: Problem) -> Outcome | None:
 
 
 def _started(problem: Problem, start: Hashable) -> Problem:
-    """The same ops by the same numbers, of a register that starts with that."""
+    """The same ops by the same numbers, for a register that starts with `start`."""
     model = CasRegister()
     model.initial = start
     table = Table(model)

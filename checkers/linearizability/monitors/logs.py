@@ -1,23 +1,23 @@
 """The append-only log, decided by its offsets: one queue of a RocketMQ topic with millions of messages.
 
-An acknowledged append says its offset, and a read at an offset shows which entry is there. So the order of the appends
-is known, and only their moments are not. Everything that a client saw is a bound of such a moment:
+An acknowledged append has its offset, and a read at an offset shows the entry there. So the order of the appends is
+known, and only their moments are not. Every result that a client saw is a bound of such a moment:
 
 * an append at offset o takes effect between its call and its return;
 * it does so before any read at o that shows the entry returns, and after any read at o that shows nothing is called;
 * a `max-offset` of v lies between the appends at v - 1 and at v.
 
-Groups (the append at 0, max-offsets of 1, the append at 1, ...) follow one another; each is placed as early as it can
-be, right behind the latest call in front of it. The history is linearizable iff no op had returned by then.
+Groups (the append at 0, max-offsets of 1, the append at 1, ...) follow one another; each is placed as early as
+possible, right behind the latest call in front of it. The history is linearizable iff no op had returned by then.
 
-Offsets below the end that nobody owns (*holes*) are filled by appends of which the offset is not known: unknown ones,
-of which each may stay out, and acknowledged ones, which must be somewhere. A hole takes ops called before whatever
-follows it has to be there; an acknowledged one must not have returned before the hole's turn. Both bounds grow with the
-offset, so the most urgent op of those that fit goes first (an exchange argument: two ops that were placed the other way
-round can change places).
+Offsets below the end without a known append (*holes*) are filled by appends with unknown offsets: those of unknown
+outcome, each of which may stay out, and acknowledged ones, which must be somewhere. A hole takes ops called before the
+entry behind it has to be there; an acknowledged one must not have returned before the hole's turn. Both bounds grow
+with the offset, so the most urgent op of those that fit goes first (an exchange argument: two ops that were placed the
+other way round can change places).
 
 Not decided here: histories with `trim`, and values of which several appends could be the one that was read.
-The rules are ours; they were fuzzed against brute force and against the search.
+The rules are new; they were fuzzed against brute force and against the search.
 """
 
 from __future__ import annotations
@@ -62,7 +62,9 @@ class LogOps(NamedTuple):
 
 
 def log_columns(ops: OpColumns, model: Model[Any]) -> LogOps | None:
-    """None with a `trim`, and where an offset is no whole number. What is unknown and could only look goes."""
+    """The columns; None with a `trim`, or if an offset is no whole number. Unknown ops that could only read are left
+    out.
+    """
     if abs(model.initial.first) > LARGEST:
         return None
     f = np.array([_NUMBERS.get(name, 255) for name in ops.fs], np.uint8)[ops.f]
@@ -81,7 +83,7 @@ def log_columns(ops: OpColumns, model: Model[Any]) -> LogOps | None:
 
 
 def log_order(ops: LogOps) -> Longs:
-    """The rows of `ops` in an order that explains them. Raises Contradiction where there is none, or Undecided."""
+    """The rows of `ops` in an order that explains them. Raises Contradiction if no order does, or Undecided."""
     f, _, offset, call, ret, _ = ops
     reject(np.nonzero((f == MIN) & (offset != 0) | (f == MAX) & (offset < 0))[0])
     seen = (f == READ) & (ops.entry != NONE)
@@ -110,11 +112,11 @@ def log_order(ops: LogOps) -> Longs:
 
 
 class _Owners(NamedTuple):
-    """Which append has which offset, as far as that is known.
+    """The known offsets of the appends.
 
     rows, offsets  appends that certainly happened at an offset.
-    free           appends without an offset that nobody saw.
-    fixed          unknown appends that nobody saw, and that can only have happened at the offset they have.
+    free           appends without an offset that no op saw.
+    fixed          unknown appends that no op saw, and that can only have happened at their own offset.
     """
 
     rows: Longs
@@ -135,7 +137,7 @@ def _owners(ops: LogOps) -> _Owners:
     read = read[np.argsort(offset[read], kind="stable")]
     differ = np.nonzero((offset[read][1:] == offset[read][:-1]) & (entry[read][1:] != entry[read][:-1]))[0]
     reject(read[differ], read[differ + 1])
-    # One read of each offset speaks for all of them.
+    # One read of each offset stands for all of them.
     read = read[np.concatenate(([True], offset[read][1:] != offset[read][:-1]))] if len(read) else read
     place = np.searchsorted(offset[certain], offset[read])
     owned = np.zeros(len(read), bool)
@@ -169,13 +171,13 @@ def _owners(ops: LogOps) -> _Owners:
 
 
 def _reaching(ops: LogOps, end: int) -> list[int]:
-    """An op that says that the log reached `end`."""
+    """An op that shows that the log reached `end`."""
     says = (ops.f == MAX) & (ops.offset == end) | (ops.f != MAX) & (ops.offset == end - 1) & (ops.entry != NONE)
     return np.nonzero(says)[0][:1].tolist()  # type: ignore[no-any-return]
 
 
 def _in_turn(latest: Longs, earliest: Longs, ops: LogOps) -> None:
-    """Raises Contradiction where an op returned before the turn of its group came."""
+    """Raises Contradiction if an op returned before the turn of its group came."""
     reached = np.maximum.accumulate(latest)
     # The max-offsets of a group are in any order among themselves.
     before = np.concatenate(([-1], reached[:-1]))
@@ -188,7 +190,7 @@ def _in_turn(latest: Longs, earliest: Longs, ops: LogOps) -> None:
 
 
 def _fill(ops: LogOps, owner: _Owners, must: Longs, end: int, latest: Longs, earliest: Longs) -> tuple[Longs, Longs]:
-    """(rows, offsets) for the holes, and behind the end for acknowledged ops that are left. Raises as `log_order`."""
+    """(rows, offsets) for the holes, and behind the end for the remaining acknowledged ops. Raises as `log_order`."""
     taken = np.zeros(end, bool)
     taken[owner.offsets] = True
     holes = np.nonzero(~taken)[0]

@@ -1,4 +1,4 @@
-"""What a violation of a register means: the states that were possible, and what became of the value that an op saw."""
+"""The evidence for a violation of a register: the possible states, and the fate of the value that an op saw."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from results.verdict import Verdict
 
 States = Callable[[Problem, str, int, int, int], "Sequence[object]"]
 """(problem, algorithm that refuted it, position of the failing return, its op, most steps) -> the states possible just
-before; none where that would cost more.
+before; none if that would cost more.
 """
 
 Story = Callable[[Problem, int, int, "Sequence[int]"], str]
@@ -20,7 +20,7 @@ Story = Callable[[Problem, int, int, "Sequence[int]"], str]
 
 
 def states_before(problem: Problem, algorithm: str, position: int, op: int, most: int) -> Sequence[object]:
-    """Every value is probed: could a read of it have been answered then? Only where the monitor refuted the history."""
+    """The values that a read could have returned then, each probed. Empty unless the monitor refuted the history."""
     if algorithm != NAME:
         return []
     table = problem.table
@@ -43,7 +43,7 @@ def states_before(problem: Problem, algorithm: str, position: int, op: int, most
 
 
 def story(problem: Problem, position: int, op: int, core: Sequence[int]) -> str:
-    """What became of the value that the op saw."""
+    """One clause on the fate of the value that the op saw, or ""."""
     what = problem.what(op)
     if what.f not in ("read", "cas"):
         return ""
@@ -70,12 +70,12 @@ def story(problem: Problem, position: int, op: int, core: Sequence[int]) -> str:
 
 
 def _leaves(what: Transition) -> tuple[object, ...]:
-    """The value a register's op leaves behind, if it changes it at all."""
+    """The value that a register's op leaves, if it changes the register at all."""
     if what.f in ("read", "cas-refused"):
         return ()
     return (what.value[1] if what.f == "cas" else what.value,)
 
 
 def _shows(what: Transition) -> tuple[object, ...]:
-    """The value that a register certainly held at the end of this op, if it says so."""
+    """The value that a register certainly held at the end of this op, if the op shows it."""
     return (what.value,) if what.f == "read" else _leaves(what)

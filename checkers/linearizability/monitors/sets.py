@@ -1,19 +1,19 @@
-"""A set from which nothing is taken: the reads of the whole set form a chain, and tell when each element came.
+"""A set that only grows: the reads of the whole set form a chain, which bounds the time of each add.
 
-Where ops only add, a set that was read holds every set that was read before it. So the distinct sets, by size, are a
-chain, and an element came after the last set of the chain that lacks it, and before the first that has it. Which ops
-have to precede which then follows:
+If ops only add, a set that was read holds every set that was read before it. So the distinct sets, by size, are a
+chain, and an element was added after the last set of the chain that lacks it, and before the first that has it. This
+gives the precedences between ops:
 
-* what saw the set without an element (`read`, `contains` -> false) precedes every add of it;
-* the first add of an element precedes what saw the set with it. The first is the add that was called first: moved to
-  the place of another one that came first, it breaks no precedence, and adds that come later change nothing.
+* each op that saw the set without an element (`read`, `contains` -> false) precedes every add of it;
+* the first add of an element precedes each op that saw the set with it. The first is the add that was called first:
+  moved to the place of another one that came first, it breaks no precedence, and later adds change nothing.
 
-A history has an order exactly when each op has a point between its call and its return that respects these precedences:
-the earliest such points are found in one pass. Adds of unknown outcome whose element nobody saw did not happen.
+A history has an order exactly if each op has a point between its call and its return that respects these precedences:
+the earliest such points are found in one pass. Adds of unknown outcome whose element no op saw did not happen.
 
 A `remove` that returned before the first add of its element was called changes nothing, and neither does a remove of an
-element that nobody adds. If there is any other remove, an order in which no remove found its element is still an order;
-but if there is none, this has no answer.
+element that no op adds. With any other remove, an order in which no remove found its element is still an order; but
+without such an order, this monitor has no answer.
 
 Source: the study behind this checker, extended to repeated elements; fuzzed against brute force.
 """
@@ -38,7 +38,7 @@ _START: Final[_Bound] = (NONE, NONE)
 
 
 def set_by_inclusion(problem: Problem) -> Outcome | None:
-    """Valid with a witness, invalid (with the ops to blame), or None where a remove may matter."""
+    """Valid with a witness, invalid (with the ops to blame), or None if a remove may matter."""
     history = _History(problem)
     try:
         order = _Points(problem).of(history)
@@ -51,13 +51,13 @@ def set_by_inclusion(problem: Problem) -> Outcome | None:
 
 
 class _History:
-    """The ops of a set by what they say of an element.
+    """The ops of a set, by their result for each element.
 
     adds     by element, in order of call.
-    without  by element: what saw the set without it; a remove that is taken to have found nothing.
-    within   by element: what saw the set with it, other than a read of the whole.
+    without  by element: ops that saw the set without it; a remove that supposedly found nothing.
+    within   by element: ops that saw the set with it, other than a read of the whole.
     reads    by the set that was read; `twice` those that list an element twice.
-    shrinks  may a remove have found its element?
+    shrinks  True if a remove may have found its element.
     work     events, and elements that reads list.
     """
 
@@ -94,7 +94,7 @@ class _History:
 
 
 class _Points:
-    """The earliest point of each op, as the position of an event, and which op made it so late."""
+    """The earliest point of each op, as the position of an event, and the op that made it so late."""
 
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
@@ -120,7 +120,7 @@ class _Points:
         return sorted(self.at, key=self.at.__getitem__)
 
     def _chain(self, history: _History, absent: dict[Hashable, _Bound]) -> dict[Hashable, _Bound]:
-        """Places the reads and the first add of each element; by element, what precedes all adds of it."""
+        """Places the reads and the first add of each element. Returns, by element, the bound before all adds of it."""
         floor: dict[Hashable, _Bound] = {}
         read, filled = _START, _START
         before: frozenset[Hashable] = frozenset()

@@ -1,12 +1,12 @@
 """A key with put, append and get, where no two ops put or append the same: a register of unique values.
 
-What a get shows is cut into the tokens that ops put or appended. So it tells which put, and which appends behind it in
-which order, made it. What is there behind a token is a value: a put writes it, an append is a cas from the value in
-front, a get reads it. An append that no get shows happened where nobody looked, behind some value and in front of the
-next put: like a write that nobody reads. `registers` decides.
+The result of a get is cut into the tokens that ops put or appended. So it shows the put, and the appends behind it in
+their order, that made it. The state behind each token is a value: a put writes it, an append is a cas from the value in
+front, a get reads it. An append that no get shows happened unseen, behind some value and in front of the next put: like
+a write that no op reads. `registers` decides.
 
-Applies where the tokens are all different, none is empty (nothing is deleted, either), and none begins with another
-(else cutting is ambiguous).
+Applies if the tokens are all different, none is empty (nothing is deleted, either), and none begins with another (else
+the cuts are ambiguous).
 Source: the study behind this checker; fuzzed against brute force and the search.
 """
 
@@ -29,7 +29,7 @@ NAME: Final = "put and append of unique tokens"
 
 
 def unique_tokens(problem: Problem) -> Outcome | None:
-    """Valid with a witness, invalid (without a position), or None where this does not apply."""
+    """Valid with a witness, invalid (without a position), or None if this does not apply."""
     tokens: dict[str, int] = {}
     for op in problem.ops:
         what = problem.what(op)
@@ -46,7 +46,7 @@ def unique_tokens(problem: Problem) -> Outcome | None:
 
 
 def _as_register(problem: Problem, tokens: Mapping[str, int]) -> RegisterOps:
-    """A token's op leaves the value of its own number and one. Raises Contradiction where the strings cannot be."""
+    """The ops of a register: a token's op leaves its own number plus one. Raises Contradiction for impossible strings."""
     ops, kinds = problem.ops, [problem.what(op) for op in problem.ops]
     shown, expects = _shown({what.value or "" for what in kinds if what.f == "get"}, problem, tokens)
     writes = np.array([what.f != "get" for what in kinds], np.bool_)
@@ -83,7 +83,7 @@ def _shown(texts: set[str], problem: Problem, tokens: Mapping[str, int]) -> tupl
 
 
 def _cut(text: str, lengths: Sequence[int], tokens: Mapping[str, int]) -> Iterator[tuple[int, int]]:
-    """(op, end) of each token that the text consists of. Raises Contradiction where it does not."""
+    """Yields (op, end) of each token that the text consists of. Raises Contradiction for other text."""
     at = 0
     while at < len(text):
         length = next((length for length in lengths if text[at : at + length] in tokens), None)
