@@ -87,8 +87,7 @@ class Applying:
 
 
 def _logs(run: RunRecord) -> Iterator[tuple[str, Path]]:
-    """Yields (node, log) of the controllers, which may be part of a name server. DLedger brokers have no state machine.
-    """
+    """Yields (node, log) of controllers, which may be part of a name server. DLedger brokers have no state machine."""
     for server in run.deployment.having("controller"):
         for path in run.logs.get(server.node, ()):
             if path.name in ("controller.log", "namesrv.log"):

@@ -227,8 +227,7 @@ FORMS: Final[Mapping[str, Form]] = {
 
 
 def validate(history: History, most: int = 5) -> list[BadOp]:
-    """The first problems of a history's ops of messages, in order of index; empty if it conforms to docs/histories.md.
-    """
+    """The first problems of a history's message ops, in order of index; empty if it conforms to docs/histories.md."""
     return list(islice(_problems(history), most))
 
 

@@ -1,5 +1,4 @@
-"""Does every follower receive entries? A follower that is up and connected to its leader must get the committed
-entries.
+"""Judges that every follower receives entries: one that is up and connected to its leader must get the committed ones.
 
 The check uses the statuses of the nodes during the load, before any restart. If a follower's log does not grow for
 longer than the limit although its leader commits, the follower is starved. Clients see nothing, because the group
@@ -20,7 +19,7 @@ from results.verdict import Anomaly, CheckResult, Verdict
 
 @dataclass
 class _Stand:
-    """A follower's log that stands still, since when, and beside which leader."""
+    """A follower's log that stands still (`since`, `until`: ns), and the leader at that time."""
 
     since: int
     end: int
@@ -30,7 +29,7 @@ class _Stand:
 
 
 class Replication:
-    """`limit_s`: how long a follower's log may stand still while its leader commits on and both are connected."""
+    """`limit_s`: the longest time that a follower's log may stand still while its leader commits, both connected."""
 
     name = "replication"
 
@@ -58,7 +57,7 @@ class Replication:
 
 
 def _stands(seen: Sequence[Observation], found: Sequence[FaultInterval]) -> Iterator[tuple[str, _Stand]]:
-    """Every stretch in which a node's log stood still beside a leader that had committed more."""
+    """Yields every time in which a node's log stood still while its leader had committed more."""
     leader: Observation | None = None
     standing: dict[str, _Stand] = {}
     for o in seen:
@@ -79,7 +78,7 @@ def _stands(seen: Sequence[Observation], found: Sequence[FaultInterval]) -> Iter
 
 
 def _starved(o: Observation, leader: Observation, found: Sequence[FaultInterval]) -> bool:
-    """Whether a node lacks what its leader has committed, although no fault stops either or keeps them apart."""
+    """True if a node lacks entries that its leader has committed, although no fault stops or separates the two."""
     if o.node == leader.node or o.end is None or leader.committed is None or o.end >= leader.committed:
         return False
     pair = {o.node, leader.node}

@@ -17,15 +17,16 @@ from results.record import RunRecord
 from results.verdict import Anomaly, CheckResult, Verdict
 
 RUNNABLE: Final = 0.9
-"""Of the time. Measurements come late, and a spin may pause now and then."""
+"""The share of the time. Measurements come late, and a spin may pause now and then."""
 
 RAN: Final = 0.1
-"""Where every processor is taken, a thread with little work is often waiting for one, too: that is no spin. Such
-threads were seen to run for 0.002 of the time, one that spins beside four others on two cores for 0.13 to 0.7.
+"""The share of the time that a spin really runs. If every processor is busy, a thread with little work often waits for
+one, too: that is no spin. Such threads ran for 0.002 of the time, one that spins beside four others on two cores for
+0.13 to 0.7.
 """
 
 LONG_S: Final = 20.0
-"""The least time without an interruption."""
+"""The shortest time without an interruption."""
 
 _VIRTUAL_MACHINE: Final = re.compile(r"C[12]_CompilerThre|GC_Thread|G1_|VM_|Sweeper|java$|Signal_Dispatc")
 """Threads of the JVM itself: they compile, and collect garbage."""
@@ -38,7 +39,7 @@ class Spinning:
 
     @staticmethod
     def concerns(run: RunRecord) -> bool:
-        """Whether threads were measured."""
+        """True if threads were measured."""
         return any(sample.threads for sample in run.machine)
 
     def check(self, run: RunRecord) -> CheckResult:
@@ -60,7 +61,7 @@ class Spinning:
 
 
 def _spells(samples: Sequence[MachineSample]) -> Iterator[tuple[str, BusyThread, int, int]]:
-    """The time of each thread in which it never waited, from first to last: (node, thread, start, end)."""
+    """Yields the time of each thread in which it never waited, from first to last: (node, thread, start, end)."""
     series: dict[tuple[str, str, int], list[tuple[MachineSample, BusyThread]]] = {}
     for sample in samples:
         for thread in sample.threads:
@@ -73,7 +74,7 @@ def _spells(samples: Sequence[MachineSample]) -> Iterator[tuple[str, BusyThread,
 
 
 def _windows(seen: Sequence[tuple[MachineSample, BusyThread]]) -> Iterator[tuple[int, int]]:
-    """The windows of at least `LONG_S`, without a gap, in which a thread was runnable nearly all the time."""
+    """Yields windows of at least `LONG_S`, without a gap, in which a thread was runnable nearly all the time."""
     first = 0
     span = ran = runnable = 0.0
     for i, (sample, thread) in enumerate(seen):

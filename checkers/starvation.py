@@ -1,13 +1,13 @@
 """A shortage of processor time is no finding: verdicts about time on a machine that did not give the servers enough.
 
-An anomaly of time (`Anomaly.limit_s`) says that something lasted longer than a limit. Time without a processor for the
-servers does not count: the rest of the anomaly's window must reach the limit. If it does not, the cause is unknown, and
-so is the verdict. Anomalies of content (a lost message, a wrong read) are never excused.
+An anomaly of time (`Anomaly.limit_s`) reports that something lasted longer than a limit. Time without a processor for
+the servers does not count: the rest of the anomaly's window must reach the limit. If it does not, the cause is unknown,
+and so is the verdict. Anomalies of content (a lost message, a wrong read) are never excused.
 
 Time that a fault of the run took from servers by a quota (`Effect.quota`) is no shortage of the machine: while it
-lasts, what its servers waited does not count. Other servers still do, and so do timers and stolen time.
+lasts, the waits of its servers do not count. Those of other servers still do, and so do timers and stolen time.
 
-The same holds if a node was removed from outside (`environment["lost_nodes"]`): somebody froze or removed it.
+The verdict is also unknown if a node was frozen or removed from outside (`environment["lost_nodes"]`).
 
 `results.machine` has the measurements. The limits below are far from both cases: on an idle machine a thread waits less
 than 0.5 ms for a processor; beside 40 busy processes on two cores, without a weight for the cluster, tens of
@@ -30,16 +30,16 @@ from results.strikes import Effect
 from results.verdict import Anomaly, CheckResult, Verdict
 
 WAIT_MS: Final = 5.0
-"""A thread that waits so long for a processor, on average: an answer takes tens of such waits."""
+"""A shortage: a thread waits so long for a processor, on average. An answer takes tens of such waits."""
 
 LATE_MS: Final = 1000.0
-"""A timer of 200 ms that comes so late: heartbeats and time-outs of a second or two do not work any more."""
+"""A shortage: a timer of 200 ms comes so late. Heartbeats and time-outs of a second or two then stop working."""
 
 PAUSE_MS: Final = 1000.0
-"""A garbage collector with a heap as small as ours needs some milliseconds, unless it does not get to run."""
+"""A shortage: so long a pause. With such a small heap, a garbage collector needs some milliseconds of a processor."""
 
 STEAL: Final = 0.5
-"""A hypervisor that takes half of the processors."""
+"""A shortage: a hypervisor takes half of the processors."""
 
 
 _LOST: Final = "but at the end nodes were missing without a fault of this run: it is unknown since when"
@@ -47,7 +47,7 @@ _LOST: Final = "but at the end nodes were missing without a fault of this run: i
 
 @dataclass(frozen=True)
 class _Spell:
-    """A time (ns) in which a machine was short of a processor, and by which measurement."""
+    """A time (ns) in which a machine was short of a processor, and the measurement that shows it."""
 
     start: int
     end: int
@@ -55,7 +55,7 @@ class _Spell:
 
 
 def apply_doubt(result: CheckResult, run: RunRecord) -> CheckResult:
-    """The result of any checker in the light of what the machine gave: `invalid` by doubtful anomalies is `unknown`."""
+    """The result of any checker after the machine's measurements: `invalid` only by doubtful anomalies is `unknown`."""
     lost = "lost_nodes" in run.environment
     if result.verdict != Verdict.INVALID or not (run.machine or lost):
         return result
@@ -72,7 +72,7 @@ def apply_doubt(result: CheckResult, run: RunRecord) -> CheckResult:
 
 
 def unforced(run: RunRecord) -> Sequence[MachineSample]:
-    """The samples of a run without what servers waited under a quota of its own faults."""
+    """The samples of a run without the waits of servers under a quota of its own faults."""
     forced = [
         (effect, strike.start_ns, strike.end_ns)
         for strike in fault_intervals(run.history)
@@ -93,14 +93,14 @@ def _without(sample: MachineSample, forced: Sequence[tuple[Effect, int, int | No
     slowed = {kind for effect in mine for kind in effect.servers}
     left = [wait for kind, wait in sample.waits.items() if kind not in slowed]
     everybody = any(not effect.servers for effect in mine)
-    # A collector under a quota pauses for longer; the log does not tell whose pause it was.
+    # A collector under a quota pauses for longer; the log does not show whose pause it was.
     return replace(sample, wait_ms=None if everybody or not left else max(left), pause_ms=0.0)
 
 
 def shortage_s(samples: Sequence[MachineSample], start: int, end: int, node: str | None = None) -> float:
-    """For how many seconds from `start` to `end` (ns) the servers, or the clients, were short of a processor.
+    """The seconds from `start` to `end` (ns) in which the servers, or the clients, were short of a processor.
 
-    node  the server's node that matters; None: a majority of the nodes must have been short of it.
+    node  the server's node that matters; None: a majority of the nodes must have been short.
     """
     return sum(b - a for a, b, _ in _short(samples, start, end, node)) / SECOND
 
@@ -130,7 +130,7 @@ def _is_of_time(anomaly: Anomaly) -> bool:
 
 
 def _doubt(anomaly: Anomaly, samples: Sequence[MachineSample]) -> str | None:
-    """Why an anomaly of time may be the machine's doing; None where it stands."""
+    """The reason why the machine may have caused an anomaly of time; None if the anomaly stands."""
     assert anomaly.window is not None
     assert anomaly.limit_s is not None
     start, end = anomaly.window
@@ -147,7 +147,7 @@ def _doubt(anomaly: Anomaly, samples: Sequence[MachineSample]) -> str | None:
 
 
 def _short(samples: Sequence[MachineSample], start: int, end: int, node: str | None) -> Iterator[tuple[int, int, str]]:
-    """The parts of the window in which the control program, the node, or a majority of the nodes was short."""
+    """Yields the parts of the window in which the control program, the node, or a majority of the nodes was short."""
     spells: dict[str, list[_Spell]] = {}
     for sample in samples:
         if sample.end > start and sample.start < end:
@@ -157,7 +157,7 @@ def _short(samples: Sequence[MachineSample], start: int, end: int, node: str | N
                 mine.append(_Spell(max(sample.start, start), min(sample.end, end), why))
     nodes = [name for name in spells if name != CONTROL]
     edges = sorted({t for of in spells.values() for spell in of for t in (spell.start, spell.end)})
-    # (Of a node's spells in order of start, the first that is not over covers the time if any of them does.)
+    # (Of a node's spells in order of start, the first that has not ended covers the time if any of them does.)
     left = {name: deque(sorted(of, key=lambda spell: spell.start)) for name, of in spells.items()}
     for a, b in pairwise(edges):
         for of in left.values():
@@ -174,7 +174,7 @@ def _short(samples: Sequence[MachineSample], start: int, end: int, node: str | N
 
 
 def _why(sample: MachineSample) -> str | None:
-    """By which measurement a machine was short of a processor."""
+    """The measurement by which a machine was short of a processor, in words; None: it was not."""
     found: Iterable[tuple[bool, str]] = (
         (sample.wait_ms is not None and sample.wait_ms >= WAIT_MS, f"threads waited {sample.wait_ms or 0:.0f} ms"),
         (sample.late_ms >= LATE_MS, f"a timer was {sample.late_ms:.0f} ms late"),

@@ -1,8 +1,8 @@
-"""Does every replica return to the SyncStateSet, and does the set settle? (RocketMQ's controller mode)
+"""Judges that every replica returns to the SyncStateSet, and that the set settles (RocketMQ's controller mode).
 
 The controllers' leader reports the brokers in sync (`Observation.extra["in_sync"]`). If a broker is up and connected,
 but not in the set within the limit, the group survives one failure less: with `allAckInSyncStateSet` nothing waits for
-it, and it cannot be elected. A broker that ended by itself is not up; `checkers.server_deaths` tells of it.
+it, and it cannot be elected. A broker that ended by itself is not up; `checkers.server_deaths` reports it.
 
 Each change of the set raises its epoch (`in_sync_epoch`). A change is due when a slave falls behind for
 `haMaxTimeSlaveNotCatchup` (15 s), loses its connection (it waits 5 s before the next), or has caught up again. So four
@@ -41,7 +41,7 @@ class _Absence:
 
 
 class SyncState:
-    """`limit_s`: how long a broker may be out of the SyncStateSet while no fault is active."""
+    """`limit_s`: the longest time that a broker may be out of the SyncStateSet while no fault is active."""
 
     name = "sync-state"
 
@@ -106,8 +106,8 @@ def _tell_unsettled(first: Observation, last: Observation, most: int) -> Anomaly
 
 
 def _rises(reports: Sequence[Observation]) -> Iterator[tuple[Observation, Observation]]:
-    """For each report: the one of this controller with the lowest epoch in the 30 s before it, and the report itself.
-    Another controller, which was cut off, may report an old epoch.
+    """Yields for each report the one of this controller with the lowest epoch in the 30 s before it, and the report
+    itself. Another controller, which was cut off, may report an old epoch.
     """
     begin = 0
     for at, seen in enumerate(reports):
@@ -121,7 +121,7 @@ def _epoch(seen: Observation) -> int:
 
 
 def _dead(run: RunRecord, absence: _Absence) -> bool:
-    """Whether the broker ended by itself, and gave no answer in all that time."""
+    """True if the broker ended by itself, and gave no answer in all that time."""
     died = [op.time for op in run.history.nemesis if op.f == SERVER_DIED and _is_broker(op, absence.node)]
     answers = (o.time for o in run.observations if o.node == absence.node and "broker_name" in o.extra)
     return any(at <= absence.until for at in died) and not any(absence.since <= at <= absence.until for at in answers)
@@ -132,9 +132,9 @@ def _is_broker(died: Op, node: str) -> bool:
 
 
 def _absences(brokers: Sequence[str], reports: Sequence[Observation], found: Sequence[FaultInterval]) -> list[_Absence]:
-    """Every stretch of observations in which a broker was out and no fault was active. Groups of brokers have sets of
-    their own: an observation names its group, or speaks of all. While no controller leads there are no observations:
-    a fault in such a gap ends the stretch as well.
+    """The stretches of observations in which a broker was out and no fault was active. Groups of brokers have sets of
+    their own: an observation names its group, or concerns all. While no controller leads, no observations exist: a
+    fault in such a gap ends the stretch as well.
     """
     absences: list[_Absence] = []
     for node in brokers:

@@ -6,8 +6,8 @@ a broker that has answered a pull or a send of a topic, and whose process has go
 one with TOPIC_NOT_EXIST (17).
 
 Before the load, the topics and groups were made on every broker, acknowledged and read back. At the end the harness
-asks the master of each broker group for them (`remake`). It must have them, whatever has ended it meanwhile. A broker
-whose disk was replaced or whose files were damaged may have lost them.
+requests them from the master of each broker group (`remake`). The master must have them, whatever ended it meanwhile. A
+broker whose disk was replaced or whose files were damaged may have lost them.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ _REMAKE: Final = "remake"
 _TOPIC_NOT_EXIST: Final = 17
 _NAMED: Final = re.compile(r"topic\[([^\]]+)\]")
 _ENDS: Final = ("down", "unsynced-lost", "disk-dead", "data-lost")
-"""Effects after which a broker begins with what its disk holds."""
+"""Effects after which a broker starts from the content of its disk."""
 _TAKEN: Final = ("data-lost", "data-damaged")
-"""Effects after which a disk need not hold what was synced."""
+"""Effects after which a disk may lack synced data."""
 
 
 @dataclass
@@ -53,7 +53,7 @@ class KnownTopics:
     name = "topics"
 
     def check(self, run: RunRecord) -> CheckResult:
-        """`stats`: `forgotten` (broker -> how often), `longest_s`, and `lost`: broker -> the names of what it lost."""
+        """`stats`: `forgotten` (broker -> number of times), `longest_s`, `lost` (broker -> names of lost entries)."""
         gaps = list(_gaps(run))
         count: dict[str, int] = {}
         for gap in gaps:
@@ -75,7 +75,7 @@ class KnownTopics:
 
 
 def _lost(run: RunRecord) -> Iterator[tuple[str, str, list[str], Op]]:
-    """Node, `topics` or `groups`, names, and the `remake` that found them missing."""
+    """Yields node, `topics` or `groups`, names, and the `remake` that found them missing."""
     taken = {e.node for strike in fault_intervals(run.history) for e in strike.effects if e.kind in _TAKEN}
     for op in run.history:
         if op.f != _REMAKE or op.type != OK or not isinstance(op.value, Mapping):
@@ -100,7 +100,7 @@ def _tell_lost(node: str, kind: str, names: list[str], op: Op) -> Anomaly:
 
 
 def _gaps(run: RunRecord) -> Iterator[_Gap]:
-    """In order of their ends. Only ops that name their queue (`TOPIC:GROUP:NUMBER`) say which topic a broker served."""
+    """Yields gaps in order of their ends. Only ops that name their queue (`TOPIC:GROUP:NUMBER`) show a served topic."""
     ended = [
         (op.time, str(op.value.get("node")))
         for op in run.history.nemesis
@@ -142,7 +142,7 @@ def _topic(error: str | None) -> str | None:
 def _may_have_ended(
     node: str, since: int, until: int, strikes: list[FaultInterval], ended: list[tuple[int, str]]
 ) -> bool:
-    """Whether the broker's process may be another one than before."""
+    """True if the broker's process may be another one than before."""
     return any(
         strike.covers(since, until) and any(e.kind in _ENDS and e.node == node for e in strike.effects)
         for strike in strikes

@@ -244,8 +244,7 @@ class Facts:
         return next((c for c in self.calls if c.invoke.f == "expand" and c.outcome != FAIL), None)
 
     def colour(self, member: str, start: int, end: int) -> tuple[bool, int] | None:
-        """A member's colour (True: gray) through an interval, and the time (ns) since which it has it; None: uncertain.
-        """
+        """A member's colour (True: gray) through an interval, and the time (ns) of its begin; None: uncertain."""
         turns = self.turns.get(member, ())
         if any(turn.start < end and turn.end > start for turn in turns):
             return None

@@ -29,8 +29,7 @@ class Double(NamedTuple):
 
 
 def doubles(facts: Facts) -> Iterator[Double]:
-    """Yields each time in which two members certainly held a queue, each rebalanced often enough, and nothing changed.
-    """
+    """Yields times in which two members certainly held a queue, each rebalanced often enough, and nothing changed."""
     by_key: dict[str, list[tuple[Session, Span]]] = {}
     for session in facts.sessions:
         for span in session.spans:

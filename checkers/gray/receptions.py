@@ -105,8 +105,7 @@ def not_again(facts: Facts) -> Iterator[Case]:
 
 
 def out_of_order(facts: Facts) -> Iterator[Case]:
-    """Yields messages that were first received after a later one of their producer, ordering key and queue.
-    """
+    """Yields messages that were first received after a later one of their producer, ordering key and queue."""
     series: dict[tuple[str, int, str], list[Send]] = {}
     for send in facts.sends.values():
         series.setdefault((send.producer, send.ordering, send.key), []).append(send)

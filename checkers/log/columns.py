@@ -339,8 +339,7 @@ class _Gatherer:
         return Sightings(row, reads.queue[row], flat[0::2], flat[1::2])
 
     def _plain(self) -> Iterable[int]:
-        """Yields offsets and ids. Ids that are texts (bodies that no client of the run wrote) get numbers from -2 down.
-        """
+        """Yields offsets and ids. Ids that are texts (bodies of other origin) get numbers from -2 down."""
         for pair in self.shown:
             offset, identity = pair
             yield offset

@@ -1,10 +1,10 @@
-"""Was every message delivered to every group, and how often?
+"""Judges that every message was delivered to every group, and counts the deliveries.
 
 RocketMQ guarantees at-least-once: a message may be delivered again as long as its group has not committed past it, and
-after that only where a broker may have forgotten the commit (`checkers.queue.memory`). Redelivery is counted and shown.
+after that only if a broker may have forgotten the commit (`checkers.queue.memory`). Redelivery is counted and shown.
 A consumer that starts below a commit which the broker must remember received messages again without a reason. A
-missing delivery is a violation, too. When the group is drained (its position equals the end of the queue, by the
-broker's own account), every acknowledged message that still exists must have been delivered.
+missing delivery is a violation, too. When the group is drained (its position equals the end of the queue, as the broker
+reports), every acknowledged message that still exists must have been delivered.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ _OPS = 12
 
 @dataclass
 class Consumption:
-    """What one group did on one queue.
+    """The consumption of one queue by one group.
 
-    deliveries  offset -> the deliveries of it, in order; `ids` of all messages delivered, also from a retry topic.
+    deliveries  offset -> its deliveries, in order; `ids` of all messages delivered, also from a retry topic.
     commits     (index of the acknowledgement, offset).
     end         the offset up to which the drain is proven complete, or None.
-    retries     only returned messages were delivered from here: the retry topic of a group that pops. What is in it
-                is in another queue as well, and that one is drained.
+    retries     True if only returned messages were delivered from here: the retry topic of a group that pops. Its
+                messages are in another queue as well, and that one is drained.
     """
 
     deliveries: dict[int, list[Call]] = field(default_factory=dict)
@@ -56,9 +56,9 @@ class Consumption:
 
 
 class Deliveries:
-    """`lost-to-group`, `redelivered`; unknown where a drain is not proven complete.
+    """`lost-to-group`, `redelivered`; unknown if a drain is not proven complete.
 
-    `copied_within_s` as in `Offsets`.
+    `copied_within_s`: see `Offsets`.
     """
 
     name = "deliveries"
@@ -135,10 +135,10 @@ def _note(of: Consumption, call: Call, f: str, value: Any, index: int) -> None:
 def _lost(
     run: RunRecord, scene: RunTimeline, outcomes: MessageOutcomes, groups: Mapping[tuple[str, str], Consumption]
 ) -> Iterator[Anomaly]:
-    """Messages that were acknowledged, are there, are below the end of a complete drain, and were never delivered.
+    """Yields messages that were acknowledged, exist, are below the end of a complete drain, and were never delivered.
 
-    Where another message had been delivered from the same offset, and is gone, the loss of that one is the cause: it
-    is legal where that is.
+    If another message had been delivered from the same offset, and is gone, the loss of that one is the cause: the case
+    is legal if that loss is.
     """
     permit = permission(run, "lost", "dirty-read")
     why = None if permit is None else permit.why
@@ -151,7 +151,7 @@ def _lost(
 
 
 class _Missed(NamedTuple):
-    """`send`: its row. `reused`: the group was given another message from this offset."""
+    """`send`: its row. `reused`: True if the group received another message from this offset."""
 
     queue: str
     offset: int
@@ -160,8 +160,8 @@ class _Missed(NamedTuple):
 
 
 def _missed(outcomes: MessageOutcomes, queue: str, of: Consumption, delivered: Set[Any]) -> Iterator[_Missed]:
-    """Acknowledged sends below the end of the drain that were not delivered, and of which the run does not say that
-    they are lost, or were deleted for their age.
+    """Yields acknowledged sends below the end of the drain that were not delivered. Those that the run shows to be
+    lost, or deleted for their age, do not count.
     """
     facts = outcomes.facts
     if of.end is None or queue not in facts.queues:
@@ -229,7 +229,7 @@ def _again(of: Consumption) -> list[tuple[int, Call, int]]:
 
 
 class _Causes:
-    """Why the brokers delivered something again after its commit."""
+    """The reasons for deliveries after a commit."""
 
     def __init__(self, run: RunRecord, scene: RunTimeline, slack: int) -> None:
         self.scene, self.slack, self.written = scene, slack, run.deployment.traits.offsets_written_s
@@ -242,7 +242,7 @@ class _Causes:
         self._memories: dict[str | None, tuple[OffsetMemory, OffsetMemory]] = {}
 
     def excuse(self, group: str, queue: str, offset: int, call: Call, commit: int) -> Excuse | None:
-        """The excuse for a delivery; None where the broker had no right to forget the commit at this index.
+        """The excuse for a delivery; None if the broker had no right to forget the commit at this index.
 
         The consumer started from the last answer at or below the offset.
         """
@@ -274,7 +274,7 @@ class _Causes:
 def _redelivered(
     scene: RunTimeline, again: Mapping[tuple[str, str], Sequence[tuple[int, Call, int]]], causes: _Causes
 ) -> Iterator[Anomaly]:
-    """One for each group and reason: what was consumed again after the group had committed past it."""
+    """Yields one anomaly for each group and reason: messages consumed again after the group had committed past them."""
     for group in sorted({name for name, _ in again}):
         by: dict[str | None, list[tuple[str, int, Call, int]]] = {}
         used: list[Excuse] = []

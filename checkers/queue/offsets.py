@@ -1,6 +1,6 @@
-"""Does a group's committed offset stay?
+"""Judges that a group's committed offset stays.
 
-`checkers.queue.memory` says which commits a broker must remember. An answer is right when it is the last of these, or
+`checkers.queue.memory` gives the commits that a broker must remember. An answer is right if it is the last of these, or
 one that is concurrent with it or later.
 """
 
@@ -31,7 +31,7 @@ _SHOWN = 20
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """`end`: index of the acknowledgement, or for ever; `acked`: when, in ns."""
+    """`end`: index of the acknowledgement, or `_FOREVER`; `acked`: its time in ns."""
 
     start: int
     end: int
@@ -42,7 +42,7 @@ class Commit:
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """`offset` None: the broker knows of none."""
+    """`offset` None: the broker knows no offset."""
 
     start: int
     end: int
@@ -61,7 +61,7 @@ class CommitLedger:
 
     @cached_property
     def starts(self) -> list[int]:
-        """Where each commit begins."""
+        """The index of each commit's invocation."""
         return [commit.start for commit in self.commits]
 
     @cached_property
@@ -70,7 +70,7 @@ class CommitLedger:
         return list(accumulate((commit.end for commit in self.commits), max))
 
     def others(self, query: Query) -> int:
-        """When (ns) another broker acknowledged a commit last, before a query; 0: none did."""
+        """The time (ns) of the last commit, before a query, that another broker acknowledged; 0: none did."""
         acked = (c.acked for c in self.commits if c.node != query.node and c.end < query.start)
         return max(acked, default=0)
 
@@ -87,8 +87,8 @@ class _Breach:
 
 
 class Offsets:
-    """`copied_within_s`: how old a new master's copy of the offsets may be: 12 s between two copies with controllers,
-    10 s in DLedger mode, 60 s elsewhere, and room for their being made and for our seeing the change.
+    """`copied_within_s`: the largest age of a new master's copy of the offsets: 12 s between two copies with
+    controllers, 10 s in DLedger mode, 60 s elsewhere, and a margin to make the copy and to see the change.
     """
 
     name = "offsets"
@@ -98,9 +98,9 @@ class Offsets:
 
     @of_messages
     def check(self, run: RunRecord) -> CheckResult:
-        """`committed-offset-regression` where a broker knows less than was committed, `committed-offset-jump` where it
-        knows more. `stats`: `commits`, `queries`, `at_slaves` (queries not judged), `oldest_copy_s`: the age of the
-        oldest state that a new master was allowed to have.
+        """`committed-offset-regression` if a broker knows less than was committed, `committed-offset-jump` if it knows
+        more. `stats`: `commits`, `queries`, `at_slaves` (queries not judged), `undecided`: answers of brokers that were
+        ended soon after their start, and may not have written their offsets.
         """
         found = ledgers(run.history)
         queries = sum(len(ledger.queries) for ledger in found.values())
@@ -188,17 +188,17 @@ def _commit(call: Call, node: str) -> Commit:
 def contradicted(
     ledger: CommitLedger, query: Query, since: int, inherited: Sequence[Reign]
 ) -> tuple[Commit | None, bool] | None:
-    """(the commit that was forgotten, whether the answer is below it), or None where the answer is right.
+    """(the forgotten commit, True if the answer is below it), or None if the answer is right.
 
-    A commit binds the broker when it was acknowledged before the query, by itself in this reign, or is among what it
-    inherited. An answer is right when no binding commit began after the commit it comes from had ended. An offset
-    although no commit had begun is (None, False).
+    A commit binds the broker if it was acknowledged before the query, by itself in this reign, or is among those it
+    inherited. An answer is right if no binding commit began after the commit it comes from had ended. For an offset
+    although no commit had begun, the result is (None, False).
     """
     known = bisect_left(ledger.starts, query.end)
     last = next((c for c in reversed(ledger.commits[:known]) if _binds(c, query, since, inherited)), None)
     from_ = 0 if last is None else last.start
     if not query.offset and last is None:
-        return None  # brokers say 0 of a group that has committed nothing, or that they know none
+        return None  # for a group without commits, brokers answer 0, or no offset
     # Commits are made one after the other, so that few of those begun before `last` ended after its beginning.
     at = known
     while at and ledger.latest[at - 1] >= from_:
@@ -220,7 +220,7 @@ def _binds(commit: Commit, query: Query, since: int, inherited: Sequence[Reign])
 
 
 def _describe(scene: RunTimeline, breaches: Sequence[_Breach]) -> Iterator[Anomaly]:
-    """One anomaly for each group of consumers, answering broker, and reign; the worst case of each in full."""
+    """Yields one anomaly for each group of consumers, answering broker, and direction; the worst case in full."""
     by: dict[tuple[str, str, bool], list[_Breach]] = {}
     for breach in breaches:
         by.setdefault((breach.group, breach.query.node, breach.back), []).append(breach)

@@ -28,8 +28,8 @@ _SCHEME = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]+):")
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A file. `path`: relative to what was listed, with slashes; empty where that is the file itself.
-    `changed`: ms since 1970.
+    """A file. `path`: relative to the listed path, with slashes; empty if that is the file itself. `changed`: ms since
+    1970.
     """
 
     path: str
@@ -46,16 +46,16 @@ class Files(Protocol):
     def listing(self, root: str) -> Iterator[Found]:
         """All files below a folder, or the file itself, in no order. Links to folders are not followed.
 
-        Raises HistoryError where there is nothing.
+        Raises HistoryError if the path does not exist.
         """
 
     def read(self, path: str) -> bytes: ...
 
     def write(self, path: str, data: bytes) -> None:
-        """The file, whole or not at all. Raises StoreError."""
+        """Writes the file, whole or not at all. Raises StoreError."""
 
     def children(self, folder: str) -> list[str]:
-        """Names of the files in a folder; none where it is not there."""
+        """Names of the files in a folder; empty if it does not exist."""
 
 
 def reject_secrets(uri: str) -> None:
@@ -67,7 +67,7 @@ def reject_secrets(uri: str) -> None:
 
 
 def is_shared(uri: str) -> bool:
-    """A path, or a `file:` URI."""
+    """True for a path, or a `file:` URI."""
     scheme = _SCHEME.match(uri)
     return scheme is None or scheme[1].lower() == "file"
 
@@ -188,7 +188,7 @@ _PACKAGES: Final = "spark.jars.packages brings it, for s3a: org.apache.hadoop:ha
 
 @contextmanager
 def _describe(uri: str, kind: type[HistoryError] | type[StoreError]) -> Iterator[None]:
-    """Java's exceptions as one line of ours: their text only, since a trace may hold parts of a configuration."""
+    """Turns Java's exceptions into one of our errors, in one line: without a trace, which may hold a configuration."""
     from py4j.protocol import Py4JError, Py4JJavaError
 
     try:

@@ -289,8 +289,7 @@ def _reason(problem: BaseException) -> str:
 
 
 def receipts_in(output: str, files: Files) -> Iterator[Receipt]:
-    """Yields all receipts of an output. A line that is cut (an incomplete copy) is skipped: its unit is checked again.
-    """
+    """Yields all receipts of an output. It skips a line that is cut (an incomplete copy): its unit is checked again."""
     for name in files.children(join(output, RECEIPTS)):
         if not name.endswith(".jsonl") or name.startswith((".", "_")):
             continue

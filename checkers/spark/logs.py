@@ -65,8 +65,7 @@ class PartResult(NamedTuple):
 
 
 def messages_of(row: OpRow) -> Iterator[tuple[str, Any]]:
-    """Yields (queue, message) of every message that an op sends or returns, in any queue; (queue, None) of other ops.
-    """
+    """Yields (queue, message) of every message that an op sends or returns, in any queue; (queue, None) of others."""
     if row.process < 0:
         return
     value = None if row.value is None else json.loads(row.value)

@@ -17,34 +17,34 @@ if TYPE_CHECKING:
     from pyspark import SparkContext
 
 EMBEDDED: Final[Mapping[str, str]] = {
-    # A short job has no use for the compilers and collectors of a long one: the session starts in half of the time.
+    # A short job does not need the compilers and collectors of a long one: the session starts in half of the time.
     "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
     "spark.driver.memory": "512m",
-    # A view of the job for every browser that can reach this machine is not ours to open.
+    # The harness must not open a view of the job to every browser that can reach this machine.
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
 }
-"""For a session in this process (`local[...]`)."""
+"""Settings for a session in this process (`local[...]`)."""
 
 
 class NoSpark(StoreError):
-    """Spark cannot be used here. One line: why, and the remedy."""
+    """Spark cannot be used here. One line: the reason, and the remedy."""
 
 
 def submitted() -> bool:
-    """Whether `spark-submit` started this process, and with it has chosen the master."""
+    """True if `spark-submit` started this process, and so has chosen the master."""
     return "PYSPARK_GATEWAY_PORT" in os.environ
 
 
 def start(master: str, conf: Mapping[str, str], name: str) -> SparkContext:
-    """The session's context. Under `spark-submit` its master and its settings stand, and `master` is not looked at.
+    """The session's context. Under `spark-submit` its master and its settings stand, and `master` is ignored.
 
-    `conf` has the last word. Raises NoSpark where PySpark or Java are missing, or Spark refuses.
+    `conf` overrides all settings. Raises NoSpark if PySpark or Java are missing, or Spark refuses.
     """
     _insist_on_parts()
-    # Without this the workers run the `python3` of the PATH, which knows neither PySpark nor us.
+    # Without this the workers run the `python3` of the PATH, which has neither PySpark nor the harness.
     if not submitted():
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
@@ -72,15 +72,15 @@ def start(master: str, conf: Mapping[str, str], name: str) -> SparkContext:
         more = f"  (all of it: {log})" if log else ""
         raise NoSpark(f"Spark does not start on {master}: {what}{more}") from None
     if log is not None:
-        os.unlink(log)  # Java continues writing to what nobody needs to read
+        os.unlink(log)  # Java continues to write to the unlinked file
     context.setLogLevel("ERROR" if local else "WARN")
     return context
 
 
 @contextmanager
 def _aside() -> Iterator[str | None]:
-    """What Java says on its own, from here to its end, goes into a file: our lines are what the user reads. Its path,
-    which nobody can foresee, and only its owner can read.
+    """Sends Java's own output, from here to its end, into a file: the user reads only the harness' lines. Yields its
+    path, which is random, and readable by its owner only.
     """
     log, path = tempfile.mkstemp(prefix="harness-spark-", suffix=".log")
     sys.stderr.flush()

@@ -17,10 +17,10 @@ from typing import Final, Literal
 Transition = Literal["run", "history", "table"]
 
 PORTION_S: Final = 2.0
-"""Seconds of work that a portion is filled up to, by estimate."""
+"""The estimated work of a full portion, in seconds."""
 
 PORTION_UNITS: Final = 2_000
-"""Units in a portion at most: their histories are held together while they are checked in one call."""
+"""The largest number of units in a portion: one call checks all their histories, which are in memory together."""
 
 _BYTE_S: Final[dict[str, float]] = {"text": 5e-7, "gzip": 5e-6, "parquet": 5e-6}
 _ROW_S: Final = 6e-7
@@ -32,16 +32,16 @@ class Unit:
     """A piece of work that is done as a whole.
 
     source   path or URI; of a run its folder.
-    name     the run, as the table calls it; for an op table the name of the file.
-    stamp    changes when what lies at `source` does (sizes and times of modification).
+    name     the run's name in the table; for an op table the name of the file.
+    stamp    changes with the content of `source` (sizes and times of modification).
     model    the model to check with, or None: the one that the operations imply.
     groups   op table: parts `groups[0]` to `groups[1]` (exclusive) of it.
     slice    op table: of the runs of those parts the i-th of n equal shares.
     keys     a long history: only its keys, and of them the i-th of n shares.
-    rest     a long history: only what is not judged key by key.
-    sealed   where `source` lies as a sealed history, that was made from it for the sake of its length.
+    rest     a long history: only the part that is not judged key by key.
+    sealed   path of a sealed history that was made from `source`, because that is long.
     cost     seconds, estimated.
-    files    paths below `source` and their sizes: what has to be brought to a worker that cannot read `source` itself.
+    files    paths below `source` and their sizes: the files to send to a worker that cannot read `source` itself.
     """
 
     kind: Transition
@@ -59,18 +59,18 @@ class Unit:
 
     @property
     def part(self) -> str:
-        """Which part of a history this is, for people; empty: all of it."""
+        """The part of a history, as readable text; empty: all of it."""
         if self.rest:
             return "all but the keys"
         return "" if self.keys is None else f"keys {self.keys[0] + 1} of {self.keys[1]}"
 
     def fingerprint(self, question: str) -> str:
-        """What is the same as long as neither the unit nor the question (model, budgets, version) has changed."""
+        """A hash that stays the same until the unit or the question (model, budgets, version) changes."""
         facts = asdict(replace(self, cost=0.0, files=()))
         return hashlib.sha256(json.dumps([facts, question], sort_keys=True).encode()).hexdigest()[:24]
 
     def halves(self) -> list[Unit]:
-        """The unit as two, where it can be divided without looking into it."""
+        """The unit as two, if it can be divided without opening its files; else empty."""
         if self.groups is None or self.groups[1] - self.groups[0] < 2:
             return []
         begin, end = self.groups
@@ -103,7 +103,7 @@ def rows_cost(rows: int) -> float:
 
 
 def portions(units: Iterable[Unit], portion_s: float = PORTION_S) -> list[tuple[Unit, ...]]:
-    """The units as portions, the dearest first. A unit that is dear enough is a portion of its own."""
+    """The units as portions, the most expensive first. A unit that is expensive enough is a portion of its own."""
     found: list[tuple[Unit, ...]] = []
     filling: list[Unit] = []
     filled = 0.0
@@ -119,8 +119,8 @@ def portions(units: Iterable[Unit], portion_s: float = PORTION_S) -> list[tuple[
 
 
 def waves(found: Sequence[tuple[Unit, ...]], cores: int) -> list[list[tuple[Unit, ...]]]:
-    """Portions in groups that are written together: so many that all cores are busy, so few that a job which is killed
-    loses seconds. The first ones are small: who waits sees early that it goes well, and what it finds.
+    """Portions in groups that are written together: so many that all cores are busy, so few that a killed job loses
+    only seconds. The first ones are small, so that the user sees progress and findings early.
     """
     waves: list[list[tuple[Unit, ...]]] = []
     at, size = 0, cores

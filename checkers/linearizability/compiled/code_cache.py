@@ -44,8 +44,7 @@ class Part(NamedTuple):
 
 
 def ensure(part: Part) -> None:
-    """Makes sure that the code of a part is in the cache: this process compiles it if necessary. Later calls are cheap.
-    """
+    """Fills the cache with the code of a part: this process compiles it if necessary. Later calls are cheap."""
     # Kept elsewhere: run as a program, `warm` exists twice, and the second must not wait for the first's lock.
     if part.name in jit.ENSURED:
         return

@@ -46,7 +46,7 @@ def unique_tokens(problem: Problem) -> Outcome | None:
 
 
 def _as_register(problem: Problem, tokens: Mapping[str, int]) -> RegisterOps:
-    """The ops of a register: a token's op leaves its own number plus one. Raises Contradiction for impossible strings."""
+    """The ops of a register: a token's op leaves its own number plus one. Raises Contradiction if strings conflict."""
     ops, kinds = problem.ops, [problem.what(op) for op in problem.ops]
     shown, expects = _shown({what.value or "" for what in kinds if what.f == "get"}, problem, tokens)
     writes = np.array([what.f != "get" for what in kinds], np.bool_)
