@@ -22,10 +22,10 @@ FILE: Final = "deployment.json"
 class ServerRecord:
     """One server process.
 
-    kind     what it is: `broker`, `namesrv`, `controller`, `proxy`, `server`.
-    ports    kind -> port, for itself and for whoever runs inside it (a controller inside a name server).
-    group    the replica group whose data it holds; None: it holds none.
-    version  of its artifacts, where it is known.
+    kind     its kind: `broker`, `namesrv`, `controller`, `proxy`, `server`.
+    ports    kind -> port, for itself and for servers that run inside it (a controller inside a name server).
+    group    the replica group whose data it holds; None: it holds no group's data.
+    version  that of its artifacts, if known.
     mends    ids of findings whose cause is corrected in it (`--mend`).
     """
 
@@ -38,23 +38,23 @@ class ServerRecord:
     mends: Sequence[int] = ()
 
     def is_a(self, kind: str) -> bool:
-        """Whether it is a server of this kind, or has one inside."""
+        """True if it is a server of this kind, or has one inside."""
         return kind == self.kind or kind in self.ports
 
 
 @dataclass(frozen=True)
 class Traits:
-    """What judges must know of how a cluster works.
+    """The properties of a cluster that judges need.
 
-    offsets_copied_s  slaves have the committed offsets of their master at latest after so many seconds; None: nobody
-                      copies offsets.
-    in_sync           somebody says which replicas are in sync (`Observation.extra["in_sync"]`).
+    offsets_copied_s  the longest time until slaves have the committed offsets of their master; None: slaves copy no
+                      offsets.
+    in_sync           a server reports the replicas in sync (`Observation.extra["in_sync"]`).
     raft_log          the message log is a Raft log: it acknowledges, and refuses, by other rules than a copied one.
-    stands_in         while a broker group has no master, another server does what brokers do by themselves for its
-                      messages: a new master, or RIP-32's acting master.
+    stands_in         while a broker group has no master, another server does the brokers' own work for its messages: a
+                      new master, or RIP-32's acting master.
     acting_master     without a master, name servers list the slave with the smallest id in its place, for reads only.
-    durable           names of small files without which a server forgets who it is or what it has promised (term,
-                      vote, identity, epochs): a failure of power must not take them.
+    durable           names of small files with a server's identity and promises (term, vote, epochs): a failure of
+                      power must not remove them.
     copies_last_file  a slave with an empty disk copies from the last file of its master's CommitLog on, not from the
                       beginning (`DefaultHAConnection`).
     expires_after_s   the age at which brokers delete messages; None: not stored with the run.
@@ -74,12 +74,12 @@ class Traits:
 
 @dataclass(frozen=True)
 class DeploymentRecord:
-    """Who is where.
+    """The servers and their nodes.
 
     nodes    name -> address.
     groups   replica group -> its nodes.
-    quorums  kind of servers -> their nodes: service is owed while of each kind the servers of a majority are up, and
-             the nodes of these all hear one another.
+    quorums  kind of servers -> their nodes: service is owed while a majority of each kind is up, and the nodes of these
+             all hear one another.
     """
 
     topology: str
@@ -91,8 +91,8 @@ class DeploymentRecord:
 
     @property
     def serving(self) -> list[str]:
-        """The kinds of servers without which a node serves nobody: those with a group's data; controllers where there
-        is no group.
+        """The kinds of servers that a node needs to serve clients: those with a group's data; controllers if no group
+        exists.
         """
         return sorted(
             {s.kind for s in self.servers if s.group is not None} or {s.kind for s in self.having("controller")}
@@ -111,7 +111,7 @@ class DeploymentRecord:
         return next((group for group, nodes in self.groups.items() if node in nodes), None)
 
     def to_json(self) -> dict[str, Any]:
-        """As it is stored."""
+        """The record in its stored form."""
         return {
             "topology": self.topology,
             "nodes": dict(self.nodes),
@@ -123,7 +123,7 @@ class DeploymentRecord:
 
     @staticmethod
     def from_json(reported: Mapping[str, Any]) -> DeploymentRecord:
-        """Raises ValueError, TypeError or KeyError for what `to_json` did not write."""
+        """The record of `to_json`. Raises ValueError, TypeError or KeyError for anything else."""
         reported_traits: Mapping[str, Any] = reported.get("traits", {})
         traits: dict[str, Any] = {k: v for k, v in reported_traits.items() if k in Traits.__dataclass_fields__}
         traits["durable"] = tuple(str(name) for name in traits.get("durable", ()))
@@ -135,14 +135,14 @@ class DeploymentRecord:
             traits=Traits(**traits),
         )
         quorums = reported["quorums"]
-        if not isinstance(quorums, Mapping):  # of a run that was stored before quorums had names
+        if not isinstance(quorums, Mapping):  # the run was stored before quorums had names
             quorums = _named(quorums, found)
         return replace(found, quorums={str(kind): [str(n) for n in nodes] for kind, nodes in quorums.items()})
 
 
 def _named(quorums: Sequence[Sequence[str]], record: DeploymentRecord) -> dict[str, Sequence[str]]:
-    """The kinds to which quorums without names belong: the last is that of the servers without which nobody is served;
-    before it, that of the controllers.
+    """Quorums without names, by kind: the last is that of the servers that serve clients; before it, that of the
+    controllers.
     """
     first = next((server.kind for server in record.having("controller")), "controller")
     kinds = [first, *record.serving] if len(quorums) > 1 else (record.serving or [first])
@@ -154,7 +154,7 @@ def _server(reported: Mapping[str, Any]) -> ServerRecord:
 
 
 def read_deployment(path: Path) -> DeploymentRecord:
-    """Raises HistoryError for a file that is none of ours."""
+    """The record in a file. Raises HistoryError for any other file."""
     try:
         return DeploymentRecord.from_json(read_json(path))
     except (ValueError, TypeError, KeyError, AttributeError) as problem:
@@ -167,9 +167,9 @@ def to_text(record: DeploymentRecord) -> str:
 
 
 def of_old_run(plan: Mapping[str, Any]) -> DeploymentRecord:
-    """What is known of a run that was stored before there were such records: from its plan alone.
+    """The record of a run that was stored before such records existed, from its plan alone.
 
-    This is the only place that tells topologies apart by their names, and it will never know a new one.
+    Only this function distinguishes topologies by their names, and it will never know a new one.
     """
     server, cluster = plan.get("server") or {}, plan.get("cluster") or {}
     names = [f"n{i}" for i in range(1, int(cluster.get("nodes", 5)) + 1)]

@@ -54,7 +54,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class RunDir:
-    """A run's folder. The properties name its files, whether they are there or not."""
+    """A run's folder. The properties name its files, which need not exist."""
 
     path: Path
 
@@ -64,7 +64,7 @@ class RunDir:
 
     @property
     def deployment(self) -> Path:
-        """Which servers stood where."""
+        """The deployment record: the servers and their nodes."""
         return self.path / DEPLOYMENT
 
     @property
@@ -86,7 +86,7 @@ class RunDir:
 
     @property
     def machine(self) -> Path:
-        """What the control program's own machine gave it; the nodes' are among their logs."""
+        """The resources of the control program's own machine; those of the nodes are among their logs."""
         return self.path / machine.FILE
 
     @property
@@ -95,7 +95,7 @@ class RunDir:
 
     @property
     def control(self) -> Path:
-        """What was run on which node, with exit code and duration."""
+        """The commands run on each node, with exit code and duration."""
         return self.path / "control.jsonl"
 
     @property
@@ -121,10 +121,10 @@ class RunDir:
         return self.path / "plots"
 
     def load(self) -> RunRecord:
-        """What the run left. The sealed history if it is there and whole, else the journal (a killed run has no other).
+        """The run's record, with the sealed history if it is whole, else the journal (a killed run has only that).
 
-        Where something was left out or another source was taken, `environment["history"]` says so.
-        Raises HistoryError when there is no run, or no history at all, or one that is broken in the middle.
+        If a part was left out or another source was used, `environment["history"]` describes it.
+        Raises HistoryError if no run is there, if it has no history, or if that is broken in the middle.
         """
         if not self.path.is_dir():
             raise HistoryError(self.path, None, "no such run; a folder of the store is right, <store>/<name>/<time>")
@@ -147,11 +147,11 @@ class RunDir:
         )
 
     def seal(self, record: RunRecord) -> None:
-        """Write the sealed history from a loaded record, with plan and environment in the file's metadata.
+        """Writes the sealed history from a loaded record, with plan and environment in the file's metadata.
 
-        The journal stays. Raises StoreError when the disk does not take it.
+        The journal stays. Raises StoreError if it cannot be written.
         """
-        # Only here and below: Arrow takes longer to load than a small history takes to check.
+        # Imported here and below: Arrow takes longer to load than a small history takes to check.
         from results.sealed import seal
 
         facts = {"plan": dict(record.plan), "environment": dict(record.environment)}
@@ -184,7 +184,7 @@ class RunDir:
         return History(ops), "; ".join(filter(None, (note, torn))) or None
 
     def load_deployment(self) -> DeploymentRecord:
-        """Which servers stood where. Raises HistoryError."""
+        """The deployment record: the servers and their nodes. Raises HistoryError."""
         return self._deployment(_read_plan(self.plan))
 
     def _deployment(self, plan: Mapping[str, Any]) -> DeploymentRecord:
@@ -196,7 +196,7 @@ class RunDir:
         return read_observations(self.observations)
 
     def _logs(self) -> dict[str, list[Path]]:
-        """Regular files below `nodes/<node>/`; a link is not followed, whoever made it."""
+        """Node -> the regular files below `nodes/<node>/`; links are never followed."""
         found: dict[str, list[Path]] = {}
         if self.nodes.is_dir() and not self.nodes.is_symlink():
             for node in sorted(p for p in self.nodes.iterdir() if p.is_dir() and not p.is_symlink()):
@@ -215,10 +215,10 @@ class RunSummary:
     """One line of a list of runs.
 
     name     `<workload>-<nemesis>`.
-    verdict  None: none was written (yet); `reason` then says so.
+    verdict  None: not written (yet); `reason` then says so.
     known    ids of the findings that explain anomalies of the run. new: names of those that none explains; None:
-             nobody compared them with the findings.
-    broken   the run's verdict is there but cannot be read.
+             they were not compared with the findings.
+    broken   True if the run's verdict exists but cannot be read.
     """
 
     path: Path
@@ -240,7 +240,7 @@ class Store:
     def create(self, name: str, plan_toml: str, now: datetime) -> RunDir:
         """A new run's folder with its plan, and both `latest` links on it.
 
-        Raises StoreError, as one line, when the store cannot be written or less than `MIN_FREE` is free.
+        Raises StoreError, as one line, if the store cannot be written or less than `MIN_FREE` is free.
         """
         if not _SAFE_NAME.fullmatch(name) or name == _LATEST:
             raise StoreError(f"{name!r} cannot name a run's folder: letters, digits and ._+,=@- can, but 'latest'")
@@ -263,7 +263,7 @@ class Store:
         return run
 
     def runs(self) -> list[RunSummary]:
-        """All runs, the newest first. Folders that are no runs are passed over; a store that is not there has none."""
+        """All runs, the newest first. Folders that are no runs are skipped; a store that does not exist has no runs."""
         found: list[tuple[datetime, int, RunSummary]] = []
         for kind in _folders(self.root):
             for folder in _folders(kind):
@@ -278,7 +278,7 @@ class Store:
 
 
 def _new_folder(parent: Path, stamp: str) -> Path:
-    """`mkdir` decides who gets a name, so two runs begun in one second never share a folder."""
+    """Makes a new folder. `mkdir` fails for an existing name, so two runs begun in one second never share a folder."""
     number = 1
     while True:
         path = parent / (stamp if number == 1 else f"{stamp}-{number}")
@@ -330,8 +330,8 @@ def _read_plan(path: Path) -> Mapping[str, Any]:
 def _other_run(
     about: Mapping[str, str], folder: Path, environment: Mapping[str, Any], plan: Mapping[str, Any]
 ) -> str | None:
-    """The run that a sealed history is of, if that is another one than the folder's; None: it is of this one, or says
-    nothing. A folder may have been moved, so its name alone decides nothing.
+    """The run of a sealed history, if that is another one than the folder's; None: it is this one, or unknown. A folder
+    may have been moved, so its name alone decides nothing.
     """
     named = about.get("run")
     if named is None:
@@ -348,8 +348,8 @@ def _other_run(
 
 
 def _read_environment(path: Path) -> dict[str, Any]:
-    """The facts of a run; {} where there are none. Raises HistoryError where they are damaged: what a run permits is
-    among them, and decides its verdict.
+    """The facts of a run; {} without such a file. Raises HistoryError if they are damaged: the run's permissions are
+    among them, and decide its verdict.
     """
     try:
         data = read_json(path)

@@ -20,24 +20,24 @@ AT_DISKS: Final[Collection[EffectKind]] = ("unsynced-lost", "disk-full", "disk-d
 
 
 LASTING: Final[frozenset[EffectKind]] = frozenset({"unsynced-lost", "data-lost", "data-damaged"})
-"""What no heal takes back."""
+"""Effects that no heal reverts."""
 
 
 @dataclass(frozen=True)
 class Effect:
-    """What a fault impairs while it lasts, for judges and plots.
+    """An effect of a fault while it lasts, for judges and plots.
 
     down           the servers of these kinds end, or stand still.
     cut-off        the node gets nothing from the peers; a peer may be `clients`.
     slow           the servers of these kinds work, but late: a disk that stalls, a clock that drifts, a full link.
-    unsynced-lost  what the servers of these kinds had not synced to their disk is gone.
-    disk-full      a write of theirs that needs room fails.
-    disk-dead      no write of theirs reaches the disk.
-    data-lost      all that the servers of these kinds had on their disk is gone, synced or not.
+    unsynced-lost  data that the servers of these kinds had not synced to their disk is gone.
+    disk-full      a write of the servers of these kinds that needs space fails.
+    disk-dead      no write of the servers of these kinds reaches the disk.
+    data-lost      all data that the servers of these kinds had on their disk is gone, synced or not.
     data-damaged   files of the servers of these kinds hold other bytes than were written, and stay so.
 
     servers  kinds of servers; empty: all of the node.
-    quota    it takes processor time from them: they wait for a processor although the machine has one.
+    quota    it limits their processor time: they wait for a processor although the machine has one.
     """
 
     kind: EffectKind
@@ -47,7 +47,7 @@ class Effect:
     quota: bool = False
 
     def to_json(self) -> dict[str, Any]:
-        """As it is in the journal."""
+        """The effect in the form of the journal."""
         found: dict[str, Any] = {"kind": self.kind, "node": self.node}
         if self.servers:
             found["servers"] = list(self.servers)
@@ -59,7 +59,7 @@ class Effect:
 
     @staticmethod
     def from_json(reported: Mapping[str, Any]) -> Effect:
-        """Raises KeyError or TypeError for what `to_json` did not write."""
+        """The effect of `to_json`. Raises KeyError or TypeError for anything else."""
         return Effect(
             reported["kind"],
             str(reported["node"]),
@@ -74,14 +74,14 @@ class Strike:
     """One fault at one time. Times in seconds since the main phase began.
 
     id       from 1, in the order of the plan, or of `at_s`.
-    fault    the fault's own name. options: the fault's, as TOML has them.
+    fault    the fault's own name. options: the fault's, in the form of TOML.
     target   a role, or names of nodes: `n1,n4`; "": the fault's default.
-    for_s    how long it lasts.
-    seed     of the random numbers with which the fault aims.
-    at_s     when it begins; None: it waits for an event.
+    for_s    its duration.
+    seed     that of the random numbers with which the fault selects its target.
+    at_s     its begin; None: it waits for an event.
     after    the event that it waits for, `KIND` or `KIND:TEXT` (`harness.nemesis.events`), from the beginning of the
-             strike before it on. delay_s: how long after the event it begins.
-    within_s how long it waits; then it is skipped. None: to the end of the phase.
+             strike before it on. delay_s: the time from the event to its begin.
+    within_s the longest wait; then it is skipped. None: to the end of the phase.
     """
 
     id: int
@@ -97,7 +97,7 @@ class Strike:
 
     @property
     def end_s(self) -> float | None:
-        """When its heal begins; None where its beginning is not known."""
+        """The begin of its heal; None if its own begin is unknown."""
         return None if self.at_s is None else round(self.at_s + self.for_s, 3)
 
     def to_inject(self) -> dict[str, Any]:
@@ -121,7 +121,7 @@ class Strike:
 
     @staticmethod
     def from_op(value: object) -> Strike:
-        """The strike of an `inject` or `heal` op. Raises ValueError for a value that is none of ours."""
+        """The strike of an `inject` or `heal` op. Raises ValueError for any other value."""
         if not isinstance(value, Mapping):
             raise ValueError(f"{value!r} is not a strike")
         number, fault = value.get("id"), value.get("fault")
@@ -141,9 +141,9 @@ class Strike:
 
 
 def impairs(effects: Sequence[Effect], serving: Collection[str]) -> dict[str, list[str]]:
-    """Node -> the peers it does not hear; a node that names itself serves nobody.
+    """Node -> the peers it does not hear; a node that names itself serves no client.
 
-    serving  kinds of servers without which a node serves nobody.
+    serving  kinds of servers that a node needs to serve clients.
     """
     found: dict[str, list[str]] = {}
     for effect in effects:

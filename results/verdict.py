@@ -23,7 +23,7 @@ class Verdict(StrEnum):
 
 
 class FailOn(StrEnum):
-    """Which anomalies make a command fail: `any`, or `new`, those that no known finding explains."""
+    """The anomalies that make a command fail: `any`, or `new`, those that no known finding explains."""
 
     ANY = "any"
     NEW = "new"
@@ -33,7 +33,7 @@ _WORST_FIRST = (Verdict.INVALID, Verdict.HARNESS_FAILURE, Verdict.UNKNOWN, Verdi
 
 
 def worst(verdicts: Iterable[Verdict]) -> Verdict:
-    """The worst of them, in the order invalid > harness-failure > unknown > valid. Of none: unknown."""
+    """The worst verdict, in the order invalid > harness-failure > unknown > valid; without any: unknown."""
     found = set(verdicts)
     return next((v for v in _WORST_FIRST if v in found), Verdict.UNKNOWN)
 
@@ -43,14 +43,15 @@ class Anomaly:
     """A named violation with the ops that prove it.
 
     name     standard term, e.g. `nonlinearizable`, `unavailable`, `never-recovered`, `divergent-replicas`.
-    summary  one or two sentences in plain words: what happened, and why it must not.
+    summary  one or two sentences in plain words: the event, and the promise that it breaks.
     key      the key it concerns, or None.
     ops      indices of the ops that prove it (a small core, not everything).
-    window   (from, to) in ns since the start of the run: where to look, or None.
-    details  anything a reader may want: JSON values, e.g. `states`, `nodes` (name -> role, term, last log lines).
-    legal    why this configuration permits it (then it is shown with its count and does not fail the run), or None.
-    limit_s  how long this may last, for an anomaly of time (`window` is how long it did); None: one of content.
-    doubt    why it may be the doing of the machine that the servers ran on (`checkers.starvation`), or None.
+    window   (from, to) in ns since the start of the run: the time of the evidence, or None.
+    details  further facts for a reader: JSON values, e.g. `states`, `nodes` (name -> role, term, last log lines).
+    legal    the reason why this configuration permits it (it is then shown with its count and does not fail the run),
+             or None.
+    limit_s  the longest duration that is allowed, for an anomaly of time (`window` is its own); None: one of content.
+    doubt    the reason why the machine of the servers may have caused it (`checkers.starvation`), or None.
     """
 
     name: str
@@ -70,7 +71,7 @@ class Anomaly:
 
     @property
     def cases(self) -> int:
-        """How many cases it stands for: `details["count"]`, or one."""
+        """The number of cases that it stands for: `details["count"]`, or one."""
         number = self.details.get("count", 1)
         return number if isinstance(number, int) and not isinstance(number, bool) else 1
 
@@ -113,7 +114,7 @@ def merged(excuses: Iterable[Excuse]) -> list[Excuse]:
 
 @dataclass(frozen=True)
 class CheckResult:
-    """What one checker says. `reason` is always there, in plain words, one line.
+    """The result of one checker. `reason` is never empty: one line in plain words.
 
     stats    figures worth showing (JSON values); `ms` is the wall time the check took.
     excuses  the rules by which the checker did not count something as an anomaly, with the number of cases.
@@ -132,10 +133,10 @@ class CheckResult:
 class KnownFinding:
     """A finding of the record that a run shows.
 
-    id, title  of the finding.
-    anomalies  name -> how many cases of this run it explains.
-    page       path of the page about it in the harness's repository; "": there is none.
-    without    options of `harness run` with which it must not show, such as `--mend 5`; "": none are known.
+    id, title  those of the finding.
+    anomalies  name -> number of cases of this run that it explains.
+    page       path of the page about it in the harness's repository; "": no page.
+    without    options of `harness run` with which it must not show, such as `--mend 5`; "": unknown.
     """
 
     id: int
@@ -155,7 +156,7 @@ class Judgement:
     """The verdict on a whole run: the worst of its checkers', with a reason.
 
     known     the findings that explain anomalies of the run.
-    new       names of the anomalies that no finding explains. None: nobody compared the run with the findings.
+    new       names of the anomalies that no finding explains. None: the run was not compared with the findings.
     evidence  path in the run's folder -> SHA-256 of the file that was judged. None: not recorded.
     """
 
@@ -185,11 +186,11 @@ class Judgement:
         return [e for r in self.results for e in r.excuses]
 
     def exit_code(self, fail_on: FailOn) -> int:
-        """The exit code of a command: of the verdict, or of what is left of it without known findings."""
+        """The exit code of a command: that of the verdict, or of the verdict without known findings."""
         return (self.verdict_beside_known if fail_on == FailOn.NEW else self.verdict).exit_code
 
     def known_as(self, anomaly: Anomaly) -> list[KnownFinding]:
-        """The findings that explain an anomaly. Of a name that is new as well, none: nobody can tell them apart."""
+        """The findings that explain an anomaly; empty if its name is also new, as the cases are indistinguishable."""
         if self.new is None or anomaly.name in self.new or not anomaly.counts:
             return []
         return [finding for finding in self.known if anomaly.name in finding.anomalies]
@@ -207,5 +208,5 @@ class Judgement:
     def _beside_known(self, result: CheckResult) -> Verdict:
         if result.verdict != Verdict.INVALID or not self.is_known(result):
             return result.verdict
-        # What is in doubt stays in doubt.
+        # A doubtful anomaly stays doubtful.
         return Verdict.UNKNOWN if any(a.doubt is not None for a in result.anomalies) else Verdict.VALID

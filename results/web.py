@@ -36,16 +36,16 @@ from results.verdict_table import VERDICTS
 log = logging.getLogger(__name__)
 
 PAGE: Final = 100
-"""Runs on a page."""
+"""The number of runs on a page."""
 INLINE_LIMIT: Final = 8 << 20
-"""Text files above so many bytes are downloads: no browser likes them."""
+"""Text files above so many bytes are downloads: browsers show them slowly."""
 ENTRIES: Final = 2000
-"""How many entries of a folder are listed."""
+"""The largest number of listed entries of a folder."""
 
 CONNECTIONS: Final = 32
-"""Answered at a time; a browser opens six. One more is closed at once."""
+"""The largest number of open connections; a browser opens six. One more is closed at once."""
 IDLE_S: Final = 30.0
-"""A connection that says nothing for so long is closed."""
+"""A connection that sends nothing for so long is closed."""
 
 _HOSTS: Final = frozenset({"127.0.0.1", "localhost", "[::1]"})
 _FILES: Final = "/files/"
@@ -55,8 +55,8 @@ _SORTS: Final = ("time", "name", "verdict")
 
 @dataclass(frozen=True)
 class Row:
-    """A run in the list. `label`: `<workload>-<nemesis>`; `folder`: its path in the store, with slashes; `known`: what
-    is known and what is new of its anomalies.
+    """A run in the list. `label`: `<workload>-<nemesis>`; `folder`: its path in the store, with slashes; `known`: its
+    known findings and new anomalies.
     """
 
     time: str
@@ -67,14 +67,14 @@ class Row:
     known: str = ""
 
     def has(self, words: Sequence[str]) -> bool:
-        """Whether all words (in small letters) occur in what the list shows of it."""
+        """True if all words (in small letters) occur in the run's texts in the list."""
         text = f"{self.time} {self.label} {self.verdict} {self.known} {self.reason}".casefold()
         return all(word in text for word in words)
 
 
 @dataclass(frozen=True)
 class Shown:
-    """A row with what only the rows of one page need: the plan is read, and it is seen whether there is a report."""
+    """A row with the data that only the rows of one page need: from the plan, and the report if it exists."""
 
     row: Row
     workload: str
@@ -85,7 +85,7 @@ class Shown:
 
 @dataclass(frozen=True)
 class Entry:
-    """A name in a folder; `href` is None for what is not served (a link that leaves the store, a socket)."""
+    """A name in a folder; `href` is None if it is not served (a link that leaves the store, a socket)."""
 
     name: str
     href: str | None
@@ -93,7 +93,7 @@ class Entry:
 
 
 class _Making:
-    """The verdict table, made once in the background when somebody asks for it and there is none."""
+    """Makes the verdict table once in the background, at the first request if no table exists."""
 
     def __init__(self, make: Callable[[], None] | None) -> None:
         self._make, self._lock = make, threading.Lock()
@@ -102,7 +102,7 @@ class _Making:
         self._why = ""
 
     def page(self) -> Response:
-        """What to show in place of the trends."""
+        """The page in place of the trends."""
         with self._lock:
             if self._make is None:
                 return _making(404, why="There is no verdict table beside the store; `harness batch` makes one.")
@@ -133,8 +133,8 @@ def _making(code: int, *, seconds: int | None = None, why: str = "") -> Response
 def create_app(store_root: Path, hosts: frozenset[str] = _HOSTS, make_table: Callable[[], None] | None = None) -> Flask:
     """The web view of a store.
 
-    hosts       the names of this machine under which it may be asked.
-    make_table  makes the verdict table beside the store (`results/verdicts`); None: nobody can.
+    hosts       the names of this machine that a request may use.
+    make_table  makes the verdict table beside the store (`results/verdicts`); None: it cannot be made.
     """
     root = store_root.resolve()
     making = _Making(make_table)
@@ -189,7 +189,7 @@ def create_app(store_root: Path, hosts: frozenset[str] = _HOSTS, make_table: Cal
 def serve(
     store_root: Path, host: str = "127.0.0.1", port: int = 8080, make_table: Callable[[], None] | None = None
 ) -> None:
-    """Serve until interrupted; the address is printed. Raises OSError where the port is not available."""
+    """Serves until interrupted; the address is printed. Raises OSError if the port is not available."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.create_server((host, port), family=family) as listening:
         named = f"[{host}]" if ":" in host else host
@@ -210,7 +210,7 @@ class _Handler(WSGIRequestHandler):
 
 
 class Server(ThreadedWSGIServer):
-    """A thread a connection, and `CONNECTIONS` of them at most."""
+    """A server with one thread for each connection, and `CONNECTIONS` of them at most."""
 
     daemon_threads = True
 
@@ -219,7 +219,7 @@ class Server(ThreadedWSGIServer):
         self._places = threading.BoundedSemaphore(CONNECTIONS)
 
     def get_request(self) -> tuple[Any, Any]:
-        """Raises OSError, after a while, when there is no descriptor left: the caller comes back at once."""
+        """Raises OSError, after 0.1 s, if no file descriptor is left: the caller tries again at once."""
         try:
             return super().get_request()
         except OSError:
@@ -244,7 +244,7 @@ class Server(ThreadedWSGIServer):
 
 
 def confined(root: Path, relative: str) -> Path | None:
-    """The file or folder at a path in the store, all links resolved; None where it is not there or lies outside.
+    """The file or folder at a path in the store, all links resolved; None if it does not exist or lies outside.
 
     `root` must be resolved.
     """
@@ -268,14 +268,14 @@ def _row(root: Path, run: RunSummary) -> Row:
 
 
 def _known(run: RunSummary) -> str:
-    """`known 5, 8; new lost`; empty where nothing needs an explanation, or nobody looked."""
+    """`known 5, 8; new lost`; empty if nothing needs an explanation, or the run was not compared with the findings."""
     known = [f"known {', '.join(map(str, run.known))}"] if run.known else []
     new = [f"new {', '.join(run.new)}"] if run.new else []
     return text("; ".join([*known, *new]), 200)
 
 
 def _index(root: Path, requested: Mapping[str, str]) -> dict[str, Any]:
-    """What the list shows: the runs with all the words of `q`, sorted by `sort`, page `page` of them."""
+    """The content of the list: the runs with all the words of `q`, sorted by `sort`, page `page` of them."""
     query = requested.get("q", "")[:200]
     sort = requested.get("sort", "time") if requested.get("sort") in _SORTS else "time"
     up = requested.get("order", "asc" if sort != "time" else "desc") == "asc"
@@ -318,7 +318,7 @@ def _shown(root: Path, row: Row) -> Shown:
             workload = text(tables["workload"], 60)
             nemesis = ", ".join(text(n["fault"], 60) for n in tables.get("nemesis", [])) or "none"
     except (OSError, ValueError, KeyError, TypeError):
-        pass  # A plan that is not one of ours: the folder's name has to do.
+        pass  # The plan is unreadable: the folder's name replaces it.
     report = confined(root, f"{row.folder}/report.html")
     shown = _href(f"{row.folder}/report.html") if report is not None and report.is_file() else None
     return Shown(row, workload, nemesis, _href(row.folder + "/"), shown)
@@ -330,7 +330,7 @@ def table_of(store_root: Path) -> Path:
 
 
 def _trends(root: Path, making: _Making) -> Response:
-    """What `harness batch` found, where its table is beside the store, as by default."""
+    """The page of trends, from the table of `harness batch` beside the store (its default place)."""
     try:
         found = read_trends(table_of(root))
     except HistoryError as problem:
@@ -372,14 +372,14 @@ def _entry(root: Path, path: Path) -> Entry:
 def _file(path: Path) -> Response:
     """A plain file: the report as sandboxed HTML, small text as text, all else as a download."""
     try:
-        # The path has no links any more; none may have taken the place of the file since.
+        # The path has no links any more; `follow=False` rejects one that replaced the file since.
         file = opened(path, follow=False)
     except OSError:
         abort(404)
     size = os.fstat(file.fileno()).st_size
     head = os.pread(file.fileno(), 4096, 0)
     response = Response(_read(file.fileno(), size))
-    # (Not with `direct_passthrough`: then nobody calls this.)
+    # (With `direct_passthrough` this would not be called.)
     response.call_on_close(file.close)
     response.content_length = size
     if path.name == "report.html":

@@ -1,7 +1,7 @@
-"""Faults as shaded stretches behind a picture: a style for each kind of effect, so that one sees what a fault did.
+"""Faults as shaded stretches behind a picture, in a style for each kind of effect.
 
 A stretch has a strip above the picture, with a stripe for each kind of effect, and a wash over the picture in the style
-of the gravest. Styles differ in tint and in pattern: they can be told apart in print, too.
+of the gravest. Styles differ in tint and in pattern, so that they are distinguishable in print, too.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from results.report.svg import tag, title
 from results.report.words import text
 
 OTHER: Final = "other"
-"""Of a fault that impairs nothing that is known: a change of settings, a history from elsewhere."""
+"""The kind of a fault without known effects: a change of settings, a history from elsewhere."""
 
 KINDS: Final[Mapping[str, str]] = {
     "data-damaged": "data damaged",
@@ -32,7 +32,7 @@ KINDS: Final[Mapping[str, str]] = {
     "slow": "slow",
     OTHER: "other",
 }
-"""Kind of effect (`results.strikes.EffectKind`) -> what a legend says; the gravest first."""
+"""Kind of effect (`results.strikes.EffectKind`) -> its name in a legend; the gravest first."""
 
 _PATTERNS: Final[Mapping[str, str]] = {
     "data-damaged": "M2,2l4,4m0-4l-4,4",
@@ -47,7 +47,9 @@ _PATTERNS: Final[Mapping[str, str]] = {
 
 
 def kinds(fault: FaultInterval) -> list[str]:
-    """What a fault impaired, the gravest first; never empty. Runs of earlier versions tell only who was down or cut."""
+    """The kinds of a fault's effects, the gravest first; never empty. Earlier versions recorded only `down` and
+    `cut-off`.
+    """
     found = {effect.kind for effect in fault.effects if effect.kind in KINDS}
     if not found:
         for node, peers in fault.impairs.items():
@@ -62,7 +64,7 @@ def shown(faults: Iterable[FaultInterval]) -> list[str]:
 
 
 def measured(fault: FaultInterval) -> str:
-    """What the probes saw of a fault, in one line: `n1: a synced write: ENOSPC; 0 MiB free`."""
+    """The probes' evidence of a fault, in one line: `n1: a synced write: ENOSPC; 0 MiB free`."""
     told = "; ".join(f"{place}: {what}" for place, what in fault.evidence.items())
     return text(told or fault.error or ("seen" if fault.seen else "nothing was measured"), 600)
 
@@ -91,7 +93,8 @@ def swatch(kind: str) -> Markup:
 def draw_band(
     fault: FaultInterval, place: tuple[float, float, float, float], y: float, label: str, when: str
 ) -> Markup:
-    """One stretch. place: x, top, width and height of the wash; y: of the strip. when: its times, for the mouse."""
+    """One stretch. place: x, top, width and height of the wash; y: that of the strip. when: its times, for the mouse.
+    """
     x, top, wide, high = place
     found = kinds(fault)
     stripe = (svg.BAND_ROW - 2) / len(found)
@@ -131,7 +134,7 @@ def _filled(kind: str, x: float, y: float, width: float, height: float, class_: 
 
 @dataclass(frozen=True)
 class StrikeLine:
-    """One strike: what it did, and what was measured of that."""
+    """One strike: its effects, and the measured evidence."""
 
     label: str
     when: str

@@ -27,7 +27,7 @@ from results.report.words import number
 
 OUTCOMES: tuple[str, ...] = OP_TYPES[1:]
 POINTS = 9_000
-"""How many points a scatter plot may have (about 20 bytes each)."""
+"""The largest number of points of a scatter plot (about 20 bytes each)."""
 QUANTILES = (0.5, 0.95, 0.99)
 SHAPES = ("dot", "cross", "triangle", "square", "diamond", "plus")
 ROLES = ("leader", "follower", "candidate", "starting", "silent")
@@ -36,14 +36,14 @@ _MACHINE: Mapping[str, Callable[[MachineSample], float | None]] = {
     "end": lambda s: max(s.late_ms, 0.001),
     "pause": lambda s: s.pause_ms or None,
 }
-"""What is drawn of a machine: the class of its line -> ms."""
+"""The lines of a machine: class of the line -> ms."""
 _SILENCE = 5 * SECOND
-"""A node of which nothing was heard for so long is not drawn as what it last said it was."""
+"""The last reported role of a node is drawn no longer than this after the report."""
 
 
 @dataclass(frozen=True)
 class Stage:
-    """What all charts of a run share: the time they span and the faults behind them."""
+    """The common part of all charts of a run: the time they span and the faults behind them."""
 
     t0: int
     t1: int
@@ -166,7 +166,7 @@ def rate(calls: Sequence[Call], on: Stage) -> Markup | None:
 
 
 def leaders(observations: Sequence[Observation], on: Stage) -> Markup | None:
-    """What each node said it was over time, the terms of the leaders in their bars."""
+    """The role that each node reported over time, the terms of the leaders in their bars."""
     if not observations:
         return None
     nodes = sorted({o.node for o in observations}, key=natural)
@@ -205,7 +205,7 @@ def positions(observations: Sequence[Observation], on: Stage) -> Markup | None:
 
 
 def lag(observations: Sequence[Observation], on: Stage) -> Markup | None:
-    """How many entries each node's committed index is after the last entry any node has spoken of so far."""
+    """The number of entries from each node's committed index to the last entry that any node reported so far."""
     farthest = -1
     series: dict[str, dict[str, list[tuple[int, float]]]] = {}
     for o in observations:
@@ -217,8 +217,8 @@ def lag(observations: Sequence[Observation], on: Stage) -> Markup | None:
 
 
 def machine(samples: Sequence[MachineSample], on: Stage) -> Markup | None:
-    """How long a server's thread waited for a processor (line), by how much a timer came too late (thin line), and the
-    pauses of the garbage collectors (triangles): per node over time, log scale.
+    """The waits of servers' threads for a processor (line), the delays of timers (thin line), and the pauses of the
+    garbage collectors (triangles): per node over time, log scale.
     """
     names = sorted({s.node for s in samples}, key=natural)
     series = {
@@ -251,7 +251,7 @@ def machine(samples: Sequence[MachineSample], on: Stage) -> Markup | None:
 
 
 def spells(observations: Sequence[Observation], until: int) -> list[tuple[int, int, str, int | None]]:
-    """One node's observations as stretches `(from, to, role, term)`; holes where nothing was heard for 5 s."""
+    """One node's observations as stretches `(from, to, role, term)`; a hole is a time of 5 s without a report."""
     found: list[tuple[int, int, str, int | None]] = []
     for i, seen in enumerate(observations):
         following = observations[i + 1].time if i + 1 < len(observations) else until
@@ -275,7 +275,7 @@ def window(span: int, most: int) -> int:
 def thinned(
     groups: dict[tuple[str, str], list[tuple[float, float]]], most: int
 ) -> dict[tuple[str, str], list[tuple[float, float]]]:
-    """At most about `most` points in all: one per square and group, with squares as small as will do."""
+    """At most about `most` points in all: one per square and group, with squares as small as possible."""
     side = 1.0
     while True:
         kept = {which: _one_per_square(points, side) for which, points in groups.items()}
@@ -285,7 +285,7 @@ def thinned(
 
 
 def natural(name: str) -> tuple[str, int]:
-    """Sorts `n2` before `n10`."""
+    """A sort key that puts `n2` before `n10`."""
     stem = name.rstrip("0123456789")
     return stem, int(name[len(stem) :] or -1)
 
@@ -307,7 +307,7 @@ class _LogScale:
 
     @staticmethod
     def of(values: Iterable[float], frame: Frame) -> _LogScale:
-        """Whole decades around the values; what is under a microsecond counts as one."""
+        """Whole decades around the values; a value under a microsecond counts as one."""
         kept = [max(v, 1e-3) for v in values]
         low = math.floor(math.log10(min(kept)))
         return _LogScale(low, max(math.ceil(math.log10(max(kept))), low + 1), frame)

@@ -19,11 +19,11 @@ from results.report.words import Pair, call_text, duration, flat, lines, op_text
 from results.verdict import Anomaly, Judgement
 
 TOLD = 12
-"""How many anomalies are told in full, with a timeline."""
+"""The number of anomalies described in full, with a timeline."""
 LISTED = 300
-"""How many more get a line."""
+"""The number of further anomalies with a line each."""
 ROWS = 40
-"""How many ops of an anomaly's core its table shows."""
+"""The number of ops of an anomaly's core in its table."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class OpRow:
 
 @dataclass(frozen=True)
 class NodeReport:
-    """What a node reported around the anomaly: facts, and its last log lines as preformatted text."""
+    """A node's report around the anomaly: facts, and its last log lines as preformatted text."""
 
     name: str
     facts: Sequence[Pair]
@@ -52,7 +52,7 @@ class NodeReport:
 
 @dataclass(frozen=True)
 class AnomalyStory:
-    """An anomaly in full. `also`: how many more ops prove it than the table shows."""
+    """An anomaly in full. `also`: the number of further ops that prove it, beyond the table."""
 
     id: str
     name: str
@@ -86,10 +86,10 @@ class Listed:
 def tell(
     record: RunRecord, judgement: Judgement, faults: Sequence[FaultInterval]
 ) -> tuple[list[AnomalyStory], list[Listed], int]:
-    """The first anomalies in full, the next in a line each, and how many are left out.
+    """The first anomalies in full, the next in a line each, and the number of those left out.
 
-    What fails the run comes before what the configuration permits, and what is new before what is known; a name that
-    has not been told yet before another of a name that has: twelve stale reads must not hide the one lost write.
+    Anomalies that fail the run come before permitted ones, and new ones before known ones. The first three of each name
+    come before further ones: twelve stale reads must not hide the one lost write.
     """
     found = [(r.checker, a) for r in judgement.results for a in r.anomalies]
     nth: dict[str, int] = {}
@@ -111,12 +111,12 @@ def tell(
 
 
 def _known(judgement: Judgement, anomaly: Anomaly) -> str:
-    """`finding 5`, or `finding 5, finding 8`; empty for what no finding explains."""
+    """`finding 5`, or `finding 5, finding 8`; empty if no finding explains the anomaly."""
     return ", ".join(f"finding {finding.id}" for finding in judgement.known_as(anomaly))
 
 
 class _Index:
-    """Where the ops of a history are to be found by their index and key."""
+    """The ops of a history by their index and key."""
 
     def __init__(self, record: RunRecord) -> None:
         history = record.history
