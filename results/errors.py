@@ -1,4 +1,4 @@
-"""Expected errors: each is one line that says where, what is wrong, and what would be right."""
+"""Expected errors: each is one line with the place, the problem, and the right form."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 
 class ExpectedError(Exception):
-    """An error that a user can do something about. Commands show its text and no traceback."""
+    """An error that a user can correct. Commands show its text and no traceback."""
 
 
 class CacheError(ExpectedError):
@@ -34,7 +34,7 @@ class HistoryError(ExpectedError):
 
 
 def cannot_write(path: Path, what: str, problem: OSError) -> StoreError:
-    """The StoreError for an error of the operating system, with the free space where that is the trouble.
+    """The StoreError for an error of the operating system, with the free space if the disk is full.
 
     >>> str(cannot_write(Path("/nowhere/j"), "the journal", OSError(errno.EACCES, "Permission denied")))
     '/nowhere/j: the journal cannot be written: Permission denied'
@@ -45,7 +45,7 @@ def cannot_write(path: Path, what: str, problem: OSError) -> StoreError:
 
 
 def _free_near(path: Path) -> str:
-    """`" (12 KiB free)"` of the file system that holds `path`, or nothing where that cannot be told."""
+    """`" (12 KiB free)"` of the file system that holds `path`, or "" if that is unknown."""
     try:
         return f" ({in_bytes(shutil.disk_usage(os.path.dirname(os.path.abspath(path))).free)} free)"
     except OSError:
@@ -62,7 +62,7 @@ def with_article(word: str) -> str:
 
 
 def in_bytes(count: int) -> str:
-    """A number of bytes for people: `37 bytes`, `12.0 KiB`, `99.5 MiB`, `1.2 GiB`."""
+    """A number of bytes as readable text: `37 bytes`, `12.0 KiB`, `99.5 MiB`, `1.2 GiB`."""
     if count < 1024:
         return f"{count} bytes"
     amount = float(count)

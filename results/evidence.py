@@ -1,7 +1,7 @@
-"""Digests of a run's evidence: what the verdict was made of, so that a later check can tell whether it is the same.
+"""Digests of a run's evidence, the files that the verdict is based on, so that a later check can detect a change.
 
-They stand in `verdict.json`. They find a file that was exchanged, cut or damaged, not a forger, who could write the
-verdict anew as well.
+They are in `verdict.json`. They detect a file that was exchanged, cut or damaged, but not a forger, who could rewrite
+the verdict as well.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from results.reading import opened
 
 _MADE_FROM_IT: Final = frozenset({"verdict.json", "report.html", "junit.xml", "plots"})
 _STILL_WRITTEN: Final = frozenset({"harness.log", "control.jsonl", "output.txt"})
-"""Logs that go on while the machines are removed, after the verdict. No verdict is made from them."""
+"""Logs that grow while the machines are removed, after the verdict. No verdict is based on them."""
 
 _CORE: Final = (
     *("plan.toml", "environment.json", "deployment.json", "journal.jsonl", "history.parquet"),
     *("observations.jsonl", "machine.log"),
 )
-"""Files of a run that readers look for by name: one that appears later is a change, too."""
+"""Files of a run that readers find by name: one that appears later is a change, too."""
 _SHOWN: Final = 3
 
 
@@ -55,7 +55,7 @@ def _digest(path: Path) -> str:
 
 
 def changes(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
-    """What happened to the evidence since it was judged, one phrase for each file; empty: nothing."""
+    """The changes of the evidence since it was judged, one phrase for each file; empty: unchanged."""
     found = [f"{path} was changed" for path in before if path in now and now[path] != before[path]]
     found += [f"{path} is missing" for path in before if path not in now]
     return found + [f"{path} was added" for path in now if path not in before and _matters(path)]
@@ -66,6 +66,6 @@ def _matters(path: str) -> bool:
 
 
 def describe(changed: list[str]) -> str:
-    """One line."""
+    """The changes in one line."""
     more = f" and {len(changed) - _SHOWN} more" if len(changed) > _SHOWN else ""
-    return f"the evidence is not what the run was judged by: {', '.join(changed[:_SHOWN])}{more}"
+    return f"the evidence has changed since the verdict: {', '.join(changed[:_SHOWN])}{more}"

@@ -21,15 +21,15 @@ from results.strikes import Effect
 class FaultInterval:
     """One fault as it happened.
 
-    start_ns  when its injection began; end_ns: when its heal was done, None: it was not (seen to be) healed.
-              Both in ns since the start of the run: the widest interval in which the fault may have been felt.
-    nodes     node -> what was done there (JSON values), in the order of the op.
+    start_ns  the begin of its injection; end_ns: the end of its heal, None: no heal was seen. Both in ns since the
+              start of the run: the widest interval in which the fault may have had an effect.
+    nodes     node -> the action there (JSON values), in the order of the op.
     impairs   node -> the peers it cannot hear (`results.strikes.CLIENTS`: the clients); a node that names itself is
               down or stopped.
-    effects   what it impaired, by kind (`results.strikes.Effect`).
-    evidence  node -> what the probe saw after the injection; `after_heal`: the same after the heal.
-    seen      whether a probe saw the effect.
-    error     what went wrong with injection or heal, one line, or None.
+    effects   its effects, by kind (`results.strikes.Effect`).
+    evidence  node -> the probe's result after the injection; `after_heal`: the same after the heal.
+    seen      True if a probe saw the effect.
+    error     the error of injection or heal, one line, or None.
     """
 
     fault: str
@@ -52,7 +52,7 @@ class FaultInterval:
         return " ".join([f"#{self.id}", self.fault, *self.nodes, *more])
 
     def covers(self, start_ns: int, end_ns: int | None) -> bool:
-        """Whether it overlaps the interval; an end of None is "for ever" on either side."""
+        """True if it overlaps the interval; an end of None is "for ever" on either side."""
         return (end_ns is None or self.start_ns <= end_ns) and (self.end_ns is None or start_ns <= self.end_ns)
 
 
@@ -110,7 +110,7 @@ def _healed(interval: FaultInterval, op: Op, value: Mapping[str, Any]) -> FaultI
 
 
 def _started(found: dict[int, FaultInterval], op: Op) -> None:
-    """`start-partition`, or plain `start`: opens a band, unless it is the completion of the one just opened."""
+    """Opens a band for `start-partition`, or plain `start`, unless it is the completion of the one just opened."""
     name = op.f.removeprefix("start").strip("-_ ") or "fault"
     last = next((b for b in reversed(found.values()) if b.fault == name and b.end_ns is None), None)
     if last is None:

@@ -12,7 +12,7 @@ from results.op import INVOKE, OP_TYPES, Op, OpType
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """An invocation and what became of it. No completion means unknown, exactly as `info` does."""
+    """An invocation and its outcome. No completion means unknown, exactly as `info` does."""
 
     invoke: Op
     completion: Op | None
@@ -24,12 +24,12 @@ class Call:
 
     @property
     def start(self) -> int:
-        """When it was invoked, ns since the start of the run."""
+        """The time of its invocation, ns since the start of the run."""
         return self.invoke.time
 
     @property
     def end(self) -> int | None:
-        """When its outcome was known (ns), or None when it never was."""
+        """The time (ns) of its completion, or None without one."""
         return self.completion.time if self.completion is not None else None
 
 
@@ -76,8 +76,8 @@ class History(Sequence[Op]):
 
     @property
     def mispaired(self) -> Iterator[tuple[Op, str]]:
-        """Each op that does not fit the one before it of the same process, in their order, and what is wrong with
-        it, in one line. Who draws a conclusion from `calls` has to see first that there is none.
+        """Yields each op that does not fit the one before it of the same process, in order, with its error in one line.
+        A caller that draws a conclusion from `calls` must first verify that no such op exists.
         """
         return ((op, _misfit(op, before)) for op, before in self._paired[1])
 
@@ -117,7 +117,7 @@ class History(Sequence[Op]):
 
 
 def _misfit(op: Op, before: Op | None) -> str:
-    """What is wrong with an op. `before`: the invocation of its process that was open."""
+    """The error of an op, in one line. `before`: the invocation of its process that was open."""
     if op.type not in OP_TYPES:
         return f"op {op.index} has type {op.type!r}, not one of {', '.join(OP_TYPES)}"
     if before is None:

@@ -16,16 +16,16 @@ from results.op import OK
 _MS = 1_000_000
 
 CALM = "(no fault)"
-"""The name of what was felt while no fault was there."""
+"""The name of the time without a fault."""
 
 
 @dataclass(frozen=True, slots=True)
 class Impact:
-    """What was felt of all strikes of one kind of fault in a run.
+    """The effect on clients of all strikes of one kind of fault in a run.
 
-    times     how often it struck. seconds: how long in all.
+    times     the number of strikes. seconds: their total duration.
     ops, ok   calls of clients that began meanwhile, and those of them that were acknowledged.
-    p50_ms, p99_ms   latency of the acknowledged ones; None where there is none.
+    p50_ms, p99_ms   latency of the acknowledged ones; None without any.
     silence_s   the longest time within a strike in which nothing was acknowledged.
     """
 
@@ -43,7 +43,7 @@ class Impact:
 
 
 def impacts(history: History) -> list[Impact]:
-    """By fault in order of its first strike, and then what was felt without any."""
+    """The impacts by fault in order of its first strike, and then that of the time without faults."""
     calls = [call for call in history.clients.calls if call.invoke.extra.get("phase", "main") != "final"]
     if not calls:
         return []
@@ -80,7 +80,7 @@ def _felt(fault: str, spans: Sequence[tuple[int, int]], calls: Sequence[Call]) -
 
 
 def _gaps(shown: Sequence[FaultInterval], begin: int, end: int) -> list[tuple[int, int]]:
-    """The times in which no fault was there."""
+    """The times without a fault."""
     gaps, at = [], begin
     for interval in sorted(shown, key=lambda interval: interval.start_ns):
         if interval.start_ns > at:

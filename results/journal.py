@@ -40,14 +40,14 @@ _CRC_FIELD: Final = b',"crc":"'
 _TAIL: Final = len(b',"crc":"1a2b3c4d"}')
 _AT_ONCE: Final = 4096
 _IDLE: Final = 5_000_000
-"""Lines of a history that are no operation: blank ones, or a torn end."""
+"""The largest number of lines of a history that are no operation: blank ones, or a torn end."""
 _dumps: Final = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
 
 
 def encode(op: Op) -> bytes:
     """The op as a line without CRC and without the last brace: `json.dumps(op.to_json())` but several times as fast.
 
-    Raises ValueError where `value` or `extra` is no JSON value, naming the op.
+    Raises ValueError, naming the op, if `value` or `extra` is no JSON value.
     """
     try:
         text = (
@@ -122,7 +122,7 @@ class Journal:
         self._thread.start()
 
     def append(self, op: Op) -> None:
-        """Add an op. Raises StoreError when the disk failed, ValueError when the op is not made of JSON values."""
+        """Adds an op. Raises StoreError if the disk failed, ValueError if the op does not consist of JSON values."""
         text = line(op)
         with self._lock:
             if self._failed is not None:
@@ -132,7 +132,7 @@ class Journal:
             self._buffer.append(text)
 
     def close(self) -> None:
-        """Everything appended is on the disk, or StoreError. A second call does nothing more."""
+        """Puts everything appended on the disk, or raises StoreError. A second call does nothing more."""
         with self._lock:
             first, self._closed = not self._closed, True
         if first:
@@ -150,7 +150,7 @@ class Journal:
         self.close()
 
     def _keep_writing(self) -> None:
-        """The thread. Nobody waits for it but `close`: a slow disk delays no operation."""
+        """Runs the thread. Only `close` waits for it: a slow disk delays no operation."""
         synced = time.monotonic()
         unsynced = last = False
         try:
@@ -170,7 +170,7 @@ class Journal:
             os.close(self._fd)
 
     def _flush(self) -> bool:
-        """Give the buffer to the kernel. Returns whether there was anything."""
+        """Passes the buffer to the kernel. Returns True if it was not empty."""
         with self._lock:
             taken, self._buffer = self._buffer, []
         rest = memoryview(b"".join(taken))
@@ -180,10 +180,10 @@ class Journal:
 
 
 def read_journal(path: Path) -> tuple[list[Op], str | None]:
-    """The ops of a journal, and a note when its end is torn: `"the last 37 bytes were torn and are left out"`.
+    """The ops of a journal, and a note if its end is torn: `"the last 37 bytes were torn and are left out"`.
 
-    Whatever follows the last good line is the torn tail (also when a lost power left zeros there). A broken line
-    that good ones follow was not torn but changed: HistoryError with its number.
+    Everything behind the last good line is the torn tail (also zeros after a power failure). A broken line that good
+    ones follow was not torn but changed: HistoryError with its number.
     """
     try:
         with opened(path) as file, making_many():
@@ -195,9 +195,9 @@ def read_journal(path: Path) -> tuple[list[Op], str | None]:
 def scan(
     path: Path, found: Iterable[bytes], need_crc: bool, adapt: Callable[[dict[str, Any]], None] | None = None
 ) -> tuple[list[Op], str | None]:
-    """`read_journal` on lines. Without `need_crc`, a line that carries none is taken at its word (once `adapt` has
-    made an event of ours of it, in place), and only a last line without its newline counts as torn. A journal may
-    grow while it is read: what is added after the first line without its newline was found is not looked at.
+    """`read_journal` on lines. Without `need_crc`, a line without a CRC is accepted (after `adapt` has converted it to
+    an event of the harness, in place), and only a last line without its newline counts as torn. A journal may grow
+    while it is read: data that is added after the first line without a newline was found is ignored.
     """
     ops: list[Op] = []
     broken: tuple[int, str] | None = None
@@ -230,8 +230,8 @@ def scan(
 
 
 def _as_found(path: Path, found: Iterable[bytes]) -> Iterator[bytes]:
-    """Lines up to the end of the file as it is met first. A file asked once more after its end gives what was added
-    since: the second half of a line that was being written, which would look like a line that was changed.
+    """Yields lines up to the first end of the file. Another read after the end would return data added since: the
+    second half of a line that was being written, which would look like a changed line.
     """
     for number, text in enumerate(found, 1):
         if not text.endswith(b"\n"):
@@ -243,7 +243,7 @@ def _as_found(path: Path, found: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def _parse_all(lines: list[bytes]) -> list[Op] | None:
-    """Lines that all match their CRC, parsed as one array (quicker than one by one), or None: then look at each."""
+    """Lines that all match their CRC, parsed as one array (faster than one by one); None if one does not match."""
     for text in lines:
         if text[-_TAIL - 1 : -11] != _CRC_FIELD or text[-11:-3] != b"%08x" % zlib.crc32(text[: -_TAIL - 1]):
             return None
@@ -264,12 +264,12 @@ def _op(data: Any) -> Op:
 
 
 def has_crc(text: bytes) -> bool:
-    """Whether a line ends as the lines of a journal do."""
+    """True if a line ends like the lines of a journal."""
     return text.rstrip(b"\r\n")[-_TAIL:-10] == _CRC_FIELD
 
 
 def parse(text: bytes, need_crc: bool, position: int, adapt: Callable[[dict[str, Any]], None] | None = None) -> Op:
-    """One line to an op. `index` and `time` default to `position` in a line without CRC. Raises ValueError."""
+    """The op of one line. `index` and `time` default to `position` in a line without CRC. Raises ValueError."""
     bare = text.rstrip(b"\r\n")
     sealed = bare[-_TAIL:-10] == _CRC_FIELD
     if sealed:

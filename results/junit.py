@@ -1,8 +1,8 @@
 """JUnit XML of a judgement, for CI systems: one test case per checker (the de-facto schema of Ant's junit task).
 
-`valid` passes. `invalid` is a failure; where known findings explain every anomaly of the checker, it is skipped, and
-says which findings these are. `unknown` and `harness-failure` are errors, because neither is a pass. The exit codes of
-`--fail-on new` make the same distinction.
+`valid` passes. `invalid` is a failure; if known findings explain every anomaly of the checker, it is skipped, and names
+these findings. `unknown` and `harness-failure` are errors, because neither is a pass. The exit codes of `--fail-on new`
+make the same distinction.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ _SHOWN: Final = 20
 
 
 def write_junit(judgement: Judgement, path: Path, suite: str, seconds: float = 0.0) -> None:
-    """Write it, whole or not at all; StoreError when the disk does not take it.
+    """Writes the file, whole or not at all; StoreError if it cannot be written.
 
     suite    name of the test suite, `<workload>-<nemesis>`; also each case's class name.
-    seconds  what the whole run took; a case's own time is its check's.
+    seconds  the time of the whole run; a case's own time is its check's.
     """
     results = judgement.results or [CheckResult("verdict", Verdict.UNKNOWN, judgement.reason)]
     kinds = [_kind(result, judgement) for result in results]
@@ -50,7 +50,7 @@ def clean(text: str) -> str:
 
 
 def _kind(result: CheckResult, judgement: Judgement) -> str | None:
-    """The element that says why a case does not pass, or None: it passes."""
+    """The name of the element for a case that does not pass, or None: it passes."""
     match result.verdict:
         case Verdict.VALID:
             return None
@@ -60,7 +60,7 @@ def _kind(result: CheckResult, judgement: Judgement) -> str | None:
 
 
 def _known_as(result: CheckResult, judgement: Judgement) -> str:
-    """The findings that explain anomalies of a result, with their pages; empty where there are none."""
+    """The findings that explain anomalies of a result, with their pages; empty without any."""
     found = {f.id: f for anomaly in result.anomalies for f in judgement.known_as(anomaly)}
     return "; ".join(f"known: finding {f.id}, {f.title}{f' ({f.page})' if f.page else ''}" for f in found.values())
 

@@ -38,15 +38,16 @@ class BusyThread:
 
 @dataclass(frozen=True, slots=True)
 class MachineSample:
-    """What one machine gave from `start` to `end` (ns since the start of the run). None: the kernel does not tell.
+    """The resources of one machine from `start` to `end` (ns since the start of the run). None: not reported by the
+    kernel.
 
-    late_ms   by how much the latest timer came too late.
-    wait_ms   how long a server's thread that could continue waited for a processor, on average.
+    late_ms   the delay of the latest timer.
+    wait_ms   the average time for which a server's runnable thread waited for a processor.
     ran       processors that the servers used.
     cpu, memory, io   the share of the time in which some process of the machine waited for it (PSI).
     steal     the share of the processors' time that a hypervisor took.
     pause_ms  the longest pause of a server's garbage collector that ended in this time.
-    waits     `wait_ms` of each kind of server; runs of earlier versions do not tell.
+    waits     `wait_ms` of each kind of server; missing in runs of earlier versions.
     threads   of each server the two that were busiest since its start.
     """
 
@@ -83,7 +84,7 @@ class _Line:
 def read_machine(
     control: Path, logs: Mapping[str, Sequence[Path]], environment: Mapping[str, Any]
 ) -> list[MachineSample]:
-    """All samples of a run, in order of time. Empty where nothing was measured; a line that is torn is left out.
+    """All samples of a run, in order of time. Empty if nothing was measured; a line that is torn is left out.
 
     control  the control program's own file; logs: node -> its files.
     """
@@ -151,7 +152,7 @@ def _lines(path: Path, start_us: int) -> Iterator[_Line]:
 
 
 def _whole_lines(path: Path) -> Iterator[str]:
-    """The lines that end: the last one may still be being written. None where the file cannot be read."""
+    """Yields the complete lines: the last one may still be incomplete. Yields nothing if the file is unreadable."""
     with suppress(OSError), opened(path, LOG_FILE, follow=False) as file:
         for line in lines(file, LOG_LINE):
             if line.endswith(b"\n"):
@@ -178,7 +179,7 @@ def _parse(line: str, start_us: int) -> _Line:
 
 
 def _number(text: str) -> int:
-    """Raises ValueError, also for one that no kernel counts to."""
+    """The number in a text. Raises ValueError, also for one of more than 64 bits, which no kernel reports."""
     number = int(text)
     if abs(number) >= 1 << 64:
         raise ValueError(f"{text} has more than 64 bits")
@@ -186,7 +187,7 @@ def _number(text: str) -> int:
 
 
 def _pauses(path: Path, start: datetime) -> Iterator[tuple[int, float]]:
-    """(end in ns since the start of the run, ms) of every pause that a GC log tells."""
+    """Yields (end in ns since the start of the run, ms) of every pause in a GC log."""
     for line in _whole_lines(path):
         found = _PAUSE.match(line)
         if found is not None:

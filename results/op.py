@@ -28,9 +28,9 @@ ROLE_CHANGED: Final = "role-changed"
 CALM: Final = "calm"
 LOG_LINE: Final = "log-line"
 EVENTS: Final = frozenset({SERVER_DIED, ROLE_CHANGED, CALM, LOG_LINE})
-"""An event that nobody invoked: a server ended unasked. Type `info`, process `NEMESIS`, `value` with `node`, `server`
-(its kind), `pid` (None: it never came back) and `last` (the end of its log). It may stand between any two other events,
-those of a strike included.
+"""Events without an invocation, such as a server that ended by itself. Type `info`, process `NEMESIS`, `value` of
+`SERVER_DIED` with `node`, `server` (its kind), `pid` (None: it never came back) and `last` (the end of its log). An
+event may be between any two others, those of a strike included.
 """
 
 NO_EXTRA: Final[Mapping[str, Any]] = MappingProxyType({})
@@ -44,14 +44,14 @@ class Op:
     time     nanoseconds since the start of the run, monotonic clock of the control node.
     process  logical client (a new number after every `info`), or `NEMESIS`.
     type     `invoke`; `ok`: certainly happened; `fail`: certainly did not, and never will; `info`: unknown.
-    f        what was asked, e.g. `read`, `write`, `cas`, or `inject`, `heal` for the nemesis.
+    f        the kind of operation, e.g. `read`, `write`, `cas`, or `inject`, `heal` for the nemesis.
     key      the independent object it touches, or None.
     value    argument of an invocation; result of a completion (JSON values only).
-             A completion repeats the argument where there is no result (`write` -> what was written,
+             A completion repeats the argument if the op has no result (`write` -> the written value,
              `cas` -> `[from, to]`), and carries the value seen by a `read`.
-    error    why it is not `ok`, one line in plain words, or None.
-    extra    anything else, JSON values only. Known keys: `node` (who was asked), `scheduled` (ns: when the
-             generator wanted the op; `time` of the invocation is when it really started), `phase`
+    error    the reason why it is not `ok`, one line in plain words, or None.
+    extra    anything else, JSON values only. Known keys: `node` (the node that got the request), `scheduled` (ns: the
+             time that the generator planned; `time` of the invocation is its real start), `phase`
              (`main`, `recovery`, `final`), `code` (the protocol's answer code), `term`, `log_index`.
     """
 
@@ -71,11 +71,11 @@ class Op:
 
     @property
     def is_event(self) -> bool:
-        """Whether it stands for itself: it completes no invocation."""
+        """True for an event (`EVENTS`), which completes no invocation."""
         return self.f in EVENTS and self.process < 0
 
     def to_json(self) -> dict[str, Any]:
-        """The op as a JSON object; `error` and `extra` only where they say something."""
+        """The op as a JSON object; `error` and `extra` only if not empty."""
         out: dict[str, Any] = {
             "index": self.index,
             "time": self.time,
@@ -93,7 +93,7 @@ class Op:
 
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> Op:
-        """The inverse of `to_json`. Raises ValueError that names the field that is missing or wrong."""
+        """The inverse of `to_json`. Raises ValueError that names the missing or wrong field."""
         error, extra = data.get("error"), data.get("extra")
         if error is not None and type(error) is not str:
             error = json.dumps(error)

@@ -36,13 +36,13 @@ def write_op_table(
     row_group: int = ROW_GROUP,
     refused: Callable[[HistoryError], None] | None = None,
 ) -> int:
-    """Write named histories to one file, whole or not at all; returns their number.
+    """Writes named histories to one file, whole or not at all; returns their number.
 
-    refused   takes what is wrong with a history whose ops no column can hold (a number of more than 63 bits); it is
+    refused   takes the error of a history whose ops no column can hold (a number of more than 63 bits); the history is
               left out. None: that error is raised.
 
     A row group ends with the run that fills it to `row_group` rows, so that it is the larger of the two.
-    Raises StoreError when the disk does not take it.
+    Raises StoreError if the file cannot be written.
     """
     schema = OP_TABLE.with_metadata(_ABOUT)
     count = 0
@@ -83,7 +83,7 @@ def _flush(writer: pq.ParquetWriter, batches: Sequence[pa.RecordBatch], schema: 
 
 
 def is_op_table(path: Path) -> bool:
-    """A Parquet file with a column `run`. A damaged file is none: who reads it as a history is told what is wrong."""
+    """True for a Parquet file with a column `run`. False for a damaged file: a reader of it shows the error."""
     try:
         with parquet_file(path) as file:
             return RUN in file.schema_arrow.names
@@ -92,9 +92,9 @@ def is_op_table(path: Path) -> bool:
 
 
 def row_groups(path: Path) -> list[int]:
-    """The rows of each part of the file that can be read on its own: one part only where runs may cross row groups.
+    """The rows of each part of the file that can be read on its own: one part only if runs may cross row groups.
 
-    Raises HistoryError where it is no op table.
+    Raises HistoryError for any other file.
     """
     with parquet_file(path, _WHAT) as file:
         _insist(path, file.schema_arrow)
@@ -118,7 +118,7 @@ def read_part(path: Path, groups: tuple[int, int], columns: Sequence[str] | None
 
 def runs_of(table: pa.Table) -> list[tuple[str, int, int]]:
     """(name, first row, end) of each run in a table read by `read_part`, in order. A run that comes twice is listed
-    twice: that its indices do not begin at 0 again tells the checker of well-formedness.
+    twice: the checker of well-formedness then finds that its indices do not begin at 0.
     """
     column = table.column(RUN).combine_chunks()
     if pa.types.is_dictionary(column.type):

@@ -14,7 +14,9 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Permission:
-    """why       the setting, or the design, that permits an anomaly, in one clause.
+    """A permission for an anomaly.
+
+    why       the setting, or the design, that permits it, in one clause.
     within_s  the limit in seconds: an acknowledgement that is older than this when the fault begins must last (without
               a kind of fault: when any fault, or a change of master, begins). None: the permission has no such limit.
     bytes     a shorter limit for a server that had work: once so many bytes were written behind an acknowledged
@@ -27,14 +29,14 @@ class Permission:
     bytes_s: float | None = None
 
     def to_json(self) -> str | dict[str, Any]:
-        """As the environment stores it: the reason alone where there is no limit."""
+        """The form in the environment: the reason alone if no limit exists."""
         limits = {"within_s": self.within_s, "bytes": self.bytes, "bytes_s": self.bytes_s}
         known = {name: value for name, value in limits.items() if value is not None}
         return {"why": self.why, **known} if known else self.why
 
     @staticmethod
     def from_json(stored: object) -> Permission:
-        """Raises ValueError for a value that `to_json` did not write."""
+        """The permission of `to_json`. Raises ValueError for any other value."""
         if isinstance(stored, str):
             return Permission(stored)
         if isinstance(stored, Mapping) and isinstance(stored.get("why"), str):
@@ -47,7 +49,7 @@ class Permission:
 
 def permissions_of(environment: Mapping[str, Any], name: str) -> dict[str, dict[str, Permission]]:
     """`permits` (under the empty kind) or `permits_after` of a run's environment: kind of effect -> anomaly ->
-    permission. Raises ValueError where the environment holds something else.
+    permission. Raises ValueError if the environment holds something else.
     """
     noted: Any = environment.get(name) or {}
     try:
@@ -66,5 +68,5 @@ Permissions = Mapping[str, Permission | str]
 
 
 def to_json(permissions: Permissions) -> dict[str, Any]:
-    """Name of an anomaly -> as stored."""
+    """Name of an anomaly -> its permission in the stored form."""
     return {name: p if isinstance(p, str) else p.to_json() for name, p in permissions.items()}

@@ -29,33 +29,33 @@ except ImportError:  # pragma: no cover - no such limits on this system
     resource = None  # type: ignore[assignment]
 
 SMALL_FILE: Final = 16 << 20
-"""Bytes of a plan, a verdict, an environment: what is read as one value. They take some kilobytes each."""
+"""The limit, in bytes, of a plan, a verdict, an environment, each read as one value. They have some kilobytes."""
 
 LINE: Final = 64 << 20
-"""Bytes of a line of a history: a read of a large set may take megabytes."""
+"""The limit, in bytes, of a line of a history: a read of a large set may take megabytes."""
 
 LOG_LINE: Final = 1 << 16
-"""Bytes of a line of a server's log that are looked at."""
+"""The number of bytes read of a line of a server's log."""
 
 LOG_FILE: Final = 1 << 30
-"""Bytes of a server's log. A run fetches the last 256 MiB of each."""
+"""The limit, in bytes, of a server's log. A run fetches the last 256 MiB of each."""
 
 PLAIN_FLOOR: Final = 512 << 20
-"""Bytes of memory that reading any history may take."""
+"""The memory, in bytes, that reading any history may take."""
 
 _PER_BYTE: Final = 8
 _PER_PACKED_BYTE: Final = 160
-"""Bytes of memory for each that a history has on the disk; packed: gzip, Parquet. A log run of 245,622 ops takes
-5.4 for each byte of its journal, 32 for each of the journal as gzip, and 112 for each of its sealed history.
+"""Bytes of memory for each byte of a history on the disk; packed: gzip, Parquet. A log run of 245,622 ops takes 5.4 for
+each byte of its journal, 32 for each of the journal as gzip, and 112 for each of its sealed history.
 """
 
 _PARTS: Final = 100
-"""Of a key in TOML, `a.b.c`."""
+"""The largest number of parts of a key in TOML, `a.b.c`."""
 _LEAST: Final = 64 << 20
 
 
 def opened(path: Path, limit: int | None = None, *, follow: bool = True) -> IO[bytes]:
-    """A regular file, to be read. `limit`: the most bytes that it may have. `follow`: a link in its place is followed.
+    """Opens a regular file for reading. `limit`: its largest size in bytes. `follow`: a link in its place is followed.
 
     Raises OSError for anything else, and never waits for a writer.
     """
@@ -92,24 +92,24 @@ def _kind(mode: int) -> str:
 
 
 def require_regular_file(path: Path) -> None:
-    """For readers of other libraries, which take a path. Raises OSError as `opened` does."""
+    """Raises OSError as `opened` does. For readers of other libraries, which take a path."""
     opened(path).close()
 
 
 def read_bytes(path: Path, limit: int = SMALL_FILE, *, follow: bool = True) -> bytes:
     """The whole file as it was when it was opened. Raises OSError as `opened` does."""
     with opened(path, limit, follow=follow) as file:
-        # (Memory for all that is requested is taken at once. In /proc, a size is 0 and says nothing.)
+        # (The memory for the requested size is allocated at once. In /proc, a size is 0 and means nothing.)
         return file.read(os.fstat(file.fileno()).st_size or limit)
 
 
 def read_json(path: Path, limit: int = SMALL_FILE, *, follow: bool = True) -> Any:
-    """The JSON value in a file. Raises OSError, and ValueError where it is none."""
+    """The JSON value in a file. Raises OSError, and ValueError for anything else."""
     return parse_json(read_bytes(path, limit, follow=follow))
 
 
 def parse_json(data: bytes) -> Any:
-    """A JSON value. Raises ValueError, also where it is nested too deeply for anyone to look at."""
+    """A JSON value. Raises ValueError, also if it is nested too deeply for a reader."""
     try:
         return json.loads(data)
     except RecursionError:
@@ -117,7 +117,7 @@ def parse_json(data: bytes) -> Any:
 
 
 def read_toml(path: Path, limit: int = 1 << 20, *, follow: bool = True) -> dict[str, Any]:
-    """The tables of a TOML file. Raises OSError, and ValueError where it is none."""
+    """The tables of a TOML file. Raises OSError, and ValueError for anything else."""
     data = read_bytes(path, limit, follow=follow)
     # The parser's time grows with the square of a key's parts.
     words = re.split(rb"[\n\[\]{}=,]+", data.translate(None, b" \t\r\"'"))
@@ -130,14 +130,14 @@ def read_toml(path: Path, limit: int = 1 << 20, *, follow: bool = True) -> dict[
 
 
 def lines(file: IO[bytes], limit: int = LINE) -> Iterator[bytes]:
-    """The lines of a file, newlines included. Of a line longer than `limit`, that much comes, without a newline."""
+    """Yields the lines of a file, newlines included. A line longer than `limit` comes in pieces without a newline."""
     return iter(partial(file.readline, limit), b"")
 
 
 def log_lines(path: Path) -> Iterator[str]:
-    """The lines of a server's log as text, without newlines, each cut after `LOG_LINE` bytes.
+    """Yields the lines of a server's log as text, without newlines, each cut after `LOG_LINE` bytes.
 
-    Raises HistoryError where the log cannot be read, or is larger than any that a run fetches.
+    Raises HistoryError if the log cannot be read, or is larger than any that a run fetches.
     """
     try:
         with opened(path, LOG_FILE, follow=False) as file:
@@ -151,7 +151,7 @@ def log_lines(path: Path) -> Iterator[str]:
 
 
 def exists(path: Path) -> bool:
-    """Whether there is anything at a path, whatever the path looks like."""
+    """True if something exists at a path; False also for an impossible path."""
     try:
         return path.exists()
     except (OSError, ValueError):
@@ -159,8 +159,8 @@ def exists(path: Path) -> bool:
 
 
 def memory_limit(path: Path, requested: int | None, *, packed: bool) -> int:
-    """Bytes of memory for reading a history: what was requested; else in proportion to what it takes on the disk (holes
-    take nothing), and never less than `PLAIN_FLOOR`.
+    """The memory, in bytes, for reading a history: the requested one; else in proportion to its space on the disk
+    (holes take none), and never less than `PLAIN_FLOOR`.
     """
     if requested is not None:
         return max(requested, _LEAST)
@@ -173,11 +173,11 @@ def memory_limit(path: Path, requested: int | None, *, packed: bool) -> int:
 
 @contextmanager
 def bounded(path: Path, memory: int) -> Iterator[None]:
-    """Inside, this process gets `memory` bytes more than it has, whichever library asks for them. HistoryError for
-    `path` where that is not enough.
+    """Limits this process, in its block, to `memory` bytes more than it has, for all libraries together. Raises
+    HistoryError for `path` if that is not enough.
 
-    The kernel counts (RLIMIT_DATA: private writable memory, getrlimit(2)): no reader can forget to, and none is slower
-    for it. For a process with nothing else to do meanwhile.
+    The kernel counts (RLIMIT_DATA: private writable memory, getrlimit(2)): so no reader can bypass the limit, and none
+    becomes slower. For a process that does nothing else meanwhile.
     """
     before = _limit_data(memory)
     try:
@@ -192,7 +192,7 @@ def bounded(path: Path, memory: int) -> Iterator[None]:
 
 
 def _limit_data(more: int) -> tuple[int, int] | None:
-    """Set the limit; returns the one before, or None where there is no such limit to be set."""
+    """Sets the limit; returns the one before, or None if no limit can or need be set."""
     if resource is None:  # pragma: no cover - see above
         return None
     with suppress(OSError, ValueError, StopIteration):

@@ -14,15 +14,15 @@ from results.machine import MachineSample
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """What one node reported at one moment (polled about once a second while a run goes).
+    """One node's report at one moment (polled about once a second during a run).
 
     time       ns since the start of the run.
     role       `leader`, `follower`, `candidate`, `starting`, or `silent` (did not answer).
     term       Raft term, or None.
     leader     name of the node it considers the leader, or None.
-    begin, end, committed, applied   log indices (brokers: bytes of the CommitLog), or None where not said. -1 means
+    begin, end, committed, applied   log indices (brokers: bytes of the CommitLog), or None if not reported. -1 means
                "none yet".
-    extra      what else its servers said, JSON values: see `infra.systems.api.Status`.
+    extra      further reports of its servers, JSON values: see `infra.systems.api.Status`.
     """
 
     time: int
@@ -42,13 +42,13 @@ class Observation:
 
 @dataclass(frozen=True)
 class RunRecord:
-    """Everything a checker may look at: no machine, only what was written down.
+    """Everything a checker may read: no machine, only recorded data.
 
     plan         the effective plan as plain data (`plan.toml`), defaults filled in; {} for a foreign history.
     observations roles and log positions of the nodes over time, in order of time.
     logs         node name -> text files collected from it (server log, GC log, hs_err).
-    machine      what the machines gave the servers over time; empty where that was not measured.
-    deployment   which servers stood where; empty for a foreign history.
+    machine      the machines' resources over time; empty if not measured.
+    deployment   the servers and their nodes; empty for a foreign history.
     path         the run's folder in the store, or None.
     """
 
@@ -63,8 +63,8 @@ class RunRecord:
 
     @property
     def version(self) -> str:
-        """Of the servers: `5.3.2`, or `5.3.2+5.5.0` of a mixed cluster; "": unknown. Runs that were stored before there
-        were deployment records have it in their environment.
+        """The version of the servers: `5.3.2`, or `5.3.2+5.5.0` of a mixed cluster; "": unknown. Runs stored before
+        deployment records existed have it in their environment.
         """
         found = sorted({server.version for server in self.deployment.servers if server.version})
         noted = self.environment.get("rocketmq") or self.environment.get("dledger") or ""
@@ -72,7 +72,7 @@ class RunRecord:
 
     @property
     def build(self) -> str:
-        """The version as people should read it: with own jars, what they change in it
+        """The version as readable text; with the user's jars, their changes
         (`5.5.0 + 3 changed classes (AutoSwitchHAService, ...)`).
         """
         return str(self.environment.get("build") or self.version)

@@ -12,8 +12,8 @@
 | error   | string              | null: none                                                    |
 | extra   | string              | JSON object; null: nothing                                    |
 
-Compressed with zstd, in row groups of `ROW_GROUP` ops, so that a reader in Spark may split a long history and skip
-the columns it does not ask for. Facts about the run are in the schema's key-value metadata, all as text.
+Compressed with zstd, in row groups of `ROW_GROUP` ops, so that a reader in Spark may split a long history and skip the
+columns that it does not need. Facts about the run are in the schema's key-value metadata, all as text.
 """
 
 from __future__ import annotations
@@ -62,10 +62,10 @@ _dumps: Final = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
 
 
 def seal(ops: Iterable[Op], path: Path, metadata: Mapping[str, str] | None = None) -> None:
-    """Write the ops to `path`, whole or not at all. `metadata` keys are stored with the prefix `harness.`.
+    """Writes the ops to `path`, whole or not at all. `metadata` keys are stored with the prefix `harness.`.
 
     Text with lone surrogates (bytes that were no UTF-8), which Parquet cannot hold, is stored as `\\udc80`.
-    Raises StoreError when the disk does not take it.
+    Raises StoreError if the file cannot be written.
     """
     about = {f"{_PREFIX}format": FORMAT}
     about |= {_PREFIX + key: _utf8(text) for key, text in (metadata or {}).items()}
@@ -80,14 +80,14 @@ def seal(ops: Iterable[Op], path: Path, metadata: Mapping[str, str] | None = Non
 
 
 def read_sealed(path: Path) -> list[Op]:
-    """The ops of a sealed history. Raises HistoryError when the file is none, or damaged."""
+    """The ops of a sealed history. Raises HistoryError for any other file, or a damaged one."""
     with making_many():
         return list(iterate_sealed(path))
 
 
 @contextmanager
 def parquet_file(path: Path, what: str = "a sealed history") -> Iterator[pq.ParquetFile]:
-    """A Parquet file to read from. HistoryError where it is none, or is found to be damaged inside the block."""
+    """Opens a Parquet file. Raises HistoryError for any other file, or if the block finds damage."""
     try:
         require_regular_file(path)
         with pq.ParquetFile(path) as file:
@@ -108,7 +108,7 @@ def iterate_sealed(path: Path) -> Iterator[Op]:
 
 
 def read_columns(path: Path) -> pa.Table:
-    """The columns of a sealed history that decide what an op was: `SCHEMA` without `error` and `extra`.
+    """The columns of a sealed history that define an op: `SCHEMA` without `error` and `extra`.
 
     Raises HistoryError as `iterate_sealed` does.
     """
@@ -118,8 +118,8 @@ def read_columns(path: Path) -> pa.Table:
 
 
 def sealed_keys(path: Path, share: int, of: int) -> Iterator[Op]:
-    """The clients' ops of some of the keys, with their indices in the whole: of the keys that fall into share `share`
-    (from 0) when all are dealt out to `of` shares. Raises HistoryError as `iterate_sealed` does.
+    """Yields the clients' ops of some of the keys, with their indices in the whole: the keys of share `share` (from 0)
+    of all keys divided into `of` shares. Raises HistoryError as `iterate_sealed` does.
     """
     with parquet_file(path) as file:
         require_schema(path, file.schema_arrow)
@@ -133,14 +133,14 @@ def sealed_keys(path: Path, share: int, of: int) -> Iterator[Op]:
 
 
 def row_count(path: Path) -> int:
-    """How many ops there are, from the file's own directory. Raises HistoryError where that cannot be read."""
+    """The number of ops, from the file's own directory. Raises HistoryError if that cannot be read."""
     with parquet_file(path) as file:
         rows: int = file.metadata.num_rows
         return rows
 
 
 def distinct(path: Path, column: str) -> list[str]:
-    """The different texts in a column, such as `key`. Raises HistoryError where that cannot be read."""
+    """The different texts in a column, such as `key`. Raises HistoryError if that cannot be read."""
     with parquet_file(path) as file:
         require_schema(path, file.schema_arrow)
         found: list[str] = file.read([column], use_threads=False)[column].unique().drop_null().to_pylist()
@@ -148,7 +148,7 @@ def distinct(path: Path, column: str) -> list[str]:
 
 
 def sealed_metadata(path: Path) -> dict[str, str]:
-    """What `seal` was told about the run, and `format`."""
+    """The metadata that `seal` stored about the run, and `format`."""
     with parquet_file(path) as file:
         found = file.schema_arrow.metadata or {}
     text = {key.decode(errors="replace"): value.decode(errors="replace") for key, value in found.items()}
@@ -172,7 +172,7 @@ def to_columns(ops: Sequence[Op]) -> list[pa.Array]:
 
 
 def ops_of(path: Path, batch: pa.RecordBatch | pa.Table) -> Iterator[Op]:
-    """The rows as ops. `path` is for the HistoryError where one of them is none."""
+    """Yields the rows as ops. `path` is for the HistoryError about a malformed row."""
     for field in SCHEMA:
         if not field.nullable and batch.column(field.name).null_count:
             raise HistoryError(path, None, f"column {field.name!r} has rows without a value; every op has one")
@@ -189,7 +189,7 @@ def ops_of(path: Path, batch: pa.RecordBatch | pa.Table) -> Iterator[Op]:
 
 
 def _parsed(path: Path, columns: Mapping[str, list[Any]], name: str, absent: str) -> list[Any]:
-    """A column of JSON texts, parsed as one array: quicker than one by one, and field names are shared."""
+    """A column of JSON texts, parsed as one array: faster than one by one, and field names are shared."""
     texts = [absent if text is None else text for text in columns[name]]
     try:
         return json_values(texts)
@@ -202,7 +202,7 @@ def _parsed(path: Path, columns: Mapping[str, list[Any]], name: str, absent: str
 
 
 def require_schema(path: Path, found: pa.Schema) -> None:
-    """Names and kinds of the columns; Spark may hand a dictionary back as plain strings."""
+    """Raises HistoryError unless the columns have the right names and kinds; a dictionary may be plain strings (Spark)."""
     for field in SCHEMA:
         if field.name not in found.names:
             raise HistoryError(path, None, f"no column {field.name!r}; a sealed history has {', '.join(SCHEMA.names)}")

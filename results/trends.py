@@ -41,8 +41,8 @@ class Group:
 
 @dataclass(frozen=True)
 class RunTrend:
-    """A run or history. when: when it began, or, where that is not known, was checked; ISO 8601, to the second.
-    permitted: those of the anomalies that its configuration permits.
+    """A run or history. when: its begin, or, if that is unknown, the time of its check; ISO 8601, to the second.
+    permitted: the anomalies that its configuration permits.
     """
 
     run: str
@@ -69,7 +69,7 @@ class FaultTrend:
 
 @dataclass
 class Seen:
-    """An anomaly: in how many runs, how many of these permit it, and the first and the last of them by time."""
+    """An anomaly: the number of runs with it, of those that permit it, and the first and the last of them by time."""
 
     runs: int
     permitted: int
@@ -85,7 +85,7 @@ class Trends:
 
     @property
     def groups(self) -> dict[Group, Counter[Verdict]]:
-        """How many runs of each verdict, sorted by name."""
+        """The number of runs of each verdict, sorted by name."""
         found: dict[Group, Counter[Verdict]] = {}
         for run in self.runs:
             found.setdefault(run.group, Counter())[run.verdict] += 1
@@ -93,7 +93,7 @@ class Trends:
 
     @property
     def faults(self) -> dict[tuple[str, str], FaultTrend]:
-        """By (version, fault), sorted by fault."""
+        """The faults by (version, fault), sorted by fault."""
         found: dict[tuple[str, str], FaultTrend] = {}
         for run in self.runs:
             for felt in run.felt:
@@ -109,7 +109,7 @@ class Trends:
 
     @property
     def anomalies(self) -> dict[str, Seen]:
-        """By name."""
+        """The anomalies by name."""
         found: dict[str, Seen] = {}
         for run in self.runs:
             for name in sorted(run.anomalies):
@@ -121,7 +121,7 @@ class Trends:
 
 
 def read_trends(output: Path) -> Trends:
-    """From the verdict table below `output`. Raises HistoryError where there is none."""
+    """The trends from the verdict table below `output`. Raises HistoryError if no table exists."""
     table = read_verdicts(output, _COLUMNS)
     by_run: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for row in _rows(table):
@@ -165,7 +165,7 @@ def _trend(run: str, rows: Sequence[Mapping[str, Any]]) -> RunTrend:
 
 
 def _felt(figures: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What `Impact.to_json` wrote. Raises KeyError and TypeError for anything else."""
+    """The figures of `Impact.to_json`. Raises KeyError and TypeError for anything else."""
     for names, kinds in _FIGURES.items():
         for name in names:
             if not isinstance(figures[name], kinds):

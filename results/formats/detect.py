@@ -1,4 +1,4 @@
-"""Which format is this? By the content alone; names lie."""
+"""Detects the format of a file by its content alone: names are unreliable."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ FORMATS: Final = ("jsonl", "edn", "porcupine-etcd", "porcupine-kv", "parquet")
 _TEXT_READERS: Final = {"edn": read_edn, "porcupine-etcd": read_etcd_log, "porcupine-kv": read_kv_log}
 _HEAD: Final = 65_536
 PARQUET: Final = b"PAR1"
-"""How a file of this format begins."""
+"""The first bytes of a file of this format."""
 
 _GZIP: Final = b"\x1f\x8b"
 
@@ -43,13 +43,13 @@ _FOREIGN: Final = (
         '{"process", "type", "f", "value", "time"}',
     ),
 )
-"""What first lines of other formats look like, and what to say of them."""
+"""First lines of other formats, each with its error message."""
 
 _KV_LINE: Final = re.compile(r"\{[^{}]*:f :(?:get|put|append)\b[^{}]*:key [^{}]*\}")
 
 
 def read_history(path: Path, format: str = "auto", options: ReadOptions | None = None) -> ForeignHistory:
-    """The history in a file, as ours. `format` is one of `FORMATS`, or `auto`.
+    """The history in a file, converted. `format` is one of `FORMATS`, or `auto`.
 
     Raises HistoryError, with path and line, for a file that cannot be read, is of no known format, or is corrupt.
     """
@@ -68,7 +68,7 @@ def read_history(path: Path, format: str = "auto", options: ReadOptions | None =
 
 
 def detect(path: Path, head: bytes) -> str:
-    """The format of a file that begins with `head` (`path` is for the error). Raises HistoryError when it is none."""
+    """The format of a file that begins with `head` (`path` is for the error). Raises HistoryError for any other."""
     if head[:4] == PARQUET:
         return "parquet"
     text = head.decode("utf-8", errors="replace").lstrip("\ufeff \t\r\n")
@@ -90,12 +90,12 @@ def detect(path: Path, head: bytes) -> str:
 
 
 def is_parquet(path: Path) -> bool:
-    """By its first bytes; False too where it cannot be read."""
+    """True for a Parquet file, by its first bytes; False also if it cannot be read."""
     return _begins(path, PARQUET)
 
 
 def is_packed(path: Path) -> bool:
-    """Whether what is in it takes more room than the file: gzip, Parquet. False too where it cannot be read."""
+    """True if the content is larger than the file: gzip, Parquet. False also if it cannot be read."""
     return _begins(path, PARQUET) or _begins(path, _GZIP)
 
 
@@ -108,7 +108,7 @@ def _begins(path: Path, magic: bytes) -> bool:
 
 
 def unpacked(path: Path) -> IO[bytes]:
-    """A history's bytes, unpacked where it is gzip. Raises OSError as `opened` does, HistoryError for a folder."""
+    """A history's bytes, unpacked if it is gzip. Raises OSError as `opened` does, HistoryError for a folder."""
     if path.is_dir():
         raise HistoryError(path, None, "a folder, not a history")
     file = opened(path)
@@ -119,7 +119,7 @@ def unpacked(path: Path) -> IO[bytes]:
 
 def _read(path: Path, file: IO[bytes], format_: str, options: ReadOptions) -> ForeignHistory:
     if format_ == "parquet":
-        # Only here: Arrow takes longer to load than a small history takes to check.
+        # Imported here: Arrow takes longer to load than a small history takes to check.
         from results.sealed import read_sealed
 
         history = History(read_sealed(path))

@@ -5,9 +5,9 @@ also tagged, `#jepsen.history.Op{...}`):
 
     {:index 0, :time 5, :process 0, :type :invoke, :f :cas, :value [1 2]}
 
-EDN says more than JSON: keywords, symbols and characters become strings, sets (sorted) and lists become lists, a tag
-is dropped, a ratio is kept as text (https://github.com/edn-format/edn). Atoms are looked up, not parsed, from their
-second occurrence on, and line numbers are only worked out once there is an error to tell.
+EDN has more types than JSON: keywords, symbols and characters become strings, sets (sorted) and lists become lists, a
+tag is dropped, a ratio is kept as text (https://github.com/edn-format/edn). Atoms are looked up, not parsed, from their
+second occurrence on, and line numbers are only computed for an error message.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ _MISSING: Final = object()
 _TUPLE: Final = "#jepsen.independent/tuple"
 _TAGGED: Final = "values are tuples of jepsen.independent: every value is taken for [key value]"
 _DEEPEST: Final = 200
-"""Brackets in brackets; whoever looks at values goes down into them by recursion."""
+"""The deepest nesting of brackets; readers of values descend into them by recursion."""
 _LONGEST: Final = 4_000
-"""Digits of a whole number; Python reads some more, but their cost grows with the square."""
+"""The largest number of digits of a whole number; Python reads some more, but their cost grows with the square."""
 
 
 class EdnError(ValueError):
@@ -77,7 +77,7 @@ def read_edn(
     format_: str = "edn",
     nil_reads: Literal["unset", "unrecorded"] = "unrecorded",
 ) -> ForeignHistory:
-    """The history in a text. Raises HistoryError with the line. `nil_reads`: where the options leave it open."""
+    """The history in a text. Raises HistoryError with the line. `nil_reads`: used if the options leave it open."""
     try:
         forms = _Forms(text)
     except EdnError as problem:
@@ -145,7 +145,7 @@ class _Forms:
 
     def _parse(self, tokens: list[str]) -> None:
         known: dict[str, Any] = {}
-        # What is open: its bracket (or tag, or discard), the list around it, where it began.
+        # The open forms: bracket (or tag, or discard), the list around it, its first token.
         stack: list[tuple[str, list[Any], int]] = []
         items, depth, prefixed = self.top, 0, False
         for at, token in enumerate(tokens):
@@ -187,7 +187,7 @@ class _Forms:
 
     @staticmethod
     def _prefixes(stack: list[tuple[str, list[Any], int]]) -> bool:
-        """A form has ended: take the tags off it. Returns False when a discard takes the form itself."""
+        """Removes the tags of a form that has ended. Returns False if a discard removes the form itself."""
         while stack and stack[-1][0] not in _CLOSES:
             if stack.pop()[0] == "#_":
                 return False
@@ -197,7 +197,7 @@ class _Forms:
 def _whole(bracket: str, items: list[Any], at: int) -> Any:
     """The value of a bracket that has just been closed."""
     if bracket == "#{":
-        # In an order of its own: whoever writes a set twice may write it in two orders.
+        # Sorted: a program that writes a set twice may write it in two orders.
         return sorted(items, key=lambda item: (len(text := json.dumps(item)), text))
     if bracket != "{":
         return items
@@ -287,11 +287,11 @@ def _line(text: str, token: int) -> int:
 
 
 def write_edn(ops: Iterable[Op], path: Path, *, independent: bool = False) -> None:
-    """A history as Jepsen writes its `history.edn`: a map a line. Whole or not at all; StoreError from the disk.
+    """Writes a history as Jepsen's `history.edn`: a map a line. Whole or not at all; StoreError if that fails.
 
-    independent   Clients' values become `[key value]`, which `jepsen.independent` takes; else `:key` stands by itself.
+    independent   Clients' values become `[key value]`, which `jepsen.independent` reads; else `:key` is a field.
 
-    The nemesis' invocations become `info`, as Jepsen has it. `ReadOptions(nil_reads="unset")` reads the same back.
+    The nemesis' invocations become `info`, as in Jepsen. `ReadOptions(nil_reads="unset")` reads the same history back.
     """
     with replacing(path, "the history") as file:
         file.writelines(f"{_op(op, independent)}\n".encode() for op in ops)

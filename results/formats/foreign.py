@@ -1,11 +1,11 @@
-"""From the events of another project's file to a well-formed history of ours.
+"""Converts the events of another project's file to a well-formed history of the harness.
 
-The readers only parse; what the events *mean* is decided here, once:
+The readers only parse; the *meaning* of the events is defined here, once:
 
-* the place in the file orders the events (or their time, where that is asked for); `index` is that place, and a clock
-  that runs back is held (with a note);
-* a completion belongs to the open invocation of its process, repeats its argument where it says nothing itself
-  (but for those whose result is something else, `ANSWERED`), and one without an invocation is an error;
+* the place in the file orders the events (or their time, with that option); `index` is that place, and a clock that
+  runs back is held (with a note);
+* a completion belongs to the open invocation of its process, repeats its argument if it has no value (except the ops
+  whose result differs from it, `ANSWERED`), and one without an invocation is an error;
 * a process that continues after an `info` gets a new number, as Jepsen's own do; one that has a name gets a number;
 * Jepsen's nemesis writes `info` twice, for begin and end: the first becomes an `invoke`.
 """
@@ -31,31 +31,31 @@ ANSWERED: Final = READS | {
     "lock", "try-acquire", "try-lock", "add-and-get", "get-and-add", "increment", "decrement",
     "send", "poll", "replica-read", "consume", "committed",
 }  # fmt: skip
-"""Ops whose result is not their argument: where a completion has none, there is none."""
+"""Ops whose result is not their argument: a completion without a value has no result."""
 
 _NAMED: Final = 1 << 48
-"""Processes that have a name have numbers from here on, until all numbers are known."""
+"""Processes with a name have numbers from here on, until all numbers are known."""
 
 
 @dataclass(frozen=True)
 class ReadOptions:
-    """What is read differently by different projects.
+    """Options for the points that projects read differently.
 
-    failed_cas   What a `cas` that ended in `fail` says. `"nothing"` (default; Knossos): it did not happen.
+    failed_cas   The meaning of a `cas` that ended in `fail`. `"nothing"` (default; Knossos): it did not happen.
                  `"observed"` (Porcupine's etcd test): the value was *not* the expected one at some moment of the
                  call; such a pair is read as an acknowledged `cas-refused` with the value `[from, to]`.
-    nil_reads    What an acknowledged read of `nil` saw. `"unset"`: that there was no value (Porcupine; ours).
-                 `"unrecorded"` (Knossos): it is not known; the pair is kept as a `fail`, which for a read
-                 constrains nothing; what is in the invocation of a read is then what it is going to see, and
-                 not its argument. None (default): as the format's own project does. A log in EDN, whose reads
-                 have an offset for an argument, needs `"unset"`.
+    nil_reads    The meaning of an acknowledged read of `nil`. `"unset"`: no value existed (Porcupine; this harness).
+                 `"unrecorded"` (Knossos): its result is unknown; the pair is kept as a `fail`, which for a read
+                 constrains nothing; the value in the invocation of a read is then its later result, and not its
+                 argument. None (default): the rule of the format's own project. A log in EDN, whose reads have an
+                 offset for an argument, needs `"unset"`.
                  The same holds for the reads of a `txn`, of which the others are kept.
-    independent  EDN: each client's value is `[key value]` (`jepsen.independent`). Default False, but True where values
+    independent  EDN: each client's value is `[key value]` (`jepsen.independent`). Default False, but True if values
                  have its tag.
-    order        What orders the events: their place in the `"file"`, or their `"time"`. At equal times invocations come
-                 first; events of one process stay in the order of the file.
-    values       Reads all numbers in values as `"text"`, or all texts that are numbers as `"numbers"`. None: as they
-                 are; a number and a text are never the same value.
+    order        The order of the events: their place in the `"file"`, or their `"time"`. At equal times invocations
+                 come first; events of one process stay in the order of the file.
+    values       Reads all numbers in values as `"text"`, or all texts that are numbers as `"numbers"`. None: unchanged;
+                 a number and a text are never the same value.
     """
 
     failed_cas: Literal["nothing", "observed"] = "nothing"
@@ -67,9 +67,9 @@ class ReadOptions:
 
 @dataclass(frozen=True)
 class ForeignHistory:
-    """A history from a file. `model`: the one its operations imply, or None. `notes`: what was changed or left out;
-    `damage`: those of the notes that speak against the file (a torn end, a clock that ran back). `start`: what the
-    registers of a `txn` hold at first, where its project has a rule.
+    """A history from a file. `model`: the one its operations imply, or None. `notes`: the changes and omissions;
+    `damage`: the notes that show a damaged file (a torn end, a clock that ran back). `start`: the initial value of the
+    registers of a `txn`, if its project has a rule.
     """
 
     history: History
@@ -81,7 +81,7 @@ class ForeignHistory:
 
 
 class BadEvent(ValueError):
-    """What is wrong with the event at a place in the file, when that is only known at the end."""
+    """An error in the event at a place in the file, if it is only found at the end."""
 
     def __init__(self, place: int, what: str) -> None:
         super().__init__(what)
@@ -89,13 +89,13 @@ class BadEvent(ValueError):
 
 
 class Assembler:
-    """Takes events in the order of the file; `finish` gives the history. `add` raises ValueError with what is wrong,
-    and so does `finish`, as BadEvent.
+    """Takes events in the order of the file; `finish` returns the history. `add` raises ValueError that describes the
+    error, and `finish` raises BadEvent.
     """
 
     def __init__(self, options: ReadOptions, nil_reads: Literal["unset", "unrecorded"] = "unset") -> None:
         self._options = options
-        self._later: list[Op] = []  # all events, where their time orders them
+        self._later: list[Op] = []  # all events, if their time orders them
         self._names: dict[str, int] = {}
         self._observe_cas = options.failed_cas == "observed"
         self._drop_nil_reads = (options.nil_reads or nil_reads) == "unrecorded"
@@ -121,7 +121,7 @@ class Assembler:
         index: Any = None,
         extra: Mapping[str, Any] = NO_EXTRA,
     ) -> None:
-        """One event. `time` in ns, or None where the format has none; `index` as the file has it, or None."""
+        """Adds one event. `time` in ns, or None if the format has no times; `index`: that of the file, or None."""
         if time is None:
             self._undated += 1
             time = len(self._ops) + len(self._later)
@@ -132,13 +132,13 @@ class Assembler:
         self.take(make_op(place, time, number, type_, f, key, value, error, extra or NO_EXTRA))
 
     def number_of(self, process: Any) -> int:
-        """The number of a process, which may be a name. Raises ValueError where it is neither."""
+        """The number of a process, given as a number or a name. Raises ValueError for anything else."""
         if isinstance(process, str) and process != "nemesis" and process:
             return self._names.setdefault(process, _NAMED + len(self._names))
         return _process(process)
 
     def take(self, op: Op) -> None:
-        """One event that already is an op. It is kept as it is where nothing has to change: no copy is made."""
+        """Adds one event that already is an op. An op that needs no change is kept without a copy."""
         if self._options.values is not None and op.process >= 0 and op.value is not None:
             op = replace(op, value=converted(op.value, self._options.values))
         if self._options.order == "time":
@@ -181,8 +181,8 @@ class Assembler:
             self._complete(op, number)
 
     def finish(self, format_: str, notes: list[str], torn: str | None = None) -> ForeignHistory:
-        """The history of all events. Its processes are numbered finally only now, when the highest number is known.
-        `torn`: what is to be said of the file's end.
+        """The history of all events. Its processes get their final numbers only now, when the highest one is known.
+        `torn`: a note on the file's end, or None.
         """
         damage = [torn] if torn else []
         notes = [*damage, *notes]
@@ -203,7 +203,7 @@ class Assembler:
             ]
             notes = [*notes, f"{self._renamed} processes continued after an info; they get new numbers"]
         if self._undated:
-            notes = [*notes, "there are no times: the position in the file replaces the time of an event"]
+            notes = [*notes, "the events have no times: the position in the file replaces the time of an event"]
         if self._held:
             hint = "" if self._options.order == "time" else " (--order time sorts them)"
             damage.append(f"{self._held} events were earlier than the event above them; they get its time{hint}")
@@ -220,7 +220,7 @@ class Assembler:
             ]
         if self._nil_reads:
             notes = [*notes, f"{self._nil_reads} reads recorded no value and are left out of account"]
-        # (As in Knossos' own files; Elle's registers, with r and w, begin with nothing.)
+        # (As in Knossos' own files; Elle's registers, with r and w, begin empty.)
         start = 0 if self._knossos and self._drop_nil_reads and format_ == "edn" else None
         history = History(self._ops)
         self._ops = []
@@ -258,7 +258,7 @@ class Assembler:
         if at is not None and self._ops[at].f == op.f:
             return op
         if at is not None:
-            # Some files keep one event of the two: what was open ends where the next begins.
+            # Some files keep one event of the two: the open one ends where the next begins.
             self._lone += 1
             del self._open[NEMESIS]
             self._ops.append(replace(self._ops[at], index=len(self._ops), time=self._ops[-1].time, type=INFO))
@@ -291,7 +291,7 @@ class Assembler:
             if op.f == "txn" and not self._knossos:
                 self._knossos = _is_register_txn(op.value) and any(step[0] in _LONG for step in op.value)
             if op.f in READS and op.value is not None and self._drop_nil_reads:
-                # Knossos' files fill in what a read is going to see.
+                # Knossos' files fill in the later result of a read.
                 op = replace(op, value=None)
         self._open[op.process] = len(self._ops)
         self._ops.append(op)
@@ -330,7 +330,7 @@ class Assembler:
         return op
 
     def _txn_completion(self, op: Op, invoked: Op) -> Op:
-        """A read that was not recorded becomes a step without a value; a completion without a result recorded none."""
+        """The completion with unrecorded reads as steps without a value; one without a result recorded no read."""
         asked = op.value is None and _is_register_txn(invoked.value)
         steps = invoked.value if asked else op.value
         if not _is_register_txn(steps) or not (asked or self._drop_nil_reads):
@@ -353,10 +353,10 @@ _NUMBERED: Final = frozenset({"add-and-get", "get-and-add", "increment", "decrem
 
 
 def implied_model(history: History, ignore: Collection[str] = ()) -> str | None:
-    """The model whose operations these are (`implied_by`), or None: none is, or several are. Ops whose name is in
-    `ignore` say nothing.
+    """The model with these operations (`implied_by`), or None: no model, or several, have them. Ops whose name is in
+    `ignore` do not count.
 
-    No operation at all is what a `cas-register` did, too: every model accepts it.
+    A history without operations implies `cas-register`: every model accepts it.
     """
     requested = {op.f for op in history if op.process >= 0}.difference(ignore)
     if requested == {"txn"}:
@@ -367,8 +367,8 @@ def implied_model(history: History, ignore: Collection[str] = ()) -> str | None:
 
 
 def implied_by(requested: Set[str]) -> str | None:
-    """`implied_model` by the operations' names, where these are enough. What only looks implies nothing: many objects
-    can be read, and nobody knows what this one held at first.
+    """`implied_model` by the operations' names, if these are enough. Reads alone imply nothing: many objects can be
+    read, and the initial value of this one is unknown.
     """
     names = {_ALIASES.get(f, f) for f in requested}
     if names <= {"read", "write", "cas", "cas-refused"}:
@@ -389,7 +389,7 @@ def implied_by(requested: Set[str]) -> str | None:
 
 
 def _another_lock(history: History) -> bool:
-    """Can these be ops of a lock whose grants have fences, or of one that its holder may take again?"""
+    """True if these can be ops of a lock whose grants have fences, or of one that its holder may acquire again."""
     held: set[Any] = set()
     for call in history.clients.calls:
         invoke, done = call.invoke, call.completion
@@ -410,7 +410,7 @@ def _another_lock(history: History) -> bool:
 
 
 def _is_register_txn(value: Any) -> bool:
-    """Is it a list of `[read|write, name, value]`, or `[read, name]`?"""
+    """True for a list of `[read|write, name, value]`, or `[read, name]`."""
 
     def is_step(step: Any) -> bool:
         if not isinstance(step, list) or len(step) not in (2, 3):
@@ -421,7 +421,7 @@ def _is_register_txn(value: Any) -> bool:
 
 
 def appends(history: History) -> bool:
-    """Is it Elle's list-append: transactions whose steps append?"""
+    """True for Elle's list-append: transactions whose steps append."""
     return any(
         isinstance(op.value, list) and any(isinstance(s, list) and s[:1] == ["append"] for s in op.value)
         for op in history

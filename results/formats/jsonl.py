@@ -1,4 +1,4 @@
-"""JSON lines: our journal, and anything as simple.
+"""JSON lines: the harness' journal, and similar files of other programs.
 
     {"process":0,"type":"invoke","f":"write","key":"x","value":3}
     {"process":0,"type":"ok","f":"write","key":"x","value":3}
@@ -24,7 +24,7 @@ from results.reading import LINE, lines
 
 
 def read_jsonl(path: Path, file: IO[bytes], options: ReadOptions) -> ForeignHistory:
-    """Read it all. Raises HistoryError with the line."""
+    """The history in a file. Raises HistoryError with the line."""
     first = file.readline(LINE)
     file.seek(0)
     assembler = Assembler(options, nil_reads="unset")
@@ -77,7 +77,7 @@ def _array(path: Path, file: IO[bytes], others: _OtherNames) -> list[Op]:
 
 
 class _OtherNames:
-    """Makes an event of another program one of ours, in place. Raises ValueError where that cannot be."""
+    """Converts an event of another program to one of the harness, in place. Raises ValueError if that is impossible."""
 
     def __init__(self, assembler: Assembler) -> None:
         self._number_of, self._clients = assembler.number_of, 0
@@ -112,7 +112,7 @@ def _lacking(missing: str, data: Mapping[str, Any]) -> str:
 
 
 def write_jsonl(ops: Iterable[Op], path: Path) -> None:
-    """A journal, CRCs included, whole or not at all. StoreError when the disk does not take it."""
+    """Writes a journal, CRCs included, whole or not at all. StoreError if it cannot be written."""
     with replacing(path, "the history") as file:
         file.writelines(line(op) for op in ops)
 

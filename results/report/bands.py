@@ -47,9 +47,7 @@ _PATTERNS: Final[Mapping[str, str]] = {
 
 
 def kinds(fault: FaultInterval) -> list[str]:
-    """The kinds of a fault's effects, the gravest first; never empty. Earlier versions recorded only `down` and
-    `cut-off`.
-    """
+    """The kinds of a fault's effects, the gravest first; never empty. Earlier versions stored only downs and cuts."""
     found = {effect.kind for effect in fault.effects if effect.kind in KINDS}
     if not found:
         for node, peers in fault.impairs.items():
@@ -93,8 +91,7 @@ def swatch(kind: str) -> Markup:
 def draw_band(
     fault: FaultInterval, place: tuple[float, float, float, float], y: float, label: str, when: str
 ) -> Markup:
-    """One stretch. place: x, top, width and height of the wash; y: that of the strip. when: its times, for the mouse.
-    """
+    """One stretch. place: x, top, width and height of the wash; y: that of the strip. when: times, for the mouse."""
     x, top, wide, high = place
     found = kinds(fault)
     stripe = (svg.BAND_ROW - 2) / len(found)

@@ -1,6 +1,6 @@
-"""The course of a run in one picture that stands alone: what clients got, who led, the faults, and an anomaly's time.
+"""The course of a run in one independent picture: rate of the clients, leaders, faults, and times of anomalies.
 
-For pages outside a report (`docs/findings`), so it brings its own style.
+For pages outside a report (`docs/findings`), so it has its own style.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from results.report.words import text
 from results.verdict import Anomaly
 
 MOST: Final = 6
-"""How many anomalies are marked."""
+"""The largest number of marked anomalies."""
 
 _WIDTH: Final = 1100
 _HEADING: Final = 100
@@ -39,7 +39,7 @@ svg .named { fill: var(--invalid); font-weight: 700; }
 
 
 def course(record: RunRecord, anomalies: Sequence[Anomaly], heading: str, line: str = "") -> str:
-    """The picture as a file of its own. anomalies: marked where they were, the first `MOST`. line: below it."""
+    """The picture as an independent file. anomalies: marked at their times, the first `MOST`. line: below it."""
     faults = fault_intervals(record.history)
     last = record.history[-1].time if len(record.history) else 0
     on = plots.stage(faults, last)
@@ -90,7 +90,7 @@ def _marked(history: History, anomalies: Sequence[Anomaly], on: plots.Stage) -> 
 
 
 def _span(history: History, anomaly: Anomaly) -> tuple[int, int] | None:
-    """From when to when it was: its window, or the times of its ops."""
+    """The time (from, to) of an anomaly: its window, or the times of its ops."""
     if anomaly.window is not None:
         return anomaly.window
     proof = set(anomaly.ops)
@@ -110,7 +110,7 @@ def _lines(line: str, room: int = 165) -> Iterator[str]:
 
 
 def _style() -> str:
-    """What the report's style says of colours and of what is inside a picture."""
+    """The parts of the report's style for colours and for the inside of a picture."""
     whole = render_template("style.css.j2")
     colours = whole[: whole.index("* { box-sizing")]
     inside = re.findall(r"^svg (?!\.plot).*$", whole, re.MULTILINE)

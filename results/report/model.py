@@ -25,7 +25,7 @@ from results.report.words import Pair, count, duration, flat, lines, number, sho
 from results.verdict import CheckResult, Judgement, Verdict
 
 FILES = 300
-"""How many files of the run's folder are linked."""
+"""The largest number of linked files of the run's folder."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class KnownLine:
 
 @dataclass(frozen=True)
 class Chart:
-    """A plot with what it shows in words."""
+    """A plot with its description in words."""
 
     id: str
     heading: str
@@ -150,7 +150,7 @@ def _reasons(judgement: Judgement) -> list[str]:
 
 
 def _new(judgement: Judgement) -> str:
-    """What no finding explains; empty where nothing needs an explanation, or nobody looked."""
+    """The anomalies that no finding explains; empty if nothing needs an explanation, or no findings were compared."""
     if judgement.new is None or not (judgement.known or judgement.new):
         return ""
     return text(", ".join(judgement.new) or "nothing", 800)
@@ -189,7 +189,7 @@ def _facts(record: RunRecord, calls: Sequence[Call], last: int) -> Iterator[Pair
 
 
 def _moment(iso: object) -> str:
-    """`2026-11-21 06:12:44 UTC`; what is no ISO 8601 stays as it is."""
+    """`2026-11-21 06:12:44 UTC`; a text that is no ISO 8601 stays unchanged."""
     try:
         at = datetime.fromisoformat(str(iso))
     except ValueError:
@@ -198,7 +198,7 @@ def _moment(iso: object) -> str:
 
 
 def _notes(record: RunRecord, calls: Sequence[Call], faults: Sequence[FaultInterval]) -> Iterator[str]:
-    """What a reader must know before the figures."""
+    """Yields the facts that a reader must know before the figures."""
     opened = sum(1 for c in calls if c.completion is None)
     unhealed = [b for b in faults if b.end_ns is None]
     if record.environment.get("history"):
@@ -245,7 +245,7 @@ def _charts(record: RunRecord, calls: Sequence[Call], on: plots.Stage) -> Iterat
             "latency",
             "Latency",
             "Each operation at the time of its invocation. Colour is the outcome, shape the kind of operation; "
-            "fail and info are larger. Shaded: faults, in the style of what they did, with their number in the table.",
+            "fail and info are larger. Shaded: faults, in the style of their effects, with their number in the table.",
             plots.latency(calls, on),
         ),
         (
@@ -302,7 +302,7 @@ def _logs(record: RunRecord, base: Path) -> list[tuple[str, Sequence[Link]]]:
 
 
 def _files(folder: Path | None, report: Path) -> list[Link]:
-    """The plain files of the run's folder, but for the report itself; links are not followed."""
+    """The plain files of the run's folder, except the report itself; links are not followed."""
     if folder is None or not folder.is_dir():
         return []
     found: list[Path] = []

@@ -33,12 +33,12 @@ def tag(name: str, *children: str, **attributes: Attribute) -> Markup:
 
 
 def title(label: str) -> Markup:
-    """What shows when the mouse rests on the element."""
+    """The text that is shown while the mouse rests on the element."""
     return Markup("<title>") + visible(label) + Markup("</title>")
 
 
 def picture(width: float, height: float, label: str, *parts: str, class_: str = "plot") -> Markup:
-    """A whole SVG that shrinks with the page; `label` is its text for those who do not see it."""
+    """A whole SVG that shrinks with the page; `label` is its text for readers who cannot see it."""
     return tag(
         "svg",
         *parts,
@@ -53,7 +53,7 @@ def picture(width: float, height: float, label: str, *parts: str, class_: str = 
 
 
 def fit(label: str, px: float) -> str:
-    """The text if it fits in so many pixels, else cut; empty when less than three characters fit."""
+    """The text if it fits in so many pixels, else cut; empty if less than three characters fit."""
     room = int(px / LABEL_PX)
     return label if len(label) <= room else text(label, room) if room >= 3 else ""
 
@@ -84,7 +84,7 @@ class Frame:
         return Markup("").join(parts)
 
     def value_axis(self, ticks: Iterable[tuple[float, str]], name: str) -> Markup:
-        """Ticks `(y in px, label)` at the left, and what they count."""
+        """Ticks `(y in px, label)` at the left, and the name of the axis."""
         parts = []
         for y, label in ticks:
             parts.append(tag("line", x1=self.left, x2=self.right, y1=y, y2=y, class_="grid"))
@@ -99,7 +99,7 @@ BAND_ROW = 16
 
 
 def band_rows(shown: Sequence[FaultInterval], end_ns: int) -> int:
-    """How many rows of labels the faults need."""
+    """The number of rows of labels that the faults need."""
     return max(lanes(shown, end_ns), default=-1) + 1
 
 
@@ -114,7 +114,7 @@ def legend(entries: Iterable[tuple[Markup, str]], x: float, y: float) -> Markup:
 
 
 def polyline(points: Iterable[tuple[float, float]], **attributes: Attribute) -> Markup:
-    """A line through points in px. Points of which nobody could see a difference (under half a px) are left out."""
+    """A line through points in px. Points without a visible difference (under half a px) are left out."""
     label: list[str] = []
     last: tuple[float, float] | None = None
     for x, y in points:

@@ -18,12 +18,12 @@ from results.report.words import Pair, duration, flat, number, text
 from results.verdict import Judgement
 
 ERRORS = 20
-"""How many kinds of errors are shown."""
+"""The largest number of kinds of errors in the table."""
 
 
 @dataclass(frozen=True)
 class FaultRow:
-    """One fault: where, when, how it is known, and how long the service took after its heal."""
+    """One fault: place, time, evidence, and the time until the service continued after its heal."""
 
     id: int
     fault: str
@@ -41,7 +41,7 @@ class FaultRow:
 
 @dataclass(frozen=True)
 class Change:
-    """A node was first seen to lead in a term. `beside`: who else said so at that time."""
+    """A node was first seen to lead in a term. `beside`: the other nodes that reported to lead at that time."""
 
     when: str
     node: str
@@ -64,7 +64,7 @@ class StatsRow:
 
 @dataclass(frozen=True)
 class ErrorRow:
-    """A kind of error: how often, the outcome, the kinds of operation, an example."""
+    """A kind of error: its number, the outcome, the kinds of operation, an example."""
 
     times: str
     type: str
@@ -73,7 +73,7 @@ class ErrorRow:
 
 
 def leader_changes(observations: Sequence[Observation]) -> list[Change]:
-    """When a node was first seen to lead in a term, in order; and who else reported to be leader at that moment."""
+    """The times when a node was first seen to lead in a term, in order, each with the other reported leaders."""
     label: dict[str, Observation] = {}
     led: dict[tuple[str, int | None], None] = {}
     changes: list[Change] = []
@@ -128,7 +128,7 @@ def fault_rows(
 
 
 def _detail(node: str, detail: object) -> str:
-    """What was done to a node; a list of peers is whom it cannot hear."""
+    """The fault's action at a node, as text; a list of peers: the nodes that it cannot hear."""
     if detail in (None, {}, [], "", True) or detail == node:
         return ""
     if isinstance(detail, list | tuple):
@@ -137,7 +137,7 @@ def _detail(node: str, detail: object) -> str:
 
 
 def _back(interval: FaultInterval, acks: Sequence[int], message: object) -> str:
-    """How long after the heal something was acknowledged: as the availability checker says, else the first `ok`."""
+    """The time from the heal to the first acknowledgement: by the availability checker, else by the first `ok`."""
     if interval.end_ns is None:
         return "–"
     if isinstance(message, int | float):
@@ -169,7 +169,7 @@ _VARIES = re.compile(r"0x[0-9a-f]+|\d{2,}|\d+\.\d+")
 
 
 def errors(calls: Sequence[Call]) -> list[ErrorRow]:
-    """Errors that differ in their numbers only are one kind."""
+    """The kinds of errors by frequency. Errors that differ in their numbers only are one kind."""
     times: Counter[tuple[str, str]] = Counter()
     example: dict[tuple[str, str], str] = {}
     fs: dict[tuple[str, str], set[str]] = {}

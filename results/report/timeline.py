@@ -21,7 +21,7 @@ from results.report.svg import tag, title
 from results.report.words import call_text, count, number, precise, text
 
 MOST = 150
-"""How many operations a timeline shows."""
+"""The largest number of operations in a timeline."""
 _ROW = 30
 _LEFT = 92
 
@@ -53,7 +53,7 @@ def choose(
     """The ops of the core (`ops`: indices), and of the others those nearest to them in the order of the history.
 
     `calls` are the candidates (of one key, say). Without a core, the ops in the window, from its start on.
-    At most `most`, and fewer around a small core: it should be seen at once.
+    At most `most`, and fewer around a small core, so that it is visible at once.
     """
     core = {i for i, c in enumerate(calls) if c.invoke.index in ops or (c.completion and c.completion.index in ops)}
     if len(core) > most:
@@ -78,7 +78,7 @@ def choose(
 
 
 def _cuts(calls: Sequence[Call], inside: Sequence[int], chosen: Sequence[int]) -> Iterator[tuple[int, int, int]]:
-    """Where calls of the window lie between two neighbours of the chosen."""
+    """Yields (from, to, n) for each two neighbours of the chosen calls with n calls of the window between them."""
     for a, b in pairwise(chosen):
         n = bisect_left(inside, b) - bisect_right(inside, a)
         if n:
@@ -122,7 +122,7 @@ def draw(scene: TimelineSlice, faults: Sequence[FaultInterval]) -> Markup:
 
 @dataclass(frozen=True)
 class _Bend:
-    """Times (ns, sorted) and where they are drawn (px); between them in proportion."""
+    """Times (ns, sorted) and their places in the picture (px); other times are in proportion between them."""
 
     times: Sequence[int]
     places: Sequence[float]
@@ -145,7 +145,7 @@ class _Bend:
         return max(self.places[-1], _LEFT + 940.0) + 14
 
     def x(self, ns: int) -> float:
-        """Where a time is drawn; what lies outside is drawn at the edge."""
+        """The place of a time in the picture (px); a time outside is at the edge."""
         if ns < self.times[0]:
             return float(_LEFT)
         if ns > self.times[-1]:
@@ -157,7 +157,7 @@ class _Bend:
 
 
 def _lanes(calls: Sequence[Call]) -> dict[int, int]:
-    """Invocation index -> lane: one per process. Only after an `info`, which ends a process, a later one may follow."""
+    """Invocation index -> lane, one per process. A lane is reused only after an `info`, which ends its process."""
     spans: dict[int, tuple[int, int]] = {}
     for call in calls:
         end = call.end if call.end is not None and call.outcome == "info" else 1 << 62
@@ -209,7 +209,7 @@ def _bar(call: Call, bend: _Bend, y: float, room: float, core: bool, last: bool)
 
 
 def _label(call: Call, label: str, room: float, core: bool) -> str:
-    """The longest way to name the call that fits: with its index (in a core), with its key, without, cut."""
+    """The longest label of the call that fits: with its index (in a core), with its key, without it, or cut."""
     bare = call_text(Call(replace(call.invoke, key=None), call.completion and replace(call.completion, key=None)))
     bold = 1.12 if core else 1.0
     ways = [f"{call.invoke.index}: {label}"] if core else []
@@ -220,7 +220,7 @@ def _label(call: Call, label: str, room: float, core: bool) -> str:
 
 
 def _axis(bend: _Bend, top: float, bottom: float) -> Markup:
-    """Times of events, as many as there is room for: the scale is not even."""
+    """The axis with the times of events, as many as fit: the scale is not even."""
     parts = []
     last = -1e9
     for ns, x in zip(bend.times, bend.places, strict=True):

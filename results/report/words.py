@@ -1,4 +1,4 @@
-"""Formats of times, values and operations for people."""
+"""Readable formats of times, values and operations."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from results.op import OK, Op
 from results.visible import THIN_SPACE, visible
 
 Pair = tuple[str, str]
-"""A name and what it is."""
+"""A name and its value."""
 
 
 def precise(ns: int) -> str:
-    """Seconds since the start with milliseconds, where the order of ops matters: `118.402 s`."""
+    """Seconds since the start with milliseconds, for the order of ops: `118.402 s`."""
     return f"{ns / SECOND:.3f} s"
 
 
@@ -46,7 +46,7 @@ def count(n: int, thing: str, things: str | None = None) -> str:
 
 
 def text(value: object, limit: int = 300) -> str:
-    """Any JSON value on one line, at most `limit` characters; what cannot be seen is written as an escape."""
+    """Any JSON value on one line, at most `limit` characters; an invisible character is written as an escape."""
     if isinstance(value, str):
         label = value
     elif value is None:
@@ -71,7 +71,7 @@ def lines(value: object, limit: int = 20_000) -> str:
 
 
 def op_text(op: Op, limit: int = 80) -> str:
-    """What one op says: `write k3 := 17`, `read k3 → 12`, `cas k3 4 → 9`, `inject hammer-time #2 n4`."""
+    """One op as text: `write k3 := 17`, `read k3 → 12`, `cas k3 4 → 9`, `inject hammer-time #2 n4`."""
     value = op.value
     if not op.is_client and isinstance(value, Mapping):
         nodes = value.get("nodes") or {}
@@ -88,7 +88,7 @@ def op_text(op: Op, limit: int = 80) -> str:
 
 
 def call_text(call: Call, limit: int = 80) -> str:
-    """An operation with its result where it is known, else with its argument."""
+    """An operation with its result if that is known, else with its argument."""
     done = call.completion
     known = done is not None and (done.type == OK or done.value is not None)
     label = op_text(done if done is not None and known else call.invoke, limit)
@@ -98,7 +98,7 @@ def call_text(call: Call, limit: int = 80) -> str:
 
 
 def flat(table: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, str]]:
-    """Nested tables as dotted names and one-line texts, in their order."""
+    """Yields nested tables as dotted names and one-line texts, in their order."""
     for key, value in table.items():
         if isinstance(value, Mapping):
             yield from flat(value, f"{prefix}{key}.")
@@ -108,7 +108,7 @@ def flat(table: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, str]
 
 
 def shown_path(path: Path) -> str:
-    """A path as one would type it: relative to where the program runs when it is below, quoted for a shell."""
+    """A path as in a command: relative to the current folder if it is below that, quoted for a shell."""
     here = Path.cwd()
     full = path.absolute()
     return shlex.quote(str(full.relative_to(here) if full.is_relative_to(here) else full))

@@ -254,7 +254,7 @@ def test_every_note_of_the_reader_is_printed(tmp_path: Path, capsys: pytest.Capt
     code, lines, _ = harness(capsys, "check", path)
     assert code == 0
     assert lines[1:] == [
-        "  note: there are no times: the position in the file replaces the time of an event",
+        "  note: the events have no times: the position in the file replaces the time of an event",
         "  note: 1 reads recorded no value and are left out of account",
     ]
 

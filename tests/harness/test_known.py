@@ -248,7 +248,7 @@ def test_changed_evidence_leaves_the_verdict_open(
     change(folder)
     for _ in range(2):
         code, out = harness(capsys, "check", str(folder.path))
-        assert (code, "the evidence is not what the run was judged by: " in out, said in out) == (2, True, True)
+        assert (code, "the evidence has changed since the verdict: " in out, said in out) == (2, True, True)
     assert read_verdict(folder.verdict).evidence == before
 
 
