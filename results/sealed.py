@@ -202,7 +202,7 @@ def _parsed(path: Path, columns: Mapping[str, list[Any]], name: str, absent: str
 
 
 def require_schema(path: Path, found: pa.Schema) -> None:
-    """Raises HistoryError unless the columns have the right names and kinds; a dictionary may be plain strings (Spark)."""
+    """Raises HistoryError unless the columns have the right names and kinds; Spark may return plain strings."""
     for field in SCHEMA:
         if field.name not in found.names:
             raise HistoryError(path, None, f"no column {field.name!r}; a sealed history has {', '.join(SCHEMA.names)}")
