@@ -1,9 +1,9 @@
-"""A producer that brokers can ask what became of its transactions (39): it sends heartbeats to all of them, and keeps
-their questions until somebody takes them.
+"""A producer that brokers can ask about the outcome of its transactions (39): it sends heartbeats to all of them, and
+keeps their questions until a client takes them.
 
-A broker writes a half message anew with every question, and each of these records is a transaction of its own to it: an
+A broker writes a half message again with every question, and treats each of these records as a separate transaction: an
 answer ends the one that it names. A broker may have several records of one message (an acting master hands over all
-that it has), and asks about each of them; so each question is answered, as a producer in Java does.
+that it has), and asks about each of them; so each question is answered, as by a producer in Java.
 """
 
 from __future__ import annotations
@@ -19,14 +19,15 @@ from infra.systems.rocketmq.protocol.messages import Message, MessageError
 from workloads.heartbeats import Heartbeats
 
 SAME_ROUND_S: Final = 2.0
-"""Questions about one message so close together are about different records of it. One that comes later is about the
-same one, from the broker's next round; nobody has answered in between.
+"""Questions about one message so close together are about different records of it. A later one is about the same
+record, from the broker's next round, as no client has answered in between.
 """
 
 
 class Question(NamedTuple):
-    """One question. `at`: when it came (s, by the clock of the event loop). `replaces`: how many questions of earlier
-    rounds about the message it replaces, because nobody had taken them: the broker has another record by now.
+    """One question. `at`: the time of its arrival (s, by the clock of the event loop). `replaces`: the number of
+    questions of earlier rounds about the message that it replaces, because no client had taken them: the broker has
+    another record by now.
     """
 
     node: str
@@ -37,7 +38,7 @@ class Question(NamedTuple):
 
 
 class AskedProducer:
-    """The producer of a run; one event loop. It is there while somebody has joined it.
+    """The producer of a run; one event loop. It sends heartbeats while a client has joined it.
 
     `endpoints`: node -> host and port of its broker; they may change.
     """
@@ -45,7 +46,7 @@ class AskedProducer:
     def __init__(self, endpoints: Mapping[str, tuple[str, int]], group: str) -> None:
         self._endpoints, self.group = endpoints, group
         self._questions: list[Question] = []
-        """In the order in which they came."""
+        """In the order of their arrival."""
         self._came = asyncio.Event()
         self._heartbeats: Heartbeats | None = None
         self._users = 0
@@ -53,20 +54,20 @@ class AskedProducer:
         """Requests that looked like a question and could not be read."""
 
     def join(self) -> None:
-        """Be there from now on. One who joined leaves."""
+        """Starts the heartbeats with the first client that joins. Each client that joined must leave."""
         self._users += 1
         if self._heartbeats is None:
             self._heartbeats = Heartbeats(self._endpoints, self.group, self.hear, producers=[self.group])
 
     async def leave(self) -> None:
-        """The last one ends the heartbeats."""
+        """Ends the heartbeats with the last client that leaves."""
         self._users -= 1
         if self._users == 0 and self._heartbeats is not None:
             heartbeats, self._heartbeats = self._heartbeats, None
             await heartbeats.end()
 
     async def take(self, wait_s: float) -> Question | None:
-        """The next question; None: there was none in that time."""
+        """The next question; None: no question came in that time."""
         with suppress(TimeoutError):
             async with asyncio.timeout(wait_s):
                 while not self._questions:
@@ -77,7 +78,7 @@ class AskedProducer:
         return self._questions.pop(0)
 
     def hear(self, node: str, frame: Frame) -> None:
-        """What a broker pushed."""
+        """Takes a broker's pushed frame: keeps it if it is a question."""
         try:
             check = check_of(frame)
         except MessageError:

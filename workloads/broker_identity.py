@@ -1,9 +1,10 @@
-"""The identity of brokers under controllers: who gets which id, what a crash at each step of the registration leaves.
+"""The identity of brokers under controllers: the ids that brokers get, and the state after a crash at each step of the
+registration.
 
 One client goes through the crash table (`crash_table`): for each row a new broker name, whose brokers are added to the
 cluster for it (`members`). They die or lose a frame at a step of their registration, by a proxy on their node; they
-lose files, are cloned, wiped, started at another address, or forgotten by an operator. Every controller is asked what
-it knows. The other clients send messages to the brokers that are always there.
+lose files, are cloned, wiped, started at another address, or removed by an operator. Every controller is queried for
+its state. The other clients send messages to the brokers that are always there.
 """
 
 from __future__ import annotations
@@ -36,8 +37,8 @@ from workloads.messages import MessageWorkload
 from workloads.trials import ASKS, Trial, Trials
 
 HEARTBEAT_MS: Final = 12000
-"""A registered broker without a master sends heartbeats only together with its wish to become one, every 5 s. Where the
-controllers give it up before, its restart is a lottery.
+"""A registered broker without a master sends heartbeats only together with its request to become one, every 5 s. If the
+controllers give it up before that, the result of its restart is random.
 """
 
 SINCE: Final = "5.1.1"
@@ -46,7 +47,7 @@ SEND_RATE: Final = 15.0
 """Messages per second."""
 
 MOST_S: Final = 480.0
-"""No trial takes as long, nor a second one in its place."""
+"""A limit that no trial reaches, together with a second one in its place."""
 
 _ASK_S: Final = 2.0
 
@@ -102,7 +103,7 @@ class BrokerIdentityWorkload(MessageWorkload):
         self.controllers: Mapping[str, tuple[str, int]] = {}
 
     async def setup(self, context: RunContext) -> None:
-        """Make the topic; put the proxies in place."""
+        """Makes the topic; starts the proxies."""
         await self.make(context)
         self.run = context.run
         found = context.deployment.record.having(CONTROLLER)
@@ -118,7 +119,7 @@ class BrokerIdentityWorkload(MessageWorkload):
         return client
 
     def phases(self, usual: Sequence[Phase]) -> Sequence[Phase]:
-        """The main phase takes as long as the trials take, whatever the time limit is."""
+        """The phases. The main phase takes as long as the trials, regardless of the time limit."""
         most = self.options.repeat * len(self.rows) * MOST_S
         return [replace(p, seconds=most) if isinstance(p, Load) and p.strikes else p for p in usual]
 
@@ -138,14 +139,14 @@ class BrokerIdentityWorkload(MessageWorkload):
         return [lane for lane in lanes if lane], alone
 
     def _placed(self, step: Step, lane: int, lanes: int) -> list[Step]:
-        """Where its member enters; a question to the controllers is one to each of them."""
+        """The step with the place where its member enters; a query to the controllers becomes one to each of them."""
         if step.f == "enter" and not step.on:
             return [replace(step, value=lane if step.member == 0 else lanes + step.member - 1)]
         asked = step.f in ASKS and step.on == "controllers"
         return [replace(step, on=node) for node in self.controllers] if asked else [step]
 
     def generator(self, rng: Random, phase: str) -> Generator:
-        """The trials are tried once; that is the end of the phase."""
+        """Each trial once; the phase ends with the last one."""
         if phase != "main":
             return gen.as_generator(self.sends())
         lanes, alone = self.lanes()
@@ -158,7 +159,7 @@ class BrokerIdentityWorkload(MessageWorkload):
         )
 
     def final(self, keys: Sequence[str], nodes: Sequence[str]) -> Generator:
-        """Who is still there leaves. Then each controller says what it knows of each name."""
+        """The remaining members leave. Then each controller is queried about each name."""
         present = self.members.present if self.members is not None else []
         leave = [Invocation("leave", group, None, {"member": member}) for group, member in present]
         asks = [
@@ -208,7 +209,7 @@ class IdentityOps(BrokerClient):
         return Completion("ok", found if found is not None else op.value, extra=extra)
 
     async def _leader(self) -> str:
-        """The node of the controller that leads. Raises InfraError where none does."""
+        """The node of the controller that leads. Raises InfraError if none does."""
         for node, at in self.controllers.items():
             async with Controller(*at, deadline_s=_ASK_S) as controller:
                 try:
@@ -219,8 +220,8 @@ class IdentityOps(BrokerClient):
         raise InfraError("no controller leads")
 
     async def _ask(self, op: Op) -> Completion:
-        """`next`: the id. `view`: `replicas` (id -> address), `in_sync` (ids), `master` (id) and `alive` (ids); None
-        where the controller does not know the name. `clean`: by whichever controller takes it.
+        """`next`: the id. `view`: `replicas` (id -> address), `in_sync` (ids), `master` (id) and `alive` (ids); None if
+        the controller does not know the name. `clean`: at the controller that leads.
         """
         extra = {name: op.extra[name] for name in ("row", "member", "controller") if name in op.extra}
         group = str(op.key)

@@ -27,26 +27,26 @@ READ_DEADLINE_S: Final = 1.0
 """A read has no effect, so nothing is lost with one that is given up early, and readers continue to the next node."""
 
 _REFUSED_PAUSE_S: Final = 0.05
-"""A client that was just sent away waits so long before its next send: while there is no master, a thousand refusals a
-second would tell nothing more than a hundred."""
+"""The pause of a client after a refusal, before its next send: without a master, a thousand refusals a second show
+nothing more than a hundred."""
 
 PULL_LIMIT: Final = 256
 """Messages in an answer. The broker's own limit of 32 would let readers fall behind while some nodes do not answer."""
 
 _CHUNK: Final = 2048
-"""A final read ends with so many messages, or when half of its time is over."""
+"""The largest number of messages of a final read, which also ends after half of its time."""
 
 
 @dataclass
 class Beliefs:
-    """Whom a logical process takes for the master of each group.
+    """The node that a logical process considers the master of each group.
 
     Clients of the process share it one after another: an op that ends as `info` ends its client as well.
     """
 
     masters: dict[str, str] = field(default_factory=dict)
     doubted: dict[str, str] = field(default_factory=dict)
-    """The node that did not act as the master: the next look does not take it from what others knew before."""
+    """The node that did not act as the master: the next look does not accept it from the other clients' cache."""
 
     def believe(self, group: str, node: str) -> None:
         self.masters[group] = node
@@ -58,11 +58,11 @@ class Beliefs:
 
 
 class BrokerClient:
-    """One logical process's way to the brokers.
+    """The connections of one logical process to the brokers.
 
-    `steadfast` clients believe in the master they found until it says itself that it is none: neither a time-out nor an
-    uncertain answer moves them, nor what controllers and name servers say. So a master that was cut off, and continues
-    acknowledging, is heard for as long as it does. The others look it up again after everything that is not `ok`.
+    Clients with `sticky_master` stay with the master they found until it reports itself that it is none: no time-out,
+    no uncertain answer, and no answer of controllers or name servers changes that. So they receive all acknowledgements
+    of a master that was cut off. The others look it up again after everything that is not `ok`.
     """
 
     def __init__(
@@ -77,9 +77,9 @@ class BrokerClient:
         self.places, self.masters, self.deadline_s = places, masters, deadline_s
         self.sticky_master = sticky_master
         self.foreign = foreign
-        """Who sends, if not we."""
+        """The other program's producer that sends, or None: this client sends itself."""
         self._beliefs = beliefs
-        """Group -> node. The thread's, so that a process that ends leaves its belief to the next one."""
+        """Group -> node. It belongs to the thread, so that a process that ends leaves it to the next one."""
         self._looked: dict[str, float] = {}
         self._refused = False
         self._links: dict[str, Broker] = {}
@@ -87,7 +87,7 @@ class BrokerClient:
         """Links to addresses that nodes no longer have."""
 
     async def open(self) -> None:
-        """Connections are made by the first op that needs them."""
+        """Does nothing: the first op that needs a connection makes it."""
 
     async def close(self) -> None:
         for link in (*self._links.values(), *self._former):
@@ -96,7 +96,7 @@ class BrokerClient:
             await self.foreign.close()
 
     def at(self, node: str) -> Broker:
-        """The link to a node's broker, at the node's address of today."""
+        """The link to a node's broker, at the node's current address."""
         now = self.places.endpoints[node]
         if node in self._links and (self._links[node].host, self._links[node].port) != now:
             self._former.append(self._links.pop(node))
@@ -105,8 +105,8 @@ class BrokerClient:
         return self._links[node]
 
     async def send(self, op: Op, properties: Mapping[str, str] | None = None) -> Completion:
-        """One message to a queue at whom this client considers the master: at most one attempt. `properties`: the
-        message's, if our own client sends it.
+        """Sends one message to a queue, at the node that this client considers the master: at most one attempt.
+        `properties`: the message's, if the harness' own client sends it.
         """
         queue = queue_of(op.key)
         end = asyncio.get_running_loop().time() + self.deadline_s
@@ -123,19 +123,19 @@ class BrokerClient:
         return sent_completion(sent, op.value, {"node": node})
 
     def refused(self, op: Op) -> Completion:
-        """There is no master to send it to."""
+        """The completion of a send without a known master."""
         self._refused = True
         return Completion("fail", op.value, f"no-master: {self.masters.silence}; nothing was sent")
 
     async def _send_by(self, foreign: Foreign, op: Op, end: float) -> Completion:
-        """One message by another's producer, which finds its way to the master by itself."""
+        """Sends one message by another program's producer, which finds the master by itself."""
         left = end - asyncio.get_running_loop().time()
         sent = await foreign.send(queue_of(op.key).topic, body_of(op.value, BODY_SIZE), left)
         self._refused = sent.outcome.type != "ok"
         return sent_completion(sent, op.value, {})
 
     async def master(self, group: str) -> str | None:
-        """Whom this client considers the master of a group."""
+        """The node that this client considers the master of a group."""
         believed, refused_by = self._beliefs.masters.get(group), self._beliefs.doubted.get(group)
         if believed is None or refused_by is not None:
             believed = await self.masters.find(group, refused_by=refused_by)
@@ -144,7 +144,7 @@ class BrokerClient:
         return believed
 
     def look_again(self, group: str, every_s: float) -> None:
-        """Have the next `master` ask, if `look_again` did not so shortly before."""
+        """Makes the next `master` look it up again, at most once in `every_s` seconds."""
         now = asyncio.get_running_loop().time()
         if now - self._looked.get(group, float("-inf")) < every_s:
             return
@@ -154,18 +154,18 @@ class BrokerClient:
             self._beliefs.doubt(group, believed)
 
     async def pause(self) -> None:
-        """A moment, if the last answer was a refusal."""
+        """Waits for a moment if the last answer was a refusal."""
         if self._refused:
             await asyncio.sleep(_REFUSED_PAUSE_S)
 
     def learn(self, group: str, node: str, outcome: Outcome) -> None:
-        """Take note of what came of asking a node as the master."""
+        """Records the outcome of a request to a node as the master."""
         self._refused = outcome.type == "fail"
         if self._refused or (outcome.type == "info" and not self.sticky_master):
             self._beliefs.doubt(group, node)
 
     async def poll(self, op: Op) -> Completion:
-        """One pull from a node, whatever its role."""
+        """One pull from a node, in any role."""
         queue, node = queue_of(op.key), op.extra["node"]
         pulled = await self.pull(queue, node, op.value)
         extra = {"node": node, "role": "master" if self.masters.known(queue.group) == node else "slave"}
@@ -195,7 +195,7 @@ class BrokerClient:
                 return read_completion(pulled, (), {"node": node})
             found += pulled.messages
             if pulled.messages:
-                # Where entries of a queue are missing, a message is in front of its own offset: `next` is right there.
+                # If entries of a queue are missing, a message is in front of its own offset: `next` is right there.
                 behind = pulled.messages[-1].offset + 1
                 at = max(at + 1, behind if pulled.next is None else min(behind, pulled.next))
             done = pulled.max is not None and at >= pulled.max
@@ -208,8 +208,8 @@ class BrokerClient:
                 return _shown(found, {"node": node, "done": done, **reported})
 
     async def remake(self, op: Op) -> Completion:
-        """Makes again what the master of a broker group (`op.value`) has forgotten of the topics and consumer groups of
-        the run. The completion has their names.
+        """Makes the run's topics and consumer groups that the master of a broker group (`op.value`) has forgotten
+        again. The completion has their names.
         """
         extra = {"group": op.value}
         node = await self.master(op.value)
@@ -232,7 +232,7 @@ class BrokerClient:
 
 
 def sent_completion(sent: Sent, message: int, extra: dict[str, Any]) -> Completion:
-    """A send's completion, and what the broker said beside it in `extra`."""
+    """A send's completion, with the other fields of the broker's answer in `extra`."""
     if sent.code is not None:
         extra["code"] = sent.code
     if sent.message_id is not None:
@@ -249,7 +249,7 @@ def sent_completion(sent: Sent, message: int, extra: dict[str, Any]) -> Completi
 
 
 def read_completion(pulled: Pulled, messages: Sequence[Message], extra: dict[str, Any]) -> Completion:
-    """A read's completion: the messages as [offset, id], and what the broker said beside them in `extra`."""
+    """A read's completion: the messages as [offset, id], and the other fields of the broker's answer in `extra`."""
     reported = {"min": pulled.min, "max": pulled.max, "next": pulled.next, "code": pulled.code}
     extra |= {name: value for name, value in reported.items() if value is not None}
     if pulled.outcome.type != "ok":
@@ -262,5 +262,5 @@ def _shown(messages: Sequence[Message], extra: dict[str, Any]) -> Completion:
 
 
 def shown_id(message: Message) -> int | str:
-    """The message's id; a body that does not match its checksum is shown as what it is: nobody sent it."""
+    """The message's id; for a body that does not match its checksum, `?` and its bytes: no client sent it."""
     return id_of(message.body) if message.intact else f"?{message.body[:16].hex()}"

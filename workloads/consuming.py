@@ -19,13 +19,13 @@ from results.op import FAIL, INFO, INVOKE, OK, Op
 from workloads.reading import MOVED
 
 COMMIT_NS: Final = 1_000_000_000
-"""Between two commits of a queue from which something was consumed. The Java client commits every 5 s."""
+"""The time between two commits of a queue from which something was consumed. The Java client commits every 5 s."""
 
 CRASH: Final = 0.01
-"""Of all ops of consumers: each of three crashes every 3 s at 100 ops a second."""
+"""The share of all ops of consumers: each of three crashes every 3 s at 100 ops a second."""
 
 AWAY_NS: Final = 1_000_000_000
-"""How long one that crashed is gone; so long the others have its queues."""
+"""The time for which a crashed consumer is gone; meanwhile the others have its queues."""
 
 OURS: Final = frozenset({"assign", "committed", "consume", "commit", "crash"})
 
@@ -36,11 +36,11 @@ class Session:
 
     held         its queues.
     at           queue -> the offset it consumes next; missing: the committed one is not known yet.
-    uncommitted  queue -> since when (ns) it has consumed without a commit; missing: it has not.
-    turn         how often it consumed, for going round the queues.
-    away_until   ns: it crashed and is not back before.
-    nodes        broker group -> who answered last. probes: queues whose committed offset it asks for, because that was
-                 another one before: a new master may have forgotten, and the next commit hides it.
+    uncommitted  queue -> the time (ns) since which it has consumed without a commit; missing: it has not.
+    turn         the number of its consumes, to go round the queues.
+    away_until   the time (ns) until which it is gone after a crash.
+    nodes        broker group -> the node that answered last. probes: queues whose committed offset it queries, because
+                 another node answered before: a new master may have forgotten it, and the next commit hides that.
     """
 
     held: tuple[str, ...] = ()
@@ -52,7 +52,7 @@ class Session:
     probes: frozenset[str] = frozenset()
 
     def assigned(self, keys: Sequence[str]) -> Session:
-        """With these queues; positions of those it keeps stay."""
+        """The session with these queues; positions of those it keeps stay."""
         kept = {key: at for key, at in self.at.items() if key in keys}
         since = {key: ns for key, ns in self.uncommitted.items() if key in keys}
         return replace(self, held=tuple(keys), at=kept, uncommitted=since)
@@ -60,8 +60,7 @@ class Session:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Consumers(Generator):
-    """One group on the threads it may use, for ever. `n` counts its ops; whether op n is a crash depends on `seed` and
-    n alone.
+    """One group on the threads it may use, for ever. `n` counts its ops; op n is a crash or not by `seed` and n alone.
     """
 
     group: str
@@ -93,7 +92,7 @@ class Consumers(Generator):
         return self if found is session else replace(self, sessions={**self.sessions, thread: found})
 
     def _next(self, ctx: Context, thread: int, session: Session) -> Invocation | None:
-        """What the consumer does now; None: nothing, for it has no queue."""
+        """The consumer's next op; None: nothing, because it has no queue."""
         wanted = self._share(ctx, thread)
         taken = {key for other, s in self.sessions.items() if other != thread for key in s.held}
         for key in session.held:
@@ -116,9 +115,7 @@ class Consumers(Generator):
         return self._op("consume", key, session.at[key])
 
     def _share(self, ctx: Context, thread: int) -> list[str]:
-        """The queues that are a consumer's, of those who are there: averaged, as `AllocateMessageQueueAveragely` does
-        in spirit.
-        """
+        """The queues of one consumer among those present: averaged, similar to `AllocateMessageQueueAveragely`."""
         there = [other for other in members(ctx.takers) if self.sessions.get(other, Session()).away_until <= ctx.time]
         return [key for i, key in enumerate(self.keys) if there[i % len(there)] == thread]
 
@@ -129,7 +126,7 @@ class Consumers(Generator):
 def after(session: Session, event: Op, now: int) -> Session:
     """A session after one of its ops completed."""
     if event.type == INFO:
-        return Session()  # the process is gone, and what it knew with it
+        return Session()  # the process is gone, and its knowledge with it
     if event.type == FAIL:
         return session
     key = event.key or ""
@@ -159,8 +156,8 @@ def after(session: Session, event: Op, now: int) -> Session:
 @dataclass(frozen=True, slots=True, eq=False)
 class Drain(Generator):
     """One queue consumed by the group to its end, and the proof of it: `assign`, `committed`, `consume` until nothing
-    comes and the broker says that nothing is left, `commit`, `drain`. Ops that fail are tried again, `tries` in a row;
-    an `info` ends it, and then the queue is not proven to be drained.
+    comes and the broker reports the end, `commit`, `drain`. Ops that fail are tried again, `tries` in a row; an `info`
+    ends it, and then the queue is not proven to be drained.
     """
 
     group: str

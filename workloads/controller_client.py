@@ -17,14 +17,14 @@ from results.op import Op
 from workloads.fake_brokers import LIVING, FakeBrokers
 
 READS: Final = ("read", "view", "next", "leader")
-"""What changes nothing: without an answer it fails."""
+"""Ops that change nothing: without an answer they fail."""
 
 _ASK_S: Final = 0.7
 
 
 class ControllerOps:
-    """One logical process. home: the node of the controller that it believes in the question of who leads, and it stays
-    with a leader until that one refuses; None: it asks all of them, after everything that is not `ok`.
+    """One logical process. home: the node of the controller that it trusts to name the leader; it then stays with a
+    leader until that one refuses. None: it asks all controllers, after everything that is not `ok`.
     """
 
     def __init__(
@@ -41,14 +41,14 @@ class ControllerOps:
         self._asking = {node: Metadata(*at, deadline_s=_ASK_S) for node, at in controllers.items()}
 
     async def open(self) -> None:
-        """Connections are made by the first op that needs them."""
+        """Does nothing: the first op that needs a connection makes it."""
 
     async def close(self) -> None:
         for link in (*self._links.values(), *self._asking.values()):
             await link.close()
 
     async def invoke(self, op: Op) -> Completion:
-        """The outcome of one attempt; `extra["controller"]`: who was asked."""
+        """The outcome of one attempt; `extra["controller"]`: the node that got the request."""
         if op.f == "leader":
             return await self._who(op)
         if op.f == "serving":
@@ -78,7 +78,7 @@ class ControllerOps:
         return Completion("ok", found, extra=extra)
 
     async def _do(self, op: Op, link: Metadata, value: dict[str, Any]) -> Any:
-        """value: filled with what is about to be asked for, before it is sent."""
+        """Executes an op. value: filled with the request's arguments before it is sent."""
         name = str(op.key)
         group, dice = self.brokers.group(name), Random(f"{name}/{op.extra.get('n', 0)}")
         match op.f:
@@ -150,7 +150,7 @@ class ControllerOps:
             self.leader = None
 
     async def _find(self) -> str | None:
-        """Whom to ask: who says that it leads; or whom the own home takes for the leader."""
+        """The node for the next request: the controller that reports to lead, or the leader by the own home."""
         if self.home is not None:
             told = await self._says(self.home)
             hosts = {f"{host}:{port}": node for node, (host, port) in self.controllers.items()}
@@ -160,7 +160,7 @@ class ControllerOps:
         return leading[-1] if leading else None
 
     async def _says(self, node: str) -> tuple[bool, str] | None:
-        """Whether a controller says that it leads, and the address of who leads."""
+        """A controller's report: True if it leads, and the leader's address. None: no answer."""
         try:
             told = await self._asking[node].metadata()
         except (RemotingError, AdminError):
@@ -168,7 +168,7 @@ class ControllerOps:
         return told.is_leader, told.leader_address
 
     async def _serving(self) -> Completion:
-        """Wait for a controller that leads and answers; a leader has its log to apply before."""
+        """Waits for a controller that leads and answers: a new leader first has to apply its log."""
         loop = asyncio.get_running_loop()
         end = loop.time() + 0.8 * self.deadline_s
         while loop.time() < end:
@@ -192,11 +192,11 @@ class ControllerOps:
 
 
 class _Nothing(Exception):
-    """There is nothing to ask for."""
+    """The op has nothing to request."""
 
 
 def view_of(told: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    """What 1006 says of a group: `read`'s fields, and `replicas`: id -> address."""
+    """The answer to 1006 about a group: `read`'s fields, and `replicas`: id -> address."""
     if told is None:
         return None
     in_sync, others = told.get("inSyncReplicas") or [], told.get("notInSyncReplicas") or []
@@ -210,7 +210,7 @@ def view_of(told: Mapping[str, Any] | None) -> dict[str, Any] | None:
 
 
 def _one(dice: Random, choices: Any) -> Any:
-    """One of them. Raises _Nothing where there is none."""
+    """One of the choices. Raises _Nothing if they are empty."""
     some = list(choices)
     if not some:
         raise _Nothing("no id or set to choose is known")

@@ -1,4 +1,4 @@
-"""The crash table of the registration of a broker: for each row what is done, step by step, as data.
+"""The crash table of the registration of a broker: for each row the steps, as data.
 
 A first start goes: 1012 (which id is next?), `brokerIdentity-temp`, 1013 (apply for it), `brokerIdentity`, 1003
 (register), 1002 (elect). Each request and each answer is a point at which the broker dies, the leader of the
@@ -18,17 +18,17 @@ NEXT_ID, APPLY_ID, REGISTER = 1012, 1013, 1003
 FIRED, DOWN, RUNNING, WRITTEN = "fired", "down", "running", "written"
 
 BOOT_S: Final = 30.0
-"""How long a started broker may take to its first request, on a slow machine."""
+"""The longest time from a broker's start to its first request, on a slow machine."""
 
 
 @dataclass(frozen=True)
 class Step:
     """One op of a trial.
 
-    f, member, value  of the op. on: who is asked (`controllers`: each of them), or where a member enters (`leader`: the
-                      node of the controller that leads).
-    until             the op is repeated until its answer is such; None: it is done once.
-    within_s          at most so long; then the trial goes on, and the judge sees what is missing.
+    f, member, value  those of the op. on: the target of a query (`controllers`: each of them), or the place where a
+                      member enters (`leader`: the node of the controller that leads).
+    until             the op is repeated until its answer has this state; None: it is executed once.
+    within_s          the limit of the repeats; then the trial continues, and the judge sees the missing answer.
     """
 
     f: str
@@ -41,7 +41,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Row:
-    """name, and what it does, in words."""
+    """One row. words: a description of its steps."""
 
     name: str
     words: str
@@ -49,17 +49,17 @@ class Row:
 
     @property
     def alone(self) -> bool:
-        """Whether it strikes what all trials need."""
+        """True if it strikes a controller, which all trials need."""
         return any(step.f == "arm" and step.value.get("victim") == "controller" for step in self.steps)
 
     @property
     def members(self) -> int:
-        """How many brokers it has."""
+        """The number of its brokers."""
         return len({step.member for step in self.steps})
 
 
 def rows(runs_within_s: float) -> Mapping[str, Row]:
-    """The whole table. runs_within_s: how soon a started broker must run; it is looked at for a little longer."""
+    """The whole table. runs_within_s: the longest time until a started broker runs; looks continue a little longer."""
     table = _Table(runs_within_s + 2)
     found = [
         Row("first-start", "nothing goes wrong", table.starts(None)),
@@ -131,7 +131,7 @@ class _Table:
         ]
 
     def leader_killed(self, answers: bool) -> list[Step]:
-        """The leader of the controllers dies at a first start; it is started again at once."""
+        """A first start at which the leader of the controllers dies; it is started again at once."""
         rule = _kill(APPLY_ID, answer=answers, victim="controller")
         return [
             *(Step("enter", on="leader"), Step("arm", value=rule), Step("start")),
@@ -140,8 +140,8 @@ class _Table:
         ]
 
     def restarts(self, between: Step | None = None, *, master: bool = True) -> list[Step]:
-        """A broker that runs is killed, and started again; in between something is done to it. master: whether it may
-        become one then.
+        """A broker that runs is killed, and started again, with the step `between`. master: True if it may become
+        master then.
         """
         again = self.running() if master else [Step("look", until=WRITTEN, within_s=self.patience_s)]
         middle = [between] if between is not None else []
