@@ -60,7 +60,7 @@ class Session:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Consumers(Generator):
-    """One group on the threads it may use, for ever. `n` counts its ops; op n is a crash or not by `seed` and n alone.
+    """One group on the threads it may use, for ever. `n` counts its ops; `seed` and n alone decide if op n is a crash.
     """
 
     group: str

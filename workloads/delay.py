@@ -1,4 +1,4 @@
-"""Delayed messages: sent for a delay level or for a time, some recalled; read from masters and slaves until they came.
+"""Delayed messages: sent for a delay level or for a time, some recalled; read from masters and slaves until they come.
 
 Clients send to the master of each queue, as those of `log` do. Half of the messages have a delay level (5 or 10 s), the
 others a time 2 s to `longest` ahead (`TIMER_DELIVER_MS`, by the wall clock of the machine that runs the clients). One
@@ -31,16 +31,16 @@ from workloads.places import queue_of
 from workloads.reading import Polls
 
 POLL_SHARE: Final = 1 / 2
-"""Of all ops: lateness is measured by polls, so each queue of each node is polled several times a second."""
+"""The share of all ops: polls measure lateness, so each queue of each node is polled several times a second."""
 
 LEVELS_S: Final[Mapping[int, int]] = {2: 5, 3: 10}
-"""Delay levels that are used, and the seconds that they mean (`messageDelayLevel`)."""
+"""The delay levels in use -> their seconds (`messageDelayLevel`)."""
 
 LONGEST_S: Final = 11
-"""The longest delay of a message, where the plan names no other."""
+"""The longest delay of a message, if the plan names no other."""
 
 MOST_S: Final = 60
-"""The longest that a plan may name: the final phase waits until everything is due."""
+"""The longest delay that a plan may name: the final phase waits until everything is due."""
 
 RECALLS_SINCE: Final = (5, 3, 2)
 """The first version with recalls."""
@@ -60,7 +60,7 @@ class DelayOptions:
 
 @dataclass(frozen=True, slots=True)
 class Delay:
-    """What one message is told: a level, or None for a time; `wait_s` until it is due; whether it is to be recalled."""
+    """The delay of one message: a level, or None for a time; `wait_s` until it is due; True if it is to be recalled."""
 
     level: int | None
     wait_s: int
@@ -81,7 +81,7 @@ class Delay:
 class Delayed(Generator):
     """Messages for all queues in turn, with ids from `first` on; recalls as soon as there is a handle.
 
-    recalls  whether there are recalls at all. longest_s: the longest delay. due: recalls to be made.
+    recalls  True if messages are recalled at all. longest_s: the longest delay. due: recalls to be made.
     """
 
     keys: Sequence[str]
@@ -152,7 +152,7 @@ class DelayWorkload(MessageWorkload):
 
     @property
     def recalls(self) -> bool:
-        """Whether the servers' version has recalls."""
+        """True if the servers' version has recalls."""
         version = self.plan.server.version or artifacts.DEFAULT_VERSION
         return tuple(map(int, version.split("."))) >= RECALLS_SINCE
 
@@ -206,7 +206,7 @@ class DelayOps(BrokerClient):
 
 
 def properties_of(op: Op) -> Mapping[str, str]:
-    """What tells the broker when a message is due."""
+    """The properties by which the broker knows when a message is due."""
     if (level := op.extra.get("level")) is not None:
         return {"DELAY": str(level)}
     return {"TIMER_DELIVER_MS": str(time.time_ns() // 1_000_000 + op.extra["wait_ms"])}

@@ -1,4 +1,4 @@
-"""Brokers that are only names: what the controllers know of them, and the heartbeats that keep them alive there.
+"""Brokers that are only names: their state at the controllers, and the heartbeats that keep them alive there.
 
 All clients of a run share them. A group has members 1 to `LIVING` that send heartbeats; further ids are spare, and
 never live.
@@ -20,18 +20,18 @@ from infra.systems.rocketmq.topologies.layout import CLUSTER
 LIVING: Final = 3
 
 _BEAT_S: Final = 1.0
-"""Between two rounds of heartbeats to a controller; also how long it may take to answer one."""
+"""The time between two rounds of heartbeats to a controller, and the longest time for an answer to one."""
 
 _FORSAKEN_S: Final = 15.0
-"""Members of a group that nobody has asked about for so long send no more heartbeats."""
+"""Members of a group without any op for so long send no more heartbeats."""
 
 _LIVES_MS: Final = 3_600_000
-"""No broker dies of a late heartbeat: a controller that elects by itself, without a cause, would be no news."""
+"""The time without heartbeats after which a broker is dead: so long that a late heartbeat causes no election."""
 
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What some client heard last of a group; master 0: none."""
+    """The last state of a group that any client received; master 0: no master."""
 
     master: int = 0
     master_epoch: int = 0
@@ -41,7 +41,7 @@ class Known:
 
 @dataclass
 class FakeGroup:
-    """ids: id -> the address with which it was acknowledged. touched: when it was last asked about (loop time)."""
+    """ids: id -> the address with which it was acknowledged. touched: the time of the last op on it (loop time)."""
 
     known: Known = field(default_factory=Known)
     ids: dict[int, str] = field(default_factory=dict)
@@ -49,7 +49,7 @@ class FakeGroup:
 
 
 class FakeBrokers:
-    """Of one run; one event loop. controllers: node -> host and port."""
+    """The brokers of one run; one event loop. controllers: node -> host and port."""
 
     def __init__(self, controllers: Mapping[str, tuple[str, int]]) -> None:
         self.groups: dict[str, FakeGroup] = {}
@@ -66,12 +66,12 @@ class FakeBrokers:
         return found
 
     def new_address(self) -> str:
-        """An address that no broker had, at which nobody listens: controllers notify brokers of an election."""
+        """An address that no broker had, and where no server listens: controllers notify brokers of an election."""
         self.addresses += 1
         return f"127.{self.addresses >> 16 & 255}.{self.addresses >> 8 & 255}.{self.addresses & 255}:9"
 
     def heard(self, name: str, told: ReplicaInfo | Elected) -> None:
-        """Keep the newest of what clients hear."""
+        """Keeps the newest state that clients receive."""
         group = self.groups[name]
         if isinstance(told, Elected):
             new = Known(told.master, told.master_epoch, told.in_sync, told.in_sync_epoch)
@@ -87,7 +87,7 @@ class FakeBrokers:
             group.known = replace(group.known, in_sync=in_sync, epoch=epoch)
 
     async def _beat(self, host: str, port: int) -> None:
-        """Heartbeats to one controller, whatever becomes of them, over one connection: its end would be a broker's."""
+        """Sends heartbeats to one controller, also after errors, over one connection: its end would end the brokers."""
         async with Metadata(host, port, deadline_s=_BEAT_S) as controller:
             while True:
                 with suppress(RemotingError, AdminError):

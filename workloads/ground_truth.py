@@ -22,24 +22,24 @@ Summarize = Callable[[Path, str], Iterator[str]]
 """From a copy of a server's store and the name of its replica group to lines of JSON."""
 
 UNASKED: Final = 256
-"""MiB on the disk of one server that are read where nobody asked for it."""
+"""The limit, in MiB on the disk of one server, of a read without `--ground-truth`."""
 
 _WANTED: Final = ("commitlog", "consumequeue", "epochFileCheckpoint", "brokerIdentity")
-"""What is read of a store; a DLedger log is in `dledger-<id>`."""
+"""The parts of a store that are read; a DLedger log is in `dledger-<id>`."""
 
 _PACKED: Final = "/var/lib/harness/truth"
 _PACK_TIMEOUT_S: Final = 120
 _AT_ONCE: Final = 2
-"""Nodes read at one time: reading is work for the processor, which is the same for all of them on a small machine."""
+"""The number of nodes read at the same time: reading takes processor time, which the nodes of a small machine share."""
 
 
 def summarizer(topics: Collection[str]) -> Summarize:
-    """Of a broker's store, with the messages of these topics."""
+    """The function that summarizes a broker's store, with the messages of these topics."""
     return lambda store, group: summarize(store, group, topics)
 
 
 def read_all(context: RunContext, summary: Summarize, folder: Path, most: int | None = None) -> None:
-    """Write the summary of each server that holds data below `folder`/nodes. most: MiB of a store on the disk.
+    """Writes the summary of each server that holds data below `folder`/nodes. most: limit of a store on the disk, MiB.
 
     Raises InfraError for the first store that cannot be read, or is larger.
     """

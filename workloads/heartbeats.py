@@ -1,4 +1,4 @@
-"""The heartbeats of one client to all brokers, and what brokers push over the same connections."""
+"""The heartbeats of one client to all brokers, and the frames that brokers push over the same connections."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from infra.systems.remoting.frame import Frame
 from infra.systems.rocketmq.protocol.client import Broker
 
 _BEAT_S: Final = 1.0
-"""Between two heartbeats to a broker. One that was restarted has forgotten its clients until then."""
+"""The time between two heartbeats to a broker. A restarted broker does not know its clients until the next one."""
 
 _ANSWER_S: Final = 3.0
-"""How long a broker may take to answer one; then the connection is closed, as the Java client does.
+"""The longest time for a broker's answer to one; then the connection is closed, as by the Java client.
 The first heartbeat of a group can take more than a second: the broker makes the retry topic and registers it.
 """
 
 Hear = Callable[[str, Frame], None]
-"""Is given a node, and what its broker pushed; it must not block."""
+"""A function that takes a node and a frame that its broker pushed; it must not block."""
 
 
 class Heartbeats:
-    """Of one client; one event loop. `endpoints`: node -> host and port of its broker; they may change."""
+    """The heartbeats of one client; one event loop. `endpoints`: node -> host and port of its broker; may change."""
 
     def __init__(
         self,
@@ -43,20 +43,22 @@ class Heartbeats:
         self._tasks = [asyncio.create_task(self._beat(node)) for node in endpoints]
 
     async def first(self) -> list[str]:
-        """The nodes that have answered a heartbeat, once all have, or had time to."""
+        """The nodes that have answered a heartbeat, once all have answered, or one interval is over."""
         with suppress(TimeoutError):
             async with asyncio.timeout(_BEAT_S):
                 await asyncio.gather(*(event.wait() for event in self._answered.values()))
         return [node for node, event in self._answered.items() if event.is_set()]
 
     async def leave(self, group: str) -> None:
-        """End them, and tell every broker that this consumer leaves; who does not hear it notices the connection."""
+        """Ends them, and reports to every broker that this consumer leaves; a broker that does not get the report
+        notices the closed connection.
+        """
         await self._stop()
         await asyncio.gather(*(link.leave(self.client_id, consumer=group) for link in self._links.values()))
         await self._close()
 
     async def end(self) -> None:
-        """End them without a word."""
+        """Ends them without a report to the brokers."""
         await self._stop()
         await self._close()
 
@@ -72,7 +74,7 @@ class Heartbeats:
             await link.close()
 
     async def _beat(self, node: str) -> None:
-        """Heartbeats to one broker, whatever becomes of them."""
+        """Sends heartbeats to one broker, also after errors."""
         while True:
             host, port = self._endpoints[node]
             link = self._links.get(node)

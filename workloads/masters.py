@@ -22,7 +22,7 @@ T = TypeVar("T")
 _ASK_S: Final = 0.8
 _SILENCE: Final = "no node reports one"
 _GAP_S: Final = 0.1
-"""Looked up at most so often, however many clients are sent away at the same time."""
+"""The shortest time between two lookups, regardless of the number of refused clients."""
 
 
 class Masters:
@@ -33,20 +33,20 @@ class Masters:
         self._known: dict[str, str] = {}
         self._looked: dict[str, float] = {}
         self._found: dict[str, str | None] = {}
-        """What the last look brought, and when it was over."""
+        """The result of the last lookup."""
         self.silence = _SILENCE
-        """Why the last look found nobody, in a few words."""
+        """The reason why the last lookup found no master, in a few words."""
         self._locks = {group: asyncio.Lock() for group in places.groups}
         self._controllers = {g: [Controller(*at, deadline_s=_ASK_S) for at in places.controllers] for g in self._locks}
         self._name_servers = {g: [NameServer(*at, deadline_s=_ASK_S) for at in places.nameservers] for g in self._locks}
-        """For each group its own: a connection carries one call at a time."""
+        """Own connections for each group: a connection carries one call at a time."""
 
     def known(self, group: str) -> str | None:
-        """The node that is believed to be master, without asking."""
+        """The cached master, without a request."""
         return self._known.get(group)
 
     async def find(self, group: str, *, refused_by: str | None = None) -> str | None:
-        """The master's node; None where no node reports one. `refused_by`: the node that just refused to be it."""
+        """The master's node; None if no server names one. `refused_by`: the node that just refused to be master."""
         known = self._known.get(group)
         if known is not None and known != refused_by:
             return known
@@ -54,14 +54,14 @@ class Masters:
         came = loop.time()
         async with self._locks[group]:
             if self._looked.get(group, float("-inf")) >= came:
-                return self._found.get(group)  # somebody else asked meanwhile
+                return self._found.get(group)  # another client looked it up meanwhile
             wait = self._looked.get(group, float("-inf")) + _GAP_S - loop.time()
             if wait > 0:
                 await asyncio.sleep(wait)
             try:
                 found = await self._ask(group)
             finally:
-                # Looked up rarely, so that a connection is not worth keeping; nobody would close it at the end.
+                # Lookups are rare, so a connection is not worth keeping; nothing would close it at the end.
                 for server in (*self._controllers[group], *self._name_servers[group]):
                     await server.close()
             self._looked[group], self._found[group] = loop.time(), found
@@ -85,14 +85,14 @@ class Masters:
         return named.most_common(1)[0][0] if named else None
 
     async def _all(self, servers: Sequence[S], ask: Callable[[S], Awaitable[T]]) -> list[T]:
-        """The answers of those that gave one."""
+        """The answers of the servers that gave one."""
         self.silence = _SILENCE
 
         async def one(server: S) -> list[T]:
             try:
                 return [await ask(server)]
             except Malformed as problem:
-                # Not the silence of a server: it may have named a master, and we did not understand.
+                # Not the silence of a server: it may have named a master in an unreadable answer.
                 self.silence = str(problem)
             except (RemotingError, AdminError):
                 pass

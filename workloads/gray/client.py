@@ -29,8 +29,8 @@ from workloads.queue import QueueOps
 
 @dataclass(frozen=True)
 class Habits:
-    """How members consume. failing: of so many messages (%) they fail to process one, and give it back, or, with pop,
-    do not acknowledge it.
+    """The members' way to consume. failing: the share of messages (%) that they fail to process, and send back, or, with
+    pop, do not acknowledge.
     """
 
     consume: Consuming = "concurrently"
@@ -40,11 +40,11 @@ class Habits:
 DEFAULT: Final = Habits()
 
 ASK_S: Final = 0.5
-"""How long a name server may take: a rebalance must not wait for one that is cut off."""
+"""The longest time for an answer of a name server: a rebalance must not wait for one that is cut off."""
 
 
 class GrayOps(QueueOps):
-    """One process: a member, a producer, or the operator. What they have in common is in `centre`."""
+    """One process: a member, a producer, or the operator. Their common state is in `centre`."""
 
     centre: Centre
     split: Split
@@ -63,8 +63,8 @@ class GrayOps(QueueOps):
         first: int,
         habits: Habits = DEFAULT,
     ) -> None:
-        """What it needs beyond other clients. `servers`: node -> host and port of its name server; `first`: the place
-        of the one that it uses first.
+        """Sets the state that other clients do not have. `servers`: node -> host and port of its name server; `first`:
+        the place of the one that it uses first.
         """
         self.scheme, self.habits = scheme, habits
         self._locked: set[Queue] = set()
@@ -127,15 +127,15 @@ class GrayOps(QueueOps):
     # Members.
 
     async def _join(self, op: Op) -> Completion:
-        """Heartbeats to all brokers, under a new client id, and its flag in the name servers. Who is in the group
-        already (a new phase began) stays what it is.
+        """Starts heartbeats to all brokers, under a new client id, and writes its flag to the name servers. A member
+        that is in the group already (a new phase began) stays unchanged.
         """
         member = self._member = op.extra["member"]
         extra = self._who(op)
         if self._heartbeats is not None:
             extra |= {"gray": self.centre.colours[member], "popped": list(self._popped.values())}
             return Completion("ok", self.centre.clients[member], extra=extra)
-        # Who joins anew begins with another name server, as if it had drawn one.
+        # A member that joins again begins with another name server, as if it had drawn one.
         self.flags.use(self._first + self.centre.joins[member])
         client = self.centre.clients[member] = self.centre.client_id(member)
         await self._begin(client)
@@ -152,11 +152,11 @@ class GrayOps(QueueOps):
         await self._heartbeats.first()
 
     def _hear(self, node: str, frame: Frame) -> None:
-        """What a broker pushed: the members have changed (40), or something that does not concern it."""
+        """Takes a broker's pushed frame: the members have changed (40); it ignores all others."""
         self._changed |= frame.code == Request.NOTIFY_CONSUMER_IDS_CHANGED
 
     async def _away(self, op: Op) -> Completion:
-        """Leave in an orderly way, or crash: brokers notice that the connections are closed."""
+        """Leaves in an orderly way, or crashes: brokers notice that the connections are closed."""
         if op.f == "leave" and self._heartbeats is not None:
             await self._unlock(set())
             heartbeats, self._heartbeats = self._heartbeats, None
@@ -165,7 +165,7 @@ class GrayOps(QueueOps):
         return Completion("ok", None, extra=self._who(op))
 
     async def _end(self) -> None:
-        """It is no longer in the group."""
+        """Removes it from the group."""
         heartbeats, self._heartbeats = self._heartbeats, None
         self._locked.clear()
         self._to_unlock.clear()
@@ -176,7 +176,7 @@ class GrayOps(QueueOps):
             await heartbeats.end()
 
     async def _rebalance(self, op: Op) -> Completion:
-        """Which queues are this member's: by the broker's list of clients, the routes, and the flags."""
+        """Computes this member's queues from the broker's list of clients, the routes, and the flags."""
         self._changed = False
         extra = {**self._who(op), "name_server": self.flags.chosen}
         client = self.centre.clients[op.extra["member"]]
@@ -208,15 +208,15 @@ class GrayOps(QueueOps):
         return Completion("ok", value, extra=extra)
 
     def _retries(self) -> dict[str, tuple[Split, Counts]]:
-        """The queues with what members sent back, as the published scheme has them: each topic's first queue is gray,
-        and this topic has only one on a broker.
+        """The queues with messages that members sent back, as in the published scheme: each topic's first queue is
+        gray, and this topic has only one on a broker.
         """
         if not self.habits.failing or self.scheme == "cured" or self.habits.consume == "pop":
             return {}
         return {retry_topic(self.group): (Split(), dict.fromkeys(self.places.groups, 1))}
 
     async def _assign(self, op: Op) -> Completion:
-        """Lock these queues, or prolong the locks, and give others back; it has those that were granted."""
+        """Locks these queues, or prolongs the locks, and unlocks others; it then has those that were granted."""
         wanted = {queue_of(key) for key in op.value}
         await self._unlock(wanted)
         client = self.centre.clients[op.extra["member"]]
@@ -237,7 +237,7 @@ class GrayOps(QueueOps):
         return Completion("ok", held, extra={**self._who(op), "wanted": op.value})
 
     async def _unlock(self, wanted: Set[Queue]) -> None:
-        """Give back all other locks, those as well of which it is not known whether they were granted."""
+        """Unlocks all other queues, also those for which the grant is uncertain."""
         self._to_unlock = (self._to_unlock | self._locked) - wanted
         self._locked &= wanted
         for queue in sorted(self._to_unlock, key=lambda queue: queue.key):
@@ -266,8 +266,8 @@ class GrayOps(QueueOps):
         return found
 
     async def _send_back(self, op: Op) -> Completion:
-        """Give a message back. document: the broker delivers it once more, from the group's one retry queue. cured: it
-        is sent once more to the queue that it came from, which has its colour.
+        """Sends a message back. document: the broker delivers it once more, from the group's one retry queue. cured: it
+        is sent once more to its original queue, which has its colour.
         """
         queue, (offset, message) = queue_of(op.key), op.value
         extra = self._who(op)
@@ -284,7 +284,7 @@ class GrayOps(QueueOps):
         return Completion(outcome.type, op.value, outcome.why or None, {**extra, "node": node})
 
     async def _consumers(self) -> list[str]:
-        """The group's client ids, from one of the brokers, as clients ask for them."""
+        """The group's client ids, from one of the brokers, as clients request them."""
         for group in self.places.groups:
             node = await self.master(group)
             if node is None:
@@ -296,10 +296,10 @@ class GrayOps(QueueOps):
                     return []
                 except RemotingError:
                     self.look_again(group, ASK_S)
-        raise NoFlags("no broker told the members of the group")
+        raise NoFlags("no broker returned the members of the group")
 
     def _noticed(self, op: Op, done: Completion) -> Completion:
-        """The same, with what the member has heard meanwhile."""
+        """The completion with the notifications that the member has received meanwhile."""
         member = op.extra.get("member")
         heard: dict[str, Any] = {} if member is None else {"member": member}
         if member is not None and op.f in ("consume", "pop") and (self._changed or member in self.centre.turned):
@@ -321,7 +321,7 @@ class GrayOps(QueueOps):
     # Producers.
 
     async def _send_coloured(self, op: Op) -> Completion:
-        """One message to the queue that the producer chose; gray ones only while that is allowed."""
+        """Sends one message to the queue that the producer chose; gray ones only while that is allowed."""
         gray = op.extra["colour"] == "gray"
         if gray and not self.centre.sending:
             return Completion("fail", op.value, "gray producers do not send now; nothing was sent")
@@ -332,7 +332,7 @@ class GrayOps(QueueOps):
             self.centre.open -= gray
 
     async def _look(self) -> Completion:
-        """The queues of the topic, as the name server of this client has them."""
+        """The queues of the topic, by the name server of this client."""
         try:
             counts = await self._counts()
         except (RemotingError, AdminError) as problem:
@@ -340,7 +340,7 @@ class GrayOps(QueueOps):
         return Completion("ok", counts, extra={"name_server": self.flags.chosen})
 
     async def _counts(self) -> Counts:
-        """Broker group -> number of queues. A name server that does not answer is left for the next one."""
+        """Broker group -> number of queues. If the name server does not answer, the client uses the next one."""
         try:
             route = await self.name_servers[self.flags.chosen].route(self.places.topic) or {}
         except RemotingError:
@@ -355,7 +355,7 @@ class GrayOps(QueueOps):
     # The operator.
 
     async def _flag(self, op: Op) -> Completion:
-        """A member's colour: for the clients that it will have, and in the flag of the one that it has."""
+        """Sets a member's colour: for its later clients, and in the flag of its current one."""
         member, gray = op.value["member"], op.value["gray"]
         before, self.centre.colours[member] = self.centre.colours[member], gray
         client = self.centre.clients.get(member)
@@ -371,7 +371,7 @@ class GrayOps(QueueOps):
         return Completion("fail" if certain else "info", op.value, "not enough name servers took the flag", extra)
 
     async def _sending(self, op: Op) -> Completion:
-        """Let gray producers send, or end that: then no gray send is under way any more."""
+        """Lets gray producers send, or stops them, and waits until no gray send is under way."""
         self.centre.sending = op.value
         if op.value or await self.centre.quiet(self.deadline_s / 2):
             return Completion("ok", op.value)
@@ -401,7 +401,7 @@ class GrayOps(QueueOps):
         return Completion("ok", found) if found else Completion("fail", None, "the routes name no queue")
 
     async def _expand(self, op: Op) -> Completion:
-        """So many more queues on every broker, slaves as well, than the topic had at first."""
+        """Adds queues to the topic's original number, on every broker, slaves included."""
         queues = len({queue.number for queue in self.places.queues}) + op.value
 
         async def one(node: str) -> None:

@@ -1,11 +1,11 @@
 """The colour of each client, kept in the key-value tables of the name servers, which do not copy them to one another.
 
 The published scheme keeps the flags in a database that all name servers use. Released name servers have none; each of
-them has a table of its own. So a flag is written to all of them.
+them has its own table. So a flag is written to all of them.
 
-document   what one of them has taken is valid. A client reads from one name server, and goes to the next when it does
-           not answer.
-cured      flags have versions. A majority must have taken one, and a majority is read: the highest version counts.
+document   a flag that one of them has accepted is valid. A client reads from one name server, and uses the next if it
+           does not answer.
+cured      flags have versions. A majority must have accepted one, and a majority is read: the highest version counts.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class NoFlags(Exception):
 
 @dataclass(frozen=True)
 class Written:
-    """Who has taken a flag, who certainly has not, and of whom it is not known (names of nodes)."""
+    """The nodes that accepted a flag, those that certainly did not, and those that may have."""
 
     taken: Sequence[str]
     refused: Sequence[str]
@@ -42,7 +42,7 @@ class Written:
 
 
 class Flags:
-    """One client's way to the flags of its group."""
+    """One client's access to the flags of its group."""
 
     def __init__(self, stores: Mapping[str, FlagStore], namespace: str, scheme: Scheme) -> None:
         self._stores, self._namespace, self._scheme = stores, namespace, scheme
@@ -55,20 +55,20 @@ class Flags:
         return self._nodes[self._chosen]
 
     def use(self, place: int) -> None:
-        """Use another name server; places count on after the last one."""
+        """Selects another name server; places continue from the first after the last one."""
         self._chosen = place % len(self._nodes)
 
     def next(self) -> None:
-        """Use the next name server."""
+        """Selects the next name server."""
         self.use(self._chosen + 1)
 
     async def read(self) -> dict[str, bool]:
-        """Client id -> whether it is gray. Raises NoFlags."""
+        """Client id -> True if it is gray. Raises NoFlags."""
         if self._scheme == "document":
             return await self._read_one()
         tables = [table for table in await asyncio.gather(*map(self._table, self._nodes)) if table is not None]
         if 2 * len(tables) <= len(self._nodes):
-            raise NoFlags(f"{len(tables)} of {len(self._nodes)} name servers told the flags, which is no majority")
+            raise NoFlags(f"{len(tables)} of {len(self._nodes)} name servers returned the flags, which is no majority")
         latest: dict[str, tuple[int, bool]] = {}
         for table in tables:
             for client, text in table.items():
@@ -76,7 +76,7 @@ class Flags:
         return {client: gray for client, (_, gray) in latest.items()}
 
     async def write(self, client: str, gray: bool, version: int) -> Written:
-        """Write a client's flag to all name servers at once."""
+        """Writes a client's flag to all name servers at once."""
         found = await asyncio.gather(
             *(self._put(node, client, f"{version}:{str(gray).lower()}") for node in self._nodes)
         )
@@ -84,7 +84,7 @@ class Flags:
         return Written(by.get("taken", []), by.get("refused", []), by.get("unsure", []))
 
     def holds(self, written: Written) -> bool:
-        """Whether a flag is valid for its writer."""
+        """True if a flag is valid for its writer."""
         return bool(written.taken) if self._scheme == "document" else 2 * len(written.taken) > len(self._nodes)
 
     async def _read_one(self) -> dict[str, bool]:
@@ -93,7 +93,7 @@ class Flags:
             if table is not None:
                 return {client: _parsed(text)[1] for client, text in table.items()}
             self.next()
-        raise NoFlags("no name server told the flags")
+        raise NoFlags("no name server returned the flags")
 
     async def _table(self, node: str) -> Mapping[str, str] | None:
         try:

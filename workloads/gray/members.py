@@ -1,8 +1,8 @@
 """Generator for the consumers of the group: join, rebalance, commit and take queues, consume, crash, leave.
 
-The order is that of RocketMQ's push consumer: a rebalance asks for the members, the queues and the flags; queues that
+The order is that of RocketMQ's push consumer: a rebalance requests the members, the queues and the flags; queues that
 are no longer the member's are committed and dropped, others are taken at their committed offset. It rebalances every
-`EVERY_S`, and at once when a broker tells that the members have changed. Nothing else keeps two members from a queue.
+`EVERY_S`, and at once when a broker reports that the members have changed. Nothing else keeps two members from a queue.
 """
 
 from __future__ import annotations
@@ -20,15 +20,17 @@ from workloads.consuming import Session, after
 from workloads.popping import acks, pop
 
 EVERY_S: Final = 2.0
-"""Between two rebalances. The Java client does it every 20 s; ten times as often lets a run show ten times as much."""
+"""The time between two rebalances. The Java client does it every 20 s; ten times as many show ten times as much in a
+run.
+"""
 
 CONSUME_NS: Final = SECOND // 20
 COMMIT_NS: Final = SECOND // 10
 AWAY_NS: Final = SECOND
-"""How long a member that crashed or left is gone."""
+"""The time for which a member that crashed or left is gone."""
 
 AGAIN_NS: Final = SECOND // 2
-"""After a join or a rebalance that failed."""
+"""The pause after a join or a rebalance that failed."""
 
 OURS: Final = frozenset(
     {
@@ -39,17 +41,16 @@ OURS: Final = frozenset(
 )
 
 Consuming = Literal["concurrently", "orderly", "pop"]
-"""How members consume: they pull and commit, without locks of queues or with them; or they pop and acknowledge."""
+"""The members' way to consume: they pull and commit, without or with locks of queues; or they pop and acknowledge."""
 
 
 @dataclass(frozen=True, slots=True)
 class Seat:
-    """What one member does. Times in ns.
+    """The state of one member. Times in ns.
 
-    joined    whether it is in the group. wanted: the queues that the last rebalance gave it, if they are others than it
-              holds.
-    rebalance, consume, crash   when it does these next; crash None: not drawn yet.
-    leaving   it is to leave, and to join again.
+    joined    True if it is in the group. wanted: the queues of the last rebalance, if they differ from those it holds.
+    rebalance, consume, crash   the times of its next ones; crash None: not drawn yet.
+    leaving   True if it is to leave, and to join again.
     back      (queue, offset, id) of messages that it could not process, and has to send back before it commits.
     acks      acknowledgements that are due.
     """
@@ -69,7 +70,7 @@ class Seat:
 class Members(Generator):
     """The members on the threads it may use, for ever: the n-th thread is member `m<n>`.
 
-    crash_every_s  how often each of them crashes, on average; 0: never.
+    crash_every_s  the average time between two crashes of a member; 0: it never crashes.
     consume        orderly: each rebalance ends with an `assign`, which locks the queues, or prolongs the locks.
     """
 
@@ -102,7 +103,7 @@ class Members(Generator):
         return f"m{list(members(ctx.takers)).index(thread)}"
 
     def _next(self, now: int, seat: Seat) -> Invocation | int:
-        """The next op, or when there is something to do."""
+        """The next op, or the time (ns) of the next one."""
         session = seat.session
         if session.away_until > now:
             return session.away_until
@@ -117,7 +118,7 @@ class Members(Generator):
             return Invocation("send-back", key, message)
         unsent = {key for key, *_ in seat.back}
         for key in session.held:
-            # What is given away is committed first; where nobody takes the commit, that does not stop it.
+            # A queue that is given away is committed first; if no broker accepts the commit, that does not stop it.
             going = seat.leaving or (seat.wanted is not None and key not in seat.wanted)
             if going and key in session.uncommitted and key not in unsent:
                 return Invocation("commit", key, session.at[key])
