@@ -1,7 +1,7 @@
-"""The brokers that the workload `broker-identity` adds, and what is done to them: it blocks, so it runs in threads.
+"""The brokers that the workload `broker-identity` adds, and the ops on them, which block and so run in threads.
 
-A member is a further broker of a trial's group: on one node, at one address, with its own files. Everything that an op
-does to it is one method here; each gives the JSON value of the op's completion, and raises InfraError.
+A member is a further broker of a trial's group: on one node, at one address, with its own files. Each op on it is one
+method here, which returns the JSON value of the op's completion, and raises InfraError.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from infra.systems.rocketmq.registration import identity_file, log_size, look
 CONTROLLER: Final = "controller"
 
 HELD_S: Final = 600.0
-"""A trial ends long before."""
+"""The duration (s) of a member's lease: a trial ends long before that."""
 
 
 @dataclass
 class Member:
-    """log_from: where the log of its last start begins. rules: names of the frame rules of its node that are armed."""
+    """One member. log_from: the place in its log of its last start. rules: names of its armed frame rules."""
 
     server: Server
     lease: Lease
@@ -38,7 +38,7 @@ class Member:
 
 
 class Members:
-    """The members of all trials of a run. Thread-safe; what is done to one member is done one after the other."""
+    """The members of all trials of a run. Thread-safe; ops on one member are executed one after the other."""
 
     def __init__(self, deployment: Deployment) -> None:
         self._deployment = deployment
@@ -56,11 +56,11 @@ class Members:
 
     @property
     def present(self) -> list[tuple[str, int]]:
-        """Group and number of each member that is there."""
+        """Group and number of each member that has entered and not left."""
         return list(self._members)
 
     def prepare(self) -> None:
-        """A proxy for frames between brokers and controllers on every node. Raises InfraError."""
+        """Starts a proxy for frames between brokers and controllers on every node. Raises InfraError."""
         nodes = self._deployment.nodes
         guests.forget(nodes)
         at = {(s.host, s.ports[CONTROLLER]) for s in self._deployment.record.having(CONTROLLER)}
@@ -77,7 +77,7 @@ class Members:
             frames.start(node, links)
 
     def do(self, f: str, group: str, member: int, value: Any) -> Any:
-        """One op on a member. Raises InfraError."""
+        """Executes one op on a member. Raises InfraError."""
         with self._guard:
             lock = self._locks.setdefault((group, member), Lock())
         with lock:
@@ -104,7 +104,7 @@ class Members:
             return does[f](self._members[group, member], value)
 
     def _enter(self, group: str, member: int, where: str | int) -> Any:
-        """where: a node, or the number of a place."""
+        """Adds a member. where: a node, or the number of a place."""
         node = where if isinstance(where, str) else self.places[where % len(self.places)]
         server = self._further(group, member, node)
         self._members[group, member] = Member(server, guests.hold(server, HELD_S))
@@ -128,7 +128,7 @@ class Members:
         one.server.node.run(kill_noted_argv(one.server.pidfile))
 
     def _look(self, one: Member, value: Any) -> Any:
-        """up, temp and identity (an id, or None), torn, state."""
+        """The fields up, temp and identity (an id, or None), torn, state."""
         found = look(one.server, one.log_from)
         return {
             "up": found.up,
@@ -139,7 +139,9 @@ class Members:
         }
 
     def _arm(self, one: Member, value: Mapping[str, Any], group: str) -> Any:
-        """value: of `infra.machines.scripts.frames.Rule`, and `victim`: the kind of server that `kill` kills."""
+        """Arms a rule. value: fields of `infra.machines.scripts.frames.Rule`, and `victim`: the kind of server that
+        `kill` kills.
+        """
         node, name = one.server.node, f"{group}-{next(self._names)}"
         rule: dict[str, object] = {"which": 1, **{k: v for k, v in value.items() if k not in ("victim", "passes")}}
         then: list[Sequence[str]] = []
@@ -154,11 +156,11 @@ class Members:
         return {**value, "ends": [node.name, victim.kind]} if then else value
 
     def _fired(self, one: Member, value: Any) -> Any:
-        """How often its rules acted on a frame."""
+        """The number of times that its rules acted on a frame."""
         return sum(name in one.rules for name, _, _ in frames.report(one.server.node).fired)
 
     def _disarm(self, one: Member, value: Any) -> Any:
-        """What a rule killed, and is no member, is started again."""
+        """Removes its rules. A server that a rule killed, and that is no member, is started again."""
         for lease in one.rules.values():
             lease.heal()
         one.rules.clear()
@@ -171,12 +173,12 @@ class Members:
         one.server.node.run(["find", data, "-mindepth", "1", "-delete"])
 
     def _clone(self, one: Member, source: Member) -> Any:
-        """The member has another's identity file."""
+        """Copies another member's identity file."""
         text = source.server.node.read(identity_file(source.server), 1000)
         one.server.node.write(identity_file(one.server), text)
 
     def _readdress(self, group: str, member: int, one: Member) -> Any:
-        """The same files at another port: an address is a host and a port, and controllers compare it as a text."""
+        """Moves it to another port, with the same files: controllers compare an address (host and port) as a text."""
         one.server = self._further(group, member, one.server.node.name)
         return _whereabouts(one.server)
 

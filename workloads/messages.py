@@ -1,4 +1,4 @@
-"""What workloads with a topic have in common: the topic, their clients, sends, and who follows them up.
+"""The common part of workloads with a topic: the topic, their clients, sends, reads, and judges.
 
 Producers send to the master. Half of them look up the master (at the controllers, or at the name servers) after every
 answer that is not an acknowledgement. The other half stay with the known master until it reports that it is not the
@@ -40,13 +40,13 @@ QUEUES: Final = 4
 """Queues of the topic on each broker group."""
 
 READERS: Final = 3
-"""Clients that read, at most; never more than a third of all."""
+"""The largest number of clients that read; never more than a third of all."""
 
 POLL_SHARE: Final = 1 / 11
-"""Of all ops: 1,000 sends and 100 polls a second."""
+"""The share of all ops: 1,000 sends and 100 polls a second."""
 
 PHASE: Final = 1_000_000_000
-"""Ids of a phase begin at a multiple of this, so that no two messages of a run have the same."""
+"""Ids of a phase begin at a multiple of this, so that no two messages of a run have the same id."""
 
 
 class MessageWorkload(Workload):
@@ -56,12 +56,12 @@ class MessageWorkload(Workload):
     restart_before_final = False
     reusable = True
     prefix: ClassVar[str]
-    """Of the topic's name."""
+    """The prefix of the topic's name."""
     queues_per_group: ClassVar[int] = QUEUES
     replicas_follow: ClassVar[bool] = False
-    """Whether it is judged that replicas come back into the SyncStateSet."""
+    """True if `SyncState` judges that replicas return to the SyncStateSet."""
     kills: ClassVar[Sequence[str]] = ()
-    """Ops of its own after which a server may end."""
+    """The workload's own ops after which a server may end."""
 
     def __init__(self, plan: Plan) -> None:
         super().__init__(plan)
@@ -77,12 +77,12 @@ class MessageWorkload(Workload):
 
     @abstractmethod
     def judged(self, deployment: DeploymentRecord) -> Sequence[Checker]:
-        """Its own judges."""
+        """The workload's own judges."""
 
     @property
     @abstractmethod
     def needed(self) -> Sequence[str]:
-        """Kinds of ops without one of which that succeeds a run says nothing."""
+        """Kinds of ops. A run proves nothing unless at least one op of each kind succeeds."""
 
     def checkers(self, deployment: DeploymentRecord) -> Sequence[Checker]:
         limit = self.plan.recovery_limit_s
@@ -98,16 +98,16 @@ class MessageWorkload(Workload):
 
     @property
     def places(self) -> TopicLayout:
-        """Known once `setup` was called."""
+        """The places of the topic; known after `setup`."""
         assert self._places is not None, "setup must be called first"
         return self._places
 
     async def setup(self, context: RunContext) -> None:
-        """Make the topic on every broker."""
+        """Makes the topic on every broker."""
         await self.make(context)
 
     async def make(self, context: RunContext, consumer_groups: Sequence[str] = ()) -> None:
-        """Make the topic and the groups; know where everything is."""
+        """Makes the topic and the groups, and stores their places."""
         client = make_client(self.plan)
         assert isinstance(client, MessageClient)
         self._producers = await client.producers(context, self.plan.op_deadline_s)
@@ -119,7 +119,7 @@ class MessageWorkload(Workload):
             await self._producers.start(self.plan.concurrency)
 
     def connect(self, kind: type[C], thread: int) -> C:
-        """A client of that kind for a thread; every second is steadfast."""
+        """A client of that kind for a thread; every second one has `sticky_master`."""
         assert self._masters is not None, "setup must be called first"
         beliefs = self._beliefs.setdefault(thread, Beliefs())
         foreign = None if self._producers is None else Foreign(self._producers, thread)
@@ -135,9 +135,9 @@ class MessageWorkload(Workload):
         return lambda n: Invocation("send", keys[n % len(keys)], first + n)
 
     def final_phases(self, *parts: Generator) -> Generator:
-        """The parts of a final phase, one after the other. First the master of each broker group gets back what it has
-        forgotten of topics and consumer groups: without them it refuses every read, and nothing would be known of the
-        messages. What it had forgotten is recorded.
+        """The parts of a final phase, one after the other. First the master of each broker group gets back the topics
+        and consumer groups that it has forgotten: without them it refuses every read, and the messages would stay
+        unknown. The history records the forgotten ones.
         """
         return gen.phases(gen.clients(gen.any_(*(Remake(group) for group in self.places.groups))), *parts)
 
@@ -148,12 +148,12 @@ class MessageWorkload(Workload):
         )
 
     def after_stop(self, context: RunContext, folder: Path) -> None:
-        """The files of every broker, with `reads_files`."""
+        """Reads the files of every broker, with `reads_files`."""
         read_all(context, summarizer({queue.topic for queue in self.places.queues}), folder, self.most_read)
 
     @property
     def most_read(self) -> int | None:
-        """Bytes of a broker's files that are read at most; None: all."""
+        """The limit of a broker's files (MiB on the disk) that are read; None: no limit."""
         return UNASKED
 
     def server_settings(self) -> Mapping[str, str]:
@@ -165,12 +165,12 @@ class MessageWorkload(Workload):
 
 
 def reader_count(concurrency: int) -> int:
-    """How many of the clients read; the others send."""
+    """The number of clients that read; the others send."""
     return min(READERS, max(1, concurrency // 3))
 
 
 def read_rounds(places: TopicLayout, readers: int) -> list[list[tuple[str, str]]]:
-    """What each reader polls: its share of the nodes, each node's queues one after the other."""
+    """The polls of each reader: its share of the nodes, each node's queues one after the other."""
     stops = [
         (queue.key, node)
         for group, nodes in places.groups.items()

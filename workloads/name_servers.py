@@ -1,6 +1,7 @@
-"""What clients ask of each name server: the members of a broker group (901), and the route of a topic (105).
+"""The requests to each name server: the members of a broker group (901), and the route of a topic (105).
 
-Name servers do not talk to one another, so each is asked for itself. Both are reads: they fail, or are ok.
+Name servers do not communicate with one another, so each one gets its own requests. Both are reads: they fail, or are
+ok.
 """
 
 from __future__ import annotations
@@ -26,12 +27,12 @@ def name_servers(context: RunContext) -> Mapping[str, tuple[str, int]]:
 
 
 def questions(f: str, groups: Sequence[str], nodes: Sequence[str]) -> list[Invocation]:
-    """`members` or `route` of each group, of each of the name servers on these nodes."""
+    """`members` or `route` of each group, at each of the name servers on these nodes."""
     return [Invocation(f, group, None, {"name_server": node}) for group in groups for node in nodes]
 
 
 class NameServerClient:
-    """One logical process's way to the name servers."""
+    """The connections of one logical process to the name servers."""
 
     def __init__(self, places: TopicLayout, servers: Mapping[str, tuple[str, int]]) -> None:
         self.places = places
@@ -43,7 +44,7 @@ class NameServerClient:
 
     async def ask(self, op: Op) -> Completion:
         """`members`: broker id -> node. `route`: `addresses` (broker id -> node) and `permission` of the group's part
-        of the topic's route; empty where there is none. Ids are texts, as in JSON; an unknown address stands as it is.
+        of the topic's route, or empty. Ids are texts, as in JSON; an unknown address stays unchanged.
         """
         group, node = str(op.key), str(op.extra["name_server"])
         asks: Mapping[str, Callable[[NameServer, str], Awaitable[Any]]] = {

@@ -1,11 +1,11 @@
 """Locks of queues for orderly consumption: taken, renewed and given back by several clients of one group.
 
-Three or more clients compete for each queue. Who holds it renews its lock every second, consumes from the committed
-offset on, commits, and gives the lock back after some seconds. Half of the clients look up the master again when they
-are refused. The others stay with the master that they know as long as it answers, so a master that is cut off is asked
-by some clients while its acting master is asked by others. Clients are outside every partition.
+Three or more clients compete for each queue. The holder renews its lock every second, consumes from the committed
+offset on, commits, and unlocks after some seconds. Half of the clients look up the master again when they are refused.
+The others stay with the known master as long as it answers. So a master that is cut off gets requests of some clients,
+while its acting master gets those of others. Clients are outside every partition.
 
-The client id belongs to the thread, not to the process: so no lock is left to somebody who no longer asks.
+The client id belongs to the thread, not to the process: so no lock stays with a client that no longer sends requests.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ from workloads.places import queue_of
 from workloads.queue import QueueOps
 
 RIVALS: Final = 3
-"""Clients that compete for each queue, at least, if there are so many."""
+"""The smallest number of clients that compete for each queue, if so many exist."""
 
 SEND_RATE: Final = 20.0
-"""Messages per second: something to consume."""
+"""Messages per second, for the consumers."""
 
 STEPS: Final = ("lock", "unlock", "committed", "consume", "commit")
-"""What holders do."""
+"""The ops of holders."""
 
 RETRY_NS: Final = SECOND // 2
 RENEW_NS: Final = SECOND
@@ -47,7 +47,7 @@ CONSUME_NS: Final = SECOND // 2
 _LEASE: Final = "-Drocketmq.broker.rebalance.lockMaxLiveTime="
 
 _LOOK_AGAIN_S: Final = 1.0
-"""How often a client who is refused a lock looks up the master: a refusal usually means that somebody else has it."""
+"""The period at which a refused client looks up the master: usually another client has the lock."""
 
 
 @dataclass(frozen=True)
@@ -61,11 +61,12 @@ class OrderLockOptions:
 
 @dataclass(frozen=True, slots=True)
 class Hold:
-    """What one client does with one queue. Times in ns.
+    """The state of one client at one queue. Times in ns.
 
-    due     when it does the next thing. until: when it gives the lock back; None: it wants the lock.
-    renew   when it renews. position: where it consumes next; None: not known. done: consumed, but not committed.
-    turns   how often it had the lock.
+    due     the time of its next op. until: the time when it unlocks; None: it wants the lock.
+    renew   the time of its next renewal. position: the next offset to consume; None: unknown. done: True if it has
+            consumed, but not committed.
+    turns   the number of times that it had the lock.
     """
 
     due: int = 0
@@ -76,7 +77,7 @@ class Hold:
     turns: int = 0
 
     def at(self, now: int) -> int:
-        """When there is something to do."""
+        """The time of its next op."""
         return max(now, self.due) if self.until is None else min(self.until, self.renew, self.due)
 
 
@@ -141,7 +142,7 @@ class Holders(Generator):
             case "lock" if ok:
                 return replace(hold, renew=now + RENEW_NS)
             case "lock":
-                # Refused, it has lost the lock. Without an answer it may have it: it asks again in either case.
+                # Refused, it has lost the lock. Without an answer it may have it: it tries again in either case.
                 return wait
             case "unlock":
                 return replace(wait, due=now + int(Random(f"{self.seed}/{place}/{now}").uniform(1, 3) * SECOND))
@@ -155,7 +156,7 @@ class Holders(Generator):
 
 
 class OrderLockWorkload(MessageWorkload):
-    """Locks of queues, and what their holders consume."""
+    """Locks of queues, and the consumption by their holders."""
 
     name = "order-lock"
     summary = "locks of queues for orderly consumption: one holder at a time, a majority behind it, and no end of it"
@@ -169,7 +170,7 @@ class OrderLockWorkload(MessageWorkload):
         self.group = ""
 
     async def setup(self, context: RunContext) -> None:
-        """Make the topic and the group on every broker."""
+        """Makes the topic and the group on every broker."""
         self.group = f"holders-{context.run}"
         await self.make(context, [self.group])
 
@@ -181,7 +182,7 @@ class OrderLockWorkload(MessageWorkload):
         return gen.reserve(1, gen.rate(SEND_RATE, self.sends()), default=holders)
 
     def final(self, keys: Sequence[str], nodes: Sequence[str]) -> Generator:
-        """How far the group came. What counts is who was granted what, and when."""
+        """Queries of the group's committed offsets. The judge only needs the grants of the load."""
         extra = {"group": self.group}
         return gen.clients([Invocation("committed", queue.key, None, extra) for queue in self.places.queues])
 
@@ -200,13 +201,13 @@ class OrderLockWorkload(MessageWorkload):
 
 
 def lease_s(jvm_options: Sequence[str]) -> float:
-    """How long brokers keep a lock that is not renewed: 60 s, or what the last such JVM option says (ms)."""
+    """The time (s) for which brokers keep a lock without a renewal: 60 s, or the value (ms) of the last JVM option."""
     told = [option.removeprefix(_LEASE) for option in jvm_options if option.startswith(_LEASE)]
     return int(told[-1]) / 1000 if told and told[-1].isdecimal() else LEASE_S
 
 
 class OrderLockOps(QueueOps):
-    """The workload's client. After a refusal the steadfast stay with a master that answers."""
+    """The workload's client. After a refusal, clients with `sticky_master` stay with a master that answers."""
 
     async def invoke(self, op: Op) -> Completion:
         if op.f in ("lock", "unlock"):
@@ -214,7 +215,7 @@ class OrderLockOps(QueueOps):
         return await super().invoke(op)
 
     async def _lock(self, op: Op) -> Completion:
-        """One attempt at whom this client considers the master of the queue's group."""
+        """One attempt at the node that this client considers the master of the queue's group."""
         queue, client, group = queue_of(op.key), op.extra["client"], op.extra["group"]
         extra: dict[str, Any] = {"group": group, "client": client}
         await self.pause()

@@ -20,7 +20,7 @@ from infra.systems.remoting.connection import RemotingError
 from infra.systems.rocketmq.protocol.admin import AdminError, BrokerAdmin, NameServer
 
 SETUP_LIMIT_S: Final = 60.0
-"""How long brokers and name servers may take to know a new topic: they serve already, so this is generous."""
+"""The longest time until brokers and name servers know a new topic: they serve already, so this is generous."""
 
 _ASK_S: Final = 5.0
 _PAUSE_S: Final = 0.2
@@ -46,7 +46,7 @@ def queue_of(key: str | None) -> Queue:
 
 
 class Endpoints(Mapping[str, tuple[str, int]]):
-    """Node -> host and port of its broker, as they are now: a node that was replaced has another address."""
+    """Node -> current host and port of its broker: a node that was replaced has another address."""
 
     def __init__(self, brokers: Mapping[str, Server]) -> None:
         self._brokers = brokers
@@ -63,13 +63,13 @@ class Endpoints(Mapping[str, tuple[str, int]]):
 
 @dataclass(frozen=True)
 class TopicLayout:
-    """What a run's clients need to know of the cluster.
+    """The facts about the cluster that a run's clients need.
 
-    raft_log     whether the CommitLog is a Raft log (outcomes differ).
+    raft_log     True if the CommitLog is a Raft log (outcomes differ).
     groups       broker group -> names of its nodes.
     endpoints    node -> host and port of its broker (`Endpoints` in a run: they may change).
     nameservers, controllers   host and port of each.
-    readers      the consumer group under which everything is read that moves no committed offset.
+    readers      the consumer group of all reads that move no committed offset.
     consumers    further consumer groups of the workload.
     """
 
@@ -105,7 +105,7 @@ class TopicLayout:
 def topic_layout(
     context: RunContext, topic: str, queues_per_group: int, consumers: Sequence[str] = (), *, apart: bool = False
 ) -> TopicLayout:
-    """The places of a run; nothing is made yet. `apart`: each queue is a topic of its own, on one broker group."""
+    """The places of a run; nothing is made yet. `apart`: each queue is a separate topic, on one broker group."""
     record = context.deployment.record
     groups = record.groups
     return TopicLayout(
@@ -126,11 +126,11 @@ def topic_layout(
 
 
 async def make(places: TopicLayout) -> None:
-    """Make the topics and the groups on every broker, slaves as well, and wait until each name server has the routes.
+    """Makes the topics and the groups on every broker, slaves as well, and waits until each name server has the routes.
 
-    A slave would copy them by itself, but only every 10 to 60 s, and until then a reader of it is rejected, which looks
-    like loss. (Slaves of 5.1.0 and 5.1.1 take them no other way: for those it is waited.) Raises InfraError where it
-    takes too long.
+    A slave would copy them by itself, but only every 10 to 60 s, and until then it rejects readers, which looks like
+    loss. (Slaves of 5.1.0 and 5.1.1 only get them this way: for those it waits.) Raises InfraError if it takes too
+    long.
     """
     groups = places.consumer_groups
     try:
@@ -150,7 +150,7 @@ async def make(places: TopicLayout) -> None:
 
 
 async def remake(places: TopicLayout, group: str, node: str) -> Mapping[str, list[str]]:
-    """Make on a broker what it does not know of the topics and consumer groups of its broker group. `topics` and
+    """Makes the topics and consumer groups of a broker group that its broker does not know. Returns `topics` and
     `groups`: the names of those that it did not know. Raises RemotingError and AdminError.
     """
     topics = places.topics(group)
@@ -168,7 +168,7 @@ async def _on_broker(endpoint: tuple[str, int], topics: Mapping[str, int], group
     async with BrokerAdmin(*endpoint, deadline_s=_ASK_S) as broker:
         while True:
             try:
-                # A slave of before 5.2.0 refuses them: what counts is whether it has them.
+                # A slave of before 5.2.0 refuses them: the check below only requires that it has them.
                 with suppress(AdminError):
                     for topic, queues in topics.items():
                         await broker.create_topic(topic, queues)

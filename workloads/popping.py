@@ -17,24 +17,24 @@ INVISIBLE_MS: Final = 6000
 
 FORGOTTEN: Final = 0.05
 EXTENDED: Final = 0.05
-"""Of all deliveries: not acknowledged at all; acknowledged after their invisible time was changed."""
+"""Shares of all deliveries: never acknowledged; acknowledged after their invisible time was changed."""
 
 REVIVAL_S: Final = 9
-"""How long the broker's revival of a message may take after its time (seen: 2 s)."""
+"""The longest time for the broker's revival of a message after its time (seen: 2 s)."""
 
 Job = Invocation
-"""What a delivery still needs: an `ack` or an `extend`."""
+"""The next op for a delivery: an `ack` or an `extend`."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Poppers(Generator):
-    """Consumers of a group on the threads it may use, for ever. What becomes of a delivery depends on its message, its
-    pop and `seed` alone.
+    """Consumers of a group on the threads it may use, for ever. The ops on a delivery depend on its message, its pop
+    and `seed` alone.
 
     group, sources   the consumer group; the keys to pop from (`topic:broker group:-1`: any queue), in turn.
-    jobs             thread -> what is to be done with what it has popped.
-    turns            how many pops there were.
-    invisible_ms     for so long a popped message is hidden from others.
+    jobs             thread -> the next ops for its deliveries.
+    turns            the number of pops.
+    invisible_ms     the time for which a popped message is hidden from others.
     """
 
     group: str
@@ -82,13 +82,13 @@ class Poppers(Generator):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PopDrain(Generator):
-    """A source popped and acknowledged until nothing comes any more; then the broker's figures for each of `queues`.
+    """A source popped and acknowledged until no more messages come; then the broker's figures for each of `queues`.
 
-    It is drained when so many pops in a row bring nothing, each after the broker waited a second for a message, that
-    whatever was popped before (for `invisible_ms`) has had the time to come back. Ops that fail are tried again,
-    `tries` in a row; an `info` ends it, and nothing is proven then.
+    It is drained after enough pops in a row return nothing, each after the broker waited a second for a message: all
+    messages popped before (for `invisible_ms`) had the time to come back. Ops that fail are tried again, `tries` in a
+    row; an `info` ends it, and nothing is proven then.
 
-    enough  the number of such pops, where another one is meant: for helpers, which take what is there.
+    enough  the number of such pops, if it differs: for helpers, which only pop the available messages.
     """
 
     group: str
@@ -141,11 +141,11 @@ class PopDrain(Generator):
 
 
 def acks(group: str, popped: Iterable[Sequence[Any]]) -> Iterator[Job]:
-    """The acknowledgement of everything that a pop brought: queue, offset, id, handle of each message."""
+    """Yields the acknowledgement of each message that a pop returned: queue, offset, id, handle."""
     for queue, offset, message, handle, *_ in popped:
         yield Invocation("ack", queue, [handle], {"group": group, "queue": queue, "offset": offset, "id": message})
 
 
 def pop(group: str, source: str, invisible_ms: int = INVISIBLE_MS, wait_s: float = 0.0) -> Invocation:
-    """Take messages; with `wait_s` the broker waits so long for one."""
+    """A pop; with `wait_s` the broker waits so long for a message."""
     return Invocation("pop", source, None, {"group": group, "invisible_ms": invisible_ms, "wait_s": wait_s})

@@ -1,11 +1,11 @@
-"""What a returning master takes over from its acting master (RIP-32, pre-online): offsets, progress, routes.
+"""The data that a returning master takes over from its acting master (RIP-32, pre-online): offsets, progress, routes.
 
 One client commits ever larger offsets. For half of the queues it commits to the broker that the name servers name for
-the group, be it the master or a slave that acts for it, for the others only to the master. After a change it waits some
-seconds: so that the others see what the new one knows, before the next commit hides it. One client sends delayed
-messages, so that their progress moves. The others ask, several times a second: each broker for the committed offsets,
-the progress of delayed messages and timers, and some messages, and each name server for the members of each group. They
-also commit to the masters directly, under another group, whether these are listed or not.
+the group, the master or a slave that acts for it; for the others only to the master. After a change it waits some
+seconds, so that the other clients see the offsets of the new one before the next commit hides them. One client sends
+delayed messages, so that their progress moves. The others send requests several times a second: to each broker for the
+committed offsets, the progress of delayed messages and timers, and some messages, and to each name server for the
+members of each group. They also commit to the masters directly, under another group, listed or not.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ from workloads.queue import QueueOps
 
 COMMIT_SHARE: Final = 0.1
 SEND_SHARE: Final = 0.05
-"""Of all ops; the rest are questions."""
+"""Shares of all ops; the rest are queries."""
 
 QUEUES: Final = 2
-"""Of each group: offsets are committed for so many of its queues."""
+"""The number of queues of each group with committed offsets."""
 
 LOOK_AGAIN_S: Final = 0.5
-"""How often who commits looks up the broker to commit to: a slave that no longer acts would still accept it."""
+"""The period at which the committer looks up its broker: a slave that no longer acts would still accept a commit."""
 
 SETTLE_S: Final = 4.0
-"""How long it waits after a change."""
+"""The committer's wait after a change of the broker."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class PreonlineOptions:
 
 
 class PreonlineWorkload(MessageWorkload):
-    """Commits and delayed messages while masters come and go; questions to everybody."""
+    """Commits and delayed messages while masters come and go; queries to all brokers and name servers."""
 
     name = "preonline"
     summary = "what a returning master takes over from its acting master: offsets, progress, its place in the routes"
@@ -78,7 +78,7 @@ class PreonlineWorkload(MessageWorkload):
         self._named: dict[str, _Named] = {}
 
     async def setup(self, context: RunContext) -> None:
-        """Make the topic and the groups on every broker."""
+        """Makes the topic and the groups on every broker."""
         self.group = f"committers-{context.run}"
         self.servers = name_servers(context)
         await self.make(context, [self.group, f"{self.group}-direct"])
@@ -105,7 +105,7 @@ class PreonlineWorkload(MessageWorkload):
         return [queue for queue in self.places.queues if queue.number < QUEUES]
 
     def _commits(self, first: int) -> Callable[[int], Invocation]:
-        """The first queue of each group only at the master, the others at whoever is named."""
+        """The commits: for the first queue of each group only at the master, for the others at the named broker."""
         queues = self._queues
 
         def commit(n: int) -> Invocation:
@@ -124,8 +124,8 @@ class PreonlineWorkload(MessageWorkload):
         return send
 
     def _questions(self) -> list[Invocation]:
-        """A round: the progress of each broker and a pull there once, the others twice. (Brokers note in the table of
-        the offsets how far pulls came, so these belong to what is handed over.)
+        """One round of queries: the progress of each broker and a pull there once, the others twice. (Brokers store the
+        progress of pulls in the table of the offsets, so it belongs to the data that is handed over.)
         """
         groups = self.places.groups
         offsets = [
@@ -144,7 +144,7 @@ class PreonlineWorkload(MessageWorkload):
         return [*offsets, *members, *progress, *direct, *offsets, *members, *polls, *direct]
 
     def final(self, keys: Sequence[str], nodes: Sequence[str]) -> Generator:
-        """Each question once more."""
+        """Each query once more."""
         return gen.clients(self._questions())
 
     def judged(self, deployment: DeploymentRecord) -> Sequence[Checker]:
@@ -158,13 +158,13 @@ class PreonlineWorkload(MessageWorkload):
         return ["commit", "committed", "progress", "members", "direct", "delay"]
 
     def acknowledges(self, op: Op) -> bool:
-        """A delayed message that the master acknowledged: commits are taken by slaves, too."""
+        """A delayed message that the master acknowledged: slaves accept commits, too."""
         return op.f == "delay" and op.type == OK
 
 
 @dataclass
 class _Named:
-    """The broker that the routes name for a group, since when, and when that was last looked up (s)."""
+    """The broker that the routes name for a group, the time since which they do, and that of the last lookup (s)."""
 
     node: str | None = None
     since: float = float("-inf")
@@ -176,7 +176,7 @@ class PreonlineOps(QueueOps):
 
     name_servers: NameServerClient
     named: dict[str, _Named]
-    """Group -> who is named; of the run, so that a process that ends leaves it to the next."""
+    """Group -> the named broker. It belongs to the run, so that a process that ends leaves it to the next."""
 
     async def invoke(self, op: Op) -> Completion:
         match op.f:
@@ -201,7 +201,7 @@ class PreonlineOps(QueueOps):
         await super().close()
 
     async def _commit(self, op: Op) -> Completion:
-        """One commit to whom the routes name, unless that has just changed, or it is not the one asked for."""
+        """One commit to the broker that the routes name, unless that has just changed, or is not the requested one."""
         group = queue_of(op.key).group
         named, only = await self._look(group), op.extra.get("only")
         now = asyncio.get_running_loop().time()
@@ -212,7 +212,7 @@ class PreonlineOps(QueueOps):
         return await super().invoke(op)
 
     async def _look(self, group: str) -> _Named:
-        """Follow the routes, as clients of RocketMQ do that poll them."""
+        """Follows the routes, like clients of RocketMQ that poll them."""
         named = self.named.setdefault(group, _Named())
         now = asyncio.get_running_loop().time()
         if now >= named.looked + LOOK_AGAIN_S:
@@ -233,13 +233,13 @@ class PreonlineOps(QueueOps):
         return Completion(answer.outcome.type, value, answer.outcome.why or None, {"node": node})
 
     async def _direct(self, op: Op) -> Completion:
-        """A commit at a node's address, whatever the routes say."""
+        """A commit at a node's address, regardless of the routes."""
         queue, node = queue_of(op.key), str(op.extra["node"])
         answer = await self.at(node).commit_offset(queue.topic, queue.number, op.extra["group"], op.value)
         return Completion(answer.outcome.type, op.value, answer.outcome.why or None, {"node": node})
 
     async def _progress(self, op: Op) -> Completion:
-        """`counter` of the table of committed offsets, `delay` (level -> offset), and `timer` (ms); None: not told."""
+        """`counter` of the table of committed offsets, `delay` (level -> offset), `timer` (ms); None: not returned."""
         node = str(op.extra["node"])
         told: dict[str, Any] = {}
         async with BrokerAdmin(*self.places.endpoints[node], deadline_s=READ_DEADLINE_S) as broker:

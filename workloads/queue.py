@@ -99,7 +99,7 @@ class QueueWorkload(LogWorkload):
 
     def final(self, keys: Sequence[str], nodes: Sequence[str]) -> Generator:
         """Every queue consumed to its end, then every queue of every replica read through. One consumer alone pops too
-        slowly for what a whole run has left, so all consumers pop first. Then one per source proves that it is empty.
+        slowly for the rest of a whole run, so all consumers pop first. Then one per source proves that it is empty.
         """
         if not self.pops:
             drains = [Drain(self.group, queue.key) for queue in self.places.queues]
@@ -112,7 +112,7 @@ class QueueWorkload(LogWorkload):
         return self.final_phases(*popped, self.read_replicas())
 
     def _sources(self) -> dict[str, list[str]]:
-        """What is popped from: all queues of a broker group at once -> the keys of these queues."""
+        """The sources of pops: all queues of a broker group at once -> the keys of these queues."""
         found: dict[str, list[str]] = {}
         for queue in self.places.queues:
             found.setdefault(replace(queue, number=-1).key, []).append(queue.key)

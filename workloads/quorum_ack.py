@@ -1,11 +1,12 @@
-"""What an acknowledgement is worth: how many replicas hold the message at that moment (quorum write and downgrade).
+"""The value of an acknowledgement: the number of replicas that hold the message at that moment (quorum write and
+downgrade).
 
-Most clients send. One takes the newest acknowledgement, again and again, and looks at once which replicas have the
-message in their commit log: it asks each broker, and reads the file on the node of one that does not answer (stopped,
-killed, or cut off: then nobody can ask it, and it may have the message all the same). The others ask: the name servers
-for the living members of the group (901), each broker for its replicas in sync (907) and its settings (26).
+Most clients send. One takes the newest acknowledgement, again and again, and looks for the message in the commit logs
+of all replicas at once: it queries each broker. If a broker does not answer (stopped, killed, or cut off), it may still
+have the message, so the client reads the file on its node. The others query the name servers for the live members of
+the group (901), and each broker for its replicas in sync (907) and its settings (26).
 
-The judge goes by what the brokers say their settings are: a `config-change` counts from the moment at which it shows.
+The judge uses the settings that the brokers report: a `config-change` counts from the first report with it.
 """
 
 from __future__ import annotations
@@ -40,13 +41,13 @@ from workloads.places import queue_of
 
 PROBE_SHARE: Final = 0.06
 QUESTION_SHARE: Final = 0.24
-"""Of all ops; the rest are sends."""
+"""Shares of all ops; the rest are sends."""
 
 ASKERS: Final = 3
-"""Clients that ask: a question to a broker that is stopped waits for its deadline."""
+"""The number of clients with queries: a query to a stopped broker waits for its deadline."""
 
 ASK_S: Final = 0.5
-"""How long a broker may take to answer a question, or to show a message, before its file is read."""
+"""The longest time for a broker's answer to a query, or for a message, before its file is read."""
 
 
 @dataclass(frozen=True)
@@ -100,7 +101,7 @@ class QuorumAckWorkload(LogWorkload):
         self._brokers: Mapping[str, Server] = {}
 
     async def setup(self, context: RunContext) -> None:
-        """Make the topic. Raises InfraError for a group that is too small: nobody chose those of a kept cluster."""
+        """Makes the topic. Raises InfraError for a group that is too small, as in a kept cluster with other options."""
         self.servers = name_servers(context)
         self._brokers = {s.node.name: s for s in context.deployment.servers() if s.group is not None}
         await self.make(context)
@@ -126,7 +127,7 @@ class QuorumAckWorkload(LogWorkload):
         )
 
     def _questions(self) -> list[Invocation]:
-        """A round: the members and the replicas in sync twice, the settings once."""
+        """One round of queries: the members and the replicas in sync twice, the settings once."""
         nodes = list(self._brokers)
         members = questions("members", list(self.places.groups), list(self.servers))
         in_sync = [Invocation("in-sync", None, None, {"node": node}) for node in nodes]
@@ -159,7 +160,7 @@ class QuorumAckWorkload(LogWorkload):
 
 
 class _Acked(NamedTuple):
-    """An acknowledged message, and where it is in the commit log of the master."""
+    """An acknowledged message, and its place in the commit log of the master."""
 
     topic: str
     message: int
@@ -171,7 +172,7 @@ class QuorumAckOps(BrokerClient):
 
     name_servers: NameServerClient
     acked: deque[_Acked]
-    """The newest acknowledgement that nobody has looked at; of the run."""
+    """The newest acknowledgement without a look; it belongs to the run."""
     brokers: Mapping[str, Server]
 
     async def invoke(self, op: Op) -> Completion:
@@ -208,8 +209,8 @@ class QuorumAckOps(BrokerClient):
         self.acked.append(_Acked(queue_of(op.key).topic, int(op.value), physical))
 
     async def _held(self) -> Completion:
-        """Which replicas have the newest acknowledged message in their log: node -> true, false, or null (nobody
-        knows). `by_file`: those whose file was read.
+        """Looks for the newest acknowledged message in the replicas' logs: node -> true, false, or null (unknown).
+        `by_file`: the nodes whose file was read.
         """
         if not self.acked:
             return Completion("fail", None, "nothing was acknowledged since the last look")
@@ -221,7 +222,7 @@ class QuorumAckOps(BrokerClient):
         return Completion("ok", value, extra={"by_file": by_file} if by_file else {})
 
     async def _look(self, node: str, acked: _Acked) -> tuple[bool | None, bool]:
-        """Whether a replica has it, and whether its file said so."""
+        """(True if a replica has the message, None: unknown; True if its file was read)."""
         viewed = await self.at(node).message_at(acked.topic, acked.physical, deadline_s=ASK_S)
         if viewed.outcome.type == OK:
             return _is(acked, viewed.message), False
@@ -231,7 +232,7 @@ class QuorumAckOps(BrokerClient):
             return None, True
 
     async def _in_sync(self, node: str) -> Completion:
-        """What a broker says of its replicas: `master`, whether it is one; `in_sync`: how many it counts, itself
+        """A broker's report of its replicas: `master`: true if it is one; `in_sync`: the number that it counts, itself
         included; `behind`: node -> bytes, as far as it knows.
         """
         try:

@@ -1,7 +1,7 @@
 """Generators that read queues by offset. They know the position of each process from the answers.
 
 `Polls` is load: each reader thread visits its share of nodes and queues again and again. `ReadToEnd` reads one queue of
-one replica to its end, once, after all heals. `Remake` makes sure before that that a master knows what it is asked for.
+one replica to its end, once, after all heals. `Remake` first ensures that a master knows the topics and groups.
 """
 
 from __future__ import annotations
@@ -22,22 +22,23 @@ lost its disk has nothing before the first time.
 """
 
 COPIED_S: Final = 30.0
-"""How long a final read waits for that: three times the interval."""
+"""The longest wait of a final read for that: three times the interval."""
 
 _AGAIN_S: Final = 0.5
 
 MOVED: Final = 21
-"""The answer's code when an offset is outside the queue (`PULL_OFFSET_MOVED`): continue where the broker says."""
+"""The answer's code for an offset outside the queue (`PULL_OFFSET_MOVED`): continue at the broker's offset."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Polls(Generator):
-    """Polls of the threads it may use, each a `poll` of a queue (key) at a node, from where the process stopped before.
+    """Polls of the threads it may use, each a `poll` of a queue (key) at a node, from the last position of the process.
 
     rounds  per reader: (key, node) in the order in which they are polled, again and again. Reader i is the i-th thread.
-    turns   thread -> how many polls it was given.
-    at      (process, key) -> the offset to ask for next. A process that is new begins at the queue's start.
-    again    (process, key) whose next poll begins again: the broker sent it elsewhere.
+    turns   thread -> the number of its polls.
+    at      (process, key) -> the next offset. A new process begins at the queue's start.
+
+    The last field holds each (process, key) whose next poll begins a new session: the broker moved it.
     """
 
     rounds: Sequence[Sequence[tuple[str, str]]]
@@ -68,7 +69,7 @@ class Polls(Generator):
         place = (event.process, event.key)
         before = self.at.get(place, 0)
         if event.type != OK:
-            # A position all the same: it has polled, so the next one does not start.
+            # It gets a position nevertheless: it has polled, so the next poll does not start.
             return self if place in self.at else replace(self, at={**self.at, place: before})
         if event.value:
             return replace(self, at={**self.at, place: event.value[-1][0] + 1})
@@ -83,10 +84,10 @@ class ReadToEnd(Generator):
     """One queue read at one node, from the start to the end, one `replica-read` after the other.
 
     A read that fails, or was never answered, is tried again, `tries` times in a row at most; then the queue stays
-    unread there, which is for the judges to notice. A replica that does not know the topic or the group yet
-    (`NOT_YET`) is asked again until `COPIED_S` are over; such answers count as tries only after that.
+    unread there, and the judges notice that. A replica that does not know the topic or the group yet (`NOT_YET`) is
+    tried again until `COPIED_S` are over; such answers count as tries only after that.
 
-    due    when to ask again (ns). waiting: since when the replica says that it does not know them yet.
+    due    the time of the next try (ns). waiting: the time (ns) since which the replica does not know them.
     """
 
     key: str
@@ -96,7 +97,7 @@ class ReadToEnd(Generator):
     open: bool = False
     failures: int = 0
     process: int | None = None
-    """Who is at it: an answer that never came names no node."""
+    """The process that reads: a missing answer names no node."""
     due: int = 0
     waiting: int | None = None
 
@@ -133,9 +134,9 @@ class ReadToEnd(Generator):
 @dataclass(frozen=True, slots=True, eq=False)
 class Remake(Generator):
     """One `remake` at the master of a broker group: it gets back the topics and consumer groups that it has forgotten.
-    A failure is tried again, `tries` times in all; then the broker group stays as it is.
+    A failure is tried again, `tries` times in all; then the broker group stays unchanged.
 
-    due  when to try again (ns). process: the one that tries: an answer that never came names no group.
+    due  the time of the next try (ns). process: the one that tries: a missing answer names no group.
     """
 
     group: str

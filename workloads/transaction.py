@@ -1,10 +1,10 @@
 """Transactional messages: half messages that are committed, rolled back, or left for the broker to ask about.
 
 Clients send half messages to the master of each queue. Most are ended at once; the others are left undecided. One
-producer has a connection to every broker, sends it heartbeats, and takes the brokers' questions (check-backs). What
-becomes of a message depends on its id alone, so every question has the same answer, whoever asks; one in 32 messages is
-never decided. Readers poll all queues of all nodes, so that a message is found wherever it was delivered. At the end,
-questions are answered until the last one must have come. Then every replica is read.
+producer has a connection to every broker, sends it heartbeats, and takes the brokers' questions (check-backs). The
+outcome of a message depends on its id alone, so all brokers get the same answer; one in 32 messages is never decided.
+Readers poll all queues of all nodes, so that a message is found wherever it was delivered. At the end, questions are
+answered until the last one must have come. Then every replica is read.
 """
 
 from __future__ import annotations
@@ -35,22 +35,22 @@ from workloads.places import queue_of
 from workloads.reading import Polls
 
 POLL_SHARE: Final = 1 / 3
-"""Of all ops."""
+"""The share of all ops."""
 
 HALF_SHARE: Final = 1 / 6
-"""Of all ops. Each takes an end, and there must be room for the questions that come all at once after a change of
-master: a late answer is a reason to ask again.
+"""The share of all ops. Each needs an end, and clients must be free for the questions that come all at once after a
+change of master: after a late answer, a broker asks again.
 """
 
 TIMEOUT_S: Final = 3.0
 INTERVAL_S: Final = 5.0
 BATCH_S: Final = 0.5
-"""What brokers are told: they ask after the timeout, look for what to ask about once in an interval, and write their
-decisions down in batches.
+"""Settings of the brokers: they ask after the timeout, search for open transactions once in an interval, and store
+their decisions in batches.
 """
 
 _WAIT_S: Final = 1.0
-"""So long a client waits for a question."""
+"""The time for which a client waits for a question."""
 
 Answer = Literal["commit", "rollback"]
 
@@ -68,14 +68,14 @@ class TransactionOptions:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What becomes of one message: committed, rolled back, or never decided (None); `at_once`, or only when asked."""
+    """The outcome of one message: committed, rolled back, or never decided (None); `at_once`, or only when asked."""
 
     answer: Answer | None
     at_once: bool
 
     @staticmethod
     def of(identity: int, queues: int) -> Decision:
-        """That of a message, whatever part of the run it is from."""
+        """The decision of a message, in any phase of the run."""
         turn = (identity - 1) % PHASE // queues
         if turn % 32 == 31:
             return Decision(None, False)
@@ -88,10 +88,10 @@ class Transacting(Generator):
     """Half messages for all queues in turn, with ids from `first` on; their ends; and one client that waits for
     questions.
 
-    gap      ns from one half message to the next; None: there are none.
-    after    when the next one is due.
+    gap      ns from one half message to the next; None: no half messages.
+    after    the time (ns) when the next one is due.
     due      ends to be made.
-    asking   whether a client waits for a question.
+    asking   True if a client waits for a question.
     """
 
     keys: Sequence[str]
@@ -133,7 +133,7 @@ class Transacting(Generator):
         return Decision.of(identity, len(self.keys))
 
     def _with(self, identity: int, of: Mapping[str, Any]) -> Transacting:
-        """The same, with the message's end, if it has one. `of`: where its half message is, and who asked."""
+        """The same, with the message's end, if it has one. `of`: the place of its half message, and the asking node."""
         answer = self._decided(identity).answer
         if answer is None:
             return self
@@ -161,7 +161,7 @@ class TransactionWorkload(MessageWorkload):
         self._asked: AskedProducer | None = None
 
     async def setup(self, context: RunContext) -> None:
-        """Make the topic on every broker; know who is asked."""
+        """Makes the topic on every broker, and the producer that brokers ask."""
         await self.make(context)
         self._asked = AskedProducer(self.places.endpoints, f"producers-{context.run}")
 
@@ -240,7 +240,7 @@ class TransactionOps(BrokerClient):
         raise ValueError(f"the transaction workload does not know {op.f!r}")
 
     async def _half(self, op: Op) -> Completion:
-        """One half message to a queue at whom this client considers the master."""
+        """One half message to a queue, at the node that this client considers the master."""
         queue = queue_of(op.key)
         end = asyncio.get_running_loop().time() + self.deadline_s
         await self.pause()
@@ -274,7 +274,7 @@ class TransactionOps(BrokerClient):
         return Completion(answer.outcome.type, op.value, answer.outcome.why or None, extra)
 
     async def _check(self, op: Op) -> Completion:
-        """The next question of a broker; `value` null: there was none within a second."""
+        """The next question of a broker; `value` null: no question came within a second."""
         question = await self.asked.take(min(_WAIT_S, self.deadline_s / 2))
         if question is None:
             return Completion("ok", None)

@@ -1,8 +1,8 @@
-"""Trials, one after the other: the steps of each as ops, each step when the one before is over.
+"""Trials, one after the other: the steps of each as ops, each step when the one before has ended.
 
-A step with `until` is repeated, once or twice a second, until its answer is such or its time is over. A trial of which
-an op that does something fails, or is not answered, is broken off: its members leave, and the next trial begins. It is
-tried once more, under another name, when all others are over.
+A step with `until` is repeated, once or twice a second, until its answer has that state or its time is over. If an op
+that changes something fails, or gets no answer, its trial is stopped: its members leave, and the next trial begins. It
+is tried once more, under another name, after all others.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from results.op import INVOKE, OK, Op
 from workloads.crash_table import DOWN, FIRED, RUNNING, WRITTEN, Step
 
 AGAIN_NS: Final[Mapping[str, int]] = {"look": SECOND // 2, "fired": SECOND}
-"""What a proxy has counted is the more expensive question."""
+"""The time between two tries of a step: a query of the proxy's counts (`fired`) is more expensive."""
 
 ASKS: Final = ("next", "view")
-"""Questions to controllers: one that does not lead, or is gone, gives no answer."""
+"""Queries to controllers: one that does not lead, or is gone, gives no answer."""
 
 _AGAIN: Final = "-again"
 
 LOOKS: Final = (*ASKS, "look", "fired")
-"""What does nothing: without an answer the trial goes on."""
+"""Ops that change nothing: without an answer the trial continues."""
 
 UNTIL: Final[Mapping[str, Callable[[Any], bool]]] = {
     FIRED: lambda value: value > 0,
@@ -39,19 +39,19 @@ UNTIL: Final[Mapping[str, Callable[[Any], bool]]] = {
 
 @dataclass(frozen=True)
 class Trial:
-    """One row of the table, tried under a broker name of its own (group). steps: `on` names nodes by now."""
+    """One row of the table, tried under its own broker name (group). steps: `on` names nodes here."""
 
     group: str
     row: str
     steps: Sequence[Step]
 
     def again(self) -> list[Trial]:
-        """The same under another name, unless it is that already."""
+        """The same trial under another name; empty if it is already the second try."""
         return [] if self.group.endswith(_AGAIN) else [replace(self, group=f"{self.group}{_AGAIN}")]
 
     @property
     def leaving(self) -> int:
-        """Where the members begin to leave."""
+        """The number of the first step at which a member leaves."""
         return next(n for n, step in enumerate(self.steps) if step.f == "leave")
 
 
@@ -59,8 +59,8 @@ class Trial:
 class Trials(Generator):
     """All trials, on one thread.
 
-    trial, step  where it is. open: whether that step's op is under way. since, due: when the step began, and when its
-                 op is to be invoked next (ns).
+    trial, step  the current ones. open: True if that step's op is under way. since, due: the begin of the step, and the
+                 next invocation of its op (ns).
     """
 
     trials: Sequence[Trial]

@@ -1,6 +1,6 @@
-"""The configuration centre of the platform: what an operator has decided, as its clients hear of it at once.
+"""The configuration centre of the platform: the operator's decisions, which its clients see at once.
 
-It is in this process. The published scheme names such a centre (`graySwitch`, `grayFlag`), and leaves it open.
+It is in this process. The published scheme names such a centre (`graySwitch`, `grayFlag`), without details.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from dataclasses import dataclass, field
 
 @dataclass
 class Centre:
-    """Of one run; one event loop.
+    """The centre of one run; one event loop.
 
-    colours    member -> whether it is to be gray. A member is an instance of the application (`m0`); each time it joins
+    colours    member -> True if it is to be gray. A member is an instance of the application (`m0`); each time it joins
                the group it has a new client id.
-    clients    member -> its client id, while it is there.
-    sending    whether gray producers send. open: gray sends that are under way.
+    clients    member -> its client id, while it is in the group.
+    sending    True if gray producers send. open: the number of gray sends under way.
     turned     members whose colour was changed: they rebalance at once, the others at their next time.
     returned   ids of messages that a member has failed to process, once each.
-    restarts   members that are to leave and join again. joins: member -> how often it has joined.
+    restarts   members that are to leave and join again. joins: member -> the number of its joins.
     """
 
     colours: dict[str, bool]
@@ -44,17 +44,17 @@ class Centre:
         return frozenset(member for member, gray in self.colours.items() if gray)
 
     def version(self) -> int:
-        """Of the next flag: higher than all before it."""
+        """The version of the next flag: higher than all before it."""
         self._version += 1
         return self._version
 
     def client_id(self, member: str) -> str:
-        """A client id that nobody had."""
+        """A new client id, which no member had."""
         self.joins[member] += 1
         return f"{member}-{self.joins[member]:04d}"
 
     async def quiet(self, limit_s: float) -> bool:
-        """Wait until no gray send is under way; false: one still was after the limit."""
+        """Waits until no gray send is under way. False if one still is after the limit."""
         loop = asyncio.get_running_loop()
         end = loop.time() + limit_s
         while self.open and loop.time() < end:

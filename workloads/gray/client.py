@@ -29,8 +29,8 @@ from workloads.queue import QueueOps
 
 @dataclass(frozen=True)
 class Habits:
-    """The members' way to consume. failing: the share of messages (%) that they fail to process, and send back, or, with
-    pop, do not acknowledge.
+    """The members' way to consume. failing: the share of messages (%) that they fail to process; they send these back,
+    or, with pop, do not acknowledge them.
     """
 
     consume: Consuming = "concurrently"

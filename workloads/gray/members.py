@@ -179,7 +179,7 @@ class Members(Generator):
                 seat = replace(seat, consume=now + CONSUME_NS, acks=due)
                 session = replace(session, turn=session.turn + 1)
             case "ack":
-                return replace(seat, acks=seat.acks[1:])  # what was not acknowledged comes back
+                return replace(seat, acks=seat.acks[1:])  # a message without an acknowledgement comes back
             case "send-back" if event.type != FAIL:
                 seat = replace(seat, back=seat.back[1:])
         if event.type == FAIL:
@@ -187,7 +187,7 @@ class Members(Generator):
         return replace(seat, session=session, wanted=None if event.f == "assign" else seat.wanted)
 
     def _failed(self, seat: Seat, event: Op, now: int) -> Seat:
-        """Nobody took it: wait a little. A commit before giving a queue away is not tried again."""
+        """The seat after a failed op: it waits a little. A commit before giving a queue away is not tried again."""
         going = seat.leaving or seat.wanted is not None
         if event.f == "commit" and going:
             left = {key: since for key, since in seat.session.uncommitted.items() if key != event.key}

@@ -28,9 +28,9 @@ MORE_QUEUES: Final = 2
 
 _AGAIN_NS: Final = SECOND // 5
 _PATIENCE_NS: Final = 20 * SECOND
-"""How long a switch-off waits for the gray queues to be read; then it is given up."""
+"""The longest wait of a switch-off until the gray queues are read; then it is given up."""
 _LATER_NS: Final = SECOND
-"""In the published scheme nobody says when the gray producers end: a second after the flag here."""
+"""The time from the flag to the end of the gray producers. The published scheme does not define it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +61,8 @@ def tasks(texts: Sequence[str]) -> list[Task]:
 class Operator(Generator):
     """The operator on one thread.
 
-    grays  the members that are gray. left: tasks that were not begun. todo: ops of the one that was.
-    due    when the next op may begin. since: when the task began (ns). busy: an op is open.
+    grays  the gray members. left: the tasks that have not begun. todo: the remaining ops of the current one.
+    due    the earliest begin of the next op. since: the begin of the task (ns). busy: True if an op is open.
     """
 
     scheme: Scheme
@@ -96,7 +96,7 @@ class Operator(Generator):
         if event.f == "lag" and (event.type != OK or any(event.value.values())):
             if event.time <= self.since + _PATIENCE_NS:
                 return again
-            # Given up. Whoever had to stop sending may go on.
+            # Given up. Producers that had to stop may continue.
             back = (Invocation("sending", None, True),) if self._ends_sending() else ()
             return replace(again, todo=back)
         if event.type != OK:
@@ -110,7 +110,7 @@ class Operator(Generator):
         return done
 
     def _ends_sending(self) -> bool:
-        """Whether gray producers have been ended for the task under way."""
+        """True if gray producers have been stopped for the task under way."""
         return self.scheme == "cured" and len(self.grays) == 1
 
     def _begin(self, task: Task, now: int) -> Operator:

@@ -1,4 +1,4 @@
-"""Generator for the producers: each has a colour, knows the topic's queues as of its last look, and chooses one."""
+"""Generator for the producers: each has a colour, knows the topic's queues by its last look, and selects one."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from workloads.gray.split import Split
 from workloads.places import Queue
 
 LOOK_NS: Final = 10 * SECOND
-"""Between two looks at the routes. Clients in Java look every 30 s, and consumers rebalance every 20 s: here both are
-more often, and producers are still the later ones to hear of new queues."""
+"""The time between two looks at the routes. Clients in Java look every 30 s, and consumers rebalance every 20 s: here
+both are more frequent, and producers still learn of new queues later."""
 
 BASE_NS: Final = SECOND // 10
 GRAY_NS: Final = SECOND * 2 // 5
-"""Between two sends of a producer. There are times without an unread gray message, so that a switch-off ends."""
+"""The time between two sends of a producer: at times no gray message is unread, so that a switch-off ends."""
 
 ORDERINGS: Final = 4
-"""Ordering keys of each producer."""
+"""The number of ordering keys of each producer."""
 
 _AGAIN_NS: Final = SECOND // 4
 
 
 @dataclass(frozen=True, slots=True)
 class Desk:
-    """What one producer knows and does next. `counts` empty: it has not looked yet. Times in ns."""
+    """The state of one producer. `counts` empty: it has not looked yet. Times in ns."""
 
     counts: Mapping[str, int] = field(default_factory=dict)
     look: int = 0

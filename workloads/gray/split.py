@@ -1,4 +1,4 @@
-"""Which queues are gray, who reads which queue, and to which queue a message goes: pure functions.
+"""The division of queues by colour, their readers, and the target queue of a message: pure functions.
 
 Source: the published scheme (vivo, "Luban MQ platform"): of each broker the first and the last queue are gray, the rest
 is base; gray clients share the gray queues, base clients the others, each part averaged as by
@@ -24,18 +24,18 @@ Place = tuple[str, int]
 
 @dataclass(frozen=True)
 class Split:
-    """How the queues are divided.
+    """The division of the queues.
 
-    fixed  the number of queues of a broker by which the gray ones were chosen once and for all; None: they are chosen
-           by the number that a client knows now.
-    gray   how many queues of each broker are gray: the first ones and the last ones, the odd one first.
+    fixed  the number of queues of a broker by which the gray ones were selected permanently; None: they are selected by
+           the number that a client knows now.
+    gray   the number of gray queues of each broker: the first ones and the last ones, the odd one first.
     """
 
     fixed: int | None = None
     gray: int = 2
 
     def numbers(self, queues: int) -> frozenset[int]:
-        """The gray queues of a broker with so many."""
+        """The gray queues of a broker with so many queues."""
         of = queues if self.fixed is None else self.fixed
         first = (self.gray + 1) // 2
         chosen = {*range(first), *range(of - (self.gray - first), of)}
@@ -51,8 +51,8 @@ class Split:
         ]
 
     def share(self, client: str, clients: Sequence[str], flags: Mapping[str, bool], counts: Counts) -> list[Place]:
-        """The queues that a client of the group reads. Who has no flag is base. `clients`: those the broker names; who
-        is not among them gets nothing.
+        """The queues that a client of the group reads. A client without a flag is base. `clients`: those the broker
+        names; a client that is not among them gets no queue.
         """
         gray = flags.get(client, False)
         alike = sorted(other for other in clients if flags.get(other, False) == gray)
@@ -65,7 +65,7 @@ class Split:
 
 
 def averaged(client: str, clients: Sequence[str], queues: Sequence[T]) -> list[T]:
-    """One client's part of the queues; the first clients get one more where it does not come out even."""
+    """One client's part of the queues; the first clients get one more if the division has a remainder."""
     if client not in clients:
         return []
     index, (each, rest) = list(clients).index(client), divmod(len(queues), len(clients))

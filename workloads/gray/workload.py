@@ -1,9 +1,9 @@
 """Gray release by queue isolation: members of one group, gray and base, producers of both colours, and an operator.
 
 Four members read the topic's queues, at first two of them gray. An operator switches members off and on, expands the
-topic, and has members restart, at the times that `--tasks` says. With `--scheme document` all works as the published
-scheme says; with `cured` as it would have to. The last ten seconds nobody sends, so that everything must have been
-received; then every queue is drained.
+topic, and restarts members, at the times given by `--tasks`. With `--scheme document` everything works as published;
+with `cured`, the faults of the scheme are corrected. In the last ten seconds no client sends, so that everything must
+have been received; then every queue is drained.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ from workloads.popping import PopDrain
 
 MEMBERS: Final = 4
 GRAYS: Final = 2
-"""Members, and how many of them are gray at first."""
+"""The number of members, and of those that are gray at first."""
 
 QUEUES: Final = 6
 """Queues of the topic on each broker group, as in the published scheme's example: 0 and 5 are gray."""
 
 QUIET_S: Final = 10.0
-"""How long the members go on when nobody sends any more."""
+"""The time for which the members continue after the last send."""
 
 TASKS: Final = ("10s off m1", "16s off m0", "26s on m0", "30s on m1", "38s expand")
 
@@ -83,7 +83,7 @@ class GrayOptions:
 
 
 class GrayWorkload(MessageWorkload):
-    """The platform, its clients, and what its operator does."""
+    """The platform, its clients, and its operator."""
 
     name = "gray"
     summary = "gray release by queue isolation: colours stay apart, nothing is stranded by a switch or an expansion"
@@ -106,7 +106,7 @@ class GrayWorkload(MessageWorkload):
         self.pops = self.options.consume == "pop"
 
     async def setup(self, context: RunContext) -> None:
-        """Make the topic and the group on every broker."""
+        """Makes the topic and the group on every broker."""
         self.group = f"members-{context.run}"
         await self.make(context, [self.group])
 
@@ -132,7 +132,7 @@ class GrayWorkload(MessageWorkload):
         return Members(self.group, seed, crash_every_s, self.options.consume)
 
     def final(self, keys: Sequence[str], nodes: Sequence[str]) -> Generator:
-        """The members go on for a while; then every queue is consumed to its end."""
+        """The members continue for a while; then every queue is consumed to its end."""
         members = gen.reserve(MEMBERS, self._of_group(0, 0))
         drains: list[Generator] = [Drain(self.group, key) for key in sorted({*keys, *self.places.keys})]
         if self.pops:
