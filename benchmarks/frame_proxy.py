@@ -1,11 +1,11 @@
-"""What the proxy of `frame-fault` costs: the same seeds with it and without it.
+"""The cost of the proxy of `frame-fault`: the same seeds with it and without it.
 
     python benchmarks/frame_proxy.py --seeds 10 --option "--cluster local"
 
 The first half of the seeds runs without the proxy, then all of them with it, then the second half without it, each part
-on a cluster of its own: a drift of the machine meets both alike. A cluster ends before the next one starts: the servers
-of one that does nothing take half a processor. The only frame that is touched is one heartbeat, for a millisecond.
-Prints the throughput of both, the ratio of the sums, and where the verdicts differ. Kept clusters are removed: this
+on its own cluster: a drift of the machine affects both alike. A cluster ends before the next one starts: the servers of
+an idle cluster take half a processor. The proxy delays only one frame, a heartbeat, for a millisecond. Prints the
+throughput of both, the ratio of the sums, and the seeds whose verdicts differ. Kept clusters are removed: the benchmark
 needs the machine for itself.
 """
 

@@ -1,12 +1,12 @@
-"""How many operations a second the interpreter issues and journals when the client does nothing.
+"""The number of operations a second that the interpreter issues and journals when the client does nothing.
 
     python benchmarks/interpreter.py [--ops 150000] [--concurrency 1000] [--profile]
 
-One op is an invocation and a completion. The baseline, measured in the same run on the same machine, is what asyncio
-and the journal leave room for at all: as many tasks, each of which writes the same two lines for each op and then
-lets the others run; no generator, no scheduler, no deadlines. The ratio of the two says more than either figure, since
-it hardly depends on the machine. `nothing` is the plainest generator, `register` a real workload's: 20 keys, a
-weighted mix, drawn from a seed, at most 200 ops a key, a rate (too high to hold) and a limit of time around it.
+One op is an invocation and a completion. The baseline, measured in the same run on the same machine, is the limit of
+asyncio and the journal: as many tasks, each of which writes the same two lines for each op and then lets the others
+run; no generator, no scheduler, no deadlines. The ratio of the two is more useful than either figure, since it hardly
+depends on the machine. `nothing` is the plainest generator, `register` a real workload's: 20 keys, a weighted mix,
+drawn from a seed, at most 200 ops a key, a rate (too high to hold) and a limit of time around it.
 """
 
 from __future__ import annotations

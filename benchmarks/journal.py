@@ -1,4 +1,4 @@
-"""How fast a history gets to disk and back: journal, sealed history, EDN.
+"""The speed of a history to disk and back: journal, sealed history, EDN.
 
     python -m benchmarks.journal [OPS]
 
@@ -23,7 +23,7 @@ from results.sealed import iterate_sealed, read_sealed, seal
 
 
 def ops(count: int) -> Iterator[Op]:
-    """What a register run writes: keys, unique values, and the extras of every op."""
+    """Yields the ops of a register run: keys, unique values, and the extras of every op."""
     for i in range(count):
         extra = {"node": f"n{i % 5 + 1}", "scheduled": i * 1000, "phase": "main"}
         kind: OpType = "ok" if i // 10 % 2 else "invoke"
@@ -31,7 +31,7 @@ def ops(count: int) -> Iterator[Op]:
 
 
 def main(count: int) -> None:
-    """Run every step on `count` ops, in a folder that is removed afterwards."""
+    """Runs every step on `count` ops, in a folder that is removed afterwards."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         few = min(count, 200_000)

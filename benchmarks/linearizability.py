@@ -1,10 +1,10 @@
-"""How long the linearizability checker takes.
+"""The time of the linearizability checker.
 
     python -m benchmarks.linearizability [--keys 500]
 
 Histories are simulated: a real register, each op taking effect at one moment within its call, unknown ops taking effect
-half of the time. `stale`: a few reads are answered from the past. One line each: verdict, processor seconds, steps,
-algorithm. The last lines are a whole run of the register workload's shape.
+half of the time. `stale`: a few reads return old values. One line each: verdict, processor seconds, steps, algorithm.
+The last lines are a whole run of the register workload's shape.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from results.record import RunRecord
 
 @dataclass(frozen=True)
 class Shape:
-    """clients: calls open at a time. values: how many different ones (None: each written once)."""
+    """clients: calls open at a time. values: the number of different ones (None: each written once)."""
 
     ops: int
     clients: int

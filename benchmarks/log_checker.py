@@ -1,10 +1,10 @@
-"""How long the judges of logs and groups take for a million ops, next to reading that history from its Parquet file.
+"""The time of the judges of logs and groups for a million ops, compared with reading it from its Parquet file.
 
     python -m benchmarks.log_checker [--ops 1000000]
 
 Four queues on three replicas; producers, readers that each see everything once, a consumer group that commits, and
 final reads of every replica; one send in a hundred is of unknown outcome. Every judge must find it valid. A line each:
-processor seconds, and how many times as long as the reading that is.
+processor seconds, and the ratio to the reading.
 """
 
 from __future__ import annotations

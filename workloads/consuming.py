@@ -60,7 +60,7 @@ class Session:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Consumers(Generator):
-    """One group on the threads it may use, for ever. `n` counts its ops; `seed` alone decides which ones are crashes."""
+    """One group on the threads it may use, for ever. `n` counts its ops; `seed` and n alone determine the crashes."""
 
     group: str
     keys: Sequence[str]

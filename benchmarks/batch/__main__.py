@@ -4,9 +4,9 @@
     python -m benchmarks.batch --histories 10000                        # the goal: at most 1.25 x the pool's time
     python -m benchmarks.batch --histories 1000000 --ops 100 100 --invalid 0.001   # and at most 1.5 x
 
-Both sides begin cold (no process of theirs runs) and end with the verdict table on disk; rounds alternate. A line a
-round: seconds of wall and of processor of each side, their ratios, and how much memory the driver needed (Python and
-Java). The start of the session, which the pool has no counterpart of, stands apart. Wrong verdicts end it with code 1.
+Both sides begin cold (without a running process) and end with the verdict table on disk; rounds alternate. A line a
+round: seconds of wall and of processor of each side, their ratios, and the driver's memory (Python and Java). The start
+of the session, which has no counterpart in the pool, is listed separately. Wrong verdicts end it with code 1.
 """
 
 from __future__ import annotations
@@ -32,7 +32,9 @@ def main() -> int:
     parser.add_argument("--invalid", type=float, default=0.05)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--cores", type=int, default=2)
-    parser.add_argument("--folder", type=Path, help="where the histories are, or are put (default: a temporary folder)")
+    parser.add_argument(
+        "--folder", type=Path, help="folder of the histories, made if missing (default: a temporary folder)"
+    )
     given = parser.parse_args()
     folder = given.folder or Path(tempfile.mkdtemp(prefix="batch-"))
     if not (folder / "invalid.npy").exists():

@@ -87,7 +87,7 @@ def events(lot: Lot, rng: np.random.Generator) -> tuple[dict[str, npt.NDArray[An
 
 
 def _take_effect(order: Ints, f: Ints, new: Ints, old: Ints, silent: npt.NDArray[np.bool_]) -> tuple[Ints, Any]:
-    """What reads saw (-1: nothing yet), and which compare-and-sets were refused: op by op, all histories at a time."""
+    """The values that reads saw (-1: none yet), and the refused compare-and-sets: op by op, all histories at a time."""
     state = np.full(len(f), -1, np.int64)
     seen = np.full(f.shape, -1, np.int64)
     refused = np.zeros(f.shape, np.bool_)

@@ -35,7 +35,7 @@ def work_of(version: str, portion: Sequence[Unit]) -> Done:
 
 
 def by_pool(ops: Path, output: Path, cores: int) -> float:
-    """What one would write without Spark. Returns the processor seconds of it all."""
+    """The plain alternative to Spark: a pool of processes. Returns all its processor seconds."""
     todo = portions(units_in(str(ops), SharedFiles(), None, None, str(output), print, PORTION_S))
     with ProcessPoolExecutor(cores, mp_context=multiprocessing.get_context("forkserver")) as pool:
         tables = [done.table for done in pool.map(partial(work_of, checker_version()), todo)]
@@ -44,7 +44,7 @@ def by_pool(ops: Path, output: Path, cores: int) -> float:
 
 
 def wrong(output: Path, invalid: Path) -> int:
-    """Verdicts that are not as they must be."""
+    """The number of wrong or missing verdicts."""
     table = read_verdicts(output, ["run", "checker", "verdict"])
     checker, verdict = (np.array(table[name].cast(pa.string()).to_pylist()) for name in ("checker", "verdict"))
     number = np.array([int(run[1:]) for run in table["run"].cast(pa.string()).to_pylist()])

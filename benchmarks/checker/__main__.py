@@ -2,19 +2,20 @@
 
     python -m benchmarks.checker [--histories FOLDER] [--whole] [--rounds 5] [--limit-s 5] [--only WORD]
 
-Needs Go (the product does not): Porcupine is taken through its module. `FOLDER` may hold Porcupine's own logs
-(`etcd_*.log`, `c10-ok.txt`), which then make families of their own. All times are of the processor, so that another
-load on the machine does less harm. A line a family: milliseconds of all its histories together (fastest round), the
-ratio of the two per round as minimum, median and maximum, the most memory that was resident in each process, and on how
-many histories Porcupine ended without a verdict (its time then counts as the limit).
+Needs Go (the product does not): Porcupine comes as a Go module. `FOLDER` may hold Porcupine's own logs (`etcd_*.log`,
+`c10-ok.txt`), which then make separate families. All times are of the processor, so that another load on the machine
+does less harm. A line a family: milliseconds of all its histories together (fastest round), the ratio of the two per
+round as minimum, median and maximum, the peak memory of each process, and the number of histories on which Porcupine
+ended without a verdict (its time then counts as the limit).
 
 columns      both begin with columns in memory, neither parses, and both put the events in order
-parsed ops   both begin with parsed operations of many keys; we encode and partition, and stop at the first bad key
-raw text     we begin with the files, it with columns
+parsed ops   both begin with parsed operations of many keys; this checker encodes and partitions, and stops at the first
+             bad key
+raw text     this checker begins with the files, Porcupine with columns
 
-`--whole` adds what Porcupine cannot do: up to a million ops. Behind that are lines without a rival (`alone`), each with
-the time that it may take, and its ratios to that. At the end stand all histories that Porcupine solves in
-over a millisecond, counted, and those of them where we are slower. Verdicts that differ are told, and end it with 1.
+`--whole` adds histories that are too large for Porcupine: up to a million ops. After them come lines without a rival
+(`alone`), each with its time limit, and its ratios to that. At the end is the number of histories that Porcupine solves
+in over a millisecond, with those on which this checker is slower. Verdicts that differ are listed, and end it with 1.
 """
 
 from __future__ import annotations
@@ -43,8 +44,8 @@ from results.history import Call
 TOLD = {"ok": VALID, "illegal": INVALID}
 WORTH_S = 0.001
 BRIEF_S = 0.01
-"""What takes less is run twice in each round, on both sides, and the second counts: the first one finds the caches full
-of what the other side left.
+"""A family that takes less is run twice in each round, on both sides, and the second run counts: the first one finds
+the caches full of the other side's data.
 """
 FIRST = 3
 """Keys of a store that are checked before all others: a bad one may be among them."""
@@ -54,7 +55,7 @@ HEAD = (
 
 
 class Table:
-    """Prints the lines, and keeps what is told at the end."""
+    """Prints the lines, and keeps the figures of the last ones."""
 
     def __init__(self) -> None:
         self.agreed = True
@@ -70,7 +71,7 @@ class Table:
         )
 
     def history(self, name: str, ours: float, theirs: float) -> None:
-        """One that Porcupine solved."""
+        """Counts a history that Porcupine solved."""
         if theirs > WORTH_S:
             self.worth += 1
             if ours > theirs:

@@ -1,18 +1,18 @@
-"""What each search of the portfolio earns: hard histories, decided by all searches, and by all but one.
+"""The value of each search of the portfolio: hard histories, decided by all searches, and by all but one.
 
     python -m benchmarks.checker.ablation [--plain] [--count 8] [--histories FOLDER]
 
-A line a search: how many histories stay undecided without it, what the others cost then (steps and milliseconds of all
-histories that are decided both ways, as ratios to the whole portfolio), and which histories are lost. A search of which
-the absence shows in neither does not earn its place. The histories are
+A line a search: the number of histories that stay undecided without it, the cost of the others then (steps and
+milliseconds of all histories that are decided both ways, as ratios to the whole portfolio), and the lost histories. A
+search whose absence changes neither has no value. The histories are
 
 * those of `benchmarks.checker.nasty`;
 * random ones of 30 to 300 ops of every model (`--count` of each as a real object did them, and as many with a change);
-* with `--histories`, each key of each history in FOLDER, whose `verdicts.csv` says what they are.
+* with `--histories`, each key of each history in FOLDER, whose `verdicts.csv` has their verdicts.
 
-All are left out that a monitor decides. What a real object did is valid; what was changed is as the search without
-reductions says (`tests.fuzz.middle.by_the_book`). Where that is too slow for an answer, all runs must give the same
-verdict. A wrong verdict ends the program.
+Histories that a monitor decides are left out. A history of a real object is valid; a changed one has the verdict of the
+search without reductions (`tests.fuzz.middle.by_the_book`). If that is too slow for an answer, all runs must give the
+same verdict. A wrong verdict ends the program.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ from results.formats import read_history  # noqa: E402
 from results.verdict import Verdict  # noqa: E402
 
 _STEPS = 300_000
-"""What a random history may cost: most of those that take more are undecided with any budget."""
+"""The limit of steps for a random history: most of those that take more are undecided with any budget."""
 
 
 class Case(NamedTuple):
-    """A history that no monitor decides. valid: what it is, or None: not known. steps: what deciding it may cost."""
+    """A history that no monitor decides. valid: its known verdict, or None. steps: the limit for a decision."""
 
     name: str
     problem: Problem
@@ -55,7 +55,7 @@ class Case(NamedTuple):
 
 
 class Run(NamedTuple):
-    """By case: the verdict, and with how many steps and seconds of the processor."""
+    """By case: the verdict, the steps, and the seconds of the processor."""
 
     verdict: Sequence[Verdict]
     work: Sequence[int]

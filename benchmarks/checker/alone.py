@@ -1,7 +1,8 @@
-"""What has no counterpart in Porcupine: a million ops, thousands of histories in a call, the command from its start.
+"""Measurements without a counterpart in Porcupine: a million ops, thousands of histories in a call, the command from
+its start.
 
-Each line has a bar instead of a rival: seconds that it may take. Measured is the time of the processor, in this process
-or in that of the command.
+Each line has a limit instead of a rival: the seconds that it may take. The time is that of the processor, in this
+process or in that of the command.
 """
 
 from __future__ import annotations
@@ -69,7 +70,7 @@ def describe(line: Line) -> str:
 
 
 def _seconds(run: Run) -> tuple[float, float]:
-    """Of the processor (as `run` tells, or here), and by the clock."""
+    """The seconds of the processor (returned by `run`, or measured here), and by the clock."""
     began, at = time.process_time(), time.perf_counter()
     measured = run()
     passed = time.perf_counter() - at

@@ -54,8 +54,8 @@ class Row:
 
 
 def register(rng: Random, shape: Shape, cas: bool = True) -> list[Row]:
-    """What clients of one register see: half reads, three in ten writes, two cas of any value to any; a call takes 1 to
-    10, a pause up to 3. (A cas that finds something else fails, and is not part of the history.)
+    """The calls of one register's clients: half reads, three in ten writes, two cas of any value to any; a call takes 1
+    to 10, a pause up to 3. (A cas that finds another value fails, and is not part of the history.)
     """
     moments = np.random.default_rng(rng.getrandbits(64))
     per_client = -(-shape.ops // shape.clients)
@@ -182,7 +182,7 @@ def stores(folder: Path | None) -> Iterator[Stores]:
 
 
 def shapes() -> Iterator[tuple[int, Shape]]:
-    """(how many, what)."""
+    """Yields (number of histories, shape)."""
     for broken in (False, True):
         for clients in (5, 10, 20, 50):
             yield 100 if clients < 20 else 3, Shape(100, clients, broken=broken)

@@ -1,4 +1,4 @@
-"""How much memory was resident (Linux, proc(5))."""
+"""The resident memory of this process (Linux, proc(5))."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def peak_mib() -> int:
-    """The most memory that was resident in this process since `forget_peak`."""
+    """The peak of resident memory (MiB) since `forget_peak`; -1: unknown."""
     with suppress(OSError):
         for line in Path("/proc/self/status").read_text().splitlines():
             if line.startswith("VmHWM:"):

@@ -91,7 +91,7 @@ def storm(width: int, broken: bool) -> Nasty:
 
 
 def corpus() -> Iterator[Nasty]:
-    """What has to be decided."""
+    """Yields the histories to decide."""
     for broken in (False, True):
         yield from lived(Shape(500, 50, broken=broken))
         yield from lived(Shape(1_000, 30, broken=broken))

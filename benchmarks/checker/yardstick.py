@@ -1,4 +1,4 @@
-"""Porcupine, as a Go program that waits for numbers of histories, and histories in its words."""
+"""Porcupine, as a Go program that waits for numbers of histories, and the conversion of histories to its format."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ SOURCE = Path(__file__).parent / "porcupine"
 
 
 def build(program: Path) -> None:
-    """Raises CalledProcessError; Go has told why."""
+    """Builds the program. Raises CalledProcessError; Go has printed the reason."""
     subprocess.run(["go", "build", "-o", program, "."], cwd=SOURCE, check=True)
 
 
 class Answer(NamedTuple):
-    """word: ok, illegal or unknown. seconds: of the processor. mib: at most resident, where it was asked for."""
+    """word: ok, illegal or unknown. seconds: those of the processor. mib: peak of resident memory, if requested."""
 
     word: str
     seconds: float
