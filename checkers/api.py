@@ -19,7 +19,7 @@ from results.verdict import CheckResult, Judgement, Verdict
 class Checker(Protocol):
     """A function of a run's record alone: same record, same verdict, on any machine.
 
-    `check` returns `unknown` where it cannot decide (too little happened, a budget ran out), with the reason.
+    `check` returns `unknown` if it cannot decide (too little happened, a budget ran out), with the reason.
     """
 
     @property
@@ -29,11 +29,11 @@ class Checker(Protocol):
 
 
 def judge(run: RunRecord, checkers: Sequence[Checker]) -> Judgement:
-    """Run every checker. One that raises gives `unknown`, its traceback in `stats["traceback"]`; the others go on. One
-    that cannot read an op of the history gives `unknown`, and says which.
+    """Runs every checker. One that raises gives `unknown`, its traceback in `stats["traceback"]`; the others continue.
+    One that cannot read an op of the history gives `unknown`, and names the op.
 
-    What the run's configuration permits (`checkers.legality`) is marked so, and fails nothing; what a machine without
-    time for the servers may have caused (`checkers.starvation`) leaves the verdict open.
+    Anomalies that the run's configuration permits (`checkers.legality`) are marked so, and fail nothing. Those that a
+    machine without time for the servers may have caused (`checkers.starvation`) leave the verdict open.
     """
     return Judgement([_safely(checker, run) for checker in checkers])
 
@@ -44,7 +44,7 @@ def _safely(checker: Checker, run: RunRecord) -> CheckResult:
         result = apply_doubt(applied(checker.check(run), run), run)
         result = replace(result, excuses=excuses(result, run))
     except (HistoryError, BadOp) as problem:
-        # What the run left, or a stranger's op, cannot be read: no bug of the checker's.
+        # A file of the run, or a foreign op, is unreadable: no bug of the checker.
         result = CheckResult(checker.name, Verdict.UNKNOWN, str(problem))
     except Exception as problem:
         result = CheckResult(

@@ -14,7 +14,7 @@ _OPS_OF: Final = 5
 
 
 class Case(NamedTuple):
-    """One violation: in which broker group, when (ns), the indices of its ops, and one clause that says what happened.
+    """One violation: its broker group, its time (ns), the indices of its ops, and a description in one clause.
 
     key: the queue or topic; None: it belongs to none.
     """

@@ -1,4 +1,5 @@
-"""Do all replicas hold the same values at the end? The harness reads each replica alone, after heals and restart."""
+"""Judges that all replicas hold the same values at the end. The harness reads each replica alone, after heals and
+restart."""
 
 from __future__ import annotations
 
@@ -16,9 +17,9 @@ _SHOWN = 20
 class Convergence:
     """Compares, per key, the last `replica-read` of every node with the last quorum `read` of the final phase.
 
-    `divergent-replicas` where they differ; `replica-left-behind` for a node that by its own account had not applied
-    what the leader had committed (its values are old ones, and are not compared); `unknown` where a node did not answer
-    or nothing was read. A replica is asked only after the group had its time to catch up.
+    `divergent-replicas` if they differ; `replica-left-behind` for a node that by its own report had not applied the
+    leader's committed entries (its values are old ones, and are not compared); `unknown` if a node did not answer or
+    nothing was read. A replica is read only after the group had its time to catch up.
     """
 
     name = "convergence"
@@ -26,7 +27,7 @@ class Convergence:
     def __init__(
         self, nodes: Sequence[str], limit_s: float, read: str = "read", replica_read: str = "replica-read"
     ) -> None:
-        """`limit_s`: how long a replica may take to apply what was committed."""
+        """`limit_s`: the longest time until a replica has applied committed entries."""
         self.nodes, self.limit = tuple(nodes), int(limit_s * SECOND)
         self.read, self.replica_read = read, replica_read
 
@@ -71,9 +72,9 @@ class Convergence:
 
 
 def _behind(run: RunRecord, limit: int) -> dict[str, tuple[int, int]]:
-    """node -> (index it has applied, index committed `limit` ns before it said so), for the nodes that lack something.
+    """node -> (its applied index, the index committed `limit` ns before its report), for the nodes that lack entries.
 
-    What was committed within the limit may still be on its way.
+    Entries committed within the limit may still be on their way.
     """
     latest = {seen.node: seen for seen in run.observations}
     led = [o for o in run.observations if o.role == "leader" and o.committed is not None]

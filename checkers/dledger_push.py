@@ -22,10 +22,10 @@ from results.verdict import Anomaly
 
 _STEP = re.compile(r"\[Push-(?P<peer>\w+)\]Change state from (?P<old>\w+) to (?P<new>\w+)")
 _ROUNDS = 5
-"""Installations in a row, none followed by an append, that are called a loop. One takes 3 s when it times out."""
+"""The number of installations in a row, none followed by an append, that make a loop. One that times out takes 3 s."""
 _LOOP_S: Final = 12.0
-"""A loop lasts so long at least. While a follower is busy with one installation it refuses others at once, hundreds in
-a second (DLedger 0.4.0 with finding 1 mended).
+"""The shortest time of a loop. While a follower is busy with one installation it refuses others at once, hundreds in a
+second (DLedger 0.4.0 with finding 1 mended).
 """
 
 

@@ -26,7 +26,7 @@ from results.verdict import Anomaly, CheckResult
 _PROPOSED: Final = re.compile(r"received broker inactive event, clusterName: \S+, brokerName: (\S+), brokerId: null")
 _REFUSED: Final = re.compile(r"The old master (\d+) is still alive, not need to elect new master for broker (\S+)")
 _BETWEEN: Final = 3 * SECOND
-"""An answer that comes later (`triggerElectMaster` waits so long) is not counted for the proposal."""
+"""The longest time from a proposal to its answer (`triggerElectMaster` waits so long)."""
 
 _MANY: Final = 5
 _WITHIN: Final = 30 * SECOND

@@ -41,8 +41,8 @@ def last_lines(run: RunRecord, node: str, time: int, count: int = _LINES) -> lis
 
 
 def own_lines(path: Path, environment: Mapping[str, Any]) -> Iterator[str]:
-    """The lines of a log without those of earlier runs on the same cluster: that are before `begun_at`. After the first
-    line of this run all are its own, whatever a clock says that a fault has set back.
+    """The lines of a log without those of earlier runs on the same cluster, which are before `begun_at`. After the
+    first line of this run all are its own, even if a fault sets the clock back.
     """
     begun = str(environment.get("begun_at") or "").replace("T", " ")[:23]
     ours, sure = True, not begun
@@ -68,7 +68,7 @@ def stamped_lines(path: Path, environment: Mapping[str, Any]) -> Iterator[tuple[
 
 
 def _moment(text: str) -> datetime | None:
-    """A time without its zone, or None where it is none (month 13)."""
+    """A time without its zone, or None for an impossible one (month 13)."""
     try:
         return datetime.fromisoformat(text).replace(tzinfo=None)
     except ValueError:

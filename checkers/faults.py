@@ -1,4 +1,4 @@
-"""Did the faults take effect, and were they healed? A run whose faults had no effect proves nothing."""
+"""Judges that the faults took effect and were healed. A run whose faults had no effect proves nothing."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from results.verdict import Anomaly, CheckResult, Verdict
 
 
 class Faults:
-    """`unknown` when faults were planned and none was seen to take effect, when clients did nothing while one was in
-    force, or when the history ends in mid-fault (Ctrl-C, `kill -9`: no heal is journalled then, though one takes
-    place); `harness-failure` when one could not be healed.
+    """`unknown` if faults were planned and none was seen to take effect, if clients did nothing while one was in force,
+    or if the history ends during a fault (Ctrl-C, `kill -9`: the heal then takes place, but is not journalled);
+    `harness-failure` if one could not be healed.
     """
 
     name = "faults"

@@ -20,7 +20,7 @@ CLIENTS = 10
 
 def sealed_register(path: Path, ops: int, unknown: int, seed: int = 1, late: bool = False) -> None:
     """Reads and writes of values that are all different, one op in two each; `unknown` writes have no outcome, and half
-    of these took effect. After an unknown op its client goes on as a new process. `late`: the last read is stale.
+    of these took effect. After an unknown op its client continues as a new process. `late`: the last read is stale.
     """
     rng = np.random.default_rng(seed)
     length = rng.uniform(1, 10, (CLIENTS, ops // CLIENTS))

@@ -70,7 +70,7 @@ class Gray:
                 anomaly
                 for part in divided(permit, never_received(facts, False), lambda case: [case.start])
                 for anomaly in _anomalies(
-                    scene, "never-received", part.cases, "were received by nobody", part.legal, more=part.details
+                    scene, "never-received", part.cases, "were received by no member", part.legal, more=part.details
                 )
             ),
             *_anomalies(scene, "never-received", list(not_again(facts)), "were sent back, and not received once more"),
@@ -103,7 +103,7 @@ class Gray:
         if not all(got.values()):
             unknown = f"no {' and no '.join(c for c, n in got.items() if not n)} message was received"
         elif not facts.drained:
-            unknown = "the queues were not drained at the end, so nobody knows what was never received"
+            unknown = "the queues were not drained at the end, so messages that were never received are unknown"
         reason = (
             f"{sum(got.values()):,} of {sum(sent.values()):,} messages received, {stats['again']:,} times again; "
             f"{len(flags)} switches, {stats['rebalances']:,} rebalances"

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 
 class Case(NamedTuple):
-    """key: the queue, if there is one. start, end: where to look (ns). ops: those that prove it."""
+    """key: the queue, if any. start, end: the time of the evidence (ns). ops: those that prove it."""
 
     key: str | None
     start: int

@@ -24,16 +24,17 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _DETAILED: Final = 20
-"""Bad keys that are explained; further ones are counted."""
+"""The number of bad keys that are explained; further ones are only counted."""
 
 _TOTAL: Final = 40_000_000
-"""Steps for a whole run. Once they are gone, a key gets what `Budget.per_event` gives."""
+"""Steps for a whole run. Once they are used up, a key gets the steps of `Budget.per_event`."""
 
 
 class Linearizable:
-    """Is every key a linearizable object of this model? Locality makes keys independent (Herlihy and Wing 1990).
+    """Judges that every key is a linearizable object of a model. Locality makes keys independent (Herlihy and Wing
+    1990).
 
-    `budget` is that of one key, `total_steps` that of all together; verdicts do not depend on how fast the machine is.
+    `budget` is that of one key, `total_steps` that of all together; verdicts do not depend on the machine's speed.
     `ignore`: names of ops of the model that are left out. A run's other ops belong to its workload's other checkers.
     """
 
@@ -49,15 +50,15 @@ class Linearizable:
         self.model, self.budget, self.total_steps, self.ignore = model, budget, total_steps, ignore
 
     def check(self, run: RunRecord) -> CheckResult:
-        """An anomaly `nonlinearizable` per bad key. Unknown when a budget ran out, or nothing was there to check.
+        """An anomaly `nonlinearizable` per bad key. Unknown if a budget ran out, or nothing was there to check.
 
         `stats`: `keys`, `ops` (completed, checked), `invalid_keys`, `unknown_keys`, `slowest_key`, `slowest_key_ms`,
-        `work`, `algorithms` (how many keys each decided).
+        `work`, `algorithms` (the number of keys that each decided).
         """
         return self.examine(run)[0]
 
     def examine(self, run: RunRecord) -> tuple[CheckResult, Mapping[str | None, LinearResult]]:
-        """The same with what was found for each key: witnesses, cores, paths."""
+        """`check`, with the evidence for each key: witnesses, cores, paths."""
         results: dict[str | None, LinearResult] = {}
         try:
             insist_on_pairs(run.history)
@@ -86,7 +87,7 @@ class Linearizable:
         return merged, found
 
     def _sure(self, result: LinearResult, calls: Sequence[Call]) -> LinearResult:
-        """A violation that may come from what the model simplifies is none."""
+        """The result, or `unknown` for a violation that a simplification of the model may cause."""
         doubt = self.model.doubt(calls) if result.verdict == Verdict.INVALID else None
         if doubt is None:
             return result
@@ -95,12 +96,12 @@ class Linearizable:
         )
 
     def examine_columns(self, table: pa.Table) -> tuple[CheckResult, Mapping[str | None, LinearResult]] | None:
-        """`examine` of a sealed history's columns, with no object for an op (`direct`). None where that way does not
-        lead to a verdict: then it has to be read, and judged, op by op.
+        """`examine` of a sealed history's columns, with no object for an op (`direct`). None if that way does not lead
+        to a verdict: then it has to be read, and judged, op by op.
         """
         if not direct.applies(self.model):
             return None
-        # Only here: who has no such file need not wait for Arrow.
+        # Imported here: a check without such a file need not wait for Arrow.
         from checkers.linearizability.history.arrow import calls_at, objects
 
         results: dict[str | None, LinearResult] = {}

@@ -1,8 +1,8 @@
 """A model as a closed table: every kind in every state that can be reached.
 
-`step(state, kind)` of a model is called from Python only here: breadth first from the initial state. A table that has
-too many states is never closed, and never reaches compiled code: a cell that nobody filled would read as "cannot
-happen", and a valid history as invalid.
+`step(state, kind)` of a model is called from Python only here: breadth first from the initial state. A table with too
+many states is never closed, and never reaches compiled code: an unfilled cell would read as "cannot happen", and a
+valid history as invalid.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ MAX_CELLS: Final = 2_000_000
 
 
 def worth(events: int) -> int:
-    """Cells that a history of so many events may cost: a model with endless states must not delay a short one."""
+    """The limit of cells for a history of so many events: a model with endless states must not delay a short one."""
     return min(2_000 + 100 * events, MAX_CELLS)
 
 
 def enumerate_states(table: Table, max_states: int = MAX_STATES, max_cells: int = MAX_CELLS) -> Dense | None:
-    """The whole table, or None when it is larger than that. The answer is kept until the table has new kinds."""
+    """The whole table, or None if it is larger than `max_cells`. The answer is kept until the table has new kinds."""
     kinds = len(table.kinds)
     if table.dense is not None and table.dense.flags.shape[0] == max(kinds, 1):
         return table.dense
@@ -43,7 +43,7 @@ def enumerate_states(table: Table, max_states: int = MAX_STATES, max_cells: int 
 
 
 def _stepped(table: Table, max_states: int, max_cells: int) -> Ints | None:
-    """The cells [states, kinds], by a step for each; None where they are too many."""
+    """The cells [states, kinds], by a step for each; None if they are too many."""
     kinds, rows = range(len(table.kinds)), list[list[int]]()
     while len(rows) < len(table.states):
         if len(table.states) > max_states or len(table.states) * len(kinds) > max_cells:

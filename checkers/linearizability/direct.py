@@ -1,8 +1,8 @@
 """Long histories without an object for every op: from plain columns to an order that explains them, or to the few ops
 that contradict each other.
 
-Only histories of plain values (`history.op_columns`) go this way, of models with a monitor on columns (`fast`). All
-else is left to `check`, which says what is wrong with it; both ways give the same verdicts (a test compares them).
+Only histories of plain values (`history.op_columns`) go this way, of models with a monitor on columns (`fast`). `check`
+handles all others, and reports their errors; both ways give the same verdicts (a test compares them).
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from checkers.linearizability.monitors.registers import Few
 from checkers.linearizability.witness import out_of_time
 
 MANY: Final = 20_000
-"""Ops of one object from which on this way is worth while."""
+"""The number of ops of one object from which on this way is faster."""
 
 
 class FoundOrder(NamedTuple):
     """The order that a monitor found for an object.
 
     order      names of ops (`OpColumns.source`).
-    wrong      what its replay did not accept, or None: then it explains the object.
+    wrong      the error of its replay, or None: then it explains the object.
     algorithm  the monitor's name.
     """
 
@@ -35,12 +35,12 @@ class FoundOrder(NamedTuple):
 
 
 def applies(model: Model[Any]) -> bool:
-    """Is there a monitor on columns for it, and for its start value?"""
+    """True if a monitor on columns exists for the model and its start value."""
     return fast(model).columns is not None
 
 
 def find_witness(ops: OpColumns, model: Model[Any]) -> FoundOrder | None:
-    """None: not valid, or not for this way to say."""
+    """An order that explains the object; None: it is not valid, or this way cannot decide it."""
     monitor = fast(model).columns
     if monitor is None or not (ops.ret < NEVER).any():
         return None
@@ -56,6 +56,6 @@ def find_witness(ops: OpColumns, model: Model[Any]) -> FoundOrder | None:
 
 
 def find_contradiction(ops: OpColumns, model: Model[Any]) -> Few | None:
-    """A few ops that contradict each other already. None: not refuted, or not for this way to say."""
+    """A few ops that contradict each other. None: the object is not refuted, or this way cannot decide it."""
     refute = fast(model).refute_columns
     return None if refute is None else refute(ops, model)

@@ -6,7 +6,7 @@ The rules, with their source in Jepsen's Kafka workload (`jepsen.tests.kafka`) i
 * *lost*: acknowledged, and on no replica at the end. If the final reads cannot decide this: acknowledged and never
   returned, although a read invoked after the acknowledgement covered its offset (Jepsen's `lost-write`). A message
   below the beginning of a queue (`min`) is not lost where a broker may have deleted it (`checkers.log.expiry`),
-  because nobody can decide this.
+  because this cannot be decided.
 * *superseded*: acknowledged, not decided by the final reads, and a send that was requested afterwards was acknowledged
   at this offset or below it: the log had lost it by then. Where losses are permitted, this is one.
 * *dirty*: of unknown outcome, returned to a reader, and on no replica at the end: the reader received an uncommitted

@@ -1,1 +1,1 @@
-"""The searches that numba compiles, and what they need: arrays, memory, a cache of compiled code."""
+"""The searches that Numba compiles, with their arrays, memory, and cache of compiled code."""

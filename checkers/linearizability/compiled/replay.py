@@ -1,4 +1,4 @@
-"""From the tree of a recorded walk (`kernel`) to an order of ops: the witness of what the walk found valid."""
+"""From the tree of a recorded walk (`kernel`) to an order of ops: the witness of a valid history."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from checkers.linearizability.history.table import BLIND, PURE, Dense
 
 @compiled
 def replay_tree(history: Columns, dense: Dense, tree: Ints, node: int, until: int, order: Ints) -> int:
-    """Fills `order` with the ops that the path to `node` took before or at the event `until`; how many.
+    """Fills `order` with the ops that the path to `node` took before or at the event `until`; returns their number.
 
     Unknown ops are named by the order of their calls within their kind.
     """
@@ -27,7 +27,7 @@ def replay_tree(history: Columns, dense: Dense, tree: Ints, node: int, until: in
     for i in range(steps - 1, -1, -1):
         path[i] = this
         this = int(tree[3 * this])
-    # Ops are linked in order; `gap` is what stands in front of the last blind step.
+    # Ops are linked in order; `gap` is the op in front of the last blind step.
     ops = history.kind.shape[0]
     following = np.full(ops + 1, -1, np.int64)
     last, gap = ops, -1

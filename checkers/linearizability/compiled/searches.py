@@ -1,4 +1,4 @@
-"""The compiled searches behind the same face as the plain ones: a problem and a meter go in, an `Outcome` comes out."""
+"""The compiled searches with the interface of the plain ones: from a problem and a meter to an `Outcome`."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Compiled:
 
     @classmethod
     def of(cls, problem: Problem) -> Compiled | None:
-        """None where the table cannot be closed."""
+        """The searches for a problem; None if its table cannot be closed."""
         dense = enumerate_states(problem.table, max_cells=worth(len(problem.events)))
         return None if dense is None else cls(problem, dense, columns(problem, dense))
 
@@ -48,15 +48,15 @@ class Compiled:
         return self._walk(JIT, meter)
 
     def cegar(self, meter: Meter) -> Outcome:
-        """Complete as well, see `search.cegar`; where it ends early, how far it got says nothing."""
+        """Complete as well, see `search.cegar`; if it ends early, its progress means nothing."""
         return refine(self._counted, self.called, self.group, meter)
 
     def _counted(self, groups: Groups, meter: Meter) -> tuple[Outcome, Sequence[Use]]:
         outcome = self._walk(CEGAR, meter, groups)
         if outcome.verdict != Verdict.VALID:
-            # (Of an order that uses too many unknown ops nobody wants to hear.)
+            # (An order that uses too many unknown ops is of no interest.)
             position = outcome.position if outcome.verdict == Verdict.INVALID else NONE
-            # (A survivor has a last op where its unknown ops could be named: it used none too often.)
+            # (A survivor has a last op if its unknown ops could be named: it used none too often.)
             passed = position if any(last != NONE for _, last in outcome.survivors) else NONE
             return replace(outcome, position=position, passed=passed, survivors=()), ()
         uses: list[Use] = []
@@ -69,7 +69,7 @@ class Compiled:
         return outcome, uses[::-1]
 
     def wgl(self, meter: Meter) -> Outcome:
-        """Depth first. Only ever answers `valid`."""
+        """The depth-first search. It never answers `invalid`."""
         entries = min(meter.steps, meter.memory // wgl_kernel.BYTES_A_STEP)
         order = np.zeros(len(self.problem.kind), np.int32)
         code, steps, reached = wgl_kernel.search(self.history, self.dense, entries, order)
@@ -80,7 +80,7 @@ class Compiled:
         return Outcome(Verdict.UNKNOWN, WGL, meter.work, ran_out=told, passed=self._original(reached))
 
     def refuters(self) -> Sequence[Callable[[Meter], Outcome]]:
-        """Only ever answer `invalid`, with no more than that. Cheap ones first."""
+        """Searches that can answer `invalid`, without an explanation. Cheap ones first."""
         free = [FREE] * len(self.group)
         counting: Sequence[Groups | None] = (free, self.group, None) if self.called else (None,)
         return [partial(self._refute, groups) for groups in counting]
@@ -109,7 +109,7 @@ class Compiled:
         return Outcome(Verdict.UNKNOWN, name, meter.work, self._original(position), ran_out=limit)
 
     def _evidence(self, position: int, meter: Meter, groups: Groups | None) -> tuple[list[int], list[tuple[int, int]]]:
-        """The states possible before the event that proves the violation, and where a few orders ended.
+        """The states possible before the event that proves the violation, and the ends of a few orders.
 
         With `groups`, perhaps more states, and orders that need not be possible.
         """
@@ -133,7 +133,7 @@ class Compiled:
         return order[: max(count, 0)].tolist()  # type: ignore[no-any-return]
 
     def _original(self, position: int) -> int:
-        """A position of the columns as one of the problem, which may have ops more that constrain nothing."""
+        """A position of the columns as one of the problem, which may have more ops that constrain nothing."""
         if len(self.history.events) == len(self.problem.events) or position >= len(self.history.events):
             return min(position, len(self.problem.events))
         event = int(self.history.events[position])
@@ -147,7 +147,7 @@ class Compiled:
 
     @cached_property
     def called(self) -> Mapping[int, Sequence[int]]:
-        """Per kind, where unknown ops of it are called that may change something."""
+        """Per kind, the positions at which unknown ops of it are called that may change something."""
         op = self.history.events >> 1
         found: dict[int, list[int]] = {}
         for position in np.nonzero(self.history.ret[op] == NEVER)[0].tolist():
@@ -156,7 +156,7 @@ class Compiled:
 
 
 def small_history() -> list[Call]:
-    """A history with which the searches of a register are compiled."""
+    """A small history, to compile the searches of a register with it."""
     return [
         Call(Op(0, 0, 0, "invoke", "write", "k", 1), Op(4, 4, 0, "ok", "write", "k", 1)),
         Call(Op(1, 1, 1, "invoke", "cas", "k", [1, 2]), None),

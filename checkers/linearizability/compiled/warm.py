@@ -1,4 +1,4 @@
-"""Compile ahead of time: `python -m checkers.linearizability.compiled.warm`. The set-up calls it."""
+"""Compiles ahead of time: `python -m checkers.linearizability.compiled.warm`. The set-up calls it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from checkers.linearizability.compiled.code_cache import ensure
 
 
 def warm() -> str:
-    """Compiles everything that is not in the cache yet. Returns one line on what was done."""
+    """Compiles everything that is not in the cache yet. Returns one line about the result."""
     if not jit.enabled():
         return "nothing to compile: Numba is not installed, or switched off; checks run in plain Python"
     # Numba is imported here, and only where it may be used.

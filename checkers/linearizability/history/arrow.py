@@ -27,13 +27,13 @@ _TYPES: Final = (INVOKE, OK, FAIL, INFO)
 _DECISIVE: Final = ("index", "time", "process", "type", "f", "key", "value")
 
 _PLAIN: Final = r'^(?:0|-?[1-9][0-9]{0,17}|"[ !#-\[\]-~]*")$'
-"""JSON texts that are equal when their values are: whole numbers, and strings in which nothing is escaped."""
+"""JSON texts that are equal if their values are: whole numbers, and strings without escapes."""
 
 _WHOLE: Final = r"^(?:0|-?[1-9][0-9]{0,17})$"
 
 
 class Calls(NamedTuple):
-    """Rows of invocations that are not known to have failed, and of their completions (-1: none)."""
+    """Rows of invocations that are not known to have failed, and of their completions (-1: no completion)."""
 
     invoke: Longs
     done: Longs
@@ -72,7 +72,7 @@ class Rows:
         return self.texts.to_pylist()  # type: ignore[no-any-return]
 
     def odd_runs(self) -> Bools:
-        """Runs that break an invariant of histories (`checkers.wellformed` says which), or in which no client acts."""
+        """A mask of runs that break an invariant of histories (`checkers.wellformed`), or in which no client acts."""
         odd = np.zeros(len(self.spans), np.bool_)
         odd[self.run[(self.index != self.place) | (self.kind < 0)]] = True
         same = self.run[1:] == self.run[:-1]
@@ -117,8 +117,8 @@ class Rows:
 def objects(
     table: pa.Table, fs: frozenset[str], aliases: Mapping[str, str] = _NO_ALIASES
 ) -> list[tuple[str | None, OpColumns]] | None:
-    """The objects (by key) of a sealed history's columns (`results.sealed.SCHEMA`), and what clients did to each of
-    `fs`; `aliases` as of the model. None where the history is malformed, or a value in it is not plain.
+    """The objects (by key) of a sealed history's columns (`results.sealed.SCHEMA`), with the clients' ops of `fs` on
+    each; `aliases`: those of the model. None if the history is malformed, or a value in it is not plain.
     """
     rows = Rows(table, [("", 0, len(table))])
     odd = rows.odd_runs()
@@ -171,7 +171,7 @@ def _op(table: pa.Table, row: int) -> Op:
 
 
 def _ranked(ops: OpColumns) -> OpColumns:
-    """With places among its own events alone: the monitors have arrays as long as there are places."""
+    """The columns with places among the object's own events alone: the monitors' arrays have a cell for each place."""
     returned = ops.ret < NEVER
     events = np.concatenate((ops.call, ops.ret[returned]))
     low, high = int(events.min()), int(events.max())

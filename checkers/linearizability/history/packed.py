@@ -19,12 +19,12 @@ from results.history import Call, History
 class Packed:
     """Many histories of one model, one behind the other.
 
-    table        what the kinds mean. Kinds that no history has may be in it too.
+    table        the meaning of the kinds. It may have kinds that no history has.
     kind         kind of every op.
-    call, ret    when it began and ended, on any clock of its history; `ret` is NEVER where the outcome is unknown. At
-                 equal times a call comes before a return: calls that touch are concurrent.
+    call, ret    the times of its begin and end, on any clock of its history; `ret` is NEVER if the outcome is unknown.
+                 At equal times a call comes before a return: calls that touch are concurrent.
     first        the ops of history h are `first[h]` to `first[h + 1]`.
-    source       index of each op's invocation, for people.
+    source       index of each op's invocation, for reports.
     """
 
     table: Table
@@ -38,7 +38,7 @@ class Packed:
         return len(self.first) - 1
 
     def problem(self, history: int) -> Problem:
-        """One of them, for the searches that take one. Unknown ops that change nothing are left out, as in `encode`."""
+        """One history, for a search. Unknown ops that change nothing are left out, as in `encode`."""
         begin, end = int(self.first[history]), int(self.first[history + 1])
         kind, call, ret = (column[begin:end].tolist() for column in (self.kind, self.call, self.ret))
         pure = self.table.pure

@@ -1,7 +1,7 @@
 """Objects that consist of several: the elements of a set of which no op reads the whole.
 
-What is done to one element says nothing of another, so each is an object of its own, and all of them together are
-linearizable iff each is (locality: Herlihy and Wing 1990). A set of a thousand elements would have 2 ** 1000 states.
+Ops on one element show nothing about another, so each is a separate object, and all of them together are linearizable
+iff each is (locality: Herlihy and Wing 1990). A set of a thousand elements would have 2 ** 1000 states.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from checkers.linearizability.history.table import Table
 
 
 def by_element(problem: Problem) -> Sequence[Problem]:
-    """The elements of a set, short histories first; none where an op reads the whole set. Ops keep their numbers."""
+    """The elements of a set, short histories first; empty if an op reads the whole set. Ops keep their numbers."""
     model = problem.table.model
     if any(kind.f == "read" for kind in problem.table.kinds):
         return ()

@@ -10,11 +10,11 @@ from checkers.linearizability.history.events import Ints
 from checkers.linearizability.history.table import ILLEGAL, Table
 
 _MOST: Final = 4_000_000
-"""Cells cost a few bytes here, and next to no time."""
+"""The largest number of cells: here each costs a few bytes and almost no time."""
 
 
 def register_cells(table: Table, max_states: int) -> Ints | None:
-    """The cells [states, kinds], or None where there are more than that."""
+    """The cells [states, kinds], or None if they are too many."""
     kinds = table.kinds
     writers = [kind for kind in kinds if kind.f in ("write", "cas")]
     written = dict.fromkeys(kind.value[1] if kind.f == "cas" else kind.value for kind in writers)

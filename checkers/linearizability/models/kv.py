@@ -20,7 +20,7 @@ from results.history import Call
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """State of a key of which nobody knows the start: what was appended to it since, and nothing was seen yet."""
+    """State of a key with an unknown start that no op has shown yet: the text appended since."""
 
     text: str = ""
 
@@ -64,7 +64,7 @@ class KV(Model[Hashable]):
         return state if (op.value or "") == state else INCONSISTENT
 
     def pure(self, op: Transition) -> bool:
-        # (What is seen of a key of unknown start says what it was.)
+        # (The first get of a key with an unknown start determines that start.)
         return op.f == "get" and not (op.known and isinstance(self.initial, Ending))
 
     def blind(self, op: Transition) -> bool:
@@ -83,7 +83,7 @@ class KV(Model[Hashable]):
 
 
 class _ObservedKV(KV):
-    """`KV` where all strings that no `get` can ever see again are one state.
+    """A `KV` in which all strings that no `get` can ever see again are one state.
 
     A string that is no prefix of an observed one never becomes one by appending; only a put leaves it. Without this,
     unknown appends would make endlessly many states.

@@ -27,7 +27,7 @@ _SHORT: Final = {"r": "read", "w": "write"}
 class Register(Model[Hashable]):
     """A value that can be read and written. None: nothing was written yet.
 
-    `initial`: the value at the start, or ANYTHING: nobody knows it.
+    `initial`: the value at the start, or ANYTHING: unknown.
     """
 
     name = noun = "register"
@@ -46,7 +46,7 @@ class Register(Model[Hashable]):
         return state if op.value == state else INCONSISTENT
 
     def pure(self, op: Transition) -> bool:
-        # (What is seen of a register that may hold anything says what it holds.)
+        # (The first read of a register with an unknown start determines that start.)
         return op.f in self.observers and not (op.known and isinstance(self.initial, Undetermined))
 
     def blind(self, op: Transition) -> bool:
@@ -58,7 +58,7 @@ class Register(Model[Hashable]):
 
 @dataclass(frozen=True, slots=True)
 class Undetermined:
-    """State of a register of which nobody knows the start, and that was not read or written yet.
+    """State of a register with an unknown start that was not read or written yet.
 
     not_: values that a `cas-refused` has ruled out.
     """
@@ -66,7 +66,7 @@ class Undetermined:
     not_: frozenset[Hashable] = frozenset()
 
     def holds(self, value: Hashable) -> Hashable | Inconsistent:
-        """The state once it turns out that it held this."""
+        """The state once an op shows that it held this value."""
         return INCONSISTENT if value in self.not_ else value
 
     def __repr__(self) -> str:
@@ -76,8 +76,8 @@ class Undetermined:
 class CasRegister(Register):
     """A register that can also be swapped if it is as expected. Source: Herlihy and Wing 1990.
 
-    `cas` has the value `[expected, new]`. A failed one changed nothing, and says nothing. Where the refusal is
-    an observation, it is an acknowledged `cas-refused` of the same value: the register did not hold `expected`.
+    `cas` has the value `[expected, new]`. A failed one changed nothing, and shows nothing. If the refusal is an
+    observation, it is an acknowledged `cas-refused` of the same value: the register did not hold `expected`.
     """
 
     name = "cas-register"
@@ -111,10 +111,10 @@ class MultiRegister(Model[_Named]):
     """Several registers, read and written together by `txn` ops of `[f, name, value]` steps (Knossos' multi-register).
 
     `f` is `read` or `write` (or `r`, `w`); a name is a text, a number or a truth value. Every register holds `initial`
-    until it is written: None (absent), a value, or ANYTHING: nobody knows it. A read of None found it absent; a step
+    until it is written: None (absent), a value, or ANYTHING: unknown. A read of None found it absent; a step
     `[read, name]` without a value was not recorded, and fits anything.
 
-    The state is the (name, value) pairs of the registers that hold something else than `initial`, in order of name.
+    The state is the (name, value) pairs of the registers that do not hold `initial`, in order of name.
     """
 
     name = "multi-register"
@@ -169,7 +169,7 @@ ELLE: Final = "a txn that appends is Elle's list-append; no model here has it, e
 
 
 def _long(step: Any) -> Any:
-    """A step with the long name of what it does."""
+    """A step with the long name of its op."""
     if isinstance(step, (list, tuple)) and step and isinstance(step[0], str):
         return (_SHORT.get(step[0], step[0]), *step[1:])
     return step
