@@ -14,15 +14,15 @@ from results.verdict import Anomaly, CheckResult
 _LINES = 20
 
 _EXHAUSTED: Final = "Terminating due to java.lang.OutOfMemoryError"
-"""The JVM's last line with `-XX:+ExitOnOutOfMemoryError`, which all our servers have."""
+"""The JVM's last line with `-XX:+ExitOnOutOfMemoryError`, an option of all servers of the harness."""
 
 _LATER_NS: Final = 60 * SECOND
-"""A client's op that ends a server may do so when a frame comes, and its end is noticed some seconds later."""
+"""A client's op that ends a server may do so at a later frame, and the harness notices the end some seconds later."""
 
 
 class ServersDied:
-    """`server-died` for each op `server-died`: `value = {"node", "server", "pid", "last": its last lines}`; where the
-    JVM's last line says that its heap is exhausted, `out-of-memory`.
+    """`server-died` for each op `server-died`: `value = {"node", "server", "pid", "last": its last lines}`;
+    `out-of-memory` if the JVM's last line reports an exhausted heap.
 
     on_purpose: kinds of clients' ops that end a server themselves: `extra["ends"]` is [node, kind of the server].
     """
@@ -33,7 +33,7 @@ class ServersDied:
         self.on_purpose = on_purpose
 
     def check(self, run: RunRecord) -> CheckResult:
-        """`stats["deaths"]`: node -> the kinds of servers that ended unasked."""
+        """`stats["deaths"]`: node -> the kinds of servers that ended by themselves."""
         deaths = [op for op in run.history.nemesis if op.f == "server-died" and isinstance(op.value, dict)]
         meant = [op for op in run.history.clients if op.f in self.on_purpose and op.type != FAIL and "ends" in op.extra]
         deaths = [op for op in deaths if not any(_explains(one, op) for one in meant)]

@@ -31,7 +31,7 @@ DEFECTS: dict[str, str] = {
     "[BUG]": "the server itself marks this as a bug",
     "handed out again": "the library applied committed entries twice to the state machine (our server skips them)",
 }
-"""Text in a log line -> why it is a defect."""
+"""Text in a log line -> the reason why it is a defect."""
 
 _EXCEPTION = re.compile(r"\b(?:[a-z]\w*\.)+(\w+(?:Exception|Error))\b")
 
@@ -44,7 +44,7 @@ class _Found:
 
 
 class ServerLogs:
-    """Reads `server.log` of every node, and looks for `hs_err` files. `unknown` when no log was collected."""
+    """Reads `server.log` of every node, and looks for `hs_err` files. `unknown` if no log was collected."""
 
     name = "server-logs"
 

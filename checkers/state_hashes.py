@@ -1,4 +1,5 @@
-"""Do replicas of a state machine agree while they run? By a hash of the state after each applied entry. (DLedger)
+"""Judges that replicas of a state machine agree while they run, by a hash of the state after each applied entry
+(DLedger).
 
 A state machine is deterministic: two replicas that have applied the entries up to the same index have the same state
 (Raft, State Machine Safety). Comparing values at the end misses a difference that later writes have covered. So the
@@ -23,7 +24,7 @@ _LISTED: Final = 20
 
 
 class Hash(NamedTuple):
-    """The hash of a node's state after the entry `of`. `at`: when it was logged (ns). `loaded`: from a snapshot."""
+    """The hash of a node's state after the entry `of`. `at`: the time (ns) in the log. `loaded`: from a snapshot."""
 
     of: int
     value: str
@@ -43,7 +44,7 @@ class StateHashes:
         return any(True for _ in _hashes(run))
 
     def check(self, run: RunRecord) -> CheckResult:
-        """`stats`: `hashes` read, `compared`: indices of which more than one hash was read, `loaded` from snapshots."""
+        """`stats`: `hashes` read, `compared`: indices with more than one hash, `loaded` from snapshots."""
         by_index: dict[int, dict[str, list[Hash]]] = {}
         read = loaded = 0
         for one in _hashes(run):
@@ -55,7 +56,7 @@ class StateHashes:
         differ = {index: found for index, found in by_index.items() if len(found) > 1}
         odd: dict[str, list[tuple[Hash, Hash]]] = {}
         for _, found in sorted(differ.items()):
-            # The state that most nodes had is taken for the right one; with a tie, the one that was seen first.
+            # The state of most nodes counts as the right one; with a tie, the one that was seen first.
             right = max(found.values(), key=lambda some: (len({h.node for h in some}), -min(h.at for h in some)))
             for some in found.values():
                 if some is not right:

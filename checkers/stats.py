@@ -1,4 +1,4 @@
-"""Counts and latencies by kind of op, and whether the run did enough for a verdict.
+"""Counts and latencies by kind of op; judges that the run did enough for a verdict.
 
 A run that did too little is `unknown`, never `valid` (design.md, section 4; Jepsen's `stats`, and etcd's rule that a
 run below a minimum of traffic proves nothing).
@@ -20,7 +20,7 @@ _MS = 1_000_000
 
 
 class Stats:
-    """Counts of ok, fail, info and latency quantiles (ms) by f. `unknown` when a kind in `needed` has no `ok`."""
+    """Counts of ok, fail, info and latency quantiles (ms) by f. `unknown` if a kind in `needed` has no `ok`."""
 
     name = "stats"
 

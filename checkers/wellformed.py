@@ -1,4 +1,6 @@
-"""Is this a history at all? This check runs first (design.md, section 4; invariants of Jepsen's `history.clj`)."""
+"""Judges that a history is well-formed. This check runs first (design.md, section 4; invariants of Jepsen's
+`history.clj`).
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,7 @@ class WellFormed:
     name = "well-formed"
 
     def check(self, run: RunRecord) -> CheckResult:
-        """`stats["ops"]` counts the ops looked at."""
+        """`stats["ops"]` counts the checked ops."""
         every = breaches(run.history)
         found = list(islice(every, _SHOWN))
         stats = {"ops": len(run.history)}
@@ -38,7 +40,7 @@ class WellFormed:
 
 
 def breaches(history: Iterable[Op]) -> Iterator[Anomaly]:
-    """Every breach of a history's invariants, in order of index."""
+    """Yields every breach of a history's invariants, in order of index."""
     whole = history if isinstance(history, History) else History(history)
     mispaired = whole.mispaired
     misfit = next(mispaired, None)

@@ -12,8 +12,8 @@ from typing import Any
 
 @contextmanager
 def making_many() -> Iterator[None]:
-    """Pause the cyclic garbage collector: a history of a million ops holds no cycle, and is searched for some
-    again and again while it is read (measured: a third of the time of reading a journal).
+    """Pauses the cyclic garbage collector: a history of a million ops has no cycle, but the collector searches it again
+    and again while it is read (measured: a third of the time of reading a journal).
     """
     was_on = gc.isenabled()
     gc.disable()
@@ -25,9 +25,9 @@ def making_many() -> Iterator[None]:
 
 
 def json_values(texts: Sequence[str]) -> list[Any]:
-    """Each of the texts as a JSON value, parsed as one array: quicker than one by one, and field names are shared.
+    """Each of the texts as a JSON value, parsed as one array: faster than one by one, and field names are shared.
 
-    Between any two stands a word that is in none of them, so that no text can end in another one: `[1` and `2]` are no
+    Between any two is a word that none of them contains, so that no text can end in another one: `[1` and `2]` are no
     values, nor is `1,2`. Raises ValueError, RecursionError as `json.loads` does.
     """
     if not texts:

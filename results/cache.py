@@ -12,7 +12,7 @@ from results.errors import CacheError
 
 
 def cache_dir() -> Path:
-    """`$HARNESS_CACHE`, or `~/.cache/rocketmq-harness`; made if missing. Raises CacheError where it cannot be made."""
+    """`$HARNESS_CACHE`, or `~/.cache/rocketmq-harness`; made if missing. Raises CacheError if it cannot be made."""
     chosen = os.environ.get("HARNESS_CACHE")
     folder = Path(chosen).absolute() if chosen else Path.home() / ".cache" / "rocketmq-harness"
     try:
@@ -26,7 +26,7 @@ def cache_dir() -> Path:
 
 @contextmanager
 def exclusive(name: str) -> Iterator[None]:
-    """Hold the lock `name` of the cache folder; others wait. The kernel frees it when the holder dies."""
+    """Holds the lock `name` of the cache folder; others wait. The kernel frees it when the holder dies."""
     path = cache_dir() / f"{name}.lock"
     with path.open("a") as file:
         fcntl.flock(file, fcntl.LOCK_EX)

@@ -3,8 +3,8 @@
 A reader sees the old file or the new one, never a part of it; this also holds if a run is killed during the write. The
 folder is synced too, because a power loss discards a rename that is only in the page cache.
 
-Temporary files have unpredictable names and are always created new, so nothing is written through a link that somebody
-has placed there.
+Temporary files have unpredictable names and are always created new, so nothing is written through a link that another
+user has placed there.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from results.errors import StoreError, cannot_write
 
 @contextmanager
 def replacing(path: Path, what: str) -> Iterator[IO[bytes]]:
-    """Write to the file given; it takes the place of `path` when the block ends well, and is removed when not.
+    """Opens a temporary file for writing. It replaces `path` unless the block raises an exception; then it is removed.
 
     An OSError inside becomes a StoreError that names `path` and `what` ("the verdict").
     """
@@ -50,14 +50,14 @@ def replacing(path: Path, what: str) -> Iterator[IO[bytes]]:
 
 
 def _draft(path: Path) -> Path:
-    """Beside `path`: a rename does not leave its file system. Raises StoreError where `path` names no file."""
+    """A file beside `path`: a rename does not leave its file system. Raises StoreError if `path` names no file."""
     if "\0" in str(path) or not path.name:
         raise StoreError(f"{path}: it cannot be the name of a file")
     return path.with_name(f".{secrets.token_hex(8)}.tmp")
 
 
 def _insist_on_place(path: Path) -> None:
-    """A rename would put a file in the place of a device or a pipe: `/dev/null` of the whole machine, for root."""
+    """Rejects a device or a pipe: a rename would replace it by a file, for root even `/dev/null`."""
     with suppress(FileNotFoundError):
         mode = os.lstat(path).st_mode
         if not (stat.S_ISREG(mode) or stat.S_ISLNK(mode) or stat.S_ISDIR(mode)):
@@ -65,13 +65,13 @@ def _insist_on_place(path: Path) -> None:
 
 
 def write_text(path: Path, text: str, what: str) -> None:
-    """`path` becomes `text` in UTF-8. Lone surrogates, which UTF-8 cannot hold, are written as `\\udc80`."""
+    """Writes `text` to `path` in UTF-8. Lone surrogates, which UTF-8 cannot hold, are written as `\\udc80`."""
     with replacing(path, what) as draft:
         draft.write(text.encode("utf-8", errors="backslashreplace"))
 
 
 def append_text(path: Path, text: str, what: str) -> None:
-    """Put text at the end of a file that several processes extend: whole, behind a whole line, and on the disk."""
+    """Appends text to a file that several processes extend: whole, behind a whole line, and on the disk."""
     try:
         with locked(path), path.open("a+b") as file:
             end = file.seek(0, os.SEEK_END)
@@ -87,8 +87,8 @@ def append_text(path: Path, text: str, what: str) -> None:
 
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Hold the lock of a file that several processes change; others wait. The kernel frees it when its holder dies.
-    Raises OSError where the lock's own file, beside `path`, cannot be made.
+    """Holds the lock of a file that several processes change; others wait. The kernel frees it when its holder dies.
+    Raises OSError if the lock's own file, beside `path`, cannot be made.
     """
     with path.with_name(f".{path.name}.lock").open("a") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
@@ -96,9 +96,9 @@ def locked(path: Path) -> Iterator[None]:
 
 
 def created(path: Path, what: str) -> IO[str]:
-    """A file that is written as one goes: what a user named for output, a device or a pipe with a reader included.
+    """Opens a user's output file for writing in place, also a device, or a pipe with a reader.
 
-    Raises StoreError, also for a pipe that nobody reads; writing to it raises OSError.
+    Raises StoreError, also for a pipe without a reader; writing to it raises OSError.
     """
     try:
         fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NONBLOCK | os.O_CLOEXEC, 0o666)
@@ -111,7 +111,7 @@ def created(path: Path, what: str) -> IO[str]:
 
 
 def link(path: Path, target: str) -> None:
-    """`path` becomes a symbolic link to `target`, in one step also where it already is one."""
+    """Makes `path` a symbolic link to `target`, in one step also if it already is one."""
     draft = _draft(path)
     made = False
     try:
@@ -126,7 +126,7 @@ def link(path: Path, target: str) -> None:
 
 
 def sync_folder(path: Path) -> None:
-    """Make the names in a folder durable."""
+    """Makes the names in a folder durable."""
     fd = os.open(path, os.O_RDONLY)
     try:
         os.fsync(fd)

@@ -20,7 +20,7 @@ def quantile(ordered: Sequence[float], q: float) -> float:
 
 
 def clock(ns: int) -> str:
-    """Time since the start of the run: `01:58.4`, with minutes that go past 59.
+    """Time since the start of the run: `01:58.4`; the minutes may exceed 59.
 
     >>> clock(59_970_000_000)
     '01:00.0'
@@ -31,5 +31,5 @@ def clock(ns: int) -> str:
 
 
 def many(count: int, one: str, more: str | None = None) -> str:
-    """`1 message`, `1,200 messages`: for lines of text. `more`: the plural, where it is another than with an s."""
+    """`1 message`, `1,200 messages`: for lines of text. `more`: the plural, if it is irregular."""
     return f"{count:,} {one if count == 1 else more or one + 's'}"

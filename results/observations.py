@@ -13,12 +13,12 @@ from results.reading import parse_json, read_bytes
 from results.record import Observation
 
 _LARGEST: Final = 4 << 30
-"""Bytes. Five nodes looked at twice a second write some 100 MB a day, and a run lasts 30 days at most."""
+"""The limit, in bytes. Five nodes observed twice a second take some 100 MB a day, and a run lasts 30 days at most."""
 _FIELDS: Final = {field.name for field in dataclasses.fields(Observation)}
 
 
 class ObservationLog:
-    """Appends observations; each is in the kernel's hands when `append` returns (some per second: no buffer)."""
+    """Appends observations; the kernel has each one when `append` returns (some per second: no buffer)."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -28,7 +28,7 @@ class ObservationLog:
             raise cannot_write(path, "the observations", problem) from None
 
     def append(self, seen: Observation) -> None:
-        """Raises StoreError when the disk does not take it."""
+        """Appends an observation. Raises StoreError if it cannot be written."""
         try:
             self._file.write(json.dumps(seen.to_json(), separators=(",", ":")) + "\n")
             self._file.flush()
@@ -36,7 +36,7 @@ class ObservationLog:
             raise cannot_write(self.path, "the observations", problem) from None
 
     def close(self) -> None:
-        """A second call does nothing more."""
+        """Closes the file. A second call does nothing more."""
         try:
             self._file.close()
         except OSError as problem:
@@ -52,7 +52,7 @@ class ObservationLog:
 
 
 def read_observations(path: Path) -> list[Observation]:
-    """The observations in order of time; [] when there is no such file. A torn last line is left out.
+    """The observations in order of time; [] without such a file. A torn last line is left out.
 
     Raises HistoryError, with the line, for a broken line that others follow.
     """

@@ -17,16 +17,17 @@ from results.verdict import Anomaly, CheckResult, Excuse, Judgement, KnownFindin
 
 
 def write_verdict(judgement: Judgement, path: Path) -> None:
-    """Write it, whole or not at all; StoreError when the disk does not take it.
+    """Writes a judgement, whole or not at all; StoreError if it cannot be written.
 
-    What is no JSON value (a path, a set, infinity) is written as its nearest one: a verdict is never lost to a detail.
+    A value that is not JSON (a path, a set, infinity) is written as the nearest JSON value, so that no detail
+    prevents a verdict.
     """
     text = json.dumps(judgement_to_json(judgement), indent=2, ensure_ascii=False)
     write_text(path, text + "\n", "the verdict")
 
 
 def read_verdict(path: Path) -> Judgement:
-    """The inverse of `write_verdict`. Raises HistoryError when there is no whole verdict."""
+    """The inverse of `write_verdict`. Raises HistoryError if no whole verdict is there."""
     try:
         data = read_json(path)
         return judgement_from_json(data)
@@ -68,7 +69,7 @@ def judgement_to_json(judgement: Judgement) -> dict[str, Any]:
 
 
 def judgement_from_json(data: Mapping[str, Any]) -> Judgement:
-    """The inverse. `verdict` and `reason` at the top follow from the results, and are not read."""
+    """The inverse of `judgement_to_json`. `verdict` and `reason` at the top are ignored: the results imply them."""
     new, evidence = data.get("new"), data.get("evidence")
     return Judgement(
         known=tuple(known_from_json(finding) for finding in data.get("known", ())),
@@ -96,7 +97,7 @@ def _known_to_json(finding: KnownFinding) -> dict[str, Any]:
 
 
 def known_from_json(data: Mapping[str, Any]) -> KnownFinding:
-    """A finding as `known` has it."""
+    """The finding of an entry of `known`."""
     counts = {str(name): int(count) for name, count in data.get("anomalies", {}).items()}
     return KnownFinding(
         int(data["id"]), str(data["title"]), counts, str(data.get("page", "")), str(data.get("without", ""))

@@ -60,21 +60,21 @@ VERDICT_TABLE: Final = pa.schema(
 
 @dataclass(slots=True)
 class VerdictRow:
-    """One row. What stands after `algorithm` goes beyond the question "what did this checker say".
+    """One row. The fields after `algorithm` are facts beyond the checker's result.
 
     run        the run's folder or the file, relative to the input; or its name in an op table.
     key        the key that was judged, or None: the whole run.
-    checker    `linearizability`, `availability`, ...; `reader` where the history could not be read (`line` says where).
+    checker    `linearizability`, `availability`, ...; `reader` if the history could not be read (`line`: the place).
     checker_version   version of this package and a digest of its sources that can change a verdict.
     core       indices of the ops that prove the anomaly.
-    ops        ops of clients that were looked at (asked and answered is two).
-    wall_ms, cpu_ms   of this check; where many histories were checked in one call, a share by their ops.
-    peak_mb    the most that the process held while the unit was checked.
+    ops        checked ops of clients (invocation and completion are two).
+    wall_ms, cpu_ms   those of this check; if many histories were checked in one call, a share by their ops.
+    peak_mb    the process's peak of memory while the unit was checked.
     anomalies  names of all anomalies, `anomaly` being the first.
-    workload, nemesis, version, began   of a stored run.
+    workload, nemesis, version, began   those of a stored run.
     figures    JSON: the checker's own figures, for trends.
-    unit       which part of the run this is, where it was checked in parts; else empty.
-    checked    when the job that checked it began, ns since 1970.
+    unit       the part of the run, if it was checked in parts; else empty.
+    checked    the begin of the job that checked it, ns since 1970.
     """
 
     run: str
@@ -124,8 +124,8 @@ def _column(values: list[Any], field: pa.Field) -> pa.Array:
 
 
 def from_columns(rows: int, columns: Mapping[str, Any], constant: Mapping[str, Any]) -> pa.Table:
-    """So many rows from whole columns, and from values that are the same in all of them. What is in neither is as in a
-    `VerdictRow` that nobody filled in.
+    """A table of whole columns, and of values that are the same in all rows. All other fields have the default of
+    `VerdictRow`.
     """
     blank = VerdictRow("", "", "", "")
     arrays = []
@@ -156,7 +156,7 @@ def parquet_bytes(table: pa.Table) -> bytes:
 def read_verdicts(output: Path, columns: Sequence[str] | None = None) -> pa.Table:
     """The rows that count, of all files below `output`: those that were checked last (`latest`).
 
-    Raises HistoryError where there is no verdict table, or a file of it is damaged.
+    Raises HistoryError if no verdict table exists, or a file of it is damaged.
     """
     try:
         folder = output / VERDICTS if (output / VERDICTS).is_dir() else output

@@ -8,8 +8,8 @@ THIN_SPACE: Final = "\u202f"
 
 
 def visible(text: str, keep: str = f"\n\t{THIN_SPACE}") -> str:
-    """The text with what cannot be seen (control characters, marks that turn the direction of writing, lone surrogates)
-    as escapes. `keep`: what is left as it is all the same.
+    """The text with invisible characters (control characters, marks that change the direction of writing, lone
+    surrogates) as escapes. `keep`: characters that stay unchanged.
 
     >>> visible("a\\x00b")
     'a\\\\x00b'

@@ -1,7 +1,7 @@
 """The senders of `log` and `queue`: our own client, and foreign producers (`--client native`, `--client grpc`).
 
 Only sends use a foreign producer. Our own client does all reads, so the verdict does not depend on the foreign client.
-A foreign producer chooses the queue itself, so each queue is a separate topic (`places_of(..., apart=True)`).
+A foreign producer chooses the queue itself, so each queue is a separate topic (`topic_layout(..., apart=True)`).
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ class Producer(Protocol):
 class Producers:
     """The producers of a run, one for each of the harness's clients.
 
-    Their processes take a while to start. So they outlive the logical process that uses them, and end when nobody is
-    left that does.
+    Their processes take a while to start. So they outlive the logical process that uses them, and end with the last
+    user.
     """
 
     def __init__(self, make: Callable[[int], Producer]) -> None:
@@ -39,12 +39,12 @@ class Producers:
         self._users = 0
 
     async def start(self, threads: int) -> None:
-        """Have those of the first clients ready before the first send: a busy machine needs seconds for each."""
+        """Starts those of the first clients before the first send: a busy machine needs seconds for each."""
         for thread in range(threads):
             await self._at(thread).open()
 
     def join(self, thread: int) -> Producer:
-        """The producer of a client. One who joined leaves."""
+        """The producer of a client. Each client that joined must leave."""
         self._users += 1
         return self._at(thread)
 
@@ -54,14 +54,14 @@ class Producers:
         return self._producers[thread]
 
     async def leave(self) -> None:
-        """The last one ends all processes."""
+        """Ends all processes with the last client that leaves."""
         self._users -= 1
         if self._users == 0:
             await asyncio.gather(*(producer.close() for producer in self._producers.values()))
 
 
 class Foreign:
-    """One logical process's hold of its producer."""
+    """One logical process's access to its producer."""
 
     def __init__(self, producers: Producers, thread: int) -> None:
         self._producers, self._thread = producers, thread
@@ -83,7 +83,7 @@ class MessageClient(ClientProtocol):
     """A client of the workloads that send messages."""
 
     async def producers(self, context: RunContext, deadline_s: float) -> Producers | None:
-        """The producers of a run; None: our own client sends. Raises InfraError where they are not available."""
+        """The producers of a run; None: the harness' own client sends. Raises InfraError if they are not available."""
         return None
 
 

@@ -1,4 +1,4 @@
-"""Checkers of messages in queues: were messages lost, duplicated, reordered, returned too early; do the replicas agree?
+"""Checkers of messages in queues: lost, duplicated, reordered, or returned too early; and the agreement of replicas.
 
 `columns` converts a history to columns, `replica_reads` to the final content of each replica. `outcomes` and `order`
 contain the rules. The checkers convert their findings to anomalies (`anomalies`, `replicas`, `linear`). `message_ids`

@@ -15,14 +15,14 @@ from checkers.log.context import RunTimeline, group_of
 from results.figures import clock
 
 SHOWN = 20
-"""Anomalies of one name; the cases beyond are in the counts of the last one."""
+"""The largest number of anomalies of one name; the cases beyond are in the counts of the last one."""
 
 _OPS = 6
 _LISTED = 50
 
 
 class Case(NamedTuple):
-    """One case. `node`: who is to answer for it; `start`, `end` in ns; `ops`: the indices of the ops that prove it."""
+    """One case. `node`: the one responsible; `start`, `end` in ns; `ops`: the indices of the ops that prove it."""
 
     queue: int
     offset: int
@@ -35,7 +35,7 @@ class Case(NamedTuple):
 
 @dataclass(frozen=True)
 class AnomalyText:
-    """The parts of an anomaly but its name."""
+    """The parts of an anomaly, except its name."""
 
     summary: str
     key: str | None
@@ -57,7 +57,9 @@ class AnomalyGroups:
         return len(self.all)
 
     def describe(self, say: Callable[[Sequence[Case], str], tuple[str, dict[str, Any]]]) -> list[AnomalyText]:
-        """`say(cases, where)` gives a group's sentence and details of its own; `where` names queues and offsets."""
+        """The texts of the groups. `say(cases, where)` returns a group's sentence and details; `where`: its queues and
+        offsets.
+        """
         groups: dict[tuple[int, str, tuple[int, ...]], list[Case]] = {}
         for case in self.all:
             faults = tuple(interval.id for interval in self.scene.in_force(case.start, case.end))

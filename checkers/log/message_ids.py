@@ -1,4 +1,4 @@
-"""Does every acknowledged message have a unique id? (Jepsen's `checker/unique-ids`.)
+"""Judges that every acknowledged message has a unique id (Jepsen's `checker/unique-ids`).
 
 RocketMQ's `offsetMsgId` is the broker's address and the message's position in its CommitLog, over all queues. Two
 acknowledged messages with one id were written to the same bytes.
@@ -17,21 +17,21 @@ from results.record import RunRecord
 from results.verdict import Anomaly, CheckResult
 
 _SHOWN = 20
-"""Anomalies; the ids beyond are in the count of the last one."""
+"""The largest number of anomalies; the ids beyond are in the count of the last one."""
 
 
 class MessageIds:
-    """Compares the `message_id` that acknowledgements carry (docs/histories.md), whatever its form.
+    """Compares the `message_id` of acknowledgements (docs/histories.md), in any form.
 
-    A history that carries none has nothing to compare: that is valid, and the reason says so. Where the loss of
-    acknowledged messages is permitted, so is the second use of their ids.
+    A history without ids has nothing to compare: it is valid, with that reason. If the loss of acknowledged messages is
+    permitted, so is the second use of their ids.
     """
 
     name = "message-ids"
 
     @of_messages
     def check(self, run: RunRecord) -> CheckResult:
-        """`stats`: `ids`, how many different ones were given."""
+        """`stats`: `ids`, the number of different ones."""
         owners: dict[str, Call] = {}
         reused: dict[str, list[Call]] = {}
         for call in run.history.clients.calls:
@@ -53,7 +53,7 @@ class MessageIds:
 
 def _anomalies(run: RunRecord, reused: dict[str, list[Call]]) -> list[Anomaly]:
     scene, found = RunTimeline(run), []
-    # Where the first message with an id may be lost, its place in the log is free for another one.
+    # If the first message with an id may be lost, its place in the log is free for another one.
     for part in divided(permission(run, "lost"), reused, lambda identity: [_end(reused[identity][0])]):
         groups = [[identity] for identity in part.cases]
         if len(groups) > _SHOWN:

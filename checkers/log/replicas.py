@@ -1,4 +1,4 @@
-"""Do the replicas of every queue agree at the end? Each was read alone, by address, after the last heal."""
+"""Judges that the replicas of every queue agree at the end. Each was read alone, by address, after the last heal."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ _SHOWN = 20
 class Replicas:
     """Compares the final readings of each queue, offset by offset, where two of them overlap.
 
-    `divergent-replicas` where they differ, also where one begins later and nothing permits that
-    (`checkers.log.expiry`). One that merely ends earlier is behind (`stats["behind"]`): `replica-left-behind` where it
-    lacks acknowledged messages that it had `limit_s` to copy, without a fault or a restart (None: that is not judged;
-    nothing is known of the servers). `unknown` where a replica could not be read to its end, or none was.
+    `divergent-replicas` if they differ, also if one begins later and nothing permits that (`checkers.log.expiry`). One
+    that merely ends earlier is behind (`stats["behind"]`): `replica-left-behind` if it lacks acknowledged messages that
+    it had `limit_s` to copy, without a fault or a restart (None: that is not judged, as the servers are unknown).
+    `unknown` if a replica could not be read to its end, or none was.
     """
 
     name = "replicas"
@@ -38,7 +38,7 @@ class Replicas:
     @of_messages
     def check(self, run: RunRecord) -> CheckResult:
         """`stats`: `queues` compared, `messages` in the longest readings, `silent`: nodes that could not be read
-        through, `behind`: node -> how many messages it lacks at the end of its queues.
+        through, `behind`: node -> the number of messages that it lacks at the end of its queues.
         """
         readings = study(run).readings
         found = readings.facts
@@ -117,7 +117,7 @@ def _tell_behind(run: RunRecord, node: str, lacks: int, waited: int, limit: int)
 
 
 def _offsets_that_differ(held: Sequence[Reading]) -> list[int]:
-    """Offsets that two readings cover and of which they say different things (a hole is another thing, too)."""
+    """Offsets that two readings cover with different results (a hole is a result, too)."""
     found: set[int] = set()
     for i, a in enumerate(held):
         for b in held[i + 1 :]:
@@ -142,7 +142,7 @@ def _at(found: LogColumns, reading: Reading, offset: int) -> str:
 
 
 def _odd(reported: Mapping[str, str]) -> tuple[str, ...]:
-    """The nodes that do not say what most say; all of them where there is no majority."""
+    """The nodes that differ from the majority; all of them if no majority exists."""
     common, votes = Counter(reported.values()).most_common(1)[0]
     if votes * 2 <= len(reported):
         return tuple(sorted(reported))

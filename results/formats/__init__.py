@@ -1,4 +1,4 @@
-"""Histories of other projects, read as ours, and ours written for them.
+"""Reads histories of other projects, and writes the harness' own ones for them.
 
 >>> read_history(Path("etcd_003.log")).history            # doctest: +SKIP
 >>> write_edn(history, Path("history.edn"))               # doctest: +SKIP

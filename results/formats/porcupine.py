@@ -5,8 +5,8 @@ An etcd log is what Jepsen printed to the console; two kinds of white space betw
     INFO  jepsen.util - 4	:invoke	:cas	[3 4]
     INFO  jepsen.util - 4	:info	:cas	:timed-out
 
-`:timed-out` in place of a value is why the op did not end; its completion then repeats the argument. Lines of other
-loggers are left out. A key-value log is EDN, a map a line, with a `:key`; a `get` of a missing key sees "".
+`:timed-out` in place of a value is the reason why the op did not end; its completion then repeats the argument. Lines
+of other loggers are left out. A key-value log is EDN, a map a line, with a `:key`; a `get` of a missing key sees "".
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ def read_kv_log(path: Path, text: str, options: ReadOptions) -> ForeignHistory:
 
 @lru_cache(maxsize=4096)
 def _event(text: str) -> tuple[str, str, Any, str | None] | None:
-    """`:info :cas :timed-out` as type, f, value and error; None where it is no such thing. Few of them differ, and each
-    is written many times.
+    """`:info :cas :timed-out` as type, f, value and error; None for any other text. Few of them differ, and each is
+    written many times.
     """
     fields = text.split(None, 2)
     if len(fields) < 2 or fields[0][0] != ":" or fields[1][0] != ":":
@@ -84,5 +84,5 @@ def _value(last: str) -> Any:
 
 
 def _short(line: str) -> str:
-    """`'INFO jepsen.util - 4 :ok :read 3'`: the line as one sees it, at most 200 characters."""
+    """`'INFO jepsen.util - 4 :ok :read 3'`: the line as readable text, at most 200 characters."""
     return repr(" ".join(line.split())[:200])

@@ -14,10 +14,10 @@ __all__ = ["render", "write_report"]
 
 
 def render(record: RunRecord, judgement: Judgement, path: Path) -> str:
-    """The report as HTML; `path` is where it will lie (links into the run's folder are relative to it)."""
+    """The report as HTML; `path`: its later place (links into the run's folder are relative to it)."""
     return render_template("report.html.j2", page=page(record, judgement, path))
 
 
 def write_report(record: RunRecord, judgement: Judgement, path: Path) -> None:
-    """Write the report to `path`, whole or not at all. Raises StoreError where it cannot be written."""
+    """Writes the report to `path`, whole or not at all. Raises StoreError if it cannot be written."""
     write_text(path, render(record, judgement, path), "the report")

@@ -22,5 +22,5 @@ def _templates() -> Environment:
 
 
 def render_template(template: str, **values: object) -> str:
-    """A page as HTML, from the template of that name and what it shows."""
+    """A page as HTML, from the template of that name and its values."""
     return _templates().get_template(template).render(**values)

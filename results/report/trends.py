@@ -16,11 +16,11 @@ from results.verdict import Verdict
 _WIDTH, _LEFT, _RIGHT = 1100.0, 300.0, 1084.0
 _ROW = 20.0
 MOST = 400
-"""Runs that a plot shows: the last ones."""
+"""The largest number of runs in a plot: the last ones."""
 
 
 def trends_page(trends: Trends, nonce: str = "") -> str:
-    """The page as HTML. It needs nothing else."""
+    """The page as HTML, without external resources."""
     shown = list(trends.runs)[-MOST:]
     return render_template(
         "trends.html.j2",
@@ -88,7 +88,7 @@ def _verdict_plot(runs: Sequence[RunTrend]) -> Markup:
 
 
 def _silence_plot(runs: Sequence[RunTrend]) -> Markup:
-    """For each fault a line: the longest silence that it brought, run by run."""
+    """For each fault a line: the longest silence under it, run by run."""
     faults = list(dict.fromkeys(felt["fault"] for run in runs for felt in run.felt))
     if not faults:
         return Markup("")

@@ -1,11 +1,11 @@
-"""A mutex that does not know its holder, in n log n: acquires and releases alternate, and that is all there is to it.
+"""A mutex that does not know its holder, in n log n: acquires and releases alternate, without further rules.
 
-An op is placed when it has to be, at its return. Where the state forbids it, an open op of the other kind goes first:
-the one that returns first, for the others can wait longer; unknown ones can wait for ever. Placing ops any earlier
-would be wrong, as one cannot know yet which of them are going to be needed in between.
+An op is placed as late as possible, at its return. If the state forbids it, an open op of the other kind goes first:
+the one that returns first, because the others can wait longer; unknown ones can wait for ever. To place ops earlier
+would be wrong, because it is not known yet which of them are needed in between.
 
-A try that got the lock is an acquire, and so is one of unknown outcome: where the lock is held, it does nothing. A try
-that was refused saw the lock held: there is no rule for that.
+A try that got the lock is an acquire, and so is one of unknown outcome: if the lock is held, it does nothing. A try
+that was refused saw the lock held: no rule applies to that.
 
 Fuzzed against brute force; owned and fenced locks are other models.
 """
@@ -24,7 +24,7 @@ NAME: Final = "mutex by deadlines"
 
 
 def mutex_by_deadlines(problem: Problem) -> Outcome | None:
-    """Valid with a witness, or invalid with the earliest proof. None where a try was refused."""
+    """Valid with a witness, or invalid with the earliest proof. None if a try was refused."""
     kinds = problem.table.kinds
     if any(refused(kinds[kind]) for kind in set(problem.kind)):
         return None

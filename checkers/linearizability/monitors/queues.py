@@ -1,15 +1,15 @@
 """FIFO queues of elements that are all different, decided without a search.
 
-Of each element the enqueue and the dequeue are known, an interval each; a dequeue that never came has no end. The
-history is linearizable iff none of these is found (Henzinger, Sezgin and Vafeiadis 2013; Bouajjani et al. 2015):
+The enqueue and the dequeue of each element are known, an interval each; a missing dequeue has no end. The history is
+linearizable iff none of these is found (Henzinger, Sezgin and Vafeiadis 2013; Bouajjani et al. 2015):
 
 * an element is dequeued twice, without being enqueued, or before its enqueue is called;
 * x is enqueued before y, and y dequeued before x is (or x never is);
 * a dequeue finds the queue empty, and at each moment of it some element is certainly inside.
 
-An unknown enqueue counts when somebody dequeued its element. An unknown dequeue takes whatever has to go: each element
-that blocks another one has a deadline, and the unknown dequeues, in order of their calls, take these by deadline (a
-matching of points on a line). Together with dequeues that find nothing there is no rule, and nothing is decided.
+An unknown enqueue counts if an op dequeued its element. An unknown dequeue takes an element that has to go: each
+element that blocks another one has a deadline, and the unknown dequeues, in order of their calls, take these by
+deadline (a matching of points on a line). Together with dequeues that find nothing, no rule applies.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ LOST: Final = 3
 
 
 class QueueOps(NamedTuple):
-    """Ops of one queue. `element`: equal numbers (from 0) are equal elements; no matter what for EMPTY and LOST."""
+    """Ops of one queue. `element`: equal numbers (from 0) are equal elements; meaningless for EMPTY and LOST."""
 
     f: npt.NDArray[np.uint8]
     element: Longs
@@ -47,11 +47,11 @@ class QueueOps(NamedTuple):
 
 
 class Elements(NamedTuple):
-    """The elements that matter, by number. Rows are -1 where there is no such op, calls and returns NEVER.
+    """The elements that matter, by number. Without such an op, rows are -1, and calls and returns NEVER.
 
     enqueue, dequeue   rows.
-    called, inside     when the enqueue was called; when it was over, at the latest when the dequeue was.
-    taken, gone        when the dequeue was called, at the earliest when the enqueue was; when it was over.
+    called, inside     the call of the enqueue; its end, but not after the end of the dequeue.
+    taken, gone        the call of the dequeue, but not before that of the enqueue; its end.
     """
 
     enqueue: Longs
@@ -63,7 +63,7 @@ class Elements(NamedTuple):
 
 
 def queue_columns(ops: OpColumns, model: Model[Any]) -> QueueOps | None:
-    """None where an op takes all that there is, or an element is nothing."""
+    """The columns; None if an op drains the queue, or an element is None."""
     if DRAIN in ops.fs and ops.of(DRAIN).any():
         return None
     put = ops.of("enqueue")
@@ -75,7 +75,7 @@ def queue_columns(ops: OpColumns, model: Model[Any]) -> QueueOps | None:
 
 
 def check_queue(ops: QueueOps) -> tuple[Elements, Longs]:
-    """The elements, and for each EMPTY (in order of rows) a moment at which the queue was. Raises as `Monitor` says."""
+    """The elements, and for each EMPTY (in order of rows) a moment without elements. Raises as `Monitor`."""
     found = _elements(ops)
     lost = np.nonzero(ops.f == LOST)[0]
     empty = np.nonzero(ops.f == EMPTY)[0]
@@ -100,7 +100,7 @@ def _elements(ops: QueueOps) -> Elements:
     reject(again, dequeue[element[again]])
     reject(certain[enqueue[element[certain]] < 0])
     reject(certain[ret[certain] < call[enqueue[element[certain]]]])
-    # One that may have happened, and is known by what it would have taken: the first called of an element will do.
+    # Dequeues that may have happened, with a known element: the first call for each element is enough.
     perhaps = took[(ret[took] == NEVER) & (enqueue[element[took]] >= 0)][::-1]
     perhaps = perhaps[dequeue[element[perhaps]] < 0]
     dequeue[element[perhaps]] = perhaps
@@ -112,7 +112,7 @@ def _elements(ops: QueueOps) -> Elements:
 
 
 def _deadlines(found: Elements, size: int) -> Longs:
-    """By position: the earliest end of a dequeue of anything enqueued from there on."""
+    """By position: the earliest end of a dequeue of any element enqueued from there on."""
     ends = np.full(size + 1, NEVER, np.int64)
     known = np.nonzero(found.gone < NEVER)[0]
     ends[found.called[known]] = found.gone[known]
@@ -120,7 +120,7 @@ def _deadlines(found: Elements, size: int) -> Longs:
 
 
 def _in_order(ops: QueueOps, found: Elements, lost: Longs, size: int) -> Elements:
-    """Raises Contradiction where elements overtake others, or get lost; what a LOST one took is no longer there."""
+    """Raises Contradiction if elements overtake others, or get lost; an element that a LOST op took is gone."""
     deadline = _deadlines(found, size)
     put = np.nonzero((found.enqueue >= 0) & (found.inside < NEVER))[0]
     due = deadline[found.inside[put]]
@@ -130,7 +130,7 @@ def _in_order(ops: QueueOps, found: Elements, lost: Longs, size: int) -> Element
         raise Contradiction(*_overtaking(ops, found, int(late[0]), deadline))
     if not len(overtaken):
         return found
-    # Elements that nobody is known to have taken, and that others have overtaken.
+    # Elements without a known dequeue that others have overtaken.
     by_deadline = overtaken[np.argsort(deadline[found.inside[overtaken]], kind="stable")]
     takers = lost[: len(by_deadline)]
     fits = ops.call[takers] < deadline[found.inside[by_deadline[: len(takers)]]]
@@ -153,7 +153,7 @@ def _overtaking(ops: QueueOps, found: Elements, x: int, deadline: Longs) -> list
 
 
 def _moments(ops: QueueOps, found: Elements, empty: Longs, size: int) -> Longs:
-    """For each dequeue that found nothing a position right behind which nothing is certainly inside."""
+    """For each dequeue that found nothing, a position right behind which no element is certainly inside."""
     if not len(empty):
         return NO_ROWS
     held = np.nonzero((found.inside < NEVER) & (found.inside < found.taken))[0]
@@ -175,12 +175,12 @@ def _moments(ops: QueueOps, found: Elements, empty: Longs, size: int) -> Longs:
 
 
 def queue_order(ops: QueueOps) -> Longs:
-    """The rows in an order that explains them. Raises as `Monitor` says."""
+    """The rows in an order that explains them. Raises as `Monitor.order`."""
     found, moments = check_queue(ops)
     distinct = np.unique(moments)
     found = _settled(found, distinct)
     order = _elements_in_order(found, distinct)
-    # By moment, then by phase, then by place in the queue; between two phases are those that found nothing.
+    # By moment, then by phase, then by place in the queue; dequeues that found nothing are between two phases.
     bounds = [0, *distinct.tolist()]
     rows: list[tuple[int, int, int, int]] = []
     put = took = 0
@@ -206,7 +206,7 @@ MONITOR: Final = Monitor(NAME, queue_columns, queue_order, lambda ops: ops.f == 
 
 
 def _settled(found: Elements, moments: Longs) -> Elements:
-    """Dequeues that may have happened did so only where they have to, and then as soon as they have to."""
+    """Settles the dequeues that may have happened: each happens only if it has to, and at its deadline."""
     deadline = _deadlines(found, int(found.called[found.called < NEVER].max(initial=0)) + 1)
     due = np.where(found.inside < len(deadline), deadline[np.minimum(found.inside, len(deadline) - 1)], NEVER)
     last = int(moments.max(initial=-1))
@@ -223,12 +223,12 @@ def _settled(found: Elements, moments: Longs) -> Elements:
 def _elements_in_order(found: Elements, moments: Longs) -> list[tuple[int, int]]:
     """(phase, element): an order of the queue that fits all enqueues and all dequeues. Phases lie between `moments`.
 
-    The one that comes next is called, with both its ops, before any op of the others is over. There is one, or there
-    would be a violation.
+    Both ops of the next element are called before any op of the others has ended. Such an element exists, or a
+    violation was found before.
     """
     there = np.nonzero(found.dequeue >= 0)[0]
     left = np.nonzero((found.dequeue < 0) & (found.inside < NEVER))[0]
-    # Of enqueues and of dequeues: when each began, the elements by that (the next one last), and the same for the ends.
+    # Of enqueues and of dequeues: each one's begin, the elements by begin (the next one last), the same for the ends.
     sides = []
     for begin, end in ((found.called, found.inside), (found.taken, found.gone)):
         by_begin, by_end = (there[np.argsort(key[there], kind="stable")][::-1].tolist() for key in (begin, end))
@@ -251,7 +251,7 @@ def _elements_in_order(found: Elements, moments: Longs) -> list[tuple[int, int]]
                 half.add(x)
         if len(order) == before:
             raise Undecided
-    # What is never taken comes behind everything, in order of its enqueues.
+    # Elements that are never taken come behind all others, in order of their enqueues.
     rest = left[np.argsort(found.called[left], kind="stable")].tolist()
     phase = [np.searchsorted(moments, found.inside[part]).tolist() for part in (order, rest)]
     return sorted(zip(phase[0], order, strict=True), key=lambda one: one[0]) + list(zip(phase[1], rest, strict=True))

@@ -1,10 +1,10 @@
-"""Registers whose values are all different: decided in near-linear time, however many clients or unknown ops.
+"""Registers whose values are all different: decided in near-linear time, for any number of clients or unknown ops.
 
-When no value is written twice, a read names its write. All ops of one value form a *cluster*; a cas joins the cluster
+If no value is written twice, a read names its write. All ops of one value form a *cluster*; a cas joins the cluster
 of the value it expects to that of the value it leaves, so clusters grow into *chains* in a known order. With `first` =
 the earliest return in a chain and `last` = its latest call:
 
-* `first < last`: at `first` the chain has begun, at `last` it is not over, so the register is its own all through
+* `first < last`: at `first` the chain has begun, at `last` it has not ended, so the register belongs to it all through
   [first, last] (a *forward* zone);
 * otherwise every op of the chain is open all through [last, first], and the chain fits at any one point there
   (a *backward* zone).
@@ -12,10 +12,10 @@ the earliest return in a chain and `last` = its latest call:
 Linearizable iff every value that was seen has one writer, every chain can follow its own order (no op returns before
 one that precedes it is called), no two forward zones overlap, and no backward one lies inside a forward one.
 
-The initial value is a write before everything. Unknown writers count (with no return) when somebody saw their value,
-and are left out otherwise: what nobody saw need not have happened.
+The initial value is a write before everything. Unknown writers count (with no return) if an op saw their value, and are
+left out otherwise: an unseen write need not have happened.
 
-Source: Gibbons and Korach, "Testing shared memories" (1997), for reads and writes; chains and unknown writes are ours,
+Source: Gibbons and Korach, "Testing shared memories" (1997), for reads and writes; chains and unknown writes are new,
 fuzzed against brute force and against the search.
 """
 
@@ -37,16 +37,16 @@ from checkers.linearizability.witness import register_wrong
 NAME: Final = "unique-value register"
 
 INITIAL: Final = 0
-"""The number of the value that nobody wrote."""
+"""The number of the value at the beginning, without a writer."""
 
 _FEW: Final = 5_000
-"""Ops that are worth explaining by themselves."""
+"""The largest number of ops that are explained by themselves."""
 
 
 class RegisterOps(NamedTuple):
     """Ops of one register. `value`: equal numbers are equal values, INITIAL is the one at the beginning.
 
-    write    does it leave its value? Otherwise it is a read, which returned.
+    write    True if it leaves its value. Otherwise it is a read, which returned.
     expects  the value that a cas expects, otherwise NONE.
     """
 
@@ -60,9 +60,9 @@ class RegisterOps(NamedTuple):
 
 class Zones(NamedTuple):
     """first, last  by value that begins a chain: the earliest return in that, and the latest call.
-    needed       by value: must it have been there?
-    begins       and does it begin a chain?
-    head, depth  the value that begins its chain, and its place in that (where there is a cas).
+    needed       by value: True if it must have been there.
+    begins       by value: True if it also begins a chain.
+    head, depth  by value: the value that begins its chain, and its place in that (with a cas).
     """
 
     first: Longs
@@ -74,7 +74,9 @@ class Zones(NamedTuple):
 
 
 def register_columns(ops: OpColumns, model: Model[Any]) -> RegisterOps | None:
-    """None where an op says what the register did *not* hold. Reads of unknown outcome constrain nothing and go."""
+    """The columns; None if an op shows a value that the register did *not* hold. Reads of unknown outcome constrain
+    nothing, and are left out.
+    """
     if "cas-refused" in ops.fs and ops.of("cas-refused").any():
         return None
     leaves = write = ~ops.of("read")
@@ -88,7 +90,7 @@ def register_columns(ops: OpColumns, model: Model[Any]) -> RegisterOps | None:
 
 
 def register_order(ops: RegisterOps) -> Longs:
-    """The rows in an order that explains them, without unknown writers that nobody saw. Raises as `Monitor` says."""
+    """The rows in an order that explains them, without unseen unknown writers. Raises as `Monitor.order`."""
     zones, cover = check_register(ops)
     first, last = zones.first, zones.last
     place = 2 * np.where(first < last, first, last)
@@ -113,12 +115,12 @@ MONITOR: Final = Monitor(NAME, register_columns, register_order, lambda ops: ~op
 
 
 def unique_register(problem: Problem) -> Outcome | None:
-    """Valid with a witness, invalid, or None where a value is written twice, or an op saw what was *not* there."""
+    """Valid with a witness, invalid, or None if a value is written twice, or an op saw which value was *not* there."""
     return MONITOR.judge(problem, nothing=problem.table.model.initial)
 
 
 def check_register(ops: RegisterOps) -> tuple[Zones, Longs]:
-    """The zones, when they fit beside each other, and their cover; no order is made. Raises as `Monitor` says."""
+    """The zones, if they fit beside each other, and their cover; no order is made. Raises as `Monitor.order`."""
     write, value, expects, call, ret, _ = ops
     swaps = np.nonzero(expects >= 0)[0]
     values = max(int(value.max(initial=0)), int(expects[swaps].max(initial=0)) if len(swaps) else 0) + 1
@@ -157,7 +159,7 @@ def check_register(ops: RegisterOps) -> tuple[Zones, Longs]:
 def _join(ops: RegisterOps, zones: Zones, writer: Longs, comes_from: dict[int, int]) -> None:
     """Makes one chain of the clusters that cas ops join. `comes_from`: by value that a cas leaves, the expected one."""
     first, last, needed, _, head, depth = zones
-    # Who left a value that was there found the one it expected.
+    # A cas whose value was there found the value that it expected.
     todo = [value for value in comes_from if needed[value]]
     next_of: dict[int, int] = {}
     while todo:
@@ -180,12 +182,12 @@ def _join(ops: RegisterOps, zones: Zones, writer: Longs, comes_from: dict[int, i
             head[value], depth[value] = begin, place
             first[begin], last[begin] = min(first[begin], first[value]), max(last[begin], last[value])
     if left:
-        # A value that was never written, or only by a cas that expects what comes after it.
+        # A value that was never written, or only by a cas that expects a value after it.
         raise Contradiction(*(int(writer[value]) for value in next_of.values() if not depth[value]))
 
 
 def _cover(ops: RegisterOps, zones: Zones) -> Longs:
-    """By position: where the forward zone ends that began last (or before everything: the initial value's)."""
+    """By position: the end of the forward zone that began last (or before everything: the initial value's)."""
     first, last = zones.first, zones.last
     forward = np.nonzero(zones.begins & (first < last))[0]
     size = max(int(ops.call.max(initial=0)), int(last.max())) + 2
@@ -194,7 +196,7 @@ def _cover(ops: RegisterOps, zones: Zones) -> Longs:
     later = forward[forward != INITIAL]
     begins[first[later]] = last[later]
     cover = np.maximum.accumulate(np.maximum(begins, last[INITIAL]))
-    # Beside each other: whatever began before this one has ended when it begins.
+    # Beside each other: each zone that began before this one has ended when it begins.
     before = np.where(first[later] > 0, cover[np.maximum(first[later] - 1, 0)], last[INITIAL])
     overlap = later[before > first[later]]
     if len(overlap):
@@ -205,7 +207,7 @@ def _cover(ops: RegisterOps, zones: Zones) -> Longs:
 
 
 def _bounds(ops: RegisterOps, zones: Zones, *of: int) -> list[int]:
-    """The ops that make the zones of these chains as long as they are."""
+    """The ops that determine the ends of these chains' zones."""
     head = zones.head[ops.value]
     rows: npt.NDArray[np.intp] = np.nonzero(np.isin(head, of))[0]
     at = head[rows]
@@ -213,8 +215,8 @@ def _bounds(ops: RegisterOps, zones: Zones, *of: int) -> list[int]:
 
 
 class Few(NamedTuple):
-    """source: the names of a few ops that contradict each other, and of all that have to do with them. returned: which
-    of them had returned by the earliest proof; nobody knows what became of the others.
+    """source: the names of a few ops that contradict each other, and of all ops on their values. returned: True for
+    those that had returned by the earliest proof; the outcome of the others is unknown.
     """
 
     source: Longs
@@ -222,10 +224,10 @@ class Few(NamedTuple):
 
 
 def refute_register(ops: OpColumns, model: Model[Any]) -> Few | None:
-    """All ops of a few values that contradict each other already. None: there is no contradiction, or none of few ops.
+    """All ops of a few values that contradict each other. None: no contradiction, or none of few ops.
 
-    A history of a register that has an order has one without all ops of any value, too, if each was written once and
-    no cas is there: no read loses the write in front of it. So these few ops prove that the whole has none.
+    If a history has an order, it also has one without all ops of any value, if each value was written once and no cas
+    is there: no read loses the write in front of it. So these few ops prove that the whole has no order.
     """
     columns = register_columns(ops, model) if model.initial is None else None
     if columns is None or (columns.expects != NONE).any():

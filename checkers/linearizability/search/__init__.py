@@ -1,1 +1,1 @@
-"""The searches in plain Python: they specify what `compiled` does, and run where nothing can be compiled."""
+"""The searches in plain Python: the specification of those in `compiled`, for machines without a compiler."""

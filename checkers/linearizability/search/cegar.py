@@ -1,12 +1,12 @@
-"""CEGAR: unknown ops are counted as coarsely as will do, so that what drowns in them is refuted in a moment.
+"""CEGAR: counts unknown ops as coarsely as possible, so that a history with many of them is refuted quickly.
 
-Each kind of unknown op has a counter of its own in the complete search, and the ways to spend them multiply. Here they
-are free at first: any of them may happen any number of times. That allows more than there really is, so `invalid` is a
-proof. If orders are left, one of them is looked at: which kinds did it use more often than they were called until then?
-Those get a counter, at first one for all kinds that leave the same state ("so many writes of 3 and cas to 3, in all");
-if that is not enough, one each. An order that uses nothing too often is a witness, and `valid` too.
+Each kind of unknown op has its own counter in the complete search, and the ways to use them multiply. Here they are
+free at first: any of them may happen any number of times. That allows more than really happened, so `invalid` is a
+proof. If orders are left, one of them is examined: kinds that it used more often than they were called until then get a
+counter, at first one for all kinds that leave the same state ("so many writes of 3 and cas to 3, in all"); if that is
+not enough, one each. An order that uses nothing too often is a witness, so `valid` is a proof, too.
 
-Source: Clarke, Grumberg, Jha, Lu, Veith, "Counterexample-guided abstraction refinement" (2000); the counters are ours.
+Source: Clarke, Grumberg, Jha, Lu, Veith, "Counterexample-guided abstraction refinement" (2000); the counters are new.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ Use = tuple[int, int]
 """An unknown op in an order: its kind, and the position of the event up to which it must have been called."""
 
 Abstract = Callable[[Groups, Meter], tuple[Outcome, Sequence[Use]]]
-"""A search that counts like that: `valid` with the unknown ops of one order, in order, however often it used them."""
+"""A search with these counters: `valid` with the unknown ops of one order, in order, used any number of times."""
 
 
 def refine(search: Abstract, called: Mapping[int, Sequence[int]], group: Groups, meter: Meter) -> Outcome:
-    """Invalid, valid (with a witness), or unknown when the meter ends it.
+    """Invalid, valid (with a witness), or unknown if the meter ends it.
 
-    called: per kind, the positions at which unknown ops of it were called. group: as `by_target`, one entry a kind.
+    called: per kind, the positions at which unknown ops of it were called. group: from `by_target`, one entry a kind.
     """
     groups: list[int] = [FREE] * len(group)
     while True:
@@ -53,7 +53,7 @@ def refine(search: Abstract, called: Mapping[int, Sequence[int]], group: Groups,
 def by_target(dense: Dense | None, kinds: int) -> Groups:
     """One group for all kinds that leave the same state, and one each for those that may leave several.
 
-    Without a closed table nobody knows: one each.
+    Without a closed table the states are unknown: one each.
     """
     if dense is None:
         return range(kinds)

@@ -1,10 +1,10 @@
-"""The portfolio: which search is tried, in which order, with how many steps. One table for all editions.
+"""The portfolio: the searches, their order, and their limits of steps. One table for plain and compiled code.
 
-No search is best at everything. WGL goes depth first, and finds an order where there are many. Just-in-time
-linearization keeps all configurations, and is complete. CEGAR counts unknown ops coarsely, and refutes what drowns in
-them. State flow sees what many ops at the same time cannot lead to. Small tries come first, so that an easy history is
-cheap; then the complete searches and WGL go on in rounds, each with `GROWTH` times the steps of the one before, until
-all is used up. So what was tried in vain is a small part of the whole.
+No search is best at everything. WGL goes depth first, and finds an order if many exist. Just-in-time linearization
+keeps all configurations, and is complete. CEGAR counts unknown ops coarsely, and refutes histories with many of them.
+State flow finds states that many simultaneous ops cannot lead to. Small tries come first, so that an easy history is
+cheap; then the complete searches and WGL continue in rounds, each with `GROWTH` times the steps of the one before,
+until all is used up. So unsuccessful tries are a small part of the whole.
 
 The figures are those of the ablation (`python -m benchmarks.checker.ablation`, whole table in docs/checking.md).
 """
@@ -25,7 +25,7 @@ GROWTH: Final = 4
 class Stage(NamedTuple):
     """One try of a search, with `base + per_event * events` steps.
 
-    unknown  only where ops of unknown outcome are (True), or where none is (False).
+    unknown  only for histories with ops of unknown outcome (True), or without them (False).
     up_to    only for histories of so many events.
     rounds   tried again in each round.
     """
@@ -38,7 +38,7 @@ class Stage(NamedTuple):
     rounds: bool = False
 
     def steps(self, events: int, unknown: bool) -> int | None:
-        """None: this is not for such a history."""
+        """The steps of this stage; None: it is not for such a history."""
         if self.unknown not in (None, unknown) or (self.up_to is not None and events > self.up_to):
             return None
         return self.base + self.per_event * events
@@ -56,14 +56,14 @@ PORTFOLIO: Final[Sequence[Stage]] = (
 )
 
 THOROUGH: Final = [stage for stage in PORTFOLIO if stage.base >= 20_000]
-"""Without the small tries, for what they gave up on already."""
+"""The stages without the small tries, for histories on which these gave up already."""
 
 
 def schedule(portfolio: Sequence[Stage], events: int, allowed: int, unknown: bool) -> Iterator[tuple[str, int]]:
-    """(search, steps) for a history of so many events, of which all searches together may take `allowed` steps.
+    """Yields (search, steps) for a history of so many events; all searches together may take `allowed` steps.
 
-    The round in which each search may take all of them is the last one: what ends then for another reason (its memory)
-    would end so again.
+    The round in which each search may take all of them is the last one: a search that ends then for another reason (its
+    memory) would do so again.
     """
     tries = [(stage, stage.steps(events, unknown)) for stage in portfolio]
     scale = 1

@@ -1,11 +1,11 @@
-"""Entries and exits: what many ops at the same time must have led to, whatever their order was.
+"""Entries and exits: the states that many simultaneous ops can lead to, in any order.
 
-Between two moments at which no mutator is open, every state is entered as often as it is left, but for the first and
-the last one. A cas from 1 to 2 leaves 1 and enters 2; a blind write enters its value, and leaves whatever was there; an
+Between two moments at which no mutator is open, every state is entered as often as it is left, except the first and the
+last one. A cas from 1 to 2 leaves 1 and enters 2; a blind write enters its value, and leaves the state before; an
 unknown op may have entered its state, or not. That is enough to see that forty cas at a time, which together lead back
-to 0, cannot have led to 3 - and forgets all else, so that it only ever answers `invalid`.
+to 0, cannot have led to 3. It ignores everything else, so it never answers `valid`.
 
-Source: the degrees of an Eulerian trail; that counting them refutes histories is ours, fuzzed against brute force.
+Source: the degrees of an Eulerian trail; their use to refute histories is new, fuzzed against brute force.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _ANY: Final = -1
 
 
 def state_flow(problem: Problem, meter: Meter) -> Outcome:
-    """Invalid or unknown. Only where the states are few, and the table of them can be closed."""
+    """Invalid or unknown. Only for few states, with a table that can be closed."""
     dense = enumerate_states(problem.table, max_cells=worth(len(problem.events)))
     if dense is None or len(dense.step) > _MOST_STATES:
         return Outcome(Verdict.UNKNOWN, STATE_FLOW, 0, ran_out="the states are too many to be counted one by one")
@@ -77,19 +77,19 @@ class _Flows:
         ]
         self.possible: Sequence[int] = [0]
         self.tokens = [0] * self.size  # unknown ops that may enter a state
-        self.loose = False  # an unknown op leads nobody knows where: no stretch from here on proves anything
+        self.loose = False  # an unknown op leads to an unknown state: no stretch from here on proves anything
         self.begin()
 
     def begin(self) -> None:
-        """A stretch of which nothing is known yet."""
+        """Begins a stretch of which nothing is known yet."""
         self.net = [0] * self.size
         self.entered: set[int] = set()
         self.exited: set[int] = set()
         self.seen: set[int] = set()
-        self.anything = False  # a step to nobody knows where: this stretch proves nothing
+        self.anything = False  # a step to an unknown state: this stretch proves nothing
 
     def perhaps(self, kind: int) -> None:
-        """An unknown op was called."""
+        """Adds an unknown op that was called."""
         if self.pure[kind]:
             return
         if self.target[kind] == _ANY:
@@ -98,7 +98,7 @@ class _Flows:
             self.tokens[self.target[kind]] += 1
 
     def done(self, kind: int) -> None:
-        """A mutator has happened in this stretch."""
+        """Adds a mutator that has happened in this stretch."""
         if self.target[kind] == _ANY:
             self.anything = True
             return
@@ -109,7 +109,7 @@ class _Flows:
             self.exited.add(self.source[kind])
 
     def after(self) -> Sequence[int]:
-        """The states that are possible when the stretch is over."""
+        """The states that are possible at the end of the stretch."""
         if self.anything or self.loose:
             return range(self.size)
         spare = [net + token for net, token in zip(self.net, self.tokens, strict=True)]
@@ -122,7 +122,7 @@ class _Flows:
         for first in self.possible:
             if all(first in legal for legal in missing) and (not left or (left == [first] and spare[first] == -1)):
                 after.update(ends)
-                # Whatever happened left the beginning first, so that this is the end only if there is a way back.
+                # Every sequence of ops leaves the beginning first, so that this is the end only if a way back exists.
                 if not left and (not self.entered or first in self.exited or within - self.entered):
                     after.add(first)
         return sorted(after)

@@ -1,9 +1,9 @@
-"""WGL, depth first: quickly finds one good order where there are many (Wing and Gong 1993, Lowe 2017).
+"""WGL, depth first: quickly finds one good order if many exist (Wing and Gong 1993, Lowe 2017).
 
-It follows one order as far as it goes and steps back when an op had to return before it could be placed; pairs of
-(ops linearized, state) that led nowhere are never tried again. Unknown ops are placed last among the candidates of a
-moment, the first called of each kind for all of its kind. Good where the complete search is slow - valid histories with
-many unknown ops - and hopeless for invalid ones; it therefore only ever answers `valid`.
+It follows one order as far as possible, and steps back if an op had to return before it could be placed. Pairs of (ops
+linearized, state) that failed are never tried again. Unknown ops are placed last among the candidates of a moment, the
+first call of each kind for all of its kind. It is good for valid histories with many unknown ops, where the complete
+search is slow, and hopeless for invalid ones; so it never answers `invalid`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _ENTRY = 200
 
 
 def wgl(problem: Problem, meter: Meter) -> Outcome:
-    """Valid with a witness, or unknown with how far an order was found."""
+    """Valid with a witness, or unknown with the position up to which an order was found."""
     search = _Search(problem, meter)
     try:
         witness = search.search()
@@ -86,7 +86,7 @@ class _Search:
         return order
 
     def _candidates(self, state: int) -> list[int]:
-        """Ops that may come next: legal, and called before the first return that is still to come."""
+        """Ops that may come next: legal, and called before the first return that is still ahead."""
         problem, step = self.problem, self.problem.table.step
         found: list[int] = []
         position = self.following[self.head]
