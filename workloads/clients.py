@@ -27,7 +27,7 @@ class Producer(Protocol):
 
 
 class Producers:
-    """The producers of a run, one for each of the harness's clients.
+    """The producers of a run, one for each client.
 
     Their processes take a while to start. So they outlive the logical process that uses them, and end with the last
     user.
@@ -83,7 +83,7 @@ class MessageClient(ClientProtocol):
     """A client of the workloads that send messages."""
 
     async def producers(self, context: RunContext, deadline_s: float) -> Producers | None:
-        """The producers of a run; None: the harness' own client sends. Raises InfraError if they are not available."""
+        """The producers of a run; None: our own client sends. Raises InfraError if they are not available."""
         return None
 
 

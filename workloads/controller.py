@@ -2,14 +2,14 @@
 
 The clients act as brokers, and no broker has to run: they apply for ids (1013), register (1003), have a master elected
 (1002), change the SyncStateSet as the master (1001), and send heartbeats (904). They read what the controllers know
-(1004, 1006, 1012), and have ids and whole groups forgotten (1011). One group after the other has its operations; a
-group is a register whose version is its two epochs.
+(1004, 1006, 1012), and have ids and whole groups removed (1011). The groups have their operations one after the other;
+a group is a register whose version is its two epochs.
 
-Half of the clients ask all controllers who leads. Each of the others has a home controller, and believes it; so a
-leader that is cut off is asked for as long as it answers.
+Half of the clients ask all controllers for the leader. Each of the others asks only its home controller, so it
+continues to use a leader that is cut off as long as that leader answers.
 
-At the end all servers are restarted, and every controller is asked for every group; then the leader is restarted, and
-all are asked again, some rounds: only a leader answers, so each round shows the state of another one.
+At the end all servers are restarted, and every controller is asked for every group. Then the leader is restarted, and
+all are asked again, for some rounds: only a leader answers, so each round shows the state of another controller.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ _WIDTH: Final = 4
 """Groups under load at one time."""
 
 _FORGET_EVERY: Final = 4
-"""Every so many groups, one is forgotten behind its last operation; reads follow."""
+"""One in so many groups is removed after its last operation; reads follow."""
 
 _SERVING_TRIES: Final = 5
 
 _TAIL: Final = 8
-"""Operations on a group that is to be forgotten, from that one on."""
+"""Operations on a group from its removal on."""
 
 
 @dataclass(frozen=True)
@@ -111,14 +111,14 @@ class ControllerWorkload(Workload):
         return gen.phases(gen.clients(gen.concurrency_limit(1, serving)), gen.clients(who), gen.clients(asks))
 
     def phases(self, usual: Sequence[Phase]) -> Sequence[Phase]:
-        """Behind the final reads, others of other leaders."""
+        """After the final reads, more reads from other leaders."""
         return [*usual, *[AnotherLeads(CONTROLLER)] * round(self.options.rounds)]
 
     def server_settings(self) -> Mapping[str, str]:
         every = str(max(1, round(self.options.snapshot_every)))
         jraft = str(self.plan.server.options.get("controller_type", "")).startswith("jraft")
         return {
-            "controller.notifyBrokerRoleChanged": "false",  # nobody listens
+            "controller.notifyBrokerRoleChanged": "false",  # no client listens
             **({"controller.jRaftSnapshotIntervalSecs": every} if jraft else {}),
         }
 
@@ -137,7 +137,7 @@ class ControllerWorkload(Workload):
 
 
 def op_at(seed: int, key: str, n: int, most: int) -> Invocation:
-    """The n-th of `most` ops on a group: a function of its arguments alone. First ids, then everything."""
+    """The n-th of `most` ops on a group: a function of its arguments alone. First ids, then all kinds."""
     dice, extra = Random(f"{seed}/{key}/{n}"), {"n": n}
     if _is_forgotten(key) and n >= most - _TAIL:
         f = "forget" if n == most - _TAIL else dice.choice(("read", "view", "next"))

@@ -61,7 +61,7 @@ class LogWorkload(MessageWorkload):
         return gen.reserve(readers, polls, default=self.sends())
 
     def final(self, keys: Sequence[str], nodes: Sequence[str]) -> Generator:
-        """Every replica."""
+        """Reads every replica."""
         return self.final_phases(self.read_replicas())
 
     @classmethod

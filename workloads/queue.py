@@ -80,7 +80,7 @@ class QueueWorkload(LogWorkload):
             raise PlanError(f"client is {plan.client!r}; with --consume pop only remoting is right")
 
     async def setup(self, context: RunContext) -> None:
-        """Make the topic and the group on every broker."""
+        """Makes the topic and the group on every broker."""
         self.group = f"consumers-{context.run}"
         groups = context.deployment.record.groups if self.pops else {}
         await self.make(context, [self.group, *_escape_readers(groups)])

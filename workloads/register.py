@@ -83,7 +83,7 @@ class RegisterWorkload(Workload):
         )
 
     def final(self, keys: Sequence[str], nodes: Sequence[str]) -> Generator:
-        """A quorum read of every key, asked again where it failed; then every key from each replica alone."""
+        """A quorum read of every key, repeated if it failed; then every key from each replica alone."""
         quorum = [_until_answered(Invocation("read", key, extra={"mode": "log"})) for key in keys]
         local = [Invocation("replica-read", key, extra={"node": node}) for key in keys for node in nodes]
         return gen.phases(gen.clients(quorum), gen.clients(local))
@@ -155,7 +155,7 @@ class RegisterOps:
         return self.replicas[node]
 
     async def open(self) -> None:
-        """Connections are made by the first op that needs them."""
+        """Does nothing: the first op that needs a connection makes it."""
 
     async def invoke(self, op: Op) -> Completion:
         match op.f:
@@ -185,7 +185,7 @@ class RegisterOps:
 
 
 def _until_answered(read: Invocation) -> Generator:
-    """One read at a time until one is ok. Right after a restart a client may still ask the old leader."""
+    """Sends one read at a time until one is ok. Right after a restart, a client may still ask the old leader."""
     return gen.concurrency_limit(1, gen.limit(_FINAL_TRIES, gen.until_ok(gen.repeat(read))))
 
 

@@ -1,7 +1,7 @@
-"""Routes of broker groups while brokers come and go (RIP-32): what each name server says, and reads along the routes.
+"""Routes of broker groups while brokers come and go (RIP-32): the answers of name servers, and reads along the routes.
 
 Some clients ask each name server several times a second for the members of each group (901) and for the route of the
-topic (105). The others read: from the broker that the name servers name for the group, which they look up again when a
+topic (105). The others read from the broker that the name servers return for the group, and look it up again if a
 read fails. One client sends.
 """
 
@@ -29,10 +29,10 @@ from workloads.places import queue_of
 
 SEND_SHARE: Final = 0.1
 READ_SHARE: Final = 0.3
-"""Of all ops; the rest are questions to the name servers."""
+"""The share of reads among all ops; those that are neither sends nor reads are questions to the name servers."""
 
 _MESSAGES: Final = 4
-"""Of one read: that it is answered is what counts."""
+"""The messages in one read: only the fact of an answer matters."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class RouteWorkload(MessageWorkload):
         self.servers: Mapping[str, tuple[str, int]] = {}
 
     async def setup(self, context: RunContext) -> None:
-        """Make the topic on every broker."""
+        """Makes the topic on every broker."""
         self.servers = name_servers(context)
         await self.make(context)
 
@@ -96,7 +96,7 @@ class RouteWorkload(MessageWorkload):
         return lambda n: Invocation("routed-read", keys[n * (len(keys) // 2 + 1) % len(keys)], 0)
 
     def final(self, keys: Sequence[str], nodes: Sequence[str]) -> Generator:
-        """Each question once more."""
+        """Asks each question once more."""
         return gen.clients(self._questions())
 
     def judged(self, deployment: DeploymentRecord) -> Sequence[Checker]:
@@ -129,7 +129,7 @@ class RouteOps(BrokerClient):
         await super().close()
 
     async def _read(self, op: Op) -> Completion:
-        """A few messages of a queue, from the broker that the name servers name; after a failure it is looked up."""
+        """A few messages of a queue, from the broker that the name servers return; looked up again after a failure."""
         queue = queue_of(op.key)
         await self.pause()
         node = await self.master(queue.group)

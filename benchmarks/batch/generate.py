@@ -36,7 +36,7 @@ Ints = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Lot:
-    """Histories of one size. ops: calls in each. unknown: share of calls whose outcome nobody knows."""
+    """Histories of one size. ops: calls in each. unknown: share of calls with an unknown outcome."""
 
     histories: int
     ops: int
@@ -153,7 +153,7 @@ def as_batch(columns: dict[str, npt.NDArray[Any]], names: list[str], schema: pa.
 
 
 def generate(folder: Path, histories: int, ops: tuple[int, int], invalid: float, seed: int, files: int = 8) -> int:
-    """Write them: op tables `part-N.parquet` in `folder`, and beside them what is true. Returns the number of ops.
+    """Writes op tables `part-N.parquet` to `folder`, and beside them their true verdicts. Returns the number of ops.
 
     Every tenth lot has some 25 ops of unknown outcome in each history.
     """

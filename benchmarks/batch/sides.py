@@ -68,7 +68,7 @@ def java_of(pid: int) -> int:
 def processor_s() -> float:
     """Seconds of processor of this process and all of its descendants, with those that ended and were waited for.
 
-    To be asked while the workers are there: nobody waits for Spark's when they end.
+    Call it while the workers run: no process waits for Spark's when they end.
     """
     spent: dict[int, float] = {}
     parent: dict[int, int] = {}

@@ -92,7 +92,7 @@ def stored_cases(folder: Path) -> Iterator[Case]:
             model = MODELS[row["model"]]()
             for key, calls in read_history(folder / row["file"]).history.by_key.items():
                 problem = encode([call for call in calls if call.invoke.f in model.fs], model)
-                # (Of an invalid history one key is invalid, and which one nobody says.)
+                # (One key of an invalid history is invalid, but it is unknown which one.)
                 yield Case(f"{row['file']} {key}", problem, True if row["verdict"] == "valid" else None, 4_000_000)
 
 

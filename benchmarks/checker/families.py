@@ -46,7 +46,7 @@ class Shape:
 
 @dataclass(frozen=True)
 class Row:
-    """One op: what it did, and when it began and ended (NEVER: nobody knows)."""
+    """One op: its transition, and the times of its begin and end (NEVER: unknown)."""
 
     kind: Transition
     call: float

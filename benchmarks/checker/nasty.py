@@ -39,7 +39,7 @@ def ops(at: float, *kinds: Transition) -> list[Row]:
 
 
 def burst(width: int, rounds: int, broken: bool) -> Nasty:
-    """So many writes at the same time, and a reader that sees them all, in an order that nobody knew before."""
+    """So many writes at the same time, and a reader that sees them all, in an unpredictable order."""
     rng, rows, at = Random(f"burst/{width}"), [], 0.0
     for _ in range(rounds):
         values = rng.sample(range(1, 10 * width), width)

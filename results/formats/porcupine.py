@@ -26,7 +26,7 @@ _OTHER_LOGGER: Final = re.compile(r"(?:.*\s)?(?:TRACE|DEBUG|INFO|WARN|ERROR|FATA
 
 
 def read_etcd_log(path: Path, text: str, options: ReadOptions) -> ForeignHistory:
-    """Read it all. Raises HistoryError with the line."""
+    """Reads a whole log. Raises HistoryError with the line."""
     assembler = Assembler(options, nil_reads="unset")
     skipped = 0
     for number, line in enumerate(text.splitlines(), 1):
@@ -52,7 +52,7 @@ def read_etcd_log(path: Path, text: str, options: ReadOptions) -> ForeignHistory
 
 
 def read_kv_log(path: Path, text: str, options: ReadOptions) -> ForeignHistory:
-    """Read it all. Raises HistoryError with the line."""
+    """Reads a whole log. Raises HistoryError with the line."""
     return read_edn(path, text, options, format_="porcupine-kv", nil_reads="unset")
 
 

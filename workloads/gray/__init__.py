@@ -1,5 +1,5 @@
-"""Gray release by queue isolation, as a platform on released servers: who sends to which queues, who reads them, and
-how a client changes its colour.
+"""Gray release by queue isolation, as a platform on released servers: which clients send to which queues, which read
+them, and how a client changes its colour.
 
-The platform is itself under test. `scheme` says how it works: as the published scheme does, or with its faults cured.
+The platform is itself under test. `scheme` is either the published scheme, or one with its faults corrected.
 """

@@ -1,7 +1,7 @@
 // Porcupine as a yardstick: reads histories from a file, then checks the one whose number comes in on stdin.
 //
 // A request is `<number> <limit in ms> <1: ask for memory>`; the answer `<ok|illegal|unknown> <nanoseconds of processor
-// time> <MiB at most>`. One thread; whoever asks for memory pays for it in time, as all of it is given back before. Operations carry a key; with several keys, Porcupine partitions.
+// time> <MiB at most>`. One thread; each allocation costs time, because all free memory is returned before. Operations carry a key; with several keys, Porcupine partitions.
 package main
 
 import (
