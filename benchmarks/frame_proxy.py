@@ -24,7 +24,7 @@ import click
 FAULT = "frame-fault target=master link=clients code=310 frame=request which=1 act=delay by=1ms for=3s every=600s"
 KINDS = {"without": "none", "with": FAULT}
 WARM_UP = 0
-"""The seed of the first run on a cluster, which is not counted: its servers have compiled nothing yet."""
+"""The seed of the first run on a cluster, which is not counted: its servers have not compiled their code yet."""
 
 
 def run(nemesis: str, seed: int, kept: str | None, options: list[str], store: str) -> dict[str, Any]:

@@ -1,10 +1,10 @@
-"""The time of the judges of logs and groups for a million ops, compared with reading it from its Parquet file.
+"""The time of the judges of logs and groups for a million ops, compared with the time to read them from a Parquet file.
 
     python -m benchmarks.log_checker [--ops 1000000]
 
 Four queues on three replicas; producers, readers that each see everything once, a consumer group that commits, and
-final reads of every replica; one send in a hundred is of unknown outcome. Every judge must find it valid. A line each:
-processor seconds, and the ratio to the reading.
+final reads of every replica; one send in a hundred is of unknown outcome. Every judge must find it valid. A line for
+each: processor seconds, and the ratio to those of the reading.
 """
 
 from __future__ import annotations

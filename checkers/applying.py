@@ -1,7 +1,7 @@
 """Judges that controllers commit and apply what their group has committed (Ongaro and Ousterhout 2014, section 5.3).
 
 DLedger logs its state every 3 s: `[n1][FOLLOWER] term=2 ... committed=1350 ... appliedIndex=935`. If a member's applied
-index stays below its committed index while no fault is active, its state machine is stuck. Its group goes on while
+index stays below its committed index while no fault is active, its state machine is stuck. Its group continues while
 another member leads; if it is elected itself, it answers nothing. An entry that cannot be applied stops all members. If
 a member's committed index stays below that of the others, it does not follow their leader.
 """

@@ -3,7 +3,7 @@
 The controllers' leader scans for groups that need another master, and proposes an election for each. Its log names such
 a proposal (`received broker inactive event, ... brokerId: null`). The state machine refuses it if the master is alive
 (`The old master 1 is still alive, not need to elect new master`). A master that returns just then accounts for one such
-proposal or two. A leader that goes on proposing is wrong, and each proposal is an entry of the controllers' log.
+proposal or two. A leader that continues to propose is wrong, and each proposal is an entry of the controllers' log.
 
 Sources: `ControllerManager.onBrokerInactive`, `ReplicasInfoManager.electMaster`. Proposals of brokers do not count. A
 controller that starts applies its log again, but does not propose again.

@@ -54,7 +54,7 @@ def own_lines(path: Path, environment: Mapping[str, Any]) -> Iterator[str]:
 
 
 def stamped_lines(path: Path, environment: Mapping[str, Any]) -> Iterator[tuple[int | None, str]]:
-    """The lines of the run (`own_lines`) with their time in ns since its start, or None where no stamp or start is
+    """The lines of the run (`own_lines`) with their time in ns since its start, or None if no stamp or start is
     known.
 
     Lines start with `yyyy-mm-dd HH:MM:SS.mmm`, in UTC; `environment["started_at"]` is the run's start (ISO 8601, UTC).

@@ -287,7 +287,7 @@ def _changes(run: RunRecord, faults: Sequence[FaultInterval], within_s: float) -
 def _noted(run: RunRecord, name: str) -> Mapping[str, Mapping[str, Permission]]:
     """`permits` (under the empty kind) or `permits_after` of the environment: kind of effect -> anomaly -> permission.
 
-    Raises HistoryError where the environment holds something else.
+    Raises HistoryError if the environment holds another kind of value.
     """
     try:
         by_kind = permissions_of(run.environment, name)

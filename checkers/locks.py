@@ -125,7 +125,7 @@ class Locks:
         return settled(self.name, run, found, stats, reason, unknown)
 
     def _stuck(self, queues: Mapping[str, _Queue], faults: Sequence[FaultInterval]) -> list[_Case]:
-        """The longest time of each queue without a grant, where it is longer than the limit."""
+        """The longest time of each queue without a grant, if it is longer than the limit."""
         cases = []
         calm = _calm(faults)
         for key, queue in queues.items():

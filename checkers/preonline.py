@@ -198,7 +198,8 @@ class Preonline:
         queries: Sequence[Call],
     ) -> tuple[list[Case], list[Case], int, list[Case]]:
         """Answers that lack the master's own commits; answers that lack those of its acting master; the number of
-        answers that lack commits which they may lack; answers of acting masters that lack what they must have copied.
+        answers that lack commits which they may lack; answers of acting masters that lack commits
+        which they must have copied.
         """
         own, dropped, missing = [], [], []
         stale = 0

@@ -4,7 +4,7 @@ A server's term only grows, over restarts too, and it votes for at most one cand
 its term may vote a second time, and then a term may have two leaders. The same holds for the epochs that RocketMQ's
 controllers count: one for each master of a group, one for each change of the SyncStateSet (`SyncStateInfo`).
 
-Sources, in what the run left:
+Sources, in the files of the run:
 
 * the status of each node (`Observation.term`), where the message log is a Raft log;
 * lines that DLedger 0.3.2 and 0.4.0 log under the lock of the member's state, so in the order of the changes:

@@ -4,8 +4,8 @@
     OUTPUT/receipts/<job>-<number>.jsonl      the units of work of those rows, and the result of each
 
 Every file is written completely, under a name that no other job uses, and the receipts are written after their rows. A
-killed job loses only what it had not written. Two jobs with one output do not conflict: if both checked the same unit,
-the rows of the later check count.
+killed job loses only rows that it had not written. Two jobs with one output do not conflict: if both checked the same
+unit, the rows of the later check count.
 """
 
 from __future__ import annotations

@@ -25,8 +25,8 @@ BOOT_S: Final = 30.0
 class Step:
     """One op of a trial.
 
-    f, member, value  those of the op. on: the target of a query (`controllers`: each of them), or the place where a
-                      member enters (`leader`: the node of the controller that leads).
+    f, member, value  those of the op. on: the target of a query (`controllers`: each of them), or the place at which
+                      a member enters (`leader`: the node of the controller that leads).
     until             the op is repeated until its answer has this state; None: it is executed once.
     within_s          the limit of the repeats; then the trial continues, and the judge sees the missing answer.
     """

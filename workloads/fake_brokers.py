@@ -66,7 +66,7 @@ class FakeBrokers:
         return found
 
     def new_address(self) -> str:
-        """An address that no broker had, and where no server listens: controllers notify brokers of an election."""
+        """An address that no broker had, and at which no server listens: controllers notify brokers of an election."""
         self.addresses += 1
         return f"127.{self.addresses >> 16 & 255}.{self.addresses >> 8 & 255}.{self.addresses & 255}:9"
 

@@ -39,11 +39,11 @@ POP_BATCH: Final = 8
 """Messages of one pop: few, so that their acknowledgements come well within the time they are invisible."""
 
 _HELPED: Final = 2
-"""Pops in a row that bring nothing, after which a consumer leaves the rest to the one that proves the end."""
+"""The number of successive empty pops after which a consumer leaves the rest to the one that proves the end."""
 
 ROUTE_S: Final = 5.0
-"""A slave that acted for its master pops and acknowledges also afterwards, and never sends a client away. So who pops
-looks at the routes again and again, as all clients do (RocketMQ's own every 30 s).
+"""A slave that acted for its master pops and acknowledges also afterwards, and never redirects a client. So a client
+that pops reads the routes regularly, as all clients do (RocketMQ's own every 30 s).
 """
 
 
@@ -148,7 +148,7 @@ def _escape_readers(groups: Mapping[str, Sequence[str]]) -> list[str]:
 
 
 class QueueOps(BrokerClient):
-    """The workload's client: sends, and what a consumer asks of the master."""
+    """The workload's client: sends, and the requests of consumers to the master."""
 
     async def invoke(self, op: Op) -> Completion:
         match op.f:
@@ -165,7 +165,7 @@ class QueueOps(BrokerClient):
         raise ValueError(f"the queue workload does not know {op.f!r}")
 
     async def _at_master(self, op: Op) -> Completion:
-        """One attempt at whom this client considers the master of the queue's group."""
+        """One attempt at the node that this client considers the master of the queue's group."""
         queue, group = queue_of(op.key), op.extra["group"]
         extra: dict[str, Any] = {"group": group}
         await self.pause()
@@ -197,8 +197,8 @@ class QueueOps(BrokerClient):
         return _completion(answer.outcome, op.value, value, answer.code, extra)
 
     async def _drain(self, op: Op, queue: Queue, node: str, extra: dict[str, Any]) -> Completion:
-        """The broker's own account: what the group has committed, and where the queue ends. One who pops has no offset
-        of its own to hold against these: then what the broker counts as popped stands for it.
+        """Reads the committed offset of the group and the end of the queue from the broker. A client that pops has no
+        offset of its own to compare with these: the committed offset takes its place.
         """
         broker, deadline = self.at(node), min(READ_DEADLINE_S, self.deadline_s)
         committed = await broker.committed_offset(queue.topic, queue.number, extra["group"], deadline_s=deadline)
@@ -252,7 +252,7 @@ class QueueOps(BrokerClient):
 
 
 def _completion(outcome: Outcome, requested: Any, value: Any, code: int | None, extra: dict[str, Any]) -> Completion:
-    """`value` if it is ok, else what was asked, and why not."""
+    """With `value` if it is ok, else with `requested` and the reason."""
     if code is not None:
         extra["code"] = code
     if outcome.type == "ok":

@@ -4,7 +4,7 @@
 
 A real register is simulated for many histories at once: each op takes effect at one moment within its call, unknown ops
 half of the time. In front of the last op of an invalid history an acknowledged write is overwritten by another one, and
-then read: whatever the ops of unknown outcome did, no order explains that.
+then read: no outcome of the unknown ops explains that in any order.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def events(lot: Lot, rng: np.random.Generator) -> tuple[dict[str, npt.NDArray[An
     argument = np.where(f == READ, 0, np.where(f == WRITE, 1 + new, pair))
     result = np.where(f == READ, 1 + seen, argument)
     outcome = np.where(unknown, INFO, np.where(refused, FAIL, OK))
-    # A process that ended in `info` never acts again: its client goes on as another one.
+    # A process that ended in `info` never acts again: its client continues as another one.
     client = np.repeat(np.arange(CLIENTS), per_client)[None, :]
     died = np.cumsum(unknown.reshape(shape), axis=2) - unknown.reshape(shape)
     process = (client.reshape(1, CLIENTS, per_client) + CLIENTS * died).reshape(flat)

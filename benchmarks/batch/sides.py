@@ -1,4 +1,4 @@
-"""The two sides of the benchmark. One of them by itself: `python -m benchmarks.batch.sides pool OPS OUTPUT CORES`."""
+"""The two sides of the benchmark. One of them alone: `python -m benchmarks.batch.sides pool OPS OUTPUT CORES`."""
 
 from __future__ import annotations
 

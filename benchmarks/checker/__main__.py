@@ -114,7 +114,7 @@ class Compared:
         self.folder.cleanup()
 
     def theirs(self) -> list[float]:
-        """Seconds for each history; what was without a verdict is not tried again."""
+        """Seconds for each history; histories without a verdict are not tried again."""
         return [
             self._again(h, answer.seconds) if answer.word in TOLD else answer.seconds
             for h, answer in enumerate(self.first)

@@ -97,7 +97,7 @@ def stored_cases(folder: Path) -> Iterator[Case]:
 
 
 def run(chosen: Sequence[Case], portfolio: Sequence[Stage]) -> Run:
-    """Raises AssertionError where a verdict is wrong."""
+    """Raises AssertionError if a verdict is wrong."""
     verdict, work, seconds = [], [], []
     for case in chosen:
         began = time.process_time()
@@ -112,7 +112,7 @@ def run(chosen: Sequence[Case], portfolio: Sequence[Stage]) -> Run:
 
 
 def describe(name: str, chosen: Sequence[Case], whole: Run, other: Run) -> str:
-    """A row of the table. Raises AssertionError where the two runs contradict each other."""
+    """A row of the table. Raises AssertionError if the two runs contradict each other."""
     both = [i for i in range(len(chosen)) if whole.decided(i) and other.decided(i)]
     for i in both:
         if whole.verdict[i] != other.verdict[i]:

@@ -48,7 +48,7 @@ Maker = Callable[[Path], Run]
 
 @dataclass(frozen=True)
 class Line:
-    """run: what is measured; it returns the seconds, where it measures itself. bar_s: what it may take."""
+    """run: the measured call; it returns the seconds if it measures itself. bar_s: the permitted seconds."""
 
     name: str
     bar_s: float
@@ -57,7 +57,7 @@ class Line:
 
 def describe(line: Line) -> str:
     """name, fastest ms, bar ms, ratios to the bar (minimum, median, maximum), MiB at most resident in this process, and
-    the fastest ms by the clock on the wall, which is that of the machine and all that goes on there.
+    the fastest ms by the clock on the wall, which depends on all other work of the machine.
     """
     line.run()
     forget_peak()
@@ -166,8 +166,8 @@ def _valid(path: Path) -> None:
 
 
 def command(*words: str, bytecode: Path) -> float:
-    """Seconds of the processor that the command takes, its start included. An installation has `bytecode` from the
-    second time on, whatever this environment says.
+    """Seconds of the processor that the command takes, its start included. `bytecode`: the folder of compiled files,
+    which exist from the second call on, as in an installation.
     """
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     program = "import sys; from harness.cli.main import main; sys.exit(main())"

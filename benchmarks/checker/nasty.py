@@ -51,7 +51,7 @@ def burst(width: int, rounds: int, broken: bool) -> Nasty:
         rows += ops(at + 1.5, *(Transition("read", value) for value in seen))
         at += 4 + 2 * width
     if broken:
-        # The last one to be seen is what is left; the one before it cannot come back.
+        # The last value that was seen stays; the one before it cannot come back.
         rows += ops(at, Transition("read", seen[-2]))
     return Nasty(f"{rounds} bursts of {width} writes, {'broken' if broken else 'valid'}", rows, not broken)
 

@@ -121,7 +121,7 @@ def _anomalies(
     more: Mapping[str, Any] = MappingProxyType({}),
 ) -> Iterator[Anomaly]:
     """One anomaly for all cases of a kind; the first is described in full. `legal`: why they are permitted. `limit_s`:
-    what it needs of time with processors. `more`: further details.
+    its limit, which counts only time with processors. `more`: further details.
     """
     if not cases:
         return

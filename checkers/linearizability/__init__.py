@@ -14,10 +14,10 @@ state and a pure function `step` (`models.specification`); `history.table` cache
    needed: near-linear time for registers, FIFO queues, sets, logs, strings and mutexes.
 2. *Partition* (`history.partition`). A set with queries of single elements is one object for each element.
 3. *Searches*, one after the other, each with a number of steps (`search.portfolio`):
-   WGL (`search.wgl`) goes depth first, as Porcupine and Knossos do, and finds an order where there are many;
+   WGL (`search.wgl`) goes depth first, as Porcupine and Knossos do, and finds an order if many exist;
    just-in-time linearization (`search.jit_linearization`; Lowe 2017) keeps all configurations that are possible at each
    return, and is complete; CEGAR (`search.cegar`) counts unknown ops only as exactly as the history makes necessary,
-   and refutes histories that drown in them; state flow (`search.state_flow`) compares how often each state was entered
+   and refutes histories with many of them; state flow (`search.state_flow`) compares how often each state was entered
    and left. `compiled` has the same searches for Numba.
 
 Two ways avoid an object for each op: `batch` checks thousands of histories in one compiled call, and `direct` takes a

@@ -103,7 +103,7 @@ def illustrated(problem: Problem, outcome: Outcome, budget: Budget) -> Outcome:
 
 def unmerged(problem: Problem, outcome: Outcome, budget: Budget) -> Outcome:
     """The same outcome with states of the original model, if some of its states stand for several (`Model.narrow`).
-    Unchanged where that costs much: the description of such a state then names what it stands for.
+    Unchanged if that costs much: the description of such a state then names the states that it stands for.
     """
     table = problem.table
     if all(

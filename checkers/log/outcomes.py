@@ -343,7 +343,7 @@ class MessageOutcomes:
 
 
 def _take(column: npt.NDArray[Transition], rows: Ints) -> npt.NDArray[Transition]:
-    """`column[rows]`, and anything where a row is NONE."""
+    """`column[rows]`, and an arbitrary value if a row is NONE."""
     return column[rows] if len(column) else np.zeros(len(rows), dtype=column.dtype)
 
 

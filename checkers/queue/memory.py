@@ -66,7 +66,7 @@ class OffsetMemory:
         self.noticed = int((written_s + 1.0) * SECOND)
         first: str | None = self.periods[0].node if self.periods else None
         self.changes: list[_Change] = [_Change(_NEVER, first), *(_Change(r.since, r.node) for r in self.periods[1:])]
-        # A fault on the master counts as a change of its own: it may have lost what it had not written.
+        # A fault on the master counts as a change of its own: it may have lost data that it had not written.
         self.changes += [
             _Change(interval.start_ns, node, interval)
             for interval in scene.fault_intervals

@@ -253,7 +253,7 @@ class Assembler:
                 heappush(heap, head(queue))
 
     def _nemesis(self, op: Op) -> Op:
-        """An `info` of the nemesis: the end of what it has open, or the begin of something."""
+        """An `info` of the nemesis: the end of its open fault, or the begin of a new one."""
         at = self._open.get(NEMESIS)
         if at is not None and self._ops[at].f == op.f:
             return op

@@ -79,7 +79,7 @@ class GrayOptions:
             if task.member and task.member not in known:
                 raise ValueError(f"tasks names {task.member!r}; there are {', '.join(known)}")
         if self.failing and self.consume == "orderly":
-            raise ValueError("failing needs another consume than orderly: who consumes in order tries again by itself")
+            raise ValueError("failing needs another consume than orderly: an orderly consumer tries again by itself")
 
 
 class GrayWorkload(MessageWorkload):

@@ -1,7 +1,7 @@
 """The compiler, if one is installed. Everything compiled is also written in plain Python.
 
 Both are right: their verdicts never contradict each other. But they spend their steps in another order, so that one may
-be undecided where the other is not; an `unknown` of plain Python names it as the cause.
+be undecided while the other is not; an `unknown` of plain Python names it as the cause.
 
 Numba is not even imported when it is missing (it has no build for some machines), when `HARNESS_NO_JIT` is set, or
 inside `plain()`; the searches in `search` then do the work.

@@ -187,7 +187,7 @@ def _ranked(ops: OpColumns) -> OpColumns:
 
 
 def _short(numbers: Longs) -> npt.NDArray[np.integer[Any]]:
-    """The same, in 16 bits where they fit: numpy then sorts by radix."""
+    """The same, in 16 bits if they fit: numpy then sorts by radix."""
     fits = len(numbers) and numbers.min() >= 0 and numbers.max() < 1 << 16
     return numbers.astype(np.uint16) if fits else numbers
 

@@ -174,6 +174,6 @@ class Table:
 
 
 def size_of(state: Any) -> int:
-    """Bytes of a state: a container, its parts where they are containers, but not the values, which it shares."""
+    """Bytes of a state: a container, those of its parts that are containers, but not the values, which it shares."""
     inner = state if isinstance(state, (tuple, frozenset)) else ()
     return getsizeof(state) + sum([getsizeof(part) for part in inner if isinstance(part, (tuple, frozenset))])

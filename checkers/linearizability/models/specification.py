@@ -118,11 +118,11 @@ class Model(ABC, Generic[S]):
 
     @abstractmethod
     def step(self, state: S, op: Transition) -> S | Inconsistent:
-        """The state after `op` happened in `state`, or INCONSISTENT where it cannot have happened. Pure."""
+        """The state after `op` happened in `state`, or INCONSISTENT if it cannot have happened. Pure."""
 
     def kind(self, call: Call) -> Transition:
         """The transition of this call, as `step` gets it. Override it if that takes more than argument and result (an
-        owner that is the process where none is named); lists may stay lists.
+        owner that is the process if none is named); lists may stay lists.
         """
         invoke, completion = call.invoke, call.completion
         f = self.aliases.get(invoke.f, invoke.f)

@@ -12,10 +12,10 @@ Five reductions keep the set small. Each is sound because the configuration it d
 1. *Absorption.* A pure op that is legal in the current state is linearized at once: that forbids nothing later.
 2. *Tokens.* Unknown mutators of one kind are interchangeable: a configuration counts how many it used (fields of one
    packed integer), and uses one only on the way to a p that needs it.
-3. *Hiding.* A blind write that was open when a later one took effect can be put right in front of that one, where no op
-   sees it: no decision is needed for it, and two blind writes in a row are never tried when nothing between them saw
-   the first.
-4. *Symmetry.* Of the open mutators of one kind the one that returns first goes first.
+3. *Hiding.* A blind write that was open when a later one took effect can be put right in front of that one, so that no
+   op sees it: no decision is needed for it, and two blind writes in a row are never tried if no op between them saw the
+   first.
+4. *Symmetry.* Among the open mutators of one kind, the one that returns first goes first.
 5. *Dominance.* Same state and same mutators: fewer tokens used, more pure ops done, more to hide is at least as good.
 
 Source: Lowe, "Testing for linearizability" (2017); Horn and Kroening (2015); Knossos' `linear`.
