@@ -26,7 +26,7 @@ from results.strikes import Effect, EffectKind
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """What a client made of an invocation. See `results.op.Op` for what each type promises."""
+    """The result of an invocation, as a client reports it. `results.op.Op` defines what each type promises."""
 
     type: OpType
     value: Any = None
@@ -52,7 +52,7 @@ class Client(Protocol):
 
 @dataclass(frozen=True)
 class RunContext:
-    """What a workload's clients may know: the running cluster with its servers.
+    """The information that a workload's clients get: the running cluster with its servers.
 
     run  a word of lower-case letters and digits that no other run has: names of topics and groups hold it, so that
          runs that share a cluster (`--reuse`) never share those.
@@ -69,12 +69,12 @@ class Phase(Protocol):
     def name(self) -> str: ...
 
     async def run(self, session: Any) -> None:
-        """Do it, with a `harness.run.session.Session`. It ends early where somebody stops the run."""
+        """Executes the phase with a `harness.run.session.Session`. It ends early if the run is stopped."""
 
 
 class ClientProtocol:
-    """How clients talk to the servers, where a workload leaves the choice (`--client`). What a workload asks of it
-    beyond this is between the two.
+    """A protocol between clients and servers, for workloads that leave the choice (`--client`). A workload and its
+    clients may agree on more methods than these.
     """
 
     name: ClassVar[str]
@@ -100,42 +100,43 @@ class Workload(ABC):
     topologies: ClassVar[Sequence[str]]
     """Names of the topologies it works on (entry points `harness.topologies`); the first is the default."""
     clients: ClassVar[Sequence[str]] = ()
-    """What `--client` may be, the default first; empty: it has clients of its own, and no choice."""
+    """Allowed values of `--client`, the default first; empty: the workload has its own clients, and no choice."""
     judged_ops: ClassVar[Set[str]] = frozenset()
     """Kinds of ops that the checkers of a foreign history read (`judges`); empty: all kinds of messages."""
     Options: ClassVar[type] = NoOptions
     """Its options: see `infra.options`."""
     model: ClassVar[str | None] = None
-    """The model of `checkers.linearizability` that judges histories of its ops that anybody wrote, if one does."""
+    """The model of `checkers.linearizability` that judges foreign histories of its ops; None: no model does."""
     default_rate: ClassVar[float] = 100.0
-    """Ops per second over all clients, where the plan says nothing."""
+    """Ops per second over all clients, if the plan sets no rate."""
     topology_options: ClassVar[Mapping[str, Any]] = {}
-    """Options of a topology, where it has them, whose defaults are others for this workload; TOML's values."""
+    """Option of a topology -> its default for this workload (a TOML value); ignored by topologies without this option.
+    """
     without: ClassVar[Sequence[str]] = ()
     """Kinds of servers of its topologies that it does not start, and so no replica groups."""
     restart_before_final: ClassVar[bool] = True
-    """Whether every server is restarted before the final phase, so that it shows what outlives a restart. If not, it
-    begins when all replicas have caught up, or have not within the recovery limit.
+    """True if every server is restarted before the final phase, which then shows what outlives a restart. If False, the
+    final phase begins when all replicas have caught up, or at the recovery limit.
     """
     reads_files: ClassVar[bool] = False
-    """Whether `after_stop` reads the servers' files: that is done after faults at disks (`results.strikes.AT_DISKS`)
-    although nobody asked for it.
+    """True if `after_stop` can read the servers' files. After faults at disks (`results.strikes.AT_DISKS`) it is called
+    even if `stops_servers` is False.
     """
     brings_faults: ClassVar[bool] = False
-    """Whether its own ops are the faults: then a command that names no nemesis has none."""
+    """True if its own ops are the faults: then a command that names no nemesis has none."""
     reusable: ClassVar[bool] = False
-    """Whether it may run on a cluster on which another run has been: all it writes lies under names with the run's own
-    word (`Context.run`) in them.
+    """True if it may run on a cluster that another run has used: the names of all it writes contain the run's own word
+    (`RunContext.run`).
     """
 
     def __init__(self, plan: Plan) -> None:
-        """Raises PlanError where the plan's options cannot be meant."""
+        """Raises PlanError if the plan's options of this workload are invalid."""
         self.plan = plan
         self.options: Any = plan.options_of(self.Options, f"the workload {plan.workload!r}")
 
     async def setup(self, context: RunContext) -> None:  # noqa: B027  (most have nothing to set up)
-        """Before the first op, once the servers are up: make topics and groups, say. An InfraError ends the run. It is
-        not asked when a stored run is judged again.
+        """Prepares the servers (topics and groups, say), once they are up and before the first op. An InfraError ends
+        the run. It is not called when a stored run is judged again.
         """
 
     @abstractmethod
@@ -160,12 +161,12 @@ class Workload(ABC):
 
     @abstractmethod
     def acknowledges(self, op: Op) -> bool:
-        """Whether this completion proves that the service serves (an acknowledged write, a quorum read, ...)."""
+        """True if this completion proves that the service serves (an acknowledged write, a quorum read, ...)."""
 
     @classmethod
     def judges(cls, fs: Set[str], identified: bool) -> Sequence[Checker] | None:
-        """Who judges a history of messages that anybody wrote (`harness check --workload NAME`), by its ops alone: no
-        nodes, roles or faults are known. None: such histories cannot be judged.
+        """Returns the checkers of a foreign history of messages (`harness check --workload NAME`), which see its ops
+        alone: no nodes, roles or faults are known. None: the workload cannot judge such histories.
 
         fs          its kinds of ops.
         identified  acknowledgements carry message ids.
@@ -187,25 +188,25 @@ class Workload(ABC):
         """
 
     def phases(self, usual: Sequence[Phase]) -> Sequence[Phase]:
-        """What the run does, one after the other; `usual`: what runs do where nobody says anything else."""
+        """Returns the phases of the run, in order; `usual`: the phases of a workload that does not override this."""
         return usual
 
     @property
     def stops_servers(self) -> bool:
-        """Whether all servers are stopped at the end, for `after_stop`: then the cluster cannot be kept."""
+        """True if all servers are stopped at the end, for `after_stop`: then the cluster cannot be kept."""
         return False
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """What a probe saw: whether the effect is there, and the figures that show it (JSON values)."""
+    """The result of a probe: whether the effect is there, and a text with the figures that show it."""
 
     seen: bool
     what: str
 
 
 class NoTarget(Exception):
-    """A fault finds nobody to strike as things stand. The text says why, in one line."""
+    """A fault has no target in the current state of the cluster. The text gives the reason, in one line."""
 
 
 DATA: Final = "data"
@@ -224,7 +225,7 @@ class Target:
 
 
 class Injection(ABC):
-    """One thing that a strike does at one place. Made by `Fault.aim`; what it learns while it is active, it keeps.
+    """One action of a strike at one place. Made by `Fault.aim`; it keeps the state that it needs until the heal.
 
     node  where it is done, and where its lease is held.
     """
@@ -234,28 +235,29 @@ class Injection(ABC):
     @property
     @abstractmethod
     def detail(self) -> Any:
-        """What is done, as JSON values, for the journal."""
+        """The action, as JSON values, for the journal."""
 
     @property
     @abstractmethod
     def effects(self) -> Sequence[Effect]:
-        """What it impairs while it lasts."""
+        """The parts of the cluster that it impairs while it lasts."""
 
     @abstractmethod
     def inject(self, deployment: Deployment, ttl_s: float) -> Lease | None:
-        """Do it, and hold it under a lease that ends by itself after `ttl_s`. Runs in a thread; may block.
+        """Injects the effect, and holds it under a lease that ends by itself after `ttl_s`. Runs in a thread; may
+        block.
 
         None: there was nothing to do (its target was dead already, say). Then the strike continues without this place;
-        `seen` tells why, and `healed` is not asked.
+        `seen` gives the reason, and `healed` is not called.
         """
 
     @abstractmethod
     def seen(self, deployment: Deployment) -> Evidence:
-        """Probe: is the effect there? Asked after every injection of the strike is done."""
+        """Probes if the effect is there. Called after every injection of the strike is done."""
 
     @abstractmethod
     def healed(self, deployment: Deployment) -> Evidence:
-        """Probe after the lease's heal: is everything as it was?"""
+        """Probes after the lease's heal if everything is back in its former state."""
 
     def describe(self, labels: Mapping[str, str]) -> str:
         """In a few words, for the live line. `labels`: node -> its role when it was struck, for those that led."""
@@ -263,7 +265,7 @@ class Injection(ABC):
 
 
 class Fault(ABC):
-    """Something that goes wrong. Schedule, targets, the bookkeeping of leases, the journal, the final heal and the
+    """A kind of failure. Schedule, targets, the bookkeeping of leases, the journal, the final heal and the
     intervals in the plots come from `harness.nemesis`.
     """
 
@@ -272,24 +274,24 @@ class Fault(ABC):
     Options: ClassVar[type] = NoOptions
     """Its options: see `infra.options`. A plan may have several of one kind, each with its own."""
     default_target: ClassVar[str] = "minority"
-    """What `target` is when it is not given; faults that aim by themselves ignore it."""
+    """The default of `target`; faults that aim by themselves ignore it."""
     destructive: ClassVar[bool] = True
-    """Whether it is rejected on machines that are not marked disposable."""
+    """True if it is rejected on machines that are not marked disposable."""
 
     def __init__(self, options: Any = None) -> None:
         self.options = self.Options() if options is None else options
 
     def roles(self) -> Sequence[str]:
-        """Roles that its options name, besides the target: nobody knows before a strike who has them."""
+        """Roles that its options name, besides the target. Their nodes are not known before a strike."""
         return ()
 
     def kinds_needed(self) -> Sequence[str]:
-        """Kinds of servers without which it has nothing to do: a topology that has none of a kind is refused."""
+        """Kinds of servers without which it has nothing to do: a topology that lacks one of them is rejected."""
         return ()
 
     @property
     def aims_late(self) -> bool:
-        """Whether only a strike can tell if it has anybody to act on: it depends on roles, or on replica groups."""
+        """True if its target is not known before a strike: it depends on roles, or on replica groups."""
         return bool(self.roles())
 
     def versions(self) -> Sequence[str]:
@@ -297,11 +299,14 @@ class Fault(ABC):
         return ()
 
     def available(self, deployment: Deployment) -> str | None:
-        """Why it is not available on these machines, and the remedy; None: it is. Called before the servers start."""
+        """Returns the reason why these machines do not support it, and the remedy; None: they do. Called before the
+        servers start.
+        """
         return None
 
     def prepare(self, deployment: Deployment) -> None:  # noqa: B027  (most need nothing)
-        """Before the servers start: mount file systems, put proxies between servers. It ends with the cluster.
+        """Prepares the machines before the servers start: mounts file systems, puts proxies between servers. All of it
+        ends with the cluster.
 
         Idempotent. Raises InfraError, and ServersRun for servers of a kept cluster that run without it: then all are
         stopped, and it is called again.
@@ -309,10 +314,10 @@ class Fault(ABC):
 
     @abstractmethod
     def aim(self, view: ClusterView, target: Target, rng: Random) -> Mapping[str, Injection]:
-        """Place -> what to do there; a place is a node's name, or begins with it (`n1 disk`). Pure: nothing is done
+        """Returns place -> injection; a place is a node's name, or begins with it (`n1 disk`). Pure: nothing is done
         yet.
 
-        Raises NoTarget where there is nobody to strike.
+        Raises NoTarget if nothing in the cluster can be struck.
         """
 
     def describe(self, injections: Sequence[Injection], labels: Mapping[str, str]) -> str:
@@ -321,12 +326,12 @@ class Fault(ABC):
 
 
 class NodeFault(Fault):
-    """The same on each node that is hit: a fault in one class. One that must remember something between its injection
-    and its heal, or does different things at different places, is a `Fault` with an `Injection` of its own.
+    """A fault in one class, which does the same on each node that it hits. A fault that must remember something between
+    injection and heal, or differs from place to place, is a `Fault` with its own `Injection`.
     """
 
     impairs: ClassVar[EffectKind | None] = "down"
-    """What it does to the node while it lasts; None: nothing that a judge must know."""
+    """Its effect on the node while it lasts; None: nothing that a judge must know."""
 
     @abstractmethod
     def inject(self, node: Node, ttl_s: float) -> Lease | None:

@@ -52,7 +52,7 @@ def end(code: int) -> NoReturn:
 
 
 class _PipeBroken(Exception):
-    """What click must not see: it makes exit code 1 of a BrokenPipeError, whosever pipe it was, and 1 is `invalid`."""
+    """Hides a BrokenPipeError from click, which ends with exit code 1 for any such error; 1 is `invalid`."""
 
 
 class Commands(click.Group):
@@ -112,7 +112,7 @@ def _run(command: Callable[[], object]) -> tuple[int, str | None]:
             stopped = Stopped(signal.SIGINT)
         return stopped.exit_code, stopped.describe()
     except _PipeBroken as broken:
-        # Help that nobody reads to its end is fine; a server or a child that went away is not.
+        # A reader may close help before its end; a server or a child that went away is an error.
         return (0, None) if terminal.unread() else (FAILURE, report_unexpected(broken.__cause__ or broken))
     except BaseException as problem:  # also asyncio's CancelledError: Python's own exit code for it is 1, `invalid`
         return FAILURE, report_unexpected(problem)
@@ -125,7 +125,7 @@ def _where(problem: BaseException) -> str:
 
 
 def report_unexpected(problem: BaseException) -> str:
-    """An error that nobody foresaw, in one line that names the file with its traceback."""
+    """Describes an unexpected error in one line, which names the file with its traceback."""
     text = " ".join(str(problem).split())
     what = f"{type(problem).__name__}: {text}" if text else type(problem).__name__
     message = what if len(what) <= 300 else f"{what[:300]}…"
@@ -133,7 +133,9 @@ def report_unexpected(problem: BaseException) -> str:
 
 
 def _kept(problem: BaseException) -> str:
-    """Where the traceback lies. Only its owner may read it: a traceback may repeat what was on the command line."""
+    """Stores the traceback, and returns a text with its path. Only its owner may read it: a traceback may repeat
+    parts of the command line.
+    """
     try:
         fd, path = tempfile.mkstemp(prefix="harness-traceback-", suffix=".txt")
         with os.fdopen(fd, "w", encoding="utf-8", errors="backslashreplace") as file:

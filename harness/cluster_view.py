@@ -20,7 +20,7 @@ class ClusterView:
     main     node -> the kind that holds its data; nodes without such a server are left out.
     groups   replica group -> its nodes.
     leaders  replica group -> who leads it (a broker group's master); groups without a known one are left out.
-    in_sync  the nodes that are said to be in sync; None: nobody says.
+    in_sync  the nodes that are reported as in sync; None: no server reports it.
     leading  kind of server -> the node whose server of that kind leads the others of its kind (the controllers).
     """
 
@@ -34,7 +34,7 @@ class ClusterView:
 
     @staticmethod
     def of(record: DeploymentRecord) -> ClusterView:
-        """What stands where; nobody's role is known yet."""
+        """The servers of each node; no roles are known yet."""
         servers: dict[str, list[str]] = {node: [] for node in record.nodes}
         for server in record.servers:
             servers[server.node].append(server.kind)
@@ -43,8 +43,8 @@ class ClusterView:
 
     @staticmethod
     def assumed(nodes: Sequence[str], leader: str) -> ClusterView:
-        """A plain group of one server a node: for asking, before there is a cluster, whether a fault has something to
-        do at all.
+        """A plain group of one server a node. It shows, before a cluster exists, whether a fault has anything to do at
+        all.
         """
         main = dict.fromkeys(nodes, "server")
         return ClusterView(nodes, dict.fromkeys(nodes, ("server",)), main, {"": nodes}, {"": leader})

@@ -30,7 +30,7 @@ class Stopped(KeyboardInterrupt):
 
     @property
     def exit_code(self) -> int:
-        """As a shell tells it: 128 and the signal's number."""
+        """The exit code of a shell: 128 plus the signal's number."""
         return 128 + self.signum
 
     def describe(self) -> str:

@@ -43,7 +43,7 @@ def say_all(lines: Iterable[str]) -> None:
 
 def put(text: str, stream: TextIO | None) -> None:
     """Write text that may move the cursor: its author has taken the data in it through `shown`. Never raises."""
-    if stream is None:  # closed by whoever started us
+    if stream is None:  # closed by the parent process
         return
     try:
         code = getattr(stream, "encoding", None) or "utf-8"
@@ -51,25 +51,25 @@ def put(text: str, stream: TextIO | None) -> None:
         stream.flush()
     except OSError as problem:
         _silence(stream)
-        if problem.errno not in (errno.EPIPE, errno.EIO):  # nobody reads any more: a pipe, a terminal that was closed
+        if problem.errno not in (errno.EPIPE, errno.EIO):  # the reader is gone: a pipe, a terminal that was closed
             _problems.append(problem)
 
 
 def lost() -> OSError | None:
-    """Why output was lost since the last call (a full disk, say), or None. Readers that went away are no trouble."""
+    """The error that lost output since the last call (a full disk, say), or None. A reader that went away is no error."""
     first = _problems[0] if _problems else None
     _problems.clear()
     return first
 
 
 def flush() -> None:
-    """What was printed by others is on its way, or lost."""
+    """Flushes text that other code printed; a failure counts as lost output."""
     for stream in (sys.stdout, sys.stderr):
         put("", stream)
 
 
 def unread() -> bool:
-    """Whether standard output is a pipe whose reader has gone away."""
+    """True if standard output is a pipe whose reader has gone away."""
     try:
         poll = select.poll()
         poll.register(sys.stdout.fileno(), 0)

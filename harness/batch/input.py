@@ -85,8 +85,8 @@ def checker_version() -> str:
 
 
 def _sources(module: str) -> list[Path]:
-    """Where a module stands, or all modules of a package. Raises PlanError where it does not: a version that leaves it
-    out would stay the same when the module changes, and what was judged before would not be judged again.
+    """Paths of a module's source, or of all modules of a package. Raises PlanError if it has none: a version without
+    it would stay the same when the module changes, and no stored verdict would be renewed.
     """
     try:
         spec = find_spec(module)
@@ -98,7 +98,7 @@ def _sources(module: str) -> list[Path]:
         found = [Path(spec.origin)] if spec is not None and spec.has_location and spec.origin else []
     if not found:
         raise PlanError(
-            f"the sources of {module} cannot be found, so that nobody can tell when verdicts have to be made anew; "
+            f"the sources of {module} were not found, so a change in them could not renew the stored verdicts; "
             "install the package that it belongs to again, or remove it"
         )
     return found
@@ -115,7 +115,7 @@ def units_in(
 ) -> list[Unit]:
     """All units at `root`: stored runs (folders with a `plan.toml`), histories, and op tables in parts worth a task.
 
-    What is below `output` is left out: tables of ours are no histories. Raises HistoryError where there is nothing.
+    Files below `output` are left out: the harness' own tables are no histories. Raises HistoryError if nothing is left.
     """
     root = as_path(root) if files.shared else root
     found = sorted(files.listing(root), key=lambda file: file.path)

@@ -103,7 +103,7 @@ def _judged(spark: SparkSession, files: Files, source: Source) -> list[VerdictRo
 
 
 def _about(files: Files, unit: Unit) -> RunRecord:
-    """What a stored run has beside its history: what its configuration permits, and who said to be master when."""
+    """Returns a stored run's environment (it has what the configuration permits) and its observations, without ops."""
     if unit.kind != "run":
         return RunRecord(History(()))
     names = unit.files

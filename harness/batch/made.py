@@ -1,4 +1,4 @@
-"""The verdict table of a store, made in this process where there is none: what `harness trends` and `serve` show."""
+"""The verdict table of a store, which `harness trends` and `serve` show. Made in this process if the store has none."""
 
 from __future__ import annotations
 

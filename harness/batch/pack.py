@@ -30,10 +30,11 @@ def pack(
     say: Callable[[str], None],
     memory: int | None = None,
 ) -> int:
-    """Write the table, on this machine and without Spark, a history at a time. Returns the exit code: that of `unknown`
-    where a history could not be read (a line each; the others are in the table).
+    """Writes the table, on this machine and without Spark, a history at a time. Returns the exit code: that of
+    `unknown` if a history could not be read (a line each; the others are in the table).
 
-    Raises PlanError for an input that is not a path, HistoryError where there is none, StoreError as `write_op_table`.
+    Raises PlanError for an input that is not a path, HistoryError for one without histories, StoreError as
+    `write_op_table`.
     """
     broken: list[str] = []
     histories = _named(inputs, target, format_, options, broken, memory)

@@ -42,7 +42,7 @@ Wrap = Callable[[BatchWork], Work]
 
 @dataclass(frozen=True)
 class BatchPlan:
-    """What the command line says. `conf`: settings for Spark, put over its own. `portion_s`: work for one task."""
+    """The request of the command line. `conf`: settings that override Spark's own. `portion_s`: work for one task."""
 
     inputs: Sequence[str]
     output: str
@@ -132,15 +132,15 @@ def check_on(context: SparkContext, plan: BatchPlan, say: Callable[[str], None],
 
 
 def _question(plan: BatchPlan, version: str) -> str:
-    """What decides a verdict besides the history: a unit is done when it was asked the same."""
+    """Returns all that decides a verdict besides the history. A unit is done if its stored text is equal to this."""
     requested = plan.check_options
     meaning = [asdict(requested.options), sorted(requested.ignore), repr(requested.initial)]
     return json.dumps([requested.format, *meaning, requested.steps, requested.memory, version])
 
 
 class Score:
-    """The verdicts so far. It holds counts, and a few that are shown: nothing that grows with the histories, but for
-    those that are listed with a verdict.
+    """The verdicts so far: counts, and a few verdicts to show. It does not grow with the number of histories, except
+    for histories that are listed with a verdict.
     """
 
     def __init__(self, listed: ExpectedVerdicts | None) -> None:
@@ -158,7 +158,7 @@ class Score:
             self._expected = {str(path): row for path, row in listed.rows.items() if row.verdict is not None}
 
     def has_ended(self, unit: Unit) -> bool:
-        """Whether the history is known to be malformed, and its keys are not to be judged."""
+        """True if the history is known to be malformed, so that its keys are not judged."""
         return unit.keys is not None and unit.source in self._ended
 
     def add(self, receipts: Iterable[Receipt]) -> None:

@@ -124,7 +124,7 @@ class BatchWork:
 
 
 ENDS = ("reader", "well-formed")
-"""What these object to is judged no further."""
+"""Checkers after whose objection a history is not judged further."""
 
 
 @dataclass
@@ -237,7 +237,7 @@ def _foreign(look: UnitResult, place: Path, check_options: CheckOptions) -> None
 
 
 def _table(look: UnitResult, place: Path, check_options: CheckOptions) -> None:
-    """Some runs of an op table. One that is broken does not keep the others from being checked."""
+    """Checks some runs of an op table. A broken run does not stop the check of the others."""
     unit = look.unit
     parts = row_groups(place)
     begin, end = unit.groups or (0, len(parts))
@@ -253,7 +253,7 @@ def _table(look: UnitResult, place: Path, check_options: CheckOptions) -> None:
 
 
 def _model(name: str, check_options: CheckOptions) -> Model[Any] | None:
-    """None where it cannot begin with what was asked for: each history then says so."""
+    """None if the model cannot begin with the requested value: each history's row then reports that."""
     try:
         return check_options.model(name)
     except ValueError:
@@ -323,7 +323,7 @@ def _singly(look: UnitResult, place: Path, table: pa.Table, check_options: Check
 
 
 def _by_columns(look: UnitResult, run: str, table: pa.Table, check_options: CheckOptions, clock: Clock) -> bool:
-    """Whether that decided a long history, which is well-formed then. Its rows are those that `_begin` leads to."""
+    """True if the columns decided a long history, which is well-formed then. Adds the same rows as `_begin` would."""
     if look.unit.rest:
         return False
     found = examine_columns(table, look.unit.model, check_options)

@@ -157,7 +157,7 @@ def _history(path: Path, shown: str, model: str | None, check_options: CheckOpti
 
 
 def _left_out(foreign: ForeignHistory, model: Model[Any], check_options: CheckOptions) -> Iterator[str]:
-    """What a verdict does not speak of, and what it takes for granted."""
+    """Yields the limits of a verdict: the ops that it leaves out, and the start values that it assumes."""
     counts = Counter(op.f for op in foreign.history.clients if op.type == INVOKE)
     for name in check_options.ignore:
         if counts[name]:
@@ -167,7 +167,7 @@ def _left_out(foreign: ForeignHistory, model: Model[Any], check_options: CheckOp
 
 
 def why_no_model(history: History) -> str:
-    """Why no model is implied, and what to do."""
+    """The reason why no model is implied, and the remedy."""
     if any(op.f == "send" for op in history.clients):
         return f"these are ops of messages; name their workload: --workload {' or --workload '.join(_of_messages())}"
     if appends(history):
@@ -226,7 +226,7 @@ class Columns(NamedTuple):
 
 
 def examine_columns(table: pa.Table, model: str | None, check_options: CheckOptions) -> Columns | None:
-    """What comes of a sealed history's columns, or None where it has to be judged op by op."""
+    """Judges a sealed history by its columns; None if it must be judged op by op."""
     import pyarrow.compute as pc
 
     done = table["f"].filter(pc.greater_equal(table["process"], 0))

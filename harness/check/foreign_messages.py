@@ -70,7 +70,7 @@ def _insist_on_messages(path: Path, workload: str, clients: History, check_optio
 
 
 def _not_judged(workload: str, clients: History, check_options: CheckOptions) -> Iterator[str]:
-    """What the verdict does not speak of."""
+    """Yields the ops that the verdict leaves out, a line for each reason."""
     counts = Counter(op.f for op in clients if op.type == INVOKE)
     for name in check_options.ignore:
         if counts[name]:

@@ -1,4 +1,4 @@
-"""What may help a user whose history is not `valid`: the usual reasons that lie in the file, and not in the system."""
+"""Hints for a user whose history is not `valid`: the usual causes that lie in the file, and not in the system."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from results.verdict import CheckResult, Verdict
 
 
 def hints(history: History, result: CheckResult, starts: bool) -> Iterator[str]:
-    """Each in one line. `starts`: the model has a start value, and none was named."""
+    """Yields the hints, one line each. `starts`: the model has a start value, and the user named none."""
     if result.verdict == Verdict.INVALID:
         bad = result.anomalies[0]
         both = _both(history, bad.key)
@@ -30,7 +30,7 @@ def hints(history: History, result: CheckResult, starts: bool) -> Iterator[str]:
 
 
 def _never_written(history: History, key: str | None, failing: int | None) -> str | None:
-    """What the failing op saw, as JSON, if it is a value that no op of the key leaves."""
+    """The value that the failing op saw, as JSON, if no op of the key leaves it; else None."""
     call = next((call for call in history.clients.calls if call.invoke.index == failing), None)
     if call is None or call.completion is None:
         return None

@@ -1,4 +1,4 @@
-"""What `harness check` and `harness batch` take as options for histories, with the same meaning."""
+"""The options for histories that `harness check` and `harness batch` share."""
 
 from __future__ import annotations
 

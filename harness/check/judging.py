@@ -74,7 +74,7 @@ def _machine(record: RunRecord) -> list[CheckResult]:
 
 
 def _ending(record: RunRecord) -> list[CheckResult]:
-    """What is to be said of how the run ended; nothing where it ended well."""
+    """Returns a result for each fault in the run's end; none if it ended well."""
     about = record.environment
     results = []
     if "interrupted" in about:
@@ -103,13 +103,13 @@ def judge_stored(folder: RunDir, memory: int | None = None) -> tuple[RunRecord, 
 
 def with_evidence(folder: RunDir, judgement: Judgement) -> Judgement:
     """The judgement with the digests of what it was made from. A stored run keeps those of its first judgement; what
-    has changed since then leaves the verdict open. A verdict of an earlier version has none, and gets none: nobody
-    knows what it was made from. Raises HistoryError.
+    has changed since then leaves the verdict open. A verdict of an earlier version has none, and gets none: its
+    sources are unknown. Raises HistoryError.
     """
     now = digests(folder.path)
     try:
         before = read_verdict(folder.verdict).evidence
-    except HistoryError:  # there is none yet, or it is damaged
+    except HistoryError:  # not written yet, or damaged
         return replace(judgement, evidence=now)
     changed = changes(before, now) if before is not None else []
     results = judgement.results

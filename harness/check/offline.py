@@ -84,7 +84,7 @@ def check_paths(
 
 @contextmanager
 def _opened(json_file: Path) -> Iterator[IO[str]]:
-    """Where the objects go: a file, or standard output (`-`)."""
+    """Yields the stream for the objects: a file, or standard output (`-`)."""
     if str(json_file) == "-":
         yield sys.stdout
         return
@@ -256,7 +256,7 @@ class _Teller:
         return path
 
     def _compared(self, row: Row | None, found: CheckReport) -> Verdict:
-        """What a history counts for the exit code: its verdict, or whether that is the listed one."""
+        """The verdict that counts for the exit code: the history's own, or, if one is listed, VALID if both agree."""
         if row is None or row.verdict is None:
             return found.beside_known if self.fail_on == FailOn.NEW and found.beside_known else found.verdict
         if row.agrees(found.verdict, found.empty):

@@ -24,14 +24,14 @@ from results.verdict import Judgement, Verdict
 
 @dataclass(frozen=True)
 class CheckOptions:
-    """What to do with every path.
+    """Options for every path.
 
     steps   work that a whole history may cost, None: the default of `Budget`. memory: bytes of a search, the same;
             and of reading (`results.reading.memory_limit`).
     workload  what the histories are of, instead of a model: `log` or `queue` (`harness.check.foreign_messages`).
-    explain_run  compares a stored run with the record of findings (`harness.findings.known`); None: nobody does.
+    explain_run  compares a stored run with the record of findings (`harness.findings.known`); None: no comparison.
     ignore  names of ops that are left out; others that a model does not know are refused.
-    initial  what objects hold at the start, ANYTHING: nobody knows it; None: what the model says.
+    initial  value of the objects at the start; ANYTHING: unknown; None: the model's default.
     """
 
     format: str = "auto"
@@ -83,17 +83,17 @@ STARTING: Final[Mapping[str, Callable[[Any], Model[Any]]]] = {
 
 @dataclass(frozen=True)
 class CheckReport:
-    """What came of one path. `to_json` has the names that users see.
+    """The result for one path. `to_json` has the names that users see.
 
-    ops       events of clients in the history (an op that was asked and answered is two).
+    ops       events of clients in the history (an op with an invocation and a completion is two).
     failing_op, core   indices of invocations in the history; of the key `key`, where there are several.
     core_starts_anywhere   see `LinearResult`.
     witness   for every key an order of all its ops that explains it: indices of invocations.
-    lines     what else is to be said of it.
+    lines     further remarks.
     pictures  one HTML page for each violation.
-    notes     what the reader changed or left out, and what may help; said beside the verdict. damage: those that speak
-              against the file, or a verdict that was not stored.
-    trace     where the check itself failed: only for `to_json`.
+    notes     what the reader changed or left out, and hints; shown beside the verdict. damage: notes on a damaged
+              file, or on a verdict that was not stored.
+    trace     the traceback if the check itself failed: only for `to_json`.
     empty     nothing is known to have happened in this history.
     implied   the model was not named, but follows from the ops.
     known, new   see `results.verdict.Judgement`; of a stored run. beside_known: its verdict without what is known.

@@ -18,7 +18,7 @@ _NAMES = 20
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a run came to.
+    """The result of a run.
 
     unhealed  whether a fault is left on the cluster. run_id: the cluster's.
     """
@@ -60,7 +60,7 @@ def summary(outcome: Outcome, plan: Plan) -> list[str]:
 
 
 def known_lines(judgement: Judgement) -> list[str]:
-    """What is known and what is new, a line each; empty where nothing makes the run invalid, or nobody looked."""
+    """Known findings and new anomalies, a line each; empty if nothing makes the run invalid, or no record was used."""
     if judgement.new is None or not (judgement.known or judgement.new):
         return []
     lines = [_line("known", f"{finding.id:<3} {finding.describe()}") for finding in judgement.known]
@@ -72,7 +72,7 @@ def _line(name: str, text: str) -> str:
 
 
 def _permissions(plan: Plan) -> str:
-    """What the plan had, and a plan alone cannot give."""
+    """Flags of the plan's permissions, which a user must repeat on the command line: a plan alone cannot grant them."""
     backend = plan.cluster.backend
     known = registry.options_by_name(registry.backend_class(backend)) if backend != "auto" else {}
     granted = (spec for spec in known.values() if spec.permission and plan.cluster.options.get(spec.name))

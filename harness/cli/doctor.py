@@ -80,7 +80,7 @@ def clean_up(say: Callable[[str], None], dry_run: bool, kept_too: bool = False) 
 
 
 def _left_alone(run_id: str, mine: Sequence[Leftover], kept_too: bool) -> str | None:
-    """What is said of a run whose leftovers are not to be removed; None where they are."""
+    """The reason why a run's leftovers are not removed; None if they are."""
     keeps = any(item.kept for item in mine)
     if any(item.alive for item in mine):
         return "is in use, not removed" if keeps else "is still running, not removed"
@@ -90,7 +90,7 @@ def _left_alone(run_id: str, mine: Sequence[Leftover], kept_too: bool) -> str | 
 
 
 def _removed(backend: Backend, run_id: str) -> str | None:
-    """Remove one run's leftovers: what is still there, or what went wrong; None when all of it is gone."""
+    """Removes one run's leftovers. Returns what is still there, or what went wrong; None if all of it is gone."""
     try:
         backend.clean(run_id)
         return ", ".join(item.what for item in backend.leftovers() if item.run_id == run_id) or None

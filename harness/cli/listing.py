@@ -21,7 +21,7 @@ _MENDS = "mends"
 @click.command("list")
 @click.argument("what", required=False, metavar="[KIND|NAME]")
 def list_(what: str | None) -> None:
-    """What there is: workloads, nemeses, topologies, clients, clusters, versions, mends; or one with its options.
+    """List workloads, nemeses, topologies, clients, clusters, versions and mends; or show one with its options.
 
     \b
     harness list
@@ -57,7 +57,7 @@ def _rows(family: registry.Family) -> dict[str, str]:
 
 
 def _versions() -> Mapping[str, str]:
-    """Of all systems under test: each topology's module tells its own."""
+    """Versions of all systems under test: each topology's module returns its own."""
     found: dict[str, str] = {}
     for owner in registry.loadable(TOPOLOGIES).values():
         found |= owner.known_versions()
@@ -65,7 +65,7 @@ def _versions() -> Mapping[str, str]:
 
 
 def _describe(name: str) -> None:
-    """One plug-in with its options. Raises PlanError where there is none of that name."""
+    """Prints one plug-in with its options. Raises PlanError if no plug-in has that name."""
     met = False
     for family in registry.FAMILIES:
         if name not in registry.names(family.group):

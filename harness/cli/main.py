@@ -111,7 +111,7 @@ def check(
 
 @cli.command()
 def doctor() -> None:
-    """What this machine can do, what it cannot, and the remedy."""
+    """Show what this machine can do, what it cannot, and the remedy."""
     from harness.cli.doctor import examine
 
     end(0 if examine(terminal.say) else FAILURE)
@@ -146,9 +146,9 @@ def serve(port: int, store: Path) -> None:
 
 
 def main(argv: list[str] | None = None) -> None:
-    """The entry point. Every expected error is one line on stderr; the exit code says whose it was."""
+    """The entry point. Every expected error is one line on stderr; the exit code shows its source."""
     logging.getLogger().addHandler(logging.NullHandler())
-    # What takes long (an image that is built, an engine that is started) is told as it happens.
+    # Long steps (the build of an image, the start of an engine) are reported as they happen.
     for name, level in (("infra", logging.INFO), ("results.web", logging.WARNING), ("werkzeug", logging.WARNING)):
         logger = logging.getLogger(name)
         logger.handlers = [Progress()]

@@ -36,12 +36,12 @@ _SHOW, _GONE = 0.8, 0.2
 @click.option(
     "--show",
     type=FiniteRange(0, 1, min_open=True, max_open=True),
-    help=f"Stop when this rate or more is told from --gone or less.  [default with --gone: {_SHOW}]",
+    help=f"Stop when this rate or more is distinguished from --gone or less.  [default with --gone: {_SHOW}]",
 )
 @click.option(
     "--gone",
     type=FiniteRange(0, 1, min_open=True, max_open=True),
-    help=f"Stop when this rate or less is told from --show or more.  [default with --show: {_GONE}]",
+    help=f"Stop when this rate or less is distinguished from --show or more.  [default with --show: {_GONE}]",
 )
 @click.option(
     "--within",
@@ -103,7 +103,7 @@ def reproduce(
     page: bool,
     store: Path,
 ) -> None:
-    """Run findings of the record, plans or stored runs again and again; tell how often they show.
+    """Run findings of the record, plans or stored runs again and again; report how often they show.
 
     k of n comes with its exact interval (Clopper and Pearson, 95 %). A run that tried nothing (a fault without
     effect, a strike without its event, a harness that failed) is no part of n. Without arguments: the list of
@@ -199,7 +199,7 @@ def _rule(runs: int | None, show: float | None, gone: float | None, within: floa
 
 
 def _added(subject: Subject, extra: Sequence[str], mended: bool) -> list[str]:
-    """What the series adds to the command. Raises PlanError where there is no mend."""
+    """Options that the series adds to the command. Raises PlanError if the finding has neither mend nor control."""
     if not mended:
         return list(extra)
     option = subject.finding.with_control() if subject.finding is not None else None

@@ -111,7 +111,7 @@ def owned_options(plan: Plan) -> dict[str, tuple[OptionSpec, list[str]]]:
 
 
 def _owners(plan: Plan) -> Iterator[tuple[str, type[Any]]]:
-    """The plug-ins of a plan that are known by now. Those that are not there are told of later."""
+    """The plug-ins of a plan that are known by now. Missing ones are reported later."""
     workload = _found(registry.WORKLOADS, plan.workload)
     topology, client = plan.server.topology, plan.client
     if workload is not None:
@@ -160,7 +160,7 @@ def _whose(problem: click.NoSuchOption, plan: Plan) -> click.UsageError:
 
 
 def _plan(plan_file: Any, params: Mapping[str, Any]) -> Plan:
-    """What the command line names, as far as it can be told: for looking up options. Never raises."""
+    """Returns the plan that the command line names, as far as it is valid: for looking up options. Never raises."""
     try:
         base = Plan.read(Path(plan_file)) if plan_file else Plan()
         named = {
@@ -368,7 +368,7 @@ def override(
     options: Mapping[str, Any],
     owned: Mapping[str, tuple[OptionSpec, Sequence[str]]] | None = None,
 ) -> Plan:
-    """A plan with what was given on the command line put over it; a seed is drawn when there is none at all.
+    """Returns the plan, overridden by the command line; draws a seed if neither has one.
 
     owned  the options of plug-ins (`owned_options`): each goes to every one of them that has it.
     """
@@ -424,7 +424,7 @@ def override(
 
 
 def _with_nemeses(plan: Plan, given: Mapping[str, Any], options: Mapping[str, Any]) -> Plan:
-    """`--nemesis`, and what was said of all faults: `--interval`, `--duration`, `--target`, and options of theirs."""
+    """Applies `--nemesis`, and the options for all faults: `--interval`, `--duration`, `--target`, the faults' own."""
     chosen, strikes = plan.nemeses, plan.strikes
     if "nemesis" in given:
         strikes = ()

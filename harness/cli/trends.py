@@ -41,7 +41,7 @@ def trends(ctx: click.Context, folder: Path, store: Path, html: Path | None) -> 
     from results.verdict import Verdict
 
     if not has_table(folder):
-        # A folder that somebody names is one that should be there.
+        # A folder that the user names must exist.
         if ctx.get_parameter_source("folder") == ParameterSource.COMMANDLINE:
             raise PlanError(f"{folder}: there is no verdict table here; harness batch --output {folder} writes one")
         make_table(store, folder, lambda line: terminal.say(line, err=True))

@@ -1,8 +1,8 @@
 """Documents made from the record: the table of `docs/track-record.md`, and the head and end of each finding's page.
 
-What people write stays: only what is between `<!-- record -->` and `<!-- end of record -->` is replaced, and what is
-behind `<!-- issue -->`.
-`python -m harness.findings.pages DOCS` writes them; a test tells when they are out of date.
+Text that people write stays: only the part between `<!-- record -->` and `<!-- end of record -->` is replaced, and the
+part behind `<!-- issue -->`.
+`python -m harness.findings.pages DOCS` writes them; a test fails when they are out of date.
 """
 
 from __future__ import annotations
@@ -95,13 +95,13 @@ def _head(finding: Finding) -> Iterator[str]:
         yield f"| {f'rate with `{change}`' if change else 'rate'} | {describe(shown, runs)} |"
     if finding.mended()[1]:
         chance = finding.chance()
-        means = "explained: this excludes the rate above" if chance <= ERROR else "too few runs to tell the rates apart"
+        means = "explained: this excludes the rate above" if chance <= ERROR else "too few runs to separate the rates"
         name = "control" if finding.control else "mend"
         yield f"| with the {name} | {describe(*finding.mended())}; {means} ({chance:.3f}) |"
 
 
 def _picture(finding: Finding, docs: Path) -> Iterator[str]:
-    """A real run that shows it, where somebody drew one."""
+    """A picture of a real run that shows it, if one was drawn."""
     picture = picture_of(finding)
     if (docs / FOLDER / picture).exists():
         yield ""

@@ -1,7 +1,7 @@
 """Pictures of real runs for the pages of findings: `docs/findings/runs/ID-NAME.svg`.
 
 `python -m harness.findings.pictures STORE [ID ...]` looks in a store for runs that show findings and draws one of each
-that has no picture yet; with ids, those anew. Only runs of the finding's own command count, without its control.
+that has no picture yet; with ids, those again. Only runs of the finding's own command count, without its control.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from results.verdict import Anomaly, Judgement
 from results.verdict_file import read_verdict
 
 DOCS: Final = Path("docs/findings")
-"""Where the pages are."""
+"""The folder of the pages."""
 
 FOLDER: Final = "runs"
-"""Below that of the pages."""
+"""The pictures' folder, below that of the pages."""
 
 
 def picture_of(finding: Finding) -> str:
@@ -43,7 +43,7 @@ def draw(finding: Finding, signature: Signature, record: RunRecord, judgement: J
 
 
 def _mechanism(signature: Signature, record: RunRecord, anomalies: Sequence[Anomaly]) -> Iterator[str]:
-    """`n1 broker.log: ...`, the lines of the log that tell the mechanism of the anomalies."""
+    """`n1 broker.log: ...`, the lines of the log that show the mechanism of the anomalies."""
     for node, files in sorted(record.logs.items()):
         for path in files:
             for at, line in signature.lines(path, record.environment):
@@ -58,7 +58,7 @@ def _runs(store: Path) -> Iterator[RunDir]:
 
 
 def _own(finding: Finding, record: RunRecord) -> bool:
-    """Whether it is a run of the finding's command, on servers that have the defect."""
+    """True if it is a run of the finding's command, on servers that have the defect."""
     command = "harness run " + " ".join(finding.args())
     given, _, more = (str(record.environment.get("command", "")).replace("'", "") + " ").partition(command + " ")
     control = finding.with_control() or [""]
@@ -66,7 +66,7 @@ def _own(finding: Finding, record: RunRecord) -> bool:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Draw what is missing. Exits with 2 for wrong words."""
+    """Draws the missing pictures. Returns 2 for wrong arguments."""
     words = list(argv)
     known = {finding.id: finding for finding in read_findings() if finding.signature is not None}
     if not words or not Path(words[0]).is_dir() or not all(w.isdigit() and int(w) in known for w in words[1:]):

@@ -5,7 +5,7 @@
 
 The promises of a document stand in `harness/findings/promises/NAME.toml`: what is promised, which workload tries it,
 and the anomalies that break it. `k of n` means that a promise held in k of the n runs that could judge it. With
-`--add`, runs are counted for good: `NAME.json` has the counts, and the table in `docs/NAME.md` is made anew.
+`--add`, runs are counted permanently: `NAME.json` has the counts, and the table in `docs/NAME.md` is rewritten.
 A run that is counted already is left out.
 """
 
@@ -73,7 +73,7 @@ Tallies = dict[str, dict[str, Tally]]
 
 @dataclass(frozen=True)
 class Document:
-    """What a document promises. `topology` is not in the names of kinds of runs; `faults` have shorter names there.
+    """The promises of a document. `topology` is not in the names of kinds of runs; `faults` have shorter names there.
     `options` of the workload, or of the topology, are part of these names.
     """
 
@@ -83,7 +83,7 @@ class Document:
     options: Sequence[str] = ()
 
     def kind(self, record: RunRecord) -> str:
-        """Version, topology, options, mends and faults of a run: what runs of its kind are called."""
+        """The name of a run's kind: version, topology, options, mends and faults."""
         server = record.plan.get("server", {})
         names = [str(n.get("fault")) for n in record.plan.get("nemesis", [])]
         names = names or sorted({str(s.get("fault")) for s in record.plan.get("strike", [])}) or ["quiet"]
@@ -135,8 +135,8 @@ def read_promises(path: Path) -> Document:
 
 
 def broken(promise: Promise, record: RunRecord, judgement: Judgement) -> set[str] | None:
-    """Which anomalies of a run break a promise; None where the run cannot speak for it. An anomaly in doubt (a machine
-    that was too small) says nothing.
+    """Anomalies of a run that break a promise; None if the run cannot judge it. An anomaly in doubt (a machine that
+    was too small) is not counted.
     """
     named = [a for a in judgement.anomalies if a.name in promise.anomalies and a.legal is None]
     certain = {a.name for a in named if a.doubt is None}
@@ -148,7 +148,7 @@ def broken(promise: Promise, record: RunRecord, judgement: Judgement) -> set[str
 
 
 def count(document: Document, runs: Iterable[tuple[RunRecord, Judgement]], counted: Counted) -> int:
-    """Add what runs say that are not counted yet. How many these were."""
+    """Adds the runs that are not counted yet, and returns their number."""
     added = 0
     for record, judgement in runs:
         identity = str(record.environment.get("started_at"))

@@ -17,13 +17,13 @@ ALWAYS: Final = 5
 """A finding that showed in so many runs and failed to in none is as good as certain to be seen again (0.48 to 1.00)."""
 
 ERROR: Final = 0.05
-"""The chance of a mistake in telling a mended rate from a published one."""
+"""The accepted chance of an error when a mended rate is compared with a published one."""
 
 _EXACT: Final = 900
 """Tries up to which every binomial coefficient is a float. Above, the sum has logarithms."""
 
 _STEPS: Final = 60
-"""Of a bisection of [0, 1]: more than a float can tell apart."""
+"""Steps of a bisection of [0, 1]: more than the precision of a float."""
 
 
 def at_most(k: int, n: int, p: float) -> float:
@@ -59,7 +59,7 @@ def less_often(k: int, n: int, mended_k: int, mended_n: int) -> float:
 
 
 def _solve(below: Callable[[float], bool]) -> float:
-    """Where a predicate that holds from 0 up to some point stops to hold."""
+    """Returns the point up to which a predicate holds, if it holds from 0 on."""
     low, high = 0.0, 1.0
     for _ in range(_STEPS):
         middle = (low + high) / 2
@@ -83,7 +83,7 @@ class Fixed:
     runs: int
 
     def decide(self, k: int, n: int) -> str | None:
-        """Why the series is over after k of n, or None: it goes on."""
+        """The reason to stop the series after k of n, or None: it goes on."""
         return self.describe() if n >= self.runs else None
 
     def describe(self) -> str:
@@ -107,13 +107,13 @@ class Sequential:
             raise ValueError(f"gone {self.gone} and show {self.show}: 0 < gone < show < 1 is right")
 
     def decision(self, k: int, n: int) -> Decision | None:
-        """What k of n decides."""
+        """The decision after k of n; None: not yet decided."""
         seen = k * math.log(self.show / self.gone) + (n - k) * math.log((1 - self.show) / (1 - self.gone))
         bound = math.log((1 - self.error) / self.error)
         return "show" if seen >= bound else "gone" if seen <= -bound else None
 
     def decide(self, k: int, n: int) -> str | None:
-        """Why the series is over after k of n, or None: it goes on."""
+        """The reason to stop the series after k of n, or None: it goes on."""
         match self.decision(k, n):
             case "show":
                 return f"it shows: {self.show:g} or more, against {self.gone:g} or less"
@@ -122,7 +122,7 @@ class Sequential:
         return f"undecided after {n} runs" if n >= self.most else None
 
     def describe(self) -> str:
-        return f"until {self.show:g} or more is told from {self.gone:g} or less (errors of {self.error:.0%})"
+        return f"until {self.show:g} or more is distinguished from {self.gone:g} or less (errors of {self.error:.0%})"
 
 
 @dataclass(frozen=True)
@@ -137,7 +137,7 @@ class Within:
     n: int = 0
 
     def decide(self, k: int, n: int) -> str | None:
-        """Why the series is over after k of n, or None: it goes on."""
+        """The reason to stop the series after k of n, or None: it goes on."""
         k, n = k + self.k, n + self.n
         low, high = interval(k, n)
         known = (high - low) / 2 <= self.width or k == n >= ALWAYS
@@ -152,7 +152,7 @@ class Within:
 class Excluded:
     """So many runs that the rate seen without a mend is excluded, if none of them shows it.
 
-    k, n  runs without it; mended_k, mended_n: earlier ones with it. most: runs that nobody waits longer for.
+    k, n  runs without it; mended_k, mended_n: earlier ones with it. most: the largest number of runs.
     """
 
     k: int
@@ -162,7 +162,7 @@ class Excluded:
     most: int = 20
 
     def decide(self, k: int, n: int) -> str | None:
-        """Why the series is over after k of n, or None: it goes on."""
+        """The reason to stop the series after k of n, or None: it goes on."""
         if n < self.runs:
             return None
         chance = less_often(self.k, self.n, self.mended_k + k, self.mended_n + n)
@@ -171,7 +171,7 @@ class Excluded:
 
     @property
     def runs(self) -> int:
-        """That it takes; 0: what is known is enough."""
+        """The number of runs that it takes; 0: the known runs are enough."""
         for more in range(self.most):
             if less_often(self.k, self.n, self.mended_k, self.mended_n + more) <= ERROR:
                 return more

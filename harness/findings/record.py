@@ -73,7 +73,7 @@ class Measured:
 
     change     options put to the finding's command; "": none.
     not_tried  runs more that say nothing.
-    version    of the servers, as the runs' deployment tells it; "": not noted.
+    version    of the servers, as the runs' deployment reports it; "": not noted.
     where      the machine.
     """
 
@@ -86,7 +86,7 @@ class Measured:
     where: str = ""
 
     def to_toml(self) -> dict[str, Any]:
-        """What is not known is left out."""
+        """Returns the fields as a TOML table, without unknown ones."""
         found = {k: v for k, v in vars(self).items() if v not in ("", None)}
         if not self.not_tried:
             del found["not_tried"]
@@ -95,7 +95,7 @@ class Measured:
 
 @dataclass(frozen=True)
 class Issue:
-    """What a maintainer needs to know (Markdown), without the words of this harness.
+    """A report for a maintainer (Markdown), without the words of this harness.
 
     promised   what the servers promise, and where.
     happens    what a user sees.
@@ -216,14 +216,14 @@ class Finding:
         return sum(one.shown for one in mine), sum(one.runs for one in mine)
 
     def chance(self) -> float:
-        """How probable the difference between the rate with the mend and that without it is by chance; the finding
-        is explained from `harness.findings.rates.ERROR` downwards.
+        """The probability that the rates with and without the mend differ by chance. At `harness.findings.rates.ERROR`
+        or less, the finding is explained.
         """
         return less_often(*self.rates().get("", (0, 0)), *self.mended())
 
 
 def change(options: Sequence[str]) -> str:
-    """Options put to a command, as the record has them: without `--cluster`: nodes of all kinds count together."""
+    """Options added to a command, as the record has them. `--cluster` is left out: nodes of all kinds count together."""
     left = list(options)
     while "--cluster" in left:
         at = left.index("--cluster")

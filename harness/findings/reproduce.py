@@ -1,4 +1,4 @@
-"""`harness reproduce`: runs a finding, a plan or a stored run again and again, and tells at which rate it shows."""
+"""`harness reproduce`: runs a finding, a plan or a stored run again and again, and reports the rate at which it shows."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ USAGE: Final = 64
 
 @dataclass(frozen=True)
 class Subject:
-    """What is to be seen again.
+    """A finding, a plan or a stored run whose anomaly is to be reproduced.
 
     args       options of `harness run`, without those that a series sets. seeded: they name a seed, which each run
                replaces by its own.
@@ -51,7 +51,7 @@ class Subject:
     others: Sequence[Finding] = ()
 
     def look(self, folder: RunDir) -> list[Sighting]:
-        """What a stored run says, of it and of the others. It is judged again, by the code of today."""
+        """Judges a stored run again, by the present code. Returns its sighting of this finding, then of the others."""
         record, judgement = judge_stored(folder)
         signatures = [self.signature or _anything(judgement), *(o.signature for o in self.others if o.signature)]
         return [signature.look(record, judgement) for signature in signatures]
@@ -115,7 +115,7 @@ class Series:
         self.shown += sight == Sight.SHOWN
 
     def over(self, rule: StoppingRule) -> bool:
-        """Whether there is nothing more to learn: the rule is satisfied, or nothing is tried."""
+        """True if further runs add nothing: the rule is satisfied, or too many runs tried nothing."""
         return rule.decide(self.shown, self.runs) is not None or self.wasted >= TOO_MANY
 
     def describe(self) -> str:
@@ -172,13 +172,13 @@ def reproduce(
 
 
 def _own(subject: Subject, shared: SharedCluster | None) -> list[str]:
-    """What the series itself adds: a seed of its own, and the cluster."""
+    """Options that the series itself adds: a new seed, and the cluster."""
     found = ["--seed", str(int.from_bytes(os.urandom(3), "big"))] if subject.seeded else []
     return found + (list(shared.options()) if shared is not None else [])
 
 
 def _judge(subject: Subject, run: ChildRun) -> list[Sighting]:
-    """As `Subject.look` has them."""
+    """Returns the sightings of `Subject.look`; NOT_TRIED for each if there was no run."""
     if run.code == USAGE:
         raise PlanError(run.problem.removeprefix("harness: "))
     try:

@@ -1,4 +1,4 @@
-"""How a run shows a finding: an anomaly, the fault that it needs, and the line in a server's log that tells the
+"""The signature of a finding: an anomaly, the fault that it needs, and the line in a server's log that shows the
 mechanism.
 """
 
@@ -25,7 +25,7 @@ ALIGNED: Final = 0.8
 """A replay in which a smaller share of the strikes met their event tried nothing."""
 
 FOLLOWS_S: Final = 10
-"""How long a line has to follow another one."""
+"""A line must follow another one within this time."""
 
 
 class Sight(StrEnum):
@@ -38,7 +38,7 @@ class Sight(StrEnum):
 
 @dataclass(frozen=True)
 class Sighting:
-    """What one run says of a finding, and why."""
+    """The result of one run for a finding, and the reason."""
 
     sight: Sight
     why: str
@@ -65,7 +65,7 @@ class Signature:
     unless: str | None = None
 
     def look(self, record: RunRecord, judgement: Judgement) -> Sighting:
-        """Whether a judged run shows the finding."""
+        """Returns whether a judged run shows the finding, with the reason."""
         named = [a for a in judgement.anomalies if self._means(a) and (self.permitted or a.legal is None)]
         certain = [a for a in named if a.doubt is None]
         if certain:
@@ -97,7 +97,7 @@ class Signature:
         return not self.after or not struck.isdisjoint(self.after)
 
     def _reported(self, record: RunRecord, anomalies: Sequence[Anomaly]) -> list[Anomaly]:
-        """Those of the anomalies that a log reports; all, where no line is needed."""
+        """Returns the anomalies that a log reports; all of them if no line is needed."""
         if self.log is None:
             return list(anomalies)
         try:
@@ -118,7 +118,7 @@ class Signature:
         return [a for a in anomalies if a in found]
 
     def tells_of(self, at: int | None, anomaly: Anomaly) -> bool:
-        """Whether a line of `lines` with this time is about the anomaly."""
+        """True if a line of `lines` with this time is about the anomaly."""
         return not self.during or _within(at, anomaly.window)
 
     def describe_log(self) -> str:
@@ -129,7 +129,7 @@ class Signature:
         return f"`{self.log.pattern}`{after}"
 
     def lines(self, path: Path, environment: Mapping[str, Any]) -> Iterator[tuple[int | None, str]]:
-        """The lines of a server's log that tell the mechanism, with their times in ns of the run; None where that is
+        """The lines of a server's log that show the mechanism, with their times in ns of the run; None if the time is
         not known, or does not matter.
         """
         if self.log is None:
@@ -145,8 +145,8 @@ class Signature:
 def _not_followed(
     lines: Iterator[tuple[int | None, str]], pattern: re.Pattern[str], unless: str
 ) -> Iterator[tuple[int, str]]:
-    """Lines with the pattern, without those that another one follows in time. What the log's end cuts short is unknown,
-    and none.
+    """Yields lines with the pattern that no line of `unless` follows within FOLLOWS_S. A line less than FOLLOWS_S
+    before the end of the log is left out, since its successors are unknown.
     """
     waiting: deque[tuple[int, str, re.Pattern[str]]] = deque()
     for at, line in lines:
@@ -167,7 +167,7 @@ def _within(at: int | None, window: tuple[int, int] | None) -> bool:
 
 
 def not_tried(record: RunRecord, judgement: Judgement) -> str | None:
-    """Why a run without the finding says nothing about it, or None."""
+    """The reason why a run without the finding counts as not tried, or None."""
     if judgement.verdict == Verdict.HARNESS_FAILURE:
         return f"the harness failed: {judgement.reason}"
     for result in judgement.results:

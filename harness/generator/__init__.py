@@ -33,7 +33,7 @@ The design is Jepsen's (`generator.clj`), with these differences, each for a rea
 
 * A generator never answers with an op of the future; it says `Pending(until)`. So every answer is either used or
   keeps its state: no clock starts again because another generator was sooner, and no random draw is thrown away.
-* Nothing polls. Whoever asks sleeps until a completion or until the time named.
+* Nothing polls. The caller sleeps until a completion or until the time named.
 * Random numbers come only from the `random.Random` given at construction: a seed is split off it, and draw n is a
   function of (seed, n). Nothing depends on timing that does not say so.
 * Sets of threads are bits of a number (`harness.generator.context`), so that a thousand threads cost what ten do.

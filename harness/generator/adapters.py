@@ -111,7 +111,7 @@ class _OnUpdate(Generator):
 
 
 def trace(label: str, source: Source, *, to: Callable[[str], None] = _log.info) -> Generator:
-    """Tells every question, answer and update: to the log, or to a function that takes a line."""
+    """Reports every question, answer and update: to the log, or to a function that takes a line."""
     return _Trace(label, as_generator(source), to)
 
 
@@ -132,7 +132,7 @@ class _Trace(Generator):
 
 
 def validate(source: Source) -> Generator:
-    """Checks every answer against the contract of `Generator.op`; GeneratorError tells which line it breaks.
+    """Checks every answer against the contract of `Generator.op`; GeneratorError names the line that it breaks.
 
     For generators of one's own. The interpreter and the simulation put it around everything.
     """
@@ -161,7 +161,7 @@ class _Validate(Generator):
 
 
 def breach(step: object, ctx: Context) -> str | None:
-    """What is wrong with an answer that is not None, or None."""
+    """The fault in an answer that is not None; None if it has no fault."""
     if not (isinstance(step, tuple) and len(step) == 2):
         return "an answer is None, or a pair of what to do and the generator after it"
     what, rest = step

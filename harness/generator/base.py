@@ -20,12 +20,12 @@ LOG: Final = ":log"
 
 
 class GeneratorError(ValueError):
-    """A generator was built or behaves wrongly. One line: what, and what would be right."""
+    """A generator was built or behaves wrongly. One line: the fault, and what would be right."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """No op now. Ask again after the next completion, or at `until` (ns since the start of the run) if it says."""
+    """No op now. Call `op` again after the next completion, or at `until` (ns since the start of the run) if it is set."""
 
     until: int | None = None
 
@@ -39,17 +39,17 @@ PENDING: Final = Pending()
 
 
 class Generator(ABC):
-    """A pure value that says what to do next.
+    """A pure value that returns the next op.
 
-    Neither method changes anything: asked twice in the same context, a generator gives the same answer twice.
-    Whoever asks keeps the generator that came with the answer and asks that one next.
+    Neither method changes anything: called twice with the same context, a generator returns the same answer twice.
+    The caller keeps the generator that came with the answer, and calls that one next.
     """
 
     __slots__ = ()
 
     @abstractmethod
     def op(self, ctx: Context) -> Step:
-        """What to do now:
+        """Returns what to do now:
 
         None                 nothing, ever again.
         (Pending, next)      nothing yet.
@@ -107,10 +107,10 @@ class Invocation(Generator):
 
 
 Step: TypeAlias = tuple[Invocation | Pending, Generator] | None
-"""What `Generator.op` answers."""
+"""The answer of `Generator.op`."""
 
 Source: TypeAlias = Generator | Sequence["Source"] | Callable[[int], "Source"] | None
-"""What can stand for a generator (see `as_generator`)."""
+"""A generator, or data that stand for one (see `as_generator`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +153,7 @@ def concat(*sources: Source) -> Generator:
 
 
 def drawn(rng: Random, make: Callable[[Random, int], Source]) -> Generator:
-    """What `make(dice, n)` returns, for n = 0, 1, 2, ...; None ends it.
+    """Yields the results of `make(dice, n)`, for n = 0, 1, 2, ...; None ends it.
 
     `dice` is a `Random` whose rolls depend on `rng`'s seed and on n alone, so `make` can roll as it likes and
     still gives the same answer to the same n:

@@ -17,7 +17,7 @@ from results.op import NEMESIS
 
 
 class ProcessMap(NamedTuple):
-    """Who runs on which thread. A new value after every crash; contexts share it in between.
+    """Thread -> process. A new value after every crash; contexts share it in between.
 
     clients, nemesis  sets of threads; `nemesis` is 0 where the run has none.
     processes         thread -> process; the last one is the nemesis thread's.
@@ -92,11 +92,11 @@ class Context(NamedTuple):
         return self.process_map.processes[thread]
 
     def is_free(self, process: int) -> bool:
-        """Whether this process is the one on its thread now, and waits for an op."""
+        """True if this process is the one on its thread now, and waits for an op."""
         return self.runs(process) and bool(self.free >> self.process_map.thread_of(process) & 1)
 
     def runs(self, process: int) -> bool:
-        """Whether this process is alive and its thread one of ours."""
+        """True if this process is alive and its thread is in `threads`."""
         process_map = self.process_map
         thread = process_map.concurrency if process == NEMESIS else process % process_map.concurrency
         return bool(self.threads >> thread & 1) and process_map.processes[thread] == process

@@ -134,7 +134,7 @@ def until_ok(source: Source) -> Generator:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Own(Generator):
-    """What knows its own ops: `mine` are the threads with an open one."""
+    """A generator that knows its own ops: `mine` are the threads with an open one."""
 
     gen: Generator
     mine: int
@@ -151,7 +151,7 @@ class _Own(Generator):
             return what, self if rest is self.gen else self._going_on(rest, self.mine)
         placed = place(what, ctx)
         assert placed.process is not None
-        # Not EMPTY, even if nothing is left: whoever holds us still has to hear how it ends.
+        # Not EMPTY, even if nothing is left: the generator around this one still needs the completion.
         return placed, self._going_on(rest, self.mine | ctx.bit(placed.process))
 
     def update(self, ctx: Context, event: Op) -> Generator:

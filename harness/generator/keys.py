@@ -143,7 +143,7 @@ def key_window(
 
 
 class _Made:
-    """What `make` gave for each key. Kept, so that asking a generator twice makes nothing twice."""
+    """The results of `make` for each key. Kept, so that a second call of a generator makes nothing twice."""
 
     def __init__(self, keys: Lazy, make: Make) -> None:
         self._keys, self._make = keys, make
@@ -161,7 +161,7 @@ class _Made:
 
 
 _Slot: TypeAlias = tuple[str, Generator, int | None]
-"""A key, what there is to do on it, and how many ops of that are left."""
+"""A key, the generator of its ops, and the number of ops left."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

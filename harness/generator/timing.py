@@ -26,7 +26,7 @@ SECOND = 1_000_000_000
 """ns"""
 
 CATCH_UP_S = 1.0
-"""How much of a schedule that was missed is made up for."""
+"""The part of a missed schedule, in seconds, that is made up for."""
 
 
 def rate(ops_per_s: float, source: Source, *, rng: Random | None = None, catch_up: float = CATCH_UP_S) -> Generator:

@@ -1,6 +1,6 @@
 """Events: what strikes wait for, and the nemesis' generator.
 
-An event is an op of the history that is no invocation. Each has a kind, and a text that tells which one it was:
+An event is an op of the history that is no invocation. Each has a kind, and a text that identifies it:
 
 | kind           | when                                                   | text                     |
 |----------------|--------------------------------------------------------|--------------------------|
@@ -8,7 +8,7 @@ An event is an op of the history that is no invocation. Each has a kind, and a t
 | `calm`         | every follower follows its leader again                |                          |
 | `injected`     | a strike took effect                                   | `ID FAULT NODES`         |
 | `healed`       | a strike was healed                                    | `ID FAULT`               |
-| `died`         | a server ended that nobody had stopped                 | `NODE KIND`              |
+| `died`         | a server ended that no op had stopped                 | `NODE KIND`              |
 | `answer`       | a client's op was completed                            | `F TYPE ERROR`: `send ok` |
 | `log`          | a server logged a line that a strike waits for         | `NODE LINE`              |
 
@@ -71,7 +71,7 @@ def event_of(op: Op) -> tuple[str, str] | None:
 
 
 def meets(after: str, event: tuple[str, str]) -> bool:
-    """Whether an event is the one that is waited for."""
+    """True if an event is the one that a strike waits for."""
     kind, _, text = after.partition(":")
     return kind == event[0] and text in event[1]
 
@@ -128,12 +128,12 @@ class _Strikes(Generator):
         return step[0], rest
 
     def _over(self, begin: int, now: int) -> bool:
-        """Whether a timed strike could not begin before its time was over: others took so long."""
+        """True if a timed strike could not begin before its time was over, since earlier strikes took too long."""
         strike = self.left[0]
         return strike.after is None and strike.for_s > 0 and now >= begin + round(strike.for_s * SECOND)
 
     def _next(self, start: int) -> tuple[int | None, Invocation | None]:
-        """When the next strike begins or is skipped, and its op; None: nobody knows."""
+        """The time at which the next strike begins or is skipped, and its op; None: unknown."""
         if not self.left:
             return None, None
         strike = self.left[0]

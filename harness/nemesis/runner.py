@@ -50,9 +50,11 @@ class Limits:
     pause_s: float = 1.0
     """Between two attempts to heal."""
     lease_slack_s: float = 60.0
-    """A lease lasts so much longer than its strike: the schedule ends a strike, the lease only if nobody else does."""
+    """A lease lasts so much longer than its strike: the schedule ends a strike, and the lease ends it only if that
+    fails.
+    """
     role_s: float = 8.0
-    """How long a strike at a role waits for somebody to have it."""
+    """The time that a strike at a role waits for a server to have this role."""
 
 
 @dataclass(eq=False)
@@ -69,7 +71,7 @@ class _Hold:
 
     @property
     def idle(self) -> bool:
-        """Whether nothing was injected here, as there was nothing to do."""
+        """True if nothing was injected here, as there was nothing to do."""
         return self.done and self.lease is None
 
 
@@ -85,19 +87,20 @@ class ActiveStrike:
 
     @property
     def effects(self) -> list[Effect]:
-        """What it impairs, wherever something was done or may have been."""
+        """The effects at all places where something was done or may have been done."""
         return [effect for hold in self.holds if not hold.idle for effect in hold.injection.effects]
 
 
 class Nemesis:
-    """The nemesis of a run, as the interpreter's client: `inject` and `heal` ops in, what came of them out.
+    """The nemesis of a run, as the interpreter's client: it takes `inject` and `heal` ops and returns their
+    completions.
 
         inject  `results.strikes.Strike.to_inject`      heal  `Strike.to_heal`
         skip    a strike whose event did not come
 
     Completions are `info`. Their value repeats `fault` and `id` and adds `nodes` (place -> what was done there) and
     `evidence` (place -> text); those of an inject also `effects` and `impairs` (`results.strikes`) and `seen`: whether
-    the effect was there at one place at least. `error` tells where it was not, or what failed.
+    the effect was there at one place at least. `error` names the places where it was not, or the failure.
     """
 
     def __init__(
@@ -108,8 +111,8 @@ class Nemesis:
         limits: Limits = Limits(),
         words: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
-        """`fault`: the fault of a strike, with its options; it raises PlanError where there is none. `view`: who is
-        who, asked when a fault strikes. `words`: `infra.systems.api.Topology.roles`, for people.
+        """`fault` returns the fault of a strike, with its options, or raises PlanError. `view` returns the roles, when
+        a fault strikes. `words`: `infra.systems.api.Topology.roles`, for people.
         """
         self._deployment, self._fault, self._view, self._limits, self._words = deployment, fault, view, limits, words
         self._serving = deployment.record.serving
@@ -124,14 +127,14 @@ class Nemesis:
 
     @property
     def active(self) -> list[str]:
-        """What is active now, for the live line: `hammer-time n4 (leader)`."""
+        """The active strikes, for the live line: `hammer-time n4 (leader)`."""
         return [
             f"{one.fault.name} {one.described}{' (not healed)' * one.healing_failed}"
             for one in list(self._active.values())
         ]
 
     def explains_death(self, node: str, server: str, since: float) -> bool:
-        """Whether a strike that was active at or after `since` (of `time.monotonic`) ends or stops this server. No
+        """True if a strike that was active at or after `since` (of `time.monotonic`) ends or stops this server. No
         server has a reason to die of a link that is cut or slow, or of a slow disk.
         """
         past = [effects for effects, end in list(self._past) if end >= since]
@@ -185,7 +188,7 @@ class Nemesis:
         return await asyncio.get_running_loop().run_in_executor(self._conductor, alone)
 
     async def _known(self, strike: Strike) -> ClusterView:
-        """Who is who now; a strike that aims at a role waits a moment for somebody to have it."""
+        """Returns the present roles; for a strike at a role, waits at most `Limits.role_s` for a server to have it."""
         now = asyncio.get_running_loop().time
         deadline = now() + self._limits.role_s
         role = is_role(strike.target)
@@ -308,7 +311,7 @@ class Nemesis:
         return evidence, problems
 
     def _take(self, fault: Fault, hold: _Hold, ttl_s: float) -> None:
-        """Inject at one place, in a thread of its own; undone at once when nobody waits for it any more."""
+        """Injects at one place, in its own thread; undoes it at once if it succeeds only after the deadline."""
         if hold.given_up:
             return
         lease = hold.injection.inject(self._deployment, ttl_s)
@@ -371,6 +374,6 @@ def _let_go(hold: _Hold, timeout_s: float) -> None:
 
 
 def _one_line(problem: BaseException) -> str:
-    """What an error says, in one line; the kind of one that is not ours as well."""
+    """An error's text, in one line; preceded by its class unless it is an InfraError."""
     text = " ".join(str(problem).split())
     return text if isinstance(problem, InfraError) and text else f"{type(problem).__name__}: {text}".rstrip(": ")

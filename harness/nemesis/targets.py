@@ -1,4 +1,4 @@
-"""Target expressions: whom a strike hits.
+"""Target expressions: the nodes or servers that a strike hits.
 
 | expression | nodes hit                                                                             |
 |------------|---------------------------------------------------------------------------------------|
@@ -9,8 +9,8 @@
 | `random`   | a random non-empty set, mostly small: k nodes half as often as k-1 (as in Jepsen)     |
 | `n1,n3`    | these                                                                                 |
 
-Roles mean whoever has them when the fault strikes. A fault of processes then hits that role's server alone, and all
-servers of a node otherwise.
+A role stands for the servers that have it when the fault strikes. A fault of processes then hits that role's server
+alone, and all servers of a node otherwise.
 
 | role                  | who                                                                                      |
 |-----------------------|------------------------------------------------------------------------------------------|
@@ -44,13 +44,13 @@ _NODE: Final = re.compile(r"n[0-9]+")
 
 
 def is_role(expression: str) -> bool:
-    """Whether it means whoever has a role, rather than nodes."""
+    """True if it names a role, rather than nodes."""
     word = expression.strip()
     return word not in GROUPS and "," not in word and bool(word) and not _NODE.fullmatch(word)
 
 
 def roles(kinds: Sequence[str], groups: bool = True) -> list[str]:
-    """The roles that there can be, with servers of these kinds. groups: whether there are replica groups."""
+    """The possible roles, with servers of these kinds. groups: whether there are replica groups."""
     return [
         *((*LEADER, *FOLLOWERS) if groups else ()),
         *kinds,
@@ -59,7 +59,7 @@ def roles(kinds: Sequence[str], groups: bool = True) -> list[str]:
 
 
 def check_role(role: str, kinds: Sequence[str], nodes: Sequence[str], where: str, groups: bool = True) -> None:
-    """Raise PlanError for a role that nobody can have. kinds: of the servers that there are. groups: see `roles`."""
+    """Raises PlanError for a role that no server can have. kinds: those of the cluster's servers. groups: see `roles`."""
     if role not in roles(kinds, groups):
         if role in roles(()):
             raise PlanError(f"{where}: nobody is {role!r} without replica groups; {right(nodes, kinds, groups)}")
@@ -70,7 +70,7 @@ def check_role(role: str, kinds: Sequence[str], nodes: Sequence[str], where: str
 def resolve(expression: str, nodes: Sequence[str], rng: Random, where: str = "target") -> list[str]:
     """The nodes that an expression chooses, in the order of `nodes`; `[]` for a role, known only when it strikes.
 
-    Raises PlanError, which begins with `where`, for an unknown node, or an expression that chooses nobody.
+    Raises PlanError, which begins with `where`, for an unknown node, or an expression that chooses no node.
     """
     if is_role(expression):
         return []
@@ -95,7 +95,7 @@ def resolve(expression: str, nodes: Sequence[str], rng: Random, where: str = "ta
 
 
 def nodes_with_role(role: str, view: ClusterView, rng: Random) -> Target:
-    """Whom a role means now; no nodes while nobody has it."""
+    """The servers that have a role now; no nodes while no server has it."""
     if role in LEADER or role in FOLLOWERS:
         leaders = sorted(view.leaders.values())
         if role in LEADER:
@@ -142,7 +142,7 @@ def _named(names: str, nodes: Sequence[str], where: str) -> list[str]:
 
 
 def right(nodes: Sequence[str], kinds: Sequence[str] = (), groups: bool = True) -> str:
-    """What would be right, for an error line."""
+    """The allowed targets, for an error line."""
     last = nodes[-1] if nodes else "n5"
     some = ",".join(dict.fromkeys((nodes[0] if nodes else "n1", last)))
     return f"one of {', '.join((*GROUPS, *roles(kinds, groups)))}, or nodes such as {some}"

@@ -1,1 +1,1 @@
-"""Runs without anybody: a matrix, a budget of time, priorities, and a page in the morning."""
+"""Unattended runs: a matrix, a budget of time, priorities, and a page in the morning."""

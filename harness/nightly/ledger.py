@@ -1,4 +1,4 @@
-"""What earlier nights ran: one line of JSON for each run, appended when it ends; and whose turn it is next."""
+"""The ledger of earlier nights: one line of JSON for each run, appended when it ends; and the choice of the next cell."""
 
 from __future__ import annotations
 
@@ -51,12 +51,12 @@ class Entry:
 
     @property
     def failed(self) -> bool:
-        """Whether the cell should be looked at again soon."""
+        """True if the cell should run again soon."""
         return bool(self.new) or self.verdict in ("harness-failure", "unknown")
 
 
 def read_ledger(store: Path) -> list[Entry]:
-    """In the order of the runs; a line that is torn, or that no night wrote, is left out."""
+    """Returns the entries in the order of the runs; a line that is torn, or that no night wrote, is left out."""
     found = []
     try:
         with opened(store / FILE, _LARGEST) as file:

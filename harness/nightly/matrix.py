@@ -1,4 +1,4 @@
-"""The matrix: which runs there are, as products of lists in TOML.
+"""The matrix: the runs, as products of lists in TOML.
 
     time_limit = "60s"
 
@@ -11,14 +11,14 @@
 Workloads and faults take their options as `name=value`; `options` are for all runs of the table. A list that is left
 out is everything that is installed: all workloads, all topologies of a workload, all versions of a topology, all
 faults, all clients of a workload. Only the profile is the strictest one. So a new plug-in is in the matrix when it is
-installed. A combination that cannot be (a fault needs an option, or a role that the topology does not have) is left
-out, and its reason is told.
+installed. An impossible combination (a fault needs an option, or a role that the topology does not have) is left
+out, and its reason is reported.
 
     [[cells]]
     plan = ["plans/downgrade.toml"]
     version = ["5.3.3", "5.4.0"]
 
-With a plan (its path is relative to the matrix), a list that is left out is what the plan says. So is `time_limit`.
+With a plan (its path is relative to the matrix), a list that is left out is taken from the plan. So is `time_limit`.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Cell:
     workload  with options: `queue consume=pop`.
     nemesis  as on the command line, with options: `packet-delay by=50ms`, or none; empty: as in the plan.
     options  more of `harness run`.
-    plan     file of the plan that the rest is put over; empty: there is none.
+    plan     file of the plan that the rest overrides; empty: no plan.
     """
 
     workload: str
@@ -178,7 +178,7 @@ def read_matrix(path: Path = DEFAULT) -> Matrix:
 
 @cache
 def _servers(plan: str) -> str:
-    """What a plan says of its servers besides topology, version and profile."""
+    """A plan's settings of its servers besides topology, version and profile, as a text to compare."""
     return str(replace(Plan.read(Path(plan)).server, topology=None, version=None, profile=None))
 
 
@@ -196,7 +196,7 @@ def _product(entry: Table, folder: Path) -> Iterator[Cell]:
 
 
 def _said(path: str, given: Mapping[str, list[str]]) -> dict[str, list[str]]:
-    """What a plan says of that which is not given."""
+    """The plan's values for all lists that the table does not give."""
     plan = Plan.read(Path(path))
     said = {
         "workload": plan.workload,
@@ -247,7 +247,7 @@ def _versions(topology: str) -> list[str]:
 
 
 def _why_not(cell: Cell) -> str | None:
-    """Why a combination cannot be, or None. Nothing is started."""
+    """The reason why a combination is impossible, or None. Starts nothing."""
     try:
         base = Plan.read(Path(cell.plan)) if cell.plan else Plan()
         plan = replace(
@@ -268,5 +268,5 @@ def _why_not(cell: Cell) -> str | None:
 
 
 def shares(cell: Cell) -> bool:
-    """Whether its runs can share a cluster with others."""
+    """True if its runs can share a cluster with others."""
     return bool(cell.owner.reusable)

@@ -37,7 +37,7 @@ _GAVE_UP: Final = 5
 
 @dataclass
 class Night:
-    """What one call ran, and why it ended."""
+    """The runs of one call, and the reason for its end."""
 
     entries: list[Entry] = field(default_factory=list)
     ended: str = "interrupted"
@@ -72,7 +72,7 @@ def run_night(
     once: bool = False,
     extra: Sequence[str] = (),
 ) -> None:
-    """Run cells until a time (`time.monotonic`) or a number of runs. The ledger in the store tells what ran before.
+    """Run cells until a time (`time.monotonic`) or a number of runs. The ledger in the store lists earlier runs.
 
     once   each cell one time, those of one shape one after the other, whatever ran before.
     night  gets the runs as they end. extra: options for every run. Raises `signals.Stopped` after a stop signal.
@@ -137,7 +137,7 @@ def _run(cell: Cell, cluster: SharedCluster, store: Path, options: Sequence[str]
 
 
 def _entry(cell: Cell, run: ChildRun, findings: Sequence[Finding], seconds: float) -> Entry:
-    """What a run came to. Where it cannot be judged, the harness failed."""
+    """Returns the entry of a run: a harness failure if the run cannot be judged."""
     now = datetime.now().isoformat(timespec="seconds")
     made = Entry(cell.name, now, Verdict.HARNESS_FAILURE.value, "", round(seconds, 1), code=code_digest())
     if run.folder is None:

@@ -52,7 +52,7 @@ def _known(night: Night, findings: Sequence[Finding]) -> list[tuple[int, str, in
 
 
 def _lacking(entries: Iterable[Entry]) -> list[tuple[str, int]]:
-    """(what this machine or a cluster lacks, how many cells need it)."""
+    """Returns (the part that this machine or a cluster lacks, the number of cells that need it)."""
     return list(Counter(entry.why for entry in entries if entry.verdict == NOT_AVAILABLE).items())
 
 

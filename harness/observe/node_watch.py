@@ -1,4 +1,4 @@
-"""Watches whether the nodes are there at all: an engine may be stopped, or somebody may remove the machines, in a run.
+"""Watches if the nodes exist at all: during a run an engine may be stopped, or a user may remove the machines.
 
 Without nodes every wait lasts until its own limit, which is minutes in all. So the run ends as soon as no node has
 answered for a while. No fault has this effect: the way from the control program to the nodes is never cut.

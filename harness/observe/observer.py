@@ -51,12 +51,12 @@ class Observer:
         self._led_by: dict[str, str] = {}
         """Group, or kind of server -> who led it last."""
         self.view = self._stage
-        """Who is who, as of the last round."""
+        """The roles of all servers, as of the last round."""
         self.term: int | None = None
         self.latest: dict[str, Observation] = {}
-        """What each node said last; offsets that were not queried keep their last value."""
+        """Node -> its last observation; offsets that were not queried keep their last value."""
         self._goals: dict[str, deque[tuple[int, int]]] = {group: deque() for group in self._stage.groups}
-        """Group -> when its leader said what it held. The first is the newest that is older than `FOLLOW_S`."""
+        """Group -> (time, position that its leader reported). The first is the newest that is older than `FOLLOW_S`."""
 
     async def watch(self) -> None:
         """Until cancelled. Each node has its own round, so that one that does not answer delays no other."""
@@ -99,7 +99,7 @@ class Observer:
         return {seen.node: seen for seen in reported}
 
     def _conclude(self) -> None:
-        """Who is who, from what each node said last."""
+        """Derives all roles from the last observation of each node."""
         leaders = {}
         self.term = None
         for group in self._stage.groups:
@@ -121,7 +121,7 @@ class Observer:
         self._calm = calm
 
     def _led(self) -> dict[str, Any]:
-        """Who leads the servers of a kind (the controllers), and whom one of them says to be in sync."""
+        """Kind -> node that leads it (the controllers), and the nodes that one of these leaders reports as in sync."""
         leading: dict[str, str] = {}
         in_sync: list[str] | None = None
         for kind in self._kinds:
@@ -166,13 +166,13 @@ class Observer:
 
     @property
     def leaders(self) -> list[str]:
-        """Who leads, a node for each group that has a leader."""
+        """The leading node of each group that has a leader."""
         return list(self.view.leaders.values())
 
     @property
     def all_follow(self) -> bool:
-        """Whether every node now holds what its leader had committed a few seconds ago, and is in sync where somebody
-        says who is: nobody is left behind.
+        """True if every node now holds all that its leader had committed a few seconds ago, and is in sync, if a server
+        reports who is.
         """
         for group, goals in self._goals.items():
             if not goals or goals[0][0] > self._now() - int(FOLLOW_S * 1e9):
@@ -182,8 +182,8 @@ class Observer:
         return self._all_in_sync
 
     async def caught_up(self, timeout_s: float, given_up: Callable[[], bool] = lambda: False) -> bool:
-        """Wait until every node has applied what its leader had committed when asked, and all are in sync; False when
-        the time is up, or nobody waits any more (`given_up`).
+        """Waits until every node has applied all that its leader had committed when queried, and all are in sync. False
+        if the time is up, or the caller stops to wait (`given_up`).
         """
         deadline = asyncio.get_running_loop().time() + timeout_s
         while asyncio.get_running_loop().time() < deadline and not given_up():
@@ -197,8 +197,8 @@ class Observer:
 
     @property
     def _stored_everywhere(self) -> bool:
-        """Whether every replica's log reaches as far as its leader's did a moment ago: cheap to ask, and it comes
-        before all else.
+        """True if every replica's log reaches as far as its leader's did a moment ago. This query is cheap, so it comes
+        first.
         """
         return all(
             bool(goals) and all((o.end if o.end is not None else -1) >= goals[-1][1] for o in self._members(group))
@@ -213,7 +213,7 @@ class Observer:
 
     @property
     def _all_in_sync(self) -> bool:
-        """True where nobody says who is in sync, and nobody is there to say it. Without replica groups: whether a
+        """True if all members are in sync, or no server exists that could report it. Without replica groups: True if a
         controller leads.
         """
         if not self._speaks_of_sync:
@@ -225,7 +225,7 @@ class Observer:
 
     @property
     def _speaks_of_sync(self) -> bool:
-        """Whether anybody is there who may say who is in sync: a server that leads its kind, or may come to."""
+        """True if a server exists that may report who is in sync: one that leads its kind, or may be elected."""
         roles = ("leader", "follower", None)
         return any(kind in o.extra and o.extra[kind] in roles for o in self.latest.values() for kind in self._kinds)
 
@@ -237,10 +237,10 @@ class Observer:
 
 
 def _kept_back(seen: Observation) -> bool:
-    """Whether a node that serves did not say how far its log goes: the query is expensive, and was not made."""
+    """True if a node that serves did not report the end of its log: that query is expensive, and was not made."""
     return seen.end is None and seen.role in ("leader", "follower")
 
 
 def _stored(leader: Observation) -> int | None:
-    """What a leader knows to be safe; where it does not say, all that it has."""
+    """The leader's committed position; the end of its log if it reports none."""
     return leader.end if leader.committed is None else leader.committed

@@ -16,7 +16,7 @@ TICKS: Final = 10
 
 async def watch_own_machine(path: Path) -> None:
     """Append lines as `infra.machines.pressure` describes them, until cancelled; the last one is of less than two
-    seconds, or of a loop that was late to the end. That a disk is full is told by the journal.
+    seconds, or of a loop that was late to the end. The journal reports a full disk.
     """
     now = asyncio.get_running_loop().time
     while True:

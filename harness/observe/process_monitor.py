@@ -23,7 +23,7 @@ log = logging.getLogger("harness.observe")
 T = TypeVar("T")
 
 ROUND_S = 5.0
-"""How long one command waits; also how long the end of a run may have to wait for it."""
+"""The time that one command waits; also the longest time that the end of a run may wait for it."""
 
 RETURN_S = 15.0
 """A server that a fault ended is back within this after the heal, or it counts as dead."""
@@ -100,7 +100,7 @@ class ProcessMonitor:
             await self._look_for(node, alive, missing, reported)
 
     async def _look_for(self, node: Node, alive: dict[str, _Seen], missing: dict[str, float], text: set[str]) -> None:
-        """Whether who was missing is back, or should have been long ago."""
+        """Reports a missing server that is not back in time, and takes one that is back as alive."""
         if not missing:
             return
         now = time.monotonic()

@@ -197,7 +197,7 @@ def backend_class(name: str) -> type[Backend]:
 
 
 def options_class(owner: type[Any]) -> type[Any]:
-    """Where an owner's options are declared."""
+    """The class that declares an owner's options."""
     return getattr(owner, "Options", NoOptions)
 
 
@@ -247,8 +247,8 @@ def backend(name: str) -> Backend:
 
 
 def probe(made: Backend) -> Capability:
-    """What a backend can do here. One that raises (a plug-in's, or a library that trips over an address in the
-    environment) can do nothing, and says why: the others are asked all the same.
+    """Returns a backend's capability here. One that raises (a plug-in, or a library that fails at an address in the
+    environment) counts as lacking, with the error as reason: the other backends are probed all the same.
     """
     try:
         return made.probe()

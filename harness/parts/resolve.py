@@ -114,7 +114,7 @@ def _top_options(plan: Plan, workload: type[Workload], client: str | None) -> di
 
 
 def _idle(option: str, value: Any, group: str) -> bool:
-    """Whether it is an option of somebody else with his default: the plans of earlier versions have them all."""
+    """True if another plug-in owns this option and its value is the default: plans of earlier versions have them all."""
     if group == registry.NEMESES:
         return False
     for name in registry.owners_of(option, group):
@@ -157,7 +157,7 @@ def _unpinned(plan: Plan, owner: type[Topology]) -> list[tuple[str, str]]:
 
 
 def remarks(plan: Plan) -> list[str]:
-    """What a user should know of a resolved plan before it runs, one line each."""
+    """Remarks for the user on a resolved plan before it runs, one line each."""
     owner = registry.topology_class(str(plan.server.topology))
     return [
         f"version {version} is not pinned here: your jars run with the settings and the libraries of {known}"
@@ -210,8 +210,8 @@ def _launch_rule(rule: ServerRule) -> LaunchRule:
 
 
 def check_targets(plan: Plan) -> None:
-    """Raise PlanError for roles that nobody in this cluster can have, for faults at servers that it does not have, and
-    for events that there are not.
+    """Raises PlanError for roles that no server of this cluster can have, for faults at servers that it does not have,
+    and for unknown events.
     """
     topology, without = str(plan.server.topology), registry.workload_class(str(plan.workload)).without
     kinds = [kind for kind in registry.topology_class(topology).kinds if kind not in without]
@@ -237,7 +237,7 @@ def check_targets(plan: Plan) -> None:
 
 
 def _topology(plan: Plan, workload: type[Workload]) -> str:
-    """Its name. PlanError where there is none of that name, or the workload does not run on it."""
+    """Returns the topology's name. Raises PlanError if none has that name, or the workload does not run on it."""
     known = registry.names(TOPOLOGIES)
     fits = [name for name in workload.topologies if name in known]
     requested = plan.server.topology

@@ -92,5 +92,5 @@ def of_cluster(words: Sequence[str]) -> list[str]:
 
 
 def describe(run_id: str) -> str:
-    """What to do with a kept cluster."""
+    """A line that names the commands for a kept cluster."""
     return f"kept      harness run --reuse {run_id} runs on it again; harness clean --kept removes it"

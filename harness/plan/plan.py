@@ -53,7 +53,7 @@ _MOST_NODES: Final = 50
 _LABEL: Final = 150
 """Characters of a run's label. File systems take names of 255 bytes."""
 _SEEDS: Final = range(-(2**63), 2**63)
-"""What TOML can hold."""
+"""The integers that TOML can hold."""
 
 Options = TypeVar("Options")
 
@@ -125,7 +125,7 @@ class Plan:
     op_deadline_s: float = 4.0
     recovery_limit_s: float = 30.0
     client: str | None = None
-    """How clients talk to the servers; None: the workload's default."""
+    """The client protocol; None: the workload's default."""
     options: Mapping[str, Any] = field(default_factory=dict)
     """Of the workload, and of the client."""
     cluster: ClusterPlan = field(default_factory=ClusterPlan)
@@ -164,7 +164,7 @@ class Plan:
             )
 
     def _texts(self) -> Iterable[tuple[str, str]]:
-        """What goes into command lines and files of nodes, or into the plan's own file."""
+        """Yields (name, text) of all texts for command lines and files of nodes, or for the plan's own file."""
         s = self.server
         tables = (self.options, self.cluster.options, s.options)
         more = (*((n.fault, n.options) for n in self.nemeses), *((n.fault, n.options) for n in self.strikes))
@@ -187,7 +187,7 @@ class Plan:
 
     @property
     def faulty(self) -> bool:
-        """Whether any fault is planned."""
+        """True if any fault is planned."""
         return bool(self.nemeses or self.strikes)
 
     def options_of(self, owner: type[Options], what: str) -> Options:

@@ -26,7 +26,7 @@ class Table:
         self._taken: dict[str, None] = {}
 
     def has(self, key: str) -> bool:
-        """Whether it says anything of this."""
+        """True if the table has this key."""
         return key in self.data
 
     def get(self, key: str, kind: Callable[..., Any], default: Any) -> Any:
@@ -72,11 +72,11 @@ class Table:
         return [Table(entry, self.where, f"{key} {i}: ") for i, entry in enumerate(value, start=1)]
 
     def rest(self) -> dict[str, Any]:
-        """What was not taken: options of others."""
+        """The keys that were not taken: options of other owners."""
         return {key: value for key, value in self.data.items() if key not in self._taken}
 
     def reject_unknown(self) -> None:
-        """Raise PlanError for a key that was not taken."""
+        """Raises PlanError for a key that was not taken."""
         for key in self.rest():
             raise PlanError(f"{self.where}: {self.prefix}unknown key {cut(key)}{suggest(key, self._taken)}")
 

@@ -38,11 +38,13 @@ BATCH: Final = 16
 stamped (within a third of a millisecond), many enough to share the price of a turn."""
 
 CLOSE_DEADLINE_S: Final = 2.0
-"""How long a client may take to close before it is left behind."""
+"""The time that a client may take to close before it is left behind."""
 
 
 class Nemesis(Protocol):
-    """Who injects faults. One op at a time; a number of its own; it survives its `info`s."""
+    """The process that injects faults. It executes one op at a time, keeps its process number, and goes on after an
+    `info`.
+    """
 
     async def invoke(self, op: Op) -> Completion: ...
 
@@ -120,11 +122,11 @@ class Interpreter:
 
     @property
     def stopped(self) -> bool:
-        """Whether `stop` was called."""
+        """True if `stop` was called."""
         return self._stop_at is not None
 
     def stop(self, grace_s: float = 0.0) -> None:
-        """Invoke nothing more, in this phase and all later ones. Ops that are open may complete within `grace_s`; then
+        """Invokes nothing more, in this phase and all later ones. Open ops may complete within `grace_s`; after that
         they are `info`. Call it in the loop's thread (a signal handler of the loop is).
         """
         if self._stop_at is None:
@@ -132,8 +134,8 @@ class Interpreter:
             self._wake_up()
 
     def event(self, f: str, value: Any) -> None:
-        """Write down something that nobody invoked (`results.op.Op.is_event`), stamped when that is done: at once while
-        a phase runs, else at the start of the next, or at the end. Call it in the loop's thread.
+        """Records an event that no process invoked (`results.op.Op.is_event`), stamped at the time of recording: at
+        once while a phase runs, else at the start of the next, or at the end. Call it in the loop's thread.
         """
         self._events.append((f, value))
         self._wake_up()
@@ -203,7 +205,7 @@ class Interpreter:
             slot.worker = self._loop.create_task(self._serve(slot, op))
 
     def _note(self, op: Op) -> None:
-        """Write an event down, then tell who listens, then the generator. Before anything else comes of it."""
+        """Records an event, then notifies the listeners and the generator, before any reaction to it."""
         self._write(op)
         self._scheduler.tell(op)
 
@@ -253,7 +255,7 @@ class Interpreter:
                 slot.client = None
             return _describe(problem)
         if slot.op is not op:
-            # Given up while it opened, and told so: what is known to have failed must not be sent now.
+            # Given up and recorded as failed while the client opened: it must not be sent now.
             raise asyncio.CancelledError
         slot.ready = True
         return None
@@ -309,7 +311,7 @@ class Interpreter:
                 self._give_up(slot, slot.op, why)
 
     def _break_off(self, problem: BaseException) -> None:
-        """After an error: what is open is `info`, as far as it can still be written down."""
+        """Completes open ops as `info` after an error, as far as they can still be recorded."""
         self._scheduler.begin(EMPTY, MAIN)
         try:
             if self._broken is None:
@@ -359,7 +361,7 @@ class Interpreter:
             wake.set_result(None)
 
     async def _wait(self, until: int | None) -> None:
-        """Until something completes or is to be written down, `stop` is called, or the first of `until` and all
+        """Waits until something completes or is to be recorded, `stop` is called, or the first of `until` and all
         deadlines has come.
         """
         if self._done or self._events:
@@ -409,12 +411,12 @@ class Interpreter:
 
 
 def _ends(completion: Completion) -> bool:
-    """Whether a client's process ends with this: after `info`, or where the client asks (`extra["end-process"]`)."""
+    """True if a client's process ends with this: after `info`, or if the client requests it (`extra["end-process"]`)."""
     return completion.type == INFO or bool(completion.extra and completion.extra.get("end-process"))
 
 
 def _checked(completion: object) -> Completion:
-    """A client's answer, or `info` that says what is wrong with it."""
+    """Returns a client's answer, or `info` with the fault in it."""
     if not isinstance(completion, Completion):
         return Completion(INFO, error=f"the client returned {completion!r}, which is not a Completion")
     if completion.type not in (OK, FAIL, INFO):

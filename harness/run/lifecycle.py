@@ -54,7 +54,7 @@ LoopFactory = Callable[[], asyncio.AbstractEventLoop]
 
 @dataclass(frozen=True)
 class Parts:
-    """What a resolved plan names: nothing has been started yet."""
+    """The parts that a resolved plan names; none is started yet."""
 
     workload: Workload
     faults: registry.FaultSet
@@ -68,7 +68,7 @@ class Parts:
 
 @dataclass(frozen=True)
 class Prepared:
-    """Everything that can be wrong in a plan was looked at.
+    """A plan that passed all checks that need no machine.
 
     keep   leave the cluster running at the end. reuse: the run id of a kept cluster to run on; it stays kept.
     """
@@ -92,16 +92,16 @@ def prepare(plan: Plan, *, keep: bool = False, reuse: str | None = None) -> Prep
 
 
 def check(plan: Plan, *, keep: bool = False, reuse: str | None = None) -> Parts:
-    """What a resolved plan names, or why it cannot be: PlanError, SettingsError. Looks at no machine, starts nothing.
+    """Returns the parts of a resolved plan, or raises PlanError or SettingsError. Looks at no machine, starts nothing.
 
-    Settings of the user's are put to the servers' own code, which fetches it (InfraError) where it is not here yet.
+    The user's settings are checked by the servers' own code, which is fetched (InfraError) if it is not here yet.
     """
     workload = registry.workload(plan)
     faults = registry.FaultSet()
     named = [faults.of(s.fault, s.options) for s in plan.strikes] or [
         faults.of(n.fault, n.options) for n in plan.nemeses
     ]
-    found = strikes(plan, named)  # a wrong target is told now, not after the cluster is up
+    found = strikes(plan, named)  # a wrong target is reported now, not after the cluster is up
     resolve.check_targets(plan)
     if keep or reuse:
         reusing.check(plan, workload)
@@ -145,7 +145,7 @@ def run(
 
 @dataclass
 class _Held:
-    """A cluster of ours, and what the run on it came to."""
+    """A cluster of this run, and the run's outcome."""
 
     cluster: Cluster
     outcome: Outcome | None = None
@@ -283,7 +283,7 @@ def _start(deployment: Deployment, folder: RunDir) -> float:
 
 
 def _prepare_faults(faults: registry.FaultSet, deployment: Deployment, say: Callable[[str], None]) -> None:
-    """Raises NotAvailable for a fault that cannot be had here, InfraError where its preparation fails."""
+    """Raises NotAvailable for a fault that these machines do not support, InfraError if its preparation fails."""
     if not deployment.cluster.destructive:
         require_disposable(faults)
     for fault in faults:
@@ -301,10 +301,10 @@ def _prepare_faults(faults: registry.FaultSet, deployment: Deployment, say: Call
 
 
 class _Log(logging.FileHandler):
-    """A log that a full disk silences: that the disk is full is told by the journal, in one line."""
+    """A log that a full disk silences: the journal reports the full disk, in one line."""
 
     def handleError(self, record: logging.LogRecord) -> None:
-        """Leave the line out; logging's own way is a traceback on stderr for each."""
+        """Leaves the line out; logging's own way is a traceback on stderr for each."""
 
 
 @contextlib.contextmanager

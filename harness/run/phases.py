@@ -78,7 +78,7 @@ class Recovery:
 
 @dataclass(frozen=True)
 class Restart:
-    """Every server is stopped in an orderly way and started again, so that the final reads show what outlives it."""
+    """Stops every server in an orderly way and starts it again, so that the final reads show what outlives it."""
 
     name: str = "final"
 
@@ -90,8 +90,8 @@ class Restart:
 
 @dataclass(frozen=True)
 class AnotherLeads:
-    """The server of a kind that leads the others is restarted in an orderly way, another one leads, and the same is
-    read again. Once nobody led, the next rounds do nothing.
+    """Restarts the server that leads its kind in an orderly way, waits for another leader, and reads the same again.
+    Once no server leads, the next rounds do nothing.
     """
 
     kind: str

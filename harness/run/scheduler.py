@@ -41,11 +41,11 @@ class OpScheduler:
 
     @property
     def idle(self) -> bool:
-        """Whether no op is open."""
+        """True if no op is open."""
         return self._free == self._threads
 
     def begin(self, generator: Generator, phase: str) -> None:
-        """A phase begins: ops come from `generator` now."""
+        """Begins a phase: ops come from `generator` now."""
         self.generator = generator
         self._phase = _NO_EXTRA if phase == MAIN else MappingProxyType({"phase": phase})
 
@@ -54,10 +54,10 @@ class OpScheduler:
         return Context(now, self._free, self._threads, self._turn, self.process_map)
 
     def ask(self, now: int) -> Op | Pending | None:
-        """What the generator wants now: an invocation, entered in the book; Pending; None: it has ended.
+        """Returns the generator's next step: an invocation, whose thread is now busy; Pending; None: it has ended.
 
-        An invocation must be told (`tell`) before the next question. Raises GeneratorError if the generator breaks its
-        contract.
+        The caller must pass an invocation to the generator before the next call. Raises GeneratorError if the generator
+        breaks its contract.
         """
         while True:
             ctx = Context(now, self._free, self._threads, self._turn, self.process_map)
@@ -104,8 +104,8 @@ class OpScheduler:
         *,
         ends: bool = False,
     ) -> Op:
-        """An open op completes: an event, to be told. After `info`, or if it `ends` the process, a client's thread runs
-        the next process.
+        """Completes an open op; the caller must pass the event to the generator. After `info`, or if it `ends` the
+        process, a client's thread runs the next process.
         """
         process = invoked.process
         thread = self.process_map.thread_of(process)
@@ -117,13 +117,15 @@ class OpScheduler:
         return op
 
     def event(self, now: int, f: str, value: Any) -> Op:
-        """Something that nobody invoked and that frees no thread (`results.op.Op.is_event`): to be told."""
+        """Makes an event that no process invoked and that frees no thread (`results.op.Op.is_event`), to pass to
+        `tell`.
+        """
         op = Op(self._index, now, NEMESIS, INFO, f, None, value)
         self._index += 1
         return op
 
     def tell(self, event: Op) -> None:
-        """Let the generator hear of an event that was entered. Apart from entering it, so that a generator that breaks
-        here breaks no history.
+        """Passes an event to the generator, after it was recorded. The two steps are separate so that a generator that
+        fails here breaks no history.
         """
         self.generator = self.generator.update(self.context(event.time), event)

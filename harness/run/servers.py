@@ -16,15 +16,15 @@ log = logging.getLogger("harness")
 
 READY_TIMEOUT_S: Final = 240.0
 PARTIAL_READY_S: Final = 30.0
-"""How long the rest of a group is waited for when one of its nodes does not answer, or for one server."""
+"""The time that the rest of a group gets when one of its nodes does not answer; also the time that one server gets."""
 
 _ASK_S: Final = 2.0
 
 
 def restart_all(deployment: Deployment) -> None:
-    """Stop every server in an orderly way, start all again, wait until the group serves.
+    """Stops every server in an orderly way, starts all again, waits until the group serves.
 
-    A node that does not answer keeps the others from nothing: they are started again, and then InfraError tells of it.
+    Raises InfraError if a node does not answer, after the servers of all other nodes were started again.
     """
     failed = _stopped(deployment)
     if not failed:
@@ -37,7 +37,7 @@ def restart_all(deployment: Deployment) -> None:
                     server.start()
             except InfraError as problem:
                 failed[node.name] = problem
-    with contextlib.suppress(InfraError):  # what is missing is told below
+    with contextlib.suppress(InfraError):  # the error below names what is missing
         deployment.topology.await_serving(PARTIAL_READY_S)
     raise InfraError("; ".join(str(problem) for problem in failed.values()))
 
@@ -60,7 +60,7 @@ def stop_all(deployment: Deployment) -> None:
 
 
 def _stopped(deployment: Deployment) -> dict[str, InfraError]:
-    """Stop every server, on each node in the reverse order of their start; node -> why that failed."""
+    """Stops every server, on each node in the reverse order of their start. Returns node -> error of a failed stop."""
     nodes = deployment.nodes
 
     def stop(node: Node) -> InfraError | None:
@@ -77,10 +77,10 @@ def _stopped(deployment: Deployment) -> dict[str, InfraError]:
 
 
 def collect(deployment: Deployment, folder: RunDir) -> dict[str, str]:
-    """Fetch every node's logs. A node that does not answer is noted, and the others are fetched all the same.
+    """Fetches every node's logs. A node that does not answer is noted, and the others are fetched all the same.
 
-    Returns the nodes that the harness itself could not reach, with what was said: every fault is healed by now, so
-    somebody else has taken them away.
+    Returns the nodes that the harness itself could not reach, with the error: every fault is healed by now, so they
+    were removed from outside.
     """
 
     nodes = deployment.nodes

@@ -47,7 +47,7 @@ _LED_S: Final = 30.0
 class Session:
     """`run` does all phases. The journal is complete and closed in any case; the environment says how the run ended.
 
-    stopping  somebody wants the run to end.
+    stopping  the run is to end.
     complete  the journal has all that happened, and the environment how the run ended.
     unhealed  what could not be healed, one line each.
     gone      why no node is there any more; empty: the nodes are there.
@@ -154,17 +154,17 @@ class Session:
             self.say(f"could not heal: {problem}")
 
     def recovered(self, op: Op) -> bool:
-        """Whether this completion shows that the group serves again, with nobody left behind."""
+        """True if this completion shows that the group serves again, and all nodes have caught up."""
         return self.workload.acknowledges(op) and self.observer.all_follow
 
     @property
     def disks_struck(self) -> bool:
-        """Whether the workload can read the servers' files, and a fault makes them worth reading."""
+        """True if the workload can read the servers' files, and a fault makes them worth reading."""
         return self.workload.reads_files and not self._effects.isdisjoint(AT_DISKS)
 
     def read_files(self) -> None:
-        """Stop every server in an orderly way and let the workload read their files. What fails is told in the
-        environment: no ground truth is no verdict.
+        """Stops every server in an orderly way and lets the workload read their files. The environment records a
+        failure: no ground truth is no verdict.
         """
         self.say(" stopping all servers, then reading their files")
         try:
@@ -191,7 +191,9 @@ class Session:
         return Completion("info", op.value)
 
     async def _restart_leading(self, kind: str) -> Completion:
-        """The value: `kind`, and who led before and after; None: nobody is known to."""
+        """Restarts the leading server of a kind. The value: `kind`, and the nodes that led before and after; None: no
+        leader is known.
+        """
         old = await self._leading(kind, None)
         if old is None:
             self.leaderless.add(kind)
@@ -210,7 +212,9 @@ class Session:
         return Completion("info", {"kind": kind, "from": old, "to": new})
 
     async def _leading(self, kind: str, other_than: str | None) -> str | None:
-        """Who leads the servers of a kind, waited for."""
+        """Waits for a node that leads the servers of a kind, other than `other_than`; None if none leads within
+        `_LED_S`.
+        """
         end = time.monotonic() + _LED_S
         while time.monotonic() < end and not self.stopping:
             found = self.observer.view.leading.get(kind)
@@ -220,7 +224,7 @@ class Session:
         return None
 
     def _note_end(self) -> None:
-        """Whoever judges this run later must know how it ended."""
+        """Records how the run ended, for a later judgement."""
         if self.gone:
             self.environment.facts[NODES_GONE] = self.gone
         elif self.stopping:
@@ -250,7 +254,7 @@ class Session:
         threading.Thread(target=let_go, args=(self.deployment.nodes,), daemon=True).start()
 
     def _interrupt(self) -> None:
-        """A stop signal: stop asking, heal, keep the evidence, judge what there is."""
+        """Handles a stop signal: invokes nothing more, heals, keeps the evidence, judges the history so far."""
         if self.stopping:
             return
         self.stopping = True

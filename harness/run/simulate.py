@@ -22,7 +22,7 @@ from harness.run.scheduler import MAIN, OpScheduler
 from results.op import FAIL, INFO, INVOKE, OK, Op, OpType
 
 Complete: TypeAlias = Callable[[Op], tuple[int, OpType]]
-"""What becomes of an invocation: after how many ns it completes, and how."""
+"""Invocation -> the ns after which it completes, and the type of its completion."""
 
 LATENCY_NS = 10
 
@@ -112,7 +112,7 @@ class Twice(Generator):
     def op(self, ctx: Context) -> Step:
         first, second = self.gen.op(ctx), self.gen.op(ctx)
         if (first is not None and breach(first, ctx)) or (second is not None and breach(second, ctx)):
-            # Whoever asked tells what is wrong with it.
+            # The caller reports the fault in it.
             return first
         answers = first and first[0], second and second[0]
         if answers[0] != answers[1]:

@@ -17,12 +17,12 @@ from results.durable import write_text
 from results.store import RunDir
 
 OUTPUT: Final = "output.txt"
-"""What the run printed, in its folder."""
+"""The file with the run's output, in its folder."""
 
 
 @dataclass(frozen=True)
 class ChildRun:
-    """How a run ended.
+    """The end of a run.
 
     code     its exit code (`results.verdict.Verdict.exit_code`, 64: usage, 69: not available here).
     folder   None where it did not come so far.

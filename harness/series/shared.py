@@ -41,7 +41,7 @@ class SharedCluster:
             self.remove()
 
     def remove(self) -> None:
-        """Raises InfraError where it cannot; `harness clean --kept` then tells why."""
+        """Removes the cluster. Raises InfraError if that fails; `harness clean --kept` then reports the reason."""
         run_id, self.run_id = self.run_id, ""
         if not run_id:
             return
