@@ -56,7 +56,8 @@ def put(text: str, stream: TextIO | None) -> None:
 
 
 def lost() -> OSError | None:
-    """The error that lost output since the last call (a full disk, say), or None. A reader that went away is no error."""
+    """The error that lost output since the last call (a full disk, say), or None. A reader may go away without error.
+    """
     first = _problems[0] if _problems else None
     _problems.clear()
     return first

@@ -223,7 +223,7 @@ class Finding:
 
 
 def change(options: Sequence[str]) -> str:
-    """Options added to a command, as the record has them. `--cluster` is left out: nodes of all kinds count together."""
+    """Options added to a command, as the record has them, without `--cluster`: nodes of all kinds count together."""
     left = list(options)
     while "--cluster" in left:
         at = left.index("--cluster")

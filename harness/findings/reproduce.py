@@ -1,4 +1,4 @@
-"""`harness reproduce`: runs a finding, a plan or a stored run again and again, and reports the rate at which it shows."""
+"""`harness reproduce`: runs a finding, a plan or a stored run repeatedly, and reports the rate at which it shows."""
 
 from __future__ import annotations
 

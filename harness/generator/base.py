@@ -25,7 +25,7 @@ class GeneratorError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """No op now. Call `op` again after the next completion, or at `until` (ns since the start of the run) if it is set."""
+    """No op now. Call `op` again after the next completion, or at `until` (ns since the start of the run) if set."""
 
     until: int | None = None
 

@@ -59,7 +59,7 @@ def roles(kinds: Sequence[str], groups: bool = True) -> list[str]:
 
 
 def check_role(role: str, kinds: Sequence[str], nodes: Sequence[str], where: str, groups: bool = True) -> None:
-    """Raises PlanError for a role that no server can have. kinds: those of the cluster's servers. groups: see `roles`."""
+    """Raises PlanError for a role that no server can have. kinds: of the cluster's servers. groups: see `roles`."""
     if role not in roles(kinds, groups):
         if role in roles(()):
             raise PlanError(f"{where}: nobody is {role!r} without replica groups; {right(nodes, kinds, groups)}")

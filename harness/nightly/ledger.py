@@ -1,4 +1,4 @@
-"""The ledger of earlier nights: one line of JSON for each run, appended when it ends; and the choice of the next cell."""
+"""The ledger of earlier nights: one line of JSON a run, appended when it ends; and the choice of the next cell."""
 
 from __future__ import annotations
 

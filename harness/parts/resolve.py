@@ -114,7 +114,8 @@ def _top_options(plan: Plan, workload: type[Workload], client: str | None) -> di
 
 
 def _idle(option: str, value: Any, group: str) -> bool:
-    """True if another plug-in owns this option and its value is the default: plans of earlier versions have them all."""
+    """True if another plug-in owns this option and the value is its default: plans of earlier versions have them all.
+    """
     if group == registry.NEMESES:
         return False
     for name in registry.owners_of(option, group):

@@ -411,7 +411,8 @@ class Interpreter:
 
 
 def _ends(completion: Completion) -> bool:
-    """True if a client's process ends with this: after `info`, or if the client requests it (`extra["end-process"]`)."""
+    """True if a client's process ends with this: after `info`, or if the client requests it (`extra["end-process"]`).
+    """
     return completion.type == INFO or bool(completion.extra and completion.extra.get("end-process"))
 
 

@@ -117,8 +117,8 @@ class OpScheduler:
         return op
 
     def event(self, now: int, f: str, value: Any) -> Op:
-        """Makes an event that no process invoked and that frees no thread (`results.op.Op.is_event`), to pass to
-        `tell`.
+        """Makes an event that no process invoked and that frees no thread (`results.op.Op.is_event`), for the
+        generator.
         """
         op = Op(self._index, now, NEMESIS, INFO, f, None, value)
         self._index += 1
